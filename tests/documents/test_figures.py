@@ -60,7 +60,7 @@ REGION_CERTIFICATES = ROOT / "attestors/aws/document/region_certificates"
 _MIB = 1024 * 1024
 _LIFETIME_HOURS = policy.DEFAULT_CERTIFICATE_DURATION // timedelta(hours=1)
 _CHALLENGE_MINUTES = challenge.LIFETIME.seconds // 60
-_LONGEST_LOOK_MINUTES = math.ceil(reconciler.LOOK_SECONDS * (1 + reconciler.SPREAD) / 60)
+_LONGEST_LOOK_MINUTES = math.ceil(reconciler.RECHECK_SECONDS * (1 + reconciler.JITTER) / 60)
 WORDS = {3: "three", 4: "four", 5: "five", 7: "seven", 8: "eight", 10: "ten"}
 
 PROTOCOL = (
@@ -126,8 +126,8 @@ OPERATING = (
     f"within {attestation._ATTESTATION_SECONDS:.0f} seconds",
     f"| {preflight.EXIT_NOT_READY} | `preflight` found",
     f"| {cli.EXIT_LEADERSHIP_LOST} | [leadership lost]",
-    f"re-checks every {reconciler.LOOK_SECONDS / 60:.0f} minutes (±{reconciler.SPREAD * 100:.0f} %)",
-    f"repeats within {WORDS[int(reconciler.REST_SECONDS + reconciler.AGAIN.base_seconds)]} seconds",
+    f"re-checks every {reconciler.RECHECK_SECONDS / 60:.0f} minutes (±{reconciler.JITTER * 100:.0f} %)",
+    f"repeats within {WORDS[int(reconciler.MINIMUM_PAUSE_SECONDS + reconciler.RETRY_BACKOFF.base_seconds)]} seconds",
     f"{bootstrap_token_rules.EXTEND_TO // timedelta(hours=1)} hours ahead whenever less than "
     f"{bootstrap_token_rules.EXTEND_BELOW // timedelta(hours=1)} are left",
     f"annotation `{bootstrap_token.EXTENDED_UNTIL_ANNOTATION}`",

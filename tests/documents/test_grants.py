@@ -85,8 +85,8 @@ def as_the_service_account(api: EmbeddedAPI) -> ClusterConnection:
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_condition, "SETTLE_SECONDS", 0.02)
-    monkeypatch.setattr(reconciler, "REST_SECONDS", 0.05)
-    monkeypatch.setattr(reconciler, "LOOK_SECONDS", 0.5)
+    monkeypatch.setattr(reconciler, "MINIMUM_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(reconciler, "RECHECK_SECONDS", 0.5)
 
 
 @pytest.fixture

@@ -71,7 +71,7 @@ def kubectl(api: EmbeddedAPI, arguments: list[str], standard_input: str = "") ->
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reconciler, "REST_SECONDS", 0.05)
+    monkeypatch.setattr(reconciler, "MINIMUM_PAUSE_SECONDS", 0.05)
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def start(attestation_controller: StartController) -> Start:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reconciler, "REST_SECONDS", 0.05)
+    monkeypatch.setattr(reconciler, "MINIMUM_PAUSE_SECONDS", 0.05)
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ CONDITION = "AutoApprovalRemoved"
 def no_rest() -> Iterator[None]:
     """Looks may follow each other closely; what asks for them stays as it is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reconciler, "REST_SECONDS", 0.05)
+        patch.setattr(reconciler, "MINIMUM_PAUSE_SECONDS", 0.05)
         yield
 
 
@@ -178,7 +178,7 @@ def test_a_fault_of_a_moment_does_not_leave_it_open_for_minutes(
     house: House, cluster: WorldCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing else asks for a look meanwhile."""
-    monkeypatch.setattr(reconciler, "AGAIN", Backoff(base_seconds=0.05, maximum_seconds=1.0, jitter=0.5))
+    monkeypatch.setattr(reconciler, "RETRY_BACKOFF", Backoff(base_seconds=0.05, maximum_seconds=1.0, jitter=0.5))
     wait_for(house, cluster, "False", "Observing")
     fault = embedded_api(cluster).faults.inject("DELETE */clusterrolebindings/*", status=503, times=4)
     set_mode(house, cluster, "Enforce")

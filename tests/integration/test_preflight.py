@@ -112,9 +112,9 @@ def test_who_would_lose_renewal(cluster: WorldCluster, run: Run) -> None:
     code, text, _ = run("workload")
     assert code == 3
     assert "has no AttestedNode that counts" in text
-    assert "1. Let the nodes of the Machines that are not attested (2)" in text
+    assert "1. Attest the nodes of the Machines that are not attested (2)" in text
     assert max(map(len, text.splitlines())) > 80, "it is no terminal, and nothing is folded to one's width"
-    assert "2. Look at the Nodes that no Machine accounts for (1)" in text
+    assert "2. Check the Nodes that match no Machine (1)" in text
 
 
 def test_who_was_attested_by_what_would_be_denied_now(

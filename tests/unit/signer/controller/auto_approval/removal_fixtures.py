@@ -146,6 +146,8 @@ def api() -> Iterator[EmbeddedAPI]:
 
 @pytest.fixture
 async def house(api: EmbeddedAPI, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
-    monkeypatch.setattr(removal_module, "_SETTLING", Backoff(base_seconds=0.001, maximum_seconds=0.001, jitter=0))
+    monkeypatch.setattr(
+        removal_module, "_RBAC_LAG_BACKOFF", Backoff(base_seconds=0.001, maximum_seconds=0.001, jitter=0)
+    )
     async with Calls(api.connection()) as client:
         yield House(api, client)

@@ -46,7 +46,7 @@ BINDINGS: Final = CLUSTER_ROLE_BINDINGS.collection()
 TOKENS: Final = SECRETS.collection("kube-system")
 TOKEN: Final = "bootstrap-token-abcdef"
 FAILED: Final = "cannot restore what Enforce removed"
-LOOK_FAILED: Final = "cannot look for saved bindings"
+RESYNC_FAILED: Final = "cannot look for saved bindings"
 
 
 class Told(logging.Handler):

@@ -27,10 +27,10 @@ def count(approvals: BuiltinApprovals, *manifests: JsonObject) -> int:
 
 def test_each_is_counted_once() -> None:
     approvals = BuiltinApprovals()
-    assert approvals.told_in(CONDITION) == CONDITION
+    assert approvals.annotated(CONDITION) == CONDITION
     assert count(approvals, approved("a"), approved("a"), approved("b")) == 2
     said = "as it is; 2 built-in requests were approved without attestation since 2026-"
-    assert approvals.told_in(CONDITION).message.startswith(said)
+    assert approvals.annotated(CONDITION).message.startswith(said)
 
 
 @pytest.mark.parametrize("other", [approved("a", "kubernetes.io/kubelet-serving"), approved("a", kind="Denied"), {}])

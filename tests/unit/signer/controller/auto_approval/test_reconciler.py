@@ -15,7 +15,7 @@ import pytest
 from signer.controller.auto_approval import builtin_approvals as builtin_approvals
 from signer.controller.auto_approval import reconciler as reconciler
 from signer.controller.auto_approval.pool_tokens import Intent, NothingToTend, Tended
-from signer.controller.auto_approval.reconciler import LOOK_SECONDS, SPREAD, AutoApprovalReconciler
+from signer.controller.auto_approval.reconciler import JITTER, RECHECK_SECONDS, AutoApprovalReconciler
 from signer.controller.status.renewal_coverage import RenewalCoverage
 from signer.controller.telemetry.metrics import Metrics
 from signer.model import condition as conditions
@@ -158,9 +158,9 @@ def test_attested_nodes_ask_for_a_look_when_the_last_one_is(keeping: AutoApprova
     attested(keeping, "p:///3")
     attested(keeping, "p:///1")
     attested(keeping, "p:///1")
-    assert not keeping._wanted.is_set(), "one is left: a fleet that joins must not cause a look for each node"
+    assert not keeping._recheck_needed.is_set(), "one is left: a fleet that joins must not cause a look for each node"
     attested(keeping, "p:///2")
-    assert keeping._wanted.is_set()
+    assert keeping._recheck_needed.is_set()
 
 
 def found(met: bool | None, reason: str) -> PolicyCondition:
@@ -179,32 +179,32 @@ def test_a_look_that_failed_is_repeated_soon_and_then_less_often(
     keeping: AutoApprovalReconciler, condition: PolicyCondition
 ) -> None:
     keeping._conditions = (found(True, "Removed"), condition)
-    pauses = [keeping._until_next_look() for _ in range(12)]
+    pauses = [keeping._seconds_until_recheck() for _ in range(12)]
     assert pauses[0] <= 5.0
-    assert pauses[-1] >= LOOK_SECONDS / 2
-    assert max(pauses) <= LOOK_SECONDS
+    assert pauses[-1] >= RECHECK_SECONDS / 2
+    assert max(pauses) <= RECHECK_SECONDS
     keeping._conditions = (found(True, "Removed"),)
-    keeping._until_next_look()
+    keeping._seconds_until_recheck()
     keeping._conditions = (condition,)
-    assert keeping._until_next_look() <= 5.0, "a look that succeeded ends the series"
+    assert keeping._seconds_until_recheck() <= 5.0, "a look that succeeded ends the series"
 
 
 @pytest.mark.parametrize("condition", [found(True, "Removed"), found(False, "WaitingForAttestation")])
 def test_looks_of_many_clusters_spread(keeping: AutoApprovalReconciler, condition: PolicyCondition) -> None:
     keeping._conditions = (condition,)
-    pauses = [keeping._until_next_look() for _ in range(50)]
+    pauses = [keeping._seconds_until_recheck() for _ in range(50)]
     assert len(set(pauses)) > 1
-    assert min(pauses) >= LOOK_SECONDS * (1 - SPREAD)
-    assert max(pauses) <= LOOK_SECONDS * (1 + SPREAD)
+    assert min(pauses) >= RECHECK_SECONDS * (1 - JITTER)
+    assert max(pauses) <= RECHECK_SECONDS * (1 + JITTER)
 
 
 def test_after_a_look_that_removed_something_the_next_one_is_soon(keeping: AutoApprovalReconciler) -> None:
     """Who puts it back at once has not opened the door for minutes."""
     keeping._conditions = (found(True, "Removed"),)
-    keeping._auto_approval.removed_at_last_look["kubeadm:node-autoapprove-bootstrap"] = "uid-1"
-    assert keeping._until_next_look() <= 5.0
-    keeping._auto_approval.removed_at_last_look.clear()
-    assert keeping._until_next_look() >= LOOK_SECONDS * (1 - SPREAD)
+    keeping._auto_approval.last_removed["kubeadm:node-autoapprove-bootstrap"] = "uid-1"
+    assert keeping._seconds_until_recheck() <= 5.0
+    keeping._auto_approval.last_removed.clear()
+    assert keeping._seconds_until_recheck() >= RECHECK_SECONDS * (1 - JITTER)
 
 
 def test_an_approval_asks_for_a_look_under_enforce_only(
@@ -212,10 +212,10 @@ def test_an_approval_asks_for_a_look_under_enforce_only(
 ) -> None:
     monkeypatch.setattr(keeping, "_mode", lambda: Mode.OBSERVE)
     keeping.observed(csr(username="somebody", uid="a", approved=True))
-    assert not keeping._wanted.is_set()
+    assert not keeping._recheck_needed.is_set()
     monkeypatch.setattr(keeping, "_mode", lambda: Mode.ENFORCE)
     keeping.observed(csr(username="somebody", uid="b", approved=True))
-    assert keeping._wanted.is_set()
+    assert keeping._recheck_needed.is_set()
 
 
 @pytest.fixture
@@ -236,7 +236,7 @@ def auto_approval(reconcile: Any, removed: Iterable[str] = ()) -> Any:
     uids, found_door = itertools.count(), MagicMock(reconcile=reconcile)
     names = list(removed)
     removals = PropertyMock(side_effect=lambda: {name: str(next(uids)) for name in names})
-    type(found_door).removed_at_last_look = removals
+    type(found_door).last_removed = removals
     return found_door
 
 
@@ -250,9 +250,9 @@ async def test_more_groups_than_can_be_asked_about_are_not_called_shut(enforcing
     keeping = enforcing
     for number in range(reconciler._MAXIMUM_GROUP_SETS):
         keeping.observed(csr(groups=[f"system:bootstrappers:{number}"]))
-    assert (await keeping._look(MagicMock()))[0] == found(True, "Removed")
+    assert (await keeping._check_once(MagicMock()))[0] == found(True, "Removed")
     keeping.observed(csr(groups=["system:bootstrappers:one-more"]))
-    (condition,) = await keeping._look(MagicMock())
+    (condition,) = await keeping._check_once(MagicMock())
     assert (condition.met, condition.reason) == (None, "TooManyGroups")
 
 
@@ -280,7 +280,7 @@ def test_who_asks_in_vain_is_told_at_once_where_the_door_is_shut(
 ) -> None:
     """Where it is not, somebody may still let them in."""
     has_policy(keeping, mode="Enforce")
-    keeping._found_under = keeping._asked_for()
+    keeping._conditions_for = keeping._policy_version()
     keeping._conditions = (found(met, "Reason"),)
     told: list[str] = []
     keeping._changed = Telling(lambda: told.append(keeping.conditions[0].message))
@@ -290,7 +290,7 @@ def test_who_asks_in_vain_is_told_at_once_where_the_door_is_shut(
         keeping.observed(request)
     assert [gauge.value for gauge in keeping.gauges()] == [1]
     assert len(told) == named
-    assert ("got nothing: system:node:by-hand;" in keeping.conditions[0].message) is named
+    assert ("got none: system:node:by-hand;" in keeping.conditions[0].message) is named
 
 
 # What a look says, and of what
@@ -367,7 +367,7 @@ async def test_a_door_that_is_found_open_is_said_to_be_before_tokens_are_seen_to
 ) -> None:
     """There may be thousands, one call each."""
     has_policy(enforcing, **EXTEND)
-    monkeypatch.setattr(reconciler, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(reconciler, "MINIMUM_PAUSE_SECONDS", 0.0)
     reconcile = AsyncMock(side_effect=[found(True, "Removed"), found(False, "GrantedByOtherBinding")])
     enforcing._auto_approval = auto_approval(reconcile)
     never, tended = asyncio.Event(), Tended(alive=3, extended=0, cut_back=0)
@@ -392,15 +392,15 @@ async def test_what_was_said_of_tokens_is_not_said_of_another_policy(enforcing: 
     async with looking(enforcing) as told:
         await told.get()
         enforcing._conditions = (found(True, "Removed"), extended)
-        assert enforcing._tokens_before(enforcing._asked_for()) == extended
+        assert enforcing._previous_tokens_condition(enforcing._policy_version()) == extended
         has_policy(enforcing, generation=2, **EXTEND)
-        assert enforcing._tokens_before(enforcing._asked_for()).reason == "Connecting"
+        assert enforcing._previous_tokens_condition(enforcing._policy_version()).reason == "Connecting"
 
 
 async def test_a_defect_neither_ends_the_looks_nor_leaves_a_true_behind(
     enforcing: AutoApprovalReconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reconciler, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(reconciler, "MINIMUM_PAUSE_SECONDS", 0.0)
     enforcing._auto_approval = auto_approval(
         AsyncMock(side_effect=[found(True, "Removed"), ZeroDivisionError, found(True, "Removed")])
     )
@@ -421,14 +421,14 @@ async def test_tokens_take_no_longer_than_they_may(
 
     monkeypatch.setattr(enforcing, "_pool_tokens", MagicMock(tend=tend))
     has_policy(enforcing, **EXTEND)
-    said = await enforcing._look(MagicMock())
+    said = await enforcing._check_once(MagicMock())
     assert [(one.type, one.met) for one in said] == [
         (conditions.AUTO_APPROVAL_REMOVED, True),
         (conditions.MACHINE_POOL_TOKENS_EXTENDED, None),
     ]
     assert "too slowly" in said[1].message
     has_policy(enforcing, **{**EXTEND, "mode": "Observe"})
-    (condition,) = await enforcing._look(MagicMock())
+    (condition,) = await enforcing._check_once(MagicMock())
     assert (condition.met, condition.reason) == (False, "RestorationIncomplete")
 
 
@@ -437,7 +437,7 @@ async def test_tokens_take_no_longer_than_they_may(
 
 async def test_a_binding_that_keeps_coming_back_is_not_called_removed(enforcing: AutoApprovalReconciler) -> None:
     enforcing._auto_approval = auto_approval(AsyncMock(return_value=found(True, "Removed")), ["gitops"])
-    said = [(await enforcing._look(MagicMock()))[0] for _ in range(3)]
+    said = [(await enforcing._check_once(MagicMock()))[0] for _ in range(3)]
     assert [(one.met, one.reason) for one in said] == [
         (True, "Removed"),
         (True, "Removed"),
@@ -451,10 +451,10 @@ async def test_what_comes_back_because_it_was_given_back_does_not_count(enforcin
     for _ in range(4):
         has_policy(enforcing, mode="Enforce")
         enforcing._auto_approval = auto_approval(shut, ["kubeadm"])
-        assert (await enforcing._look(MagicMock()))[0].met is True
+        assert (await enforcing._check_once(MagicMock()))[0].met is True
         has_policy(enforcing, mode="Observe")
         enforcing._auto_approval = auto_approval(opened)
-        assert (await enforcing._look(MagicMock()))[0].reason == "Observing"
+        assert (await enforcing._check_once(MagicMock()))[0].reason == "Observing"
 
 
 async def test_no_token_is_extended_beside_a_binding_that_keeps_coming_back(enforcing: AutoApprovalReconciler) -> None:
@@ -464,6 +464,6 @@ async def test_no_token_is_extended_beside_a_binding_that_keeps_coming_back(enfo
     tend: Any = enforcing._pool_tokens.tend
     intents = []
     for _ in range(3):
-        await enforcing._look(MagicMock())
+        await enforcing._check_once(MagicMock())
         intents.append(tend.await_args.args[1])
     assert intents == [Intent.EXTEND, Intent.EXTEND, Intent.CUT_BACK]

@@ -26,9 +26,9 @@ from tests.unit.signer.controller.auto_approval.restoration_fixtures import (
     FAILED,
     FIRST,
     KEY,
-    LOOK_FAILED,
     POLICY,
     RENEWAL,
+    RESYNC_FAILED,
     House,
     house,
 )
@@ -94,7 +94,7 @@ async def test_a_cluster_that_is_unpaused(house: House) -> None:
 
 async def test_it_is_looked_again_from_time_to_time(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another replica kept it, or a Machine's change is all that was seen."""
-    monkeypatch.setattr(restoration_module, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(restoration_module, "RESYNC_SECONDS", 0.01)
     async with house.running():
         await house.remove()
         await house.is_restored()
@@ -185,7 +185,7 @@ async def test_a_cluster_of_a_namespace_that_is_not_watched(
         return await owners()
 
     monkeypatch.setattr(house.removed, "owners", look)
-    monkeypatch.setattr(restoration_module, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(restoration_module, "RESYNC_SECONDS", 0.01)
     monkeypatch.setattr(house.caches, "_watch_namespace", "other")
     if policy:
         house.cluster.authorize("insecure", mode="Enforce")
@@ -249,7 +249,7 @@ async def test_of_one_that_is_gone_it_is_said_once(
 ) -> None:
     """Each look finds it again, for as long as its ConfigMap is there."""
     caplog.set_level(logging.INFO, restoration_module.__name__)
-    monkeypatch.setattr(restoration_module, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(restoration_module, "RESYNC_SECONDS", 0.01)
     await house.remove()
     house.cluster.management.client.delete(CLUSTER)
     asked = f"GET {CLUSTER}"
@@ -370,12 +370,12 @@ async def test_a_workload_cluster_that_hangs(house: House, monkeypatch: pytest.M
 async def test_kept_grants_that_cannot_be_listed_are_listed_again(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(restoration_module, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(restoration_module, "RESYNC_SECONDS", 0.01)
     await house.remove()
     pattern = f"GET {CONFIG_MAPS.collection(CONTROLLER_NAMESPACE)}"
     embedded_api(house.cluster.management).faults.inject(pattern, status=403, times=2)
     async with house.running():
-        await house.told.wait_for(LOOK_FAILED)
+        await house.told.wait_for(RESYNC_FAILED)
         await house.is_restored()
 
 

@@ -48,7 +48,7 @@ async def test_nothing_is_given_back_while_a_token_lives_long(house: House) -> N
     await house.remove()
     house.delete_policy()
     fault = house.api.faults.inject(f"PATCH {TOKENS}/{TOKEN}", status=503, times=1000)
-    with pytest.raises(_StillExtended, match="still live long"):
+    with pytest.raises(_StillExtended, match="are still extended"):
         await house.restoration._restore(KEY)
     assert fault.hits
     assert not {FIRST, RENEWAL} & house.bindings().keys()
@@ -61,7 +61,7 @@ async def test_a_hostile_api_server_meets_the_bounds_of_all_workload_clusters(ho
     house.extended_token(description="x" * SMALL_BYTES)
     house.delete_policy()
     taken, house.resource_limits.bytes_left = house.resource_limits.bytes_left, 0
-    with pytest.raises(_StillExtended, match="still live long"):
+    with pytest.raises(_StillExtended, match="are still extended"):
         await house.restoration._restore(KEY)
     house.resource_limits.bytes_left = taken
     await house.restoration._restore(KEY)

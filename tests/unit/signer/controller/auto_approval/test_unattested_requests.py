@@ -31,11 +31,11 @@ def asks(requester: str = NODE, *, at: datetime = NOW, signer: str = CLIENT, app
 
 
 def said(requests: UnattestedRequests, now: datetime = NOW) -> str:
-    return requests.told_in(CONDITION, now).message.removeprefix(CONDITION.message)
+    return requests.annotated(CONDITION, now).message.removeprefix(CONDITION.message)
 
 
 def test_nobody_asked() -> None:
-    assert UnattestedRequests().told_in(CONDITION, NOW) == CONDITION
+    assert UnattestedRequests().annotated(CONDITION, NOW) == CONDITION
 
 
 def test_who_asks_is_named_once() -> None:
@@ -44,7 +44,7 @@ def test_who_asks_is_named_once() -> None:
     assert requests.observed(asks(), NOW) is Seen.BEFORE
     assert requests.observed(asks("system:bootstrap:abcdef"), NOW) is Seen.NOW
     assert requests.count(NOW) == 2
-    assert "and got nothing: system:node:by-hand, system:bootstrap:abcdef;" in said(requests)
+    assert "and got none: system:node:by-hand, system:bootstrap:abcdef;" in said(requests)
 
 
 @pytest.mark.parametrize(
@@ -92,20 +92,20 @@ def test_joining_machines_hide_no_node_that_is_about_to_be_lost() -> None:
     for number in range(20):
         requests.observed(asks(f"system:bootstrap:tok{number:03}"), NOW)
     requests.observed(asks(), NOW)
-    assert f"and got nothing: {NODE}, system:bootstrap:tok000" in said(requests)
+    assert f"and got none: {NODE}, system:bootstrap:tok000" in said(requests)
 
 
 def test_there_is_room_beside_what_is_said_of_machines() -> None:
     requests = UnattestedRequests()
     requests.observed(asks(), NOW)
     condition = replace(CONDITION, message="m" * MAXIMUM_MESSAGE_CHARACTERS)
-    message = requests.told_in(condition, NOW).message
+    message = requests.annotated(condition, NOW).message
     assert len(message) == MAXIMUM_MESSAGE_CHARACTERS
     assert message.startswith("mmm")
-    assert message.endswith(f"{NODE}; their nodes need the credential plugin before their certificates run out")
+    assert message.endswith(f"{NODE}; their nodes need the credential plugin before their certificates expire")
     for number in range(8):
         requests.observed(asks(f"system:node:{number:0>253}"), NOW)
-    message = requests.told_in(condition, NOW).message
+    message = requests.annotated(condition, NOW).message
     assert (len(message), message.count("m") > MAXIMUM_MESSAGE_CHARACTERS // 2) == (MAXIMUM_MESSAGE_CHARACTERS, True)
 
 
@@ -154,4 +154,4 @@ def test_bootstrap_tokens_hide_no_node() -> None:
     for number in range(1000):
         told = requests.observed(asks(f"system:node:n{number:04}"), NOW)
         assert (told is Seen.NOW, requests.count(NOW)) == (number < MAXIMUM_REQUESTERS, MAXIMUM_REQUESTERS)
-    assert "nothing: system:node:n0000, system:node:n0001," in said(requests)
+    assert "none: system:node:n0000, system:node:n0001," in said(requests)
