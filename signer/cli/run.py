@@ -21,7 +21,7 @@ from signer.cli.collector import collect_seldom, keep_what_there_is
 from signer.cli.leader_election import add_leader_election, leader_election
 from signer.cli.open_files import open_as_many_files_as_allowed
 from signer.configuration import DEFAULT_WORKERS, Configuration, InvalidConfiguration
-from signer.controller.diagnostics.scrape_access import AT_ONCE as REVIEWS_AT_ONCE
+from signer.controller.diagnostics.scrape_access import CONCURRENT_REVIEWS
 from signer.controller.diagnostics.server import diagnostics_server, health_server, insecure_diagnostics_server
 from signer.controller.replica import run_replica
 from signer.controller.run import ControllerOptions
@@ -153,7 +153,9 @@ async def _run_until_signal(options: argparse.Namespace, configuration: Configur
                 server = insecure_diagnostics_server(host, port, controller.metrics, controller.health)
             else:
                 # Of its own: scrapers, and whoever passes for one, must not take the controller's connections.
-                reviews = Client(access.connection, token_source=access.token_source, connection_limit=REVIEWS_AT_ONCE)
+                reviews = Client(
+                    access.connection, token_source=access.token_source, connection_limit=CONCURRENT_REVIEWS
+                )
                 server = diagnostics_server(host, port, controller.metrics, await stack.enter_async_context(reviews))
             await _serve(stack, flag, server)
         if options.audit_log_path:

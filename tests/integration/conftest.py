@@ -90,7 +90,7 @@ def short_waits() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reachability, "RECONNECT", Backoff(base_seconds=0.1, maximum_seconds=0.1, jitter=0))
         patch.setattr(workload_cluster, "RECONCILE_SECONDS", 0.1)
-        patch.setattr(overflow_requests, "LOOK_SECONDS", 0.1)
+        patch.setattr(overflow_requests, "MACHINE_RELIST_SECONDS", 0.1)
         patch.setattr(request_intake, "WorkQueue", partial(WorkQueue, backoff=soon))
         patch.setattr(workload_cluster, "list_and_watch", partial(list_and_watch, backoff=soon))
         patch.setattr(authority_source, "FAILURE_KEPT_SECONDS", 0.05)

@@ -236,7 +236,7 @@ def test_who_was_attested_by_what_is_not_authorized_keeps_renewal_open(house: Ho
     changed = {"mode": "Enforce", "authorizedAttestors": [{"name": "tpm"}]}
     house.management.client.patch(path, {"spec": changed})
     message = wait_for(house, cluster, "False", "WaitingForAttestation")
-    assert "Machine default/m (was attested by keyed-mac, which the policy does not authorize any more)" in message
+    assert "Machine default/m (was attested by keyed-mac, which the policy no longer authorizes)" in message
     assert set(bindings(cluster)) == {ROTATION}
     cluster.submit_as_node(node_of(cluster, "m").client_request("renewal"), "m")
     assert cluster.wait_until_decided("renewal").reason == "AttestorNotAuthorized"

@@ -18,8 +18,8 @@ pytestmark = pytest.mark.slow
 def test_it_is_put_right(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing else changes that would have it written anew."""
     monkeypatch.setattr(workload_cluster, "RECONCILE_SECONDS", 0.1)
-    monkeypatch.setattr(policy_status, "SHOWN_LATE_SECONDS", 0.0)
-    monkeypatch.setattr(policy_status, "READ_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(policy_status, "WATCH_LAG_SECONDS", 0.0)
+    monkeypatch.setattr(policy_status, "RESTORE_SECONDS", 0.0)
     cluster = house.cluster(api={"seed_kubeadm": True}, policy={"mode": "Enforce"})
     cluster.add_machine("older", provider_id=provider_id("older"))
     house.run()

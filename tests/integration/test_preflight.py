@@ -125,7 +125,7 @@ def test_who_was_attested_by_what_would_be_denied_now(
     code, report = found(run, "workload", "--config", str(config))
     assert (code, report["notes"]) == (3, [])
     assert [one["why"] for one in report["machines"]] == [
-        "was attested by keyed-mac, which this controller does not allow here any more"
+        "was attested by keyed-mac, which this controller no longer allows here"
     ]
     config.write_text("attestors: {keyed-mac: {namespaces: [default]}}")
     assert found(run, "workload", "--config", str(config))[0] == 0
@@ -137,7 +137,7 @@ def test_who_was_attested_by_what_would_be_denied_now(
     code, report = found(run, "workload")
     assert code == 3
     assert [one["why"] for one in report["machines"]] == [
-        "was attested by keyed-mac, which the policy does not authorize any more"
+        "was attested by keyed-mac, which the policy no longer authorizes"
     ]
     assert "by an attestor that the policy authorizes" in report["steps"][0]
 

@@ -17,7 +17,7 @@ from signer.controller.diagnostics.bounded_server import Handler
 from signer.controller.diagnostics.health import Health
 from signer.controller.diagnostics.scrape_access import (
     ALLOWED_SECONDS,
-    AT_ONCE,
+    CONCURRENT_REVIEWS,
     DENIED_SECONDS,
     REMEMBERED,
     Allowed,
@@ -145,13 +145,13 @@ async def test_nobody_may_while_the_management_cluster_cannot_be_asked() -> None
 async def test_an_odd_answer_lets_nobody_in(answers: dict[str, JsonObject]) -> None:
     cluster = ManagementCluster()
     cluster.answers = answers
-    assert not isinstance(await ScrapeAccess(cluster, lambda: 0.0).judge(f"Bearer {GOOD}"), Allowed)
+    assert not isinstance(await ScrapeAccess(cluster, lambda: 0.0).authorize(f"Bearer {GOOD}"), Allowed)
 
 
 @pytest.mark.parametrize("header", ["", GOOD, f"Basic {GOOD}", f"Bearer {GOOD} x", "Bearer ", "Bearer \u00e9"])
 async def test_what_is_no_bearer_token_is_not_asked_about(header: str) -> None:
     cluster = ManagementCluster()
-    assert not isinstance(await ScrapeAccess(cluster, lambda: 0.0).judge(header), Allowed)
+    assert not isinstance(await ScrapeAccess(cluster, lambda: 0.0).authorize(header), Allowed)
     assert cluster.asked == []
 
 
@@ -161,7 +161,7 @@ async def test_answers_are_remembered_for_a_moment_and_not_many() -> None:
 
     async def asked_for(token: str) -> int:
         before = len(cluster.asked)
-        await access.judge(f"Bearer {token}")
+        await access.authorize(f"Bearer {token}")
         return len(cluster.asked) - before
 
     assert [await asked_for(GOOD), await asked_for(GOOD), await asked_for("bad"), await asked_for("bad")] == [
@@ -183,17 +183,19 @@ async def test_answers_are_remembered_for_a_moment_and_not_many() -> None:
 async def test_a_known_token_does_not_wait_behind_strangers() -> None:
     cluster, go_on = ManagementCluster(), asyncio.Event()
     access = ScrapeAccess(cluster, lambda: 0.0)
-    assert isinstance(await access.judge(f"Bearer {GOOD}"), Allowed)
+    assert isinstance(await access.authorize(f"Bearer {GOOD}"), Allowed)
 
     async def slowly(path: str, body: JsonObject) -> JsonObject:
         await go_on.wait()
         return {}
 
     cluster.create = slowly  # type: ignore[method-assign]
-    strangers = [asyncio.create_task(access.judge(f"Bearer guess-{number}")) for number in range(AT_ONCE)]
+    strangers = [
+        asyncio.create_task(access.authorize(f"Bearer guess-{number}")) for number in range(CONCURRENT_REVIEWS)
+    ]
     await asyncio.sleep(0)
     async with asyncio.timeout(10):
-        assert isinstance(await access.judge(f"Bearer {GOOD}"), Allowed)
+        assert isinstance(await access.authorize(f"Bearer {GOOD}"), Allowed)
     go_on.set()
     await asyncio.gather(*strangers)
 

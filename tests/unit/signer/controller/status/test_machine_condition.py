@@ -98,7 +98,7 @@ async def test_a_cluster_in_another_replicas_shard_is_never_touched_and_written_
         world.conditions.decided(world.cache(), DENIED)
         await world.settle()
         assert world.calls == []
-        resyncing = asyncio.create_task(world.conditions._resync_for_ever())
+        resyncing = asyncio.create_task(world.conditions._resync_forever())
         await asyncio.sleep(0)
         world.caches.own_shards(SomeShards(1, frozenset({0})))
         await asyncio.wait_for(world.patched.wait(), 5)
@@ -138,7 +138,7 @@ async def test_unchanged_costs_nothing_and_is_looked_at_again_later() -> None:
             world.clock.pass_by(60)
         assert world.calls == ["get", "patch"]
         world.stored["status"]["conditions"] = []
-        world.clock.pass_by(machine_condition.LOOK_AGAIN_SECONDS)
+        world.clock.pass_by(machine_condition.VERIFY_SECONDS)
         await world.settle()
     assert world.condition()["status"] == "True"
 
@@ -293,11 +293,11 @@ async def test_without_a_grant_it_is_off_said_once_and_tried_again_later(caplog:
         async with working(world):
             for _ in range(4):
                 await world.settle()
-                world.clock.pass_by(machine_condition.OFF_SECONDS * 0.6)
+                world.clock.pass_by(machine_condition.DISABLED_SECONDS * 0.6)
     assert world.calls == ["get", "patch"] * 2
     assert len(caplog.records) == 1
     world.failure.clear()
-    world.clock.pass_by(machine_condition.OFF_SECONDS)
+    world.clock.pass_by(machine_condition.DISABLED_SECONDS)
     assert (await settled(world)).condition()["status"] == "True"
 
 
@@ -341,12 +341,12 @@ async def test_what_is_forbidden_in_one_namespace_is_off_there_only() -> None:
         await world.settle()
         assert world.condition()["status"] == "True"
         assert len(world.asked) == 1
-        world.clock.pass_by(machine_condition.OFF_SECONDS)
+        world.clock.pass_by(machine_condition.DISABLED_SECONDS)
         await world.settle()
         assert len(world.asked) == 2
-        world.clock.pass_by(machine_condition.OFF_SECONDS)
+        world.clock.pass_by(machine_condition.DISABLED_SECONDS)
         await world.conditions.resync()
-    assert world.conditions._off_until == {}, "namespaces come and go"
+    assert world.conditions._disabled_until == {}, "namespaces come and go"
 
 
 async def test_a_schema_without_a_place_for_it_concerns_all_namespaces() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from signer.configuration import Configuration, OperatorAttestor
 from signer.controller.status.policy_status import (
-    READ_AGAIN_SECONDS,
-    SHOWN_LATE_SECONDS,
+    RESTORE_SECONDS,
+    WATCH_LAG_SECONDS,
     PolicyStatus,
     permitted_in,
     usable_signers,
@@ -277,7 +277,7 @@ async def test_also_where_the_clock_is_set_back(world: World, monkeypatch: pytes
     for number in range(2):
         world.somebody_else_writes(f"no {number}")
         world.watch_catches_up()
-        world.clock.pass_by(READ_AGAIN_SECONDS)
+        world.clock.pass_by(RESTORE_SECONDS)
         await world.write(condition(met=False))
         assert world.condition(READY)["status"] == "False"
 
@@ -288,7 +288,7 @@ async def test_also_what_was_written_before_our_own_was_shown(world: World) -> N
     world.watch_catches_up()
     await world.write(condition(met=False))
     assert world.condition(READY)["status"] == "True", "the watch may show what stood there before ours"
-    world.clock.pass_by(SHOWN_LATE_SECONDS)
+    world.clock.pass_by(WATCH_LAG_SECONDS)
     await world.write(condition(met=False))
     assert world.condition(READY)["status"] == "False"
 

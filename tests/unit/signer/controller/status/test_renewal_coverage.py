@@ -133,14 +133,14 @@ def test_who_would_lose_renewal(machine: MachineView, records: tuple[AttestedNod
         (
             {"authorizedAttestors": [{"name": "client-only"}]},
             {},
-            "was attested by good, which the policy does not authorize any more",
+            "was attested by good, which the policy no longer authorizes",
         ),
         (
             {},
             {"good": OperatorAttestor(frozenset({"team-b"}))},
-            "was attested by good, which this controller does not allow here any more",
+            "was attested by good, which this controller no longer allows here",
         ),
-        ({"mode": "Enforced"}, {}, "was attested by good, and there is no policy that can be followed"),
+        ({"mode": "Enforced"}, {}, "was attested by good, and there is no valid policy"),
     ],
     ids=["authorized", "allowed here", "taken out of the policy", "not allowed here", "a policy that is none"],
 )
@@ -155,17 +155,17 @@ def test_who_was_attested_by_what_would_be_denied_now(
 def test_without_a_policy_nobody_renews() -> None:
     caches = with_machine(inventory_of(), machine_view(), good_record())
     caches.policies.replaced([])
-    assert "there is no policy" in why(standings_of(caches).all())
+    assert "there is no valid policy" in why(standings_of(caches).all())
 
 
 def test_one_that_was_made_anew_has_not_been_attested() -> None:
     """It may have joined by the built-in signer, and would lose its renewal."""
     anew = machine_view(uid="m-2")
-    assert why(renewal_coverage(anew, good_record())) == "was made anew since its node was attested"
+    assert why(renewal_coverage(anew, good_record())) == "was re-created since its node was attested"
     again = good_record(machine_uid="m-2", journal=(journal_entry(2),))
-    (standing,) = renewal_coverage(anew, good_record(), again)
-    assert isinstance(standing, Attested)
-    assert standing.record.machine_uid == "m-2"
+    (coverage,) = renewal_coverage(anew, good_record(), again)
+    assert isinstance(coverage, Attested)
+    assert coverage.record.machine_uid == "m-2"
 
 
 @pytest.mark.parametrize(("seconds", "attested"), [(0, False), (1, True)])
@@ -174,8 +174,8 @@ def test_one_that_was_moved_with_its_cluster_is_attested(seconds: int, attested:
     created = good_record().last_attestation + timedelta(seconds=seconds)
     metadata = {"namespace": CLUSTER.namespace, "name": CLUSTER.name, "creationTimestamp": format_time(created)}
     caches.clusters.applied({"metadata": metadata, "spec": {}})
-    (standing,) = standings_of(caches).all()
-    assert isinstance(standing, Attested) == attested
+    (coverage,) = standings_of(caches).all()
+    assert isinstance(coverage, Attested) == attested
 
 
 def test_the_longest_lived_record_counts() -> None:
@@ -232,12 +232,12 @@ async def test_others_have_their_turns_while_thousands_are_looked_at_and_few_are
     found = await pool(2000).unattested()
     task.cancel()
     assert len(found) == 1500
-    assert turns >= 1500 // standing_module._LOOKED_AT
+    assert turns >= 1500 // standing_module._BATCH_SIZE
 
 
 async def test_what_changes_meanwhile_ends_no_look(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standing_module, "_PAUSE_SECONDS", 0)
-    monkeypatch.setattr(standing_module, "_LOOKED_AT", 1)
+    monkeypatch.setattr(standing_module, "_BATCH_SIZE", 1)
     renewal_coverage = pool(3)
     caches: Any = renewal_coverage._caches
 

@@ -71,7 +71,7 @@ async def test_a_policy_of_another_name_says_so() -> None:
     world.cluster("prod")
     world.cluster("prodd", namespace="team-b")
     for _ in range(4):
-        await world.policies.look()
+        await world.policies.check()
     assert world.reasons("prodd") == SAID
     assert world.calls == ["get", "patch"]
 
@@ -79,10 +79,10 @@ async def test_a_policy_of_another_name_says_so() -> None:
 async def test_a_cluster_that_comes_a_moment_later_is_waited_for() -> None:
     world = World()
     world.policy("prod")
-    await world.policies.look()
+    await world.policies.check()
     world.cluster("prod")
     for _ in range(3):
-        await world.policies.look()
+        await world.policies.check()
     assert world.calls == []
 
 
@@ -92,33 +92,33 @@ async def test_a_policy_with_a_cluster_is_left_to_those_who_serve_it() -> None:
     world.policy("typo")
     world.cluster("prod")
     for _ in range(3):
-        await world.policies.look()
+        await world.policies.check()
     assert world.reasons("prod") == {}
     world.cluster("typo")
     world.calls.clear()
-    await world.policies.look()
+    await world.policies.check()
     assert world.calls == []
 
 
 async def test_one_that_cannot_be_followed_says_it_too() -> None:
     world = World()
     world.policy("typo", mode="Maybe")
-    await world.policies.look()
-    await world.policies.look()
+    await world.policies.check()
+    await world.policies.check()
     assert world.reasons("typo") == SAID
 
 
 async def test_one_that_went_meanwhile_is_no_error() -> None:
     world = World()
     world.policy("typo")
-    await world.policies.look()
+    await world.policies.check()
     world.stored.clear()
-    await world.policies.look()
+    await world.policies.check()
     assert world.calls == ["get"]
 
 
 async def test_it_runs_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unserved_policies, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(unserved_policies, "CHECK_SECONDS", 0.001)
     world = World()
     world.policy("typo")
     running = asyncio.create_task(world.policies.run())
@@ -134,11 +134,11 @@ async def test_a_name_without_a_cluster_is_in_a_shard_too() -> None:
     world.caches.own_shards(SomeShards(1))
     world.policy("typo")
     for _ in range(3):
-        await world.policies.look()
+        await world.policies.check()
     assert world.calls == []
     world.caches.own_shards(SomeShards(1, frozenset({0})))
     for _ in range(2):
-        await world.policies.look()
+        await world.policies.check()
     assert world.reasons("typo") == SAID
 
 
@@ -148,5 +148,5 @@ async def test_with_a_watch_filter_nothing_is_said() -> None:
     world.caches.watch_filter = WatchFilter("ours")
     world.policy("prodd")
     for _ in range(4):
-        await world.policies.look()
+        await world.policies.check()
     assert world.calls == []
