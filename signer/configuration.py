@@ -173,7 +173,7 @@ def read_attestors(path: Path) -> Mapping[str, OperatorAttestor]:
     if document is None:
         return {}
     if not isinstance(document, Mapping) or set(document) - {"attestors"}:
-        raise InvalidConfiguration(f"--config: {path}: the one top-level field is attestors")
+        raise InvalidConfiguration(f"--config: {path}: the only top-level field is attestors")
     entries = document.get("attestors")
     if entries is None:
         return {}
@@ -199,7 +199,7 @@ def _document(path: Path) -> Any:
     except _RepeatedKey as error:
         raise InvalidConfiguration(f"--config: {path} repeats a key{position(error)}") from error
     except _NoValue as error:
-        why = "there is no such value; text that looks like a number or a date stands in quotes"
+        why = "there is no such value; quote text that looks like a number or a date"
         raise InvalidConfiguration(f"--config: {path} is not YAML{position(error)}: {why}") from error
     except yaml.YAMLError as error:
         raise InvalidConfiguration(f"--config: {path} is not YAML{position(error)}") from error
@@ -224,11 +224,11 @@ def _attestor(path: str, provider: Any, entry: Any) -> OperatorAttestor:
     everywhere = OperatorAttestor(frozenset(namespaces), settings)
     by_namespace = _object(f"{path}.settingsByNamespace", entry.get("settingsByNamespace"))
     for namespace in by_namespace:
-        _require_namespace(f"{path}.settingsByNamespace", namespace, "; what holds in all stands in settings")
+        _require_namespace(f"{path}.settingsByNamespace", namespace, "; settings of all namespaces belong in settings")
         if not everywhere.allows(namespace):
             raise InvalidConfiguration(
-                f"--config: {path}.settingsByNamespace: {namespace} is none of its namespaces: add it there, or leave "
-                "out its settings"
+                f"--config: {path}.settingsByNamespace: {namespace} is not among its namespaces: add it there, or "
+                "remove its settings"
             )
     return replace(
         everywhere,

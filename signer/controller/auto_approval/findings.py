@@ -91,18 +91,18 @@ def conclusion(situation: Situation, findings: Findings, openings: Sequence[Open
         and isinstance(grant, RemovableGrant)
         and ApprovalSubresource.SELFNODECLIENT in grant.subresources
     ]
-    said = [*findings.failures, *_causes(unexpected, findings.grants.values(), waiting)]
+    causes = [*findings.failures, *_causes(unexpected, findings.grants.values(), waiting)]
     if len(unexpected) < len(openings):
         text = (
             f"renewal without attestation stays until these Machines are attested: {machines}; attest their nodes, or "
             "replace the Machines"
         )
-        said.append((condition_types.WAITING_FOR_ATTESTATION, text))
+        causes.append((condition_types.WAITING_FOR_ATTESTATION, text))
     if is_untouchable(situation.cluster):
-        said.append(("Paused", "the Cluster is paused or being deleted, so nothing is removed"))
-    said.sort(key=lambda item: _REASONS.index(item[0]))
-    messages = list(dict.fromkeys(message for _, message in said))
-    return condition(False, said[0][0], "; ".join([*messages, *findings.notes]))
+        causes.append(("Paused", "the Cluster is paused or being deleted, so nothing is removed"))
+    causes.sort(key=lambda item: _REASONS.index(item[0]))
+    messages = list(dict.fromkeys(message for _, message in causes))
+    return condition(False, causes[0][0], "; ".join([*messages, *findings.notes]))
 
 
 def _causes(openings: Iterable[Opening], grants: Iterable[Grant], waiting: Sequence[str]) -> list[tuple[str, str]]:

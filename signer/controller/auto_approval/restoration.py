@@ -162,7 +162,7 @@ class Restoration:
                     self._concerned.add(cluster)
                     self._queue_if_due(cluster)
             except BindingsNotSaved as error:
-                _LOG.warning("cannot look for saved bindings", extra={"error": str(error)})
+                _LOG.warning("cannot list saved bindings", extra={"error": str(error)})
             await asyncio.sleep(RESYNC_SECONDS)
 
     async def _work(self) -> None:

@@ -135,7 +135,7 @@ class Health:
         if self._caches is None:
             return ""
         quiet = [cache.name for cache in self._caches.watched() if cache.quiet_seconds() > QUIET_SECONDS]
-        return f"nothing heard of {', '.join(quiet)} for {QUIET_SECONDS / 60:.0f} minutes" if quiet else ""
+        return f"no report of the watch of {', '.join(quiet)} for {QUIET_SECONDS / 60:.0f} minutes" if quiet else ""
 
     def _stuck(self) -> str:
         """Fails only if the workers of most busy clusters are stuck: for a single cluster a restart would not help."""

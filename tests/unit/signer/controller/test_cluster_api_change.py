@@ -1,4 +1,4 @@
-"""Cluster API is upgraded under a running controller."""
+"""Cluster API is upgraded while the controller runs."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ AWAY = Unreachable("refused", cause=Cause.REFUSED)
 
 
 class Ended(Exception):
-    """There are no more answers: it went on waiting."""
+    """The watch continued after the last answer."""
 
 
 class Says:
-    """Serves one version after the other, each for one look; ``paused`` are the seconds before each."""
+    """Serves one version per check; ``paused`` has the seconds before each."""
 
     def __init__(self, *answers: ClusterAPIVersion | ApiError) -> None:
         self._answers = list(answers)
@@ -55,7 +55,7 @@ class Says:
     [(V1BETA1, V1BETA2), (V1BETA2, V1BETA1), (WITHOUT_POOLS, V1BETA2), (V1BETA2, WITHOUT_POOLS)],
     ids=["upgraded", "taken back", "MachinePools installed", "MachinePools gone"],
 )
-async def test_it_is_said_when_it_was_told_twice(read: ClusterAPIVersion, served: ClusterAPIVersion) -> None:
+async def test_a_change_must_be_confirmed(read: ClusterAPIVersion, served: ClusterAPIVersion) -> None:
     says, stop = Says(read, served, served), asyncio.Event()
     watch = ClusterAPIWatch(says, read, stop, says.sleep)
     await watch.run()
@@ -88,8 +88,8 @@ async def test_nothing_else_is_a_change(answers: Sequence[ClusterAPIVersion | Ap
     watch.require_unchanged()
 
 
-async def test_who_is_told_to_stop_ends_for_that() -> None:
-    """An upgrade that is seen while the controller drains is no failure of it."""
+async def test_stop_takes_precedence_over_a_change() -> None:
+    """An upgrade that is noticed during the shutdown is not an error."""
     says, stop = Says(V1BETA1, V1BETA1, V1BETA1), asyncio.Event()
     stop.set()
     watch = ClusterAPIWatch(says, V1BETA2, stop, says.sleep)
@@ -98,7 +98,7 @@ async def test_who_is_told_to_stop_ends_for_that() -> None:
     watch.require_unchanged()
 
 
-async def test_it_waits_between_looks() -> None:
+async def test_it_pauses_between_checks() -> None:
     says = Says(V1BETA1)
     await says.sleep(0)  # which it says from now on
     waiting = asyncio.ensure_future(ClusterAPIWatch(says, V1BETA2, asyncio.Event()).run())

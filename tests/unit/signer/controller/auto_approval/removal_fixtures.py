@@ -1,4 +1,4 @@
-"""A workload cluster with its auto-approval, what is kept of it, and somebody in between."""
+"""A workload cluster with its auto-approval, saved bindings, and a hook between the calls."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ Intercept = Callable[[str, str, JsonObject], Awaitable[JsonObject | None]]
 
 
 async def nothing(method: str, path: str, body: JsonObject) -> JsonObject | None:
-    """Everything goes through."""
+    """No interference."""
     return None
 
 
 class Calls(Client):
-    """The controller's client, with somebody in between."""
+    """The controller's client, with a hook before each call."""
 
     intercept: Intercept = staticmethod(nothing)
 
@@ -49,7 +49,7 @@ class Calls(Client):
 
 
 class House:
-    """One workload cluster, what is kept of it, and its auto-approval."""
+    """One workload cluster, its saved bindings, and its auto-approval."""
 
     def __init__(self, api: EmbeddedAPI, client: Calls) -> None:
         self.api = api
@@ -75,7 +75,7 @@ class House:
         return condition
 
     def bindings(self) -> dict[str, Any]:
-        """What matters of each ClusterRoleBinding."""
+        """The relevant part of each ClusterRoleBinding."""
         return {
             item["metadata"]["name"]: {
                 "labels": item["metadata"].get("labels"),
@@ -126,7 +126,7 @@ class House:
         return sorted(found.of(self.owner)) if isinstance(found, SavedBindings) else []
 
     def writes(self) -> list[str]:
-        """What was written into the workload cluster; reviews change nothing."""
+        """Writes to the workload cluster, except reviews."""
         return [f"{entry.method} {entry.path}" for entry in self.api.requests.writes() if entry.path != REVIEWS]
 
 

@@ -1,4 +1,4 @@
-"""A cluster whose policy may be gone, and a Restoration over an inventory that tests fill by hand."""
+"""A cluster whose policy may be gone, and a Restoration over caches that tests fill."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ BINDINGS: Final = CLUSTER_ROLE_BINDINGS.collection()
 TOKENS: Final = SECRETS.collection("kube-system")
 TOKEN: Final = "bootstrap-token-abcdef"
 FAILED: Final = "cannot restore what Enforce removed"
-RESYNC_FAILED: Final = "cannot look for saved bindings"
+RESYNC_FAILED: Final = "cannot list saved bindings"
 
 
 class Told(logging.Handler):
-    """What was logged, and an event for each message."""
+    """Log messages, with an event for each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Told(logging.Handler):
 
 
 class House:
-    """A cluster, its management cluster, and a Restoration over an inventory that tests fill by hand."""
+    """A cluster, its management cluster, and a Restoration over caches that tests fill."""
 
     def __init__(self, cluster: WorldCluster, management: Client, caches: Caches, told: Told) -> None:
         self.cluster = cluster
@@ -105,7 +105,7 @@ class House:
         }
 
     async def remove(self, ca_cert_hash: str = "") -> None:
-        """What Enforce does."""
+        """Remove bindings as Enforce does."""
         owner = ClusterIdentity(KEY, ca_cert_hash or self.cluster.ca_cert_hash)
         found = [self.api.get("clusterrolebindings", name) for name in (FIRST, RENEWAL)]
         await self.removed.keep(owner, [parse_cluster_role_binding(one) for one in found])
@@ -114,7 +114,7 @@ class House:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """The Restoration, until the context ends."""
+        """Run the Restoration until the context ends."""
         task = asyncio.create_task(self.restoration.run())
         try:
             yield
@@ -130,7 +130,7 @@ class House:
         assert self.config_maps() == []
 
     def extended_token(self, description: str = "") -> None:
-        """A MachinePool's bootstrap token, as Enforce leaves it."""
+        """Create a MachinePool's bootstrap token as extended under Enforce."""
         until = datetime.now(UTC) + timedelta(hours=20)
         data = {"token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true"}
         self.api.create(
@@ -157,7 +157,7 @@ class House:
         return self.cluster.management.client.items(CONFIG_MAPS.collection(CONTROLLER_NAMESPACE))
 
     def authorize(self, **spec: Any) -> dict[str, Any]:
-        """A policy, and the inventory knows it."""
+        """Create a policy in the API and the caches."""
         return self.seen(self.cluster.authorize("insecure", mode="Enforce", **spec))
 
     def seen(self, manifest: dict[str, Any]) -> dict[str, Any]:
@@ -165,7 +165,7 @@ class House:
         return manifest
 
     def delete_policy(self) -> None:
-        """Gone, and the inventory knows it."""
+        """Delete the policy from the API and the caches."""
         manifest = self.cluster.management.client.get(POLICY)
         self.cluster.management.client.delete(POLICY)
         self.caches.policies.removed(manifest)

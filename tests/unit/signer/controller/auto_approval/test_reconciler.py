@@ -1,4 +1,4 @@
-"""What the auto-approval's keeper remembers of requests: bounded, and of tokens only."""
+"""The auto-approval reconciler: bounded memory of requests, intervals of checks, and conditions."""
 
 from __future__ import annotations
 
@@ -91,12 +91,12 @@ def test_groups_of_tokens_are_reviewed_too(keeping: AutoApprovalReconciler) -> N
     ],
     ids=["node", "no token", "user", "long", "long token group", "many", "ill-typed", "empty", "garbage"],
 )
-def test_what_no_token_has_is_not_remembered(keeping: AutoApprovalReconciler, manifest: dict[str, Any]) -> None:
+def test_groups_that_no_token_has_are_ignored(keeping: AutoApprovalReconciler, manifest: dict[str, Any]) -> None:
     keeping.observed(manifest)
     assert known(keeping) == []
 
 
-def test_what_is_remembered_is_bounded(keeping: AutoApprovalReconciler) -> None:
+def test_memory_is_bounded(keeping: AutoApprovalReconciler) -> None:
     for number in range(1000):
         keeping.observed(csr(groups=[f"system:bootstrappers:{number}"]))
     assert len(known(keeping)) == reconciler._MAXIMUM_GROUP_SETS
@@ -110,7 +110,7 @@ def test_an_approval_is_counted_once(keeping: AutoApprovalReconciler) -> None:
     assert approvals(keeping) == 2
 
 
-def test_what_was_approved_before_we_looked_is_not_counted(keeping: AutoApprovalReconciler) -> None:
+def test_approvals_from_before_the_first_list_are_not_counted(keeping: AutoApprovalReconciler) -> None:
     keeping.listed(csr(uid="a", approved=True))
     keeping.observed(csr(uid="a", approved=True))
     assert approvals(keeping) == 0
@@ -119,7 +119,7 @@ def test_what_was_approved_before_we_looked_is_not_counted(keeping: AutoApproval
     assert approvals(keeping) == 1
 
 
-def test_what_was_approved_while_the_connection_was_lost_is_counted(
+def test_approvals_during_a_watch_gap_are_counted(
     keeping: AutoApprovalReconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(builtin_approvals, "_REMEMBERED", 4)
@@ -142,7 +142,7 @@ def attested(keeping: AutoApprovalReconciler, provider_id: str) -> None:
 
 
 class Telling(asyncio.Event):
-    """Calls ``tell`` each time that it is set."""
+    """An event that calls ``tell`` each time it is set."""
 
     def __init__(self, tell: Callable[[], object]) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ class Telling(asyncio.Event):
         self._tell()
 
 
-def test_attested_nodes_ask_for_a_look_when_the_last_one_is(keeping: AutoApprovalReconciler) -> None:
+def test_the_last_attested_node_triggers_a_check(keeping: AutoApprovalReconciler) -> None:
     keeping._unattested = {"p:///1", "p:///2"}
     attested(keeping, "p:///3")
     attested(keeping, "p:///1")
@@ -175,9 +175,7 @@ def found(met: bool | None, reason: str) -> PolicyCondition:
     ],
     ids=lambda condition: condition.reason,
 )
-def test_a_look_that_failed_is_repeated_soon_and_then_less_often(
-    keeping: AutoApprovalReconciler, condition: PolicyCondition
-) -> None:
+def test_failed_checks_are_repeated_with_backoff(keeping: AutoApprovalReconciler, condition: PolicyCondition) -> None:
     keeping._conditions = (found(True, "Removed"), condition)
     pauses = [keeping._seconds_until_recheck() for _ in range(12)]
     assert pauses[0] <= 5.0
@@ -190,7 +188,7 @@ def test_a_look_that_failed_is_repeated_soon_and_then_less_often(
 
 
 @pytest.mark.parametrize("condition", [found(True, "Removed"), found(False, "WaitingForAttestation")])
-def test_looks_of_many_clusters_spread(keeping: AutoApprovalReconciler, condition: PolicyCondition) -> None:
+def test_checks_of_many_clusters_spread(keeping: AutoApprovalReconciler, condition: PolicyCondition) -> None:
     keeping._conditions = (condition,)
     pauses = [keeping._seconds_until_recheck() for _ in range(50)]
     assert len(set(pauses)) > 1
@@ -198,8 +196,8 @@ def test_looks_of_many_clusters_spread(keeping: AutoApprovalReconciler, conditio
     assert max(pauses) <= RECHECK_SECONDS * (1 + JITTER)
 
 
-def test_after_a_look_that_removed_something_the_next_one_is_soon(keeping: AutoApprovalReconciler) -> None:
-    """Who puts it back at once has not opened the door for minutes."""
+def test_a_check_that_removed_something_is_repeated_soon(keeping: AutoApprovalReconciler) -> None:
+    """A client that reinstates a binding at once must not restore auto-approval for minutes."""
     keeping._conditions = (found(True, "Removed"),)
     keeping._auto_approval.last_removed["kubeadm:node-autoapprove-bootstrap"] = "uid-1"
     assert keeping._seconds_until_recheck() <= 5.0
@@ -207,7 +205,7 @@ def test_after_a_look_that_removed_something_the_next_one_is_soon(keeping: AutoA
     assert keeping._seconds_until_recheck() >= RECHECK_SECONDS * (1 - JITTER)
 
 
-def test_an_approval_asks_for_a_look_under_enforce_only(
+def test_an_approval_triggers_a_check_only_under_enforce(
     keeping: AutoApprovalReconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeping, "_mode", lambda: Mode.OBSERVE)
@@ -220,7 +218,7 @@ def test_an_approval_asks_for_a_look_under_enforce_only(
 
 @pytest.fixture
 def enforcing(keeping: AutoApprovalReconciler, monkeypatch: pytest.MonkeyPatch) -> AutoApprovalReconciler:
-    """A look finds the door shut."""
+    """Each check finds auto-approval removed."""
     has_policy(keeping, mode="Enforce")
     caches: Any = keeping._caches
     caches.clusters.get = lambda *_: cluster_view()
@@ -232,7 +230,7 @@ def enforcing(keeping: AutoApprovalReconciler, monkeypatch: pytest.MonkeyPatch) 
 
 
 def auto_approval(reconcile: Any, removed: Iterable[str] = ()) -> Any:
-    """Each look removes these bindings, which somebody has made anew."""
+    """Each check removes these bindings, which were reinstated."""
     uids, found_door = itertools.count(), MagicMock(reconcile=reconcile)
     names = list(removed)
     removals = PropertyMock(side_effect=lambda: {name: str(next(uids)) for name in names})
@@ -245,8 +243,8 @@ def has_policy(keeping: AutoApprovalReconciler, *, uid: str = "policy-1", genera
     cast("Any", keeping._caches).policies.get = lambda *_: made
 
 
-async def test_more_groups_than_can_be_asked_about_are_not_called_shut(enforcing: AutoApprovalReconciler) -> None:
-    """The reviews would say nothing of those left out."""
+async def test_too_many_groups_give_unknown(enforcing: AutoApprovalReconciler) -> None:
+    """The reviews would not cover the remaining groups."""
     keeping = enforcing
     for number in range(reconciler._MAXIMUM_GROUP_SETS):
         keeping.observed(csr(groups=[f"system:bootstrappers:{number}"]))
@@ -256,7 +254,7 @@ async def test_more_groups_than_can_be_asked_about_are_not_called_shut(enforcing
     assert (condition.met, condition.reason) == (None, "TooManyGroups")
 
 
-def test_under_observe_the_count_is_told_at_once_and_then_in_steps(
+def test_under_observe_the_count_is_reported_at_once_and_then_in_steps(
     keeping: AutoApprovalReconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeping, "_mode", lambda: Mode.OBSERVE)
@@ -275,10 +273,10 @@ def test_under_observe_the_count_is_told_at_once_and_then_in_steps(
 
 
 @pytest.mark.parametrize(("met", "named"), [(True, True), (False, False), (None, False)])
-def test_who_asks_in_vain_is_told_at_once_where_the_door_is_shut(
+def test_unattested_requesters_are_reported_once_auto_approval_is_removed(
     keeping: AutoApprovalReconciler, met: bool | None, named: bool
 ) -> None:
-    """Where it is not, somebody may still let them in."""
+    """Otherwise the requests may still be approved."""
     has_policy(keeping, mode="Enforce")
     keeping._conditions_for = keeping._policy_version()
     keeping._conditions = (found(met, "Reason"),)
@@ -293,12 +291,12 @@ def test_who_asks_in_vain_is_told_at_once_where_the_door_is_shut(
     assert ("got none: system:node:by-hand;" in keeping.conditions[0].message) is named
 
 
-# What a look says, and of what
+# Conditions of a check
 
 
 @contextlib.asynccontextmanager
 async def looking(keeping: AutoApprovalReconciler) -> AsyncIterator[asyncio.Queue[tuple[PolicyCondition, ...]]]:
-    """Looks until the context ends; gives the conditions each time that they may have changed."""
+    """Run checks until the context ends; gives the conditions after each change."""
     told: asyncio.Queue[tuple[PolicyCondition, ...]] = asyncio.Queue()
     checks: Any = keeping._checks
     checks.turn = lambda: contextlib.nullcontext(AsyncMock())
@@ -322,10 +320,10 @@ async def looking(keeping: AutoApprovalReconciler) -> AsyncIterator[asyncio.Queu
     ],
     ids=["left", "another generation", "another policy", "another mode"],
 )
-async def test_what_was_found_says_nothing_of_a_policy_that_has_changed(
+async def test_findings_do_not_apply_to_a_changed_policy(
     enforcing: AutoApprovalReconciler, changed: Callable[[AutoApprovalReconciler], None]
 ) -> None:
-    """Else a True of before is written for the new generation, while a door is being opened."""
+    """Otherwise an old True would be written for the new generation while bindings are restored."""
     async with looking(enforcing) as told:
         assert await told.get() == enforcing.conditions == (found(True, "Removed"),)
         changed(enforcing)
@@ -333,7 +331,7 @@ async def test_what_was_found_says_nothing_of_a_policy_that_has_changed(
         assert (condition.met, condition.reason) == (None, "PolicyChanged")
 
 
-async def test_nor_of_one_that_cannot_be_followed_any_more(enforcing: AutoApprovalReconciler) -> None:
+async def test_findings_do_not_apply_to_an_invalid_policy(enforcing: AutoApprovalReconciler) -> None:
     caches: Any = enforcing._caches
     async with looking(enforcing) as told:
         await told.get()
@@ -342,8 +340,8 @@ async def test_nor_of_one_that_cannot_be_followed_any_more(enforcing: AutoApprov
         assert (condition.met, condition.reason) == (None, "PolicyChanged")
 
 
-async def test_a_policy_that_changes_during_a_look(enforcing: AutoApprovalReconciler) -> None:
-    """What the look finds is of the policy that it began with."""
+async def test_a_policy_that_changes_during_a_check(enforcing: AutoApprovalReconciler) -> None:
+    """The findings belong to the policy at the start of the check."""
 
     async def reconcile(*_: Any) -> PolicyCondition:
         has_policy(enforcing, mode="Enforce", generation=2)
@@ -354,7 +352,7 @@ async def test_a_policy_that_changes_during_a_look(enforcing: AutoApprovalReconc
         assert [one.reason for one in await told.get()] == ["PolicyChanged"]
 
 
-async def test_what_could_not_be_found_out_stays_so(keeping: AutoApprovalReconciler) -> None:
+async def test_unknown_findings_stay_unknown(keeping: AutoApprovalReconciler) -> None:
     has_policy(keeping, mode="Enforce", generation=7)
     assert [one.reason for one in keeping.conditions] == ["Connecting"]
 
@@ -362,10 +360,10 @@ async def test_what_could_not_be_found_out_stays_so(keeping: AutoApprovalReconci
 EXTEND: dict[str, Any] = {"mode": "Enforce", "bootstrapTokens": {"machinePools": "Extend"}}
 
 
-async def test_a_door_that_is_found_open_is_said_to_be_before_tokens_are_seen_to(
+async def test_openings_are_reported_before_tokens_are_reconciled(
     enforcing: AutoApprovalReconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There may be thousands, one call each."""
+    """There may be thousands of tokens, one call each."""
     has_policy(enforcing, **EXTEND)
     monkeypatch.setattr(reconciler, "MINIMUM_PAUSE_SECONDS", 0.0)
     reconcile = AsyncMock(side_effect=[found(True, "Removed"), found(False, "GrantedByOtherBinding")])
@@ -386,7 +384,7 @@ async def test_a_door_that_is_found_open_is_said_to_be_before_tokens_are_seen_to
         assert [(one.met, one.reason) for one in await told.get()] == open_now
 
 
-async def test_what_was_said_of_tokens_is_not_said_of_another_policy(enforcing: AutoApprovalReconciler) -> None:
+async def test_the_tokens_condition_does_not_apply_to_another_policy(enforcing: AutoApprovalReconciler) -> None:
     has_policy(enforcing, **EXTEND)
     extended = PolicyCondition(conditions.MACHINE_POOL_TOKENS_EXTENDED, True, "Extended", "")
     async with looking(enforcing) as told:
@@ -397,7 +395,7 @@ async def test_what_was_said_of_tokens_is_not_said_of_another_policy(enforcing: 
         assert enforcing._previous_tokens_condition(enforcing._policy_version()).reason == "Connecting"
 
 
-async def test_a_defect_neither_ends_the_looks_nor_leaves_a_true_behind(
+async def test_a_defect_neither_ends_the_checks_nor_leaves_a_true_condition(
     enforcing: AutoApprovalReconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reconciler, "MINIMUM_PAUSE_SECONDS", 0.0)
@@ -410,10 +408,8 @@ async def test_a_defect_neither_ends_the_looks_nor_leaves_a_true_behind(
             enforcing.wake()
 
 
-async def test_tokens_take_no_longer_than_they_may(
-    enforcing: AutoApprovalReconciler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nor is the door restored as long as they are not cut back."""
+async def test_reconciling_tokens_times_out(enforcing: AutoApprovalReconciler, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bindings are not restored before the tokens are cut back."""
     monkeypatch.setattr(reconciler, "TEND_TIMEOUT_SECONDS", 0.01)
 
     async def tend(*_: Any) -> None:
@@ -432,10 +428,10 @@ async def test_tokens_take_no_longer_than_they_may(
     assert (condition.met, condition.reason) == (False, "RestorationIncomplete")
 
 
-# What somebody keeps putting back
+# Reinstated bindings
 
 
-async def test_a_binding_that_keeps_coming_back_is_not_called_removed(enforcing: AutoApprovalReconciler) -> None:
+async def test_a_repeatedly_reinstated_binding_is_not_reported_as_removed(enforcing: AutoApprovalReconciler) -> None:
     enforcing._auto_approval = auto_approval(AsyncMock(return_value=found(True, "Removed")), ["gitops"])
     said = [(await enforcing._check_once(MagicMock()))[0] for _ in range(3)]
     assert [(one.met, one.reason) for one in said] == [
@@ -446,7 +442,7 @@ async def test_a_binding_that_keeps_coming_back_is_not_called_removed(enforcing:
     assert "ClusterRoleBinding gitops" in said[2].message
 
 
-async def test_what_comes_back_because_it_was_given_back_does_not_count(enforcing: AutoApprovalReconciler) -> None:
+async def test_restored_bindings_do_not_count_as_reinstated(enforcing: AutoApprovalReconciler) -> None:
     shut, opened = AsyncMock(return_value=found(True, "Removed")), AsyncMock(return_value=found(False, "Observing"))
     for _ in range(4):
         has_policy(enforcing, mode="Enforce")
@@ -457,7 +453,7 @@ async def test_what_comes_back_because_it_was_given_back_does_not_count(enforcin
         assert (await enforcing._check_once(MagicMock()))[0].reason == "Observing"
 
 
-async def test_no_token_is_extended_beside_a_binding_that_keeps_coming_back(enforcing: AutoApprovalReconciler) -> None:
+async def test_no_token_is_extended_while_a_binding_is_reinstated(enforcing: AutoApprovalReconciler) -> None:
     has_policy(enforcing, **EXTEND)
     waiting = found(False, conditions.WAITING_FOR_ATTESTATION)
     enforcing._auto_approval = auto_approval(AsyncMock(return_value=waiting), ["gitops"])

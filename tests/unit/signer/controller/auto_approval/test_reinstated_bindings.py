@@ -1,4 +1,4 @@
-"""Bindings that somebody keeps putting back: told apart from one that came back once, and forgotten in the end."""
+"""Repeatedly reinstated bindings, as opposed to a single reinstatement, and when they are forgotten."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ def removed_every(reinstated: ReinstatedBindings, pause: timedelta, times: int =
 @pytest.mark.parametrize(
     "pause", [timedelta(seconds=5), timedelta(minutes=3), timedelta(minutes=10), timedelta(hours=1)]
 )
-def test_the_third_removal_says_so_until_it_has_stayed_away(reinstated: ReinstatedBindings, pause: timedelta) -> None:
-    """Also between the looks that remove it, at which the door is shut."""
+def test_the_third_removal_is_reported_until_the_binding_stays_away(
+    reinstated: ReinstatedBindings, pause: timedelta
+) -> None:
+    """Also at checks that find auto-approval removed."""
     *before, condition = removed_every(reinstated, pause)
     assert before == [SHUT, SHUT]
     assert (condition.met, condition.reason) == (False, "RemovedGrantReturns")
@@ -44,7 +46,7 @@ def test_the_third_removal_says_so_until_it_has_stayed_away(reinstated: Reinstat
     assert reinstated.adjusted(SHUT, last + quiet).met is False, "it is known by now"
 
 
-def test_what_comes_back_once_in_a_while_is_an_upgrade(reinstated: ReinstatedBindings) -> None:
+def test_rare_reinstatements_are_upgrades(reinstated: ReinstatedBindings) -> None:
     assert list(removed_every(reinstated, RESET_AFTER, times=9)) == [SHUT] * 9
 
 
@@ -54,22 +56,22 @@ def test_different_bindings_do_not_add_up(reinstated: ReinstatedBindings) -> Non
     assert reinstated.adjusted(SHUT, NOW) == SHUT
 
 
-def test_what_its_finalizers_hold_has_not_been_put_back(reinstated: ReinstatedBindings) -> None:
-    """It can be deleted at every look, and is gone for good in the end."""
+def test_a_binding_held_by_finalizers_is_not_reinstated(reinstated: ReinstatedBindings) -> None:
+    """Each check can delete it again until its finalizers are done."""
     for number in range(9):
         reinstated.removed({NAME: "held"}, NOW + number * timedelta(minutes=3))
     assert reinstated.adjusted(SHUT, NOW + timedelta(minutes=27)) == SHUT
     assert [one.met for one in removed_every(reinstated, timedelta(seconds=5), times=2)] == [True, False]
 
 
-def test_it_is_not_called_shut_but_for_renewal(reinstated: ReinstatedBindings) -> None:
+def test_reinstated_bindings_replace_waiting_for_attestation(reinstated: ReinstatedBindings) -> None:
     list(removed_every(reinstated, timedelta(0)))
     condition = reinstated.adjusted(WAITING, NOW)
     assert (condition.met, condition.reason) == (False, "RemovedGrantReturns")
     assert "renewal stays" in condition.message
 
 
-def test_what_is_worse_stays_the_reason(reinstated: ReinstatedBindings) -> None:
+def test_a_worse_reason_is_kept(reinstated: ReinstatedBindings) -> None:
     list(removed_every(reinstated, timedelta(0)))
     worse = PolicyCondition(AUTO_APPROVAL_REMOVED, False, "GrantedByOtherBinding", "somebody is let in")
     condition = reinstated.adjusted(worse, NOW)
@@ -79,7 +81,7 @@ def test_what_is_worse_stays_the_reason(reinstated: ReinstatedBindings) -> None:
     assert reinstated.adjusted(unknown, NOW) == unknown
 
 
-def test_what_is_remembered_and_said_is_bounded(reinstated: ReinstatedBindings) -> None:
+def test_memory_and_message_are_bounded(reinstated: ReinstatedBindings) -> None:
     for again in range(3):
         reinstated.removed({f"{number}\x1b" + "x" * 1000: str(again) for number in range(1000)}, NOW)
     assert len(reinstated._removals) <= 256

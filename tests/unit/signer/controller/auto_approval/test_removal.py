@@ -1,5 +1,4 @@
-"""The auto-approval of a workload cluster: what Enforce removes, what proves it, what is only reported, what comes
-back."""
+"""The auto-approval of a workload cluster: what Enforce removes, verifies, only reports, and restores."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ __all__ = ["api", "house"]
 # Enforce
 
 
-async def test_enforce_removes_kubeadms_bindings_and_proves_it(house: House) -> None:
+async def test_enforce_removes_kubeadms_bindings_and_verifies_it(house: House) -> None:
     before = house.bindings()
     condition = await house.reconcile()
     assert (condition.met, condition.reason) == (True, "Removed")
@@ -40,7 +39,7 @@ async def test_enforce_removes_kubeadms_bindings_and_proves_it(house: House) -> 
     assert house.writes() == []
 
 
-async def test_leaving_enforce_gives_back_exactly_what_was_there(house: House) -> None:
+async def test_leaving_enforce_restores_the_original_bindings(house: House) -> None:
     house.bind("mine", f"{BUILTIN}nodeclient", ("Group", "a"), ("ServiceAccount", "b"), labels={"team": "c"})
     house.api.patch("clusterrolebindings", FIRST, {"metadata": {"annotations": {"note": "d"}}})
     before = house.bindings()
@@ -64,8 +63,8 @@ async def test_renewal_waits_for_the_machines_that_need_it(house: House) -> None
     assert RENEWAL not in house.bindings()
 
 
-async def test_one_role_for_both_doors_waits_for_both(house: House) -> None:
-    """And is not said to wait for attestation alone: by it tokens get first certificates all the while."""
+async def test_a_binding_for_both_subresources_is_kept_with_renewal(house: House) -> None:
+    """The reason is not ``WaitingForAttestation``: meanwhile the binding gives tokens first certificates."""
     house.role("both", "certificatesigningrequests/nodeclient", "certificatesigningrequests/selfnodeclient")
     house.bind("both", "both", ("Group", "system:nodes"), ("Group", "system:bootstrappers"))
     condition = await house.reconcile(unattested=("machine-1",))
@@ -86,10 +85,10 @@ async def test_one_role_for_both_doors_waits_for_both(house: House) -> None:
     ("subresources", "intent"),
     [(("selfnodeclient",), Intent.EXTEND), (("nodeclient", "selfnodeclient"), Intent.CUT_BACK)],
 )
-async def test_tokens_live_long_where_renewal_alone_is_left_open(
+async def test_tokens_are_extended_while_only_renewal_is_kept(
     house: House, subresources: tuple[str, ...], intent: Intent
 ) -> None:
-    """A token that lives for a day and gets any node's certificate is worse than one of minutes that does."""
+    """A token that can get any node's certificate is worse when it lives for a day instead of minutes."""
     house.role("left", *(f"certificatesigningrequests/{auto_approval}" for auto_approval in subresources))
     house.bind("left", "left", ("Group", "system:nodes"), ("Group", "system:bootstrappers"))
     condition = await house.reconcile(unattested=("machine-1",))
@@ -98,7 +97,7 @@ async def test_tokens_live_long_where_renewal_alone_is_left_open(
     assert intent_of(extending, cluster_view(), condition) is intent
 
 
-async def test_renewal_that_is_shut_already_is_not_opened_for_those_who_need_it(house: House) -> None:
+async def test_removed_renewal_is_not_restored_for_unattested_machines(house: House) -> None:
     await house.reconcile()
     condition = await house.reconcile(unattested=("machine-1",))
     assert condition.met is True
@@ -106,7 +105,7 @@ async def test_renewal_that_is_shut_already_is_not_opened_for_those_who_need_it(
     assert RENEWAL not in house.bindings()
 
 
-async def test_what_kubeadm_upgrade_brings_back_is_removed_again(house: House) -> None:
+async def test_bindings_that_kubeadm_upgrade_creates_again_are_removed(house: House) -> None:
     before = house.bindings()
     await house.reconcile()
     house.api.seed_kubeadm()
@@ -159,7 +158,9 @@ async def test_a_binding_under_another_name(house: House, auto_approval: str, su
         {"resources": ("certificatesigningrequests/nodeclient",), "aggregationRule": {}},
     ],
 )
-async def test_what_grants_more_is_named_and_left(house: House, role: dict[str, Any], subject: tuple[str, str]) -> None:
+async def test_a_binding_that_grants_more_is_reported_and_kept(
+    house: House, role: dict[str, Any], subject: tuple[str, str]
+) -> None:
     house.role("wide", *role["resources"], **{k: v for k, v in role.items() if k != "resources"})
     house.bind("other", "wide", subject)
     condition = await house.reconcile()
@@ -184,7 +185,7 @@ async def test_what_grants_more_is_named_and_left(house: House, role: dict[str, 
     ],
 )
 async def test_an_administrator_needs_no_auto_approval(house: House, subject: tuple[str, str], is_open: bool) -> None:
-    """But whoever joins, and may do everything, is the widest auto-approval of all."""
+    """But a joining identity that may do everything has the widest auto-approval of all."""
     house.bind("administrators", "cluster-admin", subject)
     condition = await house.reconcile()
     assert condition.met is not is_open
@@ -198,13 +199,13 @@ async def test_a_binding_whose_name_cannot_be_addressed(house: House) -> None:
     assert "ClusterRoleBinding a\\nb" in condition.message
 
 
-async def test_a_role_that_was_deleted_is_back_with_the_next_start(house: House) -> None:
+async def test_a_deleted_role_is_restored_at_the_next_start(house: House) -> None:
     house.api.delete("clusterroles", f"{BUILTIN}nodeclient")
     assert (await house.reconcile()).met is True
     assert FIRST not in house.bindings()
 
 
-async def test_groups_of_tokens_in_the_cluster_are_asked_about(house: House) -> None:
+async def test_groups_of_tokens_in_the_cluster_are_reviewed(house: House) -> None:
     house.client.intercept = lambda *call: answer_yes_to("system:bootstrappers:edge", *call)
     assert (await house.reconcile()).met is True
     house.token("system:bootstrappers:edge,system:bootstrappers:other")
@@ -215,7 +216,7 @@ async def test_groups_of_tokens_in_the_cluster_are_asked_about(house: House) -> 
     assert "0123456789abcdef" not in condition.message
 
 
-async def test_groups_of_tokens_that_were_seen_in_requests_are_asked_about(house: House) -> None:
+async def test_groups_of_tokens_observed_in_requests_are_reviewed(house: House) -> None:
     house.client.intercept = lambda *call: answer_yes_to("system:bootstrappers:edge", *call)
     seen = frozenset({frozenset({"system:bootstrappers", "system:bootstrappers:edge", "system:authenticated"})})
     assert (await house.reconcile(tokens=seen)).reason == "GrantedByAuthorizer"
@@ -231,7 +232,7 @@ async def test_a_grant_without_any_binding_is_found(house: House) -> None:
 # Hands off
 
 
-async def test_observe_touches_nothing(house: House) -> None:
+async def test_observe_changes_nothing(house: House) -> None:
     condition = await house.reconcile("Observe")
     assert (condition.met, condition.reason) == (False, "Observing")
     assert house.writes() == []
@@ -239,7 +240,7 @@ async def test_observe_touches_nothing(house: House) -> None:
 
 
 @pytest.mark.parametrize("field", ["paused", "deleting"])
-async def test_a_paused_cluster_is_not_touched(house: House, field: str) -> None:
+async def test_a_paused_cluster_is_not_changed(house: House, field: str) -> None:
     condition = await house.reconcile(cluster=cluster_view(**{field: True}))
     assert (condition.met, condition.reason) == (False, "Paused")
     assert house.writes() == []

@@ -1,4 +1,4 @@
-"""The auto-approval when others write, the API servers fail or lie, and with the grants that the controller needs."""
+"""The auto-approval with concurrent writers, failing or lying API servers, and the controller's grants."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = ["api", "house"]
 # Order, races and faults
 
 
-async def test_nothing_is_deleted_before_it_is_kept(house: House) -> None:
+async def test_bindings_are_saved_before_they_are_deleted(house: House) -> None:
     kept_at_delete: list[list[str]] = []
 
     async def look(method: str, path: str, body: JsonObject) -> JsonObject | None:
@@ -52,7 +52,7 @@ async def test_nothing_is_deleted_before_it_is_kept(house: House) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_what_cannot_be_kept_is_not_deleted(house: House, method: str) -> None:
+async def test_a_binding_that_cannot_be_saved_is_not_deleted(house: House, method: str) -> None:
     path = CONFIG_MAPS.collection(NAMESPACE)
     if method == "GET":
         path = f"{path}/{await name_of_config_map(house)}"
@@ -70,8 +70,8 @@ async def name_of_config_map(house: House) -> str:
     return str(house.management.config_maps()[0]["metadata"]["name"])
 
 
-async def test_a_binding_that_changes_meanwhile_is_looked_at_again(house: House) -> None:
-    """It may grant something else by now; and what is kept is what was there at the end."""
+async def test_a_binding_that_changes_concurrently_is_read_again(house: House) -> None:
+    """It may grant something else now; the saved binding is the final version."""
     once = [{"metadata": {"labels": {"changed": "meanwhile"}}}]
 
     async def change(method: str, path: str, body: JsonObject) -> JsonObject | None:
@@ -87,7 +87,7 @@ async def test_a_binding_that_changes_meanwhile_is_looked_at_again(house: House)
     assert house.bindings()[FIRST]["labels"] == {"changed": "meanwhile"}
 
 
-async def test_a_binding_that_never_stays_the_same(house: House) -> None:
+async def test_a_binding_that_keeps_changing(house: House) -> None:
     numbers = iter(range(100))
 
     async def change(method: str, path: str, body: JsonObject) -> JsonObject | None:
@@ -102,7 +102,7 @@ async def test_a_binding_that_never_stays_the_same(house: House) -> None:
     assert next(numbers) == 3
 
 
-async def test_one_that_is_gone_meanwhile(house: House) -> None:
+async def test_a_binding_that_is_deleted_concurrently(house: House) -> None:
     async def take(method: str, path: str, body: JsonObject) -> JsonObject | None:
         if method == "DELETE":
             await asyncio.to_thread(house.api.delete, "clusterrolebindings", path.rpartition("/")[2])
@@ -112,7 +112,7 @@ async def test_one_that_is_gone_meanwhile(house: House) -> None:
     assert (await house.reconcile()).met is True
 
 
-async def test_a_crash_between_keeping_and_deleting_loses_nothing(house: House) -> None:
+async def test_a_crash_between_save_and_delete_loses_nothing(house: House) -> None:
     before = house.bindings()
 
     async def crash(method: str, path: str, body: JsonObject) -> JsonObject | None:
@@ -131,7 +131,7 @@ async def test_a_crash_between_keeping_and_deleting_loses_nothing(house: House) 
     assert await house.kept() == []
 
 
-async def test_a_deletion_that_fails_is_told_and_tried_again(house: House) -> None:
+async def test_a_failed_deletion_is_reported_and_retried(house: House) -> None:
     house.api.faults.inject(f"DELETE {BINDINGS}/{FIRST}", status=503)
     condition = await house.reconcile()
     assert (condition.met, condition.reason) == (False, "RemovalPending")
@@ -139,8 +139,8 @@ async def test_a_deletion_that_fails_is_told_and_tried_again(house: House) -> No
     assert (await house.reconcile()).met is True
 
 
-async def test_the_authorizers_cache_is_given_a_moment(house: House) -> None:
-    """Real API servers answer from a cache: the first answers after a removal may be old."""
+async def test_reviews_are_repeated_until_the_rbac_cache_catches_up(house: House) -> None:
+    """Real API servers answer from a cache: the first reviews after a removal may be stale."""
     stale = [True] * 3
 
     async def old_answer(method: str, path: str, body: JsonObject) -> JsonObject | None:
@@ -162,7 +162,7 @@ async def test_a_removal_that_never_takes_effect(house: House) -> None:
 
 
 @pytest.mark.parametrize("failing", [f"GET {BINDINGS}", "GET */clusterroles", f"POST {REVIEWS}"])
-async def test_what_may_not_be_read_is_unknown(house: House, failing: str) -> None:
+async def test_forbidden_reads_give_unknown(house: House, failing: str) -> None:
     house.api.faults.inject(failing, status=403)
     condition = await house.reconcile()
     assert (condition.met, condition.reason) == (None, "Forbidden")
@@ -176,7 +176,7 @@ async def test_a_missing_grant_to_delete_is_named(house: House) -> None:
     assert "may not delete clusterrolebindings" in condition.message
 
 
-async def test_token_secrets_that_may_not_be_listed_are_no_error(house: House) -> None:
+async def test_forbidden_token_secrets_are_only_a_note(house: House) -> None:
     house.api.faults.inject("GET /api/v1/namespaces/kube-system/secrets", status=403)
     condition = await house.reconcile()
     assert condition.met is True
@@ -192,7 +192,7 @@ async def test_an_api_server_that_fails_proves_nothing(house: House, failing: st
 
 
 @pytest.mark.parametrize("status", [{}, {"allowed": "no"}, {"allowed": None}, None])
-async def test_an_answer_that_is_no_answer_proves_nothing(house: House, status: Any) -> None:
+async def test_a_malformed_review_proves_nothing(house: House, status: Any) -> None:
     async def garbage(method: str, path: str, body: JsonObject) -> JsonObject | None:
         return {"status": status} if path == REVIEWS else None
 
@@ -201,7 +201,7 @@ async def test_an_answer_that_is_no_answer_proves_nothing(house: House, status: 
 
 
 def failing_authorizer(status: JsonObject, *subresources: str, only_for: str = "") -> Callable[..., Any]:
-    """What is asked of these doors is answered so: beside RBAC there is an authorizer that cannot be reached."""
+    """Reviews of these subresources get this answer, as with an unreachable authorizer besides RBAC."""
 
     async def answer(method: str, path: str, body: JsonObject) -> JsonObject | None:
         if path != REVIEWS or body["spec"]["resourceAttributes"].get("subresource") not in subresources:
@@ -216,8 +216,8 @@ WEBHOOK_DOWN: Final = "Post https://authorizer/: dial tcp: connection refused"
 
 @pytest.mark.parametrize("denied", [False, True])
 @pytest.mark.parametrize("auto_approval", ["nodeclient", "selfnodeclient"])
-async def test_a_no_of_all_authorizers_but_one_proves_nothing(house: House, auto_approval: str, denied: bool) -> None:
-    """kube-controller-manager is told yes as soon as the webhook is back."""
+async def test_a_no_with_a_failed_authorizer_proves_nothing(house: House, auto_approval: str, denied: bool) -> None:
+    """kube-controller-manager gets a yes as soon as the webhook is back."""
     status = {"allowed": False, "denied": denied, "evaluationError": f"{WEBHOOK_DOWN}\nBearer abcdef"}
     house.client.intercept = failing_authorizer(status, auto_approval)
     condition = await house.reconcile()
@@ -237,12 +237,12 @@ async def test_a_no_of_all_authorizers_but_one_proves_nothing(house: House, auto
     ],
 )
 async def test_a_no_with_a_reason_is_a_no(house: House, status: JsonObject) -> None:
-    """RBAC says so, every time, where a role that a binding names is missing."""
+    """RBAC gives this reason whenever a binding names a missing role."""
     house.client.intercept = failing_authorizer(status, "nodeclient", "selfnodeclient")
     assert (await house.reconcile()).met is True
 
 
-async def test_a_yes_is_one_whatever_failed(house: House) -> None:
+async def test_a_yes_counts_despite_a_failed_authorizer(house: House) -> None:
     status = {"allowed": True, "evaluationError": WEBHOOK_DOWN}
     house.client.intercept = failing_authorizer(status, "nodeclient", only_for="system:nodes")
     assert ((await house.reconcile()).met, (await house.reconcile()).reason) == (False, "GrantedByAuthorizer")
@@ -252,10 +252,10 @@ async def test_a_yes_is_one_whatever_failed(house: House) -> None:
     ("role", "met", "reason"),
     [("nodeclient", False, "GrantedByOtherBinding"), ("selfnodeclient", None, "AuthorizerFailed")],
 )
-async def test_a_door_that_is_known_to_be_open_is_not_hidden_by_an_authorizer_that_fails(
+async def test_a_failed_authorizer_does_not_hide_a_known_opening(
     house: House, role: str, met: bool | None, reason: str
 ) -> None:
-    """Tokens are left to live long where nothing is known. Renewal that is open says nothing of first certificates."""
+    """Tokens stay extended while the result is unknown. Renewal says nothing about first certificates."""
     house.role("wide", f"certificatesigningrequests/{role}", "certificatesigningrequests")
     house.bind("wide", "wide", ("Group", "system:bootstrappers"))
     status = {"allowed": False, "evaluationError": WEBHOOK_DOWN}
@@ -265,8 +265,8 @@ async def test_a_door_that_is_known_to_be_open_is_not_hidden_by_an_authorizer_th
     assert WEBHOOK_DOWN in condition.message
 
 
-async def test_a_door_that_is_shut_in_the_end_says_nothing_of_those_who_were_not_asked(house: House) -> None:
-    """The cache still says yes to tokens, the authorizer fails once and is back: the others were not asked then."""
+async def test_a_closed_opening_proves_nothing_about_identities_not_reviewed(house: House) -> None:
+    """The cache still answers yes for tokens, and the authorizer fails once: the rest was not reviewed."""
     house.role("wide", "certificatesigningrequests/nodeclient", "certificatesigningrequests")
     house.bind("wide", "wide", ("User", "system:node:one"))
     once: JsonObject = {
@@ -288,13 +288,13 @@ async def test_a_door_that_is_shut_in_the_end_says_nothing_of_those_who_were_not
 
 
 @pytest.mark.parametrize("bound", ["MAXIMUM_ROLES", "MAXIMUM_BINDINGS", "MAXIMUM_TOKENS"])
-async def test_more_than_is_read_proves_nothing(house: House, bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_grants_prove_nothing(house: House, bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
     house.token("system:bootstrappers:edge")
     monkeypatch.setattr(workload_grants, bound, 0)
     assert ((await house.reconcile()).met, (await house.reconcile()).reason) == (None, "TooManyGrants")
 
 
-async def test_more_subjects_than_are_asked_about_prove_nothing(house: House) -> None:
+async def test_too_many_subjects_prove_nothing(house: House) -> None:
     house.role("wide", "*")
     house.bind("many", "wide", *(("User", f"user-{number}") for number in range(256)))
     condition = await house.reconcile()
@@ -302,13 +302,13 @@ async def test_more_subjects_than_are_asked_about_prove_nothing(house: House) ->
     assert FIRST not in house.bindings()
 
 
-async def test_a_token_with_more_groups_than_are_read(house: House) -> None:
+async def test_a_token_with_too_many_groups(house: House) -> None:
     house.token(",".join(f"system:bootstrappers:g{number}" for number in range(17)))
     assert (await house.reconcile()).reason == "TooManyGroups"
 
 
 @pytest.mark.parametrize("groups", ["", "none-of-ours", "\u00e9", "x" * 100])
-async def test_a_token_with_groups_that_do_not_count(house: House, groups: str) -> None:
+async def test_invalid_groups_of_a_token_are_ignored(house: House, groups: str) -> None:
     house.token(groups)
     assert (await house.reconcile()).met is True
 
@@ -324,7 +324,7 @@ async def test_a_binding_that_cannot_be_read_proves_nothing(house: House, monkey
 
 
 @pytest.mark.parametrize("page", [{"items": {}}, {"items": [1]}, {"items": "all"}])
-async def test_a_list_that_is_none(house: House, page: JsonObject, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_malformed_list(house: House, page: JsonObject, monkeypatch: pytest.MonkeyPatch) -> None:
     async def pages(path: str, params: Any = None, limit: int = 0) -> AsyncIterator[JsonObject]:
         yield {**page, "items": page["items"] or {"a": 1}}
 
@@ -345,7 +345,7 @@ async def test_an_api_server_that_hangs(house: House, monkeypatch: pytest.Monkey
 # Restoration under Observe
 
 
-async def test_restoration_that_is_incomplete_is_told(house: House) -> None:
+async def test_an_incomplete_restoration_is_reported(house: House) -> None:
     house.role("mine", "certificatesigningrequests/nodeclient")
     house.bind("mine", "mine", ("Group", "a"))
     await house.reconcile()
@@ -361,8 +361,8 @@ LATER: Final = f"sha256:{'cd' * 32}"
 """The CA of whatever cluster has the name now."""
 
 
-async def test_what_was_removed_under_another_ca_is_left_to_a_person(house: House) -> None:
-    """It may be another cluster under the same name, or this one after its CA was replaced."""
+async def test_bindings_removed_under_another_ca_are_not_restored(house: House) -> None:
+    """It may be another cluster with the same name, or this one after its CA was replaced."""
     await house.reconcile()
     house.bind("later", f"{BUILTIN}nodeclient", ("Group", "a"))
     await house.reconcile(ca_cert_hash=LATER)
@@ -379,7 +379,7 @@ async def test_what_was_removed_under_another_ca_is_left_to_a_person(house: Hous
     assert (await house.reconcile("Observe", ca_cert_hash=LATER)).reason == "Observing"
 
 
-async def test_a_ca_that_was_replaced_and_put_back(house: House) -> None:
+async def test_a_ca_that_was_replaced_and_restored(house: House) -> None:
     before = house.bindings()
     await house.reconcile()
     assert (await house.reconcile("Observe", ca_cert_hash=LATER)).reason == "RestorationIncomplete"
@@ -387,7 +387,7 @@ async def test_a_ca_that_was_replaced_and_put_back(house: House) -> None:
     assert house.bindings() == before
 
 
-async def test_a_binding_that_its_finalizers_hold_is_not_back(house: House) -> None:
+async def test_a_binding_held_by_finalizers_is_not_restored(house: House) -> None:
     house.api.patch("clusterrolebindings", FIRST, {"metadata": {"finalizers": ["example.com/held"]}})
     before = house.bindings()
     await house.reconcile()
@@ -401,7 +401,7 @@ async def test_a_binding_that_its_finalizers_hold_is_not_back(house: House) -> N
     assert house.bindings() == before
 
 
-async def test_restoration_that_fails_is_told(house: House) -> None:
+async def test_a_failed_restoration_is_reported(house: House) -> None:
     await house.reconcile()
     house.api.faults.inject(f"POST {BINDINGS}", status=503)
     assert (await house.reconcile("Observe")).reason == "RestorationIncomplete"
@@ -413,7 +413,7 @@ async def test_restoration_that_fails_is_told(house: House) -> None:
     assert {FIRST, RENEWAL} < house.bindings().keys()
 
 
-def test_a_cluster_without_a_ca_hash_is_no_situation() -> None:
+def test_a_situation_needs_a_ca_hash() -> None:
     with pytest.raises(ValueError, match="identified"):
         Situation(policy(), cluster_view(), "", (), frozenset())
 

@@ -1,4 +1,4 @@
-"""Clusters whose policy is gone get back what Enforce removed; those that move, pause or are deleted do not."""
+"""Restoration for clusters whose policy is gone; not for moving, paused or deleted clusters."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_a_policy_that_is_deleted_while_it_runs(house: House) -> None:
     assert house.bindings() == before
 
 
-async def test_policies_that_were_there_before_it_are_known(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_policies_from_before_the_start_are_known(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     house.authorize()
     later, looked = House(house.cluster, house.management, house.caches, house.told), asyncio.Event()
 
@@ -74,7 +74,7 @@ async def test_policies_that_were_there_before_it_are_known(house: House, monkey
         assert len(later.restoration._queue) == 1
 
 
-async def test_a_policy_that_came_while_it_runs(house: House) -> None:
+async def test_a_policy_that_is_created_while_it_runs(house: House) -> None:
     async with house.running():
         house.authorize()
         await house.remove()
@@ -92,8 +92,8 @@ async def test_a_cluster_that_is_unpaused(house: House) -> None:
         await house.is_restored()
 
 
-async def test_it_is_looked_again_from_time_to_time(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another replica kept it, or a Machine's change is all that was seen."""
+async def test_saved_bindings_are_resynced_periodically(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another replica saved it, or only a change of a Machine was observed."""
     monkeypatch.setattr(restoration_module, "RESYNC_SECONDS", 0.01)
     async with house.running():
         await house.remove()
@@ -103,7 +103,7 @@ async def test_it_is_looked_again_from_time_to_time(house: House, monkeypatch: p
 # What is not
 
 
-async def test_a_change_of_machines_or_of_other_clusters_asks_for_nothing(house: House) -> None:
+async def test_irrelevant_changes_cause_no_calls(house: House) -> None:
     house.authorize()
     house.restoration._on_change(KEY, frozenset({"test:///machine"}))
     house.restoration._on_change(KEY, ALL_PROVIDER_IDS)  # it has a policy
@@ -116,8 +116,8 @@ async def test_a_change_of_machines_or_of_other_clusters_asks_for_nothing(house:
     assert len(house.restoration._queue) == 0
 
 
-async def test_a_cluster_with_a_policy_is_its_own_tasks_business(house: House) -> None:
-    """Though the cache may not know of it yet."""
+async def test_a_cluster_with_a_policy_is_left_to_its_own_task(house: House) -> None:
+    """Even if the cache does not have it yet."""
     house.cluster.authorize("insecure", mode="Enforce")
     await house.remove()
     with pytest.raises(_NotNow, match="has a policy"):
@@ -134,7 +134,7 @@ async def test_a_cluster_that_is_gone(house: House) -> None:
 
 
 async def test_clusters_that_are_gone_are_forgotten(house: House) -> None:
-    """Those of a test suite come and go by the thousand."""
+    """A test suite may create and delete thousands of clusters."""
     restoration = house.restoration
     house.cluster.management.client.delete(CLUSTER)
     for remembered in (restoration._concerned, restoration._extending):
@@ -176,7 +176,7 @@ async def test_a_cluster_of_another_watch_filter(house: House) -> None:
 async def test_a_cluster_of_a_namespace_that_is_not_watched(
     house: House, monkeypatch: pytest.MonkeyPatch, policy: bool
 ) -> None:
-    """Another controller's, whose policy is not cached here; what both keep lies in one namespace."""
+    """It is another controller's, whose policy is not cached here; both save bindings in one namespace."""
     looked = asyncio.Event()
     owners = house.removed.owners
 
@@ -213,7 +213,7 @@ async def test_a_cluster_in_another_replicas_shard(house: House) -> None:
 
 
 async def test_a_policy_that_was_deleted_while_the_shard_was_another_replicas(house: House) -> None:
-    """Which has ended since, without giving anything back."""
+    """That replica has ended since, without restoring."""
     house.authorize()
     house.caches.clusters.applied(house.cluster.management.client.get(CLUSTER))
     house.caches.own_shards(SomeShards(1))
@@ -225,8 +225,8 @@ async def test_a_policy_that_was_deleted_while_the_shard_was_another_replicas(ho
         await house.is_restored()
 
 
-async def test_those_that_come_and_go_in_other_replicas_shards_are_forgotten(house: House) -> None:
-    """Whichever goes first, the policy or the Cluster."""
+async def test_deleted_clusters_of_other_replicas_shards_are_forgotten(house: House) -> None:
+    """Regardless of whether the policy or the Cluster goes first."""
     manifest = house.cluster.management.client.get(CLUSTER)
     house.caches.own_shards(SomeShards(1))
     restoration = house.restoration
@@ -244,10 +244,10 @@ async def test_those_that_come_and_go_in_other_replicas_shards_are_forgotten(hou
         assert KEY not in restoration._concerned | restoration._extending
 
 
-async def test_of_one_that_is_gone_it_is_said_once(
+async def test_a_deleted_cluster_is_logged_once(
     house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each look finds it again, for as long as its ConfigMap is there."""
+    """Each resync finds it again while its ConfigMap exists."""
     caplog.set_level(logging.INFO, restoration_module.__name__)
     monkeypatch.setattr(restoration_module, "RESYNC_SECONDS", 0.01)
     await house.remove()
@@ -272,8 +272,8 @@ async def test_a_cluster_that_is_being_deleted(house: House) -> None:
 
 
 @pytest.mark.parametrize("spec", [{}, {"certificates": {"clientDuration": "1m"}}], ids=["readable", "unreadable"])
-async def test_a_policy_that_clusterctl_moves_away(house: House, spec: dict[str, Any]) -> None:
-    """Even where the Cluster is not paused: the annotation stands on the policy before it is deleted."""
+async def test_a_policy_that_clusterctl_moves(house: House, spec: dict[str, Any]) -> None:
+    """Even if the Cluster is not paused: the policy has the annotation before it is deleted."""
     house.authorize(**spec)
     await house.remove()
     mark = {"metadata": {"annotations": {DELETE_FOR_MOVE_ANNOTATION: ""}}}
@@ -289,8 +289,8 @@ async def test_a_policy_that_clusterctl_moves_away(house: House, spec: dict[str,
     assert house.config_maps() == []
 
 
-async def test_another_cluster_under_the_same_name_gets_nothing(house: House) -> None:
-    """And a person is told: it may as well be the same one, whose CA was replaced."""
+async def test_another_cluster_with_the_same_name_gets_nothing(house: House) -> None:
+    """It is logged, because it may be the same cluster with a replaced CA."""
     await house.remove("cd" * 32)
     await house.restoration._restore(KEY)
     assert not {FIRST, RENEWAL} & house.bindings().keys()
@@ -302,8 +302,8 @@ async def test_another_cluster_under_the_same_name_gets_nothing(house: House) ->
 # Others
 
 
-async def test_many_clusters_of_one_namespace_hold_up_no_other(house: House) -> None:
-    """Their API servers may hang, each for as long as it may."""
+async def test_many_clusters_of_one_namespace_delay_no_other(house: House) -> None:
+    """Their API servers may hang until the timeout."""
     queue, theirs = house.restoration._queue, [ClusterKey("tenant", f"hangs-{number}") for number in range(9)]
     for key in (*theirs, KEY):
         queue.add(key)
@@ -350,8 +350,8 @@ async def test_a_management_cluster_that_fails(house: House) -> None:
 
 
 @pytest.mark.parametrize("path", [POLICY, CLUSTER])
-async def test_an_api_server_that_starts_opens_no_auto_approval(house: House, path: str) -> None:
-    """Whether there is a policy, and a Cluster, cannot be told for a moment: it knows no such path."""
+async def test_a_starting_api_server_restores_no_auto_approval(house: House, path: str) -> None:
+    """A starting API server does not serve the paths of policies and Clusters yet."""
     await house.remove()
     fault = embedded_api(house.cluster.management).faults.inject(f"GET {path}", not_served=True, times=2)
     await fails_then_works(house)
@@ -367,9 +367,7 @@ async def test_a_workload_cluster_that_hangs(house: House, monkeypatch: pytest.M
     await fails_then_works(house, lambda: monkeypatch.setattr(restoration_module, "CLUSTER_TIMEOUT_SECONDS", usual))
 
 
-async def test_kept_grants_that_cannot_be_listed_are_listed_again(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failed_list_of_saved_bindings_is_retried(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restoration_module, "RESYNC_SECONDS", 0.01)
     await house.remove()
     pattern = f"GET {CONFIG_MAPS.collection(CONTROLLER_NAMESPACE)}"
@@ -379,7 +377,7 @@ async def test_kept_grants_that_cannot_be_listed_are_listed_again(
         await house.is_restored()
 
 
-async def test_a_binding_that_is_refused_stays_kept_and_is_told(house: House) -> None:
+async def test_a_refused_binding_stays_saved_and_is_reported(house: House) -> None:
     await house.remove()
     house.api.patch(
         "clusterroles",
@@ -394,7 +392,7 @@ async def test_a_binding_that_is_refused_stays_kept_and_is_told(house: House) ->
     assert any("grants more" in getattr(record, "error", "") for record in house.told.records)
 
 
-async def test_a_fault_of_ours_does_not_end_it(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_defect_does_not_end_the_worker(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     await house.remove()
     times = iter(range(2))
     restore = RemovedBindings.restore

@@ -1,4 +1,4 @@
-"""Bootstrap tokens of MachinePools do not outlive the policy that let them live long."""
+"""Extended bootstrap tokens of MachinePools do not outlive the policy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["house"]
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["with saved bindings", "with nothing kept"])
-async def test_tokens_that_were_extended_are_cut_back_before_the_door_is_opened(house: House, kept: bool) -> None:
+async def test_extended_tokens_are_cut_back_before_bindings_are_restored(house: House, kept: bool) -> None:
     house.authorize(bootstrapTokens={"machinePools": "Extend"})
     house.extended_token()
     if kept:
@@ -42,7 +42,7 @@ async def test_tokens_that_were_extended_are_cut_back_before_the_door_is_opened(
     assert house.connections == []
 
 
-async def test_nothing_is_given_back_while_a_token_lives_long(house: House) -> None:
+async def test_nothing_is_restored_while_a_token_is_extended(house: House) -> None:
     house.authorize(bootstrapTokens={"machinePools": "Extend"})
     house.extended_token()
     await house.remove()
@@ -56,7 +56,7 @@ async def test_nothing_is_given_back_while_a_token_lives_long(house: House) -> N
 
 
 async def test_a_hostile_api_server_meets_the_bounds_of_all_workload_clusters(house: House) -> None:
-    """Its tenant needs but a policy, and to delete it. Memory for large answers is shared, and taken by others here."""
+    """A tenant only needs to delete its policy. Here other clusters use the shared memory for large responses."""
     house.authorize(bootstrapTokens={"machinePools": "Extend"})
     house.extended_token(description="x" * SMALL_BYTES)
     house.delete_policy()
@@ -67,7 +67,7 @@ async def test_a_hostile_api_server_meets_the_bounds_of_all_workload_clusters(ho
     await house.restoration._restore(KEY)
 
 
-async def test_a_cluster_that_never_asked_for_long_lived_tokens_is_not_asked(house: House) -> None:
+async def test_a_cluster_that_never_extended_tokens_is_not_queried(house: House) -> None:
     house.authorize()
     house.delete_policy()
     await house.restoration._restore(KEY)

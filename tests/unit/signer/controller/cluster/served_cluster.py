@@ -1,4 +1,4 @@
-"""One cluster's task without any API server, whose parts are looked at."""
+"""One cluster's task without an API server, whose parts tests inspect."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def csr(name: str, uid: str) -> dict[str, Any]:
 
 
 class Served:
-    """A cluster whose adjudicator answers ``decision``, after ``meanwhile`` has happened."""
+    """A cluster whose decider returns ``decision`` after ``meanwhile`` was called."""
 
     def __init__(self) -> None:
         shared = MagicMock()

@@ -1,4 +1,4 @@
-"""One cluster's task: what is left behind of requests that went while they were judged, and what does not fit."""
+"""One cluster's task: requests that change or go during a decision, and lists that do not fit."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def served() -> Served:
     return Served()
 
 
-async def test_a_deferred_request_waits_and_is_told_of(served: Served) -> None:
+async def test_a_deferred_request_waits_and_is_reported(served: Served) -> None:
     served.cluster.applied(csr("csr", "uid-1"))
     await served.handle("csr")
     assert served.left_behind() == (1, 1, 1, {"csr": ("Defer", "MachineNotFound")})
@@ -46,7 +46,7 @@ async def test_a_deferred_request_waits_and_is_told_of(served: Served) -> None:
     assert served.left_behind() == NOTHING
 
 
-async def test_nothing_is_left_of_a_request_that_went_while_it_was_judged(served: Served) -> None:
+async def test_a_request_deleted_during_its_decision_leaves_nothing(served: Served) -> None:
     served.cluster.applied(csr("csr", "uid-1"))
     served.meanwhile = lambda: served.cluster.removed(csr("csr", "uid-1"))
     await served.handle("csr")
@@ -55,10 +55,8 @@ async def test_nothing_is_left_of_a_request_that_went_while_it_was_judged(served
 
 
 @pytest.mark.parametrize("recreated", [False, True])
-async def test_nothing_is_remembered_of_a_request_that_went_while_its_line_was_written(
-    served: Served, recreated: bool
-) -> None:
-    """A hostile API server shows requests, and takes them back, without end."""
+async def test_a_request_deleted_during_its_audit_write_leaves_nothing(served: Served, recreated: bool) -> None:
+    """A hostile API server may create and remove requests endlessly."""
     auditing = served.handling._auditing
     auditing._line = lambda *_: b"{}"
 
@@ -74,7 +72,7 @@ async def test_nothing_is_remembered_of_a_request_that_went_while_its_line_was_w
     assert auditing._logged == {}
 
 
-async def test_a_decision_that_was_written_is_told_all_the_same(served: Served) -> None:
+async def test_a_published_decision_is_reported_although_the_request_is_gone(served: Served) -> None:
     served.cluster.applied(csr("csr", "uid-1"))
     served.decision = DENIAL
     served.meanwhile = lambda: served.cluster.removed(csr("csr", "uid-1"))
@@ -85,7 +83,7 @@ async def test_a_decision_that_was_written_is_told_all_the_same(served: Served) 
 
 
 @pytest.mark.parametrize("decision", [DEFERRAL, DENIAL])
-async def test_one_that_was_recreated_meanwhile_is_judged_for_itself(served: Served, decision: Decision) -> None:
+async def test_a_recreated_request_is_decided_separately(served: Served, decision: Decision) -> None:
     served.cluster.applied(csr("csr", "uid-1"))
     served.decision = decision
 
@@ -101,8 +99,8 @@ async def test_one_that_was_recreated_meanwhile_is_judged_for_itself(served: Ser
 
 
 @pytest.mark.parametrize("answer", [csr("csr", "uid-1"), NotFound("gone", status=404), ServerError("etcd", status=500)])
-async def test_a_late_answer_brings_nothing_back(served: Served, answer: dict[str, Any] | ApiError) -> None:
-    """The write conflicts, and the watch says that it is gone before the answer to the live recheck arrives."""
+async def test_a_late_response_does_not_restore_a_request(served: Served, answer: dict[str, Any] | ApiError) -> None:
+    """The write conflicts, and the watch removes the request before the response to the re-read arrives."""
     served.cluster.applied(csr("csr", "uid-1"))
     served.decision = DENIAL
     served.publisher.deny.side_effect = Conflict("changed", status=409)
@@ -119,7 +117,7 @@ async def test_a_late_answer_brings_nothing_back(served: Served, answer: dict[st
     assert len(served.requests.queue) == 0
 
 
-async def test_what_changed_meanwhile_is_judged_again(served: Served) -> None:
+async def test_a_changed_request_is_decided_again(served: Served) -> None:
     served.cluster.applied(csr("csr", "uid-1"))
     served.decision = DENIAL
     served.publisher.deny.side_effect = Conflict("changed", status=409)
@@ -131,7 +129,7 @@ async def test_what_changed_meanwhile_is_judged_again(served: Served) -> None:
     assert served.left_behind() == (1, 1, 1, {})
 
 
-async def test_what_changes_at_every_look_is_judged_at_once_only_the_first_time(served: Served) -> None:
+async def test_repeated_conflicts_back_off(served: Served) -> None:
     """A hostile API server may answer every write with 409."""
     served.cluster.applied(csr("csr", "uid-1"))
     served.decision = DENIAL
@@ -149,7 +147,7 @@ async def test_what_changes_at_every_look_is_judged_at_once_only_the_first_time(
     assert not served.requests._changed_once
 
 
-async def test_an_api_server_that_shows_another_request_instead_has_neither_forgotten(served: Served) -> None:
+async def test_a_reread_that_returns_another_request_changes_nothing(served: Served) -> None:
     served.cluster.applied(csr("csr", "uid-1"))
     served.decision = DENIAL
     served.publisher.deny.side_effect = Conflict("changed", status=409)
@@ -163,16 +161,18 @@ async def test_an_api_server_that_shows_another_request_instead_has_neither_forg
     ("reason", "waits"),
     [(_FAR, True), ("WorkloadClusterUnreachable", False), ("MachineNotFound", False)],
 )
-async def test_what_failed_for_the_management_cluster_waits_for_it(served: Served, reason: str, waits: bool) -> None:
-    """A workload cluster that comes back is listed anew."""
+async def test_requests_that_failed_for_the_management_cluster_wait_for_it(
+    served: Served, reason: str, waits: bool
+) -> None:
+    """A workload cluster that comes back is listed again."""
     served.cluster.applied(csr("csr", "uid-1"))
     served.decision = Defer(reason, "why")
     await served.handle("csr")
     assert served.requests.pending.names_waiting_for(REACHED_AGAIN) == (["csr"] if waits else [])
 
 
-async def test_what_failed_is_looked_at_soon_once_the_management_cluster_is_back(served: Served) -> None:
-    """One after the other; nothing else is."""
+async def test_requests_are_requeued_once_the_management_cluster_is_back(served: Served) -> None:
+    """Requests are requeued one after the other, and no others."""
     queue, now = served.requests.queue, asyncio.get_running_loop().time()
     for name, reason in (("first", _FAR), ("other", "MachineNotFound"), ("second", _FAR)):
         served.cluster.applied(csr(name, f"uid-{name}"))
@@ -201,8 +201,8 @@ async def test_a_list_that_does_not_fit(served: Served, monkeypatch: pytest.Monk
         assert not cluster._reconnect.is_set()
 
 
-async def test_the_auto_approval_is_told_which_list_is_the_first(served: Served) -> None:
-    """What was approved between two of them, nobody has seen."""
+async def test_the_auto_approval_observes_the_first_list(served: Served) -> None:
+    """Approvals between two lists were not observed."""
 
     def approved(uid: str) -> dict[str, Any]:
         spec = {"signerName": BuiltinSigner.KUBELET_CLIENT.value}
@@ -215,9 +215,9 @@ async def test_the_auto_approval_is_told_which_list_is_the_first(served: Served)
         assert served.auto_approval._approvals._count == counted
 
 
-async def test_a_large_list_is_kept_before_anything_is_watched(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_list_is_applied_before_the_watch_begins(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     class Watching(Exception):
-        """It would begin now."""
+        """The watch would begin now."""
 
     async def list_once(*_: object, sink: Sink, settle: Callable[[], Awaitable[None]], **options: object) -> None:
         sink.replaced([csr(f"csr-{number}", f"uid-{number}") for number in range(2 * BATCH_SIZE)])
@@ -230,7 +230,7 @@ async def test_a_large_list_is_kept_before_anything_is_watched(served: Served, m
     assert len(served.requests.pending) == 2 * BATCH_SIZE
 
 
-async def test_a_name_that_no_path_can_carry_is_ignored(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_name_that_is_invalid_in_a_path_is_ignored(served: Served, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         for name in ("back\\slash", "a/b", "line\nfeed", "n" * 254):
             served.cluster.applied(csr(name, "uid-1"))
@@ -243,7 +243,7 @@ async def test_a_name_that_no_path_can_carry_is_ignored(served: Served, caplog: 
 async def test_no_worker_outlives_the_task_of_its_cluster(
     served: Served, monkeypatch: pytest.MonkeyPatch, stopped: bool
 ) -> None:
-    """Also where it has been told to finish and takes too long: another replica serves the cluster from then on."""
+    """Also if it was stopped and takes too long: another replica serves the cluster from then on."""
 
     async def for_ever(*_: object, **__: object) -> None:
         await asyncio.Event().wait()
@@ -276,10 +276,8 @@ async def test_no_worker_outlives_the_task_of_its_cluster(
     assert not in_hand
 
 
-async def test_the_auto_approval_is_looked_after_again_after_a_fault(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else nobody would hear of it, and a cluster under Enforce be without anybody who shuts its door."""
+async def test_the_auto_approval_task_restarts_after_a_defect(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a cluster under Enforce would silently lose the removal of auto-approval."""
 
     async def for_ever(*_: object, **__: object) -> None:
         await asyncio.Event().wait()

@@ -1,4 +1,4 @@
-"""``/metrics``, ``/healthz`` and ``/readyz``: who gets what, over what."""
+"""Access to ``/metrics``, ``/healthz`` and ``/readyz``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GOOD, UNPERMITTED = "good-token", "unpermitted-token"
 
 
 class ManagementCluster:
-    """Knows two tokens; counts what it is asked."""
+    """A management cluster that knows two tokens and counts reviews."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -70,7 +70,7 @@ async def fetch(
         return answer.status, await answer.text()
 
 
-async def test_without_protection_everything_is_there() -> None:
+async def test_insecure_diagnostics_serve_everything() -> None:
     metrics = Metrics()
     metrics.decided("ns/c", "tpm", "Deny", "IdentityConflict")
     async with insecure_diagnostics_server("127.0.0.1", 0, metrics, Health()) as address:
@@ -94,7 +94,7 @@ async def test_the_health_port_serves_health_only() -> None:
         assert (await fetch(address, "/healthz?verbose"))[1].splitlines()[0] == "[+]ping ok"
 
 
-async def test_metrics_are_for_those_who_may() -> None:
+async def test_metrics_require_authorization() -> None:
     cluster = ManagementCluster()
     async with diagnostics_server("127.0.0.1", 0, Metrics(), cluster) as address:
         assert (await fetch(address, "/metrics", scheme="https"))[0] == 401
@@ -115,13 +115,13 @@ async def test_metrics_are_for_those_who_may() -> None:
     }
 
 
-async def test_metrics_are_not_served_in_clear() -> None:
+async def test_metrics_are_not_served_over_plain_http() -> None:
     async with diagnostics_server("127.0.0.1", 0, Metrics(), ManagementCluster()) as address:
         with pytest.raises(aiohttp.ClientError):
             await fetch(address, "/metrics", token=GOOD)
 
 
-async def test_nobody_may_while_the_management_cluster_cannot_be_asked() -> None:
+async def test_metrics_are_refused_while_the_management_cluster_fails() -> None:
     cluster = ManagementCluster()
     async with diagnostics_server("127.0.0.1", 0, Metrics(), cluster) as address:
         cluster.down = True
@@ -142,20 +142,20 @@ async def test_nobody_may_while_the_management_cluster_cannot_be_asked() -> None
     ],
     ids=str,
 )
-async def test_an_odd_answer_lets_nobody_in(answers: dict[str, JsonObject]) -> None:
+async def test_a_malformed_review_allows_nothing(answers: dict[str, JsonObject]) -> None:
     cluster = ManagementCluster()
     cluster.answers = answers
     assert not isinstance(await ScrapeAccess(cluster, lambda: 0.0).authorize(f"Bearer {GOOD}"), Allowed)
 
 
 @pytest.mark.parametrize("header", ["", GOOD, f"Basic {GOOD}", f"Bearer {GOOD} x", "Bearer ", "Bearer \u00e9"])
-async def test_what_is_no_bearer_token_is_not_asked_about(header: str) -> None:
+async def test_only_bearer_tokens_are_reviewed(header: str) -> None:
     cluster = ManagementCluster()
     assert not isinstance(await ScrapeAccess(cluster, lambda: 0.0).authorize(header), Allowed)
     assert cluster.asked == []
 
 
-async def test_answers_are_remembered_for_a_moment_and_not_many() -> None:
+async def test_verdicts_are_cached_briefly_and_bounded() -> None:
     cluster, now = ManagementCluster(), 0.0
     access = ScrapeAccess(cluster, lambda: now)
 
@@ -180,7 +180,7 @@ async def test_answers_are_remembered_for_a_moment_and_not_many() -> None:
     assert GOOD.encode() not in b"".join(access._remembered)
 
 
-async def test_a_known_token_does_not_wait_behind_strangers() -> None:
+async def test_a_cached_token_does_not_wait_behind_unknown_ones() -> None:
     cluster, go_on = ManagementCluster(), asyncio.Event()
     access = ScrapeAccess(cluster, lambda: 0.0)
     assert isinstance(await access.authorize(f"Bearer {GOOD}"), Allowed)
@@ -200,8 +200,8 @@ async def test_a_known_token_does_not_wait_behind_strangers() -> None:
     await asyncio.gather(*strangers)
 
 
-async def test_many_who_ask_and_go_away_leave_one_thread_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The audit log and slow CA keys wait for the same threads."""
+async def test_disconnected_clients_leave_one_thread_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The audit log and slow CA keys use the same threads."""
     started, go_on, arrived = 0, threading.Event(), asyncio.Semaphore(0)
     serving = diagnostics._serve_metrics
 
@@ -235,7 +235,7 @@ async def test_many_who_ask_and_go_away_leave_one_thread_busy(monkeypatch: pytes
     assert started == 1
 
 
-async def test_each_process_has_a_certificate_of_its_own() -> None:
+async def test_each_process_has_its_own_certificate() -> None:
     async with diagnostics_server("127.0.0.1", 0, Metrics(), ManagementCluster()) as (host, port):
         first = await asyncio.to_thread(ssl.get_server_certificate, (host, port), timeout=10)
     async with diagnostics_server("127.0.0.1", 0, Metrics(), ManagementCluster()) as (host, port):

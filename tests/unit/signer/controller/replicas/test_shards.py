@@ -1,4 +1,4 @@
-"""The part in the sharing that makes calls: what it writes, what it bears, and what it says is its own."""
+"""Sharding: writes, tolerated failures, and the shards that a replica owns."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def nothing_fails(verb: str, name: str) -> ApiError | None:
 
 
 class Leases:
-    """An API server with Leases, which it keeps as kube-apiserver does."""
+    """An API server with Leases that behaves like kube-apiserver."""
 
     def __init__(self) -> None:
         self.stored: dict[str, dict[str, Any]] = {}
@@ -101,18 +101,18 @@ class Leases:
         return self.stored[name]
 
     def give(self, number: int, holder: str) -> None:
-        """Somebody writes a shard's Lease."""
+        """Another client writes a shard's Lease."""
         existing = self.stored[f"lease-shard-{number}"]
         self._store("", {**existing, "spec": {**existing["spec"], "holderIdentity": holder}})
 
     def owners(self) -> list[str]:
-        """Of the shards, in their order."""
+        """The owners of the shards, in order."""
         names = sorted(name for name in self.stored if "-shard-" in name)
         return [self.stored[name]["spec"]["holderIdentity"] for name in names]
 
 
 class HandsOver:
-    """A fleet that finishes what is under way in a shard when a test says so."""
+    """A fleet whose hand-over of a shard ends when a test says so."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []
@@ -135,7 +135,7 @@ class HandsOver:
 
 
 class One:
-    """A replica, with what it tells of its shards."""
+    """A replica, with its caches and metrics."""
 
     def __init__(self, leases: Leases, clock: Clock, count: int = COUNT) -> None:
         self.stop = asyncio.Event()
@@ -168,7 +168,7 @@ class One:
         return self.shared.shards
 
     async def until(self, shards: SomeShards) -> None:
-        """Let it look again and again, without a pause, until it has these."""
+        """Reconcile without pauses until the replica has these shards."""
         async with asyncio.timeout(5):
             while self.caches.shards != shards:
                 self.shared._reconcile_soon.set()
@@ -207,7 +207,7 @@ async def test_the_first_takes_every_shard(world: World) -> None:
     assert own["metadata"]["annotations"] == {SHARD_COUNT_ANNOTATION: str(COUNT)}
 
 
-async def test_to_keep_them_costs_one_list(world: World) -> None:
+async def test_keeping_shards_costs_one_list(world: World) -> None:
     one = await world.replica()
     await one.reconcile()
     world.leases.calls.clear()
@@ -216,7 +216,7 @@ async def test_to_keep_them_costs_one_list(world: World) -> None:
     assert world.leases.calls == ["list"] * 3
 
 
-async def test_who_joins_gets_its_part_when_it_was_let_go_of(world: World) -> None:
+async def test_a_new_replica_gets_shards_once_they_are_released(world: World) -> None:
     first = await world.replica()
     await first.reconcile()
     second = await world.replica()
@@ -241,7 +241,7 @@ async def test_who_joins_gets_its_part_when_it_was_let_go_of(world: World) -> No
     assert world.leases.owners() == [first.identity] * 2 + [second.identity] * 2
 
 
-async def test_a_release_that_fails_is_tried_again_and_nothing_begins_there_meanwhile(world: World) -> None:
+async def test_a_failed_release_is_retried_and_the_shard_stays_unserved(world: World) -> None:
     first = await world.replica()
     await first.reconcile()
     await world.replica()
@@ -256,7 +256,7 @@ async def test_a_release_that_fails_is_tried_again_and_nothing_begins_there_mean
     assert world.leases.owners() == [first.identity] * 2 + [""] * 2
 
 
-async def test_a_release_whose_answer_was_lost_is_none_to_repeat(world: World) -> None:
+async def test_a_release_with_a_lost_response_is_not_repeated(world: World) -> None:
     first = await world.replica()
     await first.reconcile()
     await world.replica()
@@ -269,7 +269,7 @@ async def test_a_release_whose_answer_was_lost_is_none_to_repeat(world: World) -
     assert (first.shared.shards, world.leases.owners()[2:]) == (owning(0, 1), ["", ""])
 
 
-async def test_a_take_whose_answer_was_lost_is_found_by_the_next_look(world: World) -> None:
+async def test_an_acquisition_with_a_lost_response_is_found_by_the_next_list(world: World) -> None:
     one = await world.replica()
     world.leases.fault_after = lambda verb, name: Unreachable("lost", cause=UnreachableCause.RESET)
     with pytest.raises(Unreachable):
@@ -280,14 +280,14 @@ async def test_a_take_whose_answer_was_lost_is_found_by_the_next_look(world: Wor
 
 
 @pytest.mark.parametrize(("kind", "status"), [(AlreadyExists, 409), (Conflict, 409), (NotFound, 404)])
-async def test_another_was_faster_at_one_shard(world: World, kind: type[ApiError], status: int) -> None:
+async def test_another_replica_acquires_a_shard_first(world: World, kind: type[ApiError], status: int) -> None:
     one, error = await world.replica(), kind("another was faster", status=status)
     world.leases.fault = lambda verb, name: error if (verb, name) == ("create", "lease-shard-1") else None
     assert await one.reconcile() == owning(0, 2, 3)
 
 
 def without_metadata(leases: Leases, name: str, field: str) -> None:
-    """Somebody removes that from a Lease."""
+    """Another client removes that field from a Lease."""
     existing = leases.stored[name]
     leases._store("", {**existing, "metadata": {**existing["metadata"], field: {"theirs": "kept"}}})
 
@@ -302,7 +302,7 @@ async def test_a_shard_whose_lease_lost_its_label_is_served_again(world: World) 
 
 
 @pytest.mark.parametrize("field", ["labels", "annotations"])
-async def test_a_replica_whose_lease_lost_what_others_find_it_by_takes_part_again(world: World, field: str) -> None:
+async def test_a_replica_restores_the_label_and_annotation_of_its_lease(world: World, field: str) -> None:
     one = await world.replica()
     without_metadata(world.leases, one.shared._division.lease_name, field)
     await one.reconcile()
@@ -312,7 +312,7 @@ async def test_a_replica_whose_lease_lost_what_others_find_it_by_takes_part_agai
     assert world.leases.stored[one.shared._division.lease_name]["metadata"][field]["theirs"] == "kept"
 
 
-async def test_what_somebody_else_has_taken_is_no_longer_its_own(world: World) -> None:
+async def test_a_shard_that_another_replica_took_is_no_longer_owned(world: World) -> None:
     one = await world.replica()
     await one.reconcile()
     world.leases.give(2, "a person")
@@ -320,8 +320,8 @@ async def test_what_somebody_else_has_taken_is_no_longer_its_own(world: World) -
     assert one.fleet.asked == [], "there is nothing to hand over"
 
 
-async def test_a_shard_that_was_lost_while_it_was_handed_over_is_left_again_later(world: World) -> None:
-    """And not before what is under way there has ended."""
+async def test_a_shard_lost_during_its_handover_can_be_handed_over_again(world: World) -> None:
+    """And not before the current requests have ended."""
     first = await world.replica()
     await first.reconcile()
     await world.replica()
@@ -338,7 +338,7 @@ async def test_a_shard_that_was_lost_while_it_was_handed_over_is_left_again_late
     assert sorted(first.fleet.asked) == [2, 3, 3]
 
 
-async def test_the_shards_of_who_left_are_taken_at_once_and_its_lease_goes(world: World) -> None:
+async def test_the_shards_of_a_released_replica_are_taken_at_once(world: World) -> None:
     first, second = await world.replica(), await world.replica()
     await first.reconcile()
     await second.reconcile()
@@ -354,7 +354,7 @@ async def test_the_shards_of_who_left_are_taken_at_once_and_its_lease_goes(world
     assert (spec["holderIdentity"], spec["leaseTransitions"]) == (first.identity, 1)
 
 
-async def test_a_lease_that_has_changed_since_is_not_removed(world: World) -> None:
+async def test_a_changed_lease_is_not_removed(world: World) -> None:
     first, second = await world.replica(), await world.replica()
     await second.shared.release()
     name = second.shared._division.lease_name
@@ -364,7 +364,7 @@ async def test_a_lease_that_has_changed_since_is_not_removed(world: World) -> No
 
 
 async def test_after_a_stall_it_writes_nothing(world: World) -> None:
-    """Its own Lease has run out: that of its own belief is older than the others need to take what it had."""
+    """Its own Lease has expired, so others may have taken its shards."""
     one = await world.replica()
     world.clock.pass_by(10)
     assert await one.reconcile() == owning()
@@ -372,9 +372,7 @@ async def test_after_a_stall_it_writes_nothing(world: World) -> None:
     assert world.leases.owners() == []
 
 
-async def test_when_told_to_stop_it_takes_nothing_and_hands_nothing_over(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_after_stop_no_shard_is_taken_or_handed_over(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     one = await world.replica()
     one.stop.set()
     world.leases.calls.clear()
@@ -386,7 +384,7 @@ async def test_when_told_to_stop_it_takes_nothing_and_hands_nothing_over(
     assert world.leases.calls == []
 
 
-async def test_it_goes_on_after_faults_and_says_them_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_failures_are_retried_and_logged_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
     one = await world.replica()
     world.leases.fault = lambda verb, name: Forbidden("no list", status=403) if verb == "list" else None
     event_history = asyncio.create_task(one.shared._reconcile_forever(one.caches, one.fleet))
@@ -401,7 +399,7 @@ async def test_it_goes_on_after_faults_and_says_them_once(world: World, caplog: 
     assert warnings == ["cannot share shards with other replicas"]
 
 
-async def test_leases_that_nobody_wrote_so_are_named_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_malformed_leases_are_logged_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
     one = await world.replica()
     labels = {"labels": {SHARDS_OF_LABEL: "lease"}}
     world.leases._store("", {"metadata": {"name": "lease-shard-99999", **labels}, "spec": {}})
@@ -411,7 +409,7 @@ async def test_leases_that_nobody_wrote_so_are_named_once(world: World, caplog: 
     assert [vars(record)["detail"] for record in warnings] == ["lease-shard-99999"]
 
 
-async def test_with_another_number_of_shards_it_stands_by_and_says_so(
+async def test_a_replica_with_another_number_of_shards_stands_by(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     old = await world.replica(8)

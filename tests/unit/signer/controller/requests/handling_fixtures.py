@@ -1,4 +1,4 @@
-"""A request handler whose decider is a stand-in, without any API server."""
+"""A request handler with a fake decider and without an API server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ THIEF: Final = "system:bootstrap:thief"
 
 
 class Judge:
-    """Stands for the adjudicator: nothing in the Cluster has what the requests claim."""
+    """A fake decider: no Machine has the provider IDs that the requests claim."""
 
     def __init__(self) -> None:
         self.judged: list[str] = []
@@ -50,11 +50,11 @@ class Judge:
 
 
 class Panic(BaseException):
-    """As of Rust code."""
+    """A panic as of Rust code."""
 
 
 class SlowJudge(Judge):
-    """Knows the Machines, and takes its time; ``fault`` is what it ends with the first time."""
+    """A slow fake decider that knows the Machines; ``fault`` is raised the first time."""
 
     def __init__(self, fault: BaseException | None = None) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ def handling_by(
     worker_pool: SharedWorkerPool | None = None,
     monotonic: Callable[[], float] = lambda: 0.0,
 ) -> RequestHandler:
-    """Decided by ``judge``."""
+    """A handler with that decider."""
     key, metrics = ClusterKey("team-a", "one"), Metrics()
     pending = PendingRequests(key, peek=judge.peek, pre_filter=judge.pre_filter)
     reachability = Reachability(
@@ -111,7 +111,7 @@ def handling_by(
 
 
 class AuditsNothing:
-    """Stands for the audit log: each decision may be carried out at once."""
+    """A fake audit log that allows every decision."""
 
     def forget(self, name: str) -> None:
         pass
@@ -123,7 +123,7 @@ class AuditsNothing:
 def holding(
     judge: Judge, requests: int, *, workers: int = WORKERS, worker_pool: SharedWorkerPool | None = None
 ) -> RequestHandler:
-    """With so many requests."""
+    """A handler with that many requests."""
     handling = handling_by(judge, workers=workers, worker_pool=worker_pool)
     for number in range(requests):
         handling.informer.applied(csr(f"node-{number}", f"uid-{number}"))

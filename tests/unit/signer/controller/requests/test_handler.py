@@ -24,7 +24,7 @@ from tests.unit.signer.requests import csr
 
 
 async def judged_at_once(requests: int) -> int:
-    """How many of so many requests are judged before a pause is over."""
+    """How many of that many requests are decided before a pause is over."""
     judge = Judge()
     handling = holding(judge, requests)
     nobody = cast("Client", None), cast("Publisher", None)
@@ -42,17 +42,17 @@ def _pauses_that_never_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_handling, "_UNKNOWN_MACHINE_SECONDS", 3600)
 
 
-async def test_a_crowd_that_no_machine_has_is_held_back() -> None:
-    """Else the watch, behind which honest nodes' requests wait, falls behind."""
+async def test_a_crowd_of_unknown_machines_is_throttled() -> None:
+    """Otherwise the watch, which delivers honest nodes' requests, falls behind."""
     assert await judged_at_once(CROWD + WORKERS + 1) == 0
 
 
-async def test_a_few_are_judged_at_once() -> None:
+async def test_a_few_requests_are_decided_at_once() -> None:
     assert await judged_at_once(CROWD) == CROWD
 
 
-async def test_what_no_machine_has_waits_for_it_also_where_it_cannot_be_read() -> None:
-    """Its denial says what is wrong, and need not wait behind a crowd."""
+async def test_a_malformed_request_of_an_unknown_machine_waits_for_it() -> None:
+    """Its denial need not wait behind a crowd."""
     judge = Judge()
     handling = holding(judge, 1)
     parsed = Malformed(cast("AttestedCSRHeader", None), Reason.UNSUPPORTED_VERSION, "newer")
@@ -60,7 +60,7 @@ async def test_what_no_machine_has_waits_for_it_also_where_it_cannot_be_read() -
     assert handling.informer.pending.names_waiting_for(["node-0"]) == ["node-0"]
 
 
-async def test_what_an_attestor_has_wait_is_judged_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_attestor_deferrals_back_off(monkeypatch: pytest.MonkeyPatch) -> None:
     judge = Judge()
     handling = holding(judge, 1)
     waited: list[float] = []
@@ -77,7 +77,7 @@ async def test_what_an_attestor_has_wait_is_judged_less_and_less_often(monkeypat
     assert len(handling._backoff) == 0
 
 
-async def test_workers_come_as_they_are_needed_and_one_stays() -> None:
+async def test_workers_start_on_demand_and_one_stays() -> None:
     judge = SlowJudge()
     handling = holding(judge, 1)
     workers = handling.workers_over(cast("Client", None), cast("Publisher", None))
@@ -100,7 +100,7 @@ async def test_workers_come_as_they_are_needed_and_one_stays() -> None:
     await workers.end()
 
 
-async def test_what_waits_when_a_connection_begins_has_as_many_workers_as_it_needs() -> None:
+async def test_a_new_connection_starts_workers_for_the_queue() -> None:
     judge = SlowJudge()
     handling = holding(judge, WORKERS + 1)
     first = handling.workers_over(cast("Client", None), cast("Publisher", None))
@@ -115,8 +115,8 @@ async def test_what_waits_when_a_connection_begins_has_as_many_workers_as_it_nee
     await second.end()
 
 
-async def test_what_cannot_be_looked_at_after_it_was_judged_is_judged_again(caplog: pytest.LogCaptureFixture) -> None:
-    """What changed meanwhile makes the glance panic, which is no ``Exception``: the worker goes on."""
+async def test_a_defect_after_a_decision_requeues_the_request(caplog: pytest.LogCaptureFixture) -> None:
+    """A change makes the peek panic, which is not an ``Exception``: the worker continues."""
     judge = SlowJudge(OSError())
     handling = holding(judge, 1)
     handling.informer.queue._backoff = Backoff(3600.0, 3600.0, 0)  # a pause may be next to nothing otherwise
@@ -135,8 +135,8 @@ async def test_what_cannot_be_looked_at_after_it_was_judged_is_judged_again(capl
     await workers.end()
 
 
-async def test_who_takes_one_calls_another_where_there_is_room_by_now() -> None:
-    """The crew was with other clusters when the requests came."""
+async def test_a_busy_worker_starts_another_once_the_pool_has_one() -> None:
+    """Other clusters used the worker pool when the requests came."""
     judge, worker_pool = SlowJudge(), SharedWorkerPool(0)
     handling = holding(judge, 4 * OWN_WORKERS, workers=OWN_WORKERS + 3, worker_pool=worker_pool)
     workers = handling.workers_over(cast("Client", None), cast("Publisher", None))
@@ -150,8 +150,8 @@ async def test_who_takes_one_calls_another_where_there_is_room_by_now() -> None:
     await workers.end()
 
 
-async def test_another_takes_what_one_was_woken_for_that_goes_away() -> None:
-    """While it goes it still has its place, which is the only one."""
+async def test_another_worker_takes_over_from_a_cancelled_one() -> None:
+    """Until it has ended it still holds the only slot."""
     judge = SlowJudge()
     handling = holding(judge, 0, workers=1)
     workers = handling.workers_over(cast("Client", None), cast("Publisher", None))
@@ -164,8 +164,8 @@ async def test_another_takes_what_one_was_woken_for_that_goes_away() -> None:
     await workers.end()
 
 
-async def test_a_worker_ends_also_where_an_attestor_keeps_that_to_itself() -> None:
-    """Else its cluster would never be connected to again, nor be handed over, nor the controller end."""
+async def test_a_worker_ends_although_an_attestor_swallows_the_cancellation() -> None:
+    """Otherwise the cluster could not reconnect or be handed over, nor the controller end."""
 
     class Deaf(SlowJudge):
         async def decide(self, manifest: JsonObject) -> DecidedRequest:

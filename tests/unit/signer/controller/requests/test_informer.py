@@ -1,4 +1,4 @@
-"""Requests as the watch tells of them, also while they are judged."""
+"""Requests from lists and watch events, also during decisions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.unit.signer.requests import csr
     ],
     ids=["settled", "not settled", "panic", "re-created"],
 )
-async def test_what_changes_while_it_is_judged(
+async def test_a_change_during_a_decision(
     fault: BaseException | None, meanwhile: str, judged: int, glances: int
 ) -> None:
     judge = SlowJudge(fault)
@@ -43,7 +43,7 @@ async def test_what_changes_while_it_is_judged(
     assert (len(judge.judged), judge.glances, len(handling.informer.pending)) == (judged, glances, 0)
 
 
-async def test_a_list_is_newer_than_what_was_held_back() -> None:
+async def test_a_list_replaces_a_postponed_change() -> None:
     judge = SlowJudge(OSError())
     handling = holding(judge, 1)
     worker = asyncio.create_task(handling.work(cast("Client", None), cast("Publisher", None)))
@@ -58,8 +58,8 @@ async def test_a_list_is_newer_than_what_was_held_back() -> None:
     assert [manifest["metadata"].get("labels") for manifest in judge.seen] == [None, {"version": "3"}]
 
 
-async def test_what_is_too_large_is_dropped_also_while_it_is_judged() -> None:
-    """A hostile API server may send anything under the name of what a worker has: it is measured all the same."""
+async def test_an_oversized_change_drops_the_request_during_a_decision() -> None:
+    """A hostile API server may send anything under the name of a request in progress, so it is measured too."""
     judge = SlowJudge()
     handling = holding(judge, 1)
     worker = asyncio.create_task(handling.work(cast("Client", None), cast("Publisher", None)))
@@ -72,8 +72,8 @@ async def test_what_is_too_large_is_dropped_also_while_it_is_judged() -> None:
     await asyncio.gather(worker, return_exceptions=True)
 
 
-async def test_a_change_of_a_machine_is_a_reason_to_peek_again_and_one_of_the_cluster_is_none() -> None:
-    """A glance reads the whole request; thousands of them in one go hold up all other clusters."""
+async def test_only_a_change_of_a_machine_refreshes_flows() -> None:
+    """A peek parses the whole request; thousands at once would block all other clusters."""
     judge = Judge()
     handling = holding(judge, 2)
     assert judge.glances == 2
@@ -84,8 +84,8 @@ async def test_a_change_of_a_machine_is_a_reason_to_peek_again_and_one_of_the_cl
 
 
 @pytest.mark.parametrize("woken", [frozenset({"one"}), ALL_PROVIDER_IDS])
-async def test_thousands_that_wait_for_one_machine_are_woken_a_few_at_a_time(woken: frozenset[str]) -> None:
-    """A thief knows the provider ID of a Machine that is yet to come; a tenant's Machines and policy come and go."""
+async def test_thousands_of_waiting_requests_are_woken_in_batches(woken: frozenset[str]) -> None:
+    """A thief may know the provider ID of a future Machine, and a tenant can change Machines and policy at will."""
     informer = holding(Judge(), 3 * BATCH_SIZE).informer
     names = tuple(informer.pending)
     for name in names:
@@ -99,7 +99,7 @@ async def test_thousands_that_wait_for_one_machine_are_woken_a_few_at_a_time(wok
     assert [await informer.queue.get() for _ in range(len(informer.queue))] == list(names[:-1])
 
 
-async def test_nobody_is_woken_when_the_cluster_is_no_longer_served() -> None:
+async def test_no_request_is_woken_once_the_cluster_is_closed() -> None:
     judge = Judge()
     informer = holding(judge, 3 * BATCH_SIZE).informer
     for name in tuple(informer.pending):
@@ -118,8 +118,8 @@ def listed() -> list[JsonObject]:
     return [csr(name, f"uid-{name}") for name in LISTED]
 
 
-async def test_a_large_list_is_kept_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Packing thousands in one go would hold up all other clusters; so would letting go of those that are gone."""
+async def test_a_large_list_is_applied_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packing or dropping thousands at once would block all other clusters."""
     monkeypatch.setattr(cooperative_yield, "SLICE_SECONDS", -1.0)
     informer = handling_by(Judge()).informer
     informer.replaced(listed())
@@ -135,8 +135,8 @@ async def test_a_large_list_is_kept_a_few_at_a_time(monkeypatch: pytest.MonkeyPa
     assert list(informer.pending) == LISTED[:1]
 
 
-async def test_what_was_left_out_of_a_large_list_is_told_when_it_is_settled() -> None:
-    """Else those that go make room, and the list is asked for again while it is still being kept."""
+async def test_overflow_of_a_large_list_is_reported_once_it_is_applied() -> None:
+    """Otherwise dropped requests would free the budget and cause a relist while the list is still applied."""
     informer = handling_by(Judge()).informer
     objects = listed()
     for manifest in objects:
@@ -149,7 +149,7 @@ async def test_what_was_left_out_of_a_large_list_is_told_when_it_is_settled() ->
     assert len(informer.pending) == len(LISTED)
 
 
-async def test_of_a_list_whose_connection_ends_nothing_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_interrupted_list_holds_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cooperative_yield, "SLICE_SECONDS", -1.0)
     informer = handling_by(Judge()).informer
     informer.replaced(listed())

@@ -1,4 +1,4 @@
-"""A hostile API server's objects, nested as deep as can just be read: its watch goes on, and nobody is alarmed."""
+"""A hostile API server's deeply nested objects: the watch continues without an alert."""
 
 from __future__ import annotations
 

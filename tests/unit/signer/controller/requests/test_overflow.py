@@ -1,4 +1,4 @@
-"""What was left out because there was no room is listed beside the watch, when there is room."""
+"""Overflowed requests are relisted while the watch continues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def served() -> Served:
     return Served()
 
 
-async def test_what_does_not_fit_is_left_out_said_once_and_listed_again(
+async def test_overflowed_requests_are_logged_once_and_relisted(
     served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", 4)
@@ -47,7 +47,7 @@ async def test_what_does_not_fit_is_left_out_said_once_and_listed_again(
 
 
 class Listing:
-    """A client that lists; the answers in turn, each a list of one page or an error, and then always the last."""
+    """A client whose lists return these answers in turn, each one page or an error, and the last one from then on."""
 
     def __init__(self, *answers: list[dict[str, Any]] | ApiError) -> None:
         self._answers = answers
@@ -63,7 +63,7 @@ class Listing:
 
 
 async def relist(served: Served, listing: Listing, times: int = 1) -> None:
-    """Let it be listed so many times beside the watch, and what comes of it be done."""
+    """Run that many relists, and handle the results."""
     cluster = served.cluster
     cluster._connected.set()
     task = asyncio.create_task(cluster._overflow.run(listing))
@@ -77,7 +77,7 @@ async def relist(served: Served, listing: Listing, times: int = 1) -> None:
 
 
 def full(served: Served, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Four are kept, a fifth is left out, and then there is room."""
+    """Four requests are kept and a fifth overflows; then the budget is free again."""
     monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", 4)
     cluster = served.cluster
     for name in "abcde":
@@ -88,9 +88,7 @@ def full(served: Served, monkeypatch: pytest.MonkeyPatch) -> Any:
     return cluster
 
 
-async def test_a_list_of_what_was_left_out_that_fails_is_tried_again(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failed_relist_is_retried(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overflow_requests, "RELIST_BACKOFF", Backoff(0.001, 0.001, 0))
     cluster = full(served, monkeypatch)
     expired = Gone("the continue token is too old", status=410)
@@ -99,8 +97,8 @@ async def test_a_list_of_what_was_left_out_that_fails_is_tried_again(
     assert cluster._reachability.condition.reason == "Watching"
 
 
-async def test_lists_of_what_was_left_out_are_pauses_apart(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Longer ones each time: a hostile server's lists have no end."""
+async def test_relists_back_off(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With growing pauses: a hostile server's lists may be endless."""
     paused: list[int] = []
 
     class Noting:
@@ -119,10 +117,10 @@ async def test_lists_of_what_was_left_out_are_pauses_apart(served: Served, monke
 @pytest.mark.parametrize(
     ("answer", "attempts"), [([csr("d", "uid-d")], [0, 0, 0, 0]), (HANGS, [0, 1, 2, 3])], ids=["well", "failed"]
 )
-async def test_after_a_while_the_next_list_is_not_paused_for(
+async def test_the_backoff_of_relists_resets(
     served: Served, monkeypatch: pytest.MonkeyPatch, answer: list[dict[str, Any]] | ApiError, attempts: list[int]
 ) -> None:
-    """But for one that failed, however long that took."""
+    """Unless it failed, however long it took."""
     paused: list[int] = []
 
     class Noting:
@@ -140,10 +138,10 @@ async def test_after_a_while_the_next_list_is_not_paused_for(
     assert paused[:4] == attempts
 
 
-async def test_a_machine_that_appears_while_it_is_listed_is_not_forgotten(
+async def test_a_machine_that_appears_during_a_relist_causes_another(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may be that of a request on a page that was read before."""
+    """It may belong to a request on a page that was already read."""
     cluster = full(served, monkeypatch)
 
     class Appearing(Listing):
@@ -161,10 +159,10 @@ async def test_a_machine_that_appears_while_it_is_listed_is_not_forgotten(
     assert cluster._requests.relist_needed.is_set()
 
 
-async def test_a_machine_that_appears_while_the_watch_lists_by_itself_is_not_forgotten(
+async def test_a_machine_that_appears_during_the_watchs_list_causes_a_relist(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its request may have had to make way on a page that was read before, and nothing is left out yet otherwise."""
+    """Its request may have been evicted on an earlier page, while no other request has overflowed yet."""
     monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", 2)
     cluster = served.cluster
     pending = cluster._requests.pending
@@ -177,10 +175,8 @@ async def test_a_machine_that_appears_while_the_watch_lists_by_itself_is_not_for
     assert cluster._requests.relist_needed.is_set()
 
 
-async def test_what_is_left_out_again_is_listed_when_there_is_room_by_then(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing else may ever happen that says so."""
+async def test_requests_that_overflow_again_are_relisted(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other event may ever trigger it."""
     cluster = full(served, monkeypatch)
 
     class Emptying(Listing):
@@ -197,7 +193,7 @@ async def test_what_is_left_out_again_is_listed_when_there_is_room_by_then(
     assert not cluster._requests.pending.overflow
 
 
-async def test_what_is_left_out_of_a_list_beside_the_watch_does_not_say_that_the_watch_is_well(
+async def test_an_overflowing_relist_does_not_report_a_failed_watch_as_working(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = full(served, monkeypatch)
@@ -207,9 +203,7 @@ async def test_what_is_left_out_of_a_list_beside_the_watch_does_not_say_that_the
     assert (cluster._reachability.condition.met, cluster._reachability.condition.reason) == (False, "Unreachable")
 
 
-async def test_what_the_watch_has_listed_itself_is_not_relist_it(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_list_of_the_watch_cancels_the_relist(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = full(served, monkeypatch)
     assert cluster._requests.relist_needed.is_set()
     cluster._requests.pending.begin_list()

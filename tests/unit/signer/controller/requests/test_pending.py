@@ -1,4 +1,4 @@
-"""What is kept of the requests of a cluster whose API server may send anything, as much as it likes."""
+"""Bounds of what is kept of a hostile API server's requests."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_every_name_that_is_kept_has_a_path() -> None:
         assert CERTIFICATE_SIGNING_REQUESTS.object(name)
 
 
-def test_builtin_serving_requests_are_open_until_anything_was_said() -> None:
+def test_builtin_serving_requests_are_pending_until_they_have_a_condition() -> None:
     builtin = {"signerName": "kubernetes.io/kubelet-serving"}
     assert is_pending(csr(spec=builtin))
     assert is_pending(csr(status={"conditions": [APPROVED]}))
@@ -88,7 +88,7 @@ def test_builtin_serving_requests_are_open_until_anything_was_said() -> None:
 
 
 @pytest.mark.parametrize("conditions", [5, True, "Denied", {"type": "Denied"}, [None, "Denied"]])
-def test_senseless_conditions_close_nothing(conditions: Any) -> None:
+def test_malformed_conditions_settle_nothing(conditions: Any) -> None:
     assert is_pending(csr(status={"conditions": conditions}))
 
 
@@ -123,7 +123,7 @@ def test_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(pending.put(csr(f"csr-{number}", f"uid-{number}")) is Put.KEPT for number in range(4))
 
 
-def test_what_is_kept_and_what_is_listed_is_shared_with_other_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kept_and_listed_requests_share_memory_with_other_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "OWN_BYTES", 0)
     shared_memory = SharedRequestMemory(1 << 20)
     pending = requests(shared_memory=shared_memory)
@@ -140,7 +140,7 @@ def test_what_is_kept_and_what_is_listed_is_shared_with_other_clusters(monkeypat
     assert shared_memory.bytes_left == 1 << 20
 
 
-def test_few_are_kept_as_they_are_and_more_are_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_requests_are_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "OWN_BYTES", 0)
     shared_memory = SharedRequestMemory(1 << 30)
     pending = requests(shared_memory=shared_memory)
@@ -160,8 +160,8 @@ def test_few_are_kept_as_they_are_and_more_are_compressed(monkeypatch: pytest.Mo
         assert pending.get(name) == csr(name, f"uid-{name}", labels={"a": "x" * 20_000})
 
 
-def test_all_are_compressed_where_others_have_taken_what_is_shared() -> None:
-    """A cluster has little of its own then."""
+def test_requests_are_compressed_when_other_clusters_use_the_shared_memory() -> None:
+    """A cluster then has only its reserved memory."""
     pending = requests(shared_memory=SharedRequestMemory(0))
     count = 0
     while pending.put(csr(f"csr-{count}", f"uid-{count}", labels={"a": "x" * 20_000})) is Put.KEPT:
@@ -169,7 +169,7 @@ def test_all_are_compressed_where_others_have_taken_what_is_shared() -> None:
     assert count > budget.OWN_BYTES // 20_000 * 4
 
 
-def test_one_that_is_re_created_claims_nothing_of_the_old_one() -> None:
+def test_a_recreated_request_inherits_no_claims() -> None:
     pending = filled(1)
     pending.set_awaited("csr-0", ["test:///old"])
     assert pending.names_waiting_for(["test:///old"]) == ["csr-0"]
@@ -177,7 +177,7 @@ def test_one_that_is_re_created_claims_nothing_of_the_old_one() -> None:
     assert pending.names_waiting_for(["test:///old"]) == []
 
 
-def test_room_is_no_news_when_nothing_was_left_out() -> None:
+def test_no_relist_without_overflow() -> None:
     pending = filled(1)
     pending.drop("csr-0")
     assert not pending.can_relist
@@ -201,7 +201,7 @@ def test_a_list_is_bounded_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> 
     assert not pending.end_list()
 
 
-def test_a_complete_list_knows_what_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_complete_list_reports_overflow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAXIMUM_REQUESTS", 1)
     pending = filled(1)
     pending.put(csr("csr-1", "uid-1"))
@@ -210,8 +210,8 @@ def test_a_complete_list_knows_what_was_left_out(monkeypatch: pytest.MonkeyPatch
     assert not pending.overflow
 
 
-def test_who_came_first_is_woken_first() -> None:
-    """Copies of a request that waits come later, and must not be decided before it."""
+def test_requests_are_woken_in_order_of_arrival() -> None:
+    """Copies of a waiting request come later, and must not be decided before it."""
     pending = PendingRequests(ClusterKey("team-a", "one"))
     names = ["honest", *(f"a-copy-{number}" for number in range(50))]
     for name in names:
@@ -225,7 +225,7 @@ def test_who_came_first_is_woken_first() -> None:
     assert pending.names_waiting_for(["test:///m"])[-1] == "honest"
 
 
-def test_what_is_waited_for_wakes_and_goes_with_the_request() -> None:
+def test_awaited_provider_ids_are_indexed_until_the_request_is_dropped() -> None:
     pending = filled(2)
     pending.set_awaited("csr-0", ["test:///m"])
     pending.set_awaited("csr-1", ["test:///m", "test:///in-its-way"])

@@ -1,4 +1,4 @@
-"""Requests that were left out are found again in a list relist the watch, which knows what is newer."""
+"""A relist recovers overflowed requests, while the watch has the newer state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEPT = 4
 
 
 class Judge:
-    """Stands for the adjudicator: everything is plausible, and nothing is judged here."""
+    """A fake decider: every request is plausible, and none is decided."""
 
     def peek(self, manifest: JsonObject) -> Flow:
         return Flow(PriorityLevel.PLAUSIBLE, "system:bootstrap:abcdef")
@@ -35,7 +35,7 @@ class Judge:
 
 @pytest.fixture
 async def informer(monkeypatch: pytest.MonkeyPatch) -> RequestInformer:
-    """Four are kept; ``csr-4`` and ``csr-5`` were left out."""
+    """Four requests are kept; ``csr-4`` and ``csr-5`` overflowed."""
     monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", KEPT)
     made = handling_by(Judge()).informer
     for number in range(KEPT + 2):
@@ -54,18 +54,18 @@ def names(informer: RequestInformer) -> list[str]:
 
 
 async def pages(*listed: list[Any], before: Callable[[int], object] = lambda page: None) -> AsyncIterator[JsonObject]:
-    """``before`` happens while a page is waited for."""
+    """Pages, with ``before`` called while a page is awaited."""
     for number, items in enumerate(listed):
         before(number)
         yield {"items": items}
 
 
 class Forgotten(dict[str, Any]):
-    """One that can be seen to be gone."""
+    """An object whose deletion can be observed."""
 
 
-async def test_of_a_page_nothing_is_held_while_the_next_is_waited_for(informer: RequestInformer) -> None:
-    """A hostile API server makes it as large as it may be, and then takes its time."""
+async def test_a_processed_page_holds_no_memory(informer: RequestInformer) -> None:
+    """A hostile API server may send the largest possible page and delay the next."""
     left: list[object] = []
 
     async def slow() -> AsyncIterator[JsonObject]:
@@ -80,7 +80,7 @@ async def test_of_a_page_nothing_is_held_while_the_next_is_waited_for(informer: 
     assert left == [None] * 4
 
 
-async def test_what_was_left_out_is_kept(informer: RequestInformer) -> None:
+async def test_overflowed_requests_are_added(informer: RequestInformer) -> None:
     for number in (0, 1, 2):
         informer.removed(numbered(number))
     await informer.add_overflow(pages([numbered(3), numbered(4)], [numbered(5)]))
@@ -91,14 +91,14 @@ async def test_what_was_left_out_is_kept(informer: RequestInformer) -> None:
     assert not informer._relist._observed, "nothing is remembered any more"
 
 
-async def test_what_does_not_fit_is_left_out_again(informer: RequestInformer) -> None:
+async def test_requests_that_still_do_not_fit_overflow_again(informer: RequestInformer) -> None:
     informer.removed(numbered(0))
     await informer.add_overflow(pages([numbered(number) for number in range(1, 6)]))
     assert names(informer) == ["csr-1", "csr-2", "csr-3", "csr-4"]
     assert informer.pending.overflow
 
 
-async def test_what_is_left_out_of_the_watch_meanwhile_is_not_forgotten(informer: RequestInformer) -> None:
+async def test_overflow_of_the_watch_during_a_relist_is_remembered(informer: RequestInformer) -> None:
     informer.removed(numbered(0))
     await informer.add_overflow(
         pages([numbered(4)], [], before=lambda page: informer.applied(numbered(6)) if page else None)
@@ -107,7 +107,7 @@ async def test_what_is_left_out_of_the_watch_meanwhile_is_not_forgotten(informer
     assert informer.pending.overflow
 
 
-async def test_what_is_kept_stays_as_it_is(informer: RequestInformer) -> None:
+async def test_kept_requests_are_not_replaced(informer: RequestInformer) -> None:
     informer.removed(numbered(0))
     kept = informer.pending.get("csr-1")
     await informer.add_overflow(pages([numbered(1, labels={"older": "yes"}), numbered(4)]))
@@ -116,29 +116,29 @@ async def test_what_is_kept_stays_as_it_is(informer: RequestInformer) -> None:
 
 
 @pytest.mark.parametrize("gone_at", [0, 1], ids=["before its page", "behind its page"])
-async def test_what_the_watch_says_to_be_gone_is_not_kept(informer: RequestInformer, gone_at: int) -> None:
-    """Nobody would ever say so again."""
+async def test_requests_that_the_watch_removed_are_not_added(informer: RequestInformer, gone_at: int) -> None:
+    """No further event would report it."""
     informer.removed(numbered(0))
     listed = pages([numbered(4)], [], before=lambda page: informer.removed(numbered(4)) if page == gone_at else None)
     await informer.add_overflow(listed)
     assert "csr-4" not in informer.pending
 
 
-async def test_what_the_watch_says_to_be_settled_is_not_kept(informer: RequestInformer) -> None:
+async def test_requests_that_the_watch_settled_are_not_added(informer: RequestInformer) -> None:
     informer.removed(numbered(0))
     denied = numbered(4, status={"conditions": [{**APPROVED, "type": "Denied"}]})
     await informer.add_overflow(pages([numbered(4)], before=lambda page: informer.applied(denied)))
     assert "csr-4" not in informer.pending
 
 
-async def test_what_we_have_settled_is_not_kept(informer: RequestInformer) -> None:
+async def test_requests_that_we_settled_are_not_added(informer: RequestInformer) -> None:
     informer.removed(numbered(0))
     informer.pending.mark_settled(numbered(4))
     await informer.add_overflow(pages([numbered(4), numbered(5)]))
     assert names(informer) == ["csr-1", "csr-2", "csr-3", "csr-5"]
 
 
-async def test_a_watch_that_begins_anew_knows_better(informer: RequestInformer) -> None:
+async def test_a_restarted_watch_expires_the_relist(informer: RequestInformer) -> None:
     def anew(page: int) -> None:
         if page == 1:
             informer.pending.begin_list()
@@ -152,7 +152,7 @@ async def test_a_watch_that_begins_anew_knows_better(informer: RequestInformer) 
     assert informer.pending.overflow, "of the watch's own list"
 
 
-async def test_also_behind_the_last_page(informer: RequestInformer) -> None:
+async def test_a_restarted_watch_expires_the_relist_after_the_last_page(informer: RequestInformer) -> None:
     def anew(page: int) -> None:
         informer.pending.begin_list()
         listed = [numbered(number) for number in (3, 6, 7, 8, 9)]
@@ -163,7 +163,7 @@ async def test_also_behind_the_last_page(informer: RequestInformer) -> None:
     assert informer.pending.overflow
 
 
-async def test_a_list_that_fails_leaves_it_open(informer: RequestInformer) -> None:
+async def test_a_failed_relist_keeps_the_overflow(informer: RequestInformer) -> None:
     def expired(page: int) -> None:
         if page == 1:
             raise Gone("the continue token is too old", status=410)
@@ -176,16 +176,14 @@ async def test_a_list_that_fails_leaves_it_open(informer: RequestInformer) -> No
     assert informer.pending.overflow
 
 
-async def test_an_item_that_is_no_object(informer: RequestInformer) -> None:
+async def test_an_item_that_is_not_an_object(informer: RequestInformer) -> None:
     with pytest.raises(UnexpectedAnswer):
         await informer.add_overflow(pages([numbered(4), "text"]))
     assert informer.pending.overflow
 
 
-async def test_others_have_their_turns_within_a_page(
-    informer: RequestInformer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where an item takes long: many others may have to be pre-filtered for it."""
+async def test_adding_a_page_yields_to_other_tasks(informer: RequestInformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An item may take long, because many others may have to be pre-filtered for it."""
     for number in range(KEPT):
         informer.removed(numbered(number))
     monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", 100)
@@ -203,7 +201,7 @@ async def test_others_have_their_turns_within_a_page(
     assert max(later - earlier for earlier, later in itertools.pairwise(kept)) == 1
 
 
-def test_more_than_can_be_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_observed_names_expire_the_relist(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relist_module, "MAXIMUM_OBSERVED", 2)
     relist = Relist()
     relist.observe("a")
@@ -214,7 +212,7 @@ def test_more_than_can_be_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
         relist.is_newest("d")
 
 
-def test_where_no_list_is_read_nothing_is_remembered() -> None:
+def test_without_a_relist_nothing_is_observed() -> None:
     relist = Relist(overtaken=True)
     relist.observe("a")
     assert not relist._observed

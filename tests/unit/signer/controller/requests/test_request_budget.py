@@ -36,7 +36,7 @@ def refused(requester: str = "token", provider_id: str = "a") -> Flow:
 
 @dataclass
 class Kept:
-    """A room, and what a look at each request would find."""
+    """A budget, and the flow that pre-filtering each request would find."""
 
     limits: Limits = field(default_factory=lambda: Limits(PLACES, 1 << 30))
     found: dict[str, Flow] = field(default_factory=dict)
@@ -62,17 +62,17 @@ class Kept:
         return True
 
     def flood(self, *flows: Flow, known: bool = False) -> None:
-        """Fill every place."""
+        """Fill the budget."""
         for number in range(PLACES):
             assert self.admit(f"flood-{number}", flows[number % len(flows)], known=known)
 
 
 def spread(count: int, priority_level: PriorityLevel = PriorityLevel.REFUSED) -> list[Flow]:
-    """One token, and another provider ID and key each time."""
+    """One token with another provider ID and key each time."""
     return [Flow(priority_level, "token", f"machine-{number}", f"key-{number}") for number in range(count)]
 
 
-def test_nothing_is_pre_filtered_while_there_is_room() -> None:
+def test_nothing_is_pre_filtered_within_the_budget() -> None:
     kept = Kept()
     kept.flood(refused())
     assert kept.pre_filtered == []
@@ -98,7 +98,7 @@ def test_an_honest_newcomer_is_kept_at_the_cost_of_the_flood(flood: list[Flow], 
     assert len(kept.evicted) == 1
 
 
-def test_the_flood_finds_no_place_once_all_are_taken_by_better_ones() -> None:
+def test_a_flood_is_rejected_once_better_requests_fill_the_budget() -> None:
     kept = Kept()
     kept.flood(*spread(PLACES, PriorityLevel.PLAUSIBLE), known=True)
     for requester in ("token", "other"):
@@ -106,7 +106,7 @@ def test_the_flood_finds_no_place_once_all_are_taken_by_better_ones() -> None:
     assert kept.evicted == []
 
 
-def test_of_equals_the_newcomer_is_left_out() -> None:
+def test_among_equals_the_newcomer_is_rejected() -> None:
     kept = Kept()
     kept.flood(*spread(PLACES), known=True)
     assert not kept.admit("flood", refused(provider_id="one-more"))
@@ -114,7 +114,7 @@ def test_of_equals_the_newcomer_is_left_out() -> None:
     assert kept.evicted == []
 
 
-def test_requesters_share_alike() -> None:
+def test_requesters_share_equally() -> None:
     kept = Kept()
     kept.flood(unfiltered("thief"))
     honest = sum(kept.admit(f"node-{number}", unfiltered("node")) for number in range(PLACES))
@@ -123,8 +123,8 @@ def test_requesters_share_alike() -> None:
     assert kept.evicted == [f"flood-{number}" for number in range(PLACES - 1, PLACES // 2 - 1, -1)]
 
 
-def test_who_was_never_pre_filtered_is_pre_filtered_before_it_makes_way() -> None:
-    """Honest nodes that came in the middle of a flood, before there was a reason to look."""
+def test_unfiltered_requests_are_pre_filtered_before_eviction() -> None:
+    """Honest requests that came in the middle of a flood, before pre-filtering began."""
     kept = Kept()
     for number in range(PLACES):
         honest = number % 4 == 0
@@ -138,7 +138,7 @@ def test_who_was_never_pre_filtered_is_pre_filtered_before_it_makes_way() -> Non
     assert len(kept.pre_filtered) == len(set(kept.pre_filtered))
 
 
-def test_one_newcomer_does_not_screen_them_all() -> None:
+def test_one_newcomer_pre_filters_a_bounded_number() -> None:
     kept = Kept(Limits(1000, 1 << 30))
     for number in range(1000):
         kept.admit(f"node-{number}", plausible(provider_id=f"{number}"))
@@ -147,7 +147,7 @@ def test_one_newcomer_does_not_screen_them_all() -> None:
     assert kept.evicted == [f"node-{999 - PRE_FILTERED_PER_NEWCOMER}"]
 
 
-def test_what_cannot_be_told_makes_way_for_what_is_plausible() -> None:
+def test_unfiltered_requests_are_evicted_for_plausible_ones() -> None:
     kept = Kept()
     kept.flood(unfiltered("token"))
     assert kept.admit("honest", plausible())
@@ -155,7 +155,7 @@ def test_what_cannot_be_told_makes_way_for_what_is_plausible() -> None:
     assert not kept.admit("another", unfiltered("token"))
 
 
-def test_a_newer_state_is_as_old_as_the_first() -> None:
+def test_a_newer_state_keeps_the_age_of_the_request() -> None:
     kept = Kept()
     kept.flood(refused(), known=True)
     assert kept.admit("flood-0", refused(), known=True)
@@ -164,7 +164,7 @@ def test_a_newer_state_is_as_old_as_the_first() -> None:
     assert kept.evicted == [f"flood-{PLACES - 1}"]
 
 
-def test_a_newer_state_that_does_not_fit_loses_its_place() -> None:
+def test_a_newer_state_that_does_not_fit_is_rejected() -> None:
     kept = Kept(Limits(PLACES, 4 * (1000 + BOOKKEEPING_BYTES)))
     for key in "abcd":
         assert kept.admit(key, refused(), known=True, size=1000)
@@ -184,7 +184,7 @@ def test_bytes_count_too() -> None:
     assert not kept.admit("giant", plausible("other"), size=5 * place)
 
 
-def test_who_leaves_makes_room() -> None:
+def test_a_release_frees_the_budget() -> None:
     kept = Kept()
     kept.flood(unfiltered())
     for number in range(PLACES // 2):
@@ -205,7 +205,7 @@ PLACE = OWN_BYTES // 4
 
 
 def filled(shared_memory: SharedRequestMemory) -> Kept:
-    """The requests of a cluster that has no end of them."""
+    """Fill the budget with a cluster's endless requests."""
     kept = Kept(Limits(10_000, 1 << 30), shared_memory=shared_memory)
     for number in range(1000):
         if not kept.admit(str(number), unfiltered(), size=PLACE - BOOKKEEPING_BYTES):
@@ -213,7 +213,7 @@ def filled(shared_memory: SharedRequestMemory) -> Kept:
     return kept
 
 
-def test_clusters_share_what_is_beyond_their_own() -> None:
+def test_clusters_share_memory_beyond_their_own() -> None:
     shared_memory = SharedRequestMemory(64 * PLACE)
     first, second = filled(shared_memory), filled(shared_memory)
     counts = [len(kept.found) - 1 for kept in (first, second)]
@@ -230,7 +230,7 @@ def test_clusters_share_what_is_beyond_their_own() -> None:
     assert late.budget.is_half_free, "or it would never list again"
 
 
-def test_what_is_released_or_no_longer_kept_is_for_others() -> None:
+def test_released_memory_returns_to_other_clusters() -> None:
     shared_memory = SharedRequestMemory(8 * PLACE)
     kept = filled(shared_memory)
     assert shared_memory.bytes_left == 4 * PLACE
@@ -250,7 +250,7 @@ FLOWS = st.builds(
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(FLOWS, st.booleans(), st.integers(1, 3000)), max_size=60))
-def test_limits_hold_and_the_better_stay(arrivals: list[tuple[Flow, bool, int]]) -> None:
+def test_limits_hold_and_better_requests_stay(arrivals: list[tuple[Flow, bool, int]]) -> None:
     limits = Limits(10, 8 * (BOOKKEEPING_BYTES + 1000))
     kept = Kept(limits)
     sizes: dict[str, int] = {}

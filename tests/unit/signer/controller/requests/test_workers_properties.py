@@ -1,4 +1,4 @@
-"""No request is left ready with nobody to take it, whatever becomes of the workers."""
+"""No ready request stays without a worker, regardless of how workers end."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ FAULT, PANIC, SETTLED = "fault", "panic", "settled"
 
 
 class Panic(BaseException):
-    """As of Rust code."""
+    """A panic as of Rust code."""
 
 
 class Judge:
-    """Stands for the adjudicator: each answer comes when a test says so."""
+    """A fake decider whose decisions complete when a test says so."""
 
     def __init__(self) -> None:
         self.in_hand: dict[str, asyncio.Future[str]] = {}
@@ -61,7 +61,7 @@ class Judge:
 
 
 class WorkersMachine(RuleBasedStateMachine):
-    """Drives the requests of a cluster and its workers; what an API server holds is in ``there``."""
+    """Drives the requests of a cluster and its workers; ``there`` is the API server's state."""
 
     names = st.sampled_from(NAMES)
 
@@ -106,7 +106,7 @@ class WorkersMachine(RuleBasedStateMachine):
         return self.loop.run_until_complete(main())
 
     def _settle(self) -> None:
-        """Until nothing happens any more at this time."""
+        """Run until nothing is left to do at this time."""
 
         async def main() -> None:
             for _ in range(100):
@@ -118,13 +118,13 @@ class WorkersMachine(RuleBasedStateMachine):
         return self.handling.workers_over(cast("Client", None), cast("Publisher", None))
 
     def _known(self) -> set[str]:
-        """Where a request may be that is kept."""
+        """The places where a kept request may be."""
         queue = self.handling.informer.queue
         return {*queue._ready, *queue._due, *queue._again, *queue._processing}
 
     @rule(posted=st.sets(names, min_size=1))
     def applied(self, posted: set[str]) -> None:
-        """New ones, or changes of those that there are, in one turn of the event loop."""
+        """Create or change requests within one iteration of the event loop."""
         for name in posted - self.there.keys():
             self.uids += 1
             self.there[name] = self.uids
@@ -151,7 +151,7 @@ class WorkersMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.judge.in_hand)
     @rule(data=st.data(), fails_at_peek=st.booleans(), more=st.sets(names))
     def judged(self, data: st.DataObject, fails_at_peek: bool, more: set[str]) -> None:
-        """Some answers come, each by itself, and ``more`` is posted in the same turn."""
+        """Complete some decisions one by one, and post ``more`` in the same iteration."""
         outcomes = data.draw(
             st.dictionaries(
                 st.sampled_from(sorted(self.judge.in_hand)), st.sampled_from([FAULT, PANIC, SETTLED]), min_size=1
@@ -173,7 +173,7 @@ class WorkersMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), posted=st.sets(names))
     def cancelled(self, data: st.DataObject, posted: set[str]) -> None:
-        """Some workers, when they have just been woken."""
+        """Cancel some workers that have just been woken."""
         if posted:
             self.applied(posted)
         queue = self.handling.informer.queue
@@ -209,7 +209,7 @@ class WorkersMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.loop.time() > 60)
     @rule()
     def stop(self) -> None:
-        """Each worker ends after what it has in hand, and takes nothing up any more."""
+        """Each worker finishes its current request and takes no other."""
         self.stopped = True
         self._do(self.handling.informer.stop)
         self._settle()

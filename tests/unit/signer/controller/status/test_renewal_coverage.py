@@ -1,4 +1,4 @@
-"""Who would lose renewal under Enforce: everybody without a live record of an attestor that renews."""
+"""Machines that would lose renewal under Enforce: those without a valid record of an attestor that renews."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GOOD = AttestedIdentity("good", "ek:1", Security.SECURE)
 
 
 def inventory_of(**policy: Any) -> Caches:
-    """With a policy of that spec."""
+    """Caches with a policy of that spec."""
     caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
     caches.authentic.use_keys(KEYS)
     metadata = {"namespace": CLUSTER.namespace, "name": CLUSTER.name, "uid": "p"}
@@ -73,12 +73,12 @@ def test_attested() -> None:
     assert isinstance(renewal_coverage(machine_view(), good_record())[0], Attested)
 
 
-def test_one_without_a_node_has_nothing_to_lose() -> None:
-    """In a cluster that scales all the time, some Machine is always starting."""
+def test_a_machine_without_a_node_is_starting() -> None:
+    """In a cluster that scales all the time, there is always a starting Machine."""
     assert renewal_coverage(machine_view(provider_id="")) == (Starting(machine_view(provider_id="")),)
 
 
-def test_one_that_is_being_deleted_needs_nothing() -> None:
+def test_a_machine_that_is_being_deleted_is_ignored() -> None:
     assert renewal_coverage(machine_view(deleting=True)) == ()
 
 
@@ -121,7 +121,7 @@ def test_one_that_is_being_deleted_needs_nothing() -> None:
         "serving only",
     ],
 )
-def test_who_would_lose_renewal(machine: MachineView, records: tuple[AttestedNode, ...], said: str) -> None:
+def test_machines_that_would_lose_renewal(machine: MachineView, records: tuple[AttestedNode, ...], said: str) -> None:
     assert why(renewal_coverage(machine, *records)) == said
 
 
@@ -144,21 +144,21 @@ def test_who_would_lose_renewal(machine: MachineView, records: tuple[AttestedNod
     ],
     ids=["authorized", "allowed here", "taken out of the policy", "not allowed here", "a policy that is none"],
 )
-def test_who_was_attested_by_what_would_be_denied_now(
+def test_machines_attested_by_an_attestor_that_is_no_longer_allowed(
     spec: dict[str, Any], operator: dict[str, OperatorAttestor], said: str
 ) -> None:
-    """A certificate that is good today is the last one of its node."""
+    """A currently valid certificate would be the last one of its node."""
     caches = with_machine(inventory_of(**spec), machine_view(), good_record())
     assert why(standings_of(caches, operator=operator).all()) == said
 
 
-def test_without_a_policy_nobody_renews() -> None:
+def test_without_a_policy_no_node_can_renew() -> None:
     caches = with_machine(inventory_of(), machine_view(), good_record())
     caches.policies.replaced([])
     assert "there is no valid policy" in why(standings_of(caches).all())
 
 
-def test_one_that_was_made_anew_has_not_been_attested() -> None:
+def test_a_recreated_machine_is_unattested() -> None:
     """It may have joined by the built-in signer, and would lose its renewal."""
     anew = machine_view(uid="m-2")
     assert why(renewal_coverage(anew, good_record())) == "was re-created since its node was attested"
@@ -169,7 +169,7 @@ def test_one_that_was_made_anew_has_not_been_attested() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "attested"), [(0, False), (1, True)])
-def test_one_that_was_moved_with_its_cluster_is_attested(seconds: int, attested: bool) -> None:
+def test_a_machine_moved_with_its_cluster_is_attested(seconds: int, attested: bool) -> None:
     caches = with_machine(inventory_of(), machine_view(uid="m-2"), good_record())
     created = good_record().last_attestation + timedelta(seconds=seconds)
     metadata = {"namespace": CLUSTER.namespace, "name": CLUSTER.name, "creationTimestamp": format_time(created)}
@@ -184,7 +184,7 @@ def test_the_longest_lived_record_counts() -> None:
 
 
 def pool(listed: int, replicas: int = 0) -> RenewalCoverage:
-    """Of a cluster with a MachinePool that lists so many instances."""
+    """Caches with a MachinePool that lists that many instances."""
     caches = inventory_of()
     provider_ids = [f"test:///{number}" for number in range(listed)]
     spec = {"clusterName": CLUSTER.name, "providerIDList": provider_ids, "replicas": replicas}
@@ -195,17 +195,15 @@ def pool(listed: int, replicas: int = 0) -> RenewalCoverage:
 
 
 @pytest.mark.parametrize(("listed", "replicas", "missing"), [(0, 2, 2), (1, 2, 1), (2, 2, 0), (3, 2, 0)])
-async def test_instances_whose_provider_ids_are_not_known_may_have_nodes(
-    listed: int, replicas: int, missing: int
-) -> None:
-    """An empty providerIDList must not pass for a pool in which everybody is attested."""
+async def test_pool_instances_without_provider_ids_are_unattested(listed: int, replicas: int, missing: int) -> None:
+    """An empty providerIDList must not pass for a fully attested pool."""
     found = await pool(listed, replicas).unattested()
     unlisted = [one.why for one in found if not one.machine.provider_id]
     assert unlisted == ([f"has {missing} instances without a provider ID"] if missing else [])
     assert len(found) - len(unlisted) == listed
 
 
-async def test_those_who_would_lose_renewal_are_told_by_name_and_those_that_go_anyway_are_not() -> None:
+async def test_unattested_machines_are_sorted_and_exclude_deleted_ones() -> None:
     caches = inventory_of()
     for name, deleting in (("c", False), ("b", True), ("a", False)):
         machine = machine_view(name=name, provider_id=f"test:///{name}", deleting=deleting)
@@ -214,10 +212,10 @@ async def test_those_who_would_lose_renewal_are_told_by_name_and_those_that_go_a
     assert [one.machine.name for one in found] == ["a", "c"]
 
 
-async def test_others_have_their_turns_while_thousands_are_looked_at_and_few_are_told_of(
+async def test_unattested_yields_to_other_tasks_and_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """MachinePools are what tenants write: ten of them can list as many as ten large clusters have."""
+    """Tenants write MachinePools: ten of them can list as many instances as ten large clusters have."""
     monkeypatch.setattr(standing_module, "_PAUSE_SECONDS", 0)
     monkeypatch.setattr(standing_module, "MAXIMUM_UNATTESTED", 1500)
     turns = 0
@@ -235,7 +233,7 @@ async def test_others_have_their_turns_while_thousands_are_looked_at_and_few_are
     assert turns >= 1500 // standing_module._BATCH_SIZE
 
 
-async def test_what_changes_meanwhile_ends_no_look(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_concurrent_changes_do_not_fail_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standing_module, "_PAUSE_SECONDS", 0)
     monkeypatch.setattr(standing_module, "_BATCH_SIZE", 1)
     renewal_coverage = pool(3)
