@@ -117,9 +117,9 @@ def _causes(openings: Iterable[Opening], grants: Iterable[Grant], waiting: Seque
         reported = [grant for grant in explaining if isinstance(grant, ReportedGrant)]
         found += [("GrantedByOtherBinding", _blamed(grant)) for grant in reported]
         if explaining and not reported:
-            kept_open = [grant for grant in explaining if grant.binding.name in waiting]
-            found += [("GrantedByOtherBinding", _waits_with_renewal(grant)) for grant in kept_open]
-            if not kept_open:
+            kept = [grant for grant in explaining if grant.binding.name in waiting]
+            found += [("GrantedByOtherBinding", _waits_with_renewal(grant)) for grant in kept]
+            if not kept:
                 found += [_still_in_effect(name) for name in sorted(grant.binding.name for grant in explaining)]
         elif not explaining:
             because = f" ({opening.explanation})" if opening.explanation else ""

@@ -216,10 +216,10 @@ class AutoApprovalRemoval:
                 break
             await asyncio.sleep(_RBAC_LAG_BACKOFF.delay(attempt, self._random))
             still = [
-                again
+                still_open
                 for opening in openings
                 if opening not in expected
-                for again in await openings_of(client, [opening.identity], [opening.subresource])
+                for still_open in await openings_of(client, [opening.identity], [opening.subresource])
             ]
             openings = (*expected, *still)
         return openings

@@ -47,18 +47,18 @@ class UnattestedRequests:
         if not is_builtin_request(manifest) or not _REQUESTER.fullmatch(requester):
             return Seen.BEFORE
         try:
-            asked = min(parse_time(text_of(mapping_of(manifest, "metadata"), "creationTimestamp")), now)
+            requested_at = min(parse_time(text_of(mapping_of(manifest, "metadata"), "creationTimestamp")), now)
         except ValueError:
             return Seen.BEFORE
         if is_approved(manifest):
-            if asked < self._requested_at.get(requester, asked):
+            if requested_at < self._requested_at.get(requester, requested_at):
                 return Seen.BEFORE  # from before auto-approval was removed; lists are sorted by name
             return Seen.NOW if self._requested_at.pop(requester, None) is not None else Seen.BEFORE
         self._forget(now)
         known = requester in self._requested_at
-        if now - asked > REMEMBERED or not (known or self._fits(requester)):
+        if now - requested_at > REMEMBERED or not (known or self._fits(requester)):
             return Seen.BEFORE
-        self._requested_at[requester] = max(asked, self._requested_at.get(requester, asked))
+        self._requested_at[requester] = max(requested_at, self._requested_at.get(requester, requested_at))
         return Seen.BEFORE if known else Seen.NOW
 
     def _fits(self, requester: str) -> bool:
@@ -89,5 +89,5 @@ class UnattestedRequests:
         return replace(condition, message=printable(f"{before}{addition}"))
 
     def _forget(self, now: datetime) -> None:
-        for requester in [one for one, asked in self._requested_at.items() if now - asked > REMEMBERED]:
+        for requester in [one for one, requested_at in self._requested_at.items() if now - requested_at > REMEMBERED]:
             del self._requested_at[requester]

@@ -157,7 +157,7 @@ class WorkloadCluster:
             reachable=self._reachability.condition.met is True,
             mode="" if policy is None or policy.mode is None else policy.mode.value,
             conditions=self._status.conditions,
-            authority_expiry=tuple(moment.timestamp() for moment in self._authority_source.expiry()),
+            authority_expiry=tuple(expiry.timestamp() for expiry in self._authority_source.expiry()),
             certificates=caches.certificate_lives.of(key),
             services=tuple(gauge for service in self._services for gauge in service.gauges()),
             now=self._now().timestamp(),
@@ -207,7 +207,7 @@ class WorkloadCluster:
                     client,
                     CERTIFICATE_SIGNING_REQUESTS.collection(),
                     sink=self,
-                    keep=self._holds_of_list,
+                    keep=self._add_listed,
                     timeout_seconds=WATCH_SECONDS,
                     page_limit=PAGE_REQUESTS,
                     settle=self._requests.settle,
@@ -260,7 +260,7 @@ class WorkloadCluster:
             observer.list_ended()
         self._requests.replaced(objects)
 
-    def _holds_of_list(self, item: JsonObject) -> bool:
+    def _add_listed(self, item: JsonObject) -> bool:
         for observer in self._observers:
             observer.listed(item)
         return self._requests.pending.add_listed(item)

@@ -122,8 +122,8 @@ class Leadership:
             LeadershipLost: another replica has the Lease, or it could not be renewed in time.
         """
         while True:
-            left = self._seconds_left()
-            await asyncio.sleep(min(self._pause(), left))
+            seconds_left = self._seconds_left()
+            await asyncio.sleep(min(self._pause(), seconds_left))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, self._seconds_left())):
                     await self._attempt()

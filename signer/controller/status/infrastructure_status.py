@@ -135,8 +135,8 @@ class InfrastructureStatus:
             target = await self._target(reference)
             if isinstance(target, NotPublished):
                 return target
-            wanted = {field: name for field, name in names if field in target.fields}
-            return await self._write(target, reference, cluster.key, wanted)
+            desired = {field: name for field, name in names if field in target.fields}
+            return await self._write(target, reference, cluster.key, desired)
         except Forbidden as error:
             return NotPublished(f"a grant is missing: {error}")
         except (NotFound, ResourceNotServed):
@@ -147,18 +147,18 @@ class InfrastructureStatus:
             return NotPublished(f"the management cluster did not answer: {error}")
 
     async def _write(
-        self, target: _Target, reference: InfrastructureReference, key: ClusterKey, wanted: Mapping[str, str]
+        self, target: _Target, reference: InfrastructureReference, key: ClusterKey, desired: Mapping[str, str]
     ) -> Publication:
         path = target.resource.object(reference.name, key.namespace, "status")
         current = await self._client.get(path)
         # Cluster API's contract: an InfraCluster is owned by its Cluster. Another Cluster's is not ours to write.
         if not owners_of(current, "Cluster", key.name):
             return NotPublished(f"a {reference.kind} is not owned by the Cluster that names it")
-        if _shown(current, wanted) == wanted:
+        if _shown(current, desired) == desired:
             return Published()
         # null removes the field if the policy's attestors sign no such certificates.
-        after = await self._client.patch(path, {"status": {field: name or None for field, name in wanted.items()}})
-        if _shown(after, wanted) != wanted:
+        after = await self._client.patch(path, {"status": {field: name or None for field, name in desired.items()}})
+        if _shown(after, desired) != desired:
             return NotPublished(f"the API server does not keep the signer names of a {reference.kind}")
         return Published()
 
@@ -172,8 +172,8 @@ class InfrastructureStatus:
         remember(self._targets, about, (target, self._monotonic()))
         return target
 
-    def _is_old(self, moment: float) -> bool:
-        return self._monotonic() - moment > LOOK_AGAIN_SECONDS
+    def _is_old(self, timestamp: float) -> bool:
+        return self._monotonic() - timestamp > LOOK_AGAIN_SECONDS
 
     def _log_once(self, cause: str) -> None:
         """Log each cause once."""
@@ -209,6 +209,6 @@ def _keeps(version: Mapping[str, Any], field: str) -> bool:
     return status.get(_PRESERVE) is True
 
 
-def _shown(manifest: JsonObject, wanted: Mapping[str, str]) -> dict[str, str]:
+def _shown(manifest: JsonObject, desired: Mapping[str, str]) -> dict[str, str]:
     status = mapping_of(manifest, "status")
-    return {field: str(status.get(field) or "") for field in wanted}
+    return {field: str(status.get(field) or "") for field in desired}

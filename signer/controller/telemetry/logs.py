@@ -75,9 +75,9 @@ class PlainFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Format a record as one line."""
-        moment = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S")
+        time = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S")
         fields = " ".join(f"{key}={json.dumps(value, default=str)}" for key, value in _fields(record).items())
-        text = f"{moment} {record.levelname:7} {printable(record.getMessage())} {fields}".rstrip()
+        text = f"{time} {record.levelname:7} {printable(record.getMessage())} {fields}".rstrip()
         if record.exc_info is not None and record.exc_info[1] is not None:
             text += f" exception={describe_exception(record.exc_info[1])}"
         return text

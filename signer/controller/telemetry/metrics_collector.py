@@ -249,14 +249,14 @@ def _add_cluster(add: Callable[..., None], cluster: str, gauges: ClusterGauges) 
         add(INFO, 1, cluster, gauges.mode)
     for condition in gauges.conditions:
         add(CONDITION, 1, cluster, condition.type, condition.status)
-    for moment in gauges.authority_expiry:
-        add(AUTHORITY, moment, cluster)
+    for timestamp in gauges.authority_expiry:
+        add(AUTHORITY, timestamp, cluster)
     expired = gauges.certificates.count_expired(gauges.now)
     overdue = gauges.certificates.count_overdue(gauges.now)
     add(NODES, len(gauges.certificates.ends) - expired - overdue, cluster, Certificate.VALID.value)
     add(NODES, overdue, cluster, Certificate.OVERDUE.value)
     add(NODES, expired, cluster, Certificate.EXPIRED.value)
-    for moment in gauges.certificates.outage_budget(gauges.now):
-        add(BUDGET, moment, cluster)
+    for timestamp in gauges.certificates.outage_budget(gauges.now):
+        add(BUDGET, timestamp, cluster)
     for gauge in gauges.services:
         add(gauge.family, gauge.value, cluster)

@@ -27,7 +27,7 @@ class Ended(Exception):
     """The watch continued after the last answer."""
 
 
-class Says:
+class Discovery:
     """Serves one version per check; ``paused`` has the seconds before each."""
 
     def __init__(self, *answers: ClusterAPIVersion | ApiError) -> None:
@@ -56,11 +56,11 @@ class Says:
     ids=["upgraded", "taken back", "MachinePools installed", "MachinePools gone"],
 )
 async def test_a_change_must_be_confirmed(read: ClusterAPIVersion, served: ClusterAPIVersion) -> None:
-    says, stop = Says(read, served, served), asyncio.Event()
-    watch = ClusterAPIWatch(says, read, stop, says.sleep)
+    discovery, stop = Discovery(read, served, served), asyncio.Event()
+    watch = ClusterAPIWatch(discovery, read, stop, discovery.sleep)
     await watch.run()
     assert stop.is_set()
-    assert says.paused == [CHECK_SECONDS, CHECK_SECONDS, CONFIRM_SECONDS]
+    assert discovery.paused == [CHECK_SECONDS, CHECK_SECONDS, CONFIRM_SECONDS]
     with pytest.raises(ClusterAPIChanged) as caught:
         watch.require_unchanged()
     assert str(caught.value) == f"the management cluster now serves {served} instead of {read}"
@@ -79,29 +79,29 @@ async def test_a_change_must_be_confirmed(read: ClusterAPIVersion, served: Clust
     ids=["the same", "for a moment", "never twice the same", "nothing", "no answer", "interrupted"],
 )
 async def test_nothing_else_is_a_change(answers: Sequence[ClusterAPIVersion | ApiError]) -> None:
-    says, stop = Says(*answers), asyncio.Event()
-    watch = ClusterAPIWatch(says, V1BETA2, stop, says.sleep)
+    discovery, stop = Discovery(*answers), asyncio.Event()
+    watch = ClusterAPIWatch(discovery, V1BETA2, stop, discovery.sleep)
     with pytest.raises(Ended):
         await watch.run()
-    assert len(says.paused) == len(answers)
+    assert len(discovery.paused) == len(answers)
     assert not stop.is_set()
     watch.require_unchanged()
 
 
 async def test_stop_takes_precedence_over_a_change() -> None:
     """An upgrade that is noticed during the shutdown is not an error."""
-    says, stop = Says(V1BETA1, V1BETA1, V1BETA1), asyncio.Event()
+    discovery, stop = Discovery(V1BETA1, V1BETA1, V1BETA1), asyncio.Event()
     stop.set()
-    watch = ClusterAPIWatch(says, V1BETA2, stop, says.sleep)
+    watch = ClusterAPIWatch(discovery, V1BETA2, stop, discovery.sleep)
     with pytest.raises(Ended):
         await watch.run()
     watch.require_unchanged()
 
 
 async def test_it_pauses_between_checks() -> None:
-    says = Says(V1BETA1)
-    await says.sleep(0)  # which it says from now on
-    waiting = asyncio.ensure_future(ClusterAPIWatch(says, V1BETA2, asyncio.Event()).run())
+    discovery = Discovery(V1BETA1)
+    await discovery.sleep(0)  # which it says from now on
+    waiting = asyncio.ensure_future(ClusterAPIWatch(discovery, V1BETA2, asyncio.Event()).run())
     for _ in range(10):
         await asyncio.sleep(0)
     assert not waiting.done()

@@ -36,10 +36,10 @@ class ManagementCluster:
 
     def __init__(self, *errors: ApiError) -> None:
         self._errors = iter(errors)
-        self.asked = 0
+        self.calls = 0
 
     async def get(self, path: str) -> JsonObject:
-        self.asked += 1
+        self.calls += 1
         for error in self._errors:
             raise error
         return SERVED if path.count("/") == 3 else GROUP
@@ -69,13 +69,13 @@ def stopped() -> asyncio.Event:
 
 def pauses(caplog: pytest.LogCaptureFixture) -> list[float]:
     """The pauses in the log lines."""
-    said = "cannot ask the management cluster which Cluster API it serves"
-    assert all(record.getMessage() == said for record in caplog.records)
+    message = "cannot ask the management cluster which Cluster API it serves"
+    assert all(record.getMessage() == message for record in caplog.records)
     return [vars(record)["retryInSeconds"] for record in caplog.records]
 
 
 @pytest.fixture(autouse=True)
-def warnings_are_seen(caplog: pytest.LogCaptureFixture) -> None:
+def warnings_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "signer")
 
 
@@ -85,7 +85,7 @@ async def test_transient_errors_are_retried(error: ApiError, caplog: pytest.LogC
     version = await cluster_api(management, asyncio.Event(), SHORT)
     assert version is not None
     assert version.clusters == CLUSTERS_V1BETA2
-    assert management.asked == ATTEMPTS + 1
+    assert management.calls == ATTEMPTS + 1
     assert len(pauses(caplog)) == ATTEMPTS - 1
 
 
@@ -93,7 +93,7 @@ async def test_a_persistent_error_is_raised() -> None:
     management = ManagementCluster(*[RESET] * ATTEMPTS)
     with pytest.raises(Unreachable):
         await cluster_api(management, asyncio.Event(), SHORT)
-    assert management.asked == ATTEMPTS
+    assert management.calls == ATTEMPTS
 
 
 def test_a_wrong_address_is_reported_within_seconds() -> None:
@@ -105,7 +105,7 @@ async def test_a_refusal_is_raised_at_once(error: ApiError, caplog: pytest.LogCa
     management = ManagementCluster(error)
     with pytest.raises(type(error)):
         await cluster_api(management, asyncio.Event(), NEVER)
-    assert management.asked == 1
+    assert management.calls == 1
     assert not pauses(caplog)
 
 
@@ -113,12 +113,12 @@ async def test_a_missing_cluster_api_is_reported_within_seconds() -> None:
     management = ManagementCluster(*[ResourceNotServed("none", status=404)] * ATTEMPTS)
     with pytest.raises(ResourceNotServed, match="it serves neither"):
         await cluster_api(management, asyncio.Event(), SHORT)
-    assert management.asked == ATTEMPTS
+    assert management.calls == ATTEMPTS
 
 
-@pytest.mark.parametrize(("asked", "most"), [(5.0, 5.0), (300.0, MAXIMUM_RETRY_AFTER_SECONDS)])
-async def test_retry_after_is_respected(asked: float, most: float, caplog: pytest.LogCaptureFixture) -> None:
-    management = ManagementCluster(TooManyRequests("slowly", status=429, retry_after_seconds=asked))
+@pytest.mark.parametrize(("requested", "most"), [(5.0, 5.0), (300.0, MAXIMUM_RETRY_AFTER_SECONDS)])
+async def test_retry_after_is_respected(requested: float, most: float, caplog: pytest.LogCaptureFixture) -> None:
+    management = ManagementCluster(TooManyRequests("slowly", status=429, retry_after_seconds=requested))
     assert await cluster_api(management, stopped(), SHORT) is None
     assert pauses(caplog) == [most]
 
@@ -127,7 +127,7 @@ async def test_stop_ends_the_wait() -> None:
     management = ManagementCluster(*[RESET] * ATTEMPTS)
     async with asyncio.timeout(30):
         assert await cluster_api(management, stopped(), NEVER) is None
-    assert management.asked == 1
+    assert management.calls == 1
 
 
 async def test_stop_ends_a_call_that_hangs() -> None:

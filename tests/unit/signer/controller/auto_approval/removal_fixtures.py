@@ -94,10 +94,10 @@ class House:
                 "metadata": {"name": name, **metadata},
                 "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
                 "subjects": [
-                    {"kind": kind, "name": who, "namespace": "ci"}
+                    {"kind": kind, "name": subject, "namespace": "ci"}
                     if kind == "ServiceAccount"
-                    else {"apiGroup": RBAC, "kind": kind, "name": who}
-                    for kind, who in subjects
+                    else {"apiGroup": RBAC, "kind": kind, "name": subject}
+                    for kind, subject in subjects
                 ],
             }
         )

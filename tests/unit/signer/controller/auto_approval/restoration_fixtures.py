@@ -49,7 +49,7 @@ FAILED: Final = "cannot restore what Enforce removed"
 RESYNC_FAILED: Final = "cannot list saved bindings"
 
 
-class Told(logging.Handler):
+class LogMessages(logging.Handler):
     """Log messages, with an event for each."""
 
     def __init__(self) -> None:
@@ -71,11 +71,11 @@ class Told(logging.Handler):
 class House:
     """A cluster, its management cluster, and a Restoration over caches that tests fill."""
 
-    def __init__(self, cluster: WorldCluster, management: Client, caches: Caches, told: Told) -> None:
+    def __init__(self, cluster: WorldCluster, management: Client, caches: Caches, log: LogMessages) -> None:
         self.cluster = cluster
         self.caches = caches
         self.management = management
-        self.told = told
+        self.log = log
         self.removed = RemovedBindings(management, CONTROLLER_NAMESPACE)
         self.connections: list[ClusterKey] = []
         self.resource_limits = ResourceLimits()
@@ -179,14 +179,14 @@ async def house(
     caplog: pytest.LogCaptureFixture,
 ) -> AsyncIterator[House]:
     monkeypatch.setattr(restoration_module, "RETRY", Backoff(base_seconds=0.01, maximum_seconds=0.01, jitter=0))
-    told, logger = Told(), logging.getLogger("signer.controller.auto_approval.restoration")
+    log, logger = LogMessages(), logging.getLogger("signer.controller.auto_approval.restoration")
     cluster = make_workload_cluster()
-    logger.addHandler(told)
+    logger.addHandler(log)
     caplog.set_level(logging.INFO, logger.name)
     async with Client(management_cluster.api.connection()) as management:
         caches = Caches(await discover_cluster_api(management), own_namespace=CONTROLLER_NAMESPACE)
-        yield House(cluster, management, caches, told)
-    logger.removeHandler(told)
+        yield House(cluster, management, caches, log)
+    logger.removeHandler(log)
     # A TLS connection that was closed lingers until its peer says goodbye, and nobody will wait for that here.
     for transport in list(getattr(asyncio.get_running_loop(), "_transports", {}).values()):
         transport.abort()

@@ -29,8 +29,8 @@ def test_each_is_counted_once() -> None:
     approvals = BuiltinApprovals()
     assert approvals.annotated(CONDITION) == CONDITION
     assert count(approvals, approved("a"), approved("a"), approved("b")) == 2
-    said = "as it is; 2 built-in requests were approved without attestation since 2026-"
-    assert approvals.annotated(CONDITION).message.startswith(said)
+    prefix = "as it is; 2 built-in requests were approved without attestation since 2026-"
+    assert approvals.annotated(CONDITION).message.startswith(prefix)
 
 
 @pytest.mark.parametrize("other", [approved("a", "kubernetes.io/kubelet-serving"), approved("a", kind="Denied"), {}])
@@ -58,8 +58,8 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "said"),
+    ("count", "text"),
     [(1, "1"), (9, "9"), (10, "at least 10"), (99, "at least 90"), (123, "at least 100"), (5999, "at least 5000")],
 )
-def test_counts_change_the_condition_in_steps(count: int, said: str) -> None:
-    assert builtin_approvals._at_least(count) == said
+def test_counts_change_the_condition_in_steps(count: int, text: str) -> None:
+    assert builtin_approvals._at_least(count) == text

@@ -41,12 +41,12 @@ __all__ = ["api", "house"]
 async def test_bindings_are_saved_before_they_are_deleted(house: House) -> None:
     kept_at_delete: list[list[str]] = []
 
-    async def look(method: str, path: str, body: JsonObject) -> JsonObject | None:
+    async def intercept(method: str, path: str, body: JsonObject) -> JsonObject | None:
         if method == "DELETE":
             kept_at_delete.append(await house.kept())
         return None
 
-    house.client.intercept = look
+    house.client.intercept = intercept
     await house.reconcile()
     assert kept_at_delete == [[FIRST, RENEWAL]] * 2
 
@@ -103,12 +103,12 @@ async def test_a_binding_that_keeps_changing(house: House) -> None:
 
 
 async def test_a_binding_that_is_deleted_concurrently(house: House) -> None:
-    async def take(method: str, path: str, body: JsonObject) -> JsonObject | None:
+    async def fail(method: str, path: str, body: JsonObject) -> JsonObject | None:
         if method == "DELETE":
             await asyncio.to_thread(house.api.delete, "clusterrolebindings", path.rpartition("/")[2])
         return None
 
-    house.client.intercept = take
+    house.client.intercept = fail
     assert (await house.reconcile()).met is True
 
 

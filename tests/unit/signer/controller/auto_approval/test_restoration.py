@@ -60,15 +60,15 @@ async def test_a_policy_that_is_deleted_while_it_runs(house: House) -> None:
 
 async def test_policies_from_before_the_start_are_known(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     house.authorize()
-    later, looked = House(house.cluster, house.management, house.caches, house.told), asyncio.Event()
+    later, listed = House(house.cluster, house.management, house.caches, house.log), asyncio.Event()
 
-    async def nobody() -> frozenset[ClusterKey]:
-        looked.set()
+    async def no_owners() -> frozenset[ClusterKey]:
+        listed.set()
         return frozenset()
 
-    monkeypatch.setattr(later.removed, "owners", nobody)
+    monkeypatch.setattr(later.removed, "owners", no_owners)
     async with later.running():
-        await looked.wait()
+        await listed.wait()
         assert len(later.restoration._queue) == 0
         house.delete_policy()
         assert len(later.restoration._queue) == 1
@@ -86,7 +86,7 @@ async def test_a_cluster_that_is_unpaused(house: House) -> None:
     await house.remove()
     house.cluster.patch({"spec": {"paused": True}})
     async with house.running():
-        await house.told.wait_for("saved bindings are not restored now")
+        await house.log.wait_for("saved bindings are not restored now")
         house.is_not_restored()
         house.caches.clusters.applied(house.cluster.patch({"spec": {"paused": False}}))
         await house.is_restored()
@@ -177,31 +177,31 @@ async def test_a_cluster_of_a_namespace_that_is_not_watched(
     house: House, monkeypatch: pytest.MonkeyPatch, policy: bool
 ) -> None:
     """It is another controller's, whose policy is not cached here; both save bindings in one namespace."""
-    looked = asyncio.Event()
+    listed = asyncio.Event()
     owners = house.removed.owners
 
-    async def look() -> frozenset[ClusterKey]:
-        looked.set()
+    async def list_owners() -> frozenset[ClusterKey]:
+        listed.set()
         return await owners()
 
-    monkeypatch.setattr(house.removed, "owners", look)
+    monkeypatch.setattr(house.removed, "owners", list_owners)
     monkeypatch.setattr(restoration_module, "RESYNC_SECONDS", 0.01)
     monkeypatch.setattr(house.caches, "_watch_namespace", "other")
     if policy:
         house.cluster.authorize("insecure", mode="Enforce")
     await house.remove()
-    asked = len(embedded_api(house.cluster.management).requests.matching(f"GET {POLICY}"))
+    requests = len(embedded_api(house.cluster.management).requests.matching(f"GET {POLICY}"))
     async with house.running():
         for _ in range(2):  # at the live recheck, whatever came of the first has been queued
-            looked.clear()
-            await looked.wait()
+            listed.clear()
+            await listed.wait()
         house.caches.own_shards(SomeShards(1, frozenset({0})))
         assert len(house.restoration._queue) == 0
-        assert house.told.records == []
+        assert house.log.records == []
         house.is_not_restored()
-        assert len(embedded_api(house.cluster.management).requests.matching(f"GET {POLICY}")) == asked
+        assert len(embedded_api(house.cluster.management).requests.matching(f"GET {POLICY}")) == requests
         monkeypatch.setattr(house.caches, "_watch_namespace", KEY.namespace)
-        await house.told.wait_for("saved bindings are not restored now") if policy else await house.is_restored()
+        await house.log.wait_for("saved bindings are not restored now") if policy else await house.is_restored()
 
 
 async def test_a_cluster_in_another_replicas_shard(house: House) -> None:
@@ -252,14 +252,14 @@ async def test_a_deleted_cluster_is_logged_once(
     monkeypatch.setattr(restoration_module, "RESYNC_SECONDS", 0.01)
     await house.remove()
     house.cluster.management.client.delete(CLUSTER)
-    asked = f"GET {CLUSTER}"
+    requests = f"GET {CLUSTER}"
     async with house.running(), asyncio.timeout(20):
-        while len(embedded_api(house.cluster.management).requests.matching(asked)) < 4:  # noqa: ASYNC110 - as above
+        while len(embedded_api(house.cluster.management).requests.matching(requests)) < 4:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.01)
-    said = [
-        record.detail for record in house.told.records if record.getMessage() == "saved bindings are not restored now"
+    details = [
+        record.detail for record in house.log.records if record.getMessage() == "saved bindings are not restored now"
     ]
-    assert said == ["the Cluster is gone"]
+    assert details == ["the Cluster is gone"]
 
 
 async def test_a_cluster_that_is_being_deleted(house: House) -> None:
@@ -295,8 +295,8 @@ async def test_another_cluster_with_the_same_name_gets_nothing(house: House) -> 
     await house.restoration._restore(KEY)
     assert not {FIRST, RENEWAL} & house.bindings().keys()
     (config_map,) = house.config_maps()
-    (told,) = [record for record in house.told.records if record.levelno == logging.WARNING]
-    assert f"kubectl get configmap {config_map['metadata']['name']}" in told.detail
+    (log,) = [record for record in house.log.records if record.levelno == logging.WARNING]
+    assert f"kubectl get configmap {config_map['metadata']['name']}" in log.detail
 
 
 # Others
@@ -315,7 +315,7 @@ async def test_many_clusters_of_one_namespace_delay_no_other(house: House) -> No
 
 async def fails_then_works(house: House, mend: Callable[[], object] = lambda: None) -> None:
     async with house.running():
-        await house.told.wait_for(FAILED)
+        await house.log.wait_for(FAILED)
         await asyncio.to_thread(mend)
         await house.is_restored()
 
@@ -356,7 +356,7 @@ async def test_a_starting_api_server_restores_no_auto_approval(house: House, pat
     fault = embedded_api(house.cluster.management).faults.inject(f"GET {path}", not_served=True, times=2)
     await fails_then_works(house)
     assert fault.hits == 2
-    assert house.told.records[0].error.startswith("404")
+    assert house.log.records[0].error.startswith("404")
 
 
 async def test_a_workload_cluster_that_hangs(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,7 +373,7 @@ async def test_a_failed_list_of_saved_bindings_is_retried(house: House, monkeypa
     pattern = f"GET {CONFIG_MAPS.collection(CONTROLLER_NAMESPACE)}"
     embedded_api(house.cluster.management).faults.inject(pattern, status=403, times=2)
     async with house.running():
-        await house.told.wait_for(RESYNC_FAILED)
+        await house.log.wait_for(RESYNC_FAILED)
         await house.is_restored()
 
 
@@ -385,11 +385,11 @@ async def test_a_refused_binding_stays_saved_and_is_reported(house: House) -> No
         {"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]},
     )
     async with house.running():
-        await house.told.wait_for(FAILED)
+        await house.log.wait_for(FAILED)
     assert FIRST not in house.bindings()
     assert RENEWAL in house.bindings()
     assert house.config_maps()
-    assert any("grants more" in getattr(record, "error", "") for record in house.told.records)
+    assert any("grants more" in getattr(record, "error", "") for record in house.log.records)
 
 
 async def test_a_defect_does_not_end_the_worker(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -404,4 +404,4 @@ async def test_a_defect_does_not_end_the_worker(house: House, monkeypatch: pytes
 
     monkeypatch.setattr(RemovedBindings, "restore", broken)
     await fails_then_works(house)
-    assert any(record.exc_info for record in house.told.records)
+    assert any(record.exc_info for record in house.log.records)

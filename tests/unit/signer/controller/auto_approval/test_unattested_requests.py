@@ -30,7 +30,7 @@ def asks(requester: str = NODE, *, at: datetime = NOW, signer: str = CLIENT, app
     }
 
 
-def said(requests: UnattestedRequests, now: datetime = NOW) -> str:
+def message_of(requests: UnattestedRequests, now: datetime = NOW) -> str:
     return requests.annotated(CONDITION, now).message.removeprefix(CONDITION.message)
 
 
@@ -44,7 +44,7 @@ def test_a_requester_is_named_once() -> None:
     assert requests.observed(asks(), NOW) is Seen.BEFORE
     assert requests.observed(asks("system:bootstrap:abcdef"), NOW) is Seen.NOW
     assert requests.count(NOW) == 2
-    assert "and got none: system:node:by-hand, system:bootstrap:abcdef;" in said(requests)
+    assert "and got none: system:node:by-hand, system:bootstrap:abcdef;" in message_of(requests)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_an_approval_removes_the_requester() -> None:
     assert requests.observed(asks(approved=True), NOW) is Seen.BEFORE
     requests.observed(asks(), NOW)
     assert requests.observed(asks(approved=True), NOW) is Seen.NOW
-    assert said(requests) == ""
+    assert message_of(requests) == ""
 
 
 def test_an_older_approval_does_not_remove_the_requester() -> None:
@@ -92,7 +92,7 @@ def test_nodes_are_named_before_bootstrap_tokens() -> None:
     for number in range(20):
         requests.observed(asks(f"system:bootstrap:tok{number:03}"), NOW)
     requests.observed(asks(), NOW)
-    assert f"and got none: {NODE}, system:bootstrap:tok000" in said(requests)
+    assert f"and got none: {NODE}, system:bootstrap:tok000" in message_of(requests)
 
 
 def test_requesters_fit_into_a_long_message() -> None:
@@ -135,9 +135,9 @@ def test_a_creation_time_in_the_future_is_not_kept_longer() -> None:
 
 def test_memory_is_bounded() -> None:
     requests = UnattestedRequests()
-    told = [requests.observed(asks(f"system:node:n{number:04}"), NOW) for number in range(1000)]
-    assert told.count(Seen.NOW) == requests.count(NOW) == MAXIMUM_REQUESTERS
-    assert "system:node:n0007 and at least 56 more;" in said(requests)
+    observed = [requests.observed(asks(f"system:node:n{number:04}"), NOW) for number in range(1000)]
+    assert observed.count(Seen.NOW) == requests.count(NOW) == MAXIMUM_REQUESTERS
+    assert "system:node:n0007 and at least 56 more;" in message_of(requests)
     soon = NOW + timedelta(minutes=15)
     requests.observed(asks("system:node:n0000", at=soon), soon)
     later = NOW + REMEMBERED + timedelta(seconds=1)
@@ -152,6 +152,6 @@ def test_nodes_replace_bootstrap_tokens() -> None:
         requests.observed(asks(f"system:bootstrap:{number:06}"), NOW)
     assert requests.observed(asks("system:bootstrap:zzzzzz"), NOW) is Seen.BEFORE
     for number in range(1000):
-        told = requests.observed(asks(f"system:node:n{number:04}"), NOW)
-        assert (told is Seen.NOW, requests.count(NOW)) == (number < MAXIMUM_REQUESTERS, MAXIMUM_REQUESTERS)
-    assert "none: system:node:n0000, system:node:n0001," in said(requests)
+        observed = requests.observed(asks(f"system:node:n{number:04}"), NOW)
+        assert (observed is Seen.NOW, requests.count(NOW)) == (number < MAXIMUM_REQUESTERS, MAXIMUM_REQUESTERS)
+    assert "none: system:node:n0000, system:node:n0001," in message_of(requests)

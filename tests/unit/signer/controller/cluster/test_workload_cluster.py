@@ -40,17 +40,17 @@ async def served() -> Served:
 async def test_a_deferred_request_waits_and_is_reported(served: Served) -> None:
     served.cluster.applied(csr("csr", "uid-1"))
     await served.handle("csr")
-    assert served.left_behind() == (1, 1, 1, {"csr": ("Defer", "MachineNotFound")})
+    assert served.state() == (1, 1, 1, {"csr": ("Defer", "MachineNotFound")})
     assert served.recorder.record.call_count == 1
     served.cluster.removed(csr("csr", "uid-1"))
-    assert served.left_behind() == NOTHING
+    assert served.state() == NOTHING
 
 
 async def test_a_request_deleted_during_its_decision_leaves_nothing(served: Served) -> None:
     served.cluster.applied(csr("csr", "uid-1"))
-    served.meanwhile = lambda: served.cluster.removed(csr("csr", "uid-1"))
+    served.during_decision = lambda: served.cluster.removed(csr("csr", "uid-1"))
     await served.handle("csr")
-    assert served.left_behind() == NOTHING
+    assert served.state() == NOTHING
     assert served.recorder.record.call_count == 0
 
 
@@ -60,25 +60,25 @@ async def test_a_request_deleted_during_its_audit_write_leaves_nothing(served: S
     auditing = served.handling._auditing
     auditing._line = lambda *_: b"{}"
 
-    async def goes_meanwhile(line: bytes) -> None:
+    async def remove_during_write(line: bytes) -> None:
         served.cluster.removed(csr("csr", "uid-1"))
         if recreated:
             served.cluster.applied(csr("csr", "uid-2"))
 
-    auditing._audit_log.append = goes_meanwhile
+    auditing._audit_log.append = remove_during_write
     served.cluster.applied(csr("csr", "uid-1"))
     await served.handle("csr")
-    assert served.left_behind() == (int(recreated), 0, 0, {})
+    assert served.state() == (int(recreated), 0, 0, {})
     assert auditing._logged == {}
 
 
 async def test_a_published_decision_is_reported_although_the_request_is_gone(served: Served) -> None:
     served.cluster.applied(csr("csr", "uid-1"))
     served.decision = DENIAL
-    served.meanwhile = lambda: served.cluster.removed(csr("csr", "uid-1"))
+    served.during_decision = lambda: served.cluster.removed(csr("csr", "uid-1"))
     await served.handle("csr")
     assert served.publisher.deny.await_count == 1
-    assert served.left_behind() == NOTHING
+    assert served.state() == NOTHING
     assert served.recorder.record.call_count == 1
 
 
@@ -91,9 +91,9 @@ async def test_a_recreated_request_is_decided_separately(served: Served, decisio
         served.cluster.removed(csr("csr", "uid-1"))
         served.cluster.applied(csr("csr", "uid-2"))
 
-    served.meanwhile = recreate
+    served.during_decision = recreate
     await served.handle("csr")
-    assert served.left_behind() == (1, 0, 0, {})
+    assert served.state() == (1, 0, 0, {})
     assert served.requests.pending.has_same_uid("csr", csr("csr", "uid-2"))
     assert len(served.requests.queue) == 1
 
@@ -113,7 +113,7 @@ async def test_a_late_response_does_not_restore_a_request(served: Served, answer
 
     served.client.get = answer_late
     await served.handle("csr")
-    assert served.left_behind() == NOTHING
+    assert served.state() == NOTHING
     assert len(served.requests.queue) == 0
 
 
@@ -126,7 +126,7 @@ async def test_a_changed_request_is_decided_again(served: Served) -> None:
     assert len(served.requests.queue) == 1
     served.client.get.side_effect = ServerError("etcd", status=500)
     await served.handle("csr")
-    assert served.left_behind() == (1, 1, 1, {})
+    assert served.state() == (1, 1, 1, {})
 
 
 async def test_repeated_conflicts_back_off(served: Served) -> None:
@@ -143,7 +143,7 @@ async def test_repeated_conflicts_back_off(served: Served) -> None:
             queue.add("csr")  # its time has come
     assert queue._failures == {"csr": 2}, "each pause is longer than the one before"
     served.cluster.removed(csr("csr", "uid-1"))
-    assert served.left_behind() == NOTHING
+    assert served.state() == NOTHING
     assert not served.requests._changed_once
 
 
@@ -210,7 +210,7 @@ async def test_the_auto_approval_observes_the_first_list(served: Served) -> None
 
     for listed, counted in ((("a", "b"), 0), (("a", "b", "c"), 1)):
         for uid in listed:
-            served.cluster._holds_of_list(approved(uid))
+            served.cluster._add_listed(approved(uid))
         served.cluster.replaced([])
         assert served.auto_approval._approvals._count == counted
 
@@ -234,7 +234,7 @@ async def test_a_name_that_is_invalid_in_a_path_is_ignored(served: Served, caplo
     with caplog.at_level(logging.WARNING):
         for name in ("back\\slash", "a/b", "line\nfeed", "n" * 254):
             served.cluster.applied(csr(name, "uid-1"))
-    assert served.left_behind() == NOTHING
+    assert served.state() == NOTHING
     assert len(served.requests.queue) == 0
     assert len(caplog.records) == 1
 
@@ -283,14 +283,14 @@ async def test_the_auto_approval_task_restarts_after_a_defect(served: Served, mo
         await asyncio.Event().wait()
 
     runs = 0
-    again = asyncio.Event()
+    restarted = asyncio.Event()
 
     async def run(*_: object) -> None:
         nonlocal runs
         runs += 1
         if runs == 1:
             raise Panic
-        again.set()
+        restarted.set()
         await for_ever()
 
     monkeypatch.setattr(workload_cluster_module, "list_and_watch", for_ever)
@@ -299,7 +299,7 @@ async def test_the_auto_approval_task_restarts_after_a_defect(served: Served, mo
     served.cluster._connected.set()
     serving = asyncio.create_task(served.cluster._serve_over(served.client))
     async with asyncio.timeout(10):
-        await again.wait()
+        await restarted.wait()
     served.metrics.task_failed.assert_called_once_with("auto-approval")
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)

@@ -48,7 +48,7 @@ class Leases:
         self._version = 0
 
     async def get(self, path: str) -> dict[str, Any]:
-        return self._there("get", path.removeprefix(f"{COLLECTION}/"))
+        return self._existing("get", path.removeprefix(f"{COLLECTION}/"))
 
     async def list_pages(self, path: str, params: Any = None) -> AsyncGenerator[dict[str, Any], None]:
         assert (path, params) == (COLLECTION, {"labelSelector": f"{SHARDS_OF_LABEL}=lease"})
@@ -69,14 +69,14 @@ class Leases:
         return self._store("create", {**body, "metadata": {**body["metadata"], **made}})
 
     async def replace(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        existing = self._there("update", path.removeprefix(f"{COLLECTION}/"))
+        existing = self._existing("update", path.removeprefix(f"{COLLECTION}/"))
         if body["metadata"]["resourceVersion"] != existing["metadata"]["resourceVersion"]:
             raise Conflict("it has changed", status=409)
         return self._store("update", body)
 
     async def delete(self, path: str, *, uid: str | None = None, resource_version: str | None = None) -> dict[str, Any]:
         name = path.removeprefix(f"{COLLECTION}/")
-        existing = self._there("delete", name)["metadata"]
+        existing = self._existing("delete", name)["metadata"]
         if (existing["uid"], existing["resourceVersion"]) != (uid, resource_version):
             raise Conflict("it is another, or has changed", status=409)
         return self.stored.pop(name)
@@ -86,7 +86,7 @@ class Leases:
         if (error := self.fault(verb, name)) is not None:
             raise error
 
-    def _there(self, verb: str, name: str) -> dict[str, Any]:
+    def _existing(self, verb: str, name: str) -> dict[str, Any]:
         self._called(verb, name)
         if name not in self.stored:
             raise NotFound("no Lease", status=404)
@@ -100,7 +100,7 @@ class Leases:
             raise error
         return self.stored[name]
 
-    def give(self, number: int, holder: str) -> None:
+    def assign(self, number: int, holder: str) -> None:
         """Another client writes a shard's Lease."""
         existing = self.stored[f"lease-shard-{number}"]
         self._store("", {**existing, "spec": {**existing["spec"], "holderIdentity": holder}})
@@ -115,14 +115,14 @@ class HandsOver:
     """A fleet whose hand-over of a shard ends when a test says so."""
 
     def __init__(self) -> None:
-        self.asked: list[int] = []
+        self.handed_over: list[int] = []
         self.finished = {number: asyncio.Event() for number in range(COUNT)}
         self.finish(*range(COUNT))
 
     async def hand_over(self, concerned: Callable[[ClusterKey], bool], timeout_seconds: float) -> None:
         assert timeout_seconds == HAND_OVER_SECONDS
         [number] = {shard_of(cluster, COUNT) for cluster in CLUSTERS if concerned(cluster)}
-        self.asked.append(number)
+        self.handed_over.append(number)
         await self.finished[number].wait()
 
     def hang(self, *numbers: int) -> None:
@@ -226,7 +226,7 @@ async def test_a_new_replica_gets_shards_once_they_are_released(world: World) ->
     for _ in range(3):  # while it is finishing, it says that it owns them, and nobody takes them
         await first.reconcile()
         assert await second.reconcile() == owning()
-    assert (world.leases.owners(), sorted(first.fleet.asked)) == ([first.identity] * COUNT, [2, 3])
+    assert (world.leases.owners(), sorted(first.fleet.handed_over)) == ([first.identity] * COUNT, [2, 3])
     first.fleet.finish(3)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -315,9 +315,9 @@ async def test_a_replica_restores_the_label_and_annotation_of_its_lease(world: W
 async def test_a_shard_that_another_replica_took_is_no_longer_owned(world: World) -> None:
     one = await world.replica()
     await one.reconcile()
-    world.leases.give(2, "a person")
+    world.leases.assign(2, "a person")
     assert await one.reconcile() == owning(0, 1, 3)
-    assert one.fleet.asked == [], "there is nothing to hand over"
+    assert one.fleet.handed_over == [], "there is nothing to hand over"
 
 
 async def test_a_shard_lost_during_its_handover_can_be_handed_over_again(world: World) -> None:
@@ -327,15 +327,15 @@ async def test_a_shard_lost_during_its_handover_can_be_handed_over_again(world: 
     await world.replica()
     first.fleet.hang(2, 3)
     await first.reconcile()
-    world.leases.give(3, "a person")
+    world.leases.assign(3, "a person")
     assert await first.reconcile() == SomeShards(COUNT, frozenset({0, 1}), frozenset({2}))
-    world.leases.give(3, first.identity)
+    world.leases.assign(3, first.identity)
     assert await first.reconcile() == SomeShards(COUNT, frozenset({0, 1, 3}), frozenset({2}))
     first.fleet.finish(3)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert await first.reconcile() == SomeShards(COUNT, frozenset({0, 1}), frozenset({2, 3}))
-    assert sorted(first.fleet.asked) == [2, 3, 3]
+    assert sorted(first.fleet.handed_over) == [2, 3, 3]
 
 
 async def test_the_shards_of_a_released_replica_are_taken_at_once(world: World) -> None:
@@ -447,7 +447,7 @@ async def test_what_it_was_handing_over_ends_with_it(world: World) -> None:
     await world.replica()
     await one.until(SomeShards(COUNT, frozenset({0, 1}), frozenset({2, 3})))
     await asyncio.sleep(0)
-    assert sorted(one.fleet.asked) == [2, 3]
+    assert sorted(one.fleet.handed_over) == [2, 3]
     sharing.cancel()
     await asyncio.gather(sharing, return_exceptions=True)
     assert not [task for task in asyncio.all_tasks() if "shard" in task.get_name()]

@@ -28,23 +28,23 @@ WORKERS: Final = 8
 THIEF: Final = "system:bootstrap:thief"
 
 
-class Judge:
+class FakeDecider:
     """A fake decider: no Machine has the provider IDs that the requests claim."""
 
     def __init__(self) -> None:
-        self.judged: list[str] = []
+        self.decided_names: list[str] = []
         self.seen: list[JsonObject] = []
-        self.glances = 0
+        self.peeks = 0
 
     def peek(self, manifest: JsonObject) -> Flow:
-        self.glances += 1
+        self.peeks += 1
         return Flow(PriorityLevel.UNKNOWN_MACHINE, THIEF, manifest["metadata"]["name"])
 
     def pre_filter(self, manifest: JsonObject) -> Flow:
         raise AssertionError("what nothing in the Cluster has is not looked at")
 
     async def decide(self, manifest: JsonObject) -> DecidedRequest:
-        self.judged.append(manifest["metadata"]["name"])
+        self.decided_names.append(manifest["metadata"]["name"])
         self.seen.append(manifest)
         return DecidedRequest(NotOurs(), Ignore())
 
@@ -53,7 +53,7 @@ class Panic(BaseException):
     """A panic as of Rust code."""
 
 
-class SlowJudge(Judge):
+class SlowDecider(FakeDecider):
     """A slow fake decider that knows the Machines; ``fault`` is raised the first time."""
 
     def __init__(self, fault: BaseException | None = None) -> None:
@@ -76,8 +76,8 @@ class SlowJudge(Judge):
         return decided_request
 
 
-def handling_by(
-    judge: Any,
+def handler_with(
+    fake_decider: Any,
     *,
     workers: int = WORKERS,
     worker_pool: SharedWorkerPool | None = None,
@@ -85,7 +85,7 @@ def handling_by(
 ) -> RequestHandler:
     """A handler with that decider."""
     key, metrics = ClusterKey("team-a", "one"), Metrics()
-    pending = PendingRequests(key, peek=judge.peek, pre_filter=judge.pre_filter)
+    pending = PendingRequests(key, peek=fake_decider.peek, pre_filter=fake_decider.pre_filter)
     reachability = Reachability(
         key,
         pending,
@@ -97,7 +97,7 @@ def handling_by(
     reporter, auditing, backoff = MagicMock(), AuditsNothing(), DeferralBackoff()
     return RequestHandler(
         key,
-        decider=cast("Decider", judge),
+        decider=cast("Decider", fake_decider),
         informer=RequestInformer(pending, reachability, monotonic=monotonic, memories=(reporter, auditing, backoff)),
         reachability=reachability,
         reporter=reporter,
@@ -121,15 +121,15 @@ class AuditsNothing:
 
 
 def holding(
-    judge: Judge, requests: int, *, workers: int = WORKERS, worker_pool: SharedWorkerPool | None = None
+    fake_decider: FakeDecider, requests: int, *, workers: int = WORKERS, worker_pool: SharedWorkerPool | None = None
 ) -> RequestHandler:
     """A handler with that many requests."""
-    handling = handling_by(judge, workers=workers, worker_pool=worker_pool)
+    handling = handler_with(fake_decider, workers=workers, worker_pool=worker_pool)
     for number in range(requests):
         handling.informer.applied(csr(f"node-{number}", f"uid-{number}"))
     return handling
 
 
-async def turns(count: int) -> None:
+async def loop_iterations(count: int) -> None:
     for _ in range(count):
         await asyncio.sleep(0)

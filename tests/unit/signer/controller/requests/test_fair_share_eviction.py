@@ -89,7 +89,7 @@ class SharesMachine(RuleBasedStateMachine):
         assert self._is_newest_of_its_flow(key)
 
     @rule(path=paths, weight=weights)
-    def somebody_wants_a_place(self, path: Path, weight: int) -> None:
+    def evict(self, path: Path, weight: int) -> None:
         """An eviction makes shares more even, or the newcomer would be the heaviest."""
         for depth in range(2):
             weights = self._weights(path[:depth])

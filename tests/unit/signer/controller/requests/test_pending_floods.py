@@ -40,8 +40,8 @@ class PreFiltered:
     def lists(self, *manifests: Any) -> list[str]:
         """Apply a list with these objects; returns the names that are kept."""
         self.pending.begin_list()
-        held = [manifest for manifest in manifests if self.pending.add_listed(manifest)]
-        return [manifest["metadata"]["name"] for manifest in held if manifest]
+        kept = [manifest for manifest in manifests if self.pending.add_listed(manifest)]
+        return [manifest["metadata"]["name"] for manifest in kept if manifest]
 
 
 FLOODS = {
@@ -213,22 +213,22 @@ async def _decided_until_honest(pending: PendingRequests, posts: list[Any]) -> t
     for manifest in posts:
         pending.put(manifest)
         queue.add(manifest["metadata"]["name"])
-    looks = decided = 0
+    pre_filtered_count = decided = 0
     name = ""
     while name != "honest":
         name = await queue.get()
         flow = pending.flow(name)
-        looked_at = flow.priority_level is PriorityLevel.UNFILTERED and queue.is_crowded(flow.requester)
-        if looked_at:
-            looks += 1
+        must_pre_filter = flow.priority_level is PriorityLevel.UNFILTERED and queue.is_crowded(flow.requester)
+        if must_pre_filter:
+            pre_filtered_count += 1
             pending.pre_filter(name)
             queue.add(name)
         else:
             decided += 1
             pending.drop(name)
         queue.done(name)
-        name = "" if looked_at else name
-    return looks, decided - 1
+        name = "" if must_pre_filter else name
+    return pre_filtered_count, decided - 1
 
 
 @pytest.mark.parametrize("position", [0, FLOOD // 2, FLOOD], ids=["before-it", "in-its-middle", "after-it"])
@@ -239,8 +239,8 @@ async def test_other_plausible_claims_do_not_delay_a_request(machine: str, posit
     claims = ("one" if machine == "one" else f"nobody-{number}" for number in range(FLOOD))
     posts = [posted(f"flood-{number}", provider_id=claim, key=f"{number}") for number, claim in enumerate(claims)]
     posts.insert(position, posted("honest", provider_id="honest", key="new"))
-    looks, decided = await _decided_until_honest(peeked.pending, posts)
-    assert looks <= 2 * LOOKS
+    pre_filtered_count, decided = await _decided_until_honest(peeked.pending, posts)
+    assert pre_filtered_count <= 2 * LOOKS
     assert decided <= 3
 
 

@@ -18,13 +18,13 @@ from signer.kube import cooperative_yield as cooperative_yield
 from signer.kube.client import JsonObject
 from signer.kube.errors import Gone, UnexpectedAnswer
 from signer.model.flow import Flow, PriorityLevel
-from tests.unit.signer.controller.requests.handling_fixtures import handling_by
+from tests.unit.signer.controller.requests.handling_fixtures import handler_with
 from tests.unit.signer.requests import APPROVED, csr
 
 KEPT = 4
 
 
-class Judge:
+class FakeDecider:
     """A fake decider: every request is plausible, and none is decided."""
 
     def peek(self, manifest: JsonObject) -> Flow:
@@ -37,7 +37,7 @@ class Judge:
 async def informer(monkeypatch: pytest.MonkeyPatch) -> RequestInformer:
     """Four requests are kept; ``csr-4`` and ``csr-5`` overflowed."""
     monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", KEPT)
-    made = handling_by(Judge()).informer
+    made = handler_with(FakeDecider()).informer
     for number in range(KEPT + 2):
         made.applied(numbered(number))
     assert made.pending.overflow

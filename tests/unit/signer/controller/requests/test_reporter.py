@@ -173,8 +173,8 @@ def test_changed_messages_are_reported_up_to_a_bound() -> None:
     announcing, around = reporter()
     for message in ["one", "one", "two", *(f"answer {number}" for number in range(100))]:
         announcing.report("csr", request(), Defer("EndorsementKeyUnknown", message))
-    told = [event.message for event in around.recorded]
-    assert told == ["one", "two", *(f"answer {number}" for number in range(MESSAGES_PER_REASON - 2))]
+    listener = [event.message for event in around.recorded]
+    assert listener == ["one", "two", *(f"answer {number}" for number in range(MESSAGES_PER_REASON - 2))]
     announcing.report("csr", request(), Defer("ClusterPaused", "wait"))
     announcing.report("csr", request(), Defer("EndorsementKeyUnknown", "one"))
     assert len(around.recorded) == MESSAGES_PER_REASON + 2
@@ -182,11 +182,11 @@ def test_changed_messages_are_reported_up_to_a_bound() -> None:
 
 def test_a_lasting_deferral_is_reported_again_before_its_event_expires() -> None:
     announcing, around = reporter()
-    looks = 12
-    for _ in range(looks):
+    reports = 12
+    for _ in range(reports):
         announcing.report("csr", request(), Defer("MachineNotFound", "wait"))
         around.passed += REPORT_AGAIN_SECONDS / 4
-    assert len(around.recorded) == looks // 4
+    assert len(around.recorded) == reports // 4
     # kube-apiserver's --event-ttl
     assert timedelta(hours=1).total_seconds() > REPORT_AGAIN_SECONDS
 
@@ -238,7 +238,7 @@ def dns(name: str) -> bytes:
     return builders.tlv(0x82, name.encode())
 
 
-class Told:
+class Listener:
     """A listener for decisions about Machines."""
 
     def __init__(self) -> None:
@@ -257,7 +257,7 @@ class Fleet:
         self.caches = Caches(version, own_namespace="system")
         metadata = {"namespace": builders.CLUSTER.namespace, "name": builders.CLUSTER.name, "uid": "c-1"}
         self.caches.clusters.replaced([{"metadata": metadata}])
-        self.told = Told()
+        self.listener = Listener()
         self.recorded: list[Occurrence] = []
         self.passed = 0.0
         around = SimpleNamespace(
@@ -267,7 +267,7 @@ class Fleet:
             now=lambda: builders.NOW,
             monotonic=lambda: self.passed,
         )
-        self._reporter = reporter_over(around, self.told, key=builders.CLUSTER)
+        self._reporter = reporter_over(around, self.listener, key=builders.CLUSTER)
 
     def record(self, occurrence: Occurrence) -> None:
         self.recorded.append(occurrence)
@@ -302,7 +302,7 @@ async def test_the_event_is_on_the_machine_that_the_request_claims() -> None:
         " (CSR csr: node-attestation-controller explain csr --cluster team-a/prod; "
         "see https://node-attestation.example/troubleshooting/#nodenamemismatch)"
     )
-    assert fleet.told.decisions == [("claimed", "Deny")]
+    assert fleet.listener.decisions == [("claimed", "Deny")]
 
 
 async def test_the_event_of_a_pool_instance_names_the_instance() -> None:
@@ -317,7 +317,7 @@ async def test_a_machine_without_a_provider_id_yet_is_found_by_its_name() -> Non
     fleet = Fleet()
     fleet.machine(builders.NODE)
     assert fleet.report(Defer("MachineNotFound", "none yet")).subject.name == builders.NODE
-    assert fleet.told.decisions == [(builders.NODE, "Defer")]
+    assert fleet.listener.decisions == [(builders.NODE, "Defer")]
 
 
 async def test_repeats_are_not_passed_to_listeners() -> None:
@@ -327,7 +327,7 @@ async def test_repeats_are_not_passed_to_listeners() -> None:
     for _ in range(3):
         fleet.report(Defer("MachineNotReady", "its bootstrap data is not ready"))
         fleet.passed += REPORT_AGAIN_SECONDS
-    assert (len(fleet.recorded), fleet.told.decisions) == (3, [("claimed", "Defer")])
+    assert (len(fleet.recorded), fleet.listener.decisions) == (3, [("claimed", "Defer")])
 
 
 async def test_a_deferral_is_reported_again_once_its_machine_is_known() -> None:
@@ -338,21 +338,21 @@ async def test_a_deferral_is_reported_again_once_its_machine_is_known() -> None:
     fleet.machine("claimed", builders.PROVIDER_ID)
     for _ in range(2):
         assert fleet.report(deferred).subject.name == "claimed"
-    assert (len(fleet.recorded), fleet.told.decisions) == (2, [("claimed", "Defer")])
+    assert (len(fleet.recorded), fleet.listener.decisions) == (2, [("claimed", "Defer")])
 
 
 async def test_a_machine_of_that_name_with_another_provider_id_does_not_match() -> None:
     fleet = Fleet()
     fleet.machine(builders.NODE, "test:///another")
     assert fleet.report(Defer("MachineNotFound", "none yet")).subject.kind == "Cluster"
-    assert fleet.told.decisions == []
+    assert fleet.listener.decisions == []
 
 
 async def test_a_machine_of_that_name_of_another_cluster_does_not_match() -> None:
     fleet = Fleet()
     fleet.machine(builders.NODE, cluster="beside")
     assert fleet.report(Defer("MachineNotFound", "none yet")).subject.kind == "Cluster"
-    assert fleet.told.decisions == []
+    assert fleet.listener.decisions == []
 
 
 async def test_an_ambiguous_claim_is_reported_on_the_cluster() -> None:
@@ -360,7 +360,7 @@ async def test_an_ambiguous_claim_is_reported_on_the_cluster() -> None:
     fleet.machine("one", builders.PROVIDER_ID)
     fleet.machine("two", builders.PROVIDER_ID)
     assert fleet.report(Defer("MachineAmbiguous", "two of them")).subject.kind == "Cluster"
-    assert fleet.told.decisions == []
+    assert fleet.listener.decisions == []
 
 
 async def test_serving_requests_do_not_affect_the_machine_condition() -> None:
@@ -368,7 +368,7 @@ async def test_serving_requests_do_not_affect_the_machine_condition() -> None:
     fleet.machine("claimed", builders.PROVIDER_ID)
     serving = builders.signing_request(builders.serving_manifest(dns(builders.NODE)))
     assert fleet.report(Deny("InvalidSubjectAlternativeNames", "no"), serving).subject.name == "claimed"
-    assert fleet.told.decisions == []
+    assert fleet.listener.decisions == []
 
 
 def builtin_request() -> BuiltinServingRequest:
@@ -393,7 +393,7 @@ async def test_a_builtin_request_is_reported_on_the_machine_of_the_nodes_record(
     metadata = {"namespace": "team-a", "name": record.name, "uid": "r-1", "resourceVersion": "1"}
     fleet.caches.records.applied({"metadata": metadata, "spec": {**record_spec(record), "seal": record.seal}})
     assert fleet.report(Deny("ForeignCredential", "no"), builtin_request()).subject.name == view.name
-    assert fleet.told.decisions == []
+    assert fleet.listener.decisions == []
 
 
 async def test_an_approval_of_a_builtin_request_is_routine() -> None:

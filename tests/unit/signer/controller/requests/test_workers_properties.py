@@ -21,7 +21,7 @@ from signer.model.csr_header import NotOurs
 from signer.model.decision import Ignore
 from signer.model.flow import Flow, PriorityLevel
 from signer.store.caches import ALL_PROVIDER_IDS
-from tests.unit.signer.controller.requests.handling_fixtures import handling_by
+from tests.unit.signer.controller.requests.handling_fixtures import handler_with
 from tests.unit.signer.kube.support import VirtualTimeLoop
 from tests.unit.signer.requests import csr
 
@@ -33,7 +33,7 @@ class Panic(BaseException):
     """A panic as of Rust code."""
 
 
-class Judge:
+class FakeDecider:
     """A fake decider whose decisions complete when a test says so."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class WorkersMachine(RuleBasedStateMachine):
         self.tasks: list[asyncio.Task[Any]] = []
         """In the order in which they were made."""
         self.loop.set_task_factory(self._make_task)
-        self.judge = Judge()
+        self.fake_decider = FakeDecider()
         self.worker_pool = SharedWorkerPool(2)
         self.there: dict[str, int] = {}
         self.uids = 0
@@ -83,7 +83,9 @@ class WorkersMachine(RuleBasedStateMachine):
     def begin(self, limit: int) -> None:
         self.limit = limit
         self.handling: RequestHandler = self._do(
-            lambda: handling_by(self.judge, workers=limit, worker_pool=self.worker_pool, monotonic=self.loop.time)
+            lambda: handler_with(
+                self.fake_decider, workers=limit, worker_pool=self.worker_pool, monotonic=self.loop.time
+            )
         )
         # Its backoff is drawn: the same each time that an example is tried.
         self.handling.informer.queue._random = random.Random(1)
@@ -148,28 +150,28 @@ class WorkersMachine(RuleBasedStateMachine):
         self._do(lambda: self.handling.informer.wake(ALL_PROVIDER_IDS))
         self.lost.clear()
 
-    @precondition(lambda self: self.judge.in_hand)
+    @precondition(lambda self: self.fake_decider.in_hand)
     @rule(data=st.data(), fails_at_peek=st.booleans(), more=st.sets(names))
-    def judged(self, data: st.DataObject, fails_at_peek: bool, more: set[str]) -> None:
+    def decided(self, data: st.DataObject, fails_at_peek: bool, more: set[str]) -> None:
         """Complete some decisions one by one, and post ``more`` in the same iteration."""
         outcomes = data.draw(
             st.dictionaries(
-                st.sampled_from(sorted(self.judge.in_hand)), st.sampled_from([FAULT, PANIC, SETTLED]), min_size=1
+                st.sampled_from(sorted(self.fake_decider.in_hand)), st.sampled_from([FAULT, PANIC, SETTLED]), min_size=1
             )
         )
 
         def answer() -> None:
             for name, outcome in outcomes.items():
-                self.judge.in_hand[name].set_result(outcome)
+                self.fake_decider.in_hand[name].set_result(outcome)
                 if outcome == SETTLED:
                     self.there.pop(name, None)
 
         self._do(answer)
         if more:
             self.applied(more)
-        self.judge.fails_at_peek = fails_at_peek
+        self.fake_decider.fails_at_peek = fails_at_peek
         self._settle()
-        self.judge.fails_at_peek = False
+        self.fake_decider.fails_at_peek = False
 
     @rule(data=st.data(), posted=st.sets(names))
     def cancelled(self, data: st.DataObject, posted: set[str]) -> None:
@@ -191,14 +193,14 @@ class WorkersMachine(RuleBasedStateMachine):
         self.loop.run_until_complete(asyncio.sleep(seconds))
 
     @rule(others=st.integers(0, 2))
-    def other_clusters_have_some_of_the_crew(self, others: int) -> None:
+    def other_clusters_use_the_pool(self, others: int) -> None:
         self.worker_pool.available = 2 - others - self.workers._borrowed
 
     @precondition(lambda self: not self.stopped)
     @rule(posted=st.sets(names))
     def connection_replaced(self, posted: set[str]) -> None:
         self.loop.run_until_complete(self.workers.end())
-        assert not self.judge.in_hand
+        assert not self.fake_decider.in_hand
         if posted:
             self.applied(posted)
         self.workers = self._do(self._call_workers)
@@ -213,10 +215,10 @@ class WorkersMachine(RuleBasedStateMachine):
         self.stopped = True
         self._do(self.handling.informer.stop)
         self._settle()
-        assert len(self.workers) == len(self.judge.in_hand)
+        assert len(self.workers) == len(self.fake_decider.in_hand)
 
     @invariant()
-    def somebody_takes_what_is_ready(self) -> None:
+    def ready_requests_have_a_worker(self) -> None:
         if not hasattr(self, "workers"):
             return
         self._settle()
@@ -226,10 +228,10 @@ class WorkersMachine(RuleBasedStateMachine):
         assert running == len(self.workers) <= self.limit
         assert self.workers._borrowed == max(0, running - OWN_WORKERS)
         if self.stopped:
-            assert running == len(self.judge.in_hand)
+            assert running == len(self.fake_decider.in_hand)
             return
         if queue._ready:
-            assert len(self.judge.in_hand) == running >= min(self.limit, OWN_WORKERS)
+            assert len(self.fake_decider.in_hand) == running >= min(self.limit, OWN_WORKERS)
         assert set(self.handling.informer.pending) <= self._known() | self.lost
 
 

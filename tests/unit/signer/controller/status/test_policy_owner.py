@@ -106,14 +106,14 @@ async def test_a_missing_grant_is_logged_once_per_policy(caplog: pytest.LogCaptu
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             await made.ensure(cluster_view(), policy())
-        (told,) = caplog.records
+        (record,) = caplog.records
         await made.ensure(cluster_view(uid="c-2"), policy())
     assert len(api.patches) == 4
     assert len(caplog.records) == 2
-    said = vars(told)
-    assert (told.levelno, said["cluster"]) == (logging.WARNING, "team-a/prod")
-    assert "delete where admission plugin OwnerReferencesPermissionEnforcement is on" in said["detail"]
-    assert "403 Forbidden: cannot set an ownerRef" in said["error"]
+    fields = vars(record)
+    assert (record.levelno, fields["cluster"]) == (logging.WARNING, "team-a/prod")
+    assert "delete where admission plugin OwnerReferencesPermissionEnforcement is on" in fields["detail"]
+    assert "403 Forbidden: cannot set an ownerRef" in fields["error"]
 
 
 @pytest.mark.parametrize("failure", [Conflict("changed", status=409), NotFound("gone", status=404)])

@@ -81,7 +81,7 @@ class World:
         assert self.stored is not None
         self.shown = status_digest(self.stored)
 
-    def somebody_else_writes(self, message: str = "out of a backup") -> None:
+    def overwrite(self, message: str = "out of a backup") -> None:
         assert self.stored is not None
         for one in self.stored["status"]["conditions"]:
             one.update(status="True", message=message)
@@ -261,7 +261,7 @@ async def test_an_overwritten_status_is_restored(world: World) -> None:
     await world.write(condition(met=False))
     world.watch_catches_up()
     await world.write(condition(met=False))
-    world.somebody_else_writes()
+    world.overwrite()
     world.watch_catches_up()
     await world.write(condition(met=False))
     assert world.condition(READY)["status"] == world.condition(ATTESTORS_CONFIGURED)["status"] == "False"
@@ -277,7 +277,7 @@ async def test_an_overwritten_status_is_restored_when_the_clock_is_set_back(
     world.status = world.restarted()
     await world.write(condition(met=False))
     for number in range(2):
-        world.somebody_else_writes(f"no {number}")
+        world.overwrite(f"no {number}")
         world.watch_catches_up()
         world.clock.pass_by(RESTORE_SECONDS)
         await world.write(condition(met=False))
@@ -286,7 +286,7 @@ async def test_an_overwritten_status_is_restored_when_the_clock_is_set_back(
 
 async def test_a_status_overwritten_before_the_watch_showed_ours_is_restored(world: World) -> None:
     await world.write(condition(met=False))
-    world.somebody_else_writes()
+    world.overwrite()
     world.watch_catches_up()
     await world.write(condition(met=False))
     assert world.condition(READY)["status"] == "True", "the watch may show what stood there before ours"
@@ -309,7 +309,7 @@ async def test_repeated_overwrites_are_rate_limited(world: World) -> None:
     for number in range(30):
         world.watch_catches_up()
         await world.write(condition(met=False))
-        world.somebody_else_writes(f"no {number}")
+        world.overwrite(f"no {number}")
         world.clock.pass_by(20)
     assert world.calls.count("patch") == 1 + 2
 

@@ -31,7 +31,7 @@ AUTHORIZED = [{"name": name} for name in ("good", "insecure", "absent")]
 GOOD = AttestedIdentity("good", "ek:1", Security.SECURE)
 
 
-def inventory_of(**policy: Any) -> Caches:
+def caches_of(**policy: Any) -> Caches:
     """Caches with a policy of that spec."""
     caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
     caches.authentic.use_keys(KEYS)
@@ -40,7 +40,7 @@ def inventory_of(**policy: Any) -> Caches:
     return caches
 
 
-def standings_of(
+def coverage_of(
     caches: Caches, now: datetime = NOW, operator: Mapping[str, OperatorAttestor] | None = None
 ) -> RenewalCoverage:
     configuration = Configuration("own", attestors=operator or {})
@@ -57,7 +57,7 @@ def with_machine(caches: Caches, machine: MachineView, *records: AttestedNode) -
 
 
 def renewal_coverage(machine: MachineView, *records: AttestedNode, now: datetime = NOW) -> tuple[MachineCoverage, ...]:
-    return standings_of(with_machine(inventory_of(), machine, *records), now).all()
+    return coverage_of(with_machine(caches_of(), machine, *records), now).all()
 
 
 def why(found: tuple[MachineCoverage, ...]) -> str:
@@ -83,7 +83,7 @@ def test_a_machine_that_is_being_deleted_is_ignored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("machine", "records", "said"),
+    ("machine", "records", "expected"),
     [
         (machine_view(provider_id="", node_ref="n"), (), "has a node and no provider ID"),
         (machine_view(), (), "has no AttestedNode that counts"),
@@ -121,12 +121,14 @@ def test_a_machine_that_is_being_deleted_is_ignored() -> None:
         "serving only",
     ],
 )
-def test_machines_that_would_lose_renewal(machine: MachineView, records: tuple[AttestedNode, ...], said: str) -> None:
-    assert why(renewal_coverage(machine, *records)) == said
+def test_machines_that_would_lose_renewal(
+    machine: MachineView, records: tuple[AttestedNode, ...], expected: str
+) -> None:
+    assert why(renewal_coverage(machine, *records)) == expected
 
 
 @pytest.mark.parametrize(
-    ("spec", "operator", "said"),
+    ("spec", "operator", "expected"),
     [
         ({}, {}, ""),
         ({}, {"good": OperatorAttestor(frozenset({"team-b", CLUSTER.namespace}))}, ""),
@@ -145,17 +147,17 @@ def test_machines_that_would_lose_renewal(machine: MachineView, records: tuple[A
     ids=["authorized", "allowed here", "taken out of the policy", "not allowed here", "a policy that is none"],
 )
 def test_machines_attested_by_an_attestor_that_is_no_longer_allowed(
-    spec: dict[str, Any], operator: dict[str, OperatorAttestor], said: str
+    spec: dict[str, Any], operator: dict[str, OperatorAttestor], expected: str
 ) -> None:
     """A currently valid certificate would be the last one of its node."""
-    caches = with_machine(inventory_of(**spec), machine_view(), good_record())
-    assert why(standings_of(caches, operator=operator).all()) == said
+    caches = with_machine(caches_of(**spec), machine_view(), good_record())
+    assert why(coverage_of(caches, operator=operator).all()) == expected
 
 
 def test_without_a_policy_no_node_can_renew() -> None:
-    caches = with_machine(inventory_of(), machine_view(), good_record())
+    caches = with_machine(caches_of(), machine_view(), good_record())
     caches.policies.replaced([])
-    assert "there is no valid policy" in why(standings_of(caches).all())
+    assert "there is no valid policy" in why(coverage_of(caches).all())
 
 
 def test_a_recreated_machine_is_unattested() -> None:
@@ -170,11 +172,11 @@ def test_a_recreated_machine_is_unattested() -> None:
 
 @pytest.mark.parametrize(("seconds", "attested"), [(0, False), (1, True)])
 def test_a_machine_moved_with_its_cluster_is_attested(seconds: int, attested: bool) -> None:
-    caches = with_machine(inventory_of(), machine_view(uid="m-2"), good_record())
+    caches = with_machine(caches_of(), machine_view(uid="m-2"), good_record())
     created = good_record().last_attestation + timedelta(seconds=seconds)
     metadata = {"namespace": CLUSTER.namespace, "name": CLUSTER.name, "creationTimestamp": format_time(created)}
     caches.clusters.applied({"metadata": metadata, "spec": {}})
-    (coverage,) = standings_of(caches).all()
+    (coverage,) = coverage_of(caches).all()
     assert isinstance(coverage, Attested) == attested
 
 
@@ -185,13 +187,13 @@ def test_the_longest_lived_record_counts() -> None:
 
 def pool(listed: int, replicas: int = 0) -> RenewalCoverage:
     """Caches with a MachinePool that lists that many instances."""
-    caches = inventory_of()
+    caches = caches_of()
     provider_ids = [f"test:///{number}" for number in range(listed)]
     spec = {"clusterName": CLUSTER.name, "providerIDList": provider_ids, "replicas": replicas}
     caches.machine_pools.applied(
         {"metadata": {"namespace": CLUSTER.namespace, "name": "pool", "uid": "p"}, "spec": spec}
     )
-    return standings_of(caches)
+    return coverage_of(caches)
 
 
 @pytest.mark.parametrize(("listed", "replicas", "missing"), [(0, 2, 2), (1, 2, 1), (2, 2, 0), (3, 2, 0)])
@@ -204,11 +206,11 @@ async def test_pool_instances_without_provider_ids_are_unattested(listed: int, r
 
 
 async def test_unattested_machines_are_sorted_and_exclude_deleted_ones() -> None:
-    caches = inventory_of()
+    caches = caches_of()
     for name, deleting in (("c", False), ("b", True), ("a", False)):
         machine = machine_view(name=name, provider_id=f"test:///{name}", deleting=deleting)
         cast("Any", caches)._machine_changed(("team-a", name), None, machine)
-    found = await standings_of(caches).unattested()
+    found = await coverage_of(caches).unattested()
     assert [one.machine.name for one in found] == ["a", "c"]
 
 

@@ -62,7 +62,7 @@ class World:
         return {one["type"]: (one["status"], one["reason"]) for one in conditions}
 
 
-SAID = {"Ready": ("False", "ClusterNotFound"), "WorkloadClusterReachable": ("False", "ClusterNotFound")}
+NOT_FOUND = {"Ready": ("False", "ClusterNotFound"), "WorkloadClusterReachable": ("False", "ClusterNotFound")}
 
 
 async def test_a_policy_without_a_cluster_is_reported() -> None:
@@ -72,7 +72,7 @@ async def test_a_policy_without_a_cluster_is_reported() -> None:
     world.cluster("prodd", namespace="team-b")
     for _ in range(4):
         await world.policies.check()
-    assert world.reasons("prodd") == SAID
+    assert world.reasons("prodd") == NOT_FOUND
     assert world.calls == ["get", "patch"]
 
 
@@ -105,7 +105,7 @@ async def test_an_invalid_policy_is_reported_too() -> None:
     world.policy("typo", mode="Maybe")
     await world.policies.check()
     await world.policies.check()
-    assert world.reasons("typo") == SAID
+    assert world.reasons("typo") == NOT_FOUND
 
 
 async def test_a_policy_that_is_deleted_concurrently() -> None:
@@ -126,7 +126,7 @@ async def test_run_reconciles(monkeypatch: pytest.MonkeyPatch) -> None:
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert world.reasons("typo") == SAID
+    assert world.reasons("typo") == NOT_FOUND
 
 
 async def test_a_name_without_a_cluster_is_in_a_shard_too() -> None:
@@ -139,7 +139,7 @@ async def test_a_name_without_a_cluster_is_in_a_shard_too() -> None:
     world.caches.own_shards(SomeShards(1, frozenset({0})))
     for _ in range(2):
         await world.policies.check()
-    assert world.reasons("typo") == SAID
+    assert world.reasons("typo") == NOT_FOUND
 
 
 async def test_with_a_watch_filter_nothing_is_written() -> None:

@@ -119,8 +119,8 @@ def test_a_removed_cluster_has_no_series(metrics: Metrics) -> None:
     def gone() -> ClusterGauges:
         return gauges()
 
-    for cluster, look in (("ns/gone", gone), ("ns/stays", gauges)):
-        metrics.serve_cluster(cluster, look)
+    for cluster, gauges_of in (("ns/gone", gone), ("ns/stays", gauges)):
+        metrics.serve_cluster(cluster, gauges_of)
         metrics.decided(cluster, "tpm", "Deny", Reason.IDENTITY_CONFLICT)
         metrics.published(cluster, "tpm", "client", created=1.0, now=2.0)
         metrics.builtin_approvals.labels(cluster).inc()
