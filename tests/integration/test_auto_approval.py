@@ -156,7 +156,7 @@ def test_what_comes_back_is_removed_when_somebody_is_approved(
 
 
 def test_what_somebody_keeps_putting_back_is_said(house: House, cluster: WorldCluster) -> None:
-    """As GitOps does: the door is open nearly always, and shut at each look."""
+    """As GitOps does: auto-approval is nearly always possible, and removed at each check."""
     kubeadm = bindings(cluster)
     set_mode(house, cluster, "Enforce")
     wait_for(house, cluster, "True", "Removed")

@@ -156,7 +156,7 @@ def test_upkeep_leaves_the_records_of_other_clusters_alone(house: House, monkeyp
 
 def test_the_door_stays_shut_when_the_label_goes(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who takes a label off hands the Cluster over; that must not give kubeadm's automatic approval back."""
-    monkeypatch.setattr(reconciler, "REST_SECONDS", 0.05)
+    monkeypatch.setattr(reconciler, "MINIMUM_PAUSE_SECONDS", 0.05)
     monkeypatch.setattr(restoration, "RESYNC_SECONDS", 0.05)
     cluster = labelled(house, "c", "blue", mode="Enforce")
     blue = start(house, "blue")

@@ -187,7 +187,7 @@ async def house(
         caches = Caches(await discover_cluster_api(management), own_namespace=CONTROLLER_NAMESPACE)
         yield House(cluster, management, caches, log)
     logger.removeHandler(log)
-    # A TLS connection that was closed lingers until its peer says goodbye, and nobody will wait for that here.
+    # A closed TLS connection lingers until its peer closes it, which no task awaits here.
     for transport in list(getattr(asyncio.get_running_loop(), "_transports", {}).values()):
         transport.abort()
     for _ in range(3):

@@ -81,7 +81,7 @@ async def test_a_binding_that_changes_concurrently_is_read_again(house: House) -
 
     house.client.intercept = change
     condition = await house.reconcile(unattested=("machine-1",))
-    assert condition.reason == "WaitingForAttestation"  # the conflict is over, and not told
+    assert condition.reason == "WaitingForAttestation"  # the conflict is over, and not reported
     assert FIRST not in house.bindings()
     await house.reconcile("Observe")
     assert house.bindings()[FIRST]["labels"] == {"changed": "meanwhile"}

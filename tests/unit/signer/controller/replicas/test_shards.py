@@ -223,7 +223,7 @@ async def test_a_new_replica_gets_shards_once_they_are_released(world: World) ->
     assert await second.reconcile() == owning()
     first.fleet.hang(2, 3)
     assert await first.reconcile() == SomeShards(COUNT, frozenset({0, 1}), frozenset({2, 3}))
-    for _ in range(3):  # while it is finishing, it says that it owns them, and nobody takes them
+    for _ in range(3):  # while it finishes, it still owns them, and no other replica takes them
         await first.reconcile()
         assert await second.reconcile() == owning()
     assert (world.leases.owners(), sorted(first.fleet.handed_over)) == ([first.identity] * COUNT, [2, 3])

@@ -27,8 +27,8 @@ from tests.unit.signer.requests import csr
 @pytest.mark.parametrize(
     ("fault", "watched", "decisions", "peeks"),
     [
-        (None, "uid-0", 1, 1),  # settled: what came back through the watch is not looked at
-        (OSError(), "uid-0", 2, 2),  # not settled: judged as it is by now
+        (None, "uid-0", 1, 1),  # settled: the watch event of its own write is ignored
+        (OSError(), "uid-0", 2, 2),  # not settled: decided in its current state
         (Panic(), "uid-0", 2, 2),  # and by the same worker
         (None, "uid-1", 2, 2),  # another one under its name
     ],

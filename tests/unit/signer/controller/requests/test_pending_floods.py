@@ -117,7 +117,7 @@ def test_a_flow_is_kept_with_its_request() -> None:
     assert pending.flow("node") == Flow(PriorityLevel.UNFILTERED, THIEF)
     found = pending.pre_filter("node")
     assert found == pending.flow("node") == Flow(PriorityLevel.PLAUSIBLE, THIEF, "machine", "1")
-    # A newer state of the same CSR is in the same flow, and is not looked at again.
+    # A newer state of the same CSR stays in its flow, and is not pre-filtered again.
     pending.put(posted("node", provider_id="machine", key="1"))
     assert pending.pre_filter("node") == found
     assert pre_filtered.pre_filtered == ["node"]

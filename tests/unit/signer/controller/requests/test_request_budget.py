@@ -239,7 +239,7 @@ def test_released_memory_returns_to_other_clusters() -> None:
     kept.budget.close()
     kept.budget.close()
     assert shared_memory.bytes_left == 8 * WEIGHT
-    kept.budget.release("1")  # by whoever was late
+    kept.budget.release("1")  # by the later cluster
     assert shared_memory.bytes_left == 8 * WEIGHT
 
 
@@ -265,7 +265,7 @@ def test_limits_hold_and_better_requests_stay(arrivals: list[tuple[Flow, bool, i
         assert evicted == set(kept.evicted) & before
         assert len(present) <= limits.requests
         assert sum(sizes[other] + BOOKKEEPING_BYTES for other in present) <= limits.bytes
-        # Nobody makes way for a worse one, whatever was known of it.
+        # No request is evicted for a worse one, whatever was known of it.
         assert all(
             kept.found[other].priority_level >= flow.priority_level or other not in kept.pre_filtered
             for other in evicted

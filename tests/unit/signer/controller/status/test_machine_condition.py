@@ -465,7 +465,7 @@ async def test_many_machines_of_one_namespace_delay_no_other() -> None:
     ]
 
 
-# A Machine that was made anew
+# A re-created Machine
 
 
 async def test_a_recreated_machine_is_not_attested_by_its_predecessors_record() -> None:

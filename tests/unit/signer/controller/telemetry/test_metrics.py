@@ -79,7 +79,7 @@ def gauges(**changes: Any) -> ClusterGauges:
         queue=QueueGauges(1, 2.0, 3.0),
         reachable=True,
         mode="Enforce",
-        conditions=(PolicyCondition(AUTO_APPROVAL_REMOVED, None, "Connecting", "not looked at yet"),),
+        conditions=(PolicyCondition(AUTO_APPROVAL_REMOVED, None, "Connecting", "not checked yet"),),
         authority_expiry=(5000.0,),
         certificates=NodeCertificates(
             ends=(900.0, 1100.0, 2000.0), renewing_ends=(1100.0, 2000.0), overdue=(990.0, 1900.0)
