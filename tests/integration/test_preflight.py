@@ -83,7 +83,7 @@ def test_a_cluster_that_is_ready(house: House, cluster: WorldCluster, run: Run) 
     ]
     removable = {one["clusterRoleBinding"] for one in report["grants"] if one["enforceRemovesIt"]}
     assert removable == {"kubeadm:node-autoapprove-bootstrap", "kubeadm:node-autoapprove-certificate-rotation"}
-    assert {one["door"] for one in report["openings"]} == {"nodeclient", "selfnodeclient"}
+    assert {one["subresource"] for one in report["openings"]} == {"nodeclient", "selfnodeclient"}
     assert report["steps"] == ["Set spec.mode to Enforce."]
     code, text, _ = run("default/workload")
     assert code == 0
