@@ -15,8 +15,8 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 LOWEST_INSTALL := $(LOWEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(LOWEST_VENV).txt
 PYTEST := $(BIN)/python -m pytest
 QUICK := -m 'not slow and not serial' --numprocesses auto --dist loadfile --no-loadscope-reorder
-# Tests of real parts wait much: two workers more than cores use these up. A file stays on one worker, with its control
-# plane; the order stays, too (tests/conftest.py), where xdist would begin with what has most tests.
+# Tests of real parts wait much: two workers more than cores use these up. A file stays on one worker, and so do files
+# that share a control plane; the order stays, too (tests/conftest.py), where xdist would begin with what has most tests.
 CORES := $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 PARALLEL := --numprocesses $(shell expr $(CORES) + 2) --dist loadfile --no-loadscope-reorder
 # Without its byte code, every program that a test starts compiles this project again.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import functools
 import itertools
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -18,7 +17,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from keyed_mac.keys import derive_machine_key
 
-from attestors.registry import Registry
 from attestors.wire.names import (
     CHALLENGE_ANNOTATION,
     ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION,
@@ -51,12 +49,6 @@ _CHANCE_OF_IMPATIENCE: Final = 0.1
 _NUMBERS: Final = itertools.count(200_000)
 
 
-@functools.cache
-def _registry() -> Registry:
-    """Looking for plugins takes longer than making a request."""
-    return Registry()
-
-
 @dataclass
 class Traffic:
     """What all nodes of one cluster share."""
@@ -76,7 +68,7 @@ class Traffic:
         key = base64.b64encode(derive_machine_key(MASTER_KEY, identifier)).decode("ascii")
         settings = {"provider-id": identifier, "machine-key": key}
         known = self.cluster.ca_cert_hash
-        return SimulatedNode(node_name or machine, identifier, known, "keyed-mac", settings, registry=_registry())
+        return SimulatedNode(node_name or machine, identifier, known, "keyed-mac", settings)
 
     async def add_machine(self, name: str, annotations: Mapping[str, str]) -> None:
         """A Machine, as Cluster API would create it."""
