@@ -60,7 +60,9 @@ def test_it_holds_the_program_and_nothing_to_change_it_with(engine: ContainerEng
     with pytest.raises(EngineFailed, match="No module named pip"):
         shell("/opt/node-attestation/bin/python -m pip --version")
     assert shell("find /opt/node-attestation -writable ! -type l").split() == []
-    assert shell("find /opt/node-attestation -path '*/signer/testing*' -o -path '*/site-packages/pytest*'").split() == []
+    assert (
+        shell("find /opt/node-attestation -path '*/signer/testing*' -o -path '*/site-packages/pytest*'").split() == []
+    )
     # Compiled when it was built: the root file system is read-only.
     assert shell("find /opt/node-attestation -path '*/signer/*' -name '__pycache__'").split()
 

@@ -29,11 +29,11 @@ from signer.model.reasons import Reason
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import Verdict
 from tests.integration.fixtures import MASTER_KEY, provider_id
-from tests.integration.tpm.fake_tpm_node import PaperNode
+from tests.integration.tpm.fake_tpm_node import FakeTPMNode
 from tests.soak.ledger import Ledger
 from tests.soak.requests import create, decision, patiently, post
 from tests.soak.world import SoakedCluster
-from tests.unit.attestors.tpm.fake_tpm import PaperChip
+from tests.unit.attestors.tpm.fake_tpm import FakeTPM
 
 MOST_CERTIFICATES: Final = 12
 """Of one node. A journal keeps its last sixteen entries, and the invariant is read from there."""
@@ -117,7 +117,7 @@ class HonestNode:
     name: str
     chance: Random
     may_have_chip: bool = True
-    chip: PaperChip | None = None
+    chip: FakeTPM | None = None
     _asked: int = 0
     _certificates: int = 0
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -125,7 +125,7 @@ class HonestNode:
     async def live(self) -> None:
         """Join, and then renew and serve for a while; every request that was posted is decided at the end."""
         if self.may_have_chip and self.chance.random() < _CHANCE_OF_TPM:
-            self.chip = PaperChip.new(next(_NUMBERS)).certified()
+            self.chip = FakeTPM.new(next(_NUMBERS)).certified()
         annotations = {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: self.chip.fingerprint} if self.chip else {}
         late = self.chance.uniform(0.1, 2.0) if self.chance.random() < _CHANCE_OF_LATE_MACHINE else 0.0
         async with asyncio.TaskGroup() as tasks:
@@ -195,7 +195,9 @@ class HonestNode:
                 self._refused(verdict)
             await asyncio.sleep(_ASK_AGAIN_SECONDS)
 
-    async def _exchanged(self, tasks: asyncio.TaskGroup, client: Client, node: PaperNode, purpose: Purpose) -> Verdict:
+    async def _exchanged(
+        self, tasks: asyncio.TaskGroup, client: Client, node: FakeTPMNode, purpose: Purpose
+    ) -> Verdict:
         manifest = self._manifest(node, self.chip.first() if self.chip else None, purpose)
         if client is self.traffic.bootstrap and self.chance.random() < _CHANCE_OF_COPY:
             tasks.create_task(self._copied(manifest))
@@ -219,12 +221,12 @@ class HonestNode:
             f"{self.traffic.cluster.name} {self.name}: {verdict.condition} {verdict.reason}: {verdict.message}"
         )
 
-    def _node(self) -> PaperNode:
+    def _node(self) -> FakeTPMNode:
         """With a new key."""
-        chip = self.chip or PaperChip.new()
-        return PaperNode(self.traffic.cluster.world, self.name, chip, known_cluster=self.traffic.cluster.ca_cert_hash)
+        chip = self.chip or FakeTPM.new()
+        return FakeTPMNode(self.traffic.cluster.world, self.name, chip, known_cluster=self.traffic.cluster.ca_cert_hash)
 
-    def _manifest(self, node: PaperNode, fields: Mapping[str, str] | None, purpose: Purpose) -> dict[str, Any]:
+    def _manifest(self, node: FakeTPMNode, fields: Mapping[str, str] | None, purpose: Purpose) -> dict[str, Any]:
         self._asked += 1
         name = f"{purpose.value}-{self.name}-{self._asked}"
         if fields is not None:
@@ -239,7 +241,7 @@ class HonestNode:
 class _Credential:
     """A certificate, and the node with its key."""
 
-    node: PaperNode
+    node: FakeTPMNode
     certificate: bytes
 
 

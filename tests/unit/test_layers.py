@@ -1,4 +1,4 @@
-"""The layers of the house: what ``.importlinter`` says holds, and it says so of every package."""
+"""The layers of the project: what ``.importlinter`` says holds, and it says so of every package."""
 
 from __future__ import annotations
 

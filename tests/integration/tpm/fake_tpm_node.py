@@ -1,4 +1,4 @@
-"""A machine whose TPM is on paper, and what it posts: honest requests, and any other."""
+"""A machine with a fake TPM, and what it posts: honest requests, and any other."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from signer.kube.connection import ClusterConnection
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import Verdict, WorldCluster
 from tests.integration.fixtures import provider_id
-from tests.unit.attestors.tpm.fake_tpm import PaperChip
+from tests.unit.attestors.tpm.fake_tpm import FakeTPM
 
 
 @dataclass(frozen=True)
-class PaperNode:
+class FakeTPMNode:
     """One machine with one chip, and the key of its next certificate. Use :meth:`but` for attacks."""
 
     cluster: WorldCluster
     machine: str
-    chip: PaperChip
+    chip: FakeTPM
     key: ec.EllipticCurvePrivateKey = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
     known_cluster: str = ""
     """The cluster's hash as the node knows it, where that is another."""
@@ -41,13 +41,13 @@ class PaperNode:
     token: str = ""
     """The bootstrap token; a new one for each request without."""
 
-    def but(self, **changes: Any) -> PaperNode:
+    def but(self, **changes: Any) -> FakeTPMNode:
         return replace(self, **changes)
 
-    def with_new_key(self) -> PaperNode:
+    def with_new_key(self) -> FakeTPMNode:
         return self.but(key=ec.generate_private_key(ec.SECP256R1()))
 
-    def joined(self, verdict: Verdict) -> PaperNode:
+    def joined(self, verdict: Verdict) -> FakeTPMNode:
         """With the certificate that it was given, and a new key for the next one."""
         assert verdict.certificate, verdict
         credential = self.node.connection(self.cluster.api.connection(), verdict.certificate)
