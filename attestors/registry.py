@@ -6,6 +6,7 @@ Group ``node_attestation.attestors``; the entry point's name is the provider nam
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
 import re
@@ -40,7 +41,7 @@ class Registry:
 
     def __init__(self, entry_points: Iterable[importlib.metadata.EntryPoint] | None = None) -> None:
         """Look at ``entry_points``, or at those of the installed distributions."""
-        found = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP) if entry_points is None else entry_points
+        found = _installed() if entry_points is None else entry_points
         self._entry_points: dict[str, list[importlib.metadata.EntryPoint]] = {}
         for entry_point in found:
             already = self._entry_points.setdefault(entry_point.name, [])
@@ -97,6 +98,12 @@ class Registry:
     def missing_extra(self, provider: str, error: ImportError) -> MissingExtra:
         """The message for an :class:`ImportError` that one of the attestor's halves raised."""
         return missing_extra(self._entry_points[provider][0], error)
+
+
+@functools.cache
+def _installed() -> tuple[importlib.metadata.EntryPoint, ...]:
+    """Looked up once in a process: the lookup reads the metadata of every installed distribution."""
+    return tuple(importlib.metadata.entry_points(group=ENTRY_POINT_GROUP))
 
 
 def _imported(entry_point: importlib.metadata.EntryPoint) -> Any:

@@ -81,6 +81,7 @@ def test_what_the_build_needs_is_copied_and_not_ignored() -> None:
     ignored = (ROOT / ".containerignore").read_text(encoding="utf-8").split("\n")
     assert {line[1:] for line in ignored if line.startswith("!")} == needed | {"deploy/node/files"}
     assert "*" in ignored
+    assert ignored.index("!signer") < ignored.index("signer/testing"), "the last line that matches counts"
 
 
 def test_pip_installs_the_tested_versions_and_known_extras() -> None:

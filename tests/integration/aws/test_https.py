@@ -14,7 +14,7 @@ from attestors.clouds import https
 from attestors.clouds.calls import CloudCalls
 from attestors.clouds.errors import CloudUnavailable
 from attestors.clouds.https import HTTPSAnswer, HTTPSClient, Route
-from tests.integration.aws.fixtures import Desk
+from tests.integration.aws.fixtures import PluginHarness
 from tests.support.fake_aws import Answer, FakeAWS
 from tests.support.reset_connection import reset_connection
 from tests.support.silent_address import resolve, silent
@@ -121,7 +121,7 @@ async def test_a_host_that_hangs_is_left(aws: FakeAWS) -> None:
     await asyncio.to_thread(calls.close)
 
 
-async def test_nobody_there_is_an_outage(desk: Desk, calls: CloudCalls) -> None:
+async def test_nobody_there_is_an_outage(harness: PluginHarness, calls: CloudCalls) -> None:
     import socket
     import ssl
 

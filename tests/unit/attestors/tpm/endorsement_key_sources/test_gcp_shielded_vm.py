@@ -23,7 +23,7 @@ from attestors.tpm.endorsement_key_sources import (
 from attestors.tpm.shielded_vm import ShieldedVirtualMachines
 from tests.unit.attestors.support import NOW
 from tests.unit.attestors.tpm.endorsement_key_sources.support import CHIP, NOT_VERIFIED, OTHER, request
-from tests.unit.attestors.tpm.fake_tpm import PaperChip
+from tests.unit.attestors.tpm.fake_tpm import FakeTPM
 
 INSTANCE: Final = "gce://my-project/europe-west4-a/worker-1"
 SERVICE: Final = "Google Compute Engine"
@@ -33,7 +33,7 @@ SERVICE: Final = "Google Compute Engine"
 class Compute:
     """Knows one instance, whose virtual TPM has this chip's key."""
 
-    chip: PaperChip = CHIP
+    chip: FakeTPM = CHIP
     fault: Exception | None = None
     status: str = "RUNNING"
 
