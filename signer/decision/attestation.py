@@ -1,11 +1,11 @@
-"""The request checks and the attestor: from a request that was read to the identity that its evidence proves."""
+"""The CA and the attestor: from a request that was read to the identity that its evidence proves."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -17,7 +17,6 @@ from attestors.contract import (
     ClaimedMachine,
     Denied,
     InvalidOutcome,
-    NoClaimedMachine,
     NoRecordedIdentity,
     NotProvableYet,
     Outcome,
@@ -33,21 +32,19 @@ from signer.audit.decision_inputs import Answer, AnswerStage, Asks, ClaimStage, 
 from signer.audit.recorded_calls import CallRecorder, RecordedManagementCluster
 from signer.authority import Authority
 from signer.configuration import Configuration
-from signer.decision.attestation_request import AttestationRequests
+from signer.decision.attestation_request import AttestationRequests, Claim
 from signer.decision.attestor_timing import AttestorTiming, AttestorTimings, TimedAwaitable
 from signer.decision.authority_source import AuthoritySource, AuthorityUnavailable
 from signer.decision.snapshot import Snapshot
 from signer.kube.errors import ApiError
 from signer.kube.supervision import was_told_to_end
-from signer.model.cluster import ClusterKey, MachineView
+from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred, Refused
 from signer.model.reasons import Reason
 from signer.model.signing_request import SigningRequest
 from signer.rules import step_comparisons as compared
-from signer.rules.checks import IDENTITY_CHECKS, REQUEST_CHECKS, run_checks
-from signer.rules.identity import IdentityFacts
+from signer.rules.plan import Note
 from signer.rules.request import RequestFacts, claimed_provider_id
-from signer.rules.trace import SILENCE, Step, Trace
 
 _LOG = logging.getLogger(__name__)
 _ATTESTATION_SECONDS: Final = 30.0
@@ -57,20 +54,8 @@ class AttestorEnded(Exception):
     """In place of what an attestor raised that is no ``Exception``: nobody above is to end of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attested:
-    """What the evidence proved, and what the cluster had at that moment."""
-
-    outcome: VerifiedIdentity | AssertedIdentity
-    description: AttestorDescription
-    authority: Authority
-    """Its CA."""
-    told: MachineView | NoClaimedMachine
-    """The Machine that the attestor was told of."""
-
-
 class Attestation:
-    """Runs the request checks of one cluster, and asks its attestors."""
+    """Reads the CA of one cluster, and asks its attestors."""
 
     def __init__(
         self,
@@ -79,33 +64,12 @@ class Attestation:
         authority_source: AuthoritySource,
         attestation_requests: AttestationRequests,
         timings: AttestorTimings,
-        monotonic: Callable[[], float],
-        trace: Trace = SILENCE,
     ) -> None:
         self._key = key
         self._configuration = configuration
         self._authority_source = authority_source
         self._attestation_requests = attestation_requests
         self._timings = timings
-        self._monotonic = monotonic
-        self._trace = trace
-
-    async def attest(
-        self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription
-    ) -> Attested | ChallengeIssued:
-        """Judge request and evidence.
-
-        Raises:
-            Refused, Deferred: from the first check that does not pass, or from the attestor's answer.
-        """
-        authority = await self._checked(request, snapshot, description)
-        told, attestation = self._claimed(request, snapshot, description)
-        outcome = await self._answer(attestation, request, snapshot)
-        if isinstance(outcome, ChallengeIssued):
-            return outcome
-        facts = IdentityFacts(attestation.provider_id, attestation.binding, description, outcome)
-        run_checks(IDENTITY_CHECKS, facts, self._trace)
-        return Attested(outcome, description, authority, told)
 
     def pre_filter(self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription) -> PreFiltered:
         """What the attestor can say without asking anybody: it only puts requests in order.
@@ -116,9 +80,11 @@ class Attestation:
                 is recorded for the Machine.
         """
         plugin: ServerPlugin = snapshot.attestors.ready(description.provider).server_plugin
-        asked = self._attestation_requests.attestation_request(request, snapshot, description.provider)
+        provider_id = claimed_provider_id(request)
+        machines = self._attestation_requests.machines(provider_id)
+        claim = self._attestation_requests.claim(request, snapshot, description.provider, provider_id, machines)
         with self._timings.of(description.provider, self._key):
-            return plugin.pre_filter(asked)
+            return plugin.pre_filter(claim.attestation)
 
     async def authority(self, *, not_before: float = float("-inf")) -> Authority:
         """The cluster's CA.
@@ -131,56 +97,20 @@ class Attestation:
         except AuthorityUnavailable as error:
             raise Deferred(Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE, str(error)) from error
 
-    async def _checked(
-        self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription
-    ) -> Authority:
-        with self._trace.step(Step.AUTHORITY) as note:
-            authority = await self.authority()
-            if self._names_another(request, snapshot, description, authority):
-                # Perhaps the CA was changed a moment ago: what we keep being old must never be a denial.
-                authority = await self.authority(not_before=self._monotonic())
-            signing = authority.signing.certificate
-            note(lambda: compared.authority(signing.public_key_hash, signing.not_after, snapshot.now))
-        self._check(request, snapshot, description, authority)
-        return authority
-
-    def _names_another(
+    def facts(
         self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription, authority: Authority
-    ) -> bool:
-        """Whether nothing stands against the request but that it names another CA than ours as we know it.
-
-        What is refused in any case is not worth a call: whoever asks chooses what CA to name.
-        """
-        if request.evidence.cluster.text in authority.ca_certificate_hashes:
-            return False
-        try:
-            run_checks(REQUEST_CHECKS, self._facts(request, snapshot, description, authority))
-        except (Refused, Deferred) as error:
-            return isinstance(error, Refused) and error.deny.reason is Reason.CLUSTER_MISMATCH
-        return False
-
-    def _claimed(
-        self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription
-    ) -> tuple[MachineView | NoClaimedMachine, AttestationRequest]:
-        """The Machine, and what the attestor is told of it, at one moment: nothing is waited for between the two."""
-        if snapshot.audited:
-            snapshot.decision_inputs.claimed = self._attestation_requests.machines(request)
-        with self._trace.step(Step.CLAIM) as note:
-            told = self._attestation_requests.machine(request)
-            note(lambda: compared.claim(claimed_provider_id(request), told))
-            attestation = self._attestation_requests.attestation_request(request, snapshot, description.provider)
-        if snapshot.audited:
-            machine = attestation.machine
-            recorded = machine.recorded if isinstance(machine, ClaimedMachine) else NoRecordedIdentity()
-            identity = recorded.identity if isinstance(recorded, RecordedIdentity) else ""
-            snapshot.decision_inputs.claim = ClaimStage(Asks.of(self._attestation_requests.asks(request)), identity)
-        return told, attestation
-
-    def _check(
-        self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription, authority: Authority
-    ) -> None:
-        facts = self._facts(request, snapshot, description, authority)
-        signing = authority.signing.certificate
+    ) -> RequestFacts:
+        """What the request checks look at."""
+        namespace, signing = self._key.namespace, authority.signing.certificate
+        facts = RequestFacts(
+            request=request,
+            cluster=snapshot.cluster,
+            policy=snapshot.policy,
+            attestor=description,
+            insecure_allowed=self._configuration.insecure_allowed(namespace),
+            operator_allows=self._configuration.attestor(description.provider).allows(namespace),
+            ca_cert_hashes=authority.ca_certificate_hashes,
+        )
         snapshot.decision_inputs.request = RequestStage(
             description,
             facts.insecure_allowed,
@@ -189,34 +119,47 @@ class Attestation:
             signing.public_key_hash,
             signing.not_after,
         )
-        run_checks(REQUEST_CHECKS, facts, self._trace)
+        return facts
 
-    def _facts(
-        self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription, authority: Authority
-    ) -> RequestFacts:
-        return RequestFacts(
-            request=request,
-            cluster=snapshot.cluster,
-            policy=snapshot.policy,
-            attestor=description,
-            insecure_allowed=self._configuration.insecure_allowed(self._key.namespace),
-            operator_allows=self._configuration.attestor(description.provider).allows(self._key.namespace),
-            ca_cert_hashes=authority.ca_certificate_hashes,
-        )
+    def claim(self, request: SigningRequest, snapshot: Snapshot, provider: str, note: Note) -> Claim:
+        """The Machine, and what the attestor is told of it, at one moment: nothing is waited for between the two.
 
-    async def _answer(
-        self, attestation: AttestationRequest, request: SigningRequest, snapshot: Snapshot
+        Raises:
+            Refused: the provider ID is not well formed, or the requester may not ask.
+            Deferred: nothing in the Cluster has the provider ID, several have, or it cannot be told what is recorded
+                for the Machine.
+        """
+        provider_id = claimed_provider_id(request)
+        machines = self._attestation_requests.machines(provider_id)
+        note(lambda: compared.claim(provider_id, machines))
+        if snapshot.audited:
+            snapshot.decision_inputs.claimed = machines
+        claim = self._attestation_requests.claim(request, snapshot, provider, provider_id, machines)
+        if snapshot.audited:
+            told = claim.attestation.machine
+            recorded = told.recorded if isinstance(told, ClaimedMachine) else NoRecordedIdentity()
+            identity = recorded.identity if isinstance(recorded, RecordedIdentity) else ""
+            snapshot.decision_inputs.claim = ClaimStage(Asks.of(claim.asks), identity)
+        return claim
+
+    async def answer(
+        self, attestation: AttestationRequest, request: SigningRequest, snapshot: Snapshot, note: Note
     ) -> VerifiedIdentity | AssertedIdentity | ChallengeIssued:
-        with self._trace.step(Step.ATTEST) as note:
-            outcome = await self._ask(attestation, request, snapshot)
-            note(lambda: compared.answer(outcome, attestation.provider_id))
-            match outcome:
-                case Denied():
-                    raise Refused(outcome.reason, outcome.message)
-                case NotProvableYet():
-                    raise Deferred(outcome.reason, outcome.message, outcome.retry_after, grows=True)
-                case ChallengeIssued() | VerifiedIdentity() | AssertedIdentity():
-                    return outcome
+        """The attestor's answer.
+
+        Raises:
+            Refused, Deferred: it says no, or not yet, or it failed.
+            ApiError: from the management cluster, through what the attestor was given to ask.
+        """
+        outcome = await self._ask(attestation, request, snapshot)
+        note(lambda: compared.answer(outcome, attestation.provider_id))
+        match outcome:
+            case Denied():
+                raise Refused(outcome.reason, outcome.message)
+            case NotProvableYet():
+                raise Deferred(outcome.reason, outcome.message, outcome.retry_after, grows=True)
+            case ChallengeIssued() | VerifiedIdentity() | AssertedIdentity():
+                return outcome
 
     async def _ask(self, attestation: AttestationRequest, request: SigningRequest, snapshot: Snapshot) -> Outcome:
         signer = request.header.signer

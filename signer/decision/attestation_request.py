@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from attestors.contract import AttestationRequest, ClaimedMachine, NoClaimedMachine, RequesterCredential
@@ -14,9 +15,20 @@ from signer.model.record import MachineKey
 from signer.model.signing_request import SigningRequest
 from signer.rules.claim import recorded_identity, requester_credential, role_of
 from signer.rules.machine import the_machine
-from signer.rules.request import claimed_provider_id
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a request claims, and what the management cluster says beside it, at one moment."""
+
+    machine: MachineView | NoClaimedMachine
+    """The Machine that has the claimed provider ID, or the name of its MachinePool."""
+    asks: NodeAsks | TokenAsks
+    """Who asks, with the trace of the bootstrap token."""
+    attestation: AttestationRequest
+    """What the attestor is told."""
 
 
 class AttestationRequests:
@@ -28,64 +40,53 @@ class AttestationRequests:
         self._tokens = tokens
         self._lookups = lookups
 
-    def attestation_request(self, request: SigningRequest, snapshot: Snapshot, provider: str) -> AttestationRequest:
-        """The request as the attestor ``provider`` sees it.
+    def machines(self, provider_id: str) -> tuple[MachineView, ...]:
+        """Whatever in the Cluster has that provider ID."""
+        return self._caches.matching(self._key, provider_id)
 
-        Raises:
-            Refused: the provider ID is not well formed, or neither a node nor a bootstrap token asks.
-            Deferred: no Machine has the provider ID, or it cannot be told what is recorded for the Machine.
-        """
-        binding = binding_format.compute(
-            evidence_version=request.evidence.version,
-            cluster=request.evidence.cluster,
-            signer_name=request.header.signer,
-            subject_public_key_info=request.certificate_request.subject_public_key_info,
-        )
-        machine = self.machine(request)
-        credential = requester_credential(self.asks(request), machine)
-        return AttestationRequest(
-            provider_id=claimed_provider_id(request),
-            evidence=request.evidence,
-            binding=binding,
-            cluster_namespace=self._key.namespace,
-            cluster_name=self._key.name,
-            csr_uid=request.header.uid,
-            dns_names=request.certificate_request.dns_names,
-            ip_addresses=request.certificate_request.ip_addresses,
-            now=snapshot.now,
-            machine=self._told_of(machine, provider, credential, snapshot.cluster),
-            credential=credential,
-            management=self._lookups.of(self._key, machine),
-        )
-
-    def machine(self, request: SigningRequest) -> MachineView | NoClaimedMachine:
-        """The one Machine of the claimed provider ID, or its MachinePool.
+    def claim(
+        self,
+        request: SigningRequest,
+        snapshot: Snapshot,
+        provider: str,
+        provider_id: str,
+        machines: tuple[MachineView, ...],
+    ) -> Claim:
+        """The one Machine among ``machines``, and the request as the attestor ``provider`` sees it.
 
         No attestor hears of what the Cluster has not: provider IDs are invented by the thousand, and judging or asking
         a cloud about each would keep honest nodes waiting.
 
         Raises:
-            Refused: the provider ID is not well formed.
-            Deferred: nothing in the Cluster has it yet, or several have.
+            Refused: neither a node nor a bootstrap token asks.
+            Deferred: nothing in the Cluster has the provider ID, several have, or it cannot be told what is recorded
+                for the Machine.
         """
-        machine = the_machine(claimed_provider_id(request), self.machines(request))
-        return machine if machine.kind == MACHINE_KIND else NoClaimedMachine(pool=machine.name)
-
-    def machines(self, request: SigningRequest) -> tuple[MachineView, ...]:
-        """Whatever in the Cluster has the claimed provider ID.
-
-        Raises:
-            Refused: it is not well formed.
-        """
-        return self._caches.matching(self._key, claimed_provider_id(request))
-
-    def asks(self, request: SigningRequest) -> NodeAsks | TokenAsks:
-        """Who asks, with the trace of the bootstrap token.
-
-        Raises:
-            Refused: neither a node nor a bootstrap token.
-        """
-        return self._tokens.asks(self._key, request.header.username)
+        found = the_machine(provider_id, machines)
+        machine = found if found.kind == MACHINE_KIND else NoClaimedMachine(pool=found.name)
+        asks = self._tokens.asks(self._key, request.header.username)
+        credential = requester_credential(asks, machine)
+        asked = request.certificate_request
+        attestation = AttestationRequest(
+            provider_id=provider_id,
+            evidence=request.evidence,
+            binding=binding_format.compute(
+                evidence_version=request.evidence.version,
+                cluster=request.evidence.cluster,
+                signer_name=request.header.signer,
+                subject_public_key_info=asked.subject_public_key_info,
+            ),
+            cluster_namespace=self._key.namespace,
+            cluster_name=self._key.name,
+            csr_uid=request.header.uid,
+            dns_names=asked.dns_names,
+            ip_addresses=asked.ip_addresses,
+            now=snapshot.now,
+            machine=self._told_of(machine, provider, credential, snapshot.cluster),
+            credential=credential,
+            management=self._lookups.of(self._key, machine),
+        )
+        return Claim(machine, asks, attestation)
 
     def _told_of(
         self,

@@ -109,6 +109,11 @@ def names_of_machine(facts: MachineFacts) -> Comparison:
     return Comparison(f"recorded under other names: {listed(other)}", "none that is still valid")
 
 
+def former_identity(facts: MachineFacts) -> Comparison:
+    """``former_identity_has_run_out``."""
+    return Comparison(_held(facts.record), f"nothing that is valid, or {facts.identity.identity}")
+
+
 def newer_requests(facts: MachineFacts) -> Comparison:
     """``request_is_not_superseded``."""
     entries = () if isinstance(facts.record, NoRecord) else facts.record.journal

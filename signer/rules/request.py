@@ -8,9 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from attestors.contract import AttestorDescription, Security
-from attestors.wire import provider_id as provider_id_format
 from attestors.wire.names import NODE_USER_PREFIX, SUPPORTED_VERSIONS_ANNOTATION, Purpose
-from attestors.wire.provider_id import InvalidProviderID
 from signer.model.cluster import ClusterView
 from signer.model.decision import Deferred, Refused
 from signer.model.policy import Policy
@@ -138,16 +136,15 @@ def claimed_provider_id(request: SigningRequest) -> str:
     Raises:
         Refused: there is none, or it is not a provider ID.
     """
-    certificate_request = request.certificate_request
-    if not certificate_request.provider_id:
+    asked = request.certificate_request
+    if isinstance(asked.provider_id, str):
+        return asked.provider_id
+    if not asked.provider_id.value:
         raise Refused(
             Reason.INVALID_PROVIDER_ID,
-            f"the request has no provider-ID extension ({' or '.join(certificate_request.provider_id_oids)})",
+            f"the request has no provider-ID extension ({' or '.join(asked.provider_id_oids)})",
         )
-    try:
-        return provider_id_format.decode(certificate_request.provider_id)
-    except InvalidProviderID as error:
-        raise Refused(Reason.INVALID_PROVIDER_ID, f"provider-ID extension: {error}") from error
+    raise Refused(Reason.INVALID_PROVIDER_ID, f"provider-ID extension: {asked.provider_id.why}")
 
 
 def evidence_names_this_cluster(facts: RequestFacts) -> None:
