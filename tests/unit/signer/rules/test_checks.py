@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +25,7 @@ from signer.rules.checks import (
     run_checks,
 )
 from signer.rules.plan import SILENCE, CheckGroup, Plan, Step, Trace
+from signer.rules.request import RequestFacts
 from tests.unit.signer.builders import (
     blocks,
     cluster_view,
@@ -36,6 +40,8 @@ from tests.unit.signer.builders import (
     signing_request,
 )
 from tests.unit.signer.outcomes import all_of, deferred, refused
+
+ROOT = Path(__file__).parents[4]
 
 
 def names(listed: tuple[Check, ...]) -> list[str]:  # type: ignore[type-arg]
@@ -150,7 +156,7 @@ def test_the_first_that_does_not_pass_ends_it() -> None:
 
 def test_a_request_that_is_wrong_everywhere_is_told_the_first() -> None:
     """Each mend uncovers the next reason, in the order of the list."""
-    judge = all_of((*CLUSTER_CHECKS, *REQUEST_CHECKS))
+    judge: Callable[[RequestFacts], None] = all_of((*CLUSTER_CHECKS, *REQUEST_CHECKS))
     wrong_in_itself = pkcs10(subject=sequence(), extensions=[], hash_name="sha1")
     facts = request_facts(
         signing_request(manifest(blocks(wrong_in_itself, "aws"), requester=("eve", ()), usages=())),
@@ -257,3 +263,12 @@ def test_a_trace_is_told_of_each_check(error: Exception) -> None:
     with pytest.raises(type(error)):
         run_checks([passes, Check(stop, "stops"), passes], "facts", told)
     assert told.all == [("passed", "passes", "facts"), (type(error).__name__, "stops", "facts")]
+
+
+def test_nothing_but_the_driver_runs_checks() -> None:
+    """Else something would run that is not listed."""
+    product = [path for folder in ("signer", "attestors") for path in (ROOT / folder).rglob("*.py")]
+    runs = {path.relative_to(ROOT).as_posix() for path in product if re.search(r"\brun_checks\(", path.read_text())}
+    assert runs == {"signer/rules/plan.py"}
+    walks = {path.relative_to(ROOT).as_posix() for path in product if re.search(r"\bwalk\(", path.read_text())}
+    assert walks == {"signer/rules/plan.py", "signer/rules/checks.py"}
