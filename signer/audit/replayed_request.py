@@ -26,10 +26,10 @@ from signer.model.signing_request import (
 )
 from signer.rules.bootstrap_token import TokenFacts, token_is_the_machines
 from signer.rules.claim import require_as_told
-from signer.rules.identity import IdentityFacts
 from signer.rules.machine import MachineFacts, require_not_deleting, the_machine
 from signer.rules.plan import PROCEED, Note, Proceed
 from signer.rules.request import (
+    IdentityFacts,
     RequestFacts,
     claimed_provider_id,
     not_allowed,

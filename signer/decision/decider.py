@@ -18,8 +18,7 @@ from attestors.registry import Registry
 from signer.audit.decision_inputs import DecisionInputs
 from signer.configuration import Configuration
 from signer.decision.approved_before import ApprovedBefore
-from signer.decision.attestation import Attestation
-from signer.decision.attestation_request import AttestationRequests
+from signer.decision.attestation import Attestation, AttestationRequests
 from signer.decision.attestor_set import AttestorSet
 from signer.decision.attestor_timing import AttestorTimings
 from signer.decision.authority_source import AuthoritySource
@@ -29,7 +28,7 @@ from signer.decision.certificates import (
     Signing,
 )
 from signer.decision.lookups import Lookups
-from signer.decision.pre_filter import flow_of_parsed, requester_of
+from signer.decision.pre_filter import flow_of_parsed
 from signer.decision.request_decision import DecidesWith, RequestDecision
 from signer.decision.reserve_and_journal import ReserveAndJournal
 from signer.decision.snapshot import Snapshot, Snapshots
@@ -38,18 +37,19 @@ from signer.kube.errors import ApiError, ServerError, TooManyRequests
 from signer.model.cluster import ClusterKey
 from signer.model.csr_header import Condition, NotOurs
 from signer.model.decision import Challenge, Decision, Defer, Deferred, Deny, Fail, Ignore, Refused, printable
-from signer.model.flow import Flow, PriorityLevel
-from signer.model.peek import NO_CLAIM, peek_claimed_provider_id
+from signer.model.flow import Flow, PriorityLevel, requester_of
 from signer.model.policy import Policy
 from signer.model.reasons import Reason
 from signer.model.record import Unjournaled
 from signer.model.signing_request import (
+    NO_CLAIM,
     BuiltinServingRequest,
     MalformedBuiltinServingRequest,
     Parsed,
     Settled,
     SigningRequest,
     parse_signing_request,
+    peek_claimed_provider_id,
 )
 from signer.rules.checks import decide_request
 from signer.rules.plan import SILENCE, Trace
@@ -96,7 +96,7 @@ class Decider:
         """``trace`` is told of every check and step; only who explains decisions gives one, or another ``signing``."""
         self._key = key
         self._configuration = configuration
-        self._registry = registry
+        self._providers = registry.providers
         self._caches = caches
         self._snapshots = Snapshots(key, configuration, registry, caches, now, monotonic)
         self._trace = trace
@@ -126,7 +126,7 @@ class Decider:
         parsed: Parsed = NotOurs()
         decision_inputs = DecisionInputs()
         try:
-            parsed = parse_signing_request(manifest, self._registry.providers, self._configuration.provider_id_oids)
+            parsed = parse_signing_request(manifest, self._providers, self._configuration.provider_id_oids)
             decision = await self._decide(parsed, decision_inputs)
         except Refused as error:
             decision = error.deny
@@ -154,9 +154,7 @@ class Decider:
         CPU."""
         provider_id = NO_CLAIM
         try:
-            provider_id = peek_claimed_provider_id(
-                manifest, self._registry.providers, self._configuration.provider_id_oids
-            )
+            provider_id = peek_claimed_provider_id(manifest, self._providers, self._configuration.provider_id_oids)
         except Exception as error:  # noqa: BLE001 - here is the watch: one request's fault must not end its cluster's task
             _LOG.error("unexpected fault while reading", exc_info=error, extra={"cluster": str(self._key)})
         return self._placed(Flow(PriorityLevel.UNFILTERED, requester_of(manifest), provider_id))
@@ -170,7 +168,7 @@ class Decider:
         """The flow that a CSR waits in; never raises."""
         requester = requester_of(manifest)
         try:
-            parsed = parse_signing_request(manifest, self._registry.providers, self._configuration.provider_id_oids)
+            parsed = parse_signing_request(manifest, self._providers, self._configuration.provider_id_oids)
             snapshot = self._snapshots.take()
         except Deferred:
             return Flow(PriorityLevel.UNFILTERED, requester)

@@ -15,8 +15,7 @@ from signer.audit.decision_inputs import DecisionInputs, SnapshotStage
 from signer.authority import Authority
 from signer.configuration import Configuration
 from signer.decision.approved_before import ApprovedBefore
-from signer.decision.attestation import Attestation
-from signer.decision.attestation_request import Claim
+from signer.decision.attestation import Attestation, Claim
 from signer.decision.certificates import NotRepeatable
 from signer.decision.reserve_and_journal import ReserveAndJournal
 from signer.decision.snapshot import Snapshot, Snapshots
@@ -27,10 +26,10 @@ from signer.model.reasons import Reason
 from signer.model.record import MachineKey
 from signer.model.signing_request import Malformed, SigningRequest
 from signer.rules import step_comparisons as compared
-from signer.rules.identity import IdentityFacts
 from signer.rules.machine import MachineFacts
 from signer.rules.plan import PROCEED, Note, Proceed
 from signer.rules.request import (
+    IdentityFacts,
     RequestFacts,
     operator_allows_the_attestor,
     policy_names_the_attestor,

@@ -10,16 +10,15 @@ from __future__ import annotations
 from typing import Any, Final, TypeVar
 
 from signer.rules import builtin_serving as builtin_serving
-from signer.rules import identity, machine, request, serving, shape
+from signer.rules import machine, request, serving, shape
 from signer.rules import machine_comparisons as matched
 from signer.rules import request_comparisons as asked
 from signer.rules.builtin_serving import BuiltinRequestFacts, BuiltinServingFacts
-from signer.rules.identity import IdentityFacts
 from signer.rules.machine import MachineFacts
 from signer.rules.plan import SILENCE, CheckGroup, Plan, Step, Trace, walk
 from signer.rules.plan import Check as Check
 from signer.rules.plan import run_checks as run_checks
-from signer.rules.request import RequestFacts
+from signer.rules.request import IdentityFacts, RequestFacts
 from signer.rules.shape import ClusterFacts
 from signer.rules.supplies import BuiltinSupplies, RequestSupplies
 
@@ -57,9 +56,9 @@ REQUEST_CHECKS: Final[tuple[Check[RequestFacts], ...]] = (
 )
 
 IDENTITY_CHECKS: Final[tuple[Check[IdentityFacts], ...]] = (
-    Check(identity.security_is_declared, "the attestor returned what it may return", matched.security),
-    Check(identity.binding_is_this_requests, "the evidence commits to this key, cluster and signer", matched.binding),
-    Check(identity.provider_id_is_proven, "the evidence proves the claimed provider ID", matched.proven_provider_id),
+    Check(request.security_is_declared, "the attestor returned what it may return", matched.security),
+    Check(request.binding_is_this_requests, "the evidence commits to this key, cluster and signer", matched.binding),
+    Check(request.provider_id_is_proven, "the evidence proves the claimed provider ID", matched.proven_provider_id),
 )
 
 MACHINE_CHECKS: Final[tuple[Check[MachineFacts], ...]] = (

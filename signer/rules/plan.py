@@ -183,6 +183,8 @@ async def walk(plan: Plan[Supplies], supplies: Supplies, trace: Trace = SILENCE)
         try:
             if isinstance(stage, Step):
                 found = await _take(stage, supplies, trace)
+                if found is None:
+                    raise Deferred(Reason.INTERNAL_ERROR, f"step {stage.name} returned nothing")
                 if found is not PROCEED:
                     return found
                 position += 1

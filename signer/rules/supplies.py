@@ -10,10 +10,9 @@ from typing import Protocol, TypeVar
 
 from signer.model.decision import Deferred, Refused
 from signer.rules.builtin_serving import BuiltinRequestFacts, BuiltinServingFacts
-from signer.rules.identity import IdentityFacts
 from signer.rules.machine import MachineFacts
 from signer.rules.plan import Note, Proceed
-from signer.rules.request import RequestFacts
+from signer.rules.request import IdentityFacts, RequestFacts
 from signer.rules.shape import ClusterFacts
 
 Result = TypeVar("Result", covariant=True)

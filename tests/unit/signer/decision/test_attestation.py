@@ -30,8 +30,7 @@ from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
 from signer.configuration import Configuration
 from signer.controller.telemetry.logs import describe_exception
 from signer.decision import attestation
-from signer.decision.attestation import Attestation
-from signer.decision.attestation_request import AttestationRequests
+from signer.decision.attestation import Attestation, AttestationRequests
 from signer.decision.attestor_set import AttestorSet, ReadyAttestor
 from signer.decision.attestor_timing import AttestorTimings
 from signer.decision.authority_source import AuthoritySource

@@ -27,10 +27,10 @@ from signer.rules.checks import (
     RESERVED_CHECKS,
 )
 from signer.rules.comparison import MAXIMUM_SIDE_CHARACTERS, Comparison, listed
-from signer.rules.identity import IdentityFacts
 from signer.rules.machine import MachineGone, NoRecord
 from signer.rules.machine_comparisons import recorded_machine
 from signer.rules.plan import Check
+from signer.rules.request import IdentityFacts
 from tests.unit.signer import builders
 from tests.unit.signer.builders import NODE, NOW, PROVIDER_ID
 

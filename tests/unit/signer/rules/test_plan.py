@@ -110,8 +110,10 @@ async def test_a_step_may_end_it_with_a_decision() -> None:
     assert supplies.ran == ["first", "second"]
 
 
-async def test_a_decision_that_is_false_is_one() -> None:
-    assert await walk(plan(), Supplies(first=[None])) is None
+async def test_a_step_that_returns_nothing_approves_nothing() -> None:
+    with pytest.raises(Deferred, match="step first returned nothing") as caught:
+        await walk(plan(), Supplies(first=[None], last=["approved"]))
+    assert caught.value.defer.reason == Reason.INTERNAL_ERROR
 
 
 async def test_an_end_without_a_decision_approves_nothing() -> None:
