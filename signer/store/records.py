@@ -27,6 +27,7 @@ from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, record_name
 from signer.model.record_object import parse_record, record_spec
 from signer.rules.machine import NoRecord
+from signer.rules.plan import FactsChanged
 from signer.store.authentic_records import InTheWay, NothingInTheWay, UnverifiedRecord
 from signer.store.caches import Caches
 from signer.store.preserved_metadata import NotKept, preserved_fields
@@ -35,7 +36,7 @@ from signer.store.records_barrier import UnlistedNamespace
 _LOG = logging.getLogger(__name__)
 
 
-class RecordChanged(Exception):
+class RecordChanged(FactsChanged):
     """Somebody else wrote the record first: look at it again, then decide again."""
 
 

@@ -54,7 +54,7 @@ def test_an_honest_request(harness: Harness, cluster: WorldCluster, explain: Exp
     assert (code, report["verdict"], report["reason"]) == (0, "approve", "Attested"), report
     assert {one["outcome"] for one in report["checks"]} == {"passed"}
     numbers = [one["number"] for one in report["checks"] if one["number"]]
-    assert numbers == list(range(1, 34))
+    assert numbers == list(range(1, 35))
     names = [one["name"] for one in report["checks"]]
     for listed in (REQUEST_CHECKS, MACHINE_CHECKS):
         wanted = [check.run.__name__ for check in listed]

@@ -8,7 +8,7 @@ import pytest
 from attestors.wire.names import MAXIMUM_PROVIDER_ID_CHARACTERS, SUPPORTED_VERSIONS_ANNOTATION
 from signer.model.cluster import ClusterKey
 from signer.model.reasons import Reason
-from signer.rules.checks import REQUEST_CHECKS
+from signer.rules.checks import CLUSTER_CHECKS, REQUEST_CHECKS
 from signer.rules.request import RequestFacts, claimed_provider_id
 from signer.rules.shape import node_name_of
 from tests.unit.signer.builders import (
@@ -39,7 +39,7 @@ from tests.unit.signer.builders import (
 )
 from tests.unit.signer.outcomes import all_of, deferred, refused
 
-judge: Callable[[RequestFacts], None] = all_of(REQUEST_CHECKS)
+judge: Callable[[RequestFacts], None] = all_of((*CLUSTER_CHECKS, *REQUEST_CHECKS))
 
 
 def denied(der: bytes) -> str:
