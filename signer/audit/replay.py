@@ -332,4 +332,5 @@ def _request_facts(request: SigningRequest, snapshot: SnapshotStage, stage: Requ
         insecure_allowed=stage.insecure_allowed,
         operator_allows=stage.operator_allows,
         ca_cert_hashes=stage.ca_cert_hashes,
+        waiting_ca_cert_hashes=stage.waiting_ca_cert_hashes,
     )

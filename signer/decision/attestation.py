@@ -31,7 +31,7 @@ from attestors.wire.evidence import MalformedEvidence
 from attestors.wire.names import Purpose
 from signer.audit.decision_inputs import Answer, AnswerStage, Asks, ClaimStage, RequestStage
 from signer.audit.recorded_calls import CallRecorder, RecordedManagementCluster
-from signer.authority import Authority
+from signer.authority import IssuingSet
 from signer.configuration import Configuration
 from signer.decision.attestation_request import AttestationRequests
 from signer.decision.attestor_timing import AttestorTiming, AttestorTimings, TimedAwaitable
@@ -63,7 +63,7 @@ class Attested:
 
     outcome: VerifiedIdentity | AssertedIdentity
     description: AttestorDescription
-    authority: Authority
+    authority: IssuingSet
     """Its CA."""
     told: MachineView | NoClaimedMachine
     """The Machine that the attestor was told of."""
@@ -120,7 +120,7 @@ class Attestation:
         with self._timings.of(description.provider, self._key):
             return plugin.pre_filter(asked)
 
-    async def authority(self, *, not_before: float = float("-inf")) -> Authority:
+    async def authority(self, *, not_before: float = float("-inf")) -> IssuingSet:
         """The cluster's CA.
 
         Raises:
@@ -133,25 +133,25 @@ class Attestation:
 
     async def _checked(
         self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription
-    ) -> Authority:
+    ) -> IssuingSet:
         with self._trace.step(Step.AUTHORITY) as note:
             authority = await self.authority()
             if self._names_another(request, snapshot, description, authority):
                 # Perhaps the CA was changed a moment ago: what we keep being old must never be a denial.
                 authority = await self.authority(not_before=self._monotonic())
-            signing = authority.signing.certificate
+            signing = authority.signer_of(request.header.signer.purpose).certificate
             note(lambda: compared.authority(signing.public_key_hash, signing.not_after, snapshot.now))
         self._check(request, snapshot, description, authority)
         return authority
 
     def _names_another(
-        self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription, authority: Authority
+        self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription, authority: IssuingSet
     ) -> bool:
         """Whether nothing stands against the request but that it names another CA than ours as we know it.
 
         What is refused in any case is not worth a call: whoever asks chooses what CA to name.
         """
-        if request.evidence.cluster.text in authority.ca_certificate_hashes:
+        if request.evidence.cluster.text in authority.accepted_hashes:
             return False
         try:
             run_checks(REQUEST_CHECKS, self._facts(request, snapshot, description, authority))
@@ -177,10 +177,10 @@ class Attestation:
         return told, attestation
 
     def _check(
-        self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription, authority: Authority
+        self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription, authority: IssuingSet
     ) -> None:
         facts = self._facts(request, snapshot, description, authority)
-        signing = authority.signing.certificate
+        signing = authority.signer_of(request.header.signer.purpose).certificate
         snapshot.decision_inputs.request = RequestStage(
             description,
             facts.insecure_allowed,
@@ -188,11 +188,12 @@ class Attestation:
             facts.ca_cert_hashes,
             signing.public_key_hash,
             signing.not_after,
+            facts.waiting_ca_cert_hashes,
         )
         run_checks(REQUEST_CHECKS, facts, self._trace)
 
     def _facts(
-        self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription, authority: Authority
+        self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription, authority: IssuingSet
     ) -> RequestFacts:
         return RequestFacts(
             request=request,
@@ -201,7 +202,8 @@ class Attestation:
             attestor=description,
             insecure_allowed=self._configuration.insecure_allowed(self._key.namespace),
             operator_allows=self._configuration.attestor(description.provider).allows(self._key.namespace),
-            ca_cert_hashes=authority.ca_certificate_hashes,
+            ca_cert_hashes=authority.accepted_hashes,
+            waiting_ca_cert_hashes=authority.waiting_hashes,
         )
 
     async def _answer(

@@ -19,7 +19,7 @@ from typing import Any
 from attestors.contract import AttestorDescription, ChallengeIssued, PreFiltered
 from attestors.registry import Registry
 from signer.audit.decision_inputs import DecisionInputs, RepeatStage, SnapshotStage
-from signer.authority import Authority
+from signer.authority import IssuingSet
 from signer.configuration import Configuration
 from signer.decision.attestation import Attestation
 from signer.decision.attestation_request import AttestationRequests
@@ -251,7 +251,7 @@ class Decider:
         if not isinstance(journaled, Unjournaled):
             record, entry = journaled
             # Not repeatable when the CA has changed since: attested again, and planned anew.
-            authority = await self._authority_to_repeat(record, snapshot)
+            authority = await self._authority_to_repeat(request, record, snapshot)
             return await repeat(request, record, entry, authority, snapshot.now, self._signing)
         copied = await self._copied(request, snapshot)
         if not isinstance(copied, NotRepeatable):
@@ -270,18 +270,21 @@ class Decider:
             return NotRepeatable()
         if isinstance(record, NoRecord):
             return NotRepeatable()
-        authority = await self._authority_to_repeat(record, snapshot)
+        authority = await self._authority_to_repeat(request, record, snapshot)
         return await repeat_approved(request, record, authority, snapshot.now, self._signing)
 
-    async def _authority_to_repeat(self, record: AttestedNode, snapshot: Snapshot) -> Authority:
+    async def _authority_to_repeat(
+        self, request: SigningRequest, record: AttestedNode, snapshot: Snapshot
+    ) -> IssuingSet:
         """The CA, where the record's Machine is still there and to stay."""
         provider_id = record.machine.provider_id
         matched = snapshot.decision_inputs.matched = self._caches.matching(self._key, provider_id)
         snapshot.decision_inputs.repeat = RepeatStage(record)
         require_not_deleting(the_machine(provider_id, matched))
         authority = await self._attestation.authority()
-        not_after = authority.signing.certificate.not_after
-        snapshot.decision_inputs.repeat = RepeatStage(record, signing_hash(authority), not_after)
+        purpose = request.header.signer.purpose
+        not_after = authority.signer_of(purpose).certificate.not_after
+        snapshot.decision_inputs.repeat = RepeatStage(record, signing_hash(authority, purpose), not_after)
         return authority
 
     def _journaled(self, request: SigningRequest) -> tuple[AttestedNode, JournalEntry] | Unjournaled:

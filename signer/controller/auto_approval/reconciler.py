@@ -255,7 +255,7 @@ class AutoApprovalReconciler:
         situation = Situation(
             policy=policy,
             cluster=cluster,
-            ca_cert_hash=authority.signing.certificate.public_key_hash,
+            ca_cert_hash=authority.client.certificate.public_key_hash,
             unattested=[str(one) for one in unattested],
             token_groups=frozenset(self._group_sets),
         )

@@ -237,7 +237,7 @@ class Restoration:
             if nothing_saved:
                 return
             source = AuthoritySource(self._management, key, now=self._now, monotonic=self._monotonic)
-            ca_cert_hash = (await source.authority()).signing.certificate.public_key_hash
+            ca_cert_hash = (await source.authority()).client.certificate.public_key_hash
             restored = await self._removed.restore(ClusterIdentity(key, ca_cert_hash), workload)
         if isinstance(restored.others, OtherGenerations):
             _LOG.warning(
