@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final
 
 from signer.decision.authority_source import UnreadableSecret, decode_secret
-from signer.kube.client import JsonObject
+from signer.kube.calls import Get
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import ApiError, NotFound
 from signer.kube.kubeconfig import KubeconfigRefused, parse_kubeconfig
@@ -24,15 +24,7 @@ class WorkloadAccessRefused(Exception):
         self.reason = reason
 
 
-class SecretCalls(Protocol):
-    """The one call that is used of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-
-async def workload_connection(management: SecretCalls, key: ClusterKey) -> ClusterConnection:
+async def workload_connection(management: Get, key: ClusterKey) -> ClusterConnection:
     """The connection that the kubeconfig Secret gives.
 
     Raises:

@@ -19,6 +19,7 @@ from signer.authority import (
     IssuingSet,
     load_certificate_authority,
 )
+from signer.kube.calls import Get
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, Forbidden, NotFound
 from signer.kube.resources import SECRETS
@@ -35,14 +36,6 @@ class AuthorityUnavailable(Exception):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
-
-
-class SecretCalls(Protocol):
-    """The one call that is used of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
 
 
 class LoadAuthority(Protocol):
@@ -69,7 +62,7 @@ class AuthoritySource:
 
     def __init__(
         self,
-        client: SecretCalls,
+        client: Get,
         cluster: ClusterKey,
         *,
         now: Callable[[], datetime],

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, NoReturn, Protocol, TypeAlias, TypedDict
+from typing import Any, Final, NoReturn, TypeAlias, TypedDict
 
+from signer.kube.calls import List
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ResourceNotServed
 from signer.kube.resources import (
@@ -94,14 +95,6 @@ class _Hearing(TypedDict):
 
     in_touch_again: Callable[[], None]
     monotonic: Callable[[], float]
-
-
-class ListCalls(Protocol):
-    """The call of :class:`~signer.kube.client.Client` that lists."""
-
-    def list_pages(self, path: str) -> AsyncGenerator[JsonObject, None]:
-        """See Client."""
-        ...
 
 
 class Caches:
@@ -234,7 +227,7 @@ class Caches:
             self.records_barrier.all_are_listed()
         await list_and_watch(client, path, sink=cache, keep=cache.holds_of_list, standing=cache.standing)
 
-    async def fill(self, source: ListCalls) -> None:
+    async def fill(self, source: List) -> None:
         """List everything once, for who looks and does not stay; the controller key is read apart from it.
 
         Raises:

@@ -13,8 +13,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
+from signer.kube.calls import Create
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError
 from signer.kube.resources import EVENTS
@@ -61,14 +62,6 @@ class Occurrence:
     """Put behind the message. Repeats may differ in it: the first one's is written."""
 
 
-class EventCalls(Protocol):
-    """The call that is used of :class:`~signer.kube.client.Client`."""
-
-    async def create(self, path: str, body: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
-
-
 @dataclass(slots=True)
 class _Remembered:
     first: datetime
@@ -97,7 +90,7 @@ class Recorder:
     """Takes Events and writes them when there is time."""
 
     def __init__(
-        self, client: EventCalls, *, now: Callable[[], datetime], monotonic: Callable[[], float], identity: str
+        self, client: Create, *, now: Callable[[], datetime], monotonic: Callable[[], float], identity: str
     ) -> None:
         self._client = client
         self._now = now

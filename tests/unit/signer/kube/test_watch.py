@@ -64,7 +64,7 @@ class Scripted:
                 yield step
 
     def list_pages(
-        self, path: str, params: Parameters | None = None, limit: int = 500
+        self, path: str, params: Parameters | None = None, limit: int = 500, **options: Any
     ) -> AsyncGenerator[JsonObject, None]:
         self.limits.append(limit)
         return self._play(self.lists, "list")

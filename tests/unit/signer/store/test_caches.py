@@ -294,7 +294,7 @@ async def test_records_are_listed_after_clusters(world: World, monkeypatch: pyte
 
 async def test_who_looks_once_lists_records_after_clusters(world: World) -> None:
     class Source:
-        async def list_pages(self, path: str) -> AsyncGenerator[dict[str, Any], None]:
+        async def list_pages(self, path: str, *arguments: Any, **options: Any) -> AsyncGenerator[dict[str, Any], None]:
             found = {"metadata": {"namespace": KEY.namespace, "name": KEY.name, "uid": "c"}}
             yield {"items": [found] if path.endswith("/clusters") else []}
 
