@@ -12,6 +12,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Final, Self
 
+from attestors.net.rate_limiter import TokenBucket
+
 LOOP_SHARE: Final = 0.5
 """Of one core, for all servers together that have more to say than they should. A thief's flood through an honest API
 server, some 250 requests a second, takes a third of one: the watch must keep up, for honest nodes come behind it."""
@@ -41,7 +43,7 @@ class ResourceLimits:
     ) -> None:
         """``clock``: seconds, monotonic."""
         self._clock = clock
-        self._shared_bucket = TokenBucket(loop_share, clock())
+        self._shared_bucket = _cpu_time(loop_share, clock)
         self.bytes_left = large_bytes
 
     @classmethod
@@ -63,40 +65,23 @@ class ResourceLimits:
             memory_quota.hold(0)
 
 
-class TokenBucket:
-    """CPU time that comes at some rate; what was taken beforehand has to be waited for."""
-
-    def __init__(self, share: float, now: float) -> None:
-        self._share = share
-        self._left = BURST_SECONDS
-        self._at = now
-
-    def left(self, now: float) -> float:
-        """Seconds of CPU time; below zero where they were taken beforehand."""
-        self._left = min(BURST_SECONDS, self._left + (now - self._at) * self._share)
-        self._at = now
-        return self._left
-
-    def take(self, cpu_seconds: float, now: float) -> float:
-        """Seconds until it would be full enough again."""
-        self._left = self.left(now) - cpu_seconds
-        return max(0.0, -self._left / self._share)
-
-
 class RateLimiter:
     """How fast one server may be read: up to its own share as it likes, beyond that as the crowd leaves room."""
 
     def __init__(self, crowd: TokenBucket, clock: Callable[[], float]) -> None:
         self._shared_bucket = crowd
-        self._clock = clock
-        self._own = TokenBucket(OWN_SHARE, clock())
+        self._own = _cpu_time(OWN_SHARE, clock)
 
     def pause_after(self, cpu_seconds: float) -> float:
         """How many seconds to leave the event loop to others after this much work."""
-        now = self._clock()
-        if self._own.left(now) >= cpu_seconds:
-            return self._own.take(cpu_seconds, now)
-        return self._shared_bucket.take(cpu_seconds, now)
+        if self._own.take_if_there(cpu_seconds):
+            return 0.0
+        return self._shared_bucket.take(cpu_seconds)
+
+
+def _cpu_time(share: float, clock: Callable[[], float]) -> TokenBucket:
+    """Seconds of CPU time, of which that share of a core may be used."""
+    return TokenBucket(BURST_SECONDS, 1 / share, clock)
 
 
 class MemoryQuota:

@@ -154,9 +154,7 @@ class AutoApprovalRemoval:
             findings.notes.append(str(failure))
         return openings
 
-    async def _remove_what_is_due(
-        self, client: Manage, situation: Situation, findings: Findings
-    ) -> None:
+    async def _remove_what_is_due(self, client: Manage, situation: Situation, findings: Findings) -> None:
         for _ in range(_ROUNDS):
             grants = await read_grants(client)
             findings.grants |= {grant.binding.name: grant for grant in grants}
@@ -173,9 +171,7 @@ class AutoApprovalRemoval:
             if not conflicts:
                 return
 
-    async def _remove(
-        self, client: Manage, owner: ClusterIdentity, grant: RemovableGrant, findings: Findings
-    ) -> bool:
+    async def _remove(self, client: Manage, owner: ClusterIdentity, grant: RemovableGrant, findings: Findings) -> bool:
         """Delete the very binding that was kept; False where it has changed, and must be looked at again."""
         binding = grant.binding
         path = CLUSTER_ROLE_BINDINGS.object(binding.name)

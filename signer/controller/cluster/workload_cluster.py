@@ -14,6 +14,7 @@ from functools import partial
 from random import SystemRandom
 from typing import Final, NoReturn
 
+from attestors.net.rate_limiter import TokenBucket
 from signer.audit.log import NoAuditLog
 from signer.controller.auto_approval.reconciler import AutoApprovalReconciler
 from signer.controller.cluster.reachability import Reachability
@@ -29,7 +30,6 @@ from signer.decision.authority_source import AuthoritySource
 from signer.decision.decider import Decider
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ApiError, Unauthorized
-from signer.kube.rate_limiter import TokenBucket
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.kube.supervision import supervised
 from signer.kube.tls import TlsMaterialRefused
@@ -323,7 +323,7 @@ class WorkloadCluster:
         await self._until_reconcile(FIRST_RECONCILE_SECONDS)
         bucket = TokenBucket(RECONCILES_AT_ONCE, RECONCILE_AGAIN_SECONDS, asyncio.get_running_loop().time)
         while True:
-            await asyncio.sleep(bucket.wait_seconds)
+            await asyncio.sleep(bucket.wait_seconds())
             bucket.take()
             self._reconcile_wanted.clear()
             await self._reconcile()
