@@ -122,7 +122,7 @@ class InstanceDirectory:
         waiting = [(instance_id, question) for instance_id, question in asked.items() if not question.done()]
         try:
             found = {instance.instance_id: instance for instance in await self._describe(account, region, list(asked))}
-        except BaseException as error:
+        except BaseException as error:  # whoever asked must hear of it, whatever it is
             for _, question in waiting:
                 if isinstance(error, Exception):
                     question.set_exception(error)

@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from random import SystemRandom
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ from signer.controller.surroundings import Surroundings
 from signer.decision.authority_source import AuthoritySource, AuthorityUnavailable
 from signer.kube.backoff import Backoff
 from signer.kube.client import Client, JsonObject
+from signer.kube.supervision import isolated
 from signer.model import condition as condition_types
 from signer.model.cluster import ClusterKey, ClusterView
 from signer.model.condition import PolicyCondition
@@ -205,19 +207,19 @@ class AutoApprovalReconciler:
                 self._wanted.clear()
                 async with self._around.auto_approval_checks.turn():
                     asked_for = self._asked_for()
-                    try:
+                    with isolated(partial(self._look_failed, asked_for)):
                         self._found(asked_for, await self._look(client))
-                    except Exception as error:  # noqa: BLE001 - it must neither end the watch nor pass for shut
-                        _LOG.error(
-                            "unexpected fault at the auto-approval", exc_info=error, extra={"cluster": str(self._key)}
-                        )
-                        self._found(asked_for, (_unknown(Reason.INTERNAL_ERROR, "see the controller's log"),))
                 await asyncio.sleep(REST_SECONDS)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._until_next_look()):
                         await self._wanted.wait()
         finally:
             self._conditions = (_unknown("WorkloadClusterUnreachable", "the workload cluster cannot be asked"),)
+
+    def _look_failed(self, asked_for: _AskedFor | _NoPolicy, error: BaseException) -> None:
+        """A fault of ours must neither end the watch nor pass for removed."""
+        _LOG.error("unexpected fault at the auto-approval", exc_info=error, extra={"cluster": str(self._key)})
+        self._found(asked_for, (_unknown(Reason.INTERNAL_ERROR, "see the controller's log"),))
 
     def _found(self, asked_for: _AskedFor | _NoPolicy, conditions: tuple[PolicyCondition, ...]) -> None:
         self._conditions, self._found_under = conditions, asked_for
