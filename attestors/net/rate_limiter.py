@@ -1,8 +1,9 @@
-"""The one token bucket: how often, or how much of it, something may be done."""
+"""How often something is done: the one token bucket, and attempts that come less and less often."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 
 
 class TokenBucket:
@@ -38,3 +39,14 @@ class TokenBucket:
         self._left = min(self._at_once, self._left + (now - self._at) / self._seconds)
         self._at = now
         return self._left
+
+
+def attempts(seconds: float, *, first_delay: float, longest_delay: float) -> Iterator[bool]:
+    """One item for each attempt: whether there will be another. Sleeps in between, twice as long each time."""
+    deadline = time.monotonic() + seconds
+    delay = first_delay
+    while time.monotonic() + delay < deadline:
+        yield True
+        time.sleep(delay)
+        delay = min(2 * delay, longest_delay)
+    yield False

@@ -19,7 +19,7 @@ from signer.decision.attestor_timing import AttestorTimings
 from signer.decision.lookups import Lookups
 from signer.kube.client import Client
 from signer.kube.resource_limits import ResourceLimits
-from signer.kube.semaphore import TimedSemaphore
+from signer.kube.scheduling import TimedSemaphore
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches
 from signer.store.records import Records

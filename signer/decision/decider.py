@@ -45,11 +45,11 @@ from signer.model.cluster import ClusterKey
 from signer.model.csr_header import Condition, NotOurs
 from signer.model.decision import Challenge, Decision, Defer, Deferred, Deny, Fail, Ignore, Refused, printable
 from signer.model.flow import Flow, PriorityLevel
-from signer.model.peek import NO_CLAIM, peek_claimed_provider_id
 from signer.model.policy import ApprovalByOthers, Policy
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, JournalEntry, Unjournaled, record_name
 from signer.model.signing_request import (
+    NO_CLAIM,
     BuiltinServingRequest,
     Malformed,
     MalformedBuiltinServingRequest,
@@ -57,6 +57,7 @@ from signer.model.signing_request import (
     Settled,
     SigningRequest,
     parse_signing_request,
+    peek_claimed_provider_id,
 )
 from signer.rules import step_comparisons as compared
 from signer.rules.checks import CLUSTER_CHECKS, run_checks

@@ -21,7 +21,6 @@ from typing import Any, NoReturn, Protocol
 from signer.kube.backoff import Backoff
 from signer.kube.calls import ListWatch
 from signer.kube.client import LIST_PAGE_OBJECTS, WATCH_IDLE_SECONDS, JsonObject, Parameters
-from signer.kube.cooperative_yield import CooperativeYield
 from signer.kube.errors import (
     ApiError,
     Cause,
@@ -35,6 +34,7 @@ from signer.kube.errors import (
     error_for_status,
     retry_after_seconds,
 )
+from signer.kube.scheduling import CooperativeYield
 
 DEFAULT_BACKOFF = Backoff(base_seconds=0.2, maximum_seconds=30.0, jitter=0.5)
 WATCH_SECONDS = 290.0

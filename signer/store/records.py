@@ -18,9 +18,9 @@ from typing import Any
 from signer.kube.calls import GetListCreateReplace
 from signer.kube.client import JsonObject
 from signer.kube.coalescing_cache import CoalescingCache
-from signer.kube.cooperative_yield import CooperativeYield
 from signer.kube.errors import AlreadyExists, Conflict, NotFound, UnexpectedAnswer
 from signer.kube.resources import ATTESTED_NODES
+from signer.kube.scheduling import CooperativeYield
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, ClusterView
 from signer.model.decision import Deferred
 from signer.model.fields import items_of, mapping_of, text_of

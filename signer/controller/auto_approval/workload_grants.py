@@ -17,8 +17,7 @@ from typing import Any, Final, TypeAlias
 from attestors.wire.names import BOOTSTRAPPERS_GROUP
 from signer.kube.calls import ListCreate
 from signer.kube.client import Parameters
-from signer.kube.errors import ApiError, Forbidden, UnexpectedAnswer
-from signer.kube.redaction import without_credentials
+from signer.kube.errors import ApiError, Forbidden, UnexpectedAnswer, without_credentials
 from signer.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from signer.kube.calls import GetPatch
 from signer.kube.client import JsonObject
-from signer.kube.cooperative_yield import CooperativeYield
 from signer.kube.errors import ApiError, Conflict, Forbidden, NotFound
+from signer.kube.scheduling import CooperativeYield
 from signer.kube.workqueue import WorkQueue
 from signer.model.cluster import MACHINE_KIND, ClusterKey, MachineView
 from signer.model.decision import Decision, Deferred

@@ -18,14 +18,15 @@ from hypothesis import strategies as st
 from attestors.wire import pem
 from signer.model.csr_header import NotOurs
 from signer.model.decision import Deferred, Refused
-from signer.model.peek import NO_CLAIM, peek_claimed_provider_id
 from signer.model.signing_request import (
+    NO_CLAIM,
     BuiltinServingRequest,
     Malformed,
     MalformedBuiltinServingRequest,
     Settled,
     SigningRequest,
     parse_signing_request,
+    peek_claimed_provider_id,
 )
 from signer.rules.checks import REQUEST_CHECKS, run_checks
 from signer.rules.request import claimed_provider_id
