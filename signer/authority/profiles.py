@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import Final
 
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -53,7 +54,6 @@ COMMON_NAME: Final = object_identifier("2.5.4.3")
 ORGANIZATION: Final = object_identifier("2.5.4.10")
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
-_Extension = TypeVar("_Extension", bound=x509.ExtensionType)
 
 
 class CertificateUsage(StrEnum):
@@ -81,6 +81,8 @@ _OTHER_PLAIN_USAGES: Final = (
     "key_cert_sign",
     "crl_sign",
 )
+_NEEDED_EXTENSIONS: Final = (x509.BasicConstraints, x509.KeyUsage, x509.ExtendedKeyUsage)
+_KNOWN_EXTENSIONS: Final = frozenset({*_NEEDED_EXTENSIONS, x509.AuthorityKeyIdentifier, x509.SubjectAlternativeName})
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +150,13 @@ class CertificateProfile:
             ValueError: a part of it cannot be read.
         """
         organization, common_name = _subject(certificate)
-        dns_names, ip_addresses = _alternative_names(certificate)
+        extensions = _extensions(certificate)
+        dns_names, ip_addresses = _alternative_names(extensions)
         self.require(
             CertificateContents(
                 organization=organization,
                 common_name=common_name,
-                usages=_usages(certificate),
+                usages=_usages(extensions),
                 dns_names=dns_names,
                 ip_addresses=ip_addresses,
                 not_before=certificate.not_valid_before_utc,
@@ -255,32 +258,37 @@ def _attribute(relative_name: bytes) -> tuple[bytes, str]:
     return identifier.encoded, read_single(value.encoded, Tag.UTF8_STRING).content.decode("utf-8")
 
 
-def _usages(certificate: x509.Certificate) -> frozenset[CertificateUsage]:
-    """Those of an end entity; nothing that a profile has no word for."""
-    extensions = certificate.extensions
-    if _value(extensions, x509.BasicConstraints).ca:
-        raise _unknown("it is an authority's")
-    known = (
-        x509.BasicConstraints,
-        x509.KeyUsage,
-        x509.ExtendedKeyUsage,
-        x509.AuthorityKeyIdentifier,
-        x509.SubjectAlternativeName,
-    )
-    if not all(isinstance(extension.value, known) for extension in extensions):
+def _extensions(certificate: x509.Certificate) -> dict[type[x509.ExtensionType], x509.ExtensionType]:
+    """By their kinds, which profiles know: those of an end entity."""
+    found = {type(extension.value): extension.value for extension in certificate.extensions}
+    if not found.keys() <= _KNOWN_EXTENSIONS:
         raise _unknown("an extension")
-    key_usage = _value(extensions, x509.KeyUsage)
-    extended = list(_value(extensions, x509.ExtendedKeyUsage))
-    if any(getattr(key_usage, name) for name in _OTHER_PLAIN_USAGES) or not _EXTENDED_USAGE_OF.keys() >= set(extended):
+    for kind in _NEEDED_EXTENSIONS:
+        if kind not in found:
+            raise _unknown(f"it has no {kind.__name__}")
+    return found
+
+
+def _usages(extensions: Mapping[type[x509.ExtensionType], x509.ExtensionType]) -> frozenset[CertificateUsage]:
+    """Those of an end entity; nothing that a profile has no word for."""
+    constraints, key_usage = extensions[x509.BasicConstraints], extensions[x509.KeyUsage]
+    extended = extensions[x509.ExtendedKeyUsage]
+    if not isinstance(constraints, x509.BasicConstraints) or constraints.ca:
+        raise _unknown("it is an authority's")
+    identifiers = list(extended) if isinstance(extended, x509.ExtendedKeyUsage) else []
+    if any(getattr(key_usage, name) for name in _OTHER_PLAIN_USAGES):
+        raise _unknown("a usage")
+    if not _EXTENDED_USAGE_OF.keys() >= set(identifiers):
         raise _unknown("a usage")
     plain = [usage for usage, name in _PLAIN_USAGES.items() if getattr(key_usage, name)]
-    return frozenset((*plain, *(_EXTENDED_USAGE_OF[identifier] for identifier in extended)))
+    return frozenset((*plain, *(_EXTENDED_USAGE_OF[identifier] for identifier in identifiers)))
 
 
-def _alternative_names(certificate: x509.Certificate) -> tuple[tuple[str, ...], tuple[IPAddress, ...]]:
-    try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
+def _alternative_names(
+    extensions: Mapping[type[x509.ExtensionType], x509.ExtensionType],
+) -> tuple[tuple[str, ...], tuple[IPAddress, ...]]:
+    names = extensions.get(x509.SubjectAlternativeName)
+    if not isinstance(names, x509.SubjectAlternativeName):
         return (), ()
     dns_names = tuple(name.value for name in names if isinstance(name, x509.DNSName))
     addresses = tuple(
@@ -291,13 +299,6 @@ def _alternative_names(certificate: x509.Certificate) -> tuple[tuple[str, ...], 
     if len(dns_names) + len(addresses) != len(list(names)):
         raise _unknown("an alternative name")
     return dns_names, addresses
-
-
-def _value(extensions: x509.Extensions, kind: type[_Extension]) -> _Extension:
-    for extension in extensions:
-        if isinstance(extension.value, kind):
-            return extension.value
-    raise _unknown(f"it has no {kind.__name__}")
 
 
 def _unknown(what: str) -> IssuanceRefused:
