@@ -8,14 +8,17 @@
     └── CloudObjectMissing   the cloud knows no such object
 
 None of them speaks against a node. A cloud's view may be younger than a machine, so even a missing object is no proof.
+The reasons that attestors of clouds share are explained here too: cause and remedy, for a person.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Final
 
-from attestors.contract import CloudCallOutcome, NotProvableYet
+from attestors.contract import CloudCallOutcome, NotProvableYet, ReasonExplanation
 
 DEFAULT_PAUSE: Final = timedelta(seconds=10)
 REFUSED_PAUSE: Final = timedelta(minutes=1)
@@ -82,3 +85,28 @@ def pause_from(header: str | None, default: timedelta = DEFAULT_PAUSE) -> timede
     if header is None or not (header.isascii() and header.isdigit() and len(header) <= 6):
         return default
     return min(max(timedelta(seconds=int(header)), _MINIMUM_PAUSE), _MAXIMUM_PAUSE)
+
+
+BOTH_SETTINGS: Final = "the operator's, then the policy's where it has any"
+"""Where a list is set that a policy may narrow: either setting may leave an entry out."""
+SHARED_EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
+    {
+        "ClockBehind": ReasonExplanation(
+            "The evidence was signed by the cloud at a time that is ahead of the controller's clock.",
+            "Set the controller's clock.",
+        ),
+        "CloudAccessRefused": ReasonExplanation(
+            "The cloud refuses the controller's call.", "Grant the permission that the message names."
+        ),
+        "CloudUnavailable": ReasonExplanation(
+            "The cloud does not answer, or its answer cannot be used.",
+            "Nothing if it ends soon. Otherwise check the network path from the controller to the cloud.",
+        ),
+        "EvidenceExpired": ReasonExplanation(
+            "The evidence was valid and expired while the request waited.",
+            "Nothing: the node [asks again](node.md#evidence-that-runs-out). If it happens again, find out what the "
+            "request waits for, and compare the clocks.",
+        ),
+        "InstanceNotRunning": ReasonExplanation("The instance is not running, or not yet.", "Start the instance."),
+    }
+)

@@ -16,9 +16,8 @@ from typing import Final, Protocol
 from attestors.clouds.calls import CloudCalls, Deadline, too_slow
 from attestors.clouds.errors import CloudUnavailable
 from attestors.contract import CloudCallOutcome
-from attestors.net.dial import dial
+from attestors.net.dial import ConnectedSocket, dial
 from attestors.net.http_response import StrictResponse
-from attestors.net.tls import ConnectedSocket
 
 _PORT: Final = 443
 _TOO_MANY_REQUESTS: Final = 429

@@ -2,7 +2,8 @@
 
 ``socket.create_connection`` gives each address the whole time before it tries the next: where packets of IPv6 are
 dropped on their way, a call does not get to the IPv4 address that would answer at once. asyncio and aiohappyeyeballs
-want an event loop, which neither the node's program nor a thread of cloud calls has.
+want an event loop, which neither the node's program nor a thread of cloud calls has. The other side may reset a
+connection at any moment, also before the TLS handshake: `ConnectedSocket`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import itertools
 import os
 import selectors
 import socket
+import ssl
 import time
 from collections.abc import Iterable
 from typing import Any, Final
@@ -107,3 +109,24 @@ def _connected(trying: selectors.BaseSelector, until: float, failures: list[int]
             return attempt
         failures.append(code)
     return None
+
+
+class ConnectedSocket(ssl.SSLSocket):
+    """What ``wrap_socket`` makes of a connection where it is the context's ``sslsocket_class``.
+
+    ``wrap_socket`` takes the plain socket's descriptor, and then asks for the peer. Where the other side has reset the
+    connection by then, it would leave the descriptor open when it fails, or hand out a socket without TLS (``ssl``
+    takes such a one for a socket that is not connected yet).
+    """
+
+    def getpeername(self) -> Any:
+        """As in ``socket``; a connection that the other side has reset is closed.
+
+        Raises:
+            ConnectionResetError: there is no peer any more.
+        """
+        try:
+            return super().getpeername()
+        except OSError as error:
+            self.close()
+            raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)) from error

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from attestors.net.dial import dial
+from attestors.net.dial import ConnectedSocket, dial
 from attestors.net.http_response import StrictResponse
-from attestors.net.tls import ConnectedSocket
 from authenticator.api.errors import (
     AlreadyExists,
     Busy,

@@ -154,6 +154,7 @@ class ReplayedRequest:
             insecure_allowed=self.stage.insecure_allowed,
             operator_allows=self.stage.operator_allows,
             ca_cert_hashes=self.stage.ca_cert_hashes,
+            waiting_ca_cert_hashes=self.stage.waiting_ca_cert_hashes,
         )
 
     async def recheck_authority(self, error: Refused | Deferred) -> None:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 
 from signer.audit.decision_inputs import RepeatStage
-from signer.authority import Authority
+from signer.authority import IssuingSet
 from signer.decision.certificates import NotRepeatable, Signing, repeat, repeat_approved, signing_hash
 from signer.decision.snapshot import Snapshot
 from signer.model.cluster import ClusterKey
@@ -29,7 +29,7 @@ class ApprovedBefore:
         key: ClusterKey,
         caches: Caches,
         records: Records,
-        authority: Callable[[], Awaitable[Authority]],
+        authority: Callable[[], Awaitable[IssuingSet]],
         signing: Signing,
     ) -> None:
         """``authority`` reads the cluster's CA; it raises Deferred where there is none."""
@@ -53,7 +53,7 @@ class ApprovedBefore:
         if not isinstance(journaled, Unjournaled):
             record, entry = journaled
             # Not repeatable when the CA has changed since: attested again, and planned anew.
-            authority = await self._authority_to_repeat(record, snapshot)
+            authority = await self._authority_to_repeat(request, record, snapshot)
             return await repeat(request, record, entry, authority, snapshot.now, self._signing)
         copied = await self._copied(request, snapshot)
         if not isinstance(copied, NotRepeatable):
@@ -88,16 +88,19 @@ class ApprovedBefore:
             return NotRepeatable()
         if isinstance(record, NoRecord):
             return NotRepeatable()
-        authority = await self._authority_to_repeat(record, snapshot)
+        authority = await self._authority_to_repeat(request, record, snapshot)
         return await repeat_approved(request, record, authority, snapshot.now, self._signing)
 
-    async def _authority_to_repeat(self, record: AttestedNode, snapshot: Snapshot) -> Authority:
+    async def _authority_to_repeat(
+        self, request: SigningRequest, record: AttestedNode, snapshot: Snapshot
+    ) -> IssuingSet:
         """The CA, where the record's Machine is still there and to stay."""
         provider_id = record.machine.provider_id
         matched = snapshot.decision_inputs.matched = self._caches.matching(self._key, provider_id)
         snapshot.decision_inputs.repeat = RepeatStage(record)
         require_not_deleting(the_machine(provider_id, matched))
         authority = await self._authority()
-        not_after = authority.signing.certificate.not_after
-        snapshot.decision_inputs.repeat = RepeatStage(record, signing_hash(authority), not_after)
+        purpose = request.header.signer.purpose
+        not_after = authority.signer_of(purpose).certificate.not_after
+        snapshot.decision_inputs.repeat = RepeatStage(record, signing_hash(authority, purpose), not_after)
         return authority

@@ -34,7 +34,7 @@ from attestors.wire.evidence import MalformedEvidence
 from attestors.wire.names import Purpose
 from signer.audit.decision_inputs import Answer, AnswerStage, Asks, ClaimStage, RequestStage
 from signer.audit.recorded_calls import CallRecorder, RecordedManagementCluster
-from signer.authority import Authority
+from signer.authority import IssuingSet
 from signer.configuration import Configuration
 from signer.decision.attestor_timing import AttestorTiming, AttestorTimings, TimedAwaitable
 from signer.decision.authority_source import AuthoritySource, AuthorityUnavailable
@@ -190,7 +190,7 @@ class Attestation:
         with self._timings.of(description.provider, self._key):
             return plugin.pre_filter(claim.attestation)
 
-    async def authority(self, *, not_before: float = float("-inf")) -> Authority:
+    async def authority(self, *, not_before: float = float("-inf")) -> IssuingSet:
         """The cluster's CA.
 
         Raises:
@@ -202,10 +202,11 @@ class Attestation:
             raise Deferred(Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE, str(error)) from error
 
     def facts(
-        self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription, authority: Authority
+        self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription, authority: IssuingSet
     ) -> RequestFacts:
         """What the request checks look at."""
-        namespace, signing = self._key.namespace, authority.signing.certificate
+        namespace = self._key.namespace
+        signing = authority.signer_of(request.header.signer.purpose).certificate
         facts = RequestFacts(
             request=request,
             cluster=snapshot.cluster,
@@ -213,7 +214,8 @@ class Attestation:
             attestor=description,
             insecure_allowed=self._configuration.insecure_allowed(namespace),
             operator_allows=self._configuration.attestor(description.provider).allows(namespace),
-            ca_cert_hashes=authority.ca_certificate_hashes,
+            ca_cert_hashes=authority.accepted_hashes,
+            waiting_ca_cert_hashes=authority.waiting_hashes,
         )
         snapshot.decision_inputs.request = RequestStage(
             description,
@@ -222,6 +224,7 @@ class Attestation:
             facts.ca_cert_hashes,
             signing.public_key_hash,
             signing.not_after,
+            facts.waiting_ca_cert_hashes,
         )
         return facts
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from attestors.contract import AssertedIdentity, AttestorDescription, ChallengeIssued, VerifiedIdentity
 from signer.audit.decision_inputs import DecisionInputs, SnapshotStage
-from signer.authority import Authority
+from signer.authority import IssuingSet
 from signer.configuration import Configuration
 from signer.decision.approved_before import ApprovedBefore
 from signer.decision.attestation import Attestation, Claim
@@ -77,7 +77,7 @@ class RequestDecision:
     description: AttestorDescription = field(init=False)
     request: SigningRequest = field(init=False)
     authority_as_of: float = field(default=float("-inf"), init=False)
-    ca: Authority = field(init=False)
+    ca: IssuingSet = field(init=False)
     node_name: str = field(init=False)
     """From the subject; found once the checks of the subject have passed."""
     claimed: Claim = field(init=False)
@@ -135,7 +135,7 @@ class RequestDecision:
     async def authority(self, note: Note) -> Proceed:
         """See RequestSupplies."""
         self.ca = await self.parts.attestation.authority(not_before=self.authority_as_of)
-        signing = self.ca.signing.certificate
+        signing = self.ca.signer_of(self.request.header.signer.purpose).certificate
         note(lambda: compared.authority(signing.public_key_hash, signing.not_after, self.snapshot.now))
         return PROCEED
 

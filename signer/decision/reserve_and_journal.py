@@ -17,7 +17,7 @@ from attestors.contract import (
 )
 from signer.audit.decision_inputs import Asks, MachineStage
 from signer.audit.machine_facts import machine_facts
-from signer.authority import Authority
+from signer.authority import IssuingSet
 from signer.decision.certificates import (
     SIGNING_BY_KEY,
     NotRepeatable,
@@ -236,7 +236,7 @@ class ReserveAndJournal:
         return conflicting_names(self._caches, self._records, machine, asked.dns_names, asked.ip_addresses)
 
     async def journal(
-        self, request: SigningRequest, facts: MachineFacts, snapshot: Snapshot, authority: Authority
+        self, request: SigningRequest, facts: MachineFacts, snapshot: Snapshot, authority: IssuingSet
     ) -> Approve:
         """What was looked at must still be so when the entry is written: a move may have begun, the Machine be gone.
 
@@ -295,7 +295,7 @@ class ReserveAndJournal:
             self._being_named.discard(machine)
 
     async def _issued_before(
-        self, request: SigningRequest, facts: MachineFacts, record: AttestedNode, authority: Authority
+        self, request: SigningRequest, facts: MachineFacts, record: AttestedNode, authority: IssuingSet
     ) -> Approve | NotRepeatable:
         """The certificate that was journaled for this request, before a restart or by another replica; or its key's."""
         entry = record.entry_for(request.header.uid, request.header.spec_digest)

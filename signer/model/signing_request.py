@@ -1,6 +1,8 @@
 """A CertificateSigningRequest object becomes a typed, immutable ``SigningRequest``; or it is said why not.
 
-Everything behind this edge takes these values; nothing else reads the object.
+Everything behind this edge takes these values; nothing else reads the object. While thousands may be waiting, a peek
+reads what a CSR claims to be, and nothing else of it. It puts requests in order and decides nothing: a requester that
+claims there what its request does not hold only chooses where it waits.
 """
 
 from __future__ import annotations

@@ -32,6 +32,8 @@ class RequestFacts:
     """Whether the controller's configuration allows this attestor in the cluster's namespace."""
     ca_cert_hashes: frozenset[str]
     """Hashes of the CAs whose key we hold for this cluster, and of those that they chain to."""
+    waiting_ca_cert_hashes: frozenset[str] = frozenset()
+    """Hashes of the cluster's other CAs: coming in, or going out."""
 
 
 def facts_belong_together(facts: RequestFacts) -> None:
@@ -150,16 +152,27 @@ def claimed_provider_id(request: SigningRequest) -> str:
 
 
 def evidence_names_this_cluster(facts: RequestFacts) -> None:
-    """The CA that the node believes in is one whose key we hold, or one that such a CA chains to."""
+    """The CA that the node believes in is one whose key we hold, or one that such a CA chains to.
+
+    A CA that the Secret only lists may be coming in or going out: such evidence waits, and is never finally denied.
+    """
     if not facts.ca_cert_hashes:
         raise Deferred(
             Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE, f"no CA of Cluster {facts.cluster.key} is known here yet"
         )
-    if facts.request.evidence.cluster.text not in facts.ca_cert_hashes:
-        raise Refused(
-            Reason.CLUSTER_MISMATCH,
-            f"the evidence was made for another cluster than {facts.cluster.key}: its CA differs",
+    named = facts.request.evidence.cluster.text
+    if named in facts.ca_cert_hashes:
+        return
+    if named in facts.waiting_ca_cert_hashes:
+        raise Deferred(
+            Reason.CERTIFICATE_AUTHORITY_CHANGING,
+            f"the evidence names a CA that Secret {facts.cluster.key}-ca lists beside the one that signs; evidence "
+            "counts only for the CA that signs and for those that it chains to",
         )
+    raise Refused(
+        Reason.CLUSTER_MISMATCH,
+        f"the evidence was made for another cluster than {facts.cluster.key}: its CA differs",
+    )
 
 
 @dataclass(frozen=True, slots=True)

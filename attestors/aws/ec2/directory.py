@@ -16,6 +16,7 @@ from attestors.aws.ec2.instance import Described, Instance, NotUnderstood
 from attestors.aws.partitions import Region
 from attestors.clouds.cache import SingleFlightCache
 from attestors.clouds.errors import CloudUnavailable
+from attestors.net.rate_limiter import TokenBucket
 
 GATHER_SECONDS: Final = 0.2
 """For how long the first question of a call waits for others."""
@@ -39,24 +40,6 @@ class NotListed:
 Found: TypeAlias = Instance | NotListed
 Describe: TypeAlias = Callable[[str, Region, Sequence[str]], Awaitable[Sequence[Described]]]
 """Account, region, instance IDs."""
-
-
-class TokenBucket:
-    """So many at once, so many a second after that."""
-
-    def __init__(self, *, per_second: float, burst: int, clock: Callable[[], float]) -> None:
-        self._per_second = per_second
-        self._burst = float(burst)
-        self._clock = clock
-        self._tokens = float(burst)
-        self._filled_at = clock()
-
-    def take(self) -> float:
-        """Take one; seconds to wait until it is there."""
-        now = self._clock()
-        self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._per_second) - 1
-        self._filled_at = now
-        return max(0.0, -self._tokens / self._per_second)
 
 
 @dataclass(slots=True)
@@ -116,7 +99,7 @@ class InstanceDirectory:
     def _desk(self, account: str, region: Region) -> _Desk:
         key = (account, region.name)
         if key not in self._desks:
-            bucket = TokenBucket(per_second=CALLS_PER_SECOND, burst=BURST, clock=self._clock)
+            bucket = TokenBucket(BURST, 1 / CALLS_PER_SECOND, self._clock)
             self._desks[key] = _Desk(bucket)
         return self._desks[key]
 
@@ -139,7 +122,7 @@ class InstanceDirectory:
         waiting = [(instance_id, question) for instance_id, question in asked.items() if not question.done()]
         try:
             found = {instance.instance_id: instance for instance in await self._describe(account, region, list(asked))}
-        except BaseException as error:
+        except BaseException as error:  # whoever asked must hear of it, whatever it is
             for _, question in waiting:
                 if isinstance(error, Exception):
                     question.set_exception(error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from attestors.net.attempts import attempts as again
+from attestors.net.rate_limiter import attempts as again
 
 REQUEST_SECONDS: Final = 2.0
 """How long an answer may take; it is next door, and where the hop limit is too small, none ever comes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from attestors.net.attempts import attempts as again
+from attestors.net.rate_limiter import attempts as again
 
 BUSY_SECONDS: Final = 10.0
 """How long one command, or the connection, is tried again; a self-test of a slow TPM takes a few seconds."""

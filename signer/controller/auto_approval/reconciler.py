@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from random import SystemRandom
 from typing import Any, Final
 
@@ -30,7 +31,8 @@ from signer.controller.telemetry.metrics_collector import UNATTESTED, ServiceGau
 from signer.decision.authority_source import AuthoritySource, AuthorityUnavailable
 from signer.kube.backoff import Backoff
 from signer.kube.client import Client, JsonObject
-from signer.kube.semaphore import TimedSemaphore
+from signer.kube.scheduling import TimedSemaphore
+from signer.kube.supervision import isolated
 from signer.model import condition as condition_types
 from signer.model.cluster import ClusterKey, ClusterView, MachineView
 from signer.model.condition import PolicyCondition
@@ -221,19 +223,19 @@ class AutoApprovalReconciler:
                 self._wanted.clear()
                 async with self._checks.turn():
                     asked_for = self._asked_for()
-                    try:
+                    with isolated(partial(self._look_failed, asked_for)):
                         self._found(asked_for, await self._look(client))
-                    except Exception as error:  # noqa: BLE001 - it must neither end the watch nor pass for shut
-                        _LOG.error(
-                            "unexpected fault at the auto-approval", exc_info=error, extra={"cluster": str(self._key)}
-                        )
-                        self._found(asked_for, (_unknown(Reason.INTERNAL_ERROR, "see the controller's log"),))
                 await asyncio.sleep(REST_SECONDS)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._until_next_look()):
                         await self._wanted.wait()
         finally:
             self._conditions = (_unknown("WorkloadClusterUnreachable", "the workload cluster cannot be asked"),)
+
+    def _look_failed(self, asked_for: _AskedFor | _NoPolicy, error: BaseException) -> None:
+        """A fault of ours must neither end the watch nor pass for removed."""
+        _LOG.error("unexpected fault at the auto-approval", exc_info=error, extra={"cluster": str(self._key)})
+        self._found(asked_for, (_unknown(Reason.INTERNAL_ERROR, "see the controller's log"),))
 
     def _found(self, asked_for: _AskedFor | _NoPolicy, conditions: tuple[PolicyCondition, ...]) -> None:
         self._conditions, self._found_under = conditions, asked_for
@@ -271,7 +273,7 @@ class AutoApprovalReconciler:
         situation = Situation(
             policy=policy,
             cluster=cluster,
-            ca_cert_hash=authority.signing.certificate.public_key_hash,
+            ca_cert_hash=authority.client.certificate.public_key_hash,
             unattested=[str(one) for one in unattested],
             token_groups=frozenset(self._group_sets),
         )

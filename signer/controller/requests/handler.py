@@ -23,7 +23,7 @@ from signer.decision.decider import DecidedRequest, Decider, deferral_of
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ApiError, Conflict, NotFound, Unauthorized, UnexpectedAnswer
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
-from signer.kube.supervision import is_told_to_end, was_told_to_end
+from signer.kube.supervision import is_told_to_end, isolated
 from signer.kube.workqueue import QueueClosed
 from signer.model.cluster import ClusterKey
 from signer.model.decision import (
@@ -107,26 +107,18 @@ class RequestHandler:
                 name = await self._queue.get()
                 self._queue.call_if_unattended()  # there may be room for another worker by now
                 try:
-                    with log_context(csr=printable(name)):
+                    with isolated(partial(self._failed, name)), log_context(csr=printable(name)):
                         await self._handle(client, publisher, name)
-                except BaseException as error:  # one request's fault must not end the worker; it waits
-                    if was_told_to_end(error):
-                        raise
-                    self._failed(name, error)
                 finally:
                     self._queue.done(name)
                     self._look_at_meanwhile(name)
 
     def _look_at_meanwhile(self, name: str) -> None:
-        try:
+        with isolated(partial(self._failed, name)):
             self.informer.look_at_meanwhile(name)
-        except BaseException as error:  # as where it is judged
-            if was_told_to_end(error):
-                raise
-            self._failed(name, error)
 
     def _failed(self, name: str, error: BaseException) -> None:
-        """A fault of ours: it waits."""
+        """A fault of ours ends no worker: the request waits."""
         _LOG.error("unexpected fault", exc_info=error, extra={"cluster": str(self._key), "csr": printable(name)})
         self._metrics.decided(str(self._key), "", Defer.__name__, Reason.INTERNAL_ERROR)
         if self._pending.get(name) is not None:

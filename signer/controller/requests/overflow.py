@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from random import Random
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn
 
 from signer.controller.requests.informer import RequestInformer
 from signer.controller.requests.reachability import Reachability
 from signer.controller.requests.relist import ListOvertaken
 from signer.kube.backoff import Backoff
-from signer.kube.client import JsonObject
+from signer.kube.calls import List
 from signer.kube.errors import ApiError
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 
@@ -26,14 +26,6 @@ LOOK_SECONDS: Final = 60.0
 """How often it is listed because the Machine of one of them may have come: that need not be so."""
 PAGE_REQUESTS: Final = 100
 """In one page of a list: ten milliseconds of work, before others have the event loop; of a hostile server's, 0.2 s."""
-
-
-class ListCalls(Protocol):
-    """The call that is used of :class:`~signer.kube.client.Client`."""
-
-    def list_pages(self, path: str, *, limit: int) -> AsyncGenerator[JsonObject, None]:
-        """See Client."""
-        ...
 
 
 class OverflowRelist:
@@ -67,7 +59,7 @@ class OverflowRelist:
             self._looked_at, self._may_be_known = now, False
             self._requests.relist_wanted.set()
 
-    async def keep(self, client: ListCalls) -> NoReturn:
+    async def keep(self, client: List) -> NoReturn:
         """List when that is wanted, while the watch goes on. What fails is tried again."""
         attempt, ended, well = 0, float("-inf"), True
         while True:
@@ -82,7 +74,7 @@ class OverflowRelist:
             await asyncio.sleep(LIST_AGAIN.delay(attempt, self._random))
             attempt += 1
 
-    async def _list(self, client: ListCalls) -> bool:
+    async def _list(self, client: List) -> bool:
         """Whether it was listed to the end."""
         self._listing = True
         try:

@@ -184,6 +184,16 @@ class TestEvidence:
         assert refused(judge, request_facts(request)).reason == Reason.CLUSTER_MISMATCH
         judge(request_facts(request, ca_cert_hashes=frozenset({CA_CERT_HASH, other})))
 
+    def test_of_a_ca_that_is_coming_in_or_going_out(self) -> None:
+        """It waits: a denial would be final, and the node is one of this cluster's."""
+        other = "sha256:" + "cd" * 32
+        request = signing_request(manifest(blocks(evidence=evidence_json(ca_cert_hash=other))))
+        defer = deferred(judge, request_facts(request, waiting_ca_cert_hashes=frozenset({other})))
+        assert defer.reason == Reason.CERTIFICATE_AUTHORITY_CHANGING
+        waiting = frozenset({"sha256:" + "ef" * 32})
+        assert refused(judge, request_facts(request, waiting_ca_cert_hashes=waiting)).reason == Reason.CLUSTER_MISMATCH
+        judge(request_facts(request, ca_cert_hashes=frozenset({other}), waiting_ca_cert_hashes=frozenset({other})))
+
     def test_no_ca_known_is_our_fault(self) -> None:
         defer = deferred(judge, request_facts(ca_cert_hashes=frozenset()))
         assert defer.reason == Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE

@@ -18,11 +18,11 @@ from attestors.aws.ec2.directory import (
     Found,
     InstanceDirectory,
     NotListed,
-    TokenBucket,
 )
 from attestors.aws.ec2.instance import Described, Instance, read_description
 from attestors.aws.partitions import Region, parse_region
 from attestors.clouds.errors import CloudUnavailable
+from attestors.net.rate_limiter import TokenBucket
 from tests.unit.attestors.aws.ec2.descriptions import ACCOUNT, description
 
 REGION: Final = parse_region("eu-west-1")
@@ -251,7 +251,7 @@ async def test_when_the_loop_ends_nobody_is_left_waiting() -> None:
 
 def test_the_bucket_lets_a_burst_through_and_then_a_rate() -> None:
     clock = Clock()
-    bucket = TokenBucket(per_second=CALLS_PER_SECOND, burst=BURST, clock=clock)
+    bucket = TokenBucket(BURST, 1 / CALLS_PER_SECOND, clock)
     assert [bucket.take() for _ in range(BURST + 3)] == [0.0] * BURST + [1.0, 2.0, 3.0]
     clock.now += 3600
     assert [bucket.take() for _ in range(BURST + 1)] == [0.0] * BURST + [1.0]
