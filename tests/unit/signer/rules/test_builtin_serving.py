@@ -12,9 +12,8 @@ from signer.model.cluster import LONG_AGO, ClusterKey
 from signer.model.csr_header import CertificateCredential, NoCredentialNamed
 from signer.model.decision import Refused
 from signer.model.reasons import Reason
-from signer.model.record import AttestedIdentity
+from signer.model.record import HELD_AFTER_END, AttestedIdentity
 from signer.rules.builtin_serving import (
-    FORMER_IS_REMEMBERED,
     IN_FLIGHT,
     SLOW_CLOCK,
     BuiltinRequestFacts,
@@ -402,7 +401,7 @@ class TestFromBeforeTheAttestation:
     def test_clocks_may_differ_as_far_as_certificates_are_dated_back(self) -> None:
         assert SLOW_CLOCK == BACKDATE == timedelta(minutes=5)
         assert timedelta(minutes=5) == IN_FLIGHT
-        assert timedelta(minutes=10) == FORMER_IS_REMEMBERED
+        assert SLOW_CLOCK + IN_FLIGHT == HELD_AFTER_END == timedelta(minutes=10)
 
 
 class TestNames:

@@ -87,11 +87,11 @@ def _changed(spec: dict[str, Any]) -> dict[str, Any]:
 FORGERIES: Final = {
     "another identity": _changed({"identity": "ek:impostor"}),
     "another Machine": _changed({"machineRef": {"kind": "Machine", "name": "other", "uid": "u"}}),
-    "a journal entry more": _changed({"journalLines": record_spec(record())["journalLines"] * 2}),
+    "a journal entry more": _changed({"certificates": record_spec(record())["certificates"] * 2}),
     "no seal": {**manifest(record()), "spec": record_spec(record())},
     "an empty seal": _changed({"seal": ""}),
     "a truncated seal": _changed({"seal": manifest(record())["spec"]["seal"][:-2]}),
-    "a seal of nothing": _changed({"seal": "v1.0123456789abcdef." + "0" * 64}),
+    "a seal of nothing": _changed({"seal": "v2.0123456789abcdef." + "0" * 64}),
     "the seal of another controller": manifest(record(), keys=OTHER),
     "copied from another namespace": manifest(
         record(machine_view(cluster=replace(CLUSTER, namespace="team-b"))), namespace=CLUSTER.namespace

@@ -358,16 +358,63 @@ async def test_restoration_that_is_incomplete_is_told(house: House) -> None:
 
 
 LATER: Final = f"sha256:{'cd' * 32}"
-"""The CA of whatever cluster has the name now."""
+"""The CA that the cluster, or another one of its name, has now."""
+ANOTHER: Final = cluster_view(uid="c-2")
 
 
-async def test_what_was_removed_under_another_ca_is_left_to_a_person(house: House) -> None:
-    """It may be another cluster under the same name, or this one after its CA was replaced."""
+async def test_a_rotated_ca_orphans_nothing(house: House) -> None:
+    """What was removed before comes back when Enforce is left, and so does what was removed since."""
+    before = house.bindings()
     await house.reconcile()
     house.bind("later", f"{BUILTIN}nodeclient", ("Group", "a"))
     await house.reconcile(ca_cert_hash=LATER)
+    assert len(house.management.config_maps()) == 1
+    assert (await house.reconcile("Observe", ca_cert_hash=LATER)).reason == "Observing"
+    assert house.bindings().keys() == {*before, "later"}
+    assert house.management.config_maps() == []
+
+
+async def test_a_cluster_that_is_moved_after_its_ca_was_rotated(house: House) -> None:
+    """Nothing was removed under both the new CA and the old UID."""
+    before = house.bindings()
+    await house.reconcile()
+    await house.reconcile(ca_cert_hash=LATER)
+    assert (await house.reconcile("Observe", cluster=ANOTHER, ca_cert_hash=LATER)).reason == "Observing"
+    assert house.bindings() == before
+
+
+async def test_what_is_saved_follows_the_cluster_once(house: House) -> None:
+    await house.reconcile()
+    house.management.calls.clear()
+    await house.reconcile()
+    assert house.management.calls == []
+    await house.reconcile(ca_cert_hash=LATER, cluster=cluster_view(paused=True))
+    assert house.management.calls == [], "a paused Cluster may be about to move, with what is saved as it is"
+    for _ in range(2):
+        await house.reconcile(ca_cert_hash=LATER)
+        assert [call.split()[0] for call in house.management.calls] == ["GET", "PATCH"]
+
+
+async def test_what_is_saved_cannot_be_read_for_a_while(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    """It changes nothing of what Enforce does, and is tried again at the next look."""
+    await house.reconcile()
+    (name,) = (one["metadata"]["name"] for one in house.management.config_maps())
+    fault = f"GET {CONFIG_MAPS.object(name, NAMESPACE)}"
+    house.management.failures[fault] = ServerError("etcd", status=500)
+    assert (await house.reconcile(ca_cert_hash=LATER)).reason == "Removed"
+    assert "saved bindings cannot be read" in caplog.text
+    house.management.failures.clear()
+    await house.reconcile(ca_cert_hash=LATER)
+    assert (await house.reconcile("Observe", cluster=ANOTHER, ca_cert_hash=LATER)).reason == "Observing"
+
+
+async def test_what_was_removed_from_another_cluster_is_left_to_a_person(house: House) -> None:
+    """It may be another one under the same name, or this one, which was moved and whose CA was replaced meanwhile."""
+    await house.reconcile()
+    house.bind("later", f"{BUILTIN}nodeclient", ("Group", "a"))
+    await house.reconcile(cluster=ANOTHER, ca_cert_hash=LATER)
     (config_map,) = house.management.config_maps()
-    condition = await house.reconcile("Observe", ca_cert_hash=LATER)
+    condition = await house.reconcile("Observe", cluster=ANOTHER, ca_cert_hash=LATER)
     assert (condition.met, condition.reason) == (False, "RestorationIncomplete")
     name = config_map["metadata"]["name"]
     assert f"kubectl get configmap {name} --namespace {NAMESPACE} --output" in condition.message
@@ -376,13 +423,14 @@ async def test_what_was_removed_under_another_ca_is_left_to_a_person(house: Hous
     assert not {FIRST, RENEWAL} & house.bindings().keys()
     # The person finds that it is another cluster.
     del house.management.objects[f"{CONFIG_MAPS.collection(NAMESPACE)}/{name}"]
-    assert (await house.reconcile("Observe", ca_cert_hash=LATER)).reason == "Observing"
+    assert (await house.reconcile("Observe", cluster=ANOTHER, ca_cert_hash=LATER)).reason == "Observing"
 
 
-async def test_a_ca_that_was_replaced_and_put_back(house: House) -> None:
+async def test_a_cluster_that_was_replaced_and_put_back(house: House) -> None:
     before = house.bindings()
     await house.reconcile()
-    assert (await house.reconcile("Observe", ca_cert_hash=LATER)).reason == "RestorationIncomplete"
+    other = await house.reconcile("Observe", cluster=ANOTHER, ca_cert_hash=LATER)
+    assert other.reason == "RestorationIncomplete"
     assert (await house.reconcile("Observe")).reason == "Observing"
     assert house.bindings() == before
 

@@ -289,9 +289,18 @@ async def test_a_policy_that_clusterctl_moves_away(house: House, spec: dict[str,
     assert house.config_maps() == []
 
 
+@pytest.mark.parametrize("mark", [{"ca_cert_hash": "cd" * 32}, {"uid": "another"}], ids=["another CA", "another UID"])
+async def test_a_cluster_whose_ca_was_rotated_or_that_was_moved(house: House, mark: dict[str, str]) -> None:
+    before = house.bindings()
+    await house.remove(**mark)
+    await house.restoration._restore(KEY)
+    assert house.bindings() == before
+    assert house.config_maps() == []
+
+
 async def test_another_cluster_under_the_same_name_gets_nothing(house: House) -> None:
-    """And a person is told: it may as well be the same one, whose CA was replaced."""
-    await house.remove("cd" * 32)
+    """And a person is told: it may as well be the same one, which was moved and whose CA was replaced meanwhile."""
+    await house.remove("cd" * 32, "another")
     await house.restoration._restore(KEY)
     assert not {FIRST, RENEWAL} & house.bindings().keys()
     (config_map,) = house.config_maps()
