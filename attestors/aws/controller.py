@@ -225,11 +225,7 @@ class AWSServerPlugin:
             CALLER,
         )
         role = self._allowed_role(document, caller.partition, caller.account, caller.role_name)
-        if caller.session_name != document.instance_id:
-            raise denied(
-                "CallerIsAnotherInstance",
-                f"the caller's session is not {document.instance_id}'s, whose document the request shows",
-            )
+        _require_own_session(document, caller)
         if self.settings.check_role_trust:
             await self._require_trust(document, caller, request.recorded_calls)
         return role
@@ -305,6 +301,15 @@ class AWSServerPlugin:
         if account in self.settings.account_roles:
             return message
         return f"{message}; if the controller's own credentials are of another account, name a role in accountRoles"
+
+
+def _require_own_session(document: InstanceIdentityDocument, caller: CallerIdentity) -> None:
+    """EC2 names the sessions of an instance's role after the instance."""
+    if caller.session_name != document.instance_id:
+        raise denied(
+            "CallerIsAnotherInstance",
+            f"the caller's session is not {document.instance_id}'s, whose document the request shows",
+        )
 
 
 def _node_names(instance: Instance) -> tuple[str, ...]:

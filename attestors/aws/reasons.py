@@ -1,4 +1,4 @@
-"""Why the AWS attestor refuses or waits: cause and cure, for a person."""
+"""Why the AWS attestor denies a request or lets it wait: causes and remedies."""
 
 from __future__ import annotations
 
@@ -9,107 +9,121 @@ from typing import Final
 from attestors.clouds.reasons import BOTH_SETTINGS, SHARED_EXPLANATIONS
 from attestors.contract import ReasonExplanation
 
+_FIND_REQUESTER: Final = "Find the machine that sent the request: no genuine node sends this."
+
 EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
     {
         **SHARED_EXPLANATIONS,
         "AccountNotAllowed": ReasonExplanation(
-            "No role of the instance's account is let in.", f"Name one in `allowedRoles`: {BOTH_SETTINGS}."
+            "No role of the instance's account is allowed.",
+            f"Add a role of the account to `allowedRoles`: {BOTH_SETTINGS}.",
         ),
         "CallerIdentityRefused": ReasonExplanation(
-            "STS does not accept the presigned request: wrong signature, or credentials that have run out, or that do "
-            "not hold in the Region that the node asks.",
-            "The node asks again; where it comes back, mend its clock, or its `region`.",
+            "STS does not accept the presigned request. Its signature is wrong, or its credentials have expired or are "
+            "not valid in the Region that the node signed for.",
+            "Nothing if the node's next request is approved. Otherwise correct the node's clock or its setting "
+            "`region`.",
         ),
         "CallerIsAnotherInstance": ReasonExplanation(
-            "Document and credentials are of two instances.", "No honest node does that: find out who asks."
+            "The identity document and the credentials are of two different instances.", _FIND_REQUESTER
         ),
         "CallerIsNoInstance": ReasonExplanation(
-            "A user or another session asked, no instance.",
-            "Run the instance with an instance profile; else find out who asks.",
+            "The credentials are a user's or another session's, not an instance's.",
+            "Run the instance with an instance profile. If it has one, find the machine that sent the request.",
         ),
         "CallerOfAnotherAccount": ReasonExplanation(
-            "The role is of another account than the instance.", "Find out who asks."
+            "The role is of another account than the instance.", _FIND_REQUESTER
         ),
         "CredentialsDeliveredOpenly": ReasonExplanation(
-            "The credentials were got without IMDSv2, which is required.", "Require IMDSv2 of the instance."
+            "The instance got its credentials without IMDSv2, which the operator requires.",
+            "Require IMDSv2 on the instance.",
         ),
         "EvidenceFromTheFuture": ReasonExplanation(
-            "The node's clock is far ahead, or the controller's behind.",
-            "Compare both with the time, and set the wrong one.",
+            "The node's clock is far ahead, or the controller's clock is behind.",
+            "Compare both clocks with the correct time, and set the wrong one.",
         ),
         "EvidenceNotYetValid": ReasonExplanation(
-            "The node's clock is some minutes ahead, or the controller's behind.",
-            "It ends by itself. Compare both with the time, and set the wrong one.",
+            "The node's clock is some minutes ahead, or the controller's clock is behind.",
+            "Nothing if it ends by itself. Otherwise compare both clocks with the correct time, and set the wrong one.",
         ),
         "IdentityDocumentRefused": ReasonExplanation(
-            "The document is not signed by its Region.",
-            "Find out who asks. Where every node of a Region is refused, AWS may have changed its certificate: "
-            "[replace it](aws.md#certificates-of-further-regions).",
+            "The identity document is not signed with its Region's key.",
+            "Find the machine that sent the request. If every node of a Region is denied, AWS may have changed its "
+            "certificate: [replace it](aws.md#certificates-of-further-regions).",
         ),
         "InstanceAttachmentsUnknown": ReasonExplanation(
-            "EC2 does not say yet when volume and interface were attached.", "Nothing."
+            "EC2 does not report yet when the root volume and the primary interface were attached.", "Nothing."
         ),
         "InstanceMetadataOpen": ReasonExplanation(
-            "The instance answers without IMDSv2, or to Pods.", "Require IMDSv2, lower the hop limit."
+            "The instance answers metadata requests without IMDSv2, or answers Pods.",
+            "Require IMDSv2 on the instance, or lower its metadata hop limit.",
         ),
         "InstanceNotAsAsked": ReasonExplanation(
-            "EC2 described another instance.", "See what stands between controller and EC2."
+            "EC2 described another instance than the one that the controller asked for.",
+            "Check the proxies and endpoints between the controller and EC2.",
         ),
         "InstanceNotListed": ReasonExplanation(
-            "EC2 does not list the instance yet.",
-            "Nothing where it ends; else name a role of its account in `accountRoles`.",
+            "EC2 does not list the instance, or not yet.",
+            "Nothing if it ends soon. Otherwise name a role of the instance's account in `accountRoles`.",
         ),
         "InstanceOfAnotherAccount": ReasonExplanation(
-            "EC2 says another account than the document.", "Find out who asks."
+            "EC2 reports another account for the instance than its identity document.", _FIND_REQUESTER
         ),
         "InstanceTagsMissing": ReasonExplanation(
-            "The instance lacks a tag that the policy wants.", "Tag it, or correct `requiredTags`."
+            "The instance lacks a tag that the policy requires.", "Tag the instance, or correct `requiredTags`."
         ),
         "InstanceTampered": ReasonExplanation(
-            "The root volume was not attached at launch.", "Replace the Machine; find out who detached the volume."
+            "The root volume and the primary interface were attached more than 60 seconds apart: one of them was "
+            "detached after the launch and attached again.",
+            "Replace the Machine, and find out who detached the volume or the interface.",
         ),
         "InstanceTerminated": ReasonExplanation(
-            "EC2 has terminated it, or is about to.", "Find out who uses its credentials."
+            "EC2 has terminated the instance, or is terminating it.", "Find the machine that uses its credentials."
         ),
         "IssuerMismatch": ReasonExplanation(
-            "The token is of another issuer than the account's.",
-            "Correct it in the operator's `webIdentityIssuers`; else find out who asks.",
+            "The web identity token is of another issuer than the account's.",
+            "Correct the issuer in the operator's `webIdentityIssuers`. If it is correct, find the machine that sent "
+            "the request.",
         ),
         "PartitionMismatch": ReasonExplanation(
-            "Document and STS are of two partitions.", "Correct the node's `region`."
+            "The identity document and the STS host are of two AWS partitions.", "Correct the node's setting `region`."
         ),
         "PresignedRequestNotAccepted": ReasonExplanation(
-            "The operator takes web identity tokens only.", "Set the node's `proof` to `web-identity`."
+            "The operator accepts web identity tokens only.", "Set the node's `proof` to `web-identity`."
         ),
         "RegionCertificateMissing": ReasonExplanation(
-            "No certificate of that Region is there.",
-            "[Add it](aws.md#certificates-of-further-regions), and restart the controller.",
+            "The controller has no certificate of that Region.",
+            "[Add the certificate](aws.md#certificates-of-further-regions), and restart the controller.",
         ),
         "RegionNotAllowed": ReasonExplanation(
-            "The Region is not let in.", f"Add it to `allowedRegions`: {BOTH_SETTINGS}."
+            "The Region is not allowed.", f"Add it to `allowedRegions`: {BOTH_SETTINGS}."
         ),
         "RoleMissing": ReasonExplanation(
-            "IAM knows no such role.",
-            "Make it again, correct `allowedRoles`, or name a role of its account in `accountRoles`.",
+            "IAM does not know the role.",
+            "Create the role again, correct `allowedRoles`, or name a role of its account in `accountRoles`.",
         ),
         "RoleNotAllowed": ReasonExplanation(
-            "The instance's role is not let in.", f"Name it in `allowedRoles`: {BOTH_SETTINGS}."
+            "The instance's role is not allowed.", f"Add it to `allowedRoles`: {BOTH_SETTINGS}."
         ),
         "RoleTrustTooWide": ReasonExplanation(
-            "Others than EC2 may assume the role.", "[Narrow its trust policy](aws.md#who-may-assume-the-role)."
+            "The role's trust policy lets others than EC2 assume the role.",
+            "[Narrow the trust policy](aws.md#who-may-assume-the-role).",
         ),
         "RoleWasReplaced": ReasonExplanation(
-            "The role was deleted and made anew.",
-            "Associate its instance profile with the instance again, or replace the Machine: it still has credentials "
-            "of the role that is gone.",
+            "The role was deleted and created again.",
+            "Associate the instance profile with the instance again, or replace the Machine: the instance still has "
+            "credentials of the deleted role.",
         ),
         "WebIdentityKeyNotPublished": ReasonExplanation(
-            "The issuer's keys at hand may be older than the token.", "They are fetched again in seconds."
+            "The controller's copy of the issuer's keys may be older than the token.",
+            "Nothing: the controller fetches the keys again within seconds.",
         ),
         "WebIdentityNotAccepted": ReasonExplanation(
-            "The operator names no issuer for that account.",
-            "Add it to the operator's `webIdentityIssuers`, or set the node's `proof` to `presigned`.",
+            "The operator names no issuer for the instance's account.",
+            "Add the issuer to the operator's `webIdentityIssuers`, or set the node's `proof` to `presigned`.",
         ),
-        "WebIdentityRefused": ReasonExplanation("The token's signature, key or life is wrong.", "Find out who asks."),
+        "WebIdentityRefused": ReasonExplanation(
+            "The web identity token has a wrong signature, an unknown key or too long a lifetime.", _FIND_REQUESTER
+        ),
     }
 )

@@ -1,4 +1,4 @@
-"""Why the GCP attestor refuses or waits: cause and cure, for a person."""
+"""Why the GCP attestor denies a request or lets it wait: causes and remedies."""
 
 from __future__ import annotations
 
@@ -9,42 +9,54 @@ from typing import Final
 from attestors.clouds.reasons import BOTH_SETTINGS, SHARED_EXPLANATIONS
 from attestors.contract import ReasonExplanation
 
+_FIND_REQUESTER: Final = "Find the machine that sent the request: no genuine node sends this."
+
 EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
     {
         **SHARED_EXPLANATIONS,
         "CloudObjectMissing": ReasonExplanation(
-            "Google knows no such instance, or not yet.", "See whether it exists in that project and zone."
+            "Compute Engine does not know the instance, or not yet.",
+            "Check whether the instance exists in that project and zone.",
         ),
         "InstanceNotKnownYet": ReasonExplanation(
-            "Compute Engine's answer does not fit the token yet.",
-            "Nothing where it ends; else see whether the instance was replaced.",
+            "Compute Engine reports another instance of that name than the token, and not a newer one.",
+            "Nothing if it ends soon. Otherwise check whether the instance was replaced.",
         ),
         "InstanceReplaced": ReasonExplanation(
-            "Another instance has its name now.", "Find out who uses the old one's token."
+            "A newer instance has the name now.", "Find the machine that uses the old instance's token."
         ),
         "ProjectNotAllowed": ReasonExplanation(
-            "The instance's project is not let in.", f"Add it to `projects`: {BOTH_SETTINGS}."
+            "The instance's project is not allowed.", f"Add it to `projects`: {BOTH_SETTINGS}."
         ),
         "ProjectNumberMismatch": ReasonExplanation(
-            "The project has another number than the operator wrote.",
-            "Correct it in the operator's `projects`; a project of the same name is another project.",
+            "The project has another number than the operator configured.",
+            "Correct the number in the operator's `projects`. A project of the same name with another number is "
+            "another project.",
         ),
         "ServiceAccountNotAllowed": ReasonExplanation(
-            "The instance's service account is not let in.",
-            f"Add it to `serviceAccounts`: {BOTH_SETTINGS}. Or run the instance with another.",
+            "The instance's service account is not allowed.",
+            f"Add it to `serviceAccounts`: {BOTH_SETTINGS}. Or run the instance with another service account.",
         ),
-        "TokenAlgorithmRefused": ReasonExplanation(
-            "The token is not signed with RS256.", "Nothing honest makes one: find out who asks."
-        ),
-        "TokenIssuerRefused": ReasonExplanation("Google did not issue it.", "Find out who asks."),
+        "TokenAlgorithmRefused": ReasonExplanation("The token is not signed with RS256.", _FIND_REQUESTER),
+        "TokenIssuerRefused": ReasonExplanation("The token's issuer is not Google.", _FIND_REQUESTER),
         "TokenKeyNotPublished": ReasonExplanation(
-            "Google's certificates at hand may be older than the token.", "See that the controller reaches Google."
+            "The controller's copy of Google's certificates may be older than the token.",
+            "Check that the controller reaches `www.googleapis.com`.",
         ),
-        "TokenKeyUnknown": ReasonExplanation("Google publishes no such key.", "Find out who asks."),
-        "TokenLifetimeRefused": ReasonExplanation("It is good for longer than an hour.", "Find out who asks."),
+        "TokenKeyUnknown": ReasonExplanation(
+            "Google publishes no certificate for the token's key, or no longer does.",
+            "Find the machine that sent the request: the token is forged, or older than Google's current keys.",
+        ),
+        "TokenLifetimeRefused": ReasonExplanation(
+            "The token is valid for longer than an hour, or never.", _FIND_REQUESTER
+        ),
         "TokenOfNoInstance": ReasonExplanation(
-            "It names no instance.", "Ask for a token in format `full`; a service account's is no instance's."
+            "The token names no instance.",
+            "Check what answers in place of the metadata server: the token must be requested with `format=full`. A "
+            "service account's token names no instance; if it is one, find the machine that sent the request.",
         ),
-        "TokenSignatureInvalid": ReasonExplanation("Google's key did not sign it.", "Find out who asks."),
+        "TokenSignatureInvalid": ReasonExplanation(
+            "Google's key did not sign the token.", "Find the machine that sent the request: the token is forged."
+        ),
     }
 )

@@ -55,8 +55,7 @@ def judge_keys(request: AttestationRequest, trust: Trust) -> PresentedKeys:
     except UnsuitableKey as error:
         raise denied("UnsuitableTPMKey", str(error)) from error
     shown = fingerprint(endorsement_key)
-    if shown in trust.denied:
-        raise denied("EndorsementKeyDenied", f"endorsement key {shown} is on the operator's deny list")
+    _require_not_denied(shown, trust)
     certificate = _check_certificate(request, endorsement_key, trust)
     return PresentedKeys(endorsement_key, attestation_key, attestation_public, shown, certificate)
 
@@ -68,6 +67,12 @@ def shown_fingerprint(evidence: Evidence) -> str:
         return fingerprint(EndorsementKey.decode(public))
     except (MalformedEvidence, MalformedStructure, UnsuitableKey):
         return ""
+
+
+def _require_not_denied(shown: str, trust: Trust) -> None:
+    """Step 2."""
+    if shown in trust.denied:
+        raise denied("EndorsementKeyDenied", f"endorsement key {shown} is on the operator's deny list")
 
 
 def _check_certificate(request: AttestationRequest, endorsement_key: EndorsementKey, trust: Trust) -> CertificateState:

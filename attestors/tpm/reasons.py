@@ -1,4 +1,4 @@
-"""Why the TPM attestor refuses or waits: cause and cure, for a person."""
+"""Why the TPM attestor denies a request or lets it wait: causes and remedies."""
 
 from __future__ import annotations
 
@@ -13,56 +13,73 @@ EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
     {
         "ChallengeFromTheFuture": ReasonExplanation(
             "A replica of the controller made the challenge while its clock was ahead.",
-            "Set that clock; the node starts again.",
+            "Compare the clocks of the controller's replicas, and set the wrong one.",
         ),
         "ChallengeKeysMissing": ReasonExplanation(
-            "The controller key is not at hand, or the challenge was made under one that is not known here (yet).",
-            "See [the controller key](recovering.md#the-controller-key).",
+            "The controller key is not available, or the challenge was made under a controller key that this replica "
+            "does not know, or not yet.",
+            "Nothing if it ends within 5 minutes: the request waits for a replica that knows the key, and the node "
+            "starts again when the challenge has expired. Otherwise see "
+            "[the controller key](recovering.md#the-controller-key).",
         ),
         "EndorsementAuthorityMissing": ReasonExplanation(
-            "The authority of the EK certificate is not configured, or has run out.",
-            "[Add it](tpm.md#manufacturers-cas).",
+            "The CA of the EK certificate is not configured, or has expired.",
+            "[Add the CA](tpm.md#manufacturers-cas) to its folder. For an expired CA, see the setting "
+            "`acceptExpiredAuthorities`.",
         ),
         "EndorsementCertificateMissing": ReasonExplanation(
-            "The operator wants EK certificates, and this TPM shows none.", "Choose another `ek` on the node."
+            "The operator configured endorsement roots, and this TPM shows no EK certificate.",
+            "Select an EK that has a certificate with the node's setting `ek`. If the TPM has none, it cannot be used "
+            "together with endorsement roots.",
         ),
         "EndorsementCertificateNotYetValid": ReasonExplanation(
-            "Its time has not begun.", "Compare the controller's clock."
+            "The EK certificate is not valid yet.", "Compare the controller's clock with the correct time."
         ),
         "EndorsementCertificateRefused": ReasonExplanation(
-            "It is not of this key, or no endorsement key's, has run out, or its chain does not hold.",
-            "The message says which. Where nothing of it is the manufacturer's doing, find out who asks.",
+            "The EK certificate is of another key, is not an endorsement key certificate, has expired, or its chain "
+            "does not verify.",
+            "The message says which. Unless the manufacturer made the mistake, find the machine that sent the request: "
+            "a certificate of another key is no accident.",
         ),
         "EndorsementKeyDenied": ReasonExplanation(
-            "It is on the operator's deny list.", "Nothing, or take it off the list."
+            "The endorsement key is on the operator's deny list.",
+            "Nothing, or remove the key from [the list](tpm.md#revocation).",
         ),
         "EndorsementKeyMismatch": ReasonExplanation(
-            "Another chip is said to be in that Machine than the one that answered, or another key of it.",
-            "Was the board replaced, the wrong fingerprint entered, or that of a key which [the node does not "
-            "use](tpm.md#the-fingerprint)? Then correct it. Else find out who asks.",
+            "The endorsement key source names another TPM for that Machine, or another key of the same TPM.",
+            "If the board was replaced, if the fingerprint is wrong, or if it is that of an EK that "
+            "[the node does not use](tpm.md#the-fingerprint), correct the source. Otherwise another machine claims "
+            "this one's provider ID: find it.",
         ),
         "EndorsementKeySourceUnavailable": ReasonExplanation(
-            "A source that knows which chip it is cannot be asked.", "The message says which, and why."
+            "The controller cannot ask an endorsement key source at the moment.",
+            "Read the message: it says which source, and why.",
         ),
         "EndorsementKeyUnknown": ReasonExplanation(
-            "Nobody says which chip is in that Machine.", "[Say it](tpm.md#which-chip-is-in-the-machine)."
+            "No endorsement key source says which TPM is in that Machine, or a source is unclear.",
+            "[Record the TPM's endorsement key](tpm.md#which-chip-is-in-the-machine). The message says what each "
+            "source lacks.",
         ),
         "EvidenceExpired": SHARED_EXPLANATIONS["EvidenceExpired"],
         "OperatorFileUnusable": ReasonExplanation(
-            "A CA folder or deny list cannot be used.",
-            "[Mend the file](tpm.md#files-that-change) that the message names.",
+            "A CA folder or the deny list cannot be read, or is malformed.",
+            "[Repair the file](tpm.md#files-that-change) that the message names.",
         ),
         "QuoteRefused": ReasonExplanation(
-            "The quote is not this TPM's, not of the PCRs asked for, or of values that the policy does not allow.",
-            "Where the policy's `pcrs` have just been changed, nothing: the node starts again. Where firmware was "
-            "updated on purpose, add what the PCR holds now to [the policy's `pcrs`](tpm.md#the-policys-settings); "
-            "turn Secure Boot on where it is off. Else find out who asks.",
+            "This TPM did not sign the quote, the quote is of other PCRs than the controller asked for, or a PCR has a "
+            "value that the policy does not allow.",
+            "Nothing if the policy's `pcrs` have just changed: the node starts again. If the firmware was updated, add "
+            "the PCR's new value to [the policy's `pcrs`](tpm.md#the-policys-settings). If Secure Boot is off, turn it "
+            "on. Otherwise find the machine that sent the request.",
         ),
         "UnsuitableTPMKey": ReasonExplanation(
-            "EK or AK is not of the kind that proves anything.", "Choose another `ek`; else find out who asks."
+            "The EK is not made from a supported template, or the AK is not a restricted signing key that is fixed to "
+            "its TPM.",
+            "Select another EK with the node's setting `ek`. The project's own program never makes an unsuitable AK: "
+            "if the message names the AK, find the machine that sent the request.",
         ),
         "UnusableRequestUID": ReasonExplanation(
-            "The CSR's UID is none that API servers give.", "See what serves that API."
+            "The UID of the CSR is not one that API servers generate.", "Check what serves that API."
         ),
     }
 )

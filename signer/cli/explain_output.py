@@ -40,7 +40,7 @@ def as_json(explained: Explanation) -> dict[str, Any]:
             "requester": explained.request.requester,
             "created": explained.request.created,
         },
-        "judgedAt": format_time(explained.at),
+        "decidedAt": format_time(explained.at),
         "standing": {
             "conditions": [
                 {"type": one.type, "reason": one.reason, "message": one.message}
@@ -53,7 +53,8 @@ def as_json(explained: Explanation) -> dict[str, Any]:
         "reason": explained.reason,
         "message": explained.message,
         "cause": explained.cause,
-        "cure": explained.remedy,
+        "remedy": explained.remedy,
+        "documentation": explained.documentation,
         "retryAfterSeconds": None if explained.retry_after is None else explained.retry_after.total_seconds(),
         "wouldWrite": list(explained.intended),
         "commands": list(explained.commands),
@@ -92,7 +93,9 @@ def show(explained: Explanation, console: Console) -> None:
     console.print(Text.assemble("At ", f"{format_time(explained.at)} it ", (f"{said}{reason}", style)))
     _paragraph(console, "What", explained.message)
     _paragraph(console, "Why", explained.cause)
-    _paragraph(console, "Cure", explained.remedy)
+    _paragraph(console, "Remedy", explained.remedy)
+    if explained.documentation:  # whole, for a terminal to open
+        console.print(Text.assemble(("See    ", "bold"), explained.documentation), soft_wrap=True)
     if explained.retry_after is not None:
         _paragraph(console, "Again", f"after {explained.retry_after}, or when something changes that it waits for")
     for written in explained.intended:

@@ -64,7 +64,7 @@ def add_preflight(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "preflight",
-        help="before mode Enforce: who would lose renewal, what still opens the auto-approval, what to do first",
+        help="before mode Enforce: which nodes would lose renewal, what still auto-approves, what to do first",
         description="Looks and changes nothing. Exit code 0: Enforce can be set; 3: there is something to do first.",
     )
     parser.set_defaults(command=_preflight)
@@ -202,7 +202,7 @@ def _plain(text: str) -> Text:
 
 
 def _show_grants(found: Preflight, console: Console) -> None:
-    console.print(Text("What opens the auto-approval now", style="bold"))
+    console.print(Text("What auto-approves now", style="bold"))
     for grant in found.grants_that_matter:
         subresources = " and ".join(sorted(subresource.value for subresource in grant.subresources))
         subjects = printable(", ".join(str(subject) for subject in grant.binding.subjects))

@@ -135,7 +135,7 @@ async def _run(
             records=Records(client, caches),
             bootstrap_tokens=bootstrap_tokens,
             lookups=Lookups(client, options.monotonic),
-            attestor_timings=AttestorTimings(options.metrics.attestor_held, time.monotonic),
+            attestor_timings=AttestorTimings(options.metrics.attestor_blocking, time.monotonic),
             removed_bindings=removed_bindings,
             machine_conditions=machine_conditions,
             infrastructure_status=InfrastructureStatus(client, options.registry, configuration, options.monotonic),

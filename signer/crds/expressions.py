@@ -23,8 +23,8 @@ POLICY_FILE: Final = CRD_FILES[0]
 FIRST_VERSION: Final = (1, 25)
 """The first Kubernetes version whose API server evaluates these rules."""
 _HEADING: Final = """\
-# Made by `make generate` from the definition in ../crds, with what only CEL can say: for API servers from 1.25.
-# Apply it over ../crds; it is the same definition otherwise.
+# Made by `make generate` from the definition in ../crds, with validation rules in CEL: for API servers from 1.25.
+# Apply it over ../crds; otherwise it is the same definition.
 """
 
 

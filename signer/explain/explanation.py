@@ -32,6 +32,7 @@ from signer.model.decision import (
     Refused,
     printable,
 )
+from signer.model.documentation import reason_url
 from signer.model.fields import mapping_of, text_of
 from signer.model.reasons import EXPLANATIONS, Reason
 from signer.model.signing_request import Malformed, SigningRequest
@@ -88,6 +89,8 @@ class Explanation:
     message: str
     cause: str
     remedy: str
+    documentation: str
+    """Address of the reason's documentation; empty without a reason."""
     retry_after: timedelta | None
     """For what waits: when it is looked at again, where nothing wakes it. None: by the queue's own backoff."""
     intended: tuple[str, ...]
@@ -156,6 +159,7 @@ def _explained(
         message=message,
         cause=cause,
         remedy=remedy,
+        documentation=reason_url(reason, provider) if reason else "",
         retry_after=decision.retry_after if isinstance(decision, Defer) else None,
         intended=dry_run_result.intended,
         commands=() if verdict is Verdict.NOT_OURS else next_commands(reason, named),

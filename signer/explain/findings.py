@@ -36,7 +36,7 @@ class Finding:
     """One line of an explanation."""
 
     number: int
-    """Of a check, as ``docs/security.md`` counts them; 0 for a step between checks."""
+    """Of a check, as ``docs/internals.md`` counts them; 0 for a step between checks."""
     name: str
     """Stable: the check's function, or the step in lower case."""
     says: str

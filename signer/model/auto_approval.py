@@ -57,7 +57,7 @@ class UnreadableGrant(ValueError):
 class RoleScope(enum.Enum):
     """What a ClusterRole grants beside doors."""
 
-    ONLY_APPROVAL = "OnlyDoors"
+    ONLY_APPROVAL = "OnlyApproval"
     MORE = "More"
     AGGREGATED = "Aggregated"
     """Its rules are gathered from other roles, and may be others tomorrow."""

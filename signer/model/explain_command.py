@@ -22,10 +22,14 @@ def explain_command(csr: str, cluster: ClusterKey) -> str:
     return f"{_PROGRAM} {name} --cluster {cluster}"
 
 
-def explain_hint(csr: str, cluster: ClusterKey) -> str:
-    """What is put behind a message: which request it was, and the command, unless its name leaves no room for that."""
-    hint = f"{_MARK}{_shown(csr)}: {explain_command(csr, cluster)})"
-    return hint if len(hint) <= _MAXIMUM_HINT else f"{_MARK}{_shown(csr)})"
+def explain_hint(csr: str, cluster: ClusterKey, documentation: str) -> str:
+    """The end of a message: the request, the command that explains it, and the link to its reason's documentation.
+
+    A long name of the request leaves no room for the command; the link always fits.
+    """
+    link = f"; see {documentation})"
+    hint = f"{_MARK}{_shown(csr)}: {explain_command(csr, cluster)}{link}"
+    return hint if len(hint) <= _MAXIMUM_HINT else f"{_MARK}{_shown(csr)}{link}"
 
 
 def with_hint(message: str, hint: str) -> str:

@@ -162,8 +162,8 @@ def parse_policy(manifest: Mapping[str, Any]) -> Policy:
         insecure_duration=_duration(certificates, "insecureDuration", DEFAULT_INSECURE_CERTIFICATE_DURATION),
         builtin_serving_requests=_choice(
             BuiltinServingRequests,
-            spec.get("stockServingRequests", BuiltinServingRequests.FOLLOW_MODE.value),
-            "spec.stockServingRequests",
+            spec.get("builtinServingRequests", BuiltinServingRequests.FOLLOW_MODE.value),
+            "spec.builtinServingRequests",
         ),
         untraceable_tokens=_choice(
             UntraceableTokens,

@@ -202,7 +202,7 @@ def _is(subject: Subject, identity: ReviewedIdentity) -> bool:
 _EVERY_CLUSTER_HAS: Final = (
     ReviewedIdentity(
         f"Group {NODES_GROUP}",
-        f"{NODE_USER_PREFIX}side-door-review",
+        f"{NODE_USER_PREFIX}auto-approval-review",
         (NODES_GROUP, AUTHENTICATED_GROUP),
         may_be_administrator=False,
     ),

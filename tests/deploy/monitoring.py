@@ -1,4 +1,4 @@
-"""What alerts and dashboard name, and scrapes for promtool to hold the alerts against."""
+"""What alerts and dashboard name, and scrapes with which promtool tests the alerts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SHOWN: Final = re.compile(r"\{\{\s*(?:\$labels\.)?(?P<label>[a-z_]+)\s*\}\}")
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What one expression, with the texts about it, names."""
+    """The names in one expression and in its annotations."""
 
     where: str
     metrics: frozenset[str]
@@ -62,7 +62,7 @@ def expressions() -> Iterator[Named]:
 
 
 def named(where: str, expression: str, *texts: str) -> Named:
-    """What ``expression`` and the templates in ``texts`` name."""
+    """The names in ``expression`` and in the templates of ``texts``."""
     found = list(_SELECTOR.finditer(expression))
     matched = {
         (one["name"], matcher["label"], matcher["value"])
@@ -77,7 +77,7 @@ def named(where: str, expression: str, *texts: str) -> Named:
 
 
 def well() -> ClusterGauges:
-    """A cluster that is well at time 0, and stays so for the days that a test lasts."""
+    """A cluster that is healthy at time 0, and stays so for the days that a test lasts."""
     met = (
         PolicyCondition("CertificateAuthorityAvailable", True, "Loaded", "valid"),
         PolicyCondition("AutoApprovalRemoved", True, "Removed", "shut"),
@@ -98,7 +98,7 @@ def well() -> ClusterGauges:
 
 @dataclass
 class Scrape:
-    """What a scrape shows; a test breaks something of it."""
+    """The content of a scrape, in which a test breaks something."""
 
     cluster: ClusterGauges
     process: ProcessGauges
@@ -149,7 +149,7 @@ class Scrape:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """How a few series go, a sample a minute in promtool's notation, and what fires at which minute."""
+    """A few series, one sample a minute in promtool's notation, and the alerts that fire at each minute."""
 
     about: str
     series: Mapping[str, str]
@@ -167,7 +167,7 @@ class Course:
 
 
 def promtool_test(break_something: Callable[[Scrape], None], expected: frozenset[str]) -> dict[str, Any]:
-    """A unit test for promtool: nothing fires while all is well; then ``expected`` do, and no others."""
+    """A unit test for promtool: nothing fires while all is healthy; then ``expected`` fire, and no others."""
     before, after = Scrape.healthy(), Scrape.healthy()
     break_something(after)
     first, second = before.series(), after.series()
@@ -194,7 +194,7 @@ def _fires(minute: int, names: frozenset[str]) -> dict[str, Any]:
 
 
 def _values(series: Mapping[str, float], name: str, before: Mapping[str, float]) -> str:
-    """Repeated each minute; a counter goes on as it has grown."""
+    """The value repeated each minute; a counter keeps its growth rate."""
     if name not in series:
         return f"_x{MINUTES}"
     step = 0.0

@@ -1,4 +1,4 @@
-"""Alerts and dashboard name what there is, and each alert fires when what it is for shows in a scrape."""
+"""Alerts and dashboard name existing metrics and labels, and each alert fires when its fault shows in a scrape."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ import yaml
 
 from attestors.contract import CloudCall, CloudCallOutcome
 from attestors.wire.names import EVIDENCE_EXPIRED
-from signer.controller.telemetry import metrics_collector as gauges
+from signer.controller.telemetry import metrics_collector
 from signer.controller.telemetry.metrics import DescribedMetric, Metrics
 from signer.model import condition as conditions
 from signer.model import decision
+from signer.model.documentation import DOCUMENTATION_URL
 from signer.model.policy import Mode
 from signer.model.reasons import Reason
 from tests.deploy.monitoring import (
@@ -37,12 +38,12 @@ from tests.documents.markdown import ROOT, anchors
 from tests.documents.test_blocks import commands
 from tests.support.binaries import MissingPart, skip_or_fail
 
-SITE: Final = "https://node-attestation.example/"
-"""In the place of the address at which somebody serves the documents, as ``make site`` makes them."""
+SITE: Final = f"{DOCUMENTATION_URL}/"
+"""Placeholder for the address of the documentation site that ``make site`` builds."""
 DESCRIBED: Final = {one.name: one for one in Metrics().described()}
 ALL: Final = list(expressions())
 VALUES: Final = {
-    "certificate": {one.value for one in gauges.Certificate},
+    "certificate": {one.value for one in metrics_collector.Certificate},
     "condition": {text for name, text in vars(conditions).items() if name.isupper() and isinstance(text, str)},
     "decision": set(vars(decision)),
     "mode": {one.value for one in Mode},
@@ -50,11 +51,11 @@ VALUES: Final = {
     "reason": {one.value for one in Reason} | {EVIDENCE_EXPIRED},
     "status": {"True", "False", "Unknown"},
 }
-"""What the labels that matchers name may hold."""
+"""The values that a label in a matcher may have."""
 
 
 def metric_of(series: str) -> DescribedMetric | None:
-    """The metric that a series is of; those of a histogram have suffixes."""
+    """The metric of a series; the series of a histogram have suffixes."""
     for suffix in ("_bucket", "_count", "_sum"):
         described = DESCRIBED.get(series.removesuffix(suffix))
         if series.endswith(suffix) and described is not None and described.type == "histogram":
@@ -63,7 +64,7 @@ def metric_of(series: str) -> DescribedMetric | None:
 
 
 def faults_of(one: Named) -> list[str]:
-    """What it names that is not there."""
+    """The metrics, labels and values that it names and that do not exist."""
     found = [f"metric {name}" for name in one.metrics if (metric_of(name) is None)]
     # Prometheus adds job, and the buckets of histograms have le.
     known = {"job", "le"} | {label for name in one.metrics if (metric := metric_of(name)) for label in metric.labels}
@@ -95,7 +96,7 @@ def test_what_is_not_there_is_found() -> None:
 
 
 def test_each_panel_of_the_dashboard_says_what_is_its_own() -> None:
-    """One that was made after another is told apart from it, and stands beside it."""
+    """A copied panel needs its own place, title, description and ID."""
     panels = json.loads((MONITORING / "dashboard.json").read_text(encoding="utf-8"))["panels"]
     places = [tuple(panel["gridPos"].items()) for panel in panels]
     titles = [panel["title"] for panel in panels]
@@ -122,7 +123,7 @@ def test_an_alert_says_what_to_do(rule: dict[str, dict[str, str]]) -> None:
 
 
 def test_the_address_of_the_runbooks_is_put_in() -> None:
-    """By the command of README.md, up to kubectl: then each leads to the site that somebody serves."""
+    """The command of README.md, up to kubectl, makes each runbook URL point to the operator's site."""
     [command] = [words for _, words in commands() if words[0] == "sed"]
     ran = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=60)
     rules = [rule for group in yaml.safe_load(ran.stdout)["spec"]["groups"] for rule in group["rules"]]
@@ -158,7 +159,7 @@ def lose_the_controller_key(scrape: Scrape) -> None:
 
 
 def stand_by(scrape: Scrape) -> None:
-    """It has not looked at the key: who leads does."""
+    """A standby does not read the key; the leader does."""
     scrape.process = replace(scrape.process, controller_key_readable=())
 
 
@@ -186,19 +187,19 @@ def doubt_under_observe(scrape: Scrape) -> None:
 
 
 def lose_the_cluster(scrape: Scrape) -> None:
-    """What became of the auto-approval is not known then either."""
+    """Then it is not known either whether auto-approval is removed."""
     scrape.doubt(conditions.AUTO_APPROVAL_REMOVED)
     scrape.change(reachable=False)
 
 
 SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
-    (stop_deciding, {"NobodyDecides"}),
+    (stop_deciding, {"ControllerDown"}),
     (lambda scrape: scrape.certificates(1.0 * DAY), {"OutageBudgetLow"}),
     (lambda scrape: scrape.certificates(0.4 * DAY), {"OutageBudgetLow", "OutageBudgetCritical"}),
     (lambda scrape: scrape.certificates(-1.0), {"NodeExpired"}),
-    (lambda scrape: scrape.fail(conditions.AUTO_APPROVAL_REMOVED), {"SideDoorOpen"}),
+    (lambda scrape: scrape.fail(conditions.AUTO_APPROVAL_REMOVED), {"AutoApprovalPossible"}),
     (open_under_observe, set()),
-    (lambda scrape: scrape.doubt(conditions.AUTO_APPROVAL_REMOVED), {"SideDoorUnproven"}),
+    (lambda scrape: scrape.doubt(conditions.AUTO_APPROVAL_REMOVED), {"AutoApprovalUnproven"}),
     (doubt_under_observe, set()),
     (lose_the_cluster, {"ClusterUnreachable"}),
     (lambda scrape: scrape.metrics.builtin_approvals.labels(CLUSTER).inc(), {"BuiltinApproval"}),
@@ -224,7 +225,7 @@ SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
     (lambda scrape: scrape.metrics.audit_lines.labels("failed").inc(), {"AuditLogFailing"}),
     (throttle, {"CloudCallsFail"}),
 ]
-"""What is broken, and the alerts that fire then, without what all their names begin with."""
+"""Each fault, and the alerts that it fires, without their common prefix."""
 PREFIX: Final = "NodeAttestation"
 
 
@@ -244,7 +245,7 @@ READY_OF_ANOTHER_POD: Final = 'node_attestation_ready{pod="another"}'
 FOREIGN_OF_ANOTHER_POD: Final = 'node_attestation_ignored_records_total{pod="another"}'
 DENIED: Final = f'node_attestation_decisions_total{{{OF_CLUSTER}, decision="Deny", reason="IdentityConflict"}}'
 DENIED_OTHERWISE: Final = DENIED.replace("IdentityConflict", "NodeNameMismatch")
-BUILTIN_APPROVED: Final = f"node_attestation_stock_approvals_total{{{OF_CLUSTER}}}"
+BUILTIN_APPROVED: Final = f"node_attestation_builtin_approvals_total{{{OF_CLUSTER}}}"
 RUN_OUT: Final = f'node_attestation_decisions_total{{{OF_CLUSTER}, decision="Deny", reason="EvidenceExpired"}}'
 CALLED: Final = 'node_attestation_cloud_calls_total{{service="AWS STS", operation="x", outcome="{}"}}'
 DEFECT: Final = f'node_attestation_decisions_total{{{OF_CLUSTER}, decision="Defer", reason="InternalError"}}'
@@ -254,32 +255,32 @@ REACHABLE: Final = f"node_attestation_workload_cluster_reachable{{{OF_CLUSTER}}}
 
 COURSES: Final = [
     Course(
-        "a door that is looked at in time",
+        "auto-approval that is checked in time",
         {**ENFORCING, UNPROVEN: "1+0x25 stale", REACHABLE: "1+0x90"},
         {25: NOTHING, 60: NOTHING},
     ),
     Course(
-        "a cluster that is reached now and then is not known any better",
+        "a cluster that is reachable at times stays unproven",
         {**ENFORCING, UNPROVEN: "1+0x90", REACHABLE: "0+0x9 1 " * 9},
-        {20: NOTHING, 60: named_so("SideDoorUnproven"), 89: named_so("SideDoorUnproven")},
+        {20: NOTHING, 60: named_so("AutoApprovalUnproven"), 89: named_so("AutoApprovalUnproven")},
     ),
     Course(
-        "a Pod with another key, which met all records before its first scrape",
+        "a Pod with another key, which read all records before its first scrape",
         {FOREIGN: "_ _ 120+0x150", READY: "_ _ 1+0x150"},
         {1: NOTHING, 2: named_so("ForeignRecords"), 60: named_so("ForeignRecords"), 120: NOTHING},
     ),
     Course(
-        "records that were met long ago",
+        "records that were found long ago",
         {FOREIGN: "120+0x400", READY: "1+0x400"},
         {130: NOTHING, 400: NOTHING},
     ),
     Course(
-        "a container that starts again, and meets those that are left",
+        "a container that restarts, and finds the remaining records",
         {FOREIGN: "120+0x200 0 80+0x200", READY: "1+0x200 0 1+0x200"},
         {200: NOTHING, 202: NOTHING, 230: NOTHING, 262: NOTHING, 300: NOTHING, 340: NOTHING},
     ),
     Course(
-        "a Pod that takes the place of another, and meets the same ones",
+        "a Pod that replaces another, and finds the same records",
         {
             FOREIGN: "120+0x202 stale",
             READY: "1+0x202 stale",
@@ -299,10 +300,10 @@ COURSES: Final = [
     Course(
         "one of two installations decides nothing",
         {'node_attestation_ready{job="one"}': "1+0x60", 'node_attestation_ready{job="another"}': "1+0x10 0+0x50"},
-        {15: NOTHING, 30: named_so("NobodyDecides")},
+        {15: NOTHING, 30: named_so("ControllerDown")},
     ),
     Course(
-        "shards that nobody owns, of one of two installations",
+        "shards without an owner, in one of two installations",
         {
             f'node_attestation_shards{of}{{job="{job}"}}': values
             for job, owned in (("one", "8+0x60"), ("another", "8+0x10 6+0x50"))
@@ -316,7 +317,7 @@ COURSES: Final = [
         {150: NOTHING, 155: NOTHING, 162: NOTHING, 215: NOTHING, 222: NOTHING, 275: NOTHING},
     ),
     Course(
-        "records that come after a start, fewer than were met before it",
+        "records that come after a start, fewer than before it",
         {FOREIGN: "500+0x200 0+0x10 120+0x200", READY: "1+0x200 0 1+0x300"},
         {205: NOTHING, 213: named_so("ForeignRecords"), 260: named_so("ForeignRecords"), 280: NOTHING, 400: NOTHING},
     ),
@@ -331,23 +332,23 @@ COURSES: Final = [
         dict.fromkeys(range(20, 80, 3), NOTHING),
     ),
     Course(
-        "one call of few that timed out, and was made again",
+        "one call of few that timed out, and was retried",
         {CALLED.format("timeout"): "5+0x20 6+0x60", CALLED.format("ok"): "100+0x20 101+0x60"},
         dict.fromkeys((21, 31, 34, 40), NOTHING),
     ),
     Course(
-        "a cloud that is away, and one node that asks it every five minutes",
+        "a cloud that is down, and one node that calls it every five minutes",
         {CALLED.format("timeout"): "5+0x20 6+0x4 7+0x4 8+0x4 9+0x4 10+0x4 11+0x4", CALLED.format("ok"): "100+0x60"},
         {21: NOTHING, 48: named_so("CloudCallsFail")},
     ),
     Course("denials before the first scrape", {DENIED: "_ _ 500+0x60"}, {10: named_so("Denials"), 30: NOTHING}),
     Course(
-        "a reason that nothing was denied for before",
+        "the first denials for a reason",
         {DENIED: "500+0x200", DENIED_OTHERWISE: "_x100 30+0x100"},
         {90: NOTHING, 105: named_so("Denials"), 120: NOTHING},
     ),
     Course("denials of long ago", {DENIED: "500+0x200"}, {30: NOTHING, 200: NOTHING}),
-    Course("denials that come now and then", {DENIED: "500+1x200"}, {30: NOTHING, 200: NOTHING}),
+    Course("occasional denials", {DENIED: "500+1x200"}, {30: NOTHING, 200: NOTHING}),
     Course("a start, and few denials", {DENIED: "500+0x100 0+0x9 5+0x60"}, {105: NOTHING, 112: NOTHING, 140: NOTHING}),
     Course("a start, and many", {DENIED: "500+0x100 0 30+0x60"}, {105: named_so("Denials"), 130: NOTHING}),
     Course(
@@ -356,7 +357,7 @@ COURSES: Final = [
         {101: NOTHING, 110: NOTHING, 122: NOTHING, 125: NOTHING, 140: NOTHING},
     ),
     Course(
-        "a built-in approval before the first scrape of who took over",
+        "a built-in approval before the first scrape of the replica that took over",
         {**ENFORCING, BUILTIN_APPROVED: "_x60 1+0x60"},
         {65: named_so("BuiltinApproval"), 90: NOTHING},
     ),
@@ -387,7 +388,7 @@ COURSES: Final = [
         )
     ],
 ]
-"""What takes more than two scrapes to tell."""
+"""Cases that need more than two scrapes."""
 
 
 def test_every_alert_is_tried() -> None:

@@ -6,6 +6,7 @@ An attestor's reason is the first argument of the call that makes its outcome: :
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -27,6 +28,7 @@ CALLS: Final[Mapping[str, str]] = {
 }
 
 
+@functools.cache
 def reasons_of(attestor: str) -> dict[str, set[str]]:
     """Every reason of that attestor, with what becomes of a request."""
     found: dict[str, set[str]] = {}

@@ -53,8 +53,6 @@ _NO_KIND: Final = NotRun("kind, its node images and clusterctl are not at hand w
 _OPERATORS: Final = "tests/documents/test_operators_commands.py"
 _READ: Final = RunBy("tests/documents/test_quickstart.py::test_what_reads_is_understood_by_kubectl")
 _TRIED: Final = RunBy("tests/documents/test_quickstart.py::test_the_quick_start")
-_NO_PODS: Final = NotRun("nothing makes Pods of the Deployment where the tests run")
-_WRITTEN_BACK: Final = RunBy("tests/documents/test_upgrading.py::test_records_are_written_back_as_0_1_0_wrote_them")
 
 TABLE: Final = (
     Entry("*", "make", NotRun("the build itself, which runs the tests, or measures")),
@@ -276,9 +274,21 @@ TABLE: Final = (
         "kubectl create rolebinding",
         RunBy("tests/documents/test_blocks.py::test_the_command_exists"),
     ),
-    Entry("docs/upgrading.md", "kubectl scale", _NO_PODS),
-    Entry("docs/upgrading.md", "kubectl wait", _NO_PODS),
-    *(Entry("docs/upgrading.md", words, _WRITTEN_BACK) for words in ("kubectl get", "jq", "kubectl replace")),
+    Entry(
+        "docs/upgrading.md",
+        "node-attestation-controller crds",
+        RunBy("tests/unit/signer/test_cli.py::test_crds_are_what_deploy_holds"),
+    ),
+    Entry(
+        "docs/upgrading.md",
+        "kubectl apply -f -",
+        RunBy("tests/documents/test_deploy.py::test_the_definitions_are_those_that_the_program_prints"),
+    ),
+    Entry(
+        "docs/upgrading.md",
+        "kubectl apply -f deploy/crds-cel",
+        RunBy("tests/e2e/test_refused_at_the_api.py::test_a_policy_that_only_a_rule_refuses"),
+    ),
     Entry(_QUICK_START, "kind", _NO_KIND),
     Entry(_QUICK_START, "docker", _NO_KIND),
     Entry(_QUICK_START, "helm", _NO_KIND),

@@ -37,10 +37,11 @@ from signer.rules.checks import (
     Check,
 )
 from tests.documents import audit_example, explain_example, preflight_example
-from tests.documents.attestor_reasons import CONVERTED, FOLDERS, reasons_of
+from tests.documents.attestor_checks import CHECKS, link_of, result_of
+from tests.documents.attestor_reasons import CONVERTED, FOLDERS, WAITS, reasons_of
 from tests.documents.markdown import ROOT
-from tests.documents.performance import gauges, measured
-from tests.documents.reason_table import PLACES
+from tests.documents.performance import figures, measured
+from tests.documents.reason_table import PLACES, retry
 from tests.support.helm import CHART
 
 _MARKED: Final = re.compile(
@@ -76,33 +77,50 @@ def _table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def reasons() -> str:
-    """Every reason: what becomes of the request, whose matter it is, cause and cure."""
-    return _table(
-        ("reason", "result", "look at", "cause", "cure"),
+    """A heading for every reason of the core, to which Events link."""
+    return "\n\n".join(
+        _reason(
+            reason,
+            PLACES[reason].result,
+            EXPLANATIONS[reason],
+            whose=PLACES[reason].whose,
+        )
+        for reason in Reason
+    )
+
+
+def _reason(reason: str, result: str, explained: ReasonExplanation, *, by: Sequence[str] = (), whose: str = "") -> str:
+    first = f"Result: {result}"
+    if by:
+        first += ", by " + ", ".join(f"`{name}`" for name in by)
+    if whose:
+        first += f". Look first at {whose}"
+    return "\n".join(
         (
-            (
-                f"`{reason}`",
-                PLACES[reason].result,
-                PLACES[reason].whose,
-                EXPLANATIONS[reason].cause,
-                EXPLANATIONS[reason].remedy,
-            )
-            for reason in Reason
-        ),
+            f"### {reason}",
+            "",
+            f"{first}.",
+            "",
+            f"- **Meaning:** {explained.cause}",
+            f"- **What to do:** {explained.remedy}",
+            f"- **Retry:** {retry(reason, result)}",
+        )
     )
 
 
 def attestor_reasons() -> str:
-    """Every reason of the attestors that come with the project."""
+    """A heading for every reason of the attestors that come with the project, and that the core does not have."""
     registry = Registry()
     own = {name: reasons_of(name) for name in FOLDERS}
-    rows = []
-    for reason in sorted({reason for made in own.values() for reason in made}):
+    parts = []
+    for reason in sorted({reason for made in own.values() for reason in made} - set(Reason)):
         makers = [name for name in FOLDERS if reason in own[name] and reason not in CONVERTED.get(name, ())]
-        for results, names in _by_result(reason, makers, own).items():
-            found = _explanations(registry, names[0])[reason]
-            rows.append((f"`{reason}`", ", ".join(names), results, found.cause, found.remedy))
-    return _table(("reason", "attestor", "result", "cause", "cure"), rows)
+        by_result = _by_result(reason, makers, own)
+        if len(by_result) != 1:
+            raise ValueError(f"{reason} has another result with each attestor, and one heading")
+        [(result, names)] = by_result.items()
+        parts.append(_reason(reason, result, _explanations(registry, names[0])[reason], by=names))
+    return "\n\n".join(parts)
 
 
 def _by_result(reason: str, names: Sequence[str], own: Mapping[str, Mapping[str, set[str]]]) -> dict[str, list[str]]:
@@ -127,6 +145,21 @@ def checks() -> str:
 def builtin_checks() -> str:
     """The checks of a request to the built-in serving signer."""
     return _checks([*BUILTIN_REQUEST_CHECKS, *BUILTIN_SERVING_CHECKS])
+
+
+def attestor_checks(attestor: str) -> str:
+    """The checks of an attestor that comes with the project, in their order."""
+    rows = []
+    for number, check in enumerate(CHECKS[attestor], start=1):
+        otherwise = []
+        for reason in check.reasons:
+            result = result_of(attestor, reason)
+            waits = " (waits)" if result == WAITS else ""
+            otherwise.append(f"[`{reason}`](troubleshooting.md#{reason.lower()}){waits}")
+        rows.append(
+            (str(number), check.applies_to, check.says, link_of(check.functions[0]), ", ".join(otherwise)),
+        )
+    return _table(("", "applies to", "what must hold", "function", "otherwise"), rows)
 
 
 def _checks(every: Sequence[Check[Any]]) -> str:
@@ -166,7 +199,7 @@ def node_flags(command: str) -> str:
 def exit_codes() -> str:
     """Every exit code of ``kubelet-authenticator``, with its cause and cure."""
     rows = ((str(int(code)), EXIT_CODES[code].meaning, EXIT_CODES[code].remedy) for code in ExitCode)
-    return _table(("exit code", "cause", "cure"), rows)
+    return _table(("exit code", "cause", "remedy"), rows)
 
 
 def parser_of(command: str) -> argparse.ArgumentParser:
@@ -283,7 +316,7 @@ def binding() -> str:
     return "```text\n" + "\n".join(lines) + "\n```\n"
 
 
-def header() -> str:
+def evidence_form() -> str:
     """The evidence of the recorded client request, and the labels of its blocks."""
     recording = json.loads((ROOT / "fixtures/requests/v1/client.json").read_text(encoding="utf-8"))
     text = base64.b64decode(recording["certificateSigningRequest"]["spec"]["request"]).decode("ascii")
@@ -308,6 +341,7 @@ SECTIONS: Final[dict[str, Callable[..., str]]] = {
         attestor_reasons,
         checks,
         builtin_checks,
+        attestor_checks,
         flags,
         node_flags,
         exit_codes,
@@ -321,9 +355,9 @@ SECTIONS: Final[dict[str, Callable[..., str]]] = {
         explanation,
         fleet,
         binding,
-        header,
+        evidence_form,
         quote,
-        gauges,
+        figures,
         measured,
     )
 }

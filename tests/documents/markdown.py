@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.documents.inclusion import text_of
+
 ROOT: Final = Path(__file__).parents[2]
 
 OPERATING_GUIDE: Final = tuple(
@@ -72,7 +74,7 @@ def blocks(document: Path) -> list[Block]:
 
 
 def links(document: Path) -> list[Link]:
-    """The inline links of a document, outside code."""
+    """The inline links of a document and of what it includes, outside code."""
     found = []
     for number, line in _prose(document):
         found += [
@@ -114,7 +116,7 @@ def _prose(document: Path) -> Iterator[tuple[int, str]]:
 
 
 def _parts(document: Path) -> Iterator[tuple[str, Block | tuple[int, str]]]:
-    lines = iter(enumerate(document.read_text(encoding="utf-8").splitlines(), start=1))
+    lines = iter(enumerate(text_of(document).splitlines(), start=1))
     for number, line in lines:
         fence = _FENCE.match(line)
         if fence is None:

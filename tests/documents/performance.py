@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tests.bench.documents import documented
 from tests.bench.show import as_markdown, measured_on
-from tests.bench.summary import summary
+from tests.bench.summary import HEADLINES, LINES, summary
 
 
-def gauges() -> str:
-    """The summary: what was measured, what is to be reached, and the command."""
+def figures(*words: str) -> str:
+    """The summary: what was measured, what is to be reached, and the command; with ``headlines``, a few lines of it."""
     report = documented()
-    return f"{summary(report)}\n{measured_on(report)}\n"
+    return f"{summary(report, HEADLINES if 'headlines' in words else LINES)}\n{measured_on(report)}\n"
 
 
 def measured(section: str) -> str:

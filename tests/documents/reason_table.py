@@ -1,19 +1,22 @@
-"""What stands beside each reason in ``docs/troubleshooting.md``: what becomes of the request, and whose matter it is.
+"""What ``docs/troubleshooting.md`` says beside the program's own cause and remedy of a reason.
 
-Cause and cure are the program's (``signer/model/reasons.py``). ``test_reasons`` compares the results with the code.
+That is the result for the request, where to look first, and whether the node tries again by itself. The last is read
+from the node's program. ``test_reasons`` compares the results with the code.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from attestors.wire.names import CHALLENGE_ANNOTATION, SUPPORTED_VERSIONS_ANNOTATION
+from authenticator.model.answer import Challenged, Issued, Outdated, Refused, Undecided, VersionUnsupported, read_answer
 from signer.model.reasons import Reason
 
 
 class Result(enum.StrEnum):
-    """What becomes of the request."""
+    """The result for the request."""
 
     APPROVED = "approved"
     CHALLENGED = "challenged"
@@ -24,14 +27,48 @@ class Result(enum.StrEnum):
 
 
 class Whose(enum.StrEnum):
-    """Who has to look at it first."""
+    """Where to look first."""
 
-    NOBODY = "nobody"
+    NOBODY = ""
     NODE = "the node"
-    REQUESTER = "who asks"
+    REQUESTER = "the requester"
     TENANT = "the policy"
-    OPERATOR = "the operator"
+    OPERATOR = "the controller"
     PLATFORM = "the platform"
+
+
+_RETRIES: Final[Mapping[type, str]] = {
+    Issued: "Not needed.",
+    Challenged: "The node answers at once.",
+    VersionUnsupported: "The node files again at once, in a version that both sides read; if there is none, it asks "
+    "again after a [pause](#retries).",
+    Outdated: "The node asks again at once, with a new key and new evidence.",
+    Refused: "The node asks again after a [pause](#retries).",
+    Undecided: "The controller decides the same request [again](#retries).",
+}
+_CONDITIONS: Final[Mapping[str, str]] = {
+    Result.APPROVED: "Approved",
+    Result.CHALLENGED: "Denied",
+    Result.DENIED: "Denied",
+    Result.FAILED: "Failed",
+}
+
+
+def retry(reason: str, result: str) -> str:
+    """Whether somebody tries again without a person, as ``kubelet-authenticator`` reads that result."""
+    if result == Result.DENIED_OR_WAITS:
+        return f"If it was denied: {retry(reason, Result.DENIED)} If it waits: {retry(reason, Result.WAITS)}"
+    return _RETRIES[type(read_answer(_shown(reason, result)))]
+
+
+def _shown(reason: str, result: str) -> dict[str, Any]:
+    """What the API server shows of a request with that result."""
+    if result not in _CONDITIONS:
+        return {}
+    return {
+        "metadata": {"annotations": {CHALLENGE_ANNOTATION: "{}", SUPPORTED_VERSIONS_ANNOTATION: "v1"}},
+        "status": {"conditions": [{"type": _CONDITIONS[result], "reason": reason}], "certificate": "AAAA"},
+    }
 
 
 class Place(NamedTuple):

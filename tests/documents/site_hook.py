@@ -1,14 +1,15 @@
 """Loaded by MkDocs (``hooks`` in ``mkdocs.yml``): what documents link to outside ``docs/`` becomes part of the site.
 
 The site knows no address of the repository. Each file that a document links to, such as a module of the source, is a
-page of the site, and links lead there. Files that those pages link to are added in turn.
+page of the site, and links lead there. Files that those pages link to are added in turn. The front page includes the
+README (:mod:`tests.documents.inclusion`).
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -16,12 +17,12 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
+from tests.documents.inclusion import FENCED, LINK, outside_of_fences, text_of
+
 ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = "docs"
 REPOSITORY: Final = "repository"
 """Folder of the site with the pages of other files of the repository."""
-_LINK: Final = re.compile(r"(?P<text>\[(?:[^\[\]]|\[[^\]]*\])*\])\((?P<target>[^()\s]+)\)")
-_FENCED: Final = re.compile(r"^ *(?P<ticks>`{3,}|~{3,})[^\n]*\n.*?^ *(?P=ticks) *$", re.MULTILINE | re.DOTALL)
 _LANGUAGES: Final = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".json": "json", ".sh": "bash"}
 
 
@@ -31,8 +32,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     seen = set(waiting)
     while waiting:
         document = waiting.pop()
-        text = (ROOT / document).read_text(encoding="utf-8")
-        for linked in _linked_files(document, text):
+        for linked in _linked_files(document, _text_of(document)):
             if linked in seen or linked.startswith(f"{DOCS}/"):
                 continue
             seen.add(linked)
@@ -46,7 +46,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links to files of the repository lead to their pages; those pages are not searched."""
+    """Put included documents in, and lead links to files of the repository to their pages, which are not searched."""
     origin = _origin_of(page.file.src_uri)
     if not origin.startswith(f"{DOCS}/"):
         page.meta["search"] = {"exclude": True}
@@ -60,20 +60,18 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
         target = posixpath.relpath(_page_of(linked), here or ".")
         return f"{match['text']}({target}{'#' + anchor if anchor else ''})"
 
-    return _outside_of_fences(markdown, lambda prose: _LINK.sub(follow, prose))
+    return outside_of_fences(_text_of(origin) or markdown, lambda prose: LINK.sub(follow, prose))
 
 
-def _outside_of_fences(markdown: str, change: Callable[[str], str]) -> str:
-    parts, end = [], 0
-    for fence in _FENCED.finditer(markdown):
-        parts += [change(markdown[end : fence.start()]), fence[0]]
-        end = fence.end()
-    return "".join([*parts, change(markdown[end:])])
+def _text_of(document: str) -> str:
+    """The text of a document, with the documents that it includes; empty for other files."""
+    path = ROOT / document
+    return text_of(path) if path.suffix == ".md" else ""
 
 
 def _linked_files(document: str, text: str) -> Iterator[str]:
     if document.endswith(".md"):
-        for match in _LINK.finditer(_FENCED.sub("", text)):
+        for match in LINK.finditer(FENCED.sub("", text)):
             linked = _repository_path(document, match["target"])
             if linked is not None:
                 yield linked

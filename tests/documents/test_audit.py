@@ -1,4 +1,4 @@
-"""What ``docs/audit.md`` says of lines and flags is what the code writes and takes."""
+"""``docs/audit.md`` describes the lines that the code writes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def fields_between(first: str, last: str) -> list[str]:
 
 def test_every_field_is_explained() -> None:
     fields = {field.name for field in dataclasses.fields(DecisionLine)}
-    assert set(fields_between("A decision has besides", "The stages of `decision_inputs`")) == fields
+    assert set(fields_between("A decision also has", "The stages of `decision_inputs`")) == fields
 
 
 def test_every_stage_is_explained_in_its_order() -> None:

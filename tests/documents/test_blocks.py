@@ -214,8 +214,6 @@ def test_the_command_exists(block: Block, words: list[str]) -> None:
             assert importlib.util.find_spec(arguments[1]) is not None, block
         case _ if program in RUN_ELSEWHERE:
             assert block.document.name == "tpm.md", block
-        case "jq":
-            assert block.document.name == "upgrading.md", block
         case "sed":
             assert block.document.parent.name == "monitoring", block
         case "gcloud":

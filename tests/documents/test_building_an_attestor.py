@@ -96,7 +96,7 @@ def test_its_types_are_checked_against_ours(package: Path, installed: Path, tmp_
 
 
 @pytest.mark.parametrize(
-    "mistake", [("def screen(", "def look_at("), ("async def verify_serving(", "def verify_serving(")]
+    "mistake", [("def pre_filter(", "def look_at("), ("async def verify_serving(", "def verify_serving(")]
 )
 def test_a_type_checker_sees_what_a_half_lacks(package: Path, tmp_path: Path, mistake: tuple[str, str]) -> None:
     written = tmp_path / "readers_own"

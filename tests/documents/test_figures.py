@@ -86,7 +86,6 @@ PROTOCOL = (
     f"Bounds: {certificate_request.MAXIMUM_EXTENSIONS} extensions, {certificate_request.MAXIMUM_ALTERNATIVE_NAMES} "
     f"alternative names, {certificate_request.MAXIMUM_SUBJECT_ATTRIBUTES} subject attributes",
     f"RSA of {shape.MINIMUM_RSA_BITS} to {shape.MAXIMUM_RSA_BITS} bits",
-    f"the newest {record.JOURNAL_ENTRIES}",
     f"{WORDS[BACKDATE.seconds // 60]} minutes before the decision",
     f"`spec.expirationSeconds` below {MINIMUM_DURATION.seconds} is denied",
     f"less than {WORDS[MINIMUM_DURATION.seconds // 60]} minutes left",
@@ -96,36 +95,39 @@ PROTOCOL = (
     f"annotation `{auto_approval.RESTORING_ANNOTATION}`",
     f"label `{removed_bindings.SAVED_LABEL}`",
     f"condition `{node_attested.NODE_ATTESTED}`",
-    f"`spec.stockApprovalLines` names the last {record.BUILTIN_APPROVALS} stock",
+)
+INTERNALS = (
+    f"the newest {record.JOURNAL_ENTRIES}",
+    f"`spec.builtinApprovalLines` names the last {record.BUILTIN_APPROVALS} approved built-in serving requests",
     f"the last {record.BUILTIN_APPROVALS} approvals are kept",
     f"With more than {fair_queue.CROWD} of one requester waiting",
-    f"every {WORDS[int(garbage_collector.ROUND_SECONDS) // 60]} minutes, missing reservations",
-    f"or ({reporter.MESSAGES_SAID} times at most) what it says",
+    f"Garbage collection runs every {WORDS[int(garbage_collector.ROUND_SECONDS) // 60]} minutes",
+    f"when its message changes (at most {reporter.MESSAGES_SAID} times)",
     f"exponential backoff of at most {workqueue.DEFAULT_BACKOFF.maximum_seconds / 60:.0f} minutes",
-)
-SECURITY = (
-    f"{names.MAXIMUM_REQUEST_BYTES // 1024} KiB, {names.MAXIMUM_CERTIFICATE_REQUEST_BYTES // 1024} KiB of it for the "
-    "PKCS#10 request, and bounds on every count",
     f"A list page of more than {workload_access.MAXIMUM_BODY_BYTES // _MIB} MiB",
     f"A list beyond {client.LIST_BYTES_PER_BODY * workload_access.MAXIMUM_BODY_BYTES // _MIB} MiB is not read",
+    f"{pending.MAXIMUM_REQUESTS:,} waiting requests and {pending.MAXIMUM_BYTES // _MIB} MiB of them, packed",
+)
+THREAT_MODEL = (
+    f"{names.MAXIMUM_REQUEST_BYTES // 1024} KiB, {names.MAXIMUM_CERTIFICATE_REQUEST_BYTES // 1024} KiB of it for the "
+    "PKCS#10 request, and bounds on every count",
     f"{WORDS[policy.DEFAULT_CERTIFICATE_DURATION.days]} days by default",
     f"With more than {fair_queue.CROWD} of one requester waiting",
-    f"{pending.MAXIMUM_REQUESTS:,} waiting requests and {pending.MAXIMUM_BYTES // _MIB} MiB of them, packed",
-    f"the next look, which is within {WORDS[_LONGEST_LOOK_MINUTES]} minutes",
-    f"before the next look, {WORDS[_LONGEST_LOOK_MINUTES]} minutes later at most",
+    f"the next re-check, which is within {WORDS[_LONGEST_LOOK_MINUTES]} minutes",
+    f"before the next re-check, {WORDS[_LONGEST_LOOK_MINUTES]} minutes later at most",
     f"cut back to {bootstrap_token_rules.CUT_BACK_TO.seconds // 60} minutes",
     f"it is good for {WORDS[_CHALLENGE_MINUTES]} minutes, and for its own key",
 )
 OPERATING = (
-    f"what is under way has {WORDS[int(run.DRAIN_SECONDS)]} seconds",
-    f"{cli.EXIT_FAILED} failed while running, {cli.EXIT_USAGE} wrong usage",
+    f"work in progress has {WORDS[int(run.DRAIN_SECONDS)]} seconds to finish",
+    f"| {cli.EXIT_FAILED} | failed while running | | {cli.EXIT_USAGE} | wrong usage",
     f"{WORDS[int(authority_source.FAILURE_KEPT_SECONDS)]} seconds after a failure",
     f"every {WORDS[int(recorder.REPEAT_SECONDS) // 60]} minutes",
     f"within {attestation._ATTESTATION_SECONDS:.0f} seconds",
-    f"{preflight.EXIT_NOT_READY} `preflight` found",
-    f"{cli.EXIT_LEADERSHIP_LOST} [leadership lost]",
-    f"looked at again every {WORDS[int(reconciler.LOOK_SECONDS) // 60]} minutes, give or take a fifth",
-    f"repeated within {WORDS[int(reconciler.REST_SECONDS + reconciler.AGAIN.base_seconds)]} seconds",
+    f"| {preflight.EXIT_NOT_READY} | `preflight` found",
+    f"| {cli.EXIT_LEADERSHIP_LOST} | [leadership lost]",
+    f"re-checks every {reconciler.LOOK_SECONDS / 60:.0f} minutes (±{reconciler.SPREAD * 100:.0f} %)",
+    f"repeats within {WORDS[int(reconciler.REST_SECONDS + reconciler.AGAIN.base_seconds)]} seconds",
     f"{bootstrap_token_rules.EXTEND_TO // timedelta(hours=1)} hours ahead whenever less than "
     f"{bootstrap_token_rules.EXTEND_BELOW // timedelta(hours=1)} are left",
     f"annotation `{bootstrap_token.EXTENDED_UNTIL_ANNOTATION}`",
@@ -136,7 +138,7 @@ OPERATING = (
     f"conditionType: {node_attested.NODE_ATTESTED}",
     f"`status.{infrastructure_status.CLIENT_SIGNER_FIELD}`",
     f"`status.{infrastructure_status.SERVING_SIGNER_FIELD}`",
-    f"looked at every {WORDS[int(garbage_collector.ROUND_SECONDS) // 60]} minutes",
+    f"checks reservations every {WORDS[int(garbage_collector.ROUND_SECONDS) // 60]} minutes",
     f"which renews at {plan.AGENT_SHARE * 100:.0f} % at the latest | {_LIFETIME_HOURS * plan.AGENT_SHARE:.1f} hours",
     f"renews at {100 // pair.RENEWAL_DIVISOR} % | {_LIFETIME_HOURS / pair.RENEWAL_DIVISOR:.1f} hours",
 )
@@ -202,7 +204,7 @@ HIGH_AVAILABILITY = (
     f"After {_TIMES.renew_deadline.seconds} seconds it ends with exit code {cli.EXIT_LEADERSHIP_LOST}",
     f"`/readyz` says `{health.State.STANDING_BY.value}` with status 200",
     f"label `{cluster.WATCH_FILTER_LABEL}: VALUE`",
-    f"at most {shard.MAXIMUM_SHARDS}: they are what is moved",
+    f"at most {shard.MAXIMUM_SHARDS}. Shards are the unit that moves",
     f"`{shard.SHARDS_OF_LABEL}: {configuration.DEFAULT_LEASE_NAME}`",
     f"| `{shard.shard_lease(configuration.DEFAULT_LEASE_NAME, 0)}` and so on |",
     f"| `{shard.replica_lease(configuration.DEFAULT_LEASE_NAME, '').rpartition('-')[0]}-…`, one of each replica |",
@@ -216,9 +218,10 @@ WRITING = (f"It has {attestation._ATTESTATION_SECONDS:.0f} seconds", "At most 10
     ("document", "words"),
     [
         (document, words)
-        for document, gauges in (
+        for document, figures in (
             ("protocol", PROTOCOL),
-            ("security", SECURITY),
+            ("internals", INTERNALS),
+            ("threat-model", THREAT_MODEL),
             ("operating", OPERATING),
             ("writing-an-attestor", WRITING),
             ("node", NODE),
@@ -226,7 +229,7 @@ WRITING = (f"It has {attestation._ATTESTATION_SECONDS:.0f} seconds", "At most 10
             ("tpm", TPM),
             ("high-availability", HIGH_AVAILABILITY),
         )
-        for words in gauges
+        for words in figures
     ],
 )
 def test_the_document_says_what_the_code_does(document: str, words: str) -> None:
@@ -263,7 +266,7 @@ def test_a_minute_is_how_long_the_management_cluster_may_be_out_of_touch() -> No
 
 
 def test_an_hour_is_how_long_an_approval_is_kept() -> None:
-    """``a ninth within an hour waits``, in docs/protocol.md."""
+    """``a ninth approval within an hour``, in docs/internals.md."""
     assert timedelta(hours=1) == builtin_serving.SETTLED_REQUESTS_ARE_KEPT
 
 

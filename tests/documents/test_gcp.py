@@ -34,7 +34,7 @@ def test_every_reason_is_in_the_table() -> None:
     for reason in {*reasons, *of_the_cloud, "MalformedEvidence", "BindingMismatch"}:
         assert any(f"`{reason}`" in row for row in ROWS), reason
     for reason in re.findall(r'not_yet\(\s*"(\w+)"', REASONS):
-        assert any(f"`{reason}` (waits)" in row for row in ROWS), reason
+        assert any(f"[`{reason}`](troubleshooting.md#{reason.lower()}) (waits)" in row for row in ROWS), reason
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_every_reason_is_in_the_table() -> None:
         f"A policy may name `{settings.PROJECTS_SETTING}` (a list of IDs) and `{settings.SERVICE_ACCOUNTS_SETTING}`",
         f"each with its number. At most {settings.MAXIMUM_ENTRIES} |",
         f"| `{wire.IDENTITY_TOKEN_FIELD}` | {wire.MAXIMUM_TOKEN_CHARACTERS} |",
-        f"a token of at most {wire.MAXIMUM_TOKEN_CHARACTERS} characters",
+        f"one token of at most {wire.MAXIMUM_TOKEN_CHARACTERS} characters",
         f"`{wire.audience(b'')}` and the request's [binding]",
         f"`{certificates.CERTIFICATES_URL}`",
         f"Default `{COMPUTE_URL}`",
@@ -53,7 +53,7 @@ def test_every_reason_is_in_the_table() -> None:
         f"asked again for {metadata.TIMEOUT_SECONDS:.0f} seconds",
         f"after {certificate_source.SHORTEST_FRESH.seconds // 60} minutes at the earliest and "
         f"{certificate_source.LONGEST_FRESH.days * 24} hours at the latest",
-        f"used until they are {certificate_source.STALE_LIMIT.days * 24} hours old",
+        f"until they are {certificate_source.STALE_LIMIT.days * 24} hours old",
         f"kept for {compute.ANSWER_SECONDS:.0f} seconds",
         f"`{compute.GET_PERMISSION}` in each project",
     ],

@@ -368,7 +368,7 @@ def test_without_the_verb_on_the_builtin_signer_its_requests_wait(
     management_cluster: ManagementCluster, cluster: WorldCluster, start: Callable[..., Any]
 ) -> None:
     take_away(cluster, "node-attestation-stock-serving", "approve")
-    cluster.authorize("keyed-mac", stockServingRequests="Approve")
+    cluster.authorize("keyed-mac", builtinServingRequests="Approve")
     cluster.add_machine(WORKER, provider_id=f"test:///{WORKER}")
     start()
     worker = node(cluster, WORKER)
@@ -384,7 +384,7 @@ def test_without_the_verb_on_the_builtin_signer_its_requests_wait(
 
 def test_without_bind_nothing_is_given_back(cluster: WorldCluster, start: Callable[..., Any]) -> None:
     """And what is not given back stays kept."""
-    take_away(cluster, "node-attestation-side-door", "bind")
+    take_away(cluster, "node-attestation-auto-approval", "bind")
     cluster.authorize("keyed-mac", mode="Enforce")
     start()
     wait_for_condition(cluster, "AutoApprovalRemoved", "True", "Removed")
@@ -400,7 +400,7 @@ def test_without_bind_nothing_is_given_back(cluster: WorldCluster, start: Callab
 @pytest.mark.parametrize(
     ("kind", "binding", "condition", "status", "reason"),
     [
-        ("workload", "node-attestation-side-door", "AutoApprovalRemoved", "Unknown", "Forbidden"),
+        ("workload", "node-attestation-auto-approval", "AutoApprovalRemoved", "Unknown", "Forbidden"),
         ("workload", "node-attestation-bootstrap-tokens", "MachinePoolTokensExtended", "False", "Forbidden"),
         ("management", "node-attestation-bootstrap-tokens", "BootstrapTokensTraceable", "False", "TracingOff"),
     ],

@@ -1,4 +1,4 @@
-"""The commands of the operating guide that change something by hand, run by the real kubectl as they stand there."""
+"""The commands of the operating guide that change objects by hand, run unchanged by the real kubectl."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ KEY: Final = SECRETS.object(SECRET_NAME, CONTROLLER_NAMESPACE)
 
 
 def documented(*words: str) -> list[list[str]]:
-    """Commands of the guide that begin with these words, in its order; without ``kubectl`` and its kubeconfig."""
+    """Commands of the guide that begin with these words, in document order; without ``kubectl`` and its kubeconfig."""
     found = []
     for block, command in commands():
         if block.document in OPERATING_GUIDE and command[1 : len(words) + 1] == list(words):

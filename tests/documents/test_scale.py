@@ -37,15 +37,15 @@ def test_figures_are_those_of_the_code() -> None:
         f"beyond the first {resource_limits.SMALL_BYTES // 1024} KiB of each |",
         f"| {decoding.MAXIMUM_VALUES:,} |",
         f"| {client.MAXIMUM_EVENT_BYTES // MIB} MiB | the same {resource_limits.LARGE_BYTES // MIB} MiB |",
-        f"| {client.LIST_BYTES_PER_BODY} answers' bytes, {listing.LIST_SECONDS / 60:.0f} minutes, "
-        f"{listing.EMPTY_PAGES} empty pages in a row, no more items in a page than were asked for |",
+        f"| the bytes of {client.LIST_BYTES_PER_BODY} responses, {listing.LIST_SECONDS / 60:.0f} minutes, "
+        f"{listing.EMPTY_PAGES} empty pages in a row, no more items in a page than requested |",
         f"| {pending.MAXIMUM_REQUESTS:,}, {pending.MAXIMUM_BYTES // MIB} MiB | {budget.SHARED_BYTES // MIB} MiB, "
         f"beyond the first {budget.OWN_BYTES // MIB} MiB of each;",
         f"| {resource_limits.BURST_SECONDS} seconds at once, then {resource_limits.OWN_SHARE:.1%}".replace(
             "%", " % of a core"
         ),
         f"| one at a time | {dial.LOOKUPS_AT_ONCE} at a time |",
-        f"| addresses of its name that are tried | {dial.MAXIMUM_ADDRESSES} of each family |",
+        f"| addresses of its name that the controller tries | {dial.MAXIMUM_ADDRESSES} of each family |",
         f"| {workload_cluster.RECONCILES_AT_ONCE} at once, then one in "
         f"{workload_cluster.RECONCILE_AGAIN_SECONDS:.0f} seconds; "
         f"{reachability.LINES_AT_ONCE}, then one in {reachability.LINE_SECONDS:.0f} seconds |",

@@ -14,11 +14,13 @@ from urllib.parse import unquote, urldefrag, urlsplit
 
 import pytest
 
+from tests.documents.inclusion import text_of
 from tests.documents.markdown import ROOT, documents
 from tests.support.binaries import MissingPart, skip_or_fail
 
 pytestmark = pytest.mark.slow
 
+README: Final = ROOT / "README.md"
 LOADING: Final = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src", "object": "data"}
 """Elements that a browser follows by itself, and the attribute that says where to."""
 
@@ -80,6 +82,14 @@ def test_every_document_of_the_folder_is_a_page(site: Path) -> None:
     assert {name for name in names - {"index"} if not (site / name / "index.html").exists()} == set()
 
 
+def test_the_front_page_is_the_readme(site: Path) -> None:
+    front = (site / "index.html").read_text(encoding="utf-8")
+    headings = [line.strip("# ") for line in text_of(README).splitlines() if line.startswith("## ")]
+    assert len(headings) > 3
+    assert [heading for heading in headings if f">{heading}<" not in front] == []
+    assert 'src="flow.svg"' in front
+
+
 def test_nothing_is_loaded_from_elsewhere(pages: dict[Path, References]) -> None:
     loaded = {reference for page in pages.values() for reference in page.loads}
     assert any(reference.endswith(".js") for reference in loaded)
@@ -106,7 +116,7 @@ def test_every_link_leads_to_a_page_and_an_anchor_of_the_site(site: Path, pages:
     ("document", "target", "linked"),
     [
         ("docs/protocol.md", "../signer/rules/checks.py", "signer/rules/checks.py"),
-        ("docs/protocol.md", "security.md#floods", "docs/security.md"),
+        ("docs/protocol.md", "threat-model.md#floods", "docs/threat-model.md"),
         ("deploy/README.md", "node", "deploy/node/README.md"),
         ("docs/protocol.md", "#binding", None),
         ("docs/protocol.md", "https://kubernetes.io/docs", None),
@@ -117,10 +127,3 @@ def test_every_link_leads_to_a_page_and_an_anchor_of_the_site(site: Path, pages:
 )
 def test_what_a_link_leads_to(hook: ModuleType, document: str, target: str, linked: str | None) -> None:
     assert hook._repository_path(document, target) == linked
-
-
-def test_links_in_code_are_left_alone(hook: ModuleType) -> None:
-    text = "[a](b)\n```text\n[a](b)\n```\n[a](b)\n"
-    assert hook._outside_of_fences(text, lambda prose: prose.replace("(b)", "(c)")) == (
-        "[a](c)\n```text\n[a](b)\n```\n[a](c)\n"
-    )

@@ -66,7 +66,7 @@ def test_every_reason_of_the_server_plugin_is_in_the_table() -> None:
     for reason in {*reasons, "MalformedEvidence", "BindingMismatch", "ChallengeIssued"}:
         assert any(f"`{reason}`" in row for row in rows), reason
     for reason in re.findall(r'\bnot_yet\(\s*"(\w+)"', source):
-        assert any(f"`{reason}` (waits)" in row for row in rows), reason
+        assert any(f"[`{reason}`](troubleshooting.md#{reason.lower()}) (waits)" in row for row in rows), reason
 
 
 def test_every_field_is_in_a_table() -> None:

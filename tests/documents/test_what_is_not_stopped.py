@@ -1,4 +1,4 @@
-"""What ``docs/security.md`` says is not stopped in this release is not: whoever stops it changes the document too."""
+"""What ``docs/threat-model.md`` lists as not stopped is not: a change that stops it changes the document too."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def settings_of(provider_id: str) -> dict[str, str]:
 
 
 def says(words: str) -> bool:
-    return words in " ".join((ROOT / "docs/security.md").read_text(encoding="utf-8").split())
+    return words in " ".join((ROOT / "docs/threat-model.md").read_text(encoding="utf-8").split())
 
 
 def wait_for_condition(cluster: WorldCluster, kind: str, status: str, reason: str) -> None:
@@ -101,7 +101,7 @@ def may(cluster: WorldCluster, who: tuple[str, str], subresource: str) -> bool:
     return bool(answer["status"]["allowed"])
 
 
-def test_observe_leaves_the_side_door_open(workload_cluster: WorldCluster, start: Start) -> None:
+def test_observe_leaves_the_auto_approval_open(workload_cluster: WorldCluster, start: Start) -> None:
     assert says("**Observe.** It is the default")
     workload_cluster.authorize("keyed-mac")
     start()
@@ -182,7 +182,10 @@ def test_tokens_that_live_long_are_cut_back_before_a_deleted_policy_opens_the_do
 def test_a_policy_deleted_while_no_controller_runs_leaves_tokens_where_nothing_is_kept(
     workload_cluster: WorldCluster, make_workload_cluster: MakeWorkloadCluster, start: Start
 ) -> None:
-    assert says("Only a policy that is deleted while no controller runs, of a cluster of which nothing is kept")
+    assert says(
+        "a policy that is deleted while no controller runs, of a cluster without saved bindings, "
+        "leaves them as they are"
+    )
     without_kept = make_workload_cluster("nothing-kept", seed_kubeadm=False)
     token, controller = extended_token(without_kept, start)
     other_token = extended_token(workload_cluster, lambda: controller)[0]
@@ -226,7 +229,7 @@ def test_before_1_32_any_certificate_of_the_nodes_name_is_good_enough_for_servin
 ) -> None:
     assert says("**API servers before 1.32** do not say which client certificate a node used.")
     cluster = make_workload_cluster(server_version=version)
-    cluster.authorize("keyed-mac", stockServingRequests="Approve")
+    cluster.authorize("keyed-mac", builtinServingRequests="Approve")
     cluster.add_machine("worker-1", provider_id=PROVIDER_ID)
     start()
     node = make_node("worker-1", PROVIDER_ID, "keyed-mac", settings_of(PROVIDER_ID), cluster=cluster)

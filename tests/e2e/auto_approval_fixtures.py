@@ -43,7 +43,7 @@ ADDRESSES: Final = {VICTIM: "10.1.0.1", THIEF: "10.1.0.2"}
 """Both Machines: the victim's node runs a Pod with a Secret, the thief's has been broken into."""
 CONTROL_PLANE_HOST: Final = "control-plane.example"
 """``spec.controlPlaneEndpoint`` of every Cluster of ``signer.testing.world``."""
-NAMESPACE: Final = "side-door"
+NAMESPACE: Final = "auto-approval"
 SECRET_PATH: Final = f"/api/v1/namespaces/{NAMESPACE}/secrets/victims-secret"
 KUBEADM_BINDINGS: Final = ("kubeadm:node-autoapprove-bootstrap", "kubeadm:node-autoapprove-certificate-rotation")
 
@@ -53,7 +53,7 @@ BUILTIN_SERVING_USAGES: Final = ("digital signature", "key encipherment", "serve
 
 
 @dataclass
-class SideDoorWorld:
+class AutoApprovalWorld:
     """One control plane that is management and workload cluster in one, and everybody who asks it for certificates."""
 
     plane: ControlPlane
@@ -203,7 +203,7 @@ def builtin_serving_request(name: str, node_name: str, *alternative_names: str) 
 
 
 @contextlib.contextmanager
-def open_side_door_world(name: str) -> Iterator[SideDoorWorld]:
+def open_auto_approval_world(name: str) -> Iterator[AutoApprovalWorld]:
     """A control plane with kubeadm's grants and kube-controller-manager, a policy in Observe, and both Machines."""
     with ControlPlane() as plane, furnished(plane, name, secrets.token_bytes(32)) as world:
         yield world
@@ -213,7 +213,7 @@ def open_side_door_world(name: str) -> Iterator[SideDoorWorld]:
 @contextlib.contextmanager
 def furnished(
     plane: ControlPlane, name: str, master_key: bytes, access: ClusterConnection | None = None
-) -> Iterator[SideDoorWorld]:
+) -> Iterator[AutoApprovalWorld]:
     """All of it on a control plane that runs; the controller is granted what it needs, unless it has ``access``."""
     plane.seed_kubeadm()
     builtin_signer = plane.start_controllers(qps=100, burst=100, verbosity=4)
@@ -225,10 +225,12 @@ def furnished(
         restrict_in_workload_cluster(cluster, plane)
         cluster.authorize("keyed-mac")
         granted = access or as_service_account(plane, NAMESPACE)
-        yield SideDoorWorld(plane, management, cluster, builtin_signer, plane.bootstrap_token(), master_key, granted)
+        yield AutoApprovalWorld(
+            plane, management, cluster, builtin_signer, plane.bootstrap_token(), master_key, granted
+        )
 
 
-def run_a_pod_on(world: SideDoorWorld, node_name: str) -> None:
+def run_a_pod_on(world: AutoApprovalWorld, node_name: str) -> None:
     """A Node, and a Pod on it that uses the Secret of ``SECRET_PATH``: what is to be had under that node's name."""
     client = world.management.client
     client.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node_name}})

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from signer.testing.world import CONTROLLER_NAMESPACE
-from tests.e2e.auto_approval_fixtures import NAMESPACE, SideDoorWorld, furnished
+from tests.e2e.auto_approval_fixtures import NAMESPACE, AutoApprovalWorld, furnished
 from tests.support.binaries import MissingPart, find_control_plane, skip_or_fail
 from tests.support.contained import ContainedController
 from tests.support.container_engine import ContainerEngine
@@ -31,7 +31,7 @@ IN_NAMESPACE: Final = ["--namespace", CONTROLLER_NAMESPACE]
 class Installation:
     """The release, and what is around it."""
 
-    world: SideDoorWorld
+    world: AutoApprovalWorld
     values: Mapping[str, Any]
     notes: str
     folder: Path

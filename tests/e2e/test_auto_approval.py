@@ -44,7 +44,7 @@ from tests.e2e.auto_approval_fixtures import (
     SECRET_PATH,
     THIEF,
     VICTIM,
-    SideDoorWorld,
+    AutoApprovalWorld,
     builtin_client_request,
     builtin_serving_request,
     reads_the_secret,
@@ -81,22 +81,22 @@ class Loot:
 
 
 @pytest.fixture(scope="module")
-def observed(side_door_world: SideDoorWorld) -> Iterator[SideDoorWorld]:
+def observed(auto_approval_world: AutoApprovalWorld) -> Iterator[AutoApprovalWorld]:
     """The world in Observe; both nodes have joined by attestation, and the controller runs.
 
     It looks at the door each second instead of every three minutes.
     """
-    run_a_pod_on(side_door_world, VICTIM)
-    with pytest.MonkeyPatch.context() as patch, side_door_world.controller():
+    run_a_pod_on(auto_approval_world, VICTIM)
+    with pytest.MonkeyPatch.context() as patch, auto_approval_world.controller():
         patch.setattr(reconciler, "LOOK_SECONDS", 1.0)
         patch.setattr(reconciler, "REST_SECONDS", 0.2)
         for machine in (VICTIM, THIEF):
-            side_door_world.join(machine)
-        yield side_door_world
+            auto_approval_world.join(machine)
+        yield auto_approval_world
 
 
 @pytest.fixture(scope="module")
-def loot(observed: SideDoorWorld) -> Loot:
+def loot(observed: AutoApprovalWorld) -> Loot:
     """Before Enforce: with nothing but a bootstrap token, the thief asks the built-in signer to be the victim."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = observed.post(builtin_client_request(observed.name("theft"), VICTIM, key), observed.as_token_holder())
@@ -110,7 +110,7 @@ def loot(observed: SideDoorWorld) -> Loot:
 
 
 @pytest.fixture(scope="module")
-def world(observed: SideDoorWorld, loot: Loot) -> SideDoorWorld:
+def world(observed: AutoApprovalWorld, loot: Loot) -> AutoApprovalWorld:
     """The world in Enforce, once the controller says that the auto-approval is shut."""
     observed.set_mode("Enforce")
     observed.wait_for_auto_approval_removed()
@@ -118,15 +118,15 @@ def world(observed: SideDoorWorld, loot: Loot) -> SideDoorWorld:
 
 
 @pytest.fixture(autouse=True)
-def only_what_was_attested_is_certified(side_door_world: SideDoorWorld) -> Iterator[None]:
+def only_what_was_attested_is_certified(auto_approval_world: AutoApprovalWorld) -> Iterator[None]:
     """After each test: every certificate in any CSR has an AttestedNode that permits it."""
     yield
     assert_every_certificate_is_permitted(
-        side_door_world.management, [side_door_world.cluster], not_ours=side_door_world.not_ours
+        auto_approval_world.management, [auto_approval_world.cluster], not_ours=auto_approval_world.not_ours
     )
 
 
-def test_before_enforce_the_thief_becomes_the_victim(observed: SideDoorWorld, loot: Loot) -> None:
+def test_before_enforce_the_thief_becomes_the_victim(observed: AutoApprovalWorld, loot: Loot) -> None:
     assert loot.approval == "AutoApproved"
     certificate = x509.load_pem_x509_certificate(loot.certificate)
     assert certificate.subject.rfc4514_string() == f"CN=system:node:{VICTIM},O=system:nodes"
@@ -138,48 +138,48 @@ def test_before_enforce_the_thief_becomes_the_victim(observed: SideDoorWorld, lo
     assert base64.b64decode(secret["data"]["password"]) == b"of the victim"
 
 
-def test_shut_means_that_kubeadms_bindings_are_gone(world: SideDoorWorld) -> None:
+def test_shut_means_that_kubeadms_bindings_are_gone(world: AutoApprovalWorld) -> None:
     assert not set(KUBEADM_BINDINGS) & set(world.bindings())
 
 
 class TestBuiltinSigners:
     """Approved by nobody, or denied by the controller; kube-controller-manager works all the while."""
 
-    def test_the_token_gets_no_client_certificate(self, world: SideDoorWorld) -> None:
+    def test_the_token_gets_no_client_certificate(self, world: AutoApprovalWorld) -> None:
         name = world.post(builtin_client_request(world.name("stock-client"), VICTIM), world.as_token_holder())
         world.assert_waits_for_ever(name)
 
     @pytest.mark.parametrize("node_name", [THIEF, VICTIM])
-    def test_a_node_cannot_renew_past_attestation(self, world: SideDoorWorld, node_name: str) -> None:
+    def test_a_node_cannot_renew_past_attestation(self, world: AutoApprovalWorld, node_name: str) -> None:
         request = builtin_client_request(world.name("stock-renewal"), node_name)
         if world.post_unless_forbidden(request, world.as_node(THIEF)):
             world.assert_waits_for_ever(request["metadata"]["name"])
 
-    def test_what_was_stolen_before_cannot_be_renewed(self, world: SideDoorWorld, loot: Loot) -> None:
+    def test_what_was_stolen_before_cannot_be_renewed(self, world: AutoApprovalWorld, loot: Loot) -> None:
         name = world.post(builtin_client_request(world.name("stolen-renewal"), VICTIM), loot.connection)
         world.assert_waits_for_ever(name)
         evidence_of_the_thief = world.node(THIEF).but(node_name=VICTIM, provider_id=f"test:///{VICTIM}")
         name = world.post(evidence_of_the_thief.client_request(world.name("stolen-renewal")), loot.connection)
         world.assert_denied(name, "BindingMismatch")
 
-    def test_an_attested_node_has_its_serving_certificate(self, world: SideDoorWorld) -> None:
+    def test_an_attested_node_has_its_serving_certificate(self, world: AutoApprovalWorld) -> None:
         request = builtin_serving_request(world.name("stock-serving"), VICTIM, VICTIM, ADDRESSES[VICTIM])
         verdict = world.cluster.wait_until_decided(world.post(request, world.as_node(VICTIM)))
         assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
         assert verdict.certificate
 
     @pytest.mark.parametrize("smuggled", SMUGGLED)
-    def test_no_alternative_name_is_smuggled(self, world: SideDoorWorld, smuggled: str) -> None:
+    def test_no_alternative_name_is_smuggled(self, world: AutoApprovalWorld, smuggled: str) -> None:
         names = (THIEF, ADDRESSES[THIEF], smuggled)
         name = world.post(builtin_serving_request(world.name("stock-serving"), THIEF, *names), world.as_node(THIEF))
         world.assert_denied(name, "InvalidSubjectAlternativeNames")
 
-    def test_no_node_serves_under_anothers_name(self, world: SideDoorWorld) -> None:
+    def test_no_node_serves_under_anothers_name(self, world: AutoApprovalWorld) -> None:
         request = builtin_serving_request(world.name("stock-serving"), VICTIM, VICTIM)
         if world.post_unless_forbidden(request, world.as_node(THIEF)):
             world.assert_denied(request["metadata"]["name"], "RequesterNotAllowed")
 
-    def test_the_token_gets_no_serving_certificate(self, world: SideDoorWorld) -> None:
+    def test_the_token_gets_no_serving_certificate(self, world: AutoApprovalWorld) -> None:
         request = builtin_serving_request(world.name("stock-serving"), VICTIM, VICTIM)
         name = world.post(request, world.as_token_holder())
         # Not denied, because it is none of the controller's business: nobody approves such requests by themselves.
@@ -192,15 +192,15 @@ class TestBuiltinSigners:
 class TestOurSigners:
     """Denied, each for its reason."""
 
-    def test_the_token_and_a_true_machine_give_no_other_name(self, world: SideDoorWorld) -> None:
+    def test_the_token_and_a_true_machine_give_no_other_name(self, world: AutoApprovalWorld) -> None:
         request = world.node(THIEF).but(node_name=VICTIM).client_request(world.name("other-name"))
         world.assert_denied(world.post(request, world.as_token_holder()), "NodeNameMismatch")
 
-    def test_renewal_keeps_the_name(self, world: SideDoorWorld) -> None:
+    def test_renewal_keeps_the_name(self, world: AutoApprovalWorld) -> None:
         request = world.node(THIEF).but(node_name=VICTIM).client_request(world.name("other-name"))
         world.assert_denied(world.post(request, world.as_node(THIEF)), "RequesterNotAllowed")
 
-    def test_annotations_of_the_requester_say_nothing(self, world: SideDoorWorld) -> None:
+    def test_annotations_of_the_requester_say_nothing(self, world: AutoApprovalWorld) -> None:
         annotations = {
             ENDORSEMENT_KEY_ANNOTATION: base64.b64encode(b"the thief's own").decode(),
             CHALLENGE_ANNOTATION: "answered",
@@ -219,17 +219,17 @@ class TestOurSigners:
         builtin = builtin_client_request(world.name("annotated"), VICTIM, annotations=annotations)
         world.assert_waits_for_ever(world.post(builtin, world.as_token_holder()))
 
-    def test_an_attested_node_has_its_serving_certificate(self, world: SideDoorWorld) -> None:
+    def test_an_attested_node_has_its_serving_certificate(self, world: AutoApprovalWorld) -> None:
         request = _serving_request(world, world.node(VICTIM), VICTIM, ADDRESSES[VICTIM])
         verdict = world.cluster.wait_until_decided(world.post(request, world.as_node(VICTIM)))
         assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
 
     @pytest.mark.parametrize("smuggled", SMUGGLED)
-    def test_no_alternative_name_is_smuggled(self, world: SideDoorWorld, smuggled: str) -> None:
+    def test_no_alternative_name_is_smuggled(self, world: AutoApprovalWorld, smuggled: str) -> None:
         request = _serving_request(world, world.node(THIEF), THIEF, ADDRESSES[THIEF], smuggled)
         world.assert_denied(world.post(request, world.as_node(THIEF)), "InvalidSubjectAlternativeNames")
 
-    def test_a_node_cannot_change_what_it_asked_for(self, world: SideDoorWorld) -> None:
+    def test_a_node_cannot_change_what_it_asked_for(self, world: AutoApprovalWorld) -> None:
         name = world.post(builtin_client_request(world.name("changed"), VICTIM), world.as_token_holder())
         path = CERTIFICATE_SIGNING_REQUESTS.object(name)
         found = world.cluster.client().get(path)
@@ -252,7 +252,7 @@ class TestOurSigners:
 
     @pytest.mark.parametrize("subresource", ["approval", "status"])
     def test_a_request_of_the_same_name_is_another_request(
-        self, world: SideDoorWorld, monkeypatch: pytest.MonkeyPatch, subresource: str
+        self, world: AutoApprovalWorld, monkeypatch: pytest.MonkeyPatch, subresource: str
     ) -> None:
         """Just before approval or certificate is written, a cleaner deletes it, and the thief is ready."""
         honest = world.node(VICTIM)
@@ -275,7 +275,7 @@ class TestOurSigners:
         now = world.cluster.client().get(CERTIFICATE_SIGNING_REQUESTS.object(name))
         assert now["spec"]["request"] == forged["spec"]["request"]
 
-    def test_a_node_ref_gives_no_name(self, world: SideDoorWorld) -> None:
+    def test_a_node_ref_gives_no_name(self, world: AutoApprovalWorld) -> None:
         """The thief's kubelet registered under the victim's provider ID, and Cluster API believed it."""
         machine = {"metadata": {"name": THIEF}}
         waiting = world.node(THIEF).client_request(world.name("node-ref"))
@@ -287,7 +287,7 @@ class TestOurSigners:
             # Its own name is not proven wrong for good: it waits until somebody has looked.
             name = world.post(waiting, world.as_node(THIEF))
             world.management.client.wait_for_any(
-                "/api/v1/namespaces/side-door/events",
+                "/api/v1/namespaces/auto-approval/events",
                 lambda event: event["reason"] == "NodeRefDisagrees" and event["involvedObject"]["name"] == THIEF,
             )
             assert world.cluster.verdict(name).condition == ""
@@ -300,7 +300,7 @@ class TestTheDoorStaysShut:
     """Whatever the bindings are called, and whatever becomes of the policy during a move."""
 
     @pytest.fixture
-    def attack(self, world: SideDoorWorld) -> Iterator[None]:
+    def attack(self, world: AutoApprovalWorld) -> Iterator[None]:
         """Afterwards the door is shut as before, and the thief tries again."""
         yield
         world.wait_for_auto_approval_removed()
@@ -309,14 +309,14 @@ class TestTheDoorStaysShut:
 
     @pytest.mark.usefixtures("attack")
     @pytest.mark.parametrize("group", [kubeadm.NODE_TOKEN_GROUP, "system:bootstrappers", "system:authenticated"])
-    def test_a_second_binding_under_another_name_is_removed(self, world: SideDoorWorld, group: str) -> None:
+    def test_a_second_binding_under_another_name_is_removed(self, world: AutoApprovalWorld, group: str) -> None:
         name = world.name("nothing-of-interest")  # one that came back each time would be another attack
         binding = kubeadm.cluster_role_binding(name, kubeadm.NODECLIENT, group)
         world.management.client.create(CLUSTER_ROLE_BINDINGS.collection(), binding)
         wait_until(lambda: name not in world.bindings(), "the second binding is removed")
 
     @pytest.mark.usefixtures("attack")
-    def test_a_second_binding_that_grants_more_is_named(self, world: SideDoorWorld) -> None:
+    def test_a_second_binding_that_grants_more_is_named(self, world: AutoApprovalWorld) -> None:
         client = world.management.client
         rules = [
             {"apiGroups": ["certificates.k8s.io"], "resources": ["*/nodeclient"], "verbs": ["create"]},
@@ -334,13 +334,13 @@ class TestTheDoorStaysShut:
             client.delete(CLUSTER_ROLE_BINDINGS.object("something-more"))
 
     @pytest.mark.usefixtures("attack")
-    def test_bindings_that_kubeadm_upgrade_brought_back_are_removed(self, world: SideDoorWorld) -> None:
+    def test_bindings_that_kubeadm_upgrade_brought_back_are_removed(self, world: AutoApprovalWorld) -> None:
         world.plane.seed_kubeadm()
         wait_until(lambda: not set(KUBEADM_BINDINGS) & set(world.bindings()), "kubeadm's bindings are removed again")
 
     @pytest.mark.usefixtures("attack")
     @pytest.mark.parametrize("sign", ["the Cluster is paused", "the policy is deleted for the move"])
-    def test_a_move_gives_nothing_back(self, world: SideDoorWorld, canary: WorldCluster, sign: str) -> None:
+    def test_a_move_gives_nothing_back(self, world: AutoApprovalWorld, canary: WorldCluster, sign: str) -> None:
         """Cluster API's ``clusterctl move`` deletes at the source what lives on at the target."""
         policy = NODE_ATTESTATION_POLICIES.object(world.cluster.name, NAMESPACE)
         if sign == "the Cluster is paused":
@@ -360,7 +360,7 @@ class TestTheDoorStaysShut:
 
 
 @pytest.fixture
-def canary(world: SideDoorWorld) -> Iterator[WorldCluster]:
+def canary(world: AutoApprovalWorld) -> Iterator[WorldCluster]:
     """Another cluster of the same controller, in Enforce, without any Machine."""
     with EmbeddedAPI(seed_kubeadm=True) as api:
         cluster = world.management.add_cluster(world.name("canary"), api, namespace=NAMESPACE)
@@ -376,7 +376,7 @@ def bindings_of(cluster: WorldCluster) -> set[str]:
     return {item["metadata"]["name"] for item in cluster.client().items(CLUSTER_ROLE_BINDINGS.collection())}
 
 
-def _serving_request(world: SideDoorWorld, node: SimulatedNode, *names: str) -> dict[str, Any]:
+def _serving_request(world: AutoApprovalWorld, node: SimulatedNode, *names: str) -> dict[str, Any]:
     addresses = [ip_address(name) for name in names if name[0].isdigit()]
     dns_names = [name for name in names if not name[0].isdigit()]
     return node.serving_request(world.name("serving"), dns_names=dns_names, ip_addresses=addresses)

@@ -13,7 +13,7 @@ from tests.e2e.auto_approval_fixtures import (
     NAMESPACE,
     THIEF,
     VICTIM,
-    SideDoorWorld,
+    AutoApprovalWorld,
     builtin_client_request,
 )
 from tests.support import kubeadm
@@ -25,9 +25,9 @@ SECOND_BINDING: Final = "of-the-operators-own"
 
 
 @pytest.fixture(scope="module")
-def before(side_door_world: SideDoorWorld) -> dict[str, Any]:
+def before(auto_approval_world: AutoApprovalWorld) -> dict[str, Any]:
     """Every binding before Enforce: kubeadm's with what an operator added to them, and one under another name."""
-    client = side_door_world.management.client
+    client = auto_approval_world.management.client
     second_subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "system:bootstrap:abcdef"}
     for name in KUBEADM_BINDINGS:
         found = client.get(CLUSTER_ROLE_BINDINGS.object(name))
@@ -37,13 +37,13 @@ def before(side_door_world: SideDoorWorld) -> dict[str, Any]:
         client.replace(CLUSTER_ROLE_BINDINGS.object(name), found)
     second = kubeadm.cluster_role_binding(SECOND_BINDING, kubeadm.NODECLIENT, "system:bootstrappers")
     client.create(CLUSTER_ROLE_BINDINGS.collection(), second)
-    return side_door_world.bindings()
+    return auto_approval_world.bindings()
 
 
 @pytest.fixture
-def removed(side_door_world: SideDoorWorld, before: dict[str, Any]) -> SideDoorWorld:
+def removed(auto_approval_world: AutoApprovalWorld, before: dict[str, Any]) -> AutoApprovalWorld:
     """In Enforce, with every Machine attested; the controller was stopped then."""
-    world = side_door_world
+    world = auto_approval_world
     assert world.bindings() == before
     with world.controller():
         for machine in (VICTIM, THIEF):
@@ -56,18 +56,18 @@ def removed(side_door_world: SideDoorWorld, before: dict[str, Any]) -> SideDoorW
     return world
 
 
-def leave_for_observe(world: SideDoorWorld) -> None:
+def leave_for_observe(world: AutoApprovalWorld) -> None:
     world.set_mode("Observe")
 
 
-def delete_the_policy(world: SideDoorWorld) -> None:
+def delete_the_policy(world: AutoApprovalWorld) -> None:
     world.management.client.delete(NODE_ATTESTATION_POLICIES.object(world.cluster.name, NAMESPACE))
 
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["while the controller runs", "while no controller runs"])
 @pytest.mark.parametrize("leave", [leave_for_observe, delete_the_policy])
 def test_exactly_what_was_there_is_given_back(
-    removed: SideDoorWorld, before: dict[str, Any], leave: Callable[[SideDoorWorld], None], stopped: bool
+    removed: AutoApprovalWorld, before: dict[str, Any], leave: Callable[[AutoApprovalWorld], None], stopped: bool
 ) -> None:
     if stopped:
         leave(removed)
@@ -88,18 +88,18 @@ def test_exactly_what_was_there_is_given_back(
 
 
 @pytest.fixture
-def older_machine(side_door_world: SideDoorWorld) -> Iterator[str]:
+def older_machine(auto_approval_world: AutoApprovalWorld) -> Iterator[str]:
     """A Machine whose node was there before attestation."""
-    side_door_world.cluster.add_machine("older", provider_id="test:///older")
+    auto_approval_world.cluster.add_machine("older", provider_id="test:///older")
     yield "older"
-    side_door_world.management.client.delete(MACHINES_V1BETA2.object("older", NAMESPACE))
+    auto_approval_world.management.client.delete(MACHINES_V1BETA2.object("older", NAMESPACE))
 
 
 def test_renewal_stays_until_every_machine_is_attested(
-    side_door_world: SideDoorWorld, before: dict[str, Any], older_machine: str
+    auto_approval_world: AutoApprovalWorld, before: dict[str, Any], older_machine: str
 ) -> None:
     """The tokens' grants go at once; those by which older nodes renew go when all are attested."""
-    world, (tokens, rotation) = side_door_world, KUBEADM_BINDINGS
+    world, (tokens, rotation) = auto_approval_world, KUBEADM_BINDINGS
     with world.controller():
         for machine in (VICTIM, THIEF):
             world.join(machine)

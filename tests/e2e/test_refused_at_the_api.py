@@ -99,7 +99,10 @@ WRONG: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "source of node names": (policy(nodeNameSource="NodeRef"), ("spec.nodeNameSource", '"ProviderID"')),
     "reuse of node names": (policy(nodeNameReuse="Never"), ("spec.nodeNameReuse", '"AfterExpiry"', '"Immediate"')),
     "approval by others": (policy(approvalByOthers="Honour"), ("spec.approvalByOthers", '"Refuse"', '"Honor"')),
-    "built-in serving requests": (policy(stockServingRequests="Deny"), ("spec.stockServingRequests", '"FollowMode"')),
+    "built-in serving requests": (
+        policy(builtinServingRequests="Deny"),
+        ("spec.builtinServingRequests", '"FollowMode"'),
+    ),
     "untraceable tokens": (
         policy(bootstrapTokens={"untraceable": "Deny"}),
         ("spec.bootstrapTokens.untraceable", '"Allow"', '"Refuse"'),

@@ -25,7 +25,7 @@ from tests.support.journal import builtin_approvals_of
 
 pytestmark = pytest.mark.slow
 
-APPROVE: Final = {"stockServingRequests": "Approve"}
+APPROVE: Final = {"builtinServingRequests": "Approve"}
 AS_M: Final = ("system:node:m", ("system:nodes", "system:authenticated"))
 CSRS: Final = CERTIFICATE_SIGNING_REQUESTS.collection()
 
@@ -111,7 +111,7 @@ def test_after_a_failed_approval_there_is_one_entry(house: House, cluster: World
 # What is none of ours
 
 
-@pytest.mark.parametrize("policy", [{}, {"mode": "Enforce", "stockServingRequests": "Ignore"}])
+@pytest.mark.parametrize("policy", [{}, {"mode": "Enforce", "builtinServingRequests": "Ignore"}])
 def test_left_alone_by_the_policy(house: House, policy: dict[str, str]) -> None:
     cluster = house.cluster(policy=policy)
     add_machine(cluster, "m")

@@ -88,7 +88,7 @@ def test_a_recording_explains_the_same(house: House, explain: Explain, offline: 
     assert (code, report["reason"]) == (5, "AttestorUnavailable")
     assert any("keyed-mac, which are not recorded: give --config" in note for note in report["notes"])
     code, report, _ = offline("taken", "--objects", str(recording), "--at", "2040-01-01T00:00:00Z")
-    assert (code, report["reason"], report["judgedAt"]) == (
+    assert (code, report["reason"], report["decidedAt"]) == (
         5,
         "CertificateAuthorityUnavailable",
         "2040-01-01T00:00:00Z",

@@ -98,7 +98,7 @@ def _decided_before(cluster: WorldCluster, name: str) -> int:
 
 def _says_that_requests_overflowed(policy: dict[str, Any]) -> bool:
     conditions = (policy.get("status") or {}).get("conditions") or []
-    return any(condition["reason"] == "RequestsOverflow" for condition in conditions)
+    return any(condition["reason"] == "RequestsOverflowed" for condition in conditions)
 
 
 def _join(cluster: WorldCluster, name: str) -> None:

@@ -184,7 +184,7 @@ def test_killed_at_random_while_machines_join(house: House, tmp_path: Path) -> N
     seed = int(os.environ.get(SEED_VARIABLE) or random.SystemRandom().randrange(2**32))
     print(f"{SEED_VARIABLE}={seed}")
     chance = random.Random(seed)
-    cluster = house.cluster(policy={"stockServingRequests": "Approve"})
+    cluster = house.cluster(policy={"builtinServingRequests": "Approve"})
     for number in range(HONEST):
         cluster.add_machine(f"node-{number}", provider_id=provider_id(f"node-{number}"))
     nodes = {number: node_of(cluster, f"node-{number}") for number in range(HONEST)}

@@ -22,7 +22,7 @@ from tests.support.processes import wait_until
 
 def _says_that_requests_overflowed(policy: dict[str, Any]) -> bool:
     conditions = (policy.get("status") or {}).get("conditions") or []
-    return ("WorkloadClusterReachable", "True", "RequestsOverflow") in [
+    return ("WorkloadClusterReachable", "True", "RequestsOverflowed") in [
         (condition["type"], condition["status"], condition["reason"]) for condition in conditions
     ]
 

@@ -105,7 +105,7 @@ def both_believe_to_own_every_shard(house: House) -> Callable[[], bool]:
 def test_conflicting_requests_under_two_controllers(
     house: House, start_two: Callable[[House], Callable[[], bool]]
 ) -> None:
-    first = house.cluster("first", ("keyed-mac", "insecure"), policy={"stockServingRequests": "Approve"})
+    first = house.cluster("first", ("keyed-mac", "insecure"), policy={"builtinServingRequests": "Approve"})
     second = house.cluster("second", namespace="other")
     _add_machines(first, [*TWICE, *IN_TWO_CLUSTERS, *CONTESTED])
     _add_machines(second, IN_TWO_CLUSTERS)

@@ -15,10 +15,9 @@ here=$(cd "$(dirname "$0")" && pwd)
 built="${XDG_CACHE_HOME:-$HOME/.cache}/capi-node-attestation"
 cache="$built/kubernetes-debian"
 base=
-# prometheus: promtool holds the alerts against scrapes. strace: makes etcd's disk slow for the benchmark. jq: a command
-# of docs/upgrading.md.
-packages=(etcd-server prometheus strace containerd systemd jq)
-programs=(etcd promtool strace containerd systemctl jq)
+# prometheus: promtool holds the alerts against scrapes. strace: makes etcd's disk slow for the benchmark.
+packages=(etcd-server prometheus strace containerd systemd)
+programs=(etcd promtool strace containerd systemctl)
 for argument in "$@"; do
     case $argument in
     tpm)

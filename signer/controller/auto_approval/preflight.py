@@ -1,4 +1,4 @@
-"""Before a cluster is enforced: who would lose renewal, what still opens the auto-approval, and what to do first.
+"""Before a cluster is enforced: which nodes would lose renewal, what still auto-approves, and what to do first.
 
 It only looks. The management cluster is read as the caller, the workload cluster with Secret ``<cluster>-kubeconfig``
 as the controller would.

@@ -27,7 +27,7 @@ FAILING_SECONDS: Final = 30.0
 LINES_AT_ONCE: Final = 20
 LINE_SECONDS: Final = 30.0
 """For each line in the log beyond those: a server may be reached and lost again many times a second."""
-_REQUESTS_OVERFLOWED: Final = "RequestsOverflow"
+_REQUESTS_OVERFLOWED: Final = "RequestsOverflowed"
 
 
 class Reachability:

@@ -28,6 +28,7 @@ from signer.model.decision import (
     Refused,
     printable,
 )
+from signer.model.documentation import reason_url
 from signer.model.explain_command import explain_hint
 from signer.model.kubernetes_time import parse_time
 from signer.model.reasons import Reason
@@ -120,11 +121,12 @@ class Reporter:
         telling = self._telling(name, kind, reason, message, subject) if isinstance(decision, Defer) else _Telling.FIRST
         if telling is _Telling.ENOUGH:
             return
+        hint = explain_hint(name, self._key, reason_url(reason, provider))
         # What lets a node join. Of what still waits nothing is new: another request may have been decided since.
         if purpose is Purpose.CLIENT and telling is _Telling.FIRST:
             for machine in machines:
                 for listener in self._listeners:
-                    listener.decided(machine, decision, explain_hint(name, self._key))
+                    listener.decided(machine, decision, hint)
         _LOG.info(
             "decided",
             extra={
@@ -144,9 +146,7 @@ class Reporter:
         )
         if subject is not None and not _is_routine(decision, header.username):
             text = f"{machines[0].provider_id}: {message}" if _is_one_of_many(machines) and message else message
-            self._around.recorder.record(
-                _occurrence(subject, name, decision, reason, text, explain_hint(name, self._key))
-            )
+            self._around.recorder.record(_occurrence(subject, name, decision, reason, text, hint))
 
     def _telling(self, name: str, kind: str, reason: str, message: str, subject: Subject | None) -> _Telling:
         """What is to be said now; it is remembered as told.

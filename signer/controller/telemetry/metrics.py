@@ -62,54 +62,54 @@ class Metrics:
         )
         self.last_certificate = Gauge(
             "last_certificate_published_timestamp_seconds",
-            "When a certificate was last published for the cluster, in Unix time.",
+            "When the controller last published a certificate for the cluster, in Unix time.",
             (_CLUSTER,),
             namespace=NAMESPACE,
             registry=self.registry,
         )
         self.builtin_approvals = self._counter(
-            "stock_approvals",
-            "Requests to kubernetes.io/kube-apiserver-client-kubelet that were approved, without attestation.",
+            "builtin_approvals",
+            "Requests to kubernetes.io/kube-apiserver-client-kubelet that were approved without attestation.",
             _CLUSTER,
         )
         self.handling_seconds = self._histogram(
             "handling_seconds",
-            "Time from taking a request off the queue to its decision being written, in seconds.",
+            "Time from taking a request off the queue to writing its decision, in seconds.",
             _HANDLING_BUCKETS,
             "decision",
         )
         self.audit_lines = self._counter(
-            "audit_lines", "Decisions for the audit log: written, or failed to be written.", "result"
+            "audit_lines", "Lines for the audit log, by result: written or failed.", "result"
         )
         self.leader = Gauge(
             "leader",
-            "1 while this replica leads, owns a shard, or shares the work with nobody; 0 while it stands by.",
+            "1 while this replica leads, owns a shard, or runs without leader election and shards; 0 on standby.",
             namespace=NAMESPACE,
             registry=self.registry,
         )
         self.shards = Gauge(
             "shards",
-            "Shards that the replicas divide between them; 0 without --shards.",
+            "Number of shards that the replicas divide between them; 0 without --shards.",
             namespace=NAMESPACE,
             registry=self.registry,
         )
         self.shards_owned = Gauge(
             "shards_owned",
-            "Of them, those that this replica owns.",
+            "Number of shards that this replica owns.",
             namespace=NAMESPACE,
             registry=self.registry,
         )
         self.certificate_latency_seconds = self._histogram(
             "certificate_latency_seconds",
-            "Time from a request's creation, as the workload cluster says, to its certificate being published, in "
-            "seconds.",
+            "Time from a request's creationTimestamp, as the workload cluster reports it, to publishing its "
+            "certificate, in seconds.",
             _LATENCY_BUCKETS,
             "provider",
             "purpose",
         )
         self.cloud_calls = self._counter(
             "cloud_calls",
-            "Calls of attestors to clouds. Outcome: ok, refused (credentials or permissions), throttled, timeout or "
+            "Calls of attestors to clouds, by outcome: ok, refused (credentials or permissions), throttled, timeout or "
             "error.",
             "service",
             "operation",
@@ -117,23 +117,23 @@ class Metrics:
         )
         self.cloud_call_seconds = self._histogram(
             "cloud_call_seconds",
-            "Time that a call of an attestor to a cloud took, waiting for its turn included, in seconds.",
+            "Duration of a call of an attestor to a cloud, including the wait for a free slot, in seconds.",
             _CLOUD_BUCKETS,
             "service",
             "operation",
         )
-        self.attestor_held_seconds = self._counter(
-            "attestor_held_seconds",
-            "Time in which an attestor held up the event loop, and with it every cluster, for 0.1 seconds or longer at "
-            "a time.",
+        self.attestor_blocking_seconds = self._counter(
+            "attestor_blocking_seconds",
+            "Seconds for which an attestor blocked the event loop, and so every cluster; blocks of 0.1 seconds or "
+            "longer count.",
             "provider",
         )
         self.task_failures = self._counter(
-            "task_failures", "Defects that ended one of the controller's own tasks, which began anew.", "task"
+            "task_failures", "Defects that ended one of the controller's own tasks, which then restarted.", "task"
         )
         self.build = Gauge(
             "build_info",
-            "1, with the version that runs.",
+            "Always 1; the label holds the running version.",
             ("version",),
             namespace=NAMESPACE,
             registry=self.registry,
@@ -163,9 +163,9 @@ class Metrics:
         self.cloud_calls.labels(service, operation, call.outcome.value).inc()
         self.cloud_call_seconds.labels(service, operation).observe(call.seconds)
 
-    def attestor_held(self, provider: str, seconds: float) -> None:
+    def attestor_blocking(self, provider: str, seconds: float) -> None:
         """Count a turn of an attestor that was long."""
-        self.attestor_held_seconds.labels(provider).inc(seconds)
+        self.attestor_blocking_seconds.labels(provider).inc(seconds)
 
     def task_failed(self, task: str) -> None:
         """Count a defect that ended a task."""

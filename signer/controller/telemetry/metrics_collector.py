@@ -81,80 +81,88 @@ class _Family:
 
 
 _OF_CLUSTER: Final = ("cluster",)
-READY: Final = _Family("ready", "gauge", "1 while this replica decides requests, as /readyz says, else 0.")
+READY: Final = _Family("ready", "gauge", "1 while this replica decides requests, else 0.")
 WATCHED: Final = _Family(
     "management_watch_reachable",
     "gauge",
-    "1 while that collection of the management cluster is watched, 0 while it cannot be.",
+    "1 while the controller watches the resource in the management cluster, 0 while it cannot.",
     ("resource",),
 )
 CONTROLLER_KEY: Final = _Family(
     "controller_key_readable",
     "gauge",
-    "1 while the Secret with the controller key is there and can be used, 0 while it is gone, malformed or forbidden.",
+    "1 while the Secret with the controller key exists and can be used, 0 while it is missing, malformed or forbidden.",
 )
 IGNORED: Final = _Family(
     "ignored_records",
     "counter",
-    "Versions of AttestedNodes that were found not to be written by this controller.",
+    "Versions of AttestedNodes that the controller ignored because they are not sealed with its key.",
 )
-DROPPED: Final = _Family("dropped_events", "counter", "Events that were not written because there were too many.")
+DROPPED: Final = _Family("dropped_events", "counter", "Events that the controller dropped because there were too many.")
 PENDING: Final = _Family(
     "pending_requests",
     "gauge",
-    "Requests without a certificate or a denial, save those that the policy leaves alone.",
+    "Requests without a certificate or a denial, excluding those the policy ignores.",
     _OF_CLUSTER,
 )
 OLDEST: Final = _Family(
     "oldest_pending_request_seconds",
     "gauge",
-    "How long the oldest of them has been waiting since this controller saw it, in seconds; 0 where none waits.",
+    "Age of the oldest pending request since this controller first saw it, in seconds; 0 if there is none.",
     _OF_CLUSTER,
 )
-DEPTH: Final = _Family("queue_depth", "gauge", "Requests that wait for a worker now.", _OF_CLUSTER)
+DEPTH: Final = _Family("queue_depth", "gauge", "Requests that wait for a worker.", _OF_CLUSTER)
 QUEUE_OLDEST: Final = _Family(
-    "queue_oldest_seconds", "gauge", "How long the oldest of them has been waiting for a worker.", _OF_CLUSTER
+    "queue_oldest_seconds",
+    "gauge",
+    "Time for which the oldest queued request has waited for a worker, in seconds.",
+    _OF_CLUSTER,
 )
 PROCESSING: Final = _Family(
-    "queue_longest_processing_seconds", "gauge", "How long a worker has had the same request at most.", _OF_CLUSTER
+    "queue_longest_processing_seconds",
+    "gauge",
+    "Longest time for which a worker has been processing its current request, in seconds.",
+    _OF_CLUSTER,
 )
 REACHABLE: Final = _Family(
     "workload_cluster_reachable",
     "gauge",
-    "1 while the workload cluster's requests are watched, 0 while it cannot be reached.",
+    "1 while the controller watches the requests of the workload cluster, 0 while it cannot reach it.",
     _OF_CLUSTER,
 )
-INFO: Final = _Family("cluster_info", "gauge", "1, with the mode of the cluster's policy.", ("cluster", "mode"))
+INFO: Final = _Family(
+    "cluster_info", "gauge", "Always 1; the label holds the mode of the cluster's policy.", ("cluster", "mode")
+)
 CONDITION: Final = _Family(
     "cluster_condition",
     "gauge",
-    "1 for the status (True, False or Unknown) that a condition of the cluster's policy has now.",
+    "1 for the current status (True, False or Unknown) of each condition of the cluster's policy.",
     ("cluster", "condition", "status"),
 )
 AUTHORITY: Final = _Family(
     "certificate_authority_expiry_timestamp_seconds",
     "gauge",
-    "When the CA that signs for the cluster runs out, in Unix time.",
+    "When the CA that signs for the cluster expires, in Unix time.",
     _OF_CLUSTER,
 )
 NODES: Final = _Family(
     "nodes",
     "gauge",
-    "Attested nodes whose Machine exists, by their last client certificate: valid, overdue (less than 15 % of its life "
-    "left, although it can be renewed) or expired.",
+    "Attested nodes whose Machine exists, by the state of their last client certificate: valid, overdue (renewable, "
+    "but less than 15 % of its lifetime left) or expired.",
     ("cluster", "certificate"),
 )
 BUDGET: Final = _Family(
     "outage_budget_timestamp_seconds",
     "gauge",
-    "When the first attested node whose client certificate is still good loses it if no more are issued, in Unix time.",
+    "When the first still valid client certificate of an attested node expires if no more are issued, in Unix time.",
     _OF_CLUSTER,
 )
 UNATTESTED: Final = _Family(
     "unattested_requesters",
     "gauge",
-    "Nodes and bootstrap tokens that have asked kubernetes.io/kube-apiserver-client-kubelet within the last hour and "
-    "got nothing; 64 at most.",
+    "Nodes and bootstrap tokens whose requests to kubernetes.io/kube-apiserver-client-kubelet within the last hour "
+    "were not approved; at most 64.",
     _OF_CLUSTER,
 )
 _FAMILIES: Final = (

@@ -56,7 +56,7 @@ def cluster(request: pytest.FixtureRequest, plane: ControlPlane) -> Iterator[Wor
         if request.module.KIND == CONTROL_PLANE:
             cluster.patch_machine("node-1", {"metadata": {"labels": {CONTROL_PLANE_LABEL: ""}}})
         restrict_in_workload_cluster(cluster, plane)
-        cluster.authorize("keyed-mac", stockServingRequests="Approve")
+        cluster.authorize("keyed-mac", builtinServingRequests="Approve")
         with RunningController(as_service_account(plane, "kubeadm"), configuration):
             yield cluster
 

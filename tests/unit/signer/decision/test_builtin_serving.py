@@ -343,7 +343,7 @@ class TestLeftAlone:
         ],
     )
     async def test_by_the_policy(self, world: World, mode: str, setting: str, alone: bool) -> None:
-        world.policy(mode=mode, stockServingRequests=setting)
+        world.policy(mode=mode, builtinServingRequests=setting)
         assert isinstance(await world.decide(), LeftAlone) is alone
 
 
@@ -387,11 +387,11 @@ class TestOnlyTheNewest:
 
     async def test_what_a_kubelet_has_given_up_takes_no_room(self) -> None:
         world = World()
-        world.policy(stockServingRequests="Ignore")
+        world.policy(builtinServingRequests="Ignore")
         waiting = [self.posted(number, number - 30) for number in range(12)]
         for csr in waiting:
             await world.decide(csr)
-        world.policy(stockServingRequests="Approve")
+        world.policy(builtinServingRequests="Approve")
         for csr in waiting[:-1]:
             defer = await world.deferred(csr)
             assert (defer.reason, defer.retry_after) == (Reason.RESERVATION_PENDING, None)

@@ -6,9 +6,11 @@ import pytest
 
 from signer.model.cluster import ClusterKey
 from signer.model.decision import MAXIMUM_MESSAGE_CHARACTERS
+from signer.model.documentation import reason_url
 from signer.model.explain_command import explain_command, explain_hint, with_hint, without_hint
 
 CLUSTER = ClusterKey("team-a", "prod")
+LINK = reason_url("InvalidSubjectAlternativeNames", "")
 
 
 @pytest.mark.parametrize("name", ["csr-1", "node-csr:x", "$(reboot)", "a b;c", "-h", "--cluster", "'"])
@@ -21,16 +23,18 @@ def test_a_shell_reads_the_name_as_one_word(name: str) -> None:
 
 
 def test_the_hint_stands_behind_the_message() -> None:
-    text = with_hint("no", explain_hint("csr-1", CLUSTER))
-    assert text == "no (CSR csr-1: node-attestation-controller explain csr-1 --cluster team-a/prod)"
+    text = with_hint("no", explain_hint("csr-1", CLUSTER, "https://docs.example/#no"))
+    assert text == (
+        "no (CSR csr-1: node-attestation-controller explain csr-1 --cluster team-a/prod; see https://docs.example/#no)"
+    )
     assert without_hint(text) == "no"
 
 
 @pytest.mark.parametrize("name", ["x" * 253, "'" * 253, "\x1b[31m" * 50, "\u202e" * 300])
 def test_it_is_bounded_and_printable_whatever_the_name(name: str) -> None:
-    text = with_hint("m" * 2000, explain_hint(name, CLUSTER))
-    assert len(text) <= MAXIMUM_MESSAGE_CHARACTERS
+    text = with_hint("m" * 2000, explain_hint(name, CLUSTER, LINK))
+    assert len(text.encode()) <= MAXIMUM_MESSAGE_CHARACTERS == 1024
     assert text.isprintable()
     assert text.isascii()
-    assert text.endswith(")")
+    assert text.endswith(f"; see {LINK})")
     assert text.startswith("mmm")

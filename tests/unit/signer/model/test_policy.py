@@ -116,7 +116,7 @@ def test_the_mode_of_what_cannot_be_followed(spec: Any, mode: Mode | None) -> No
     [
         ("mode", ["Observe", "Enforce"]),
         ("nodeNameSource", ["Automatic", "MachineAddress", "MachineName", "InfrastructureMachineName", "ProviderID"]),
-        ("stockServingRequests", ["FollowMode", "Approve", "Ignore"]),
+        ("builtinServingRequests", ["FollowMode", "Approve", "Ignore"]),
         ("approvalByOthers", ["Refuse", "Honor"]),
         ("nodeNameReuse", ["AfterExpiry", "Immediate"]),
     ],
@@ -244,7 +244,7 @@ def test_defaults_of_what_is_new() -> None:
     ],
 )
 def test_whether_builtin_serving_requests_are_approved(mode: str, requests: str, approves: bool) -> None:
-    assert parse(mode=mode, stockServingRequests=requests).approves_builtin_serving is approves
+    assert parse(mode=mode, builtinServingRequests=requests).approves_builtin_serving is approves
 
 
 @given(st.fixed_dictionaries({}, optional={"metadata": JSON, "spec": JSON | SPEC}))

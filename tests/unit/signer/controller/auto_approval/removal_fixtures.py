@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from signer.controller.auto_approval import removal as side_door_module
+from signer.controller.auto_approval import removal as removal_module
 from signer.controller.auto_approval.findings import Situation
 from signer.controller.auto_approval.removal import AutoApprovalRemoval
 from signer.kube.backoff import Backoff
@@ -146,6 +146,6 @@ def api() -> Iterator[EmbeddedAPI]:
 
 @pytest.fixture
 async def house(api: EmbeddedAPI, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
-    monkeypatch.setattr(side_door_module, "_SETTLING", Backoff(base_seconds=0.001, maximum_seconds=0.001, jitter=0))
+    monkeypatch.setattr(removal_module, "_SETTLING", Backoff(base_seconds=0.001, maximum_seconds=0.001, jitter=0))
     async with Calls(api.connection()) as client:
         yield House(api, client)

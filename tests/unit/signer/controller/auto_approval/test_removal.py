@@ -183,7 +183,7 @@ async def test_what_grants_more_is_named_and_left(house: House, role: dict[str, 
         (("Group", "system:authenticated"), True),
     ],
 )
-async def test_an_administrator_needs_no_side_door(house: House, subject: tuple[str, str], is_open: bool) -> None:
+async def test_an_administrator_needs_no_auto_approval(house: House, subject: tuple[str, str], is_open: bool) -> None:
     """But whoever joins, and may do everything, is the widest auto-approval of all."""
     house.bind("administrators", "cluster-admin", subject)
     condition = await house.reconcile()

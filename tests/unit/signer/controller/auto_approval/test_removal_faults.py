@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from signer.controller.auto_approval import removal as side_door_module
+from signer.controller.auto_approval import removal as removal_module
 from signer.controller.auto_approval import workload_grants
 from signer.controller.auto_approval.findings import Situation
 from signer.kube.client import JsonObject
@@ -337,7 +337,7 @@ async def test_an_api_server_that_hangs(house: House, monkeypatch: pytest.Monkey
         await asyncio.Event().wait()
         return None
 
-    monkeypatch.setattr(side_door_module, "RECONCILE_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(removal_module, "RECONCILE_TIMEOUT_SECONDS", 0.5)
     house.client.intercept = hang
     assert (await house.reconcile()).reason == "TimedOut"
 

@@ -359,7 +359,7 @@ async def test_a_management_cluster_that_fails(house: House) -> None:
 
 
 @pytest.mark.parametrize("path", [POLICY, CLUSTER])
-async def test_an_api_server_that_starts_opens_no_side_door(house: House, path: str) -> None:
+async def test_an_api_server_that_starts_opens_no_auto_approval(house: House, path: str) -> None:
     """Whether there is a policy, and a Cluster, cannot be told for a moment: it knows no such path."""
     await house.remove()
     fault = embedded_api(house.cluster.management).faults.inject(f"GET {path}", not_served=True, times=2)

@@ -1,4 +1,4 @@
-"""What is asked of a workload cluster, word for word; what it says is in ``test_side_door``."""
+"""What is asked of a workload cluster, word for word; what it says is in ``test_auto_approval``."""
 
 from __future__ import annotations
 

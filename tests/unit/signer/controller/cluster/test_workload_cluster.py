@@ -197,11 +197,11 @@ async def test_a_list_that_does_not_fit(served: Served, monkeypatch: pytest.Monk
         cluster.replaced([manifest for manifest in listed if cluster._requests.pending.holds_of_list(manifest)])
         cluster.synced()
         assert list(cluster._requests.pending) == list(names[:4])
-        assert cluster._reachable.condition.reason == "RequestsOverflow"
+        assert cluster._reachable.condition.reason == "RequestsOverflowed"
         assert not cluster._reconnect.is_set()
 
 
-async def test_the_side_door_is_told_which_list_is_the_first(served: Served) -> None:
+async def test_the_auto_approval_is_told_which_list_is_the_first(served: Served) -> None:
     """What was approved between two of them, nobody has seen."""
 
     def approved(uid: str) -> dict[str, Any]:
@@ -276,7 +276,7 @@ async def test_no_worker_outlives_the_task_of_its_cluster(
     assert not in_hand
 
 
-async def test_the_side_door_is_looked_after_again_after_a_fault(
+async def test_the_auto_approval_is_looked_after_again_after_a_fault(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else nobody would hear of it, and a cluster under Enforce be without anybody who shuts its door."""

@@ -31,8 +31,8 @@ async def test_what_does_not_fit_is_left_out_said_once_and_listed_again(
             cluster.applied(csr(f"csr-{number}", f"uid-{number}"))
         cluster.synced()
     assert len(cluster._requests.pending) == len(cluster._requests.queue) == 4
-    assert [record.__dict__["reason"] for record in caplog.records] == ["RequestsOverflow"]
-    assert (cluster._reachable.condition.met, cluster._reachable.condition.reason) == (True, "RequestsOverflow")
+    assert [record.__dict__["reason"] for record in caplog.records] == ["RequestsOverflowed"]
+    assert (cluster._reachable.condition.met, cluster._reachable.condition.reason) == (True, "RequestsOverflowed")
     for number in range(3):
         assert not cluster._overflow.wanted.is_set()
         cluster.removed(csr(f"csr-{number}", f"uid-{number}"))

@@ -286,7 +286,10 @@ async def test_the_event_is_on_the_machine_that_the_request_claims() -> None:
     event = fleet.report(DENIED)
     assert event.subject == Subject("cluster.x-k8s.io/v1beta2", "Machine", "team-a", "claimed", "uid-claimed")
     assert event.message == "no"
-    assert event.hint == " (CSR csr: node-attestation-controller explain csr --cluster team-a/prod)"
+    assert event.hint == (
+        " (CSR csr: node-attestation-controller explain csr --cluster team-a/prod; "
+        "see https://node-attestation.example/troubleshooting/#nodenamemismatch)"
+    )
     assert fleet.told.decisions == [("claimed", "Deny")]
 
 

@@ -160,9 +160,9 @@ def test_an_attestor_that_names_calls_at_will_makes_no_series_without_end(metric
 
 
 def test_what_an_attestor_holds_up_is_summed_up(metrics: Metrics) -> None:
-    metrics.attestor_held("tpm", 0.5)
-    metrics.attestor_held("tpm", 2.0)
-    name = "node_attestation_attestor_held_seconds_total"
+    metrics.attestor_blocking("tpm", 0.5)
+    metrics.attestor_blocking("tpm", 2.0)
+    name = "node_attestation_attestor_blocking_seconds_total"
     assert metrics.registry.get_sample_value(name, {"provider": "tpm"}) == 2.5
 
 
