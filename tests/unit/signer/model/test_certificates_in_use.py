@@ -103,7 +103,7 @@ def test_an_approval_of_a_kind_that_this_version_does_not_know() -> None:
     """It has no end that is known: it may be in use for ever."""
     approval = builtin_approval(kind="of-a-later-version")
     found = certificates_in_use((node(builtin_approvals=(approval,)),), LATER, KUBELET_CLIENT)
-    assert (found.approved, found.not_all) == ((), {NotAll.UNKNOWN_KIND})
+    assert found == CertificatesInUse((CLIENT,), (FORMER,), (), frozenset({NotAll.UNKNOWN_KIND}))
 
 
 def test_of_nothing_recorded_nothing_is_known() -> None:
