@@ -104,7 +104,7 @@ def _of_tpms() -> Iterator[Seed]:
             "pcrSelection": "sha256:0,7",
         }
         yield "tpm-challenge", f"challenge-{number}", _json(challenge)
-    yield "tpm-challenge-token", "token", b"7c1c0f3e-7d1e-4c0a-9b46-0f6a3f0f7a11.1767323045"
+    yield "tpm-challenge-token", "token", b"7c1c0f3e-7d1e-4c0a-9b46-0f6a3f0f7a11-f7fe852cc85b8b16.1767323045"
     for folder in sorted((FIXTURES / "tpm" / "certificates").iterdir()):
         if folder.is_dir():
             stored = (folder / "endorsement-key-certificate.bin").read_bytes()
