@@ -11,11 +11,12 @@ may not.
 from __future__ import annotations
 
 import functools
-import json
 import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
+
+import msgspec
 
 from signer.model.certificate_kind import check_kind
 from signer.model.fields import required_text
@@ -24,7 +25,8 @@ from signer.model.record import BuiltinApproval, JournalEntry
 
 _SERIAL_NUMBER: Final = re.compile(r"[1-9a-f][0-9a-f]{0,39}")
 """Positive, at most 20 octets (RFC 5280 section 4.1.2.2), written in one way only."""
-_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_ENCODER: Final = msgspec.json.Encoder()
+_DECODER: Final = msgspec.json.Decoder(dict[str, str])
 _APPROVAL_KEYS: Final = frozenset(
     {"kind", "csrName", "csrUID", "specDigest", "publicKeyDigest", "createdTime", "decidedTime"}
 )
@@ -57,7 +59,7 @@ def entry_line(entry: JournalEntry) -> str:
             "createdTime": format_time(entry.created),
             "decidedTime": format_time(entry.decided),
         }
-    )
+    ).decode("utf-8")
 
 
 @functools.lru_cache(maxsize=_LINES)
@@ -73,7 +75,7 @@ def approval_line(approval: BuiltinApproval) -> str:
             "createdTime": format_time(approval.created),
             "decidedTime": format_time(approval.decided),
         }
-    )
+    ).decode("utf-8")
 
 
 @functools.lru_cache(maxsize=_LINES)
@@ -133,13 +135,11 @@ def _shared(text: str) -> str:
     return text
 
 
-def _object(line: str) -> Mapping[str, Any]:
+def _object(line: str) -> Mapping[str, str]:
     if "\n" in line:
         raise ValueError("a line is more than one")
     try:
-        content = json.loads(line)
-    except RecursionError as error:
-        raise ValueError("a line is nested too deeply") from error
-    if not isinstance(content, dict):
-        raise ValueError("a line is no object")
+        content: dict[str, str] = _DECODER.decode(line)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError("a line is no object of texts") from error
     return content
