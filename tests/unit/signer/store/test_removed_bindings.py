@@ -417,8 +417,8 @@ async def test_a_fault_of_the_workload_cluster_loses_nothing(kept: Kept) -> None
     ("actors", "crashes", "least"),
     [
         ("-r", 0, 50),
-        ("->", 0, 50),
-        (".r>", 0, 20),
+        ("->", 0, 5),
+        (".r>", 0, 5),
         ("-+", 0, 50),
         (".-+", 0, 50),
         ("~-+", 0, 50),
