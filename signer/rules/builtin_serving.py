@@ -202,7 +202,7 @@ def no_former_credential_is_valid(facts: BuiltinServingFacts) -> None:
 
 def former_clients(facts: BuiltinServingFacts) -> tuple[JournalEntry, ...]:
     """The former node's client certificates that may have been used when the request was posted."""
-    posted = min(facts.created, facts.now) - IN_FLIGHT
+    posted = max(min(facts.created, facts.now), LONG_AGO) - IN_FLIGHT  # an API server may say any year
     return certificates_in_use((facts.record,), posted, KUBELET_CLIENT).former
 
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -342,6 +342,11 @@ class TestTheFormerNode:
             refused(judge, facts(record=self.RECORD, credential=foreign, now=self.LATER)).reason
             == Reason.FOREIGN_CREDENTIAL
         )
+
+    @pytest.mark.parametrize("created", [LONG_AGO, datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)])
+    def test_asked_in_a_year_that_no_request_is_of(self, created: datetime) -> None:
+        """A workload API server dates its requests as it likes."""
+        assert "2026-03-08 12:00 UTC" in deferred(judge, self.asked(created, now=self.LATER)).message
 
     def test_has_no_client_certificate(self) -> None:
         serving = journal_entry(1, signer_name=SERVING_SIGNER)
