@@ -11,7 +11,7 @@ it, or answers for another key, cluster, signer, EK or AK, has not the secret th
 EK, holding that AK, can open the credential in which the secret travels (TPM 2.0 Library Part 1, section 24).
 
 The identifier says nothing about the key. By it a replica that does not know the key yet, or any more, can tell an
-honest answer, for which it waits, from one that is wrong. Tokens of 0.1.0 have none.
+honest answer, for which it waits, from one that is wrong.
 
 An answer is good until it expires. It commits to the request's key, and the core gives one key one certificate, so a
 copy of an answer gets nobody a second one.
@@ -43,7 +43,8 @@ CLOCKS_APART: Final = timedelta(minutes=5)
 _CONTEXT: Final = b"tpm challenge v1"
 _KEY_CONTEXT: Final = b"tpm challenge key identifier v1"
 _IDENTIFIER_CHARACTERS: Final = 16
-_TOKEN: Final = re.compile(r"(?P<uid>[0-9A-Za-z-]{1,128}?)(?:-(?P<key>[0-9a-f]{16}))?\.(?P<expiry>[1-9][0-9]{0,11})")
+_UID: Final = re.compile(r"[0-9A-Za-z-]{1,128}")
+_TOKEN: Final = re.compile(r"(?P<uid>[0-9A-Za-z-]{1,128})-(?P<key>[0-9a-f]{16})\.(?P<expiry>[1-9][0-9]{0,11})")
 
 
 def key_identifier(challenge_key: bytes) -> str:
@@ -71,7 +72,7 @@ class Token:
     expiry: int
     """Unix time."""
     key_identifier: str = ""
-    """Of the challenge key; empty in a token of 0.1.0, and before one is chosen."""
+    """Of the challenge key; empty before one is chosen."""
 
     def __str__(self) -> str:
         key = f"-{self.key_identifier}" if self.key_identifier else ""
@@ -88,9 +89,9 @@ class Token:
         Raises:
             InvalidToken: the UID is none that an API server gives.
         """
-        issued = cls(csr_uid, int((now + LIFETIME).timestamp()))
-        cls.parse(str(issued))
-        return issued
+        if not _UID.fullmatch(csr_uid):
+            raise InvalidToken("the request's UID is of no form that an API server gives")
+        return cls(csr_uid, int((now + LIFETIME).timestamp()))
 
     @classmethod
     def parse(cls, text: str) -> Token:
@@ -102,7 +103,7 @@ class Token:
         found = _TOKEN.fullmatch(text)
         if found is None:
             raise InvalidToken("the challenge token is not of the form that the controller gives")
-        return cls(found["uid"], int(found["expiry"]), found["key"] or "")
+        return cls(found["uid"], int(found["expiry"]), found["key"])
 
     def require_valid(self, now: datetime) -> None:
         """The answer is in time.

@@ -230,8 +230,6 @@ class TPMServerPlugin:
         its answer waits for whoever has that key, and then the node starts again. The core judges it again when it has
         read other keys; not before, for whoever asks names any key that he likes.
         """
-        if not token.key_identifier:
-            return True
 
         def is_known() -> bool:
             return token.key_identifier in map(key_identifier, self._challenge_keys())

@@ -17,6 +17,7 @@ from signer.audit.decision_inputs import BuiltinStage, DecisionInputs, SnapshotS
 from signer.configuration import Configuration
 from signer.decision.live_recheck import LiveRecheck, rests_on_cached_objects
 from signer.decision.snapshot import Snapshot, Snapshots
+from signer.model.certificate_kind import BUILTIN_KUBELET_SERVING
 from signer.model.cluster import LONG_AGO, ClusterKey, MachineView
 from signer.model.decision import ApproveOnly, Deferred, Ignore, LeftAlone, Refused
 from signer.model.reasons import Reason
@@ -35,6 +36,7 @@ from signer.rules.builtin_serving import (
     waits_for,
 )
 from signer.rules.checks import decide_builtin_serving
+from signer.rules.issuance import public_key_digest
 from signer.rules.machine import MachineGone, NoRecord
 from signer.rules.machine_comparisons import recorded_machine
 from signer.rules.plan import PROCEED, SILENCE, Note, Proceed, Trace
@@ -170,8 +172,16 @@ class BuiltinServing:
             return approval(record)
         self._require_newest(request, node_name, snapshot)
         _require_room(record, snapshot)
-        entry = BuiltinApproval(header.name, header.uid, header.spec_digest, snapshot.now.replace(microsecond=0))
-        await self._records.write(record.with_builtin_approval(entry), snapshot.cluster)
+        approved = BuiltinApproval(
+            kind=BUILTIN_KUBELET_SERVING,
+            csr_name=header.name,
+            csr_uid=header.uid,
+            spec_digest=header.spec_digest,
+            public_key_digest=public_key_digest(request),
+            created=posted_at(request),
+            decided=snapshot.now.replace(microsecond=0),
+        )
+        await self._records.write(record.with_builtin_approval(approved), snapshot.cluster)
         return approval(record)
 
     def remember(self, request: BuiltinServingRequest) -> None:

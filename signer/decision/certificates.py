@@ -29,6 +29,7 @@ from signer.authority import (
     require_issuable,
 )
 from signer.authority.errors import CertificateAuthorityUnavailable
+from signer.model.certificate_kind import KUBELET_KINDS
 from signer.model.decision import Approve, Deferred, Refused
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, JournalEntry
@@ -171,6 +172,7 @@ def journal_entry(
     """What the journal says of this request and its certificate."""
     header = request.header
     return JournalEntry(
+        kind=KUBELET_KINDS[header.signer.purpose],
         csr_name=header.name,
         csr_uid=header.uid,
         spec_digest=header.spec_digest,
@@ -180,6 +182,7 @@ def journal_entry(
         not_before=issuance.not_before,
         not_after=issuance.not_after,
         ca_cert_hash=signing_hash(authority, facts.purpose),
+        evidence_ca_cert_hash=request.evidence.cluster.text,
         certificate_digest=certificate.digest,
         public_key_digest=public_key_digest(request),
         created=facts.created,

@@ -27,7 +27,6 @@ from signer.model.cluster import ClusterKey, ClusterView, MachineView, cluster_v
 from signer.model.decision import Deferred
 from signer.model.record import AttestedNode, MachineKey
 from signer.model.reservation import Pair, Reservation
-from signer.rules.builtin_serving import FORMER_IS_REMEMBERED
 from signer.store.caches import Caches
 from signer.store.reservation_rebuild import ReservationRebuild, pair_of
 from signer.store.reservations import Reservations
@@ -144,7 +143,7 @@ class GarbageCollector:
     def _has_run_out(self, record: AttestedNode) -> bool:
         cluster = self._cached_cluster(record.machine.cluster)
         return (
-            record.last_not_after + FORMER_IS_REMEMBERED <= self._now()
+            record.held_until <= self._now()
             and not isinstance(self._caches.machine(record.machine), MachineView)
             # Without its Cluster it is the garbage collector's: the Cluster owns it.
             and isinstance(cluster, ClusterView)

@@ -98,7 +98,8 @@ PROTOCOL = (
 )
 INTERNALS = (
     f"the newest {record.JOURNAL_ENTRIES}",
-    f"`spec.builtinApprovalLines` names the last {record.BUILTIN_APPROVALS} approved built-in serving requests",
+    f"the last {record.BUILTIN_APPROVALS} approved built-in serving requests",
+    f"until {WORDS[record.HELD_AFTER_END.seconds // 60]} minutes after `lastNotAfter`",
     f"the last {record.BUILTIN_APPROVALS} approvals are kept",
     f"With more than {fair_queue.CROWD} of one requester waiting",
     f"Garbage collection runs every {WORDS[int(garbage_collector.ROUND_SECONDS) // 60]} minutes",

@@ -37,8 +37,8 @@ class Situation:
 
     @property
     def owner(self) -> ClusterIdentity:
-        """Whose grants are removed and restored. Raises ValueError without the hash of a CA."""
-        return ClusterIdentity(self.cluster.key, self.ca_cert_hash)
+        """Whose grants are removed and restored. Raises ValueError without the Cluster's UID or the hash of a CA."""
+        return ClusterIdentity(self.cluster.key, self.cluster.uid, self.ca_cert_hash)
 
 
 @dataclass(slots=True)

@@ -39,7 +39,7 @@ from signer.kube.resources import CLUSTER_ROLE_BINDINGS
 from signer.model.auto_approval import ApprovalSubresource, ClusterIdentity, UnreadableGrant, shown
 from signer.model.condition import PolicyCondition
 from signer.model.policy import Mode
-from signer.model.saved_bindings import BindingsNotSaved, OtherGenerations
+from signer.model.saved_bindings import BindingsNotSaved, OtherLineages
 from signer.rules.auto_approval import (
     Opening,
     RemovableGrant,
@@ -67,6 +67,8 @@ class AutoApprovalRemoval:
     def __init__(self, removed: RemovedBindings) -> None:
         self._removed = removed
         self._random = SystemRandom()
+        self._followed: ClusterIdentity | None = None
+        """By which marks what is saved for the cluster is known, as far as this object has seen to it."""
         self.removed_at_last_look: dict[str, str] = {}
         """Names of the bindings, and their UIDs."""
 
@@ -108,7 +110,7 @@ class AutoApprovalRemoval:
         incomplete: list[str] = []
         if restored.not_restored:
             incomplete.append(f"not restored: {listed([str(one) for one in restored.not_restored])}")
-        if isinstance(restored.others, OtherGenerations):
+        if isinstance(restored.others, OtherLineages):
             incomplete.append(str(restored.others))
         if incomplete:
             return condition(False, "RestorationIncomplete", "; ".join([observing, *incomplete]))
@@ -127,6 +129,8 @@ class AutoApprovalRemoval:
             groups |= tokens
         identities = reviewed_identities(findings.grants.values(), sorted(groups, key=sorted))
         openings = await self._openings(client, identities, situation, findings)
+        if not hands_off(situation.cluster):
+            await self._follow(situation.owner)
         return conclusion(situation, findings, openings)
 
     async def _openings(
@@ -153,6 +157,17 @@ class AutoApprovalRemoval:
                 raise failure
             findings.notes.append(str(failure))
         return openings
+
+    async def _follow(self, owner: ClusterIdentity) -> None:
+        """Once for each UID and CA of the cluster: what is saved for it must be found under the next ones too."""
+        if owner == self._followed:
+            return
+        try:
+            await self._removed.follow(owner)
+        except BindingsNotSaved as error:  # what is due now says it in the condition; else it is tried at the next look
+            _LOG.warning("saved bindings cannot be read", extra={"cluster": str(owner), "error": str(error)})
+        else:
+            self._followed = owner
 
     async def _remove_what_is_due(self, client: Manage, situation: Situation, findings: Findings) -> None:
         for _ in range(_ROUNDS):

@@ -28,10 +28,10 @@ from signer.kube.tls import TlsMaterialRefused
 from signer.kube.workqueue import WorkQueue
 from signer.model.auto_approval import ClusterIdentity
 from signer.model.bootstrap_token import PoolTokenIDs
-from signer.model.cluster import ClusterKey, cluster_view
+from signer.model.cluster import ClusterKey, ClusterView, cluster_view
 from signer.model.flow import Flow, PriorityLevel
 from signer.model.policy import MachinePoolTokens, Policy
-from signer.model.saved_bindings import BindingsNotSaved, OtherGenerations
+from signer.model.saved_bindings import BindingsNotSaved, OtherLineages
 from signer.store.caches import ALL_PROVIDER_IDS, Caches, ProviderIDs
 from signer.store.removed_bindings import NothingSaved, RemovedBindings
 
@@ -212,13 +212,13 @@ class Restoration:
         )
 
     async def _restore(self, key: ClusterKey) -> None:
-        """End what was extended, and restore what was removed under the CA that the cluster has now.
+        """End what was extended, and restore what was removed.
 
         Raises:
             _NotNow: it has a policy, is gone, paused, being deleted, or moving.
             BindingsNotSaved, AuthorityUnavailable, WorkloadAccessRefused, ApiError, _StillExtended: to be tried again.
         """
-        await self._require_without_policy(key)
+        cluster = await self._require_without_policy(key)
         nothing_saved = isinstance(await self._removed.kept(key), NothingSaved)
         if nothing_saved and key not in self._extending:
             return
@@ -231,8 +231,8 @@ class Restoration:
                 return
             source = AuthoritySource(self._management, key, now=self._now, monotonic=self._monotonic)
             ca_cert_hash = (await source.authority()).client.certificate.public_key_hash
-            restored = await self._removed.restore(ClusterIdentity(key, ca_cert_hash), workload)
-        if isinstance(restored.others, OtherGenerations):
+            restored = await self._removed.restore(ClusterIdentity(key, cluster.uid, ca_cert_hash), workload)
+        if isinstance(restored.others, OtherLineages):
             _LOG.warning(
                 "grants are kept that only a person can restore",
                 extra={"cluster": str(key), "detail": str(restored.others)},
@@ -253,8 +253,8 @@ class Restoration:
             case _:
                 self._extending.discard(key)
 
-    async def _require_without_policy(self, key: ClusterKey) -> None:
-        """Asked of the API server itself: the caches may lag behind a move.
+    async def _require_without_policy(self, key: ClusterKey) -> ClusterView:
+        """The Cluster. Asked of the API server itself: the caches may lag behind a move.
 
         Raises:
             _NotNow: nothing may be restored.
@@ -275,3 +275,4 @@ class Restoration:
             raise _NotNow("the Cluster is in another replica's shard")
         if not self._caches.watch_filter.lets_in(cluster):
             raise _NotNow("the Cluster has another watch filter: it is another controller's, or nobody's")
+        return cluster
