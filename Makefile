@@ -15,8 +15,8 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 LOWEST_INSTALL := $(LOWEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(LOWEST_VENV).txt
 PYTEST := $(BIN)/python -m pytest
 QUICK := -m 'not slow and not serial' --numprocesses auto --dist loadfile --no-loadscope-reorder
-# Tests of real parts wait much: two workers more than cores use these up. A file stays on one worker, with its control
-# plane; the order stays, too (tests/conftest.py), where xdist would begin with what has most tests.
+# Tests with real components mostly wait, so two workers more than cores keep the cores busy. All tests of a file run on one
+# worker, with one control plane. The order of files is that of tests/conftest.py; xdist would start with the largest files.
 CORES := $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 PARALLEL := --numprocesses $(shell expr $(CORES) + 2) --dist loadfile --no-loadscope-reorder
 # Without bytecode, every program that a test starts would compile this project again.
@@ -99,7 +99,7 @@ clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(STAMP): pyproject.toml constraints.txt tests/attestor_plugin/pyproject.toml
-	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed, and none was found: install it, or name one with PYTHON=..."; exit 2; }
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is required, and none was found: install it, or set PYTHON=..."; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || tests/provision/venv.sh "$(PYTHON)"
 	@echo "Creating $(VENV) with $(PYTHON) (once; this takes a minute or more)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
