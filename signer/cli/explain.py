@@ -101,7 +101,7 @@ def add_explain(commands: Commands) -> None:
         "--objects",
         type=Path,
         metavar="FILE|FOLDER",
-        help="work offline, from a recording or from manifests",
+        help="judge offline, by a recording or by manifests, and ask nobody",
     )
     parser.add_argument(
         "--at",
