@@ -141,6 +141,10 @@ class Scrape:
         others = tuple(one for one in self.cluster.conditions if one.type != condition.type)
         self.change(conditions=(*others, condition))
 
+    def request_unattested(self) -> None:
+        """One node requests a certificate without attestation."""
+        self.change(services=(ServiceGauge(UNATTESTED, 1),))
+
     def certificates(self, end: float) -> None:
         """Set the end of the only node's certificate, with an overdue renewal."""
         self.change(certificates=NodeCertificates(ends=(end,), renewing_ends=(end,), overdue=(-1.0,)))

@@ -186,6 +186,11 @@ def unproven_under_observe(scrape: Scrape) -> None:
     scrape.change(mode="Observe")
 
 
+def request_unattested_under_observe(scrape: Scrape) -> None:
+    scrape.request_unattested()
+    scrape.change(mode="Observe")
+
+
 def lose_the_cluster(scrape: Scrape) -> None:
     """Then condition AutoApprovalRemoved is Unknown, too."""
     scrape.doubt(conditions.AUTO_APPROVAL_REMOVED)
@@ -203,8 +208,8 @@ SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
     (unproven_under_observe, set()),
     (lose_the_cluster, {"ClusterUnreachable"}),
     (lambda scrape: scrape.metrics.builtin_approvals.labels(CLUSTER).inc(), {"BuiltinApproval"}),
-    (lambda scrape: scrape.change(unattested_requesters=1), {"UnattestedRequests"}),
-    (lambda scrape: scrape.change(unattested_requesters=1, mode="Observe"), set()),
+    (Scrape.request_unattested, {"UnattestedRequests"}),
+    (request_unattested_under_observe, set()),
     (lambda scrape: scrape.change(reachable=False), {"ClusterUnreachable"}),
     (lose_watch, {"ManagementWatchFailing"}),
     (lose_the_controller_key, {"ControllerKeyUnreadable"}),
