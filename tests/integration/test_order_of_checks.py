@@ -180,8 +180,6 @@ def test_what_is_not(
 def test_what_somebody_else_approved(
     harness: Harness, decided: dict[str, Ran], explain: Explain, honoured: bool
 ) -> None:
-    harness: Harness, decided: dict[str, Ran], explain: Explain, honoured: bool
-) -> None:
     """The one step that is there only where it applies; it may end the decision."""
     cluster = harness.cluster(policy={"approvalByOthers": "Honor" if honoured else "Refuse"})
     add_machine(cluster, "m", "192.0.2.10")

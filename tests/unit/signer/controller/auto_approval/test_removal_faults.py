@@ -404,8 +404,6 @@ async def test_what_is_saved_follows_the_cluster_once(harness: RemovalHarness) -
 async def test_what_is_saved_cannot_be_read_for_a_while(
     harness: RemovalHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    harness: RemovalHarness, caplog: pytest.LogCaptureFixture
-) -> None:
     """It changes nothing of what Enforce does, and is tried again at the next look."""
     await harness.reconcile()
     (name,) = (one["metadata"]["name"] for one in harness.management.config_maps())

@@ -300,8 +300,6 @@ async def test_a_policy_that_clusterctl_moves_away(harness: RestorationHarness, 
 async def test_a_cluster_whose_ca_was_rotated_or_that_was_moved(
     harness: RestorationHarness, mark: dict[str, str]
 ) -> None:
-    harness: RestorationHarness, mark: dict[str, str]
-) -> None:
     before = harness.bindings()
     await harness.remove(**mark)
     await harness.restoration._restore(KEY)
