@@ -49,7 +49,7 @@ from attestors.contract import (
     RecordedCalls,
     VerifiedIdentity,
 )
-from attestors.verdict import Ended, denied, not_until_mended, not_yet
+from attestors.verdict import Ended, denied, not_until_fixed, not_yet
 from attestors.wire.binding import ProvenBinding
 from attestors.wire.evidence import Evidence, MalformedEvidence
 
@@ -128,7 +128,7 @@ class AWSServerPlugin:
         except IdentityDocumentMalformed as error:
             raise MalformedEvidence(str(error)) from error
         except RegionCertificateMissing as error:
-            raise not_until_mended("RegionCertificateMissing", str(error)) from error
+            raise not_until_fixed("RegionCertificateMissing", str(error)) from error
         except IdentityDocumentRefused as error:
             raise denied("IdentityDocumentRefused", str(error)) from error
 
@@ -179,7 +179,7 @@ class AWSServerPlugin:
         try:
             self.settings.certificates.of(asked)
         except RegionCertificateMissing as error:
-            raise not_until_mended("RegionCertificateMissing", str(error)) from error
+            raise not_until_fixed("RegionCertificateMissing", str(error)) from error
 
     def _token(self, request: AttestationRequest, document: InstanceIdentityDocument) -> _Token:
         text = request.evidence.text(
@@ -265,7 +265,7 @@ class AWSServerPlugin:
             try:
                 return await self.services.roles.find(caller.account, document.region, caller.role_name)
             except CloudObjectMissing as error:
-                raise not_until_mended("RoleMissing", str(error)) from error
+                raise not_until_fixed("RoleMissing", str(error)) from error
 
         trust = await asked(recorded_calls, "AWS IAM", found, TRUST)
         require_trust(trust, role_name=caller.role_name, role_id=caller.role_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from attestors.verdict import denied, not_until_mended, not_yet
+from attestors.verdict import denied, not_until_fixed, not_yet
 from attestors.wire.names import EVIDENCE_EXPIRED
 
 
@@ -54,7 +54,7 @@ class Freshness:
             Ended: the request waits; nobody is denied because a controller's clock is slow.
         """
         if made_at - now > self.clock_skew:
-            raise not_until_mended(
+            raise not_until_fixed(
                 "ClockBehind", f"{what} is {_seconds(made_at - now)} seconds ahead of this controller's clock: set it"
             )
 

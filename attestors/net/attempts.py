@@ -1,4 +1,4 @@
-"""Asks again what does not answer yet, less and less often, for a while."""
+"""Retries with exponential backoff until a deadline."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 
 def attempts(seconds: float, *, first_delay: float, longest_delay: float) -> Iterator[bool]:
-    """One item for each attempt: whether there will be another. Sleeps in between, twice as long each time."""
+    """Yield once per attempt: True if another attempt follows. Sleeps between attempts, twice as long each time."""
     deadline = time.monotonic() + seconds
     delay = first_delay
     while time.monotonic() + delay < deadline:

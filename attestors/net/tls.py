@@ -1,4 +1,4 @@
-"""TLS over a connection that the other side may reset at any moment: also before the handshake."""
+"""TLS over a connection that the peer may reset at any moment, even before the handshake."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 
 
 class ConnectedSocket(ssl.SSLSocket):
-    """What ``wrap_socket`` makes of a connection where it is the context's ``sslsocket_class``.
+    """The ``sslsocket_class`` of an SSL context, so that ``wrap_socket`` returns it.
 
-    ``wrap_socket`` takes the plain socket's descriptor, and then asks for the peer. Where the other side has reset the
-    connection by then, it would leave the descriptor open when it fails, or hand out a socket without TLS (``ssl``
-    takes such a one for a socket that is not connected yet).
+    ``wrap_socket`` takes the plain socket's descriptor and then asks for the peer's name. If the peer has reset the
+    connection by then, plain ``ssl`` leaks the descriptor on failure, or returns a socket without TLS because it
+    takes the socket for one that is not connected yet.
     """
 
     def getpeername(self) -> Any:
-        """As in ``socket``; a connection that the other side has reset is closed.
+        """Override of ``socket``: closes the socket if the peer has reset the connection.
 
         Raises:
-            ConnectionResetError: there is no peer any more.
+            ConnectionResetError: the peer is gone.
         """
         try:
             return super().getpeername()

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Final
 
 from attestors.aws.ec2.instance import Instance, InstanceState, NoRootVolume, NotAttached
-from attestors.verdict import denied, not_until_mended, not_yet
+from attestors.verdict import denied, not_until_fixed, not_yet
 
 MAXIMUM_ATTACH_DIFFERENCE: Final = timedelta(seconds=60)
 """Between primary interface and root volume: at launch EC2 attaches both within seconds (SPIRE uses the same)."""
@@ -52,7 +52,7 @@ class InstanceRules:
 
 def _is_the_one(instance: Instance, instance_id: str, account: str) -> None:
     if instance.instance_id != instance_id:
-        raise not_until_mended("InstanceNotAsAsked", f"AWS EC2 described another instance than {instance_id}")
+        raise not_until_fixed("InstanceNotAsAsked", f"AWS EC2 described another instance than {instance_id}")
     if instance.account != account:
         raise denied("InstanceOfAnotherAccount", f"instance {instance_id} belongs to another account than its document")
 
@@ -85,7 +85,7 @@ def _is_as_launched(instance: Instance) -> None:
 
 def _wants_session_tokens(instance: Instance) -> None:
     if not instance.metadata_options.session_token_required:
-        raise not_until_mended(
+        raise not_until_fixed(
             "InstanceMetadataOpen",
             f"instance {instance.instance_id} answers metadata requests without a session token: require IMDSv2",
         )
@@ -93,7 +93,7 @@ def _wants_session_tokens(instance: Instance) -> None:
 
 def _answers_within(instance: Instance, maximum: int) -> None:
     if instance.metadata_options.hop_limit > maximum:
-        raise not_until_mended(
+        raise not_until_fixed(
             "InstanceMetadataOpen",
             f"instance {instance.instance_id} has metadata hop limit {instance.metadata_options.hop_limit},"
             f" which lets its pods ask for its credentials: set {maximum}",

@@ -14,7 +14,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from attestors.aws.partitions import partition_named
-from attestors.verdict import not_until_mended
+from attestors.verdict import not_until_fixed
 
 _MAXIMUM_POLICY_CHARACTERS: Final = 8192
 """IAM's own limit is 4,096 without white space."""
@@ -55,11 +55,11 @@ def require_trust(trust: RoleTrust, *, role_name: str, role_id: str) -> None:
         Ended: not until somebody mends the role.
     """
     if trust.role_id != role_id:
-        raise not_until_mended(
+        raise not_until_fixed(
             "RoleWasReplaced", f"role {role_name} was deleted and made anew since the instance got its credentials"
         )
     if not trust.ec2_only:
-        raise not_until_mended(
+        raise not_until_fixed(
             "RoleTrustTooWide",
             f"others than EC2 may assume role {role_name}, and could name their session after any instance:"
             " let its trust policy name EC2 alone",
