@@ -19,7 +19,7 @@ class ReasonExplanation:
 
 @runtime_checkable
 class ExplainsReasons(Protocol):
-    """Optional interface of an :class:`~attestors.contract.Attestor`; ``explain`` and the documentation print the texts."""
+    """Optional interface of an :class:`~attestors.contract.Attestor`; ``explain`` and the documents print it."""
 
     def explanations(self) -> Mapping[str, ReasonExplanation]:
         """Explanations by reason, for every reason that is specific to this attestor's outcomes."""

@@ -19,7 +19,7 @@ class MachineRole(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class RecordedIdentity:
-    """The identity that this attestor proved earlier for the Machine, and that still holds the Machine's reservation."""
+    """The identity that this attestor proved earlier for the Machine, and that still holds its reservation."""
 
     identity: str
 
@@ -70,7 +70,7 @@ class TokenOfMachine:
 
 @dataclass(frozen=True, slots=True)
 class OtherToken:
-    """The bootstrap token belongs to another Machine, to several, or to an unknown one; ``cause`` says which, for a person."""
+    """The bootstrap token belongs to another Machine, several, or an unknown one; ``cause`` says which, for a person."""
 
     cause: str
 

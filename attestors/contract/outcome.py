@@ -38,7 +38,7 @@ class VerifiedIdentity:
     """The evidence proves which machine sent the request, and was made for exactly this request."""
 
     provider_id: str
-    """The provider ID that the evidence proves, in the form of ``Machine.spec.providerID``; the core compares the claim."""
+    """The proven provider ID, in the form of ``Machine.spec.providerID``; the core compares it with the claim."""
     identity: str
     """A value that stays the same for the life of this hardware or instance, such as a hash of its endorsement key."""
     binding: ProvenBinding

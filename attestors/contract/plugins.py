@@ -163,7 +163,7 @@ class AgentPlugin(Protocol):
 
 
 class Attestor(Protocol):
-    """The object that the entry point names. Its import is light: each plugin imports its libraries when it is built."""
+    """The object that the entry point names. Its import is light: each plugin imports its libraries when built."""
 
     @property
     def description(self) -> AttestorDescription:

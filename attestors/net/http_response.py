@@ -37,7 +37,7 @@ class StrictResponse(http.client.HTTPResponse):
                 raise MalformedSize("Content-Length")
 
     def _read_next_chunk_size(self) -> int:
-        """Override of the private method that reads a chunk's size in every version of ``http.client``; tests check this."""
+        """Override of the private method that reads a chunk's size in each ``http.client``; tests check this."""
         line = _CHUNK_LINE.fullmatch(self.fp.readline(_MAXIMUM_LINE_BYTES + 1))
         size = int(line[1], 16) if line else -1
         if not 0 <= size <= _MAXIMUM_CHUNK_BYTES:

@@ -1,4 +1,4 @@
-"""Why the TPM attestor refuses or waits: cause and cure, for a person."""
+"""Cause and remedy of the TPM attestor's reasons, for a person."""
 
 from __future__ import annotations
 
@@ -13,56 +13,56 @@ EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
     {
         "ChallengeFromTheFuture": ReasonExplanation(
             "A replica of the controller made the challenge while its clock was ahead.",
-            "Set that clock; the node starts again.",
+            "Set that clock. The node starts again.",
         ),
         "ChallengeKeysMissing": ReasonExplanation(
-            "The controller key is not at hand, or the challenge was made under one that is not known here (yet).",
+            "The controller key is not available, or the challenge was made under a key that is not known here (yet).",
             "See [the controller key](recovering.md#the-controller-key).",
         ),
         "EndorsementAuthorityMissing": ReasonExplanation(
-            "The authority of the EK certificate is not configured, or has run out.",
+            "The authority of the EK certificate is not configured, or has expired.",
             "[Add it](tpm.md#manufacturers-cas).",
         ),
         "EndorsementCertificateMissing": ReasonExplanation(
-            "The operator wants EK certificates, and this TPM shows none.", "Choose another `ek` on the node."
+            "The operator requires EK certificates, and this TPM presents none.", "Choose another `ek` on the node."
         ),
         "EndorsementCertificateNotYetValid": ReasonExplanation(
-            "Its time has not begun.", "Compare the controller's clock."
+            "The EK certificate is not valid yet.", "Check the controller's clock."
         ),
         "EndorsementCertificateRefused": ReasonExplanation(
-            "It is not of this key, or no endorsement key's, has run out, or its chain does not hold.",
-            "The message says which. Where nothing of it is the manufacturer's doing, find out who asks.",
+            "The certificate is for another key, is not an EK certificate, has expired, or its chain does not verify.",
+            "The message says which. If the manufacturer is not the cause, find out what sent the request.",
         ),
         "EndorsementKeyDenied": ReasonExplanation(
-            "It is on the operator's deny list.", "Nothing, or take it off the list."
+            "The EK is on the operator's deny list.", "Nothing, or remove the key from the list."
         ),
         "EndorsementKeyMismatch": ReasonExplanation(
-            "Another chip is said to be in that Machine than the one that answered, or another key of it.",
-            "Was the board replaced, the wrong fingerprint entered, or that of a key which [the node does not "
-            "use](tpm.md#the-fingerprint)? Then correct it. Else find out who asks.",
+            "The sources name another chip, or another key of the chip, for that Machine.",
+            "If the board was replaced, or the entered fingerprint is wrong or that of a key which [the node does not "
+            "use](tpm.md#the-fingerprint), correct it. Otherwise find out what sent the request.",
         ),
         "EndorsementKeySourceUnavailable": ReasonExplanation(
-            "A source that knows which chip it is cannot be asked.", "The message says which, and why."
+            "An endorsement key source cannot be reached.", "The message names the source and the cause."
         ),
         "EndorsementKeyUnknown": ReasonExplanation(
-            "Nobody says which chip is in that Machine.", "[Say it](tpm.md#which-chip-is-in-the-machine)."
+            "No source names the chip of that Machine.", "[Register it](tpm.md#which-chip-is-in-the-machine)."
         ),
         "EvidenceExpired": SHARED_EXPLANATIONS["EvidenceExpired"],
         "OperatorFileUnusable": ReasonExplanation(
             "A CA folder or deny list cannot be used.",
-            "[Mend the file](tpm.md#files-that-change) that the message names.",
+            "[Fix the file](tpm.md#files-that-change) that the message names.",
         ),
         "QuoteRefused": ReasonExplanation(
-            "The quote is not this TPM's, not of the PCRs asked for, or of values that the policy does not allow.",
-            "Where the policy's `pcrs` have just been changed, nothing: the node starts again. Where firmware was "
-            "updated on purpose, add what the PCR holds now to [the policy's `pcrs`](tpm.md#the-policys-settings); "
-            "turn Secure Boot on where it is off. Else find out who asks.",
+            "This TPM did not make the quote, it covers other PCRs than requested, or the policy forbids its values.",
+            "If the policy's `pcrs` changed recently, nothing: the node starts again. If firmware was updated on "
+            "purpose, add the PCR's current value to [the policy's `pcrs`](tpm.md#the-policys-settings). If Secure "
+            "Boot is off, turn it on. Otherwise find out what sent the request.",
         ),
         "UnsuitableTPMKey": ReasonExplanation(
-            "EK or AK is not of the kind that proves anything.", "Choose another `ek`; else find out who asks."
+            "The EK or AK is not of an accepted kind.", "Choose another `ek`, or find out what sent the request."
         ),
         "UnusableRequestUID": ReasonExplanation(
-            "The CSR's UID is none that API servers give.", "See what serves that API."
+            "The CSR's UID is not one that API servers assign.", "Check what serves that API."
         ),
     }
 )

@@ -167,7 +167,7 @@ def test_certificate_of_another_key_is_told(own_tpm: SoftwareTPM) -> None:
 
 def test_too_large_certificate_is_told(software_tpm: SoftwareTPM, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endorsement_key, "MAXIMUM_CERTIFICATE_BYTES", 600)
-    with pytest.raises(EvidenceUnavailable, match=r"0x01c00002 of the TPM holds \d+ bytes, more than the 600"):
+    with pytest.raises(EvidenceUnavailable, match=r"0x01c00002 of the TPM holds \d+ bytes, more than the limit of 600"):
         agent_plugin(software_tpm).gather(request())
 
 
@@ -177,8 +177,8 @@ def test_index_that_was_never_written_counts_as_none(own_tpm: SoftwareTPM) -> No
 
 
 CLOSED = {
-    "password": (TPMA_NV.AUTHREAD | TPMA_NV.NO_DA, "it asks for a password of the index or of the owner"),
-    "policy": (TPMA_NV.POLICYREAD | TPMA_NV.NO_DA, "it asks for a password of the index or of the owner"),
+    "password": (TPMA_NV.AUTHREAD | TPMA_NV.NO_DA, "it requires a password of the index or the owner"),
+    "policy": (TPMA_NV.POLICYREAD | TPMA_NV.NO_DA, "it requires a password of the index or the owner"),
     "lockout": (TPMA_NV.AUTHREAD, "it is locked after too many wrong passwords"),
     "read-lock": (node_tpm.EVERYBODY_READS | TPMA_NV.READ_STCLEAR, "or it is locked until the next boot"),
 }
