@@ -70,7 +70,7 @@ class TokenOfMachine:
 
 @dataclass(frozen=True, slots=True)
 class OtherToken:
-    """The bootstrap token belongs to another Machine, several, or an unknown one; ``cause`` says which, for a person."""
+    """The bootstrap token belongs to another Machine, several or an unknown one; ``cause`` says which, for a person."""
 
     cause: str
 

@@ -15,8 +15,10 @@ PROJECTS_SETTING: Final = "projects"
 SERVICE_ACCOUNTS_SETTING: Final = "serviceAccounts"
 CHECK_INSTANCE_SETTING: Final = "checkInstance"
 
-OPERATORS: Final = frozenset({PROJECTS_SETTING, SERVICE_ACCOUNTS_SETTING, CHECK_INSTANCE_SETTING}) | ACCESS_SETTINGS
-POLICYS: Final = frozenset({PROJECTS_SETTING, SERVICE_ACCOUNTS_SETTING})
+OPERATOR_SETTINGS: Final = (
+    frozenset({PROJECTS_SETTING, SERVICE_ACCOUNTS_SETTING, CHECK_INSTANCE_SETTING}) | ACCESS_SETTINGS
+)
+POLICY_SETTINGS: Final = frozenset({PROJECTS_SETTING, SERVICE_ACCOUNTS_SETTING})
 
 MAXIMUM_ENTRIES: Final = 1000
 """Of each list."""
@@ -58,8 +60,8 @@ class GCPSettings:
         Raises:
             InvalidSettings: a setting is missing, wrong or unknown, or the policy names what the operator does not.
         """
-        _only(settings.operator, OPERATORS, "the operator's settings")
-        _only(settings.policy, POLICYS, "a policy's settings")
+        _only(settings.operator, OPERATOR_SETTINGS, "the operator's settings")
+        _only(settings.policy, POLICY_SETTINGS, "a policy's settings")
         return cls(
             _narrowed_projects(_projects(settings.operator), settings.policy),
             _narrowed_accounts(_service_accounts(settings.operator), settings.policy),

@@ -35,9 +35,9 @@ def test_every_reason_is_in_the_table() -> None:
 
 
 def test_every_setting_is_explained() -> None:
-    for name in settings.OPERATORS:
+    for name in settings.OPERATOR_SETTINGS:
         assert f"| `{name}` | " in LINES, name
-    for name in settings.POLICYS:
+    for name in settings.POLICY_SETTINGS:
         assert f"(`{name}`" in TEXT, name
 
 
