@@ -39,7 +39,7 @@ from attestors.aws.settings import AnyRegion, AWSSettings, NotDescribed, Role
 from attestors.aws.web_identity import WebIdentity, parse_web_identity_token
 from attestors.clouds.errors import CloudError, CloudObjectMissing
 from attestors.clouds.json_web_token import InvalidToken, UnverifiedToken
-from attestors.clouds.recorded_calls import asked
+from attestors.clouds.recorded_calls import ask_recorded
 from attestors.contract import (
     AttestationRequest,
     Denied,
@@ -220,7 +220,7 @@ class AWSServerPlugin:
         if isinstance(proof, _Token):
             return await self._verified_by_issuer(document, proof, request)
         presigned = proof.request
-        caller = await asked(
+        caller = await ask_recorded(
             request.recorded_calls,
             "AWS STS",
             lambda: self.services.callers.caller_of(presigned, proof.binding),
@@ -240,7 +240,9 @@ class AWSServerPlugin:
         self, document: InstanceIdentityDocument, proof: _Token, request: AttestationRequest
     ) -> Role:
         identity = proof.identity
-        await asked(request.recorded_calls, identity.issuer, lambda: self._verify_token(proof, request.now), VERIFIED)
+        await ask_recorded(
+            request.recorded_calls, identity.issuer, lambda: self._verify_token(proof, request.now), VERIFIED
+        )
         self.settings.freshness.require_our_clock("the web identity token", made_at=identity.issued_at, now=request.now)
         return self._allowed_role(document, identity.partition, identity.account, identity.role_name)
 
@@ -269,7 +271,7 @@ class AWSServerPlugin:
             except CloudObjectMissing as error:
                 raise not_until_fixed("RoleMissing", str(error)) from error
 
-        trust = await asked(recorded_calls, "AWS IAM", fetch, TRUST)
+        trust = await ask_recorded(recorded_calls, "AWS IAM", fetch, TRUST)
         require_trust(trust, role_name=caller.role_name, role_id=caller.role_id)
 
     # Step 8.
@@ -283,7 +285,7 @@ class AWSServerPlugin:
             # An instance keeps its first private address for as long as it exists.
             addresses = (document.private_ip,) if document.private_ip is not None else ()
             return VerifiedIdentity(document.provider_id, identity, binding, ip_addresses=addresses)
-        found = await asked(
+        found = await ask_recorded(
             recorded_calls,
             "AWS EC2",
             lambda: self.services.instances.find(document.account_id, document.region, document.instance_id),

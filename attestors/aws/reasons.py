@@ -16,8 +16,8 @@ EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
             "No role of the instance's account is allowed.", f"Name one in `allowedRoles`: {BOTH_SETTINGS}."
         ),
         "CallerIdentityRefused": ReasonExplanation(
-            "STS rejects the presigned request: its signature is wrong, or the credentials have expired or are not valid "
-            "in the Region whose STS the node uses.",
+            "STS rejects the presigned request: its signature is wrong, or the credentials have expired or are not "
+            "valid in the Region whose STS the node uses.",
             "The node retries. If the reason recurs, correct the node's clock or its `region`.",
         ),
         "CallerIsAnotherInstance": ReasonExplanation(

@@ -1,4 +1,4 @@
-"""Why the GCP attestor refuses or waits: cause and cure, for a person."""
+"""Cause and remedy of the GCP attestor's reasons, for a person."""
 
 from __future__ import annotations
 
@@ -13,38 +13,43 @@ EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(
     {
         **SHARED_EXPLANATIONS,
         "CloudObjectMissing": ReasonExplanation(
-            "Google knows no such instance, or not yet.", "See whether it exists in that project and zone."
+            "Google knows no such instance, or not yet.", "Check whether it exists in that project and zone."
         ),
         "InstanceNotKnownYet": ReasonExplanation(
-            "Compute Engine's answer does not fit the token yet.",
-            "Nothing where it ends; else see whether the instance was replaced.",
+            "Compute Engine's answer does not match the token yet.",
+            "Nothing if it resolves by itself; otherwise check whether the instance was replaced.",
         ),
         "InstanceReplaced": ReasonExplanation(
-            "Another instance has its name now.", "Find out who uses the old one's token."
+            "Another instance has its name now.", "Find out what uses the old instance's token."
         ),
         "ProjectNotAllowed": ReasonExplanation(
-            "The instance's project is not let in.", f"Add it to `projects`: {BOTH_SETTINGS}."
+            "The instance's project is not allowed.", f"Add it to `projects`: {BOTH_SETTINGS}."
         ),
         "ProjectNumberMismatch": ReasonExplanation(
-            "The project has another number than the operator wrote.",
+            "The project has another number than the operator configured.",
             "Correct it in the operator's `projects`; a project of the same name is another project.",
         ),
         "ServiceAccountNotAllowed": ReasonExplanation(
-            "The instance's service account is not let in.",
-            f"Add it to `serviceAccounts`: {BOTH_SETTINGS}. Or run the instance with another.",
+            "The instance's service account is not allowed.",
+            f"Add it to `serviceAccounts`: {BOTH_SETTINGS}. Or run the instance with another service account.",
         ),
         "TokenAlgorithmRefused": ReasonExplanation(
-            "The token is not signed with RS256.", "Nothing honest makes one: find out who asks."
+            "The token is not signed with RS256.", "Google issues no such token: find out what sent the request."
         ),
-        "TokenIssuerRefused": ReasonExplanation("Google did not issue it.", "Find out who asks."),
+        "TokenIssuerRefused": ReasonExplanation("Google did not issue the token.", "Find out what sent the request."),
         "TokenKeyNotPublished": ReasonExplanation(
-            "Google's certificates at hand may be older than the token.", "See that the controller reaches Google."
+            "The cached certificates of Google may be older than the token.",
+            "Check that the controller reaches Google.",
         ),
-        "TokenKeyUnknown": ReasonExplanation("Google publishes no such key.", "Find out who asks."),
-        "TokenLifetimeRefused": ReasonExplanation("It is good for longer than an hour.", "Find out who asks."),
+        "TokenKeyUnknown": ReasonExplanation("Google publishes no such key.", "Find out what sent the request."),
+        "TokenLifetimeRefused": ReasonExplanation(
+            "The token is valid for longer than an hour.", "Find out what sent the request."
+        ),
         "TokenOfNoInstance": ReasonExplanation(
-            "It names no instance.", "Ask for a token in format `full`; a service account's is no instance's."
+            "The token names no instance.", "Request a token in format `full` from an instance's metadata server."
         ),
-        "TokenSignatureInvalid": ReasonExplanation("Google's key did not sign it.", "Find out who asks."),
+        "TokenSignatureInvalid": ReasonExplanation(
+            "Google's key did not sign the token.", "Find out what sent the request."
+        ),
     }
 )

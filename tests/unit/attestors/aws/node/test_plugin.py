@@ -209,7 +209,7 @@ class TestWithoutEvidence:
     def test_document_that_is_none(self, metadata: FakeInstanceMetadata) -> None:
         metadata.pages[DOCUMENT_PATH] = aws.document(instanceId="x")
         refused(metadata, "has a missing or malformed instanceId, as the instance metadata service returns it")
-        with pytest.raises(EvidenceUnavailable, match="has no instanceId"):
+        with pytest.raises(EvidenceUnavailable, match="missing or malformed instanceId"):
             plugin.agent_plugin({"metadata-endpoint": metadata.url}).provider_id()
 
     @pytest.mark.parametrize(
