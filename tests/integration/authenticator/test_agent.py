@@ -131,7 +131,7 @@ def test_it_keeps_both_certificates_fresh_for_days(desk: Desk, node: Node) -> No
             node.configuration.bootstrap_kubeconfig.unlink(missing_ok=True)  # as kubeadm does
     assert len(granted) == len(seen) > 10
     assert service.told.count("READY=1") == 1
-    assert "next work is due in" in service.status
+    assert "next step is due in" in service.status
 
 
 def test_it_renews_when_three_tenths_are_left_or_a_little_more(
@@ -286,7 +286,7 @@ def test_systemd_is_told_what_is_not_renewed_and_why(desk: Desk, node: Node, pur
     node.time.pass_by(60)
     with asking(service.turn) as answer, desk.granting():
         answer.result()
-    assert service.status.startswith("STATUS=certificates are fresh; the next work is due in ")
+    assert service.status.startswith("STATUS=certificates are fresh; the next step is due in ")
 
 
 def test_systemd_is_told_that_nobody_decides(
@@ -295,7 +295,7 @@ def test_systemd_is_told_that_nobody_decides(
     node.put_pair(age=8000, left=2000)
     service.agent.turn()
     assert service.status.startswith("STATUS=valid, but not renewed: node-attestation-")
-    assert "has been waiting for a decision" in service.status
+    assert "is still undecided" in service.status
 
 
 def test_a_clock_that_is_behind_is_said_once(api: EmbeddedAPI, node: Node, service: Service) -> None:

@@ -223,11 +223,11 @@ def test_the_controllers_no_is_exit_code_7_and_is_not_asked_for_twice(
     second = program.credential()
     assert second.exit_code == ExitCode.DENIED
     assert f"{reason}" in second.log
-    assert "not again before" in second.log
+    assert "no retry before" in second.log
     assert len(created(api)) == before == 1
     third = program.run("request", "--now")
     assert third.exit_code == ExitCode.DENIED
-    assert "not again before" not in third.log
+    assert "no retry before" not in third.log
     assert len(created(api)) == 2
 
 
@@ -292,7 +292,7 @@ def test_what_is_approved_and_not_signed_is_told_apart(desk: Desk, node: Node, n
     with pytest.raises(StillPending):
         node.certificates().client()
     desk.approve(desk.next())
-    with pytest.raises(StillPending, match="is approved and not signed"):
+    with pytest.raises(StillPending, match="is approved but still not signed"):
         node.certificates().client()
 
 
@@ -451,7 +451,7 @@ def test_a_certificate_that_was_not_asked_for_is_refused(
     node.supply_bootstrap()
     failure, _ = refused(node, desk, lambda found: desk.issue(found, make(desk, found)))
     assert isinstance(failure, Denied)
-    assert " is of no use: " in str(failure)
+    assert " is unusable: " in str(failure)
     assert node.store.pair(Purpose.CLIENT) is None
     # The credential is still there for the next try, which has a new key and comes behind a pause.
     assert node.store.bootstrap() is not None
@@ -472,7 +472,7 @@ def test_such_a_certificate_does_not_touch_the_former_pair(
     stored = node.store.pair(Purpose.CLIENT)
     assert stored is not None
     assert stored.encode() == former.encode()
-    assert "is of no use" in node.reports[-1]
+    assert "is unusable:" in node.reports[-1]
 
 
 @pytest.mark.parametrize("certificate", [b"garbage", b"\xff" * 100, b"-----BEGIN CERTIFICATE-----\n", b"x" * 100_000])
@@ -531,7 +531,7 @@ def test_an_api_server_of_another_authority_is_exit_code_5_and_sees_no_token(api
     ran = in_program(node)
     assert ran.exit_code == ExitCode.UNTRUSTED
     assert_one_sentence(ran)
-    assert "does somebody stand in between" in ran.log
+    assert "is there a machine in the middle?" in ran.log
     assert len(api.requests) == 0
 
 
@@ -542,7 +542,7 @@ def test_a_token_that_is_not_accepted_is_exit_code_6(api: EmbeddedAPI, node: Nod
     ran = in_program(node)
     assert ran.exit_code == ExitCode.REFUSED
     assert_one_sentence(ran)
-    assert "The bootstrap token has run out or was removed" in ran.log
+    assert "The bootstrap token has expired or was removed" in ran.log
 
 
 @pytest.mark.slow
@@ -552,7 +552,7 @@ def test_a_token_that_may_not_ask_is_exit_code_6(api: EmbeddedAPI, node: Node) -
     ran = in_program(node)
     assert ran.exit_code == ExitCode.REFUSED
     assert_one_sentence(ran)
-    assert "are kubeadm's grants for it there?" in ran.log
+    assert "do kubeadm's grants for it exist?" in ran.log
 
 
 def test_a_refused_credential_is_not_tried_again_at_once_but_another_is(
@@ -562,7 +562,7 @@ def test_a_refused_credential_is_not_tried_again_at_once_but_another_is(
     with pytest.raises(CredentialRefused):
         node.certificates().client()
     api.requests.clear()
-    with pytest.raises(CredentialRefused, match="not again before"):
+    with pytest.raises(CredentialRefused, match="no retry before"):
         node.certificates().client()
     assert len(api.requests) == 0
     node.supply_bootstrap()

@@ -198,7 +198,7 @@ def test_refused_names_keep_the_former_pair_and_say_so(api: EmbeddedAPI, desk: D
     stored = node.store.pair(Purpose.SERVING)
     assert stored is not None
     assert stored.encode() == former.encode()
-    with pytest.raises(Denied, match="not again before"):
+    with pytest.raises(Denied, match="no retry before"):
         node.certificates().serving()
     assert len(created(api)) == 1
 
@@ -364,7 +364,7 @@ def test_one_of_other_names_does_not_replace_the_former_and_is_not_asked_for_at_
     stored = node.store.pair(Purpose.SERVING)
     assert stored is not None
     assert stored.encode() == former.encode()
-    assert "other names or addresses than were asked for" in node.reports[-1]
+    assert "other names or addresses than requested" in node.reports[-1]
     assert len(created(api)) == 1
 
 
@@ -376,7 +376,7 @@ def test_without_a_valid_client_certificate_it_cannot_be_asked_for(
         node.store.pair_file(Purpose.CLIENT).unlink()
     else:
         node.put_pair(age=LONG_AGO, left=left)
-    with pytest.raises(NoCredential, match="asked for with the client certificate"):
+    with pytest.raises(NoCredential, match="requested with the client certificate"):
         node.certificates().serving()
     assert len(asked(api)) == 0
 
