@@ -17,9 +17,9 @@ _FAILURES: Final[dict[int, type[Failure]]] = {
 
 
 def paused(pause: Pause) -> Failure:
-    """The failure to raise while ``pause`` is in force: the refusal, once more."""
+    """The failure to raise while ``pause`` is in force: the recorded failure, once more."""
     kind = _FAILURES.get(pause.exit_code, Denied)
-    return kind(f"{pause.message} (refused {times(pause.failures)}; no retry before {time_text(pause.until)})")
+    return kind(f"{pause.message} (failed {times(pause.failures)}; no retry before {time_text(pause.until)})")
 
 
 def end_pauses(store: Store, *, timeout: float) -> None:

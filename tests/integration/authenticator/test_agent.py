@@ -279,7 +279,7 @@ def test_systemd_is_told_what_is_not_renewed_and_why(desk: Desk, node: Node, pur
         for _ in range(3):
             service.agent.turn()
             assert service.status.startswith("STATUS=valid, but not renewed: node-attestation-")
-            assert "Denied with reason MachinePaused: not now; the next try is due in " in service.status
+            assert "Denied with reason MachinePaused: not now; the next attempt is due in " in service.status
             assert "fresh" not in service.status
             node.time.pass_by(20)
     assert "READY=1" in service.told
@@ -305,7 +305,7 @@ def test_a_clock_that_is_behind_is_said_once(api: EmbeddedAPI, node: Node, servi
     node.time.wall = 1000.0
     for _ in range(2):
         assert service.turn() == 300
-        assert service.status == f"STATUS=valid from {began} only: is this node's clock right?"
+        assert service.status == f"STATUS=not valid before {began}: is this node's clock right?"
     assert node.reports == [f"the certificates are valid from {began} only: is this node's clock right?"]
     node.time.wall = time.time()
     service.turn()

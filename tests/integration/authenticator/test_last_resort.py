@@ -196,7 +196,7 @@ def test_a_bootstrap_kubeconfig_that_cannot_be_read_does_not_keep_it_from_being_
     with desk.granting():
         done = run_with(program, "")
     assert certificate_in(done.stdout) == stored(program) != former
-    assert f"it is not taken in: bootstrap kubeconfig {program.bootstrap_kubeconfig}: " in done.stderr
+    assert f"the bootstrap credential is not copied: bootstrap kubeconfig {program.bootstrap_kubeconfig}: " in done.stderr
 
 
 def test_a_bootstrap_kubeconfig_that_cannot_be_read_is_told_where_it_is_needed(node: Node) -> None:

@@ -119,7 +119,7 @@ def test_within_the_pause_nobody_is_asked_and_behind_it_with_a_new_key(
     _, first = refused(node, desk, lambda found: desk.decide(found, "Denied", "NodeNameMismatch"))
     api.requests.clear()
     node.time.pass_by(59)
-    with pytest.raises(Denied, match=r"NodeNameMismatch.*\(asked once; not again before 20"):
+    with pytest.raises(Denied, match=r"NodeNameMismatch.*\(failed once; no retry before 20"):
         node.certificates().client()
     assert len(asked(api)) == 0
     node.time.pass_by(1)
@@ -239,7 +239,7 @@ def test_what_is_pending_at_the_deadline_is_waited_for_by_the_next_run(
 ) -> None:
     node.supply_bootstrap()
     for _ in range(3):
-        with pytest.raises(StillPending, match=f"has been waiting for a decision.*{provider_id(node.name)}"):
+        with pytest.raises(StillPending, match=f"is still undecided.*{provider_id(node.name)}"):
             node.certificates().client()
     found = desk.next()
     desk.grant(found)
@@ -606,7 +606,7 @@ def test_a_provider_id_that_is_not_found_out_is_not_asked_for_without_end(
     node.supply_bootstrap()
     with pytest.raises(NoEvidence, match="the metadata service does not answer"):
         node.certificates().client()
-    with pytest.raises(NoEvidence, match=r"metadata service does not answer .*\(asked once; not again before 20"):
+    with pytest.raises(NoEvidence, match=r"metadata service does not answer .*\(failed once; no retry before 20"):
         node.certificates().client()
     assert len(unknown) == 1
     node.time.pass_by(10)

@@ -93,7 +93,7 @@ def test_more_names_than_the_controller_reads_are_not_asked_for(
     node.serve(*(f"{'a' * 60}.name-{number}.example" for number in range(110)))
     gathered = Mock()
     monkeypatch.setattr(KeyedMACAgentPlugin, "gather", gathered)
-    with pytest.raises(InvalidConfiguration, match=r"with its 110 DNS names and 1 addresses.*ask for fewer names"):
+    with pytest.raises(InvalidConfiguration, match=r"with its 110 DNS names and 1 addresses.*request fewer names"):
         node.certificates().serving()
     assert (asked(api), gathered.call_count) == ([], 0), "nor is any evidence gathered for them"
 
@@ -178,7 +178,7 @@ def test_one_without_any_names_is_not_taken_for_ours(desk: Desk, node: Node) -> 
 def test_another_address_while_a_request_waits_is_another_request(
     api: EmbeddedAPI, desk: Desk, node: Node, nobody_decides: Timepiece
 ) -> None:
-    with pytest.raises(StillPending, match=r"provider ID \S+, and addresses of each kind that is asked for\?$"):
+    with pytest.raises(StillPending, match=r"provider ID \S+, and addresses of each requested kind\?$"):
         node.certificates().serving()
     first = desk.next()
     node.serve(addresses=["192.0.2.99"])

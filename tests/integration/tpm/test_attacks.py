@@ -338,7 +338,7 @@ ANSWERS: Final[dict[str, tuple[Callable[[Answering], dict[str, str]], str, str]]
     "other-bank": (
         lambda it: it.answer(selection="sha384:0,1,2,3,4,5,6,7"),
         "QuoteRefused",
-        "the quote is of sha384:0,1,2,3,4,5,6,7",
+        "the quote covers sha384:0,1,2,3,4,5,6,7",
     ),
     "fewer-registers": (lambda it: it.answer(selection="sha256:0"), "QuoteRefused", "the quote covers sha256:0,"),
     "sha1-bank": (
