@@ -1,14 +1,14 @@
-"""Why a cloud did not say what was asked: a small closed tree, and what it means for a request.
+"""Errors of cloud calls: a small closed tree, with their meaning for a request.
 
     CloudError
-    ├── CloudUnavailable     an outage, or an answer that cannot be used
-    │   ├── CloudThrottled   it asks for fewer calls, or too many of ours are under way already
+    ├── CloudUnavailable     an outage, or an unusable answer
+    │   ├── CloudThrottled   the cloud asked for fewer calls, or too many of ours are in progress
     │   └── CloudTimeout     no answer in time
-    ├── CloudRefused         the cloud refuses our credentials, or they lack a permission; or we have none
+    ├── CloudRefused         our credentials are missing or rejected, or lack a permission
     └── CloudObjectMissing   the cloud knows no such object
 
-None of them speaks against a node. A cloud's view may be younger than a machine, so even a missing object is no proof.
-The reasons that attestors of clouds share are explained here too: cause and remedy, for a person.
+None of them is evidence against a node. A cloud's view may lag behind, so even a missing object proves nothing.
+The reasons that cloud attestors share are explained here too: causes and remedies.
 """
 
 from __future__ import annotations
@@ -22,49 +22,49 @@ from attestors.contract import CloudCallOutcome, NotProvableYet, ReasonExplanati
 
 DEFAULT_PAUSE: Final = timedelta(seconds=10)
 REFUSED_PAUSE: Final = timedelta(minutes=1)
-"""Somebody has to grant something first."""
+"""An operator must grant something first."""
 _MINIMUM_PAUSE: Final = timedelta(seconds=1)
 _MAXIMUM_PAUSE: Final = timedelta(minutes=10)
 _MAXIMUM_CHARACTERS: Final = 400
 
 
 class CloudError(Exception):
-    """A call to a cloud did not give what was asked. The text names the service and holds nothing that it answered."""
+    """A call to a cloud failed. The message names the service and quotes nothing of its answer."""
 
     reason = "CloudUnavailable"
     call_outcome = CloudCallOutcome.ERROR
-    """How the call ended, for those who count calls."""
+    """The outcome of the call, for metrics."""
 
     def __init__(self, service: str, cause: str, *, retry_after: timedelta = DEFAULT_PAUSE) -> None:
         text = f"{service}: {cause}"
         super().__init__("".join(one if one.isprintable() else " " for one in text)[:_MAXIMUM_CHARACTERS])
         self.service = service
         self.retry_after = min(max(retry_after, _MINIMUM_PAUSE), _MAXIMUM_PAUSE)
-        """When to ask again; 1 second to 10 minutes."""
+        """Delay before the next attempt; 1 second to 10 minutes."""
 
     def outcome(self) -> NotProvableYet:
-        """What a request gets that cannot be judged because of it."""
+        """The outcome of a request that cannot be verified because of this error."""
         return NotProvableYet(self.reason, str(self), self.retry_after)
 
 
 class CloudUnavailable(CloudError):
-    """Down, unreachable, too slow, throttling, or answering what cannot be used: its fault, or the network's."""
+    """The service is down, unreachable, too slow or throttling, or its answer is unusable."""
 
 
 class CloudThrottled(CloudUnavailable):
-    """It asks for fewer calls; or too many of ours are under way already, and it was not asked."""
+    """The service asked for fewer calls; or the call was not made, because too many of ours are in progress."""
 
     call_outcome = CloudCallOutcome.THROTTLED
 
 
 class CloudTimeout(CloudUnavailable):
-    """It did not answer in time."""
+    """The service did not answer in time."""
 
     call_outcome = CloudCallOutcome.TIMEOUT
 
 
 class CloudRefused(CloudError):
-    """The cloud does not let us: the operator's credentials or permissions."""
+    """The service rejects the operator's credentials or permissions."""
 
     reason = "CloudAccessRefused"
     call_outcome = CloudCallOutcome.REFUSED
@@ -74,14 +74,14 @@ class CloudRefused(CloudError):
 
 
 class CloudObjectMissing(CloudError):
-    """There is no such object, as far as the cloud can see now."""
+    """The service currently knows no such object."""
 
     reason = "CloudObjectMissing"
     call_outcome = CloudCallOutcome.OK
 
 
 def pause_from(header: str | None, default: timedelta = DEFAULT_PAUSE) -> timedelta:
-    """What a ``Retry-After`` header (RFC 9110 10.2.3) asks for, in seconds; a date or anything else is ``default``."""
+    """The seconds in a ``Retry-After`` header (RFC 9110 10.2.3); ``default`` for a date or anything else."""
     if header is None or not (header.isascii() and header.isdigit() and len(header) <= 6):
         return default
     return min(max(timedelta(seconds=int(header)), _MINIMUM_PAUSE), _MAXIMUM_PAUSE)

@@ -14,9 +14,9 @@ from attestors.tpm import wire
 from attestors.tpm.attestation_key import AttestationKey
 from attestors.tpm.challenge import (
     LIFETIME,
-    Challenged,
     ChallengeExpired,
     ChallengeFromTheFuture,
+    ChallengeInputs,
     InvalidToken,
     Token,
     key_identifier,
@@ -36,10 +36,12 @@ OTHER: Final = FakeTPM.new(2)
 SELECTION: Final = PCRSelection.parse("sha256:0,7+sha384:1")
 TOKEN: Final = Token.issue(UID, NOW).under(KEY)
 NAMED: Final = f"{UID}-{key_identifier(KEY)}"
-CHALLENGED: Final = Challenged(TOKEN, CHIP.key, AttestationKey(CHIP.attestation_area), Binding(bytes(range(100, 132))))
+CHALLENGED: Final = ChallengeInputs(
+    TOKEN, CHIP.key, AttestationKey(CHIP.attestation_area), Binding(bytes(range(100, 132)))
+)
 
 
-def text_of(challenged: Challenged = CHALLENGED, key: bytes = KEY, number: int = 7) -> str:
+def text_of(challenged: ChallengeInputs = CHALLENGED, key: bytes = KEY, number: int = 7) -> str:
     return challenged.text(key, SELECTION, random_bytes=lambda count: bytes([number]) * count)
 
 
@@ -99,7 +101,7 @@ class TestToken:
         ids=range(23),
     )
     def test_every_other_form_is_refused(self, text: str) -> None:
-        with pytest.raises(InvalidToken, match="not of the form") as refused:
+        with pytest.raises(InvalidToken, match="not have the form") as refused:
             Token.parse(text)
         assert not text or text not in str(refused.value)
 
@@ -161,7 +163,7 @@ class TestSecret:
         assert CHALLENGED.secret(bytes(32)) != CHALLENGED.secret(KEY)
 
     def test_is_the_same_on_another_replica_and_after_a_restart(self) -> None:
-        again = Challenged(
+        again = ChallengeInputs(
             Token.parse(str(TOKEN)), FakeTPM.new().key, AttestationKey(CHIP.attestation_area), CHALLENGED.binding
         )
         assert again.secret(KEY) == CHALLENGED.secret(KEY)

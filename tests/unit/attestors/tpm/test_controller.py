@@ -185,7 +185,7 @@ class TestFields:
     @pytest.mark.parametrize("name", wire.IDENTITY_FIELDS)
     def test_bytes_behind_a_key_are_refused(self, name: str) -> None:
         fields = CHIP.first()
-        with pytest.raises(MalformedEvidence, match="TPMT_PUBLIC: has bytes behind"):
+        with pytest.raises(MalformedEvidence, match="TPMT_PUBLIC: has bytes after"):
             DESK.ask({**fields, name: text(base64.b64decode(fields[name]) + b"\0")})
 
     @pytest.mark.parametrize("name", wire.IDENTITY_FIELDS)
@@ -273,7 +273,7 @@ class TestCertificate:
     def test_without_one_there_is_nothing_to_verify(self) -> None:
         reason, message = CERTIFIED.denial(CHIP.but(certificate=b"").first())
         assert reason == "EndorsementCertificateMissing"
-        assert "shows no endorsement certificate" in message
+        assert "presents no endorsement certificate" in message
 
     def test_intermediates_alone_are_none(self) -> None:
         chip = CHIP.but(certificate=b"", chain=CHIP.certificate)
@@ -487,7 +487,7 @@ class TestAnswer:
     def test_other_registers_than_were_asked_for(self, selection: str) -> None:
         reason, message = DESK.denial(CHIP.answer(DESK.challenge(), BINDING, selection=selection))
         assert reason == "QuoteRefused"
-        assert f"the quote is of {selection}" in message
+        assert f"the quote covers {selection}" in message
 
     def test_values_of_other_registers(self) -> None:
         selection = DESK.settings.selection

@@ -14,7 +14,7 @@ from attestors.aws.ec2.directory import (
     CALLS_PER_SECOND,
     GATHER_SECONDS,
     LIFETIME_SECONDS,
-    MAXIMUM_QUESTIONS,
+    MAXIMUM_LOOKUPS,
     Found,
     InstanceDirectory,
     NotListed,
@@ -120,7 +120,7 @@ async def test_an_instance_that_is_described_oddly_spoils_no_other() -> None:
     await harness.clock.pass_to(harness.clock.now + 60)
     assert len(harness.calls) == 1
     assert [isinstance(task.exception(), CloudUnavailable) for task in asked] == [False, False, True, False]
-    assert str(asked[2].exception()) == "AWS EC2: EC2 describes the instance with a value that is not known here"
+    assert str(asked[2].exception()) == "AWS EC2: EC2 describes the instance with an unknown value"
     assert all(isinstance(asked[number].result(), Instance) for number in (0, 1, 3))
 
 
@@ -222,7 +222,7 @@ async def test_questions_while_a_call_is_under_way_make_the_next_call() -> None:
 
 async def test_too_many_questions_are_refused_and_not_kept() -> None:
     harness = DirectoryHarness()
-    asked = [harness.ask(name(number)) for number in range(MAXIMUM_QUESTIONS + 1)]
+    asked = [harness.ask(name(number)) for number in range(MAXIMUM_LOOKUPS + 1)]
     await harness.clock.settle()
     with pytest.raises(CloudUnavailable, match="too many"):
         asked[-1].result()
