@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 from difflib import SequenceMatcher
-from typing import Final, Protocol
+from typing import Final
 
+from signer.kube.calls import GetList
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, NotFound
 from signer.kube.resources import Resource
@@ -23,19 +24,7 @@ class NoSuchCluster(Exception):
     """It does not exist; the message says which ones may have been meant."""
 
 
-class ClusterCalls(Protocol):
-    """The calls that are used of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-    def list_pages(self, path: str) -> AsyncGenerator[JsonObject, None]:
-        """See Client."""
-        ...
-
-
-async def require_cluster(client: ClusterCalls, clusters: Resource, key: ClusterKey) -> None:
+async def require_cluster(client: GetList, clusters: Resource, key: ClusterKey) -> None:
     """Whatever else is missing follows from it: so it is looked at first.
 
     Raises:
@@ -48,7 +37,7 @@ async def require_cluster(client: ClusterCalls, clusters: Resource, key: Cluster
         raise NoSuchCluster(f"Cluster {key} does not exist: {await _instead(client, clusters, key)}") from None
 
 
-async def _instead(client: ClusterCalls, clusters: Resource, key: ClusterKey) -> str:
+async def _instead(client: GetList, clusters: Resource, key: ClusterKey) -> str:
     there = await _all(client, clusters, key.namespace)
     near = sorted((one for one in there if _likeness(one, key) >= _NEAR), key=lambda one: -_likeness(one, key))
     if near:
@@ -62,7 +51,7 @@ def _likeness(one: ClusterKey, key: ClusterKey) -> float:
     return max(ratio, _NEAR) if one.name in key.name or key.name in one.name else ratio
 
 
-async def _all(client: ClusterCalls, clusters: Resource, namespace: str) -> list[ClusterKey]:
+async def _all(client: GetList, clusters: Resource, namespace: str) -> list[ClusterKey]:
     """Those of the namespace, for who may not list the others; none where even that fails: they are a help only."""
     for path in (clusters.collection(), clusters.collection(namespace)):
         with contextlib.suppress(ApiError):

@@ -11,35 +11,52 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from random import SystemRandom
 from typing import Final
 
 from attestors.contract import observing_cloud_calls
 from attestors.registry import Registry
 from signer.audit.log import AuditLog, NoAuditLog
 from signer.configuration import Configuration, Sharding
-from signer.controller.auto_approval.reconciler import CHECK_SECONDS, CHECKS_AT_ONCE
+from signer.controller.auto_approval.reconciler import CHECK_SECONDS, CHECKS_AT_ONCE, AutoApprovalReconciler
 from signer.controller.auto_approval.restoration import Restoration
 from signer.controller.cluster.fleet import Fleet
+from signer.controller.cluster.service import ClusterService
 from signer.controller.cluster.workload_cluster import CONNECT_SECONDS, CONNECTS_AT_ONCE, WorkloadCluster
 from signer.controller.cluster_api_change import ClusterAPIWatch
 from signer.controller.diagnostics.health import Health, State
+from signer.controller.requests.auditing import Auditing
+from signer.controller.requests.deferral_backoff import DeferralBackoff
+from signer.controller.requests.handler import RequestHandler
+from signer.controller.requests.informer import RequestInformer
+from signer.controller.requests.overflow import OverflowRelist
+from signer.controller.requests.pending import PendingRequests
+from signer.controller.requests.reachability import Reachability
+from signer.controller.requests.reporter import Reporter
 from signer.controller.requests.request_budget import SharedRequestMemory
 from signer.controller.requests.workers import SharedWorkerPool
 from signer.controller.status.infrastructure_status import InfrastructureStatus
 from signer.controller.status.machine_condition import MachineConditions
+from signer.controller.status.policy_owner import PolicyOwner
+from signer.controller.status.policy_status import PolicyStatus, permitted_in
+from signer.controller.status.renewal_coverage import RenewalCoverage
+from signer.controller.status.status_reconciler import StatusReconciler
 from signer.controller.status.unserved_policies import UnservedPolicies
-from signer.controller.surroundings import Surroundings
 from signer.controller.telemetry.metrics import Metrics
 from signer.controller.telemetry.metrics_collector import ProcessGauges
 from signer.controller.telemetry.recorder import Recorder
 from signer.controller.wait_for_api import cluster_api
+from signer.controller.workload_access import WorkloadConnector
 from signer.decision.attestor_timing import AttestorTimings
+from signer.decision.authority_source import AuthoritySource
+from signer.decision.decider import Decider
 from signer.decision.lookups import Lookups
 from signer.kube.client import Client, TokenSource
 from signer.kube.connection import ClusterConnection
 from signer.kube.resource_limits import ResourceLimits
-from signer.kube.semaphore import TimedSemaphore
+from signer.kube.scheduling import TimedSemaphore
 from signer.kube.supervision import supervised
+from signer.model.cluster import ClusterKey
 from signer.model.shard import EVERY_SHARD, SomeShards
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.cache import InTouch
@@ -67,6 +84,8 @@ class ControllerOptions:
     health: Health = field(default_factory=Health)
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
     monotonic: Callable[[], float] = time.monotonic
+    services: tuple[Callable[[ClusterKey], ClusterService], ...] = ()
+    """Optional parts that run for each workload cluster: each makes its service of one."""
 
 
 async def run_controller(
@@ -92,6 +111,140 @@ async def run_controller(
     with observing_cloud_calls(options.metrics.cloud_called):  # by all tasks that are made within
         await _run(connection, configuration, stop, token_source, options, started)
     _LOG.info("stopped")
+
+
+@dataclass(frozen=True, slots=True)
+class SharedParts:
+    """What the parts of all workload clusters share; :func:`compose_workload_cluster` hands each part what it uses."""
+
+    management: Client
+    caches: Caches
+    reservations: Reservations
+    records: Records
+    bootstrap_tokens: BootstrapTokens
+    removed_bindings: RemovedBindings
+    lookups: Lookups
+    attestor_timings: AttestorTimings
+    machine_conditions: MachineConditions
+    infrastructure_status: InfrastructureStatus
+    recorder: Recorder
+    connector: WorkloadConnector
+    request_memory: SharedRequestMemory
+    worker_pool: SharedWorkerPool
+    auto_approval_checks: TimedSemaphore
+
+
+def compose_workload_cluster(
+    key: ClusterKey, configuration: Configuration, options: ControllerOptions, shared: SharedParts
+) -> WorkloadCluster:
+    """Compose what runs for one workload cluster."""
+    caches, now, monotonic, random = shared.caches, options.now, options.monotonic, SystemRandom()
+    status_wanted, reconnect = asyncio.Event(), asyncio.Event()
+    permits = permitted_in(key.namespace, configuration, options.registry)
+    authority_source = AuthoritySource(shared.management, key, now=now, monotonic=monotonic)
+    decider = Decider(
+        key,
+        configuration=configuration,
+        registry=options.registry,
+        caches=caches,
+        reservations=shared.reservations,
+        records=shared.records,
+        tokens=shared.bootstrap_tokens,
+        lookups=shared.lookups,
+        timings=shared.attestor_timings,
+        authority_source=authority_source,
+        now=now,
+        monotonic=monotonic,
+        audited=not isinstance(options.audit_log, NoAuditLog),
+    )
+    auto_approval = AutoApprovalReconciler(
+        key,
+        caches=caches,
+        renewal_coverage=RenewalCoverage(key, registry=options.registry, caches=caches, permits=permits, now=now),
+        authority_source=authority_source,
+        removed_bindings=shared.removed_bindings,
+        bootstrap_tokens=shared.bootstrap_tokens,
+        checks=shared.auto_approval_checks,
+        changed=status_wanted,
+        metrics=options.metrics,
+        now=now,
+    )
+    services = (auto_approval, *(make(key) for make in options.services))
+    pending = PendingRequests(
+        key, peek=decider.peek, pre_filter=decider.pre_filter, shared_memory=shared.request_memory
+    )
+    reachability = Reachability(
+        key, pending, monotonic=monotonic, random=random, changed=status_wanted, reconnect=reconnect
+    )
+    reporter = Reporter(
+        key,
+        caches=caches,
+        recorder=shared.recorder,
+        metrics=options.metrics,
+        now=now,
+        monotonic=monotonic,
+        listeners=(shared.machine_conditions, auto_approval),
+    )
+    auditing = Auditing(
+        key,
+        audit_log=options.audit_log,
+        registry=options.registry,
+        provider_id_oids=configuration.provider_id_oids,
+        metrics=options.metrics,
+        now=now,
+    )
+    backoff = DeferralBackoff()
+    informer = RequestInformer(pending, reachability, monotonic=monotonic, memories=(reporter, auditing, backoff))
+    handler = RequestHandler(
+        key,
+        decider=decider,
+        informer=informer,
+        reachability=reachability,
+        reporter=reporter,
+        auditing=auditing,
+        backoff=backoff,
+        metrics=options.metrics,
+        workers_per_cluster=configuration.workers_per_cluster,
+        worker_pool=shared.worker_pool,
+        monotonic=monotonic,
+    )
+    status = StatusReconciler(
+        key,
+        caches=caches,
+        authority_source=authority_source,
+        decider=decider,
+        bootstrap_tokens=shared.bootstrap_tokens,
+        policy_owner=PolicyOwner(shared.management, caches.version.clusters),
+        policy_status=PolicyStatus(
+            shared.management,
+            key,
+            options.registry,
+            now,
+            permits,
+            partial(caches.policy_statuses.shown, key),
+            monotonic,
+        ),
+        infrastructure_status=shared.infrastructure_status,
+        sources=(reachability, *services),
+        now=now,
+    )
+    return WorkloadCluster(
+        key,
+        connector=shared.connector,
+        handler=handler,
+        reachability=reachability,
+        overflow=OverflowRelist(informer, reachability, random=random, monotonic=monotonic),
+        status=status,
+        services=services,
+        observers=(auto_approval,),
+        authority_source=authority_source,
+        caches=caches,
+        metrics=options.metrics,
+        status_wanted=status_wanted,
+        reconnect=reconnect,
+        random=random,
+        now=now,
+    )
 
 
 async def _run(
@@ -126,31 +279,30 @@ async def _run(
         )
         recorder = Recorder(client, now=options.now, monotonic=options.monotonic, identity=socket.gethostname()[:100])
         resource_limits = ResourceLimits()
-        surroundings = Surroundings(
+        connector = WorkloadConnector(
+            client,
+            configuration.workers_per_cluster,
+            resource_limits,
+            TimedSemaphore(CONNECTS_AT_ONCE, CONNECT_SECONDS),
+        )
+        shared = SharedParts(
             management=client,
-            configuration=configuration,
-            registry=options.registry,
             caches=caches,
             reservations=reservations,
             records=Records(client, caches),
             bootstrap_tokens=bootstrap_tokens,
+            removed_bindings=removed_bindings,
             lookups=Lookups(client, options.monotonic),
             attestor_timings=AttestorTimings(options.metrics.attestor_blocking, time.monotonic),
-            removed_bindings=removed_bindings,
             machine_conditions=machine_conditions,
             infrastructure_status=InfrastructureStatus(client, options.registry, configuration, options.monotonic),
-            resource_limits=resource_limits,
-            shared_request_memory=SharedRequestMemory(),
-            worker_pool=SharedWorkerPool.for_limit(configuration.workers_per_cluster),
-            connects=TimedSemaphore(CONNECTS_AT_ONCE, CONNECT_SECONDS),
-            auto_approval_checks=TimedSemaphore(CHECKS_AT_ONCE, CHECK_SECONDS),
             recorder=recorder,
-            metrics=options.metrics,
-            audit_log=options.audit_log,
-            now=options.now,
-            monotonic=options.monotonic,
+            connector=connector,
+            request_memory=SharedRequestMemory(),
+            worker_pool=SharedWorkerPool.for_limit(configuration.workers_per_cluster),
+            auto_approval_checks=TimedSemaphore(CHECKS_AT_ONCE, CHECK_SECONDS),
         )
-        fleet = Fleet(caches, lambda key: WorkloadCluster(key, surroundings), failed)
+        fleet = Fleet(caches, lambda key: compose_workload_cluster(key, configuration, options, shared), failed)
         options.health.watch(caches, fleet.busy_seconds)
         options.metrics.serve_process(partial(_process_gauges, options.health, caches, recorder))
         bootstrap_tokens.on_change(fleet.wake)

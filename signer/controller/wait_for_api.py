@@ -12,7 +12,7 @@ from random import SystemRandom
 from typing import Final
 
 from signer.kube.backoff import Backoff
-from signer.kube.discovery import DiscoveryCalls
+from signer.kube.calls import Get
 from signer.kube.errors import ResourceNotServed, ServerError, TooManyRequests, Unreachable
 from signer.store.cluster_api import ClusterAPIVersion, discover_cluster_api
 
@@ -25,9 +25,7 @@ MOST_SECONDS: Final = 10.0
 _LOG = logging.getLogger(__name__)
 
 
-async def cluster_api(
-    client: DiscoveryCalls, stop: asyncio.Event, between: Backoff = BETWEEN
-) -> ClusterAPIVersion | None:
+async def cluster_api(client: Get, stop: asyncio.Event, between: Backoff = BETWEEN) -> ClusterAPIVersion | None:
     """Which Cluster API the management cluster serves; None where ``stop`` was set before it said so.
 
     Raises:
@@ -44,7 +42,7 @@ async def cluster_api(
         await asyncio.gather(asking, stopped, return_exceptions=True)
 
 
-async def _asked(client: DiscoveryCalls, between: Backoff) -> ClusterAPIVersion:
+async def _asked(client: Get, between: Backoff) -> ClusterAPIVersion:
     for attempt in range(ATTEMPTS - 1):
         try:
             return await discover_cluster_api(client)

@@ -146,7 +146,7 @@ class _OfflinePlugin:
                 outcome: Outcome = await verify(request)
             except AnswerNotRecorded as error:
                 return NotProvableYet(NOT_ASKED, f"not asked: offline; {printable(str(error))} in the recording")
-            except Exception as error:
+            except Exception as error:  # what an attestor raises because it was kept from the network
                 if wanted:
                     return _not_asked(wanted)
                 if isinstance(error, BindingMismatch) and self.keys.asked > asked:

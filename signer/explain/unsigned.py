@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from signer.authority import Authority, IssuanceRefused, IssuanceRequest, require_issuable
+from signer.authority import IssuanceRefused, IssuanceRequest, IssuingSet, require_issuable
 from signer.decision.certificates import Certificate, NotRepeatable, bad_certificate
 
 _NO_DIGEST: Final = "0" * 64
@@ -13,7 +13,7 @@ _NO_DIGEST: Final = "0" * 64
 class Unsigned:
     """Implements :class:`~signer.decision.certificates.Signing` without a key."""
 
-    async def sign(self, issuance: IssuanceRequest, authority: Authority) -> Certificate:
+    async def sign(self, issuance: IssuanceRequest, authority: IssuingSet) -> Certificate:
         """What the CA must not sign is told all the same.
 
         Raises:
@@ -26,7 +26,7 @@ class Unsigned:
         return Certificate(b"", _NO_DIGEST)
 
     async def sign_again(
-        self, issuance: IssuanceRequest, digest: str, authority: Authority
+        self, issuance: IssuanceRequest, digest: str, authority: IssuingSet
     ) -> Certificate | NotRepeatable:
         """The journal says which CA made it, and that was compared: the same key would make the same again."""
         await self.sign(issuance, authority)

@@ -36,7 +36,6 @@ class WorkQueue(Generic[Key]):
     """Keys to work on: now, later, or again after a failure. Made and used in one event loop.
 
     ``flow_of`` is asked each time a key becomes ready; by default all keys are in one flow, first come, first served.
-    ``unattended`` is called each time a key becomes ready while no worker waits for one.
     """
 
     def __init__(
@@ -45,11 +44,10 @@ class WorkQueue(Generic[Key]):
         backoff: Backoff = DEFAULT_BACKOFF,
         random: Random | None = None,
         flow_of: Callable[[Key], Flow] = lambda key: ONE_FLOW,
-        unattended: Callable[[], None] = lambda: None,
     ) -> None:
         self._backoff = backoff
         self._flow_of = flow_of
-        self._unattended = unattended
+        self._unattended: Callable[[], None] = lambda: None
         self._random = random if random is not None else SystemRandom()
         self._ready: OrderedDict[Key, float] = OrderedDict()  # key -> since when, oldest first
         self._order: FairQueue[Key] = FairQueue()  # of the ready keys
@@ -64,6 +62,10 @@ class WorkQueue(Generic[Key]):
         self._closed = False
 
     # Adding
+
+    def call_when_unattended(self, call: Callable[[], None]) -> None:
+        """From now on ``call`` each time a key becomes ready while no worker waits for one: a worker is missing."""
+        self._unattended = call
 
     def add(self, key: Key) -> None:
         """Work on ``key`` when its turn comes; a pending later time for it is dropped. One that is ready changes to
@@ -176,6 +178,11 @@ class WorkQueue(Generic[Key]):
     def is_unattended(self) -> bool:
         """Whether something is ready, and nobody waits who could take it."""
         return bool(self._ready) and all(waiter.done() for waiter in self._getters)
+
+    def call_if_unattended(self) -> None:
+        """Call for a worker where something is ready, and none waits for it."""
+        if self.is_unattended():
+            self._unattended()
 
     def is_with_worker(self, key: Key) -> bool:
         """Whether a worker has ``key`` now."""

@@ -2,53 +2,58 @@
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 from signer.model.policy import Mode, Policy, UntraceableTokens
 
-READY: Final = "Ready"
-CERTIFICATE_AUTHORITY_AVAILABLE: Final = "CertificateAuthorityAvailable"
-WORKLOAD_CLUSTER_REACHABLE: Final = "WorkloadClusterReachable"
-ATTESTORS_CONFIGURED: Final = "AttestorsConfigured"
-AUTO_APPROVAL_REMOVED: Final = "AutoApprovalRemoved"
-BOOTSTRAP_TOKENS_TRACEABLE: Final = "BootstrapTokensTraceable"
-MACHINE_POOL_TOKENS_EXTENDED: Final = "MachinePoolTokensExtended"
+
+class ConditionType(str):
+    """The name of a condition type, and under which policies such a condition counts toward Ready.
+
+    What a policy does not ask for does not make it unready. Each part of the controller declares the types of its own
+    conditions; those of the core are below.
+    """
+
+    __slots__ = ("counts_toward_ready",)
+
+    counts_toward_ready: Callable[[Policy | None], bool]
+    """Of the policy that is followed; None stands for a policy that cannot be followed."""
+
+    def __new__(cls, name: str, counts_toward_ready: Callable[[Policy | None], bool] = lambda policy: True) -> Self:
+        made = super().__new__(cls, name)
+        made.counts_toward_ready = counts_toward_ready
+        return made
+
+
+def under_enforce(policy: Policy | None) -> bool:
+    """For conditions about what only mode Enforce asks for, such as that kubeadm's auto-approval is removed."""
+    return policy is not None and policy.mode is Mode.ENFORCE
+
+
+def _where_untraceable_tokens_are_refused(policy: Policy | None) -> bool:
+    return policy is not None and policy.untraceable_tokens is UntraceableTokens.REFUSE
+
+
+READY: Final = ConditionType("Ready")
+CERTIFICATE_AUTHORITY_AVAILABLE: Final = ConditionType("CertificateAuthorityAvailable")
+WORKLOAD_CLUSTER_REACHABLE: Final = ConditionType("WorkloadClusterReachable")
+ATTESTORS_CONFIGURED: Final = ConditionType("AttestorsConfigured")
+AUTO_APPROVAL_REMOVED: Final = ConditionType("AutoApprovalRemoved", under_enforce)
+BOOTSTRAP_TOKENS_TRACEABLE: Final = ConditionType("BootstrapTokensTraceable", _where_untraceable_tokens_are_refused)
+MACHINE_POOL_TOKENS_EXTENDED: Final = ConditionType("MachinePoolTokensExtended", under_enforce)
 
 WAITING_FOR_ATTESTATION: Final = "WaitingForAttestation"
-"""Reason of AutoApprovalRemoved: first certificates are proven shut, and renewal is left to those not attested yet."""
-
-
-class Counting(enum.Enum):
-    """Whether a condition counts toward Ready."""
-
-    TOWARD_READY = "toward Ready"
-    INFORMATION = "information"
-
-
-def counting(kind: str, policy: Policy | None) -> Counting:
-    """Whether a condition of that type counts toward Ready under that policy; None is one that cannot be followed.
-
-    What a policy does not ask for does not make it unready: that kubeadm's approval is in place under Observe, or that
-    bootstrap tokens cannot be traced where untraceable ones are allowed.
-    """
-    under_enforce = (AUTO_APPROVAL_REMOVED, MACHINE_POOL_TOKENS_EXTENDED)
-    if kind in under_enforce and (policy is None or policy.mode is not Mode.ENFORCE):
-        return Counting.INFORMATION
-    if kind == BOOTSTRAP_TOKENS_TRACEABLE and (
-        policy is None or policy.untraceable_tokens is not UntraceableTokens.REFUSE
-    ):
-        return Counting.INFORMATION
-    return Counting.TOWARD_READY
+"""Reason of AutoApprovalRemoved: first certificates are proven not to be auto-approved; renewals still are, until every
+Machine is attested."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyCondition:
     """One condition as it should be; ``met`` None means Unknown."""
 
-    type: str
+    type: ConditionType
     met: bool | None
     reason: str
     message: str
@@ -67,7 +72,7 @@ def with_ready(conditions: Sequence[PolicyCondition], policy: Policy | None) -> 
 
 def _ready(conditions: Sequence[PolicyCondition], policy: Policy | None) -> PolicyCondition:
     """The first condition that counts and is False; else the first that is Unknown; else it is ready."""
-    counted = [one for one in conditions if counting(one.type, policy) is Counting.TOWARD_READY]
+    counted = [one for one in conditions if one.type.counts_toward_ready(policy)]
     for met in (False, None):
         for condition in counted:
             if condition.met is met:

@@ -19,9 +19,9 @@ from signer.model.decision import Deferred
 from signer.model.record import AttestedNode
 from signer.rules.builtin_serving import BuiltinServingFacts, former_clients, own_since
 from signer.rules.comparison import Comparison, listed
-from signer.rules.identity import IdentityFacts
 from signer.rules.machine import MachineFacts, MachineGone, MatchedFacts, NoRecord
 from signer.rules.node_name import node_names
+from signer.rules.request import IdentityFacts
 from signer.rules.serving import AlternativeNameFacts, CredentialFacts, valid_clients
 
 _SUBJECT_NAMES: Final = {COMMON_NAME: "CN", ORGANIZATION: "O"}
@@ -107,6 +107,11 @@ def names_of_machine(facts: MachineFacts) -> Comparison:
         if one.node_name != facts.node_name
     ]
     return Comparison(f"recorded under other names: {listed(other)}", "none that is still valid")
+
+
+def former_identity(facts: MachineFacts) -> Comparison:
+    """``former_identity_has_run_out``."""
+    return Comparison(_held(facts.record), f"nothing that is valid, or {facts.identity.identity}")
 
 
 def newer_requests(facts: MachineFacts) -> Comparison:

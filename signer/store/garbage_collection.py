@@ -18,9 +18,9 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from random import SystemRandom
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
-from signer.kube.client import JsonObject
+from signer.kube.calls import GetDelete
 from signer.kube.errors import ApiError, Conflict, NotFound
 from signer.kube.resources import ATTESTED_NODES
 from signer.model.cluster import ClusterKey, ClusterView, MachineView, cluster_view
@@ -43,18 +43,6 @@ _LOOKED_AT: Final = 500
 _RANDOM: Final = SystemRandom()
 
 Item = TypeVar("Item")
-
-
-class GarbageCollectorCalls(Protocol):
-    """The calls that are used of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-    async def delete(self, path: str, *, uid: str | None = None, resource_version: str | None = None) -> JsonObject:
-        """See Client."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +69,7 @@ class GarbageCollector:
 
     def __init__(
         self,
-        client: GarbageCollectorCalls,
+        client: GetDelete,
         caches: Caches,
         reservations: Reservations,
         rebuild: ReservationRebuild,

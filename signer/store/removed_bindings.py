@@ -19,11 +19,11 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from signer.kube.client import JsonObject, Parameters
+from signer.kube.calls import GetCreatePatch, Manage
 from signer.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from signer.kube.resources import CONFIG_MAPS
 from signer.model.auto_approval import ClusterIdentity, ClusterRoleBinding, shown
@@ -41,7 +41,7 @@ from signer.model.saved_bindings import (
     saved_data,
     saved_name,
 )
-from signer.store.restore_binding import BindingNotRestored, GrantChanged, WorkloadCalls, restore_binding
+from signer.store.restore_binding import BindingNotRestored, GrantChanged, restore_binding
 
 _LOG = logging.getLogger(__name__)
 
@@ -79,34 +79,10 @@ class Restored:
     others: OtherLineages | NothingSaved
 
 
-class ManagementCalls(Protocol):
-    """The calls to the management cluster that are used of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-    async def create(self, path: str, body: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
-
-    async def patch(self, path: str, patch: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
-
-    async def delete(self, path: str, *, uid: str | None = None, resource_version: str | None = None) -> JsonObject:
-        """See Client."""
-        ...
-
-    def list_pages(self, path: str, params: Parameters | None = None) -> AsyncGenerator[JsonObject, None]:
-        """See Client."""
-        ...
-
-
 class RemovedBindings:
     """The ConfigMaps with removed bindings, in the controller's own namespace."""
 
-    def __init__(self, management: ManagementCalls, namespace: str) -> None:
+    def __init__(self, management: Manage, namespace: str) -> None:
         self._management = management
         self._namespace = namespace
         self._clusters_of: Counter[str] = Counter()
@@ -190,7 +166,7 @@ class RemovedBindings:
                 return
         raise BindingsNotSaved(f"others keep changing ConfigMap {self._shown(owner.key)}")
 
-    async def restore(self, owner: ClusterIdentity, workload: WorkloadCalls) -> Restored:
+    async def restore(self, owner: ClusterIdentity, workload: GetCreatePatch) -> Restored:
         """Restore what was removed from that cluster, under whichever UID and CA it was known then.
 
         A binding that exists is left as it is; where it is being deleted, what is kept stays kept until the name is
@@ -209,7 +185,7 @@ class RemovedBindings:
                 return await self._restore(owner, kept, workload)
         raise BindingsNotSaved(f"others keep changing ConfigMap {self._shown(owner.key)}, or the bindings in it")
 
-    async def _restore(self, owner: ClusterIdentity, kept: SavedBindings, workload: WorkloadCalls) -> Restored:
+    async def _restore(self, owner: ClusterIdentity, kept: SavedBindings, workload: GetCreatePatch) -> Restored:
         back: list[str] = []
         not_restored: list[NotRestored] = []
         lineage = kept.of(owner)

@@ -23,7 +23,14 @@ from signer.kube import errors
 from signer.model import condition as conditions
 from signer.model import node_attested
 from signer.model.reasons import EXPLANATIONS, Reason
-from signer.rules.checks import BUILTIN_REQUEST_CHECKS, IDENTITY_CHECKS, MACHINE_CHECKS, REQUEST_CHECKS
+from signer.rules.checks import (
+    BUILTIN_REQUEST_CHECKS,
+    CLUSTER_CHECKS,
+    IDENTITY_CHECKS,
+    MACHINE_CHECKS,
+    REQUEST_CHECKS,
+    RESERVED_CHECKS,
+)
 from tests.documents import generated
 from tests.documents.generated import UnknownSection, render
 from tests.documents.markdown import OPERATING_GUIDE, ROOT, blocks, documents
@@ -87,13 +94,14 @@ class TestReasons:
 
 def test_the_checks_are_numbered_as_in_the_code() -> None:
     """The texts between the table's rows, and the picture, name positions."""
-    request, identity = len(REQUEST_CHECKS), len(REQUEST_CHECKS) + len(IDENTITY_CHECKS)
-    last = identity + len(MACHINE_CHECKS)
+    request = len(CLUSTER_CHECKS) + len(REQUEST_CHECKS)
+    identity = request + len(IDENTITY_CHECKS)
+    last = identity + len(MACHINE_CHECKS) + len(RESERVED_CHECKS)
     text = " ".join(INTERNALS.read_text(encoding="utf-8").split())
     assert f"Between {request} and {request + 1} the attestor" in text
     assert f"between {identity} and {identity + 1} the Machine" in text
     assert f"after {last} come" in text
-    builtin = len(BUILTIN_REQUEST_CHECKS)
+    builtin = len(CLUSTER_CHECKS) + len(BUILTIN_REQUEST_CHECKS)
     assert f"Between {builtin} and {builtin + 1} the node's record" in text
     for span in ((1, request), (request + 1, identity), (identity + 1, last)):
         assert f"checks {span[0]}-{span[1]}" in text

@@ -5,8 +5,8 @@ from __future__ import annotations
 from signer.controller import workload_access
 from signer.controller.auto_approval import reconciler as reconciler
 from signer.controller.auto_approval import removal as auto_approval
-from signer.controller.cluster import reachability, workload_cluster
-from signer.controller.requests import pending
+from signer.controller.cluster import workload_cluster
+from signer.controller.requests import pending, reachability
 from signer.controller.requests import request_budget as budget
 from signer.kube import client, decoding, listing
 from signer.kube import resource_limits as resource_limits

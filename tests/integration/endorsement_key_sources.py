@@ -32,7 +32,7 @@ from signer.model.reservation import InvalidReservation, Pair, ReservationSide, 
 from signer.model.seal import ControllerKeys, RecordSeals
 from signer.store.controller_key import SECRET_NAME, parse_controller_keys
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, Verdict, WorldCluster
-from tests.integration.fixtures import House
+from tests.integration.fixtures import Harness
 
 BUILTIN_SERVING_SIGNER: Final = "kubernetes.io/kubelet-serving"
 _USAGE: Final = {Purpose.CLIENT: ExtendedKeyUsageOID.CLIENT_AUTH, Purpose.SERVING: ExtendedKeyUsageOID.SERVER_AUTH}
@@ -118,14 +118,14 @@ def assert_every_certificate_is_permitted(
     return authentic_records(shown)
 
 
-def assert_one_owner_each(house: House, clusters: Iterable[WorldCluster]) -> list[AttestedNode]:
-    """The invariant for clusters of a house, which know no certificates but the controller's. Returns the records."""
-    return assert_every_certificate_is_permitted(house.management, clusters)
+def assert_one_owner_each(harness: Harness, clusters: Iterable[WorldCluster]) -> list[AttestedNode]:
+    """The invariant for clusters of a harness, which know no certificates but the controller's. Returns the records."""
+    return assert_every_certificate_is_permitted(harness.management, clusters)
 
 
-def whole_pairs(house: House) -> set[Pair]:
+def whole_pairs(harness: Harness) -> set[Pair]:
     """What the reservations say."""
-    return _whole_pairs(house.reservations())
+    return _whole_pairs(harness.reservations())
 
 
 def verdicts(cluster: WorldCluster) -> dict[str, Verdict]:

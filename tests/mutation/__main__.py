@@ -19,9 +19,9 @@ from tests.mutation.runner import TestsFailUnchanged, survivors
 
 TARGETS: Final = (
     "signer/rules/checks.py",
+    "signer/rules/plan.py",
     "signer/rules/request.py",
     "signer/rules/shape.py",
-    "signer/rules/identity.py",
     "signer/rules/issuance.py",
     "signer/rules/machine.py",
     "signer/rules/node_name.py",

@@ -12,6 +12,8 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 from random import SystemRandom
 from typing import Any, Final
 
@@ -23,20 +25,24 @@ from signer.controller.auto_approval.pool_tokens import Outcome as PoolTokensOut
 from signer.controller.auto_approval.reinstated_bindings import REMOVED_GRANT_RETURNS, ReinstatedBindings
 from signer.controller.auto_approval.removal import AutoApprovalRemoval
 from signer.controller.auto_approval.unattested_requests import UnattestedRequests
-from signer.controller.status.policy_status import permitted_in
 from signer.controller.status.renewal_coverage import RenewalCoverage
-from signer.controller.surroundings import Surroundings
+from signer.controller.telemetry.metrics import Metrics
+from signer.controller.telemetry.metrics_collector import UNATTESTED, ServiceGauge
 from signer.decision.authority_source import AuthoritySource, AuthorityUnavailable
 from signer.kube.backoff import Backoff
 from signer.kube.client import Client, JsonObject
+from signer.kube.scheduling import TimedSemaphore
+from signer.kube.supervision import isolated
 from signer.model import condition as condition_types
-from signer.model.cluster import ClusterKey, ClusterView
+from signer.model.cluster import ClusterKey, ClusterView, MachineView
 from signer.model.condition import PolicyCondition
-from signer.model.decision import Deferred, printable
+from signer.model.decision import Approve, Decision, Deferred, printable
 from signer.model.fields import items_of, mapping_of, text_of
 from signer.model.policy import MachinePoolTokens, Mode, Policy
 from signer.model.reasons import Reason
-from signer.store.caches import UnreadablePolicy
+from signer.store.bootstrap_tokens import BootstrapTokens
+from signer.store.caches import Caches, UnreadablePolicy
+from signer.store.removed_bindings import RemovedBindings
 
 _LOG = logging.getLogger(__name__)
 
@@ -84,20 +90,35 @@ class _NoPolicy:
 class AutoApprovalReconciler:
     """The auto-approval of one cluster, and the bootstrap tokens of its MachinePools."""
 
-    def __init__(self, key: ClusterKey, surroundings: Surroundings, authority_source: AuthoritySource) -> None:
+    name: Final = "auto-approval"
+
+    def __init__(
+        self,
+        key: ClusterKey,
+        *,
+        caches: Caches,
+        renewal_coverage: RenewalCoverage,
+        authority_source: AuthoritySource,
+        removed_bindings: RemovedBindings,
+        bootstrap_tokens: BootstrapTokens,
+        checks: TimedSemaphore,
+        changed: asyncio.Event,
+        metrics: Metrics,
+        now: Callable[[], datetime],
+    ) -> None:
+        """``checks`` limits how many clusters are checked at once; ``changed`` is set when conditions have changed."""
         self._key = key
-        self._around = surroundings
+        self._caches = caches
         self._authority_source = authority_source
-        self._auto_approval = AutoApprovalRemoval(surroundings.removed_bindings)
+        self._auto_approval = AutoApprovalRemoval(removed_bindings)
         self._reinstated = ReinstatedBindings()
-        self._pool_tokens = PoolTokens(key, now=surroundings.now)
-        self.renewal_coverage = RenewalCoverage(
-            key,
-            registry=surroundings.registry,
-            caches=surroundings.caches,
-            permits=permitted_in(key.namespace, surroundings.configuration, surroundings.registry),
-            now=surroundings.now,
-        )
+        self._pool_tokens = PoolTokens(key, now=now)
+        self._bootstrap_tokens = bootstrap_tokens
+        self._checks = checks
+        self._changed = changed
+        self._metrics = metrics
+        self._now = now
+        self.renewal_coverage = renewal_coverage
         self._wanted = asyncio.Event()
         self._random = SystemRandom()
         self._failed_looks = 0
@@ -110,8 +131,6 @@ class AutoApprovalReconciler:
         self._conditions: tuple[PolicyCondition, ...] = (_unknown("Connecting", "not looked at yet"),)
         self._found_under: _AskedFor | _NoPolicy = _NoPolicy()
         """What the policy asked for at the look that found these conditions."""
-        self._tell: Callable[[], None] = lambda: None
-        """That the conditions changed."""
 
     @property
     def conditions(self) -> tuple[PolicyCondition, ...]:
@@ -120,18 +139,18 @@ class AutoApprovalReconciler:
             return (_unknown("PolicyChanged", "it has not been looked at since the policy changed"),)
         return tuple(self._with_requests(one) for one in self._conditions)
 
-    def unattested_requesters(self) -> int:
-        """How many have asked the built-in signer in vain within the last hour."""
-        return self._in_vain.count(self._around.now())
+    def gauges(self) -> tuple[ServiceGauge, ...]:
+        """How many requesters have asked the built-in signer in vain within the last hour."""
+        return (ServiceGauge(UNATTESTED, self._in_vain.count(self._now())),)
 
-    def look_again(self) -> None:
-        """Something changed that may concern the door."""
+    def wake(self) -> None:
+        """Something changed that may concern auto-approval."""
         self._wanted.set()
 
-    def attested(self, provider_id: str) -> None:
-        """A node was attested: perhaps it was the last one that renewal was left open for."""
-        if provider_id in self._unattested:
-            self._unattested.discard(provider_id)
+    def decided(self, machine: MachineView, decision: Decision, hint: str) -> None:
+        """A node may have been attested: perhaps it was the last one that renewal was left open for."""
+        if isinstance(decision, Approve) and machine.provider_id in self._unattested:
+            self._unattested.discard(machine.provider_id)
             if not self._unattested:
                 self._wanted.set()
 
@@ -150,10 +169,10 @@ class AutoApprovalReconciler:
         spec = mapping_of(manifest, "spec")
         if _TOKEN_USER.fullmatch(text_of(spec, "username")):
             self._note_groups(spec)
-        if self._approvals.count(manifest, self._around.now) is Seen.NOW:
+        if self._approvals.count(manifest, self._now) is Seen.NOW:
             self._note_approval(manifest)
-        if self._in_vain.saw(manifest, self._around.now()) is Seen.NOW and self._is_removed():
-            self._tell()
+        if self._in_vain.saw(manifest, self._now()) is Seen.NOW and self._is_removed():
+            self._changed.set()
 
     def _note_groups(self, spec: Mapping[str, Any]) -> None:
         named = items_of(spec, "groups")
@@ -171,7 +190,7 @@ class AutoApprovalReconciler:
 
     def _note_approval(self, manifest: JsonObject) -> None:
         metadata = mapping_of(manifest, "metadata")
-        self._around.metrics.builtin_approvals.labels(str(self._key)).inc()
+        self._metrics.builtin_approvals.labels(str(self._key)).inc()
         _LOG.info(
             "a built-in request was approved without attestation",
             extra={
@@ -183,10 +202,10 @@ class AutoApprovalReconciler:
         if self._mode() is Mode.ENFORCE:
             self._wanted.set()
         elif self._approvals.is_shown_otherwise:
-            self._tell()
+            self._changed.set()
 
     def _asked_for(self) -> _AskedFor | _NoPolicy:
-        policy = self._around.caches.policies.get(self._key.namespace, self._key.name)
+        policy = self._caches.policies.get(self._key.namespace, self._key.name)
         if isinstance(policy, Policy):
             return _AskedFor(policy.uid, policy.generation, policy.mode)
         if isinstance(policy, UnreadablePolicy):
@@ -194,24 +213,18 @@ class AutoApprovalReconciler:
         return _NoPolicy()
 
     def _mode(self) -> Mode:
-        policy = self._around.caches.policies.get(self._key.namespace, self._key.name)
+        policy = self._caches.policies.get(self._key.namespace, self._key.name)
         return policy.mode if isinstance(policy, Policy) else Mode.OBSERVE
 
-    async def run(self, client: Client, found: Callable[[], None]) -> None:
-        """Look after the door over this connection until cancelled; ``found`` is called when conditions changed."""
-        self._tell = found
+    async def run(self, client: Client) -> None:
+        """Remove or restore auto-approval over this connection, again and again, until cancelled."""
         try:
             while True:
                 self._wanted.clear()
-                async with self._around.auto_approval_checks.turn():
+                async with self._checks.turn():
                     asked_for = self._asked_for()
-                    try:
+                    with isolated(partial(self._look_failed, asked_for)):
                         self._found(asked_for, await self._look(client))
-                    except Exception as error:  # noqa: BLE001 - it must neither end the watch nor pass for shut
-                        _LOG.error(
-                            "unexpected fault at the auto-approval", exc_info=error, extra={"cluster": str(self._key)}
-                        )
-                        self._found(asked_for, (_unknown(Reason.INTERNAL_ERROR, "see the controller's log"),))
                 await asyncio.sleep(REST_SECONDS)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._until_next_look()):
@@ -219,9 +232,14 @@ class AutoApprovalReconciler:
         finally:
             self._conditions = (_unknown("WorkloadClusterUnreachable", "the workload cluster cannot be asked"),)
 
+    def _look_failed(self, asked_for: _AskedFor | _NoPolicy, error: BaseException) -> None:
+        """A fault of ours must neither end the watch nor pass for removed."""
+        _LOG.error("unexpected fault at the auto-approval", exc_info=error, extra={"cluster": str(self._key)})
+        self._found(asked_for, (_unknown(Reason.INTERNAL_ERROR, "see the controller's log"),))
+
     def _found(self, asked_for: _AskedFor | _NoPolicy, conditions: tuple[PolicyCondition, ...]) -> None:
         self._conditions, self._found_under = conditions, asked_for
-        self._tell()
+        self._changed.set()
 
     def _until_next_look(self) -> float:
         """Seconds: soon, where the last look may have failed for a moment only, or what it removed may come back."""
@@ -234,7 +252,7 @@ class AutoApprovalReconciler:
         return LOOK_SECONDS * self._random.uniform(1 - SPREAD, 1 + SPREAD)
 
     async def _look(self, client: Client) -> tuple[PolicyCondition, ...]:
-        caches, asked_for = self._around.caches, self._asked_for()
+        caches, asked_for = self._caches, self._asked_for()
         cluster = caches.clusters.get(self._key.namespace, self._key.name)
         policy = caches.policies.get(self._key.namespace, self._key.name)
         if not isinstance(cluster, ClusterView) or not isinstance(policy, Policy):
@@ -255,7 +273,7 @@ class AutoApprovalReconciler:
         situation = Situation(
             policy=policy,
             cluster=cluster,
-            ca_cert_hash=authority.signing.certificate.public_key_hash,
+            ca_cert_hash=authority.client.certificate.public_key_hash,
             unattested=[str(one) for one in unattested],
             token_groups=frozenset(self._group_sets),
         )
@@ -288,14 +306,14 @@ class AutoApprovalReconciler:
         if situation.policy.mode is not Mode.ENFORCE:
             self._reinstated.forget()
         condition = await self._auto_approval.reconcile(client, situation)
-        now = self._around.now()
+        now = self._now()
         self._reinstated.removed(self._auto_approval.removed_at_last_look, now)
         return self._reinstated.judged(condition, now)
 
     async def _tend(
         self, client: Client, policy: Policy, cluster: ClusterView, removed: PolicyCondition
     ) -> PoolTokensOutcome:
-        tokens = self._around.bootstrap_tokens.pool_tokens(self._key)
+        tokens = self._bootstrap_tokens.pool_tokens(self._key)
         try:
             async with asyncio.timeout(TEND_TIMEOUT_SECONDS):
                 return await self._pool_tokens.tend(client, intent_of(policy, cluster, removed), tokens)
@@ -311,7 +329,7 @@ class AutoApprovalReconciler:
             return condition
         if self._mode() is Mode.OBSERVE:
             return self._approvals.told_in(condition)
-        return self._in_vain.told_in(condition, self._around.now()) if condition.met is True else condition
+        return self._in_vain.told_in(condition, self._now()) if condition.met is True else condition
 
 
 def _unknown(reason: str, message: str) -> PolicyCondition:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from random import SystemRandom
-from typing import Final, Protocol
+from typing import Final
 
 from signer.controller.auto_approval.findings import (
     Findings,
@@ -27,14 +27,13 @@ from signer.controller.auto_approval.workload_grants import (
     CannotBeProven,
     MissingGrant,
     TokensUnread,
-    WorkloadCalls,
     missing_grant,
     openings_of,
     read_grants,
     read_token_groups,
 )
 from signer.kube.backoff import Backoff
-from signer.kube.client import JsonObject
+from signer.kube.calls import Manage
 from signer.kube.errors import ApiError, Conflict, Forbidden, NotFound
 from signer.kube.resources import CLUSTER_ROLE_BINDINGS
 from signer.model.auto_approval import ApprovalSubresource, ClusterIdentity, UnreadableGrant, shown
@@ -49,7 +48,6 @@ from signer.rules.auto_approval import (
     due_removals,
     reviewed_identities,
 )
-from signer.store import restore_binding as restore_binding_module
 from signer.store.removed_bindings import RemovedBindings
 
 _LOG = logging.getLogger(__name__)
@@ -63,14 +61,6 @@ _SETTLING_LOOKS: Final = 6
 """RBAC answers from a cache that follows the bindings; after a removal its "yes" may be a moment old."""
 
 
-class Client(WorkloadCalls, restore_binding_module.WorkloadCalls, Protocol):
-    """The calls that are used of :class:`~signer.kube.client.Client`."""
-
-    async def delete(self, path: str, *, uid: str | None = None, resource_version: str | None = None) -> JsonObject:
-        """See Client."""
-        ...
-
-
 class AutoApprovalRemoval:
     """The auto-approval of one workload cluster."""
 
@@ -82,7 +72,7 @@ class AutoApprovalRemoval:
         self.removed_at_last_look: dict[str, str] = {}
         """Names of the bindings, and their UIDs."""
 
-    async def reconcile(self, client: Client, situation: Situation) -> PolicyCondition:
+    async def reconcile(self, client: Manage, situation: Situation) -> PolicyCondition:
         """Do what the policy's mode asks for, and return the condition ``AutoApprovalRemoved``."""
         self.removed_at_last_look.clear()
         try:
@@ -107,7 +97,7 @@ class AutoApprovalRemoval:
 
     # Observe
 
-    async def _observe(self, client: Client, situation: Situation) -> PolicyCondition:
+    async def _observe(self, client: Manage, situation: Situation) -> PolicyCondition:
         observing = "mode Observe leaves kubeadm's automatic approval as it is"
         if hands_off(situation.cluster):
             return condition(False, "Observing", observing)
@@ -128,7 +118,7 @@ class AutoApprovalRemoval:
 
     # Enforce
 
-    async def _enforce(self, client: Client, situation: Situation) -> PolicyCondition:
+    async def _enforce(self, client: Manage, situation: Situation) -> PolicyCondition:
         findings = Findings()
         await self._remove_what_is_due(client, situation, findings)
         groups = set(situation.token_groups)
@@ -144,7 +134,11 @@ class AutoApprovalRemoval:
         return conclusion(situation, findings, openings)
 
     async def _openings(
-        self, client: Client, identities: Sequence[ReviewedIdentity], situation: Situation, findings: Findings
+        self,
+        client: Manage,
+        identities: Sequence[ReviewedIdentity],
+        situation: Situation,
+        findings: Findings,
     ) -> tuple[Opening, ...]:
         """The openings; those that are known where an authorizer fails, if first certificates are among them.
 
@@ -175,7 +169,7 @@ class AutoApprovalRemoval:
         else:
             self._followed = owner
 
-    async def _remove_what_is_due(self, client: Client, situation: Situation, findings: Findings) -> None:
+    async def _remove_what_is_due(self, client: Manage, situation: Situation, findings: Findings) -> None:
         for _ in range(_ROUNDS):
             grants = await read_grants(client)
             findings.grants |= {grant.binding.name: grant for grant in grants}
@@ -192,7 +186,7 @@ class AutoApprovalRemoval:
             if not conflicts:
                 return
 
-    async def _remove(self, client: Client, owner: ClusterIdentity, grant: RemovableGrant, findings: Findings) -> bool:
+    async def _remove(self, client: Manage, owner: ClusterIdentity, grant: RemovableGrant, findings: Findings) -> bool:
         """Delete the very binding that was kept; False where it has changed, and must be looked at again."""
         binding = grant.binding
         path = CLUSTER_ROLE_BINDINGS.object(binding.name)
@@ -222,7 +216,7 @@ class AutoApprovalRemoval:
         return True
 
     async def _settled(
-        self, client: Client, openings: tuple[Opening, ...], unattested: Sequence[str]
+        self, client: Manage, openings: tuple[Opening, ...], unattested: Sequence[str]
     ) -> tuple[Opening, ...]:
         """Ask again, for a few seconds, about what should be shut by now."""
         for attempt in range(_SETTLING_LOOKS):

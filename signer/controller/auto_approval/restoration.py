@@ -12,13 +12,14 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
 from signer.controller.auto_approval.pool_tokens import GrantMissing, Intent, PoolTokens, Unfinished
 from signer.controller.workload_access import MAXIMUM_BODY_BYTES, WorkloadAccessRefused, workload_connection
 from signer.decision.authority_source import AuthoritySource, AuthorityUnavailable
 from signer.kube.backoff import Backoff
-from signer.kube.client import Client, JsonObject
+from signer.kube.calls import Get
+from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import ApiError, NotFound
 from signer.kube.resource_limits import ResourceLimits
@@ -49,15 +50,7 @@ def _flow(cluster: ClusterKey) -> Flow:
     return Flow(PriorityLevel.PLAUSIBLE, cluster.namespace)
 
 
-class ManagementCalls(Protocol):
-    """The one call that is used of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-
-Connect = Callable[[ManagementCalls, ClusterKey], Awaitable[ClusterConnection]]
+Connect = Callable[[Get, ClusterKey], Awaitable[ClusterConnection]]
 
 
 class _NotNow(Exception):
@@ -78,7 +71,7 @@ class Restoration:
     def __init__(
         self,
         caches: Caches,
-        management: ManagementCalls,
+        management: Get,
         removed: RemovedBindings,
         *,
         resource_limits: ResourceLimits,
@@ -237,7 +230,7 @@ class Restoration:
             if nothing_saved:
                 return
             source = AuthoritySource(self._management, key, now=self._now, monotonic=self._monotonic)
-            ca_cert_hash = (await source.authority()).signing.certificate.public_key_hash
+            ca_cert_hash = (await source.authority()).client.certificate.public_key_hash
             restored = await self._removed.restore(ClusterIdentity(key, cluster.uid, ca_cert_hash), workload)
         if isinstance(restored.others, OtherLineages):
             _LOG.warning(

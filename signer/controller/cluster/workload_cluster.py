@@ -9,33 +9,32 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from functools import partial
-from random import SystemRandom
-from typing import Final, NoReturn
+from random import Random
+from typing import Final
 
-from signer.audit.log import NoAuditLog
-from signer.controller.auto_approval.reconciler import AutoApprovalReconciler
-from signer.controller.cluster.reachability import Reachability
+from attestors.net.rate_limiter import TokenBucket
+from signer.controller.cluster.service import ClusterService, RequestObserver
 from signer.controller.requests.handler import RequestHandler
 from signer.controller.requests.overflow import PAGE_REQUESTS, OverflowRelist
 from signer.controller.requests.publisher import Publisher
+from signer.controller.requests.reachability import Reachability
 from signer.controller.status.status_reconciler import StatusReconciler
-from signer.controller.surroundings import Surroundings
 from signer.controller.telemetry.logs import log_context
+from signer.controller.telemetry.metrics import Metrics
 from signer.controller.telemetry.metrics_collector import ClusterGauges
-from signer.controller.workload_access import MAXIMUM_BODY_BYTES, WorkloadAccessRefused, workload_connection
+from signer.controller.workload_access import WorkloadAccessRefused, WorkloadConnector
 from signer.decision.authority_source import AuthoritySource
-from signer.decision.decider import Decider
 from signer.kube.client import Client, JsonObject
-from signer.kube.errors import ApiError, Unauthorized
-from signer.kube.rate_limiter import TokenBucket
+from signer.kube.errors import ApiError
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.kube.supervision import supervised
 from signer.kube.tls import TlsMaterialRefused
 from signer.kube.watch import list_and_watch
 from signer.model.cluster import ClusterKey
-from signer.store.caches import ALL_PROVIDER_IDS, REACHED_AGAIN, ProviderIDs
+from signer.store.caches import ALL_PROVIDER_IDS, REACHED_AGAIN, Caches, ProviderIDs
 
 _LOG = logging.getLogger(__name__)
 RECONCILE_SECONDS: Final = 60.0
@@ -60,8 +59,6 @@ CONNECTS_AT_ONCE: Final = 32
 """Of all clusters together, of those whose API servers answer quickly."""
 CONNECT_SECONDS: Final = 2.0
 """A connection whose first list takes longer goes on, and another begins."""
-CONNECTIONS_BESIDE_WORKERS: Final = 5
-"""Of each cluster, for who looks after its auto-approval, and who lists what was left out."""
 
 
 class _Reconnect(Exception):
@@ -71,45 +68,43 @@ class _Reconnect(Exception):
 class WorkloadCluster:
     """The controller's side of one workload cluster; a sink of its CSR watch."""
 
-    def __init__(self, key: ClusterKey, surroundings: Surroundings) -> None:
+    def __init__(
+        self,
+        key: ClusterKey,
+        *,
+        connector: WorkloadConnector,
+        handler: RequestHandler,
+        reachability: Reachability,
+        overflow: OverflowRelist,
+        status: StatusReconciler,
+        services: Sequence[ClusterService],
+        observers: Sequence[RequestObserver],
+        authority_source: AuthoritySource,
+        caches: Caches,
+        metrics: Metrics,
+        status_wanted: asyncio.Event,
+        reconnect: asyncio.Event,
+        random: Random,
+        now: Callable[[], datetime],
+    ) -> None:
+        """``status_wanted`` is set by parts whose conditions changed, ``reconnect`` by ``reachability``."""
         self.key = key
-        self._around = surroundings
-        self._authority_source = AuthoritySource(
-            surroundings.management, key, now=surroundings.now, monotonic=surroundings.monotonic
-        )
-        self._decider = Decider(
-            key,
-            configuration=surroundings.configuration,
-            registry=surroundings.registry,
-            caches=surroundings.caches,
-            reservations=surroundings.reservations,
-            records=surroundings.records,
-            tokens=surroundings.bootstrap_tokens,
-            lookups=surroundings.lookups,
-            timings=surroundings.attestor_timings,
-            authority_source=self._authority_source,
-            now=surroundings.now,
-            monotonic=surroundings.monotonic,
-            audited=not isinstance(surroundings.audit_log, NoAuditLog),
-        )
-        self._status_reconciler = StatusReconciler(key, surroundings, self._authority_source)
-        self._auto_approval = AutoApprovalReconciler(key, surroundings, self._authority_source)
-        self._handling = RequestHandler(key, surroundings, self._decider, self)
-        self._requests = self._handling.informer
-        self._reconnect = asyncio.Event()
-        self._reconcile_wanted = asyncio.Event()
-        self._authority_was_available = True
+        self._connector = connector
+        self._handler = handler
+        self._requests = handler.informer
+        self._reachability = reachability
+        self._overflow = overflow
+        self._status = status
+        self._services = services
+        self._observers = observers
+        self._authority_source = authority_source
+        self._caches = caches
+        self._metrics = metrics
+        self._status_wanted = status_wanted
+        self._reconnect = reconnect
+        self._random = random
+        self._now = now
         self._stopped = asyncio.Event()
-        self._random = SystemRandom()
-        self._reachable = Reachability(
-            key,
-            self._requests.pending,
-            monotonic=surroundings.monotonic,
-            random=self._random,
-            changed=self._reconcile_wanted.set,
-            reconnect=self._reconnect.set,
-        )
-        self._overflow = OverflowRelist(self._requests, surroundings, self._random, listed=self._reachable.kept_changed)
         self._leave_turn: Callable[[], None] = lambda: None
         """That a connection's beginning is over, well or not."""
         self._proven = asyncio.Event()
@@ -121,7 +116,7 @@ class WorkloadCluster:
     async def run(self) -> None:
         """Serve the cluster until cancelled, or until :meth:`stop` was called and what was under way is done."""
         self._loop_time = asyncio.get_running_loop().time
-        self._around.metrics.serve_cluster(str(self.key), self.gauges)
+        self._metrics.serve_cluster(str(self.key), self.gauges)
         with log_context(cluster=str(self.key)):
             await self._serve()
 
@@ -139,13 +134,13 @@ class WorkloadCluster:
     async def _pause(self) -> None:
         """Wait before the next connection."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._reachable.pause_seconds()):
+            async with asyncio.timeout(self._reachability.pause_seconds()):
                 await self._stopped.wait()
 
     def close(self) -> None:
         """The cluster is no longer served: nothing shall be said of it any more."""
         self._requests.close()
-        self._around.metrics.forget_cluster(str(self.key), self.gauges)
+        self._metrics.forget_cluster(str(self.key), self.gauges)
 
     def busy_seconds(self) -> float:
         """See :class:`~signer.controller.cluster.fleet.ServedCluster`."""
@@ -153,19 +148,19 @@ class WorkloadCluster:
 
     def gauges(self) -> ClusterGauges:
         """How it stands."""
-        caches, key = self._around.caches, self.key
+        caches, key = self._caches, self.key
         policy = caches.policies.get(key.namespace, key.name)
         return ClusterGauges(
             pending=self._requests.waiting(),
             oldest_pending_seconds=self._requests.oldest_seconds(),
             queue=self._requests.queue_gauges(self._loop_time()),
-            reachable=self._reachable.condition.met is True,
+            reachable=self._reachability.condition.met is True,
             mode="" if policy is None or policy.mode is None else policy.mode.value,
-            conditions=self._status_reconciler.conditions,
+            conditions=self._status.conditions,
             authority_expiry=tuple(moment.timestamp() for moment in self._authority_source.expiry()),
             certificates=caches.certificate_lives.of(key),
-            unattested_requesters=self._auto_approval.unattested_requesters(),
-            now=self._around.now().timestamp(),
+            services=tuple(gauge for service in self._services for gauge in service.gauges()),
+            now=self._now().timestamp(),
         )
 
     def stop(self) -> None:
@@ -180,30 +175,25 @@ class WorkloadCluster:
         if provider_ids == REACHED_AGAIN:
             return
         if provider_ids == ALL_PROVIDER_IDS:
-            self._reconcile_wanted.set()
-            self._auto_approval.look_again()
+            self._status_wanted.set()
+            for service in self._services:
+                service.wake()
         else:
             self._overflow.may_be_known()
 
     async def _serve_one_connection(self) -> None:
-        async with self._around.connects.turn() as leave:
+        async with self._connector.attempts.turn() as leave:
             self._leave_turn = leave
             client = await self._client()
             self._proven.clear()
-            self._reachable.connects()
+            self._reachability.connects()
             self._requests.pending.list_begins()
             await self._serve_over(client)
 
     async def _client(self) -> Client:
         """Raises _Reconnect where the Secret gives no connection."""
         try:
-            connection = await workload_connection(self._around.management, self.key)
-            return Client(
-                connection,
-                maximum_body_bytes=MAXIMUM_BODY_BYTES,
-                connection_limit=CONNECTIONS_BESIDE_WORKERS + self._around.configuration.workers_per_cluster,
-                resource_limits=self._around.resource_limits,
-            )
+            return await self._connector.client(self.key)
         except WorkloadAccessRefused as error:
             raise self._unreachable(error.reason, str(error)) from error
         except TlsMaterialRefused as error:
@@ -211,7 +201,7 @@ class WorkloadCluster:
 
     async def _serve_over(self, client: Client) -> None:
         async with client:
-            workers = self._handling.workers_over(client, Publisher(client, self._around.now))
+            workers = self._handler.workers_over(client, Publisher(client, self._now))
             watch = asyncio.create_task(
                 list_and_watch(
                     client,
@@ -224,15 +214,16 @@ class WorkloadCluster:
                 ),
                 name=f"{self.key} watch",
             )
-            failed = self._around.metrics.task_failed
-            auto_approval = asyncio.create_task(
-                supervised("auto-approval", partial(self._reconcile_auto_approval, client), failed),
-                name=f"{self.key} auto-approval",
-            )
-            overflow = asyncio.create_task(
-                supervised("requests left out", partial(self._keep_overflow, client), failed),
-                name=f"{self.key} left out",
-            )
+            services = [
+                asyncio.create_task(
+                    supervised(name, partial(self._run_when_proven, partial(run, client)), self._metrics.task_failed),
+                    name=f"{self.key} {name}",
+                )
+                for name, run in (
+                    ("overflowed requests", self._overflow.keep),
+                    *((service.name, service.run) for service in self._services),
+                )
+            ]
             reconnect = asyncio.create_task(self._reconnect.wait())
             try:
                 await asyncio.wait({watch, reconnect}, return_when=asyncio.FIRST_COMPLETED)
@@ -240,7 +231,7 @@ class WorkloadCluster:
                     watch.result()
                 raise _Reconnect
             finally:
-                beside = (watch, auto_approval, overflow, reconnect)
+                beside = (watch, *services, reconnect)
                 for task in beside:
                     task.cancel()
                 try:
@@ -250,33 +241,33 @@ class WorkloadCluster:
                     await workers.end()
                     await asyncio.gather(*beside, return_exceptions=True)
 
-    async def _reconcile_auto_approval(self, client: Client) -> None:
-        await self._proven.wait()  # who does not even list has no door that could be looked at
-        await self._auto_approval.run(client, self._reconcile_wanted.set)
-
-    async def _keep_overflow(self, client: Client) -> NoReturn:
+    async def _run_when_proven(self, run: Callable[[], Awaitable[None]]) -> None:
+        """No service begins before the API server has answered a list: one that does not is asked nothing more."""
         await self._proven.wait()
-        await self._overflow.keep(client)
+        await run()
 
     def _unreachable(self, reason: str, message: str) -> _Reconnect:
-        self._reachable.cannot_connect(reason, message)
+        self._reachability.cannot_connect(reason, message)
         return _Reconnect()
 
     # The watch's sink
 
     def replaced(self, objects: Sequence[JsonObject]) -> None:
         """All CSRs of the cluster as they are now."""
-        self._auto_approval.list_ended()
+        for observer in self._observers:
+            observer.list_ended()
         self._requests.replaced(objects)
 
     def _holds_of_list(self, item: JsonObject) -> bool:
-        self._auto_approval.listed(item)
+        for observer in self._observers:
+            observer.listed(item)
         return self._requests.pending.holds_of_list(item)
 
     def applied(self, item: JsonObject) -> None:
         """A CSR is new or has changed."""
         self._heard()
-        self._auto_approval.saw(item)
+        for observer in self._observers:
+            observer.saw(item)
         self._requests.applied(item)
 
     def removed(self, item: JsonObject) -> None:
@@ -284,48 +275,30 @@ class WorkloadCluster:
         self._heard()
         self._requests.removed(item)
 
-    def requests_overflowed(self) -> None:
-        """See :class:`~signer.controller.requests.informer.HeedsBudget`."""
-        self._reachable.kept_changed()
-
-    def attested(self, provider_id: str) -> None:
-        """See :class:`~signer.controller.requests.handler.Heeds`."""
-        self._auto_approval.attested(provider_id)
-
-    def list_again(self) -> None:
-        """See :class:`~signer.controller.requests.informer.HeedsBudget`."""
-        self._overflow.want()
-
-    def refused(self, error: Unauthorized) -> None:
-        """See :class:`~signer.controller.requests.handler.Heeds`. A watch that was begun with the same credentials goes
-        on for as long as it was asked to last: kube-apiserver looks at them when a request begins.
-        """
-        self.failed(error, retry_in_seconds=0.0)
-
     def _heard(self) -> None:
         """An event says as well as a bookmark does, and up to a minute earlier, that the watch is well again."""
-        if self._reachable.condition.met is not True:
+        if self._reachability.condition.met is not True:
             self.synced()
 
     def synced(self) -> None:
         """List or watch is well."""
         self._leave_turn()
         self._proven.set()
-        self._reachable.well()
+        self._reachability.well()
 
     def failed(self, error: ApiError, retry_in_seconds: float) -> None:
         """List or watch failed; the loop tries again by itself."""
         self._leave_turn()
         self._requests.pending.list_begins()
-        self._reachable.failed(error)
+        self._reachability.failed(error)
 
     async def _reconcile_for_ever(self) -> None:
         await self._until_reconcile(FIRST_RECONCILE_SECONDS)
         bucket = TokenBucket(RECONCILES_AT_ONCE, RECONCILE_AGAIN_SECONDS, asyncio.get_running_loop().time)
         while True:
-            await asyncio.sleep(bucket.wait_seconds)
+            await asyncio.sleep(bucket.wait_seconds())
             bucket.take()
-            self._reconcile_wanted.clear()
+            self._status_wanted.clear()
             await self._reconcile()
             self._overflow.look()
             await self._until_reconcile(
@@ -335,13 +308,11 @@ class WorkloadCluster:
     async def _until_reconcile(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._reconcile_wanted.wait()
+                await self._status_wanted.wait()
 
     async def _reconcile(self) -> None:
-        """Look at CA, attestors and connection, write the policy's conditions, wake who waited for the CA."""
-        available = await self._status_reconciler.reconcile(
-            self._decider, self._reachable.condition, lambda: self._auto_approval.conditions
-        )
-        if available and not self._authority_was_available:
+        """Reconcile the status, and wake requests that waited for the cluster's CA."""
+        was_available = self._status.authority_available
+        await self._status.reconcile()
+        if self._status.authority_available and not was_available:
             self._requests.wake(ALL_PROVIDER_IDS)
-        self._authority_was_available = available

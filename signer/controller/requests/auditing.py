@@ -7,14 +7,15 @@ its line, which is counted: refusing needs no proof.
 from __future__ import annotations
 
 import logging
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Final
 
 from attestors.registry import Registry
 from signer.audit.decision_line import DecisionLine, LoggedDecision, logged_request
 from signer.audit.errors import NotRedacted
-from signer.audit.log import AuditLogUnavailable, NoAuditLog
-from signer.controller.surroundings import Surroundings
+from signer.audit.log import AuditLog, AuditLogUnavailable, NoAuditLog
+from signer.controller.telemetry.metrics import Metrics
 from signer.decision.decider import DecidedRequest
 from signer.kube.client import JsonObject
 from signer.model.cluster import ClusterKey
@@ -30,10 +31,23 @@ _NO_ATTESTORS: Final = Registry([])
 class Auditing:
     """The lines of one cluster's decisions; of a request that waits one, until its reason changes."""
 
-    def __init__(self, key: ClusterKey, surroundings: Surroundings) -> None:
+    def __init__(
+        self,
+        key: ClusterKey,
+        *,
+        audit_log: AuditLog,
+        registry: Registry,
+        provider_id_oids: tuple[str, ...],
+        metrics: Metrics,
+        now: Callable[[], datetime],
+    ) -> None:
         self._key = key
-        self._around = surroundings
-        self._enabled = not isinstance(surroundings.audit_log, NoAuditLog)
+        self._audit_log = audit_log
+        self._registry = registry
+        self._provider_id_oids = provider_id_oids
+        self._metrics = metrics
+        self._now = now
+        self._enabled = not isinstance(audit_log, NoAuditLog)
         self._said: dict[str, tuple[str, str, str]] = {}
         self._failing = False
 
@@ -52,25 +66,24 @@ class Auditing:
         if waits and self._said.get(name) == said:
             return decision
         try:
-            await self._around.audit_log.append(self._line(manifest, decided_request, logged))
+            await self._audit_log.append(self._line(manifest, decided_request, logged))
         except Exception as error:  # noqa: BLE001 - whatever it is: an approval without its line waits, nothing else does
             return self._unwritten(decision, error)
-        self._around.metrics.audit_lines.labels("written").inc()
+        self._metrics.audit_lines.labels("written").inc()
         self._written_again()
         if waits:
             self._said[name] = said
         return decision
 
     def _line(self, manifest: JsonObject, decided_request: DecidedRequest, logged: LoggedDecision) -> bytes:
-        around = self._around
         line = DecisionLine(
             cluster=str(self._key),
-            time=around.now(),
+            time=self._now(),
             request=logged_request(
                 manifest,
                 decided_request.parsed,
-                _to_ask(decided_request, around),
-                around.configuration.provider_id_oids,
+                self._attestors_of(decided_request),
+                self._provider_id_oids,
             ),
             decision_inputs=decided_request.decision_inputs.without_seals(),
             decision=logged,
@@ -78,7 +91,7 @@ class Auditing:
         return line.encode()
 
     def _unwritten(self, decision: Decision, error: Exception) -> Decision:
-        self._around.metrics.audit_lines.labels("failed").inc()
+        self._metrics.audit_lines.labels("failed").inc()
         is_told = isinstance(error, AuditLogUnavailable | NotRedacted)
         cause = str(error) if is_told else f"unexpected {type(error).__name__}"
         if not self._failing:
@@ -94,7 +107,6 @@ class Auditing:
             self._failing = False
             _LOG.info("the audit log is written again", extra={"cluster": str(self._key)})
 
-
-def _to_ask(decided_request: DecidedRequest, around: Surroundings) -> Registry:
-    """Where to look for who says what of the evidence is left out: an attestor that is not allowed is not loaded."""
-    return around.registry if decided_request.decision_inputs.is_for_an_allowed_attestor else _NO_ATTESTORS
+    def _attestors_of(self, decided_request: DecidedRequest) -> Registry:
+        """The attestors that may say which evidence to redact: one that is not allowed is not loaded."""
+        return self._registry if decided_request.decision_inputs.is_for_an_allowed_attestor else _NO_ATTESTORS

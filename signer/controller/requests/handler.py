@@ -5,23 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from signer.controller.requests.auditing import Auditing
 from signer.controller.requests.deferral_backoff import DeferralBackoff
-from signer.controller.requests.informer import HeedsBudget, RequestInformer
+from signer.controller.requests.informer import RequestInformer
 from signer.controller.requests.pending import request_name
 from signer.controller.requests.publisher import Publisher
+from signer.controller.requests.reachability import Reachability
 from signer.controller.requests.reporter import Reporter
-from signer.controller.requests.workers import Workers
-from signer.controller.surroundings import Surroundings
+from signer.controller.requests.workers import SharedWorkerPool, Workers
 from signer.controller.telemetry.logs import log_context
+from signer.controller.telemetry.metrics import Metrics
 from signer.decision.decider import DecidedRequest, Decider, deferral_of
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ApiError, Conflict, NotFound, Unauthorized, UnexpectedAnswer
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
-from signer.kube.supervision import is_told_to_end, was_told_to_end
+from signer.kube.supervision import is_told_to_end, isolated
 from signer.kube.workqueue import QueueClosed
 from signer.model.cluster import ClusterKey
 from signer.model.decision import (
@@ -48,63 +50,52 @@ _UNKNOWN_EVERY_SECONDS: Final = 0.02
 """Judging what no Machine has takes about a millisecond. One that gets its Machine leaves that flow at once."""
 
 
-class Heeds(HeedsBudget, Protocol):
-    """Who is told what the requests need of their connection."""
-
-    def refused(self, error: Unauthorized) -> None:
-        """A decision could not be written: the API server does not take the credentials."""
-        ...
-
-    def attested(self, provider_id: str) -> None:
-        """The node with that provider ID was attested."""
-        ...
-
-
 class RequestHandler:
     """Handles the requests of one cluster."""
 
-    def __init__(self, key: ClusterKey, surroundings: Surroundings, decider: Decider, heeds: Heeds) -> None:
+    def __init__(
+        self,
+        key: ClusterKey,
+        *,
+        decider: Decider,
+        informer: RequestInformer,
+        reachability: Reachability,
+        reporter: Reporter,
+        auditing: Auditing,
+        backoff: DeferralBackoff,
+        metrics: Metrics,
+        workers_per_cluster: int,
+        worker_pool: SharedWorkerPool,
+        monotonic: Callable[[], float],
+    ) -> None:
+        """``monotonic`` is a clock, in seconds."""
         self._key = key
-        self._around = surroundings
         self._decider = decider
-        self._heeds = heeds
-        self._reporter = Reporter(key, surroundings, (surroundings.machine_conditions,))
-        self._auditing = Auditing(key, surroundings)
-        self._pauses = DeferralBackoff()
-        self.informer = RequestInformer(
-            key,
-            surroundings,
-            heeds,
-            peek=decider.peek,
-            pre_filter=decider.pre_filter,
-            forgotten=self._forgotten,
-            unattended=self._call_worker,
-        )
-        self._pending, self._queue = self.informer.pending, self.informer.queue
-        self._workers: Workers | None = None
+        self.informer = informer
+        self._reachability = reachability
+        self._reporter = reporter
+        self._auditing = auditing
+        self._backoff = backoff
+        self._metrics = metrics
+        self._workers_per_cluster = workers_per_cluster
+        self._worker_pool = worker_pool
+        self._monotonic = monotonic
+        self._pending, self._queue = informer.pending, informer.queue
         self._looking = asyncio.Lock()
         self._judging_unknown = asyncio.Lock()
 
-    def _forgotten(self, name: str) -> None:
-        self._reporter.forget(name)
-        self._auditing.forget(name)
-        self._pauses.forget(name)
-
     def workers_over(self, client: Client, publisher: Publisher) -> Workers:
         """Who handles the requests from now on, over this connection; those of the one before have ended."""
-        self._workers = Workers(
+        workers = Workers(
             partial(self.work, client, publisher),
-            limit=self._around.configuration.workers_per_cluster,
+            limit=self._workers_per_cluster,
             name=f"{self._key} worker",
             is_wanted=self._queue.is_unattended,
-            worker_pool=self._around.worker_pool,
+            worker_pool=self._worker_pool,
         )
-        self._workers.call(max(1, len(self._queue)))
-        return self._workers
-
-    def _call_worker(self) -> None:
-        if self._workers is not None:
-            self._workers.call()
+        self._queue.call_when_unattended(workers.call)
+        workers.call(max(1, len(self._queue)))
+        return workers
 
     async def work(self, client: Client, publisher: Publisher) -> None:
         """Handle one request after the other until the queue is closed, or another worker waits for the next.
@@ -114,31 +105,22 @@ class RequestHandler:
         with contextlib.suppress(QueueClosed):
             while not (self._queue.is_attended() or is_told_to_end()):
                 name = await self._queue.get()
-                if self._queue.is_unattended():
-                    self._call_worker()  # there may be room for one by now
+                self._queue.call_if_unattended()  # there may be room for another worker by now
                 try:
-                    with log_context(csr=printable(name)):
+                    with isolated(partial(self._failed, name)), log_context(csr=printable(name)):
                         await self._handle(client, publisher, name)
-                except BaseException as error:  # one request's fault must not end the worker; it waits
-                    if was_told_to_end(error):
-                        raise
-                    self._failed(name, error)
                 finally:
                     self._queue.done(name)
                     self._look_at_meanwhile(name)
 
     def _look_at_meanwhile(self, name: str) -> None:
-        try:
+        with isolated(partial(self._failed, name)):
             self.informer.look_at_meanwhile(name)
-        except BaseException as error:  # as where it is judged
-            if was_told_to_end(error):
-                raise
-            self._failed(name, error)
 
     def _failed(self, name: str, error: BaseException) -> None:
-        """A fault of ours: it waits."""
+        """A fault of ours ends no worker: the request waits."""
         _LOG.error("unexpected fault", exc_info=error, extra={"cluster": str(self._key), "csr": printable(name)})
-        self._around.metrics.decided(str(self._key), "", Defer.__name__, Reason.INTERNAL_ERROR)
+        self._metrics.decided(str(self._key), "", Defer.__name__, Reason.INTERNAL_ERROR)
         if self._pending.get(name) is not None:
             self._queue.retry(name)
 
@@ -155,7 +137,7 @@ class RequestHandler:
         manifest = self._pending.get(name)
         if manifest is None:
             return
-        started = self._around.monotonic()
+        started = self._monotonic()
         decided_request = await self._decider.decide(manifest)
         if isinstance(decided_request.decision, Defer | LeftAlone) and self._pending.is_still(name, manifest):
             # Before anything else: what changes while the decision is logged must wake it again.
@@ -173,12 +155,10 @@ class RequestHandler:
             return
         except ApiError as error:
             if isinstance(error, Unauthorized):
-                self._heeds.refused(error)
+                self._reachability.failed(error)  # a watch that began with them goes on meanwhile
             decision = deferral_of(Reason.WORKLOAD_CLUSTER_UNREACHABLE, error)
         self._conclude(name, manifest, decided_request, decision)
-        self._around.metrics.handling_seconds.labels(type(decision).__name__).observe(
-            self._around.monotonic() - started
-        )
+        self._metrics.handling_seconds.labels(type(decision).__name__).observe(self._monotonic() - started)
 
     async def _turn_of(self, flow: Flow) -> None:
         """Let others have the event loop first. Crowds of what no Machine has are judged in one twentieth of the time:
@@ -234,7 +214,6 @@ class RequestHandler:
                 provider_id = claimed_provider_id(decided_request.parsed)
                 # Older requests that prove the same identity are denied now.
                 self.informer.wake(frozenset({provider_id}))
-                self._heeds.attested(provider_id)
         self._reporter.report(name, decided_request.parsed, decision)
 
     def _drop_this(self, name: str, manifest: JsonObject) -> None:
@@ -250,7 +229,7 @@ class RequestHandler:
             return  # until the policy changes
         self.informer.waits_for_us(name)
         if isinstance(decision, Defer) and decision.retry_after is not None:
-            self._queue.add_after(name, self._pauses.seconds(name, decision, decision.retry_after))
+            self._queue.add_after(name, self._backoff.seconds(name, decision, decision.retry_after))
         else:
             self._queue.retry(name)
 

@@ -5,6 +5,7 @@ What is judged is in :mod:`signer.controller.requests.handler`.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from random import SystemRandom
@@ -13,15 +14,13 @@ from typing import Final, Protocol
 from signer.controller.requests.batched_requeue import AT_ONCE, BatchedRequeue
 from signer.controller.requests.bounded_request import UnusableRequest, bounded
 from signer.controller.requests.pending import PendingRequests, Put, request_name
+from signer.controller.requests.reachability import Reachability
 from signer.controller.requests.relist import Relist
-from signer.controller.surroundings import Surroundings
 from signer.controller.telemetry.metrics_collector import QueueGauges
-from signer.decision.pre_filter import PreFilter
 from signer.kube.client import JsonObject
-from signer.kube.cooperative_yield import CooperativeYield
 from signer.kube.errors import UnexpectedAnswer
+from signer.kube.scheduling import CooperativeYield
 from signer.kube.workqueue import WorkQueue
-from signer.model.cluster import ClusterKey
 from signer.store.caches import ALL_PROVIDER_IDS, REACHED_AGAIN, ProviderIDs
 
 SOON_SECONDS: Final = 2.0
@@ -30,15 +29,11 @@ LOOKS_A_SECOND: Final = 100
 """At those that follow."""
 
 
-class HeedsBudget(Protocol):
-    """Who is told whether there is room for all requests."""
+class RequestMemory(Protocol):
+    """Remembers something of each request for as long as it is kept."""
 
-    def requests_overflowed(self) -> None:
-        """More wait than are kept."""
-        ...
-
-    def list_again(self) -> None:
-        """There is room for what was left out."""
+    def forget(self, name: str) -> None:
+        """That CSR is settled or gone."""
         ...
 
 
@@ -47,32 +42,21 @@ class RequestInformer:
 
     def __init__(
         self,
-        key: ClusterKey,
-        surroundings: Surroundings,
-        heeds: HeedsBudget,
+        pending: PendingRequests,
+        reachability: Reachability,
         *,
-        peek: PreFilter,
-        pre_filter: PreFilter,
-        forgotten: Callable[[str], None],
-        unattended: Callable[[], None],
+        monotonic: Callable[[], float],
+        memories: Sequence[RequestMemory] = (),
     ) -> None:
-        """``peek`` and ``pre_filter`` find flows, as for :class:`~signer.controller.requests.pending.PendingRequests`.
-
-        ``forgotten`` is told the name of each request that is no longer kept, ``unattended`` that no worker waits for
-        what is queued.
-        """
-        self._around = surroundings
-        self._heeds = heeds
+        """``monotonic`` is a clock, in seconds; ``memories`` forget each request that is no longer kept."""
+        self._reachability = reachability
+        self._monotonic = monotonic
+        self._memories = memories
         self._random = SystemRandom()
-        self._forgotten = forgotten
-        self.pending = PendingRequests(
-            key,
-            peek=peek,
-            pre_filter=pre_filter,
-            evicted=self._make_way,
-            shared_memory=surroundings.shared_request_memory,
-        )
-        self.queue: WorkQueue[str] = WorkQueue(flow_of=self.pending.flow, unattended=unattended)
+        self.pending = pending
+        self.queue: WorkQueue[str] = WorkQueue(flow_of=pending.flow)
+        self.relist_wanted = asyncio.Event()
+        """Set while there is room for requests that overflowed: they are to be listed again."""
         self._to_judge = BatchedRequeue(self._judge_again)
         self._to_peek_at = BatchedRequeue(self._peek_again)
         self._beside = Relist(overtaken=True)
@@ -158,12 +142,13 @@ class RequestInformer:
         """Keep it if it belongs here, and ``look`` at it; at once, if nothing else is said."""
         name = request_name(item)
         put = self.pending.put(item) if self.pending.concerns_us(item) else Put.UNUSABLE
+        self._forget_evicted()
         if put is not Put.KEPT:
             self.drop(name)
             if put is Put.OVERFLOW:
-                self._heeds.requests_overflowed()
+                self._reachability.overflow_changed()
             return
-        self._seen.setdefault(name, self._around.monotonic())
+        self._seen.setdefault(name, self._monotonic())
         (look or self.queue.add)(name)
 
     def removed(self, item: JsonObject) -> None:
@@ -236,17 +221,20 @@ class RequestInformer:
         self._to_peek_at.clear()
         self.pending.close()
 
-    def _make_way(self, name: str) -> None:
-        """A request was left out so that another fits in."""
-        self._forget(name)
-        self._heeds.requests_overflowed()
+    def _forget_evicted(self) -> None:
+        """Requests that made way for others are forgotten, and the cluster's condition says that some overflowed."""
+        evicted = self.pending.take_evicted()
+        for name in evicted:
+            self._forget(name)
+        if evicted:
+            self._reachability.overflow_changed()
 
     def drop(self, name: str) -> None:
         """It is settled or gone."""
         self.pending.drop(name)
         self._forget(name)
         if self.pending.has_room_again:
-            self._heeds.list_again()
+            self.relist_wanted.set()
 
     def _forget(self, name: str) -> None:
         self._seen.pop(name, None)
@@ -254,7 +242,8 @@ class RequestInformer:
         self._meanwhile.pop(name, None)
         self._changed_once.discard(name)
         self.queue.discard(name)
-        self._forgotten(name)
+        for memory in self._memories:
+            memory.forget(name)
 
     # Figures for metrics
 
@@ -273,7 +262,7 @@ class RequestInformer:
     def oldest_seconds(self) -> float:
         """How long the oldest of them has been waiting since it was seen; 0 where there is none."""
         since = next((since for name, since in self._seen.items() if name not in self._left_alone), None)
-        return 0.0 if since is None else self._around.monotonic() - since
+        return 0.0 if since is None else self._monotonic() - since
 
     def queue_gauges(self, now: float) -> QueueGauges:
         """How the queue stands; ``now`` is the event loop's time."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from random import Random
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn
 
 from signer.controller.requests.informer import RequestInformer
+from signer.controller.requests.reachability import Reachability
 from signer.controller.requests.relist import ListOvertaken
-from signer.controller.surroundings import Surroundings
 from signer.kube.backoff import Backoff
-from signer.kube.client import JsonObject
+from signer.kube.calls import List
 from signer.kube.errors import ApiError
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 
@@ -28,34 +28,20 @@ PAGE_REQUESTS: Final = 100
 """In one page of a list: ten milliseconds of work, before others have the event loop; of a hostile server's, 0.2 s."""
 
 
-class ListCalls(Protocol):
-    """The call that is used of :class:`~signer.kube.client.Client`."""
-
-    def list_pages(self, path: str, *, limit: int) -> AsyncGenerator[JsonObject, None]:
-        """See Client."""
-        ...
-
-
 class OverflowRelist:
     """Wishes for a list, and the lists."""
 
     def __init__(
-        self, requests: RequestInformer, surroundings: Surroundings, random: Random, listed: Callable[[], None]
+        self, requests: RequestInformer, reachability: Reachability, *, random: Random, monotonic: Callable[[], float]
     ) -> None:
-        """``listed`` is told when a list was read to its end."""
+        """``monotonic`` is a clock, in seconds."""
         self._requests = requests
-        self._around = surroundings
+        self._reachability = reachability
         self._random = random
-        self._listed = listed
-        self.wanted = asyncio.Event()
-        """Set while a list is to be read."""
+        self._monotonic = monotonic
         self._looked_at = float("-inf")
         self._may_be_known = False
         self._listing = False
-
-    def want(self) -> None:
-        """There is room: list them as soon as may be."""
-        self.wanted.set()
 
     def may_be_known(self) -> None:
         """A Machine has changed: perhaps that of one that had to make way because nothing had its provider ID."""
@@ -66,29 +52,29 @@ class OverflowRelist:
         """To be called now and then: list them where one may be known, seldom. While a list is read, it may have been
         passed already.
         """
-        now = self._around.monotonic()
+        now = self._monotonic()
         if self._listing:
             return
         if self._may_be_known and now - self._looked_at >= LOOK_SECONDS:
             self._looked_at, self._may_be_known = now, False
-            self.want()
+            self._requests.relist_wanted.set()
 
-    async def keep(self, client: ListCalls) -> NoReturn:
+    async def keep(self, client: List) -> NoReturn:
         """List when that is wanted, while the watch goes on. What fails is tried again."""
         attempt, ended, well = 0, float("-inf"), True
         while True:
-            await self.wanted.wait()
+            await self._requests.relist_wanted.wait()
             if not self._requests.pending.overflow:  # the watch has begun anew meanwhile, with a list
-                self.wanted.clear()
+                self._requests.relist_wanted.clear()
                 continue
-            if well and self._around.monotonic() - ended >= PROVEN_SECONDS:
+            if well and self._monotonic() - ended >= PROVEN_SECONDS:
                 attempt = 0
             well = await self._list(client)
-            ended = self._around.monotonic()
+            ended = self._monotonic()
             await asyncio.sleep(LIST_AGAIN.delay(attempt, self._random))
             attempt += 1
 
-    async def _list(self, client: ListCalls) -> bool:
+    async def _list(self, client: List) -> bool:
         """Whether it was listed to the end."""
         self._listing = True
         try:
@@ -101,6 +87,6 @@ class OverflowRelist:
         finally:
             self._listing = False
         if not self._requests.pending.has_room_again:
-            self.wanted.clear()
-        self._listed()
+            self._requests.relist_wanted.clear()
+        self._reachability.overflow_changed()
         return True

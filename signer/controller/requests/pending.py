@@ -6,7 +6,7 @@ import enum
 import itertools
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from attestors.wire.names import SIGNER_DOMAIN, BuiltinSigner
@@ -46,10 +46,6 @@ def _limits() -> Limits:
     return Limits(MAXIMUM_REQUESTS, MAXIMUM_BYTES)
 
 
-def _nobody(name: str) -> None:
-    """Nobody is told."""
-
-
 class PendingRequests:
     """CSR objects by name with their flows, an index by claimed provider ID, and the UIDs that were settled lately.
 
@@ -58,8 +54,7 @@ class PendingRequests:
     kept when not all can be is a matter of ``signer.controller.requests.request_budget``.
 
     ``peek`` finds the flow of a CSR that has just come, ``pre_filter`` that of one that was looked at closely: without
-    them, requesters share alike, and of each the first come stay. ``evicted`` is told the name of each CSR that had to
-    make way for another. ``shared_memory`` is the memory that all clusters share.
+    them, requesters share alike, and of each the first come stay. All clusters share ``shared_memory``.
 
     A CSR is kept packed: its text is base64 of base64 of base64, and in a flood there are thousands. Few are not worth
     compressing.
@@ -71,13 +66,12 @@ class PendingRequests:
         *,
         peek: PreFilter = unfiltered,
         pre_filter: PreFilter = unfiltered,
-        evicted: Callable[[str], None] = _nobody,
         shared_memory: SharedRequestMemory | None = None,
     ) -> None:
         self._key = key
         self._peek = peek
         self._pre_filter = pre_filter
-        self._evicted = evicted
+        self._evicted: list[str] = []
         self._kept: dict[str, PackedRequest] = {}
         self._shared_memory = shared_memory if shared_memory is not None else SharedRequestMemory()
         self._budget: RequestBudget[str] = RequestBudget(
@@ -157,7 +151,12 @@ class PendingRequests:
         del self._kept[name], self._arrivals[name]
         self._waits_no_longer(name)
         self._leave_out()
-        self._evicted(name)
+        self._evicted.append(name)
+
+    def take_evicted(self) -> tuple[str, ...]:
+        """The names of the CSRs that had to make way for others since the last call, each once."""
+        evicted, self._evicted = tuple(self._evicted), []
+        return evicted
 
     def _leave_out(self) -> None:
         self.overflow = self._overflow_again = True

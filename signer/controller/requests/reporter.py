@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import enum
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple, Protocol
 
 from attestors.wire.names import NODE_USER_PREFIX, Purpose, SignerName
-from signer.controller.surroundings import Surroundings
-from signer.controller.telemetry.recorder import Occurrence, Subject
+from signer.controller.telemetry.metrics import Metrics
+from signer.controller.telemetry.recorder import Occurrence, Recorder, Subject
 from signer.model.cluster import MACHINE_KIND, ClusterKey, MachineView
 from signer.model.csr_header import NotOurs
 from signer.model.decision import (
@@ -37,6 +37,7 @@ from signer.model.signing_request import BuiltinServingRequest, Parsed, SigningR
 from signer.rules.machine import MachineGone
 from signer.rules.request import claimed_provider_id
 from signer.rules.shape import node_name_of
+from signer.store.caches import Caches
 
 _LOG = logging.getLogger(__name__)
 _CLUSTER_KIND: Final = "Cluster"
@@ -82,9 +83,24 @@ class Reporter:
     of it is about to be forgotten.
     """
 
-    def __init__(self, key: ClusterKey, surroundings: Surroundings, listeners: Sequence[DecisionListener] = ()) -> None:
+    def __init__(
+        self,
+        key: ClusterKey,
+        *,
+        caches: Caches,
+        recorder: Recorder,
+        metrics: Metrics,
+        now: Callable[[], datetime],
+        monotonic: Callable[[], float],
+        listeners: Sequence[DecisionListener] = (),
+    ) -> None:
+        """``monotonic`` is a clock, in seconds."""
         self._key = key
-        self._around = surroundings
+        self._caches = caches
+        self._recorder = recorder
+        self._metrics = metrics
+        self._now = now
+        self._monotonic = monotonic
         self._listeners = listeners
         self._said: dict[str, _Said] = {}
 
@@ -106,10 +122,10 @@ class Reporter:
         # The built-in signers have no attestor.
         provider = header.signer.provider if isinstance(header.signer, SignerName) else ""
         purpose = header.signer.purpose
-        self._around.metrics.decided(str(self._key), provider, kind, reason)
+        self._metrics.decided(str(self._key), provider, kind, reason)
         if isinstance(decision, Approve):
-            now = self._around.now()
-            self._around.metrics.published(
+            now = self._now()
+            self._metrics.published(
                 str(self._key),
                 provider,
                 purpose.value,
@@ -146,7 +162,7 @@ class Reporter:
         )
         if subject is not None and not _is_routine(decision, header.username):
             text = f"{machines[0].provider_id}: {message}" if _is_one_of_many(machines) and message else message
-            self._around.recorder.record(_occurrence(subject, name, decision, reason, text, hint))
+            self._recorder.record(_occurrence(subject, name, decision, reason, text, hint))
 
     def _telling(self, name: str, kind: str, reason: str, message: str, subject: Subject | None) -> _Telling:
         """What is to be said now; it is remembered as told.
@@ -154,7 +170,7 @@ class Reporter:
         What was told of the Cluster is told of the Machine, too, which may get its provider ID after its node asks.
         """
         before, messages, digest = self._said.get(name), 0, hash((message, subject))
-        now, telling = self._around.monotonic(), _Telling.FIRST
+        now, telling = self._monotonic(), _Telling.FIRST
         if before is not None and (before.kind, before.reason) == (kind, reason):
             messages = before.messages
             if before.message == digest or messages >= MESSAGES_SAID:
@@ -170,7 +186,7 @@ class Reporter:
         telling = self._telling(name, kind, reason, would_be.message, None)
         if isinstance(parsed, NotOurs) or telling is not _Telling.FIRST:
             return
-        self._around.metrics.decided(str(self._key), "", LeftAlone.__name__, str(would_be.reason))
+        self._metrics.decided(str(self._key), "", LeftAlone.__name__, str(would_be.reason))
         _LOG.info(
             "left alone",
             extra={
@@ -190,7 +206,7 @@ class Reporter:
         """The one Machine, or instance of a MachinePool, that the request claims to be; none where it is not clear."""
         with contextlib.suppress(Refused):
             if isinstance(parsed, SigningRequest):
-                machines = self._around.caches.matching(self._key, claimed_provider_id(parsed))
+                machines = self._caches.matching(self._key, claimed_provider_id(parsed))
                 if machines:
                     return machines if len(machines) == 1 else ()
                 return self._called(node_name_of(parsed))
@@ -200,14 +216,14 @@ class Reporter:
 
     def _called(self, node_name: str) -> tuple[MachineView, ...]:
         """The Machine of that name that has no provider ID yet: many providers call the node as the Machine."""
-        machine = self._around.caches.machines.get(self._key.namespace, node_name)
+        machine = self._caches.machines.get(self._key.namespace, node_name)
         if machine is None or machine.cluster != self._key or machine.provider_id:
             return ()
         return (machine,)
 
     def _recorded(self, node_name: str) -> tuple[MachineView, ...]:
         """The Machine that the node's record names, for a request that names no provider ID."""
-        caches = self._around.caches
+        caches = self._caches
         with contextlib.suppress(Deferred):  # without the controller key there are no records to go by
             record = caches.authentic.get(self._key.namespace, record_name(self._key, node_name))
             machine = caches.machine(record.machine) if isinstance(record, AttestedNode) else MachineGone()
@@ -216,7 +232,7 @@ class Reporter:
 
     def _subject(self, machines: tuple[MachineView, ...]) -> Subject | None:
         """What an Event is about: the Machine or MachinePool that was claimed, else the Cluster."""
-        caches = self._around.caches
+        caches = self._caches
         for machine in machines:
             version = caches.version.machines.api_version
             return Subject(version, machine.kind, self._key.namespace, machine.name, machine.uid)

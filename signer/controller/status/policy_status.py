@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from attestors.contract import Security
 from attestors.registry import AttestorUnavailable, Registry
 from attestors.wire.names import Purpose, SignerName
 from signer.configuration import Configuration
+from signer.kube.calls import GetPatch
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, NotFound
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
@@ -77,18 +78,6 @@ def usable_signers(policy: Policy, registry: Registry, permits: Permits) -> Usab
     return UsableSigners(tuple(attestors), tuple(client), tuple(serving))
 
 
-class StatusCalls(Protocol):
-    """The calls that are used of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-    async def patch(self, path: str, patch: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
-
-
 class PolicyStatus:
     """Writes the status of one policy when it differs from what is there.
 
@@ -97,7 +86,7 @@ class PolicyStatus:
 
     def __init__(
         self,
-        client: StatusCalls,
+        client: GetPatch,
         key: ClusterKey,
         registry: Registry,
         now: Callable[[], datetime],
@@ -182,7 +171,7 @@ class PolicyStatus:
     def _condition(self, condition: PolicyCondition, generation: int, before: JsonObject | None) -> dict[str, Any]:
         unchanged = before is not None and before.get("status") == condition.status
         return {
-            "type": condition.type,
+            "type": str(condition.type),
             "status": condition.status,
             "observedGeneration": generation,
             "lastTransitionTime": before["lastTransitionTime"] if before and unchanged else format_time(self._now()),

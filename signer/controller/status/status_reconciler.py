@@ -1,13 +1,14 @@
-"""Looks at what one cluster's decisions rest on, and says so in its policy's conditions."""
+"""Reconciles the status of one cluster's policy: what its decisions depend on, as conditions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from datetime import datetime
+from typing import Protocol
 
+from signer.controller.status.infrastructure_status import InfrastructureStatus
 from signer.controller.status.policy_owner import PolicyOwner
-from signer.controller.status.policy_status import PolicyStatus, permitted_in
-from signer.controller.surroundings import Surroundings
+from signer.controller.status.policy_status import PolicyStatus
 from signer.decision.authority_source import AuthoritySource, AuthorityUnavailable
 from signer.decision.decider import Decider
 from signer.model import condition as condition_types
@@ -16,55 +17,72 @@ from signer.model.cluster import ClusterKey
 from signer.model.condition import PolicyCondition, with_ready
 from signer.model.decision import printable
 from signer.model.policy import Policy
-from signer.store.caches import UnreadablePolicy
+from signer.store.bootstrap_tokens import BootstrapTokens
+from signer.store.caches import Caches, UnreadablePolicy
 from signer.store.token_tracing import TracingOn
 
 
-class StatusReconciler:
-    """Surveys one workload cluster."""
+class ConditionSource(Protocol):
+    """Knows conditions of one cluster's policy: its connection, or a service that runs for the cluster."""
 
-    def __init__(self, key: ClusterKey, surroundings: Surroundings, authority_source: AuthoritySource) -> None:
+    @property
+    def conditions(self) -> Sequence[PolicyCondition]:
+        """As they are now."""
+        ...
+
+
+class StatusReconciler:
+    """Writes the status of one cluster's policy, and the signer names on its InfraCluster."""
+
+    def __init__(
+        self,
+        key: ClusterKey,
+        *,
+        caches: Caches,
+        authority_source: AuthoritySource,
+        decider: Decider,
+        bootstrap_tokens: BootstrapTokens,
+        policy_owner: PolicyOwner,
+        policy_status: PolicyStatus,
+        infrastructure_status: InfrastructureStatus,
+        sources: Sequence[ConditionSource],
+        now: Callable[[], datetime],
+    ) -> None:
+        """``sources``: whatever else has conditions, in the order in which the policy shows them."""
         self._key = key
-        self._around = surroundings
+        self._caches = caches
         self._authority_source = authority_source
-        permits = permitted_in(key.namespace, surroundings.configuration, surroundings.registry)
+        self._decider = decider
+        self._bootstrap_tokens = bootstrap_tokens
+        self._policy_owner = policy_owner
+        self._policy_status = policy_status
+        self._infrastructure_status = infrastructure_status
+        self._sources = sources
+        self._now = now
         self.conditions: tuple[PolicyCondition, ...] = ()
         """What was found last, and whether it makes the policy ready."""
-        self._owner = PolicyOwner(surroundings.management, surroundings.caches.version.clusters)
-        self._status = PolicyStatus(
-            surroundings.management,
-            key,
-            surroundings.registry,
-            surroundings.now,
-            permits,
-            partial(surroundings.caches.policy_statuses.shown, key),
-            surroundings.monotonic,
-        )
+        self.authority_available = True
+        """Whether the cluster's CA could sign when that was found."""
 
-    async def reconcile(
-        self, decider: Decider, reachable: PolicyCondition, auto_approval: Callable[[], Sequence[PolicyCondition]]
-    ) -> bool:
-        """Write the policy's conditions, and the InfraCluster's signer names; returns whether there is a CA.
-
-        ``auto_approval`` says what was found of the auto-approval, of the policy as it is at that moment.
-        """
+    async def reconcile(self) -> None:
+        """Find the conditions of the policy as it is at that moment, and write what has changed."""
         authority = await self._authority_condition()
-        policy = self._around.caches.policies.get(self._key.namespace, self._key.name)
+        policy = self._caches.policies.get(self._key.namespace, self._key.name)
         if policy is not None:
-            tokens = self._tokens_condition()
-            found = [self._attestors_condition(policy, decider), authority, reachable, *auto_approval(), tokens]
+            others = [condition for source in self._sources for condition in source.conditions]
+            found = [self._attestors_condition(policy), authority, *others, self._tokens_condition()]
             followed = policy if isinstance(policy, Policy) else None
             self.conditions = with_ready(found, followed)
-            await self._status.write(policy.generation, followed, found)
-        cluster = self._around.caches.clusters.get(self._key.namespace, self._key.name)
+            await self._policy_status.write(policy.generation, followed, found)
+        cluster = self._caches.clusters.get(self._key.namespace, self._key.name)
         if isinstance(policy, Policy) and cluster is not None:
-            await self._owner.ensure(cluster, policy)
-            await self._around.infrastructure_status.publish(cluster, policy)
-        return authority.met is True
+            await self._policy_owner.ensure(cluster, policy)
+            await self._infrastructure_status.publish(cluster, policy)
+        self.authority_available = authority.met is True
 
     def _tokens_condition(self) -> PolicyCondition:
         kind = condition_types.BOOTSTRAP_TOKENS_TRACEABLE
-        match self._around.bootstrap_tokens.tracing():
+        match self._bootstrap_tokens.tracing():
             case TracingOn():
                 return PolicyCondition(kind, True, "Traced", "each token is followed to the Machine it was made for")
             case TracingOff(cause):
@@ -78,16 +96,16 @@ class StatusReconciler:
             authority = await self._authority_source.authority()
         except AuthorityUnavailable as error:
             return PolicyCondition(kind, False, error.reason, str(error))
-        end = authority.signing.certificate.not_after
-        if end <= self._around.now():
+        end = authority.not_after
+        if end <= self._now():
             return PolicyCondition(kind, False, "CertificateAuthorityExpired", f"expired at {end:%Y-%m-%d %H:%M} UTC")
         return PolicyCondition(kind, True, "Loaded", f"valid until {end:%Y-%m-%d}")
 
-    def _attestors_condition(self, policy: Policy | UnreadablePolicy, decider: Decider) -> PolicyCondition:
+    def _attestors_condition(self, policy: Policy | UnreadablePolicy) -> PolicyCondition:
         kind = condition_types.ATTESTORS_CONFIGURED
         if isinstance(policy, UnreadablePolicy):
             return PolicyCondition(kind, False, "PolicyInvalid", policy.message)
-        broken = decider.attestors(policy).broken()
+        broken = self._decider.attestors(policy).broken()
         if broken:
             reason = "AttestorNotAllowed" if any(one.forbidden for one in broken) else "AttestorUnavailable"
             return PolicyCondition(kind, False, reason, "; ".join(printable(one.message) for one in broken))

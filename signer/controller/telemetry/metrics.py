@@ -6,7 +6,7 @@ when somebody asks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +15,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from attestors.contract import CloudCall
 from attestors.wire.names import EVIDENCE_EXPIRED
-from signer.controller.telemetry.metrics_collector import ClusterGauges, MetricsCollector, ProcessGauges
+from signer.controller.telemetry.metrics_collector import ClusterGauges, MetricFamily, MetricsCollector, ProcessGauges
 from signer.model.program_version import program_version
 from signer.model.reasons import Reason
 
@@ -48,7 +48,8 @@ class DescribedMetric:
 class Metrics:
     """The controller's metrics, in a registry of their own so that several controllers fit into one test process."""
 
-    def __init__(self) -> None:
+    def __init__(self, families: Sequence[MetricFamily] = ()) -> None:
+        """``families``: what the services of optional parts report for each cluster."""
         self.registry = CollectorRegistry()
         self.decisions = self._counter(
             "decisions", "Decisions on CertificateSigningRequests.", _CLUSTER, "provider", "decision", "reason"
@@ -140,7 +141,7 @@ class Metrics:
         )
         self.build.labels(program_version()).set(1)
         self._cloud_operations: set[tuple[str, str]] = set()
-        self.gauges = MetricsCollector(NAMESPACE)
+        self.gauges = MetricsCollector(NAMESPACE, families)
         self.registry.register(self.gauges)
 
     # What happens

@@ -6,7 +6,7 @@ A cluster that is gone has no series any more, without anybody having to remove 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,6 +23,28 @@ class Certificate(enum.Enum):
     VALID = "valid"
     OVERDUE = "overdue"
     EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricFamily:
+    """A metric as it is collected."""
+
+    name: str
+    type: str
+    documentation: str
+    labels: tuple[str, ...] = ()
+
+    def empty(self, namespace: str) -> GaugeMetricFamily | CounterMetricFamily:
+        kind = CounterMetricFamily if self.type == "counter" else GaugeMetricFamily
+        return kind(f"{namespace}_{self.name}", self.documentation, labels=self.labels)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceGauge:
+    """What a service of a cluster reports: a value of a metric whose one label is the cluster."""
+
+    family: MetricFamily
+    value: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +71,8 @@ class ClusterGauges:
     authority_expiry: tuple[float, ...]
     """Unix time; empty where there is no CA."""
     certificates: NodeCertificates
-    unattested_requesters: int
-    """See :class:`~signer.controller.auto_approval.unattested_requests.UnattestedRequests`."""
+    services: tuple[ServiceGauge, ...]
+    """Of the services that run for the cluster."""
     now: float
     """Unix time."""
 
@@ -68,97 +90,87 @@ class ProcessGauges:
     dropped_events: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Family:
-    name: str
-    type: str
-    documentation: str
-    labels: tuple[str, ...] = ()
-
-    def empty(self, namespace: str) -> GaugeMetricFamily | CounterMetricFamily:
-        kind = CounterMetricFamily if self.type == "counter" else GaugeMetricFamily
-        return kind(f"{namespace}_{self.name}", self.documentation, labels=self.labels)
-
-
 _OF_CLUSTER: Final = ("cluster",)
-READY: Final = _Family("ready", "gauge", "1 while this replica decides requests, else 0.")
-WATCHED: Final = _Family(
+READY: Final = MetricFamily("ready", "gauge", "1 while this replica decides requests, else 0.")
+WATCHED: Final = MetricFamily(
     "management_watch_reachable",
     "gauge",
     "1 while the controller watches the resource in the management cluster, 0 while it cannot.",
     ("resource",),
 )
-CONTROLLER_KEY: Final = _Family(
+CONTROLLER_KEY: Final = MetricFamily(
     "controller_key_readable",
     "gauge",
     "1 while the Secret with the controller key exists and can be used, 0 while it is missing, malformed or forbidden.",
 )
-IGNORED: Final = _Family(
+IGNORED: Final = MetricFamily(
     "ignored_records",
     "counter",
     "Versions of AttestedNodes that the controller ignored because they are not sealed with its key.",
 )
-DROPPED: Final = _Family("dropped_events", "counter", "Events that the controller dropped because there were too many.")
-PENDING: Final = _Family(
+DROPPED: Final = MetricFamily(
+    "dropped_events", "counter", "Events that the controller dropped because there were too many."
+)
+PENDING: Final = MetricFamily(
     "pending_requests",
     "gauge",
     "Requests without a certificate or a denial, excluding those the policy ignores.",
     _OF_CLUSTER,
 )
-OLDEST: Final = _Family(
+OLDEST: Final = MetricFamily(
     "oldest_pending_request_seconds",
     "gauge",
     "Age of the oldest pending request since this controller first saw it, in seconds; 0 if there is none.",
     _OF_CLUSTER,
 )
-DEPTH: Final = _Family("queue_depth", "gauge", "Requests that wait for a worker.", _OF_CLUSTER)
-QUEUE_OLDEST: Final = _Family(
+DEPTH: Final = MetricFamily("queue_depth", "gauge", "Requests that wait for a worker.", _OF_CLUSTER)
+QUEUE_OLDEST: Final = MetricFamily(
     "queue_oldest_seconds",
     "gauge",
     "Time for which the oldest queued request has waited for a worker, in seconds.",
     _OF_CLUSTER,
 )
-PROCESSING: Final = _Family(
+PROCESSING: Final = MetricFamily(
     "queue_longest_processing_seconds",
     "gauge",
     "Longest time for which a worker has been processing its current request, in seconds.",
     _OF_CLUSTER,
 )
-REACHABLE: Final = _Family(
+REACHABLE: Final = MetricFamily(
     "workload_cluster_reachable",
     "gauge",
     "1 while the controller watches the requests of the workload cluster, 0 while it cannot reach it.",
     _OF_CLUSTER,
 )
-INFO: Final = _Family(
+INFO: Final = MetricFamily(
     "cluster_info", "gauge", "Always 1; the label holds the mode of the cluster's policy.", ("cluster", "mode")
 )
-CONDITION: Final = _Family(
+CONDITION: Final = MetricFamily(
     "cluster_condition",
     "gauge",
     "1 for the current status (True, False or Unknown) of each condition of the cluster's policy.",
     ("cluster", "condition", "status"),
 )
-AUTHORITY: Final = _Family(
+AUTHORITY: Final = MetricFamily(
     "certificate_authority_expiry_timestamp_seconds",
     "gauge",
     "When the CA that signs for the cluster expires, in Unix time.",
     _OF_CLUSTER,
 )
-NODES: Final = _Family(
+NODES: Final = MetricFamily(
     "nodes",
     "gauge",
     "Attested nodes whose Machine exists, by the state of their last client certificate: valid, overdue (renewable, "
     "but less than 15 % of its lifetime left) or expired.",
     ("cluster", "certificate"),
 )
-BUDGET: Final = _Family(
+BUDGET: Final = MetricFamily(
     "outage_budget_timestamp_seconds",
     "gauge",
     "When the first still valid client certificate of an attested node expires if no more are issued, in Unix time.",
     _OF_CLUSTER,
 )
-UNATTESTED: Final = _Family(
+UNATTESTED: Final = MetricFamily(
     "unattested_requesters",
     "gauge",
     "Nodes and bootstrap tokens whose requests to kubernetes.io/kube-apiserver-client-kubelet within the last hour "
@@ -187,28 +199,30 @@ _FAMILIES: Final = (
 
 
 class MetricsCollector(Collector):
-    """Asks whoever knows, when metrics are collected."""
+    """Reads the gauges of process and clusters when metrics are collected."""
 
-    def __init__(self, namespace: str) -> None:
+    def __init__(self, namespace: str, families: Sequence[MetricFamily] = ()) -> None:
+        """``families``: what the services of optional parts report for each cluster, besides the controller's own."""
         self._namespace = namespace
+        self._families = (*_FAMILIES, *families)
         self.process: Callable[[], ProcessGauges] = ProcessGauges
         self.clusters: dict[str, Callable[[], ClusterGauges]] = {}
 
     def described(self) -> Iterator[tuple[str, str, tuple[str, ...], str]]:
         """Name, type, labels and documentation of each metric."""
-        for family in _FAMILIES:
+        for family in self._families:
             suffix = "_total" if family.type == "counter" else ""
             yield f"{self._namespace}_{family.name}{suffix}", family.type, family.labels, family.documentation
 
     def describe(self) -> Iterable[Metric]:
         """See :class:`prometheus_client.registry.Collector`."""
-        return [family.empty(self._namespace) for family in _FAMILIES]
+        return [family.empty(self._namespace) for family in self._families]
 
     def collect(self) -> Iterable[Metric]:
         """See :class:`prometheus_client.registry.Collector`."""
-        families = {family: family.empty(self._namespace) for family in _FAMILIES}
+        families = {family: family.empty(self._namespace) for family in self._families}
 
-        def add(family: _Family, value: float, *labels: str) -> None:
+        def add(family: MetricFamily, value: float, *labels: str) -> None:
             families[family].add_metric(labels, value)
 
         process = self.process()
@@ -244,4 +258,5 @@ def _add_cluster(add: Callable[..., None], cluster: str, gauges: ClusterGauges) 
     add(NODES, expired, cluster, Certificate.EXPIRED.value)
     for moment in gauges.certificates.outage_budget(gauges.now):
         add(BUDGET, moment, cluster)
-    add(UNATTESTED, gauges.unattested_requesters, cluster)
+    for gauge in gauges.services:
+        add(gauge.family, gauge.value, cluster)

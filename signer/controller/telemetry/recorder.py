@@ -13,8 +13,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
+from attestors.net.rate_limiter import TokenBucket
+from signer.kube.calls import Create
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError
 from signer.kube.resources import EVENTS
@@ -61,14 +63,6 @@ class Occurrence:
     """Put behind the message. Repeats may differ in it: the first one's is written."""
 
 
-class EventCalls(Protocol):
-    """The call that is used of :class:`~signer.kube.client.Client`."""
-
-    async def create(self, path: str, body: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
-
-
 @dataclass(slots=True)
 class _Remembered:
     first: datetime
@@ -76,28 +70,11 @@ class _Remembered:
     count: int
 
 
-@dataclass(slots=True)
-class _Allowance:
-    """How many Events may still be written; a token bucket."""
-
-    left: float
-    at: float
-
-    def take(self, now: float, burst: int, per_second: float) -> bool:
-        """Whether there was one left, which is taken."""
-        self.left = min(float(burst), self.left + (now - self.at) * per_second)
-        self.at = now
-        if self.left < 1:
-            return False
-        self.left -= 1
-        return True
-
-
 class Recorder:
     """Takes Events and writes them when there is time."""
 
     def __init__(
-        self, client: EventCalls, *, now: Callable[[], datetime], monotonic: Callable[[], float], identity: str
+        self, client: Create, *, now: Callable[[], datetime], monotonic: Callable[[], float], identity: str
     ) -> None:
         self._client = client
         self._now = now
@@ -105,8 +82,8 @@ class Recorder:
         self._identity = identity
         self._queue: asyncio.Queue[Occurrence] = asyncio.Queue(_QUEUE)
         self._remembered: OrderedDict[Occurrence, _Remembered] = OrderedDict()
-        self._resource_limits: OrderedDict[tuple[Subject, str], _Allowance] = OrderedDict()
-        self._normal = _Allowance(float(NORMAL_BURST), monotonic())
+        self._resource_limits: OrderedDict[tuple[Subject, str], TokenBucket] = OrderedDict()
+        self._normal = TokenBucket(NORMAL_BURST, 1 / NORMAL_PER_SECOND, monotonic)
         self.dropped = 0
 
     def record(self, occurrence: Occurrence) -> None:
@@ -135,15 +112,14 @@ class Recorder:
         """Each reason has its own allowance: forged requests that claim a Machine hide only each other. What one object
         has no allowance for takes nothing of what all have together.
         """
-        now = self._monotonic()
         subject = (occurrence.subject, occurrence.reason)
-        allowance = self._resource_limits.pop(subject, None) or _Allowance(float(BURST), now)
+        allowance = self._resource_limits.pop(subject, None) or TokenBucket(BURST, REFILL_SECONDS, self._monotonic)
         self._resource_limits[subject] = allowance
         if len(self._resource_limits) > _REMEMBERED:
             self._resource_limits.popitem(last=False)
-        if not allowance.take(now, BURST, 1 / REFILL_SECONDS):
+        if not allowance.take_if_there():
             return False
-        return occurrence.type != "Normal" or self._normal.take(now, NORMAL_BURST, NORMAL_PER_SECOND)
+        return occurrence.type != "Normal" or self._normal.take_if_there()
 
     async def run(self) -> None:
         """Write Events until cancelled."""

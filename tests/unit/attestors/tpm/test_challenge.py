@@ -14,9 +14,9 @@ from attestors.tpm import wire
 from attestors.tpm.attestation_key import AttestationKey
 from attestors.tpm.challenge import (
     LIFETIME,
-    Challenged,
     ChallengeExpired,
     ChallengeFromTheFuture,
+    ChallengeInputs,
     InvalidToken,
     Token,
     key_identifier,
@@ -26,20 +26,22 @@ from attestors.tpm.selection import PCRSelection
 from attestors.tpm.wire import qualifying_data
 from attestors.wire.binding import Binding
 from tests.unit.attestors.support import NOW
-from tests.unit.attestors.tpm.fake_tpm import PaperChip
+from tests.unit.attestors.tpm.fake_tpm import FakeTPM
 from tests.unit.attestors.tpm.test_credential import NotActivated
 
 UID: Final = "7c1c0f3e-7d1e-4c0a-9b46-0f6a3f0f7a11"
 KEY: Final = bytes(range(32))
-CHIP: Final = PaperChip.new()
-OTHER: Final = PaperChip.new(2)
+CHIP: Final = FakeTPM.new()
+OTHER: Final = FakeTPM.new(2)
 SELECTION: Final = PCRSelection.parse("sha256:0,7+sha384:1")
 TOKEN: Final = Token.issue(UID, NOW).under(KEY)
 NAMED: Final = f"{UID}-{key_identifier(KEY)}"
-CHALLENGED: Final = Challenged(TOKEN, CHIP.key, AttestationKey(CHIP.attestation_area), Binding(bytes(range(100, 132))))
+CHALLENGED: Final = ChallengeInputs(
+    TOKEN, CHIP.key, AttestationKey(CHIP.attestation_area), Binding(bytes(range(100, 132)))
+)
 
 
-def text_of(challenged: Challenged = CHALLENGED, key: bytes = KEY, number: int = 7) -> str:
+def text_of(challenged: ChallengeInputs = CHALLENGED, key: bytes = KEY, number: int = 7) -> str:
     return challenged.text(key, SELECTION, random_bytes=lambda count: bytes([number]) * count)
 
 
@@ -99,7 +101,7 @@ class TestToken:
         ids=range(23),
     )
     def test_every_other_form_is_refused(self, text: str) -> None:
-        with pytest.raises(InvalidToken, match="not of the form") as refused:
+        with pytest.raises(InvalidToken, match="not have the form") as refused:
             Token.parse(text)
         assert not text or text not in str(refused.value)
 
@@ -161,8 +163,8 @@ class TestSecret:
         assert CHALLENGED.secret(bytes(32)) != CHALLENGED.secret(KEY)
 
     def test_is_the_same_on_another_replica_and_after_a_restart(self) -> None:
-        again = Challenged(
-            Token.parse(str(TOKEN)), PaperChip.new().key, AttestationKey(CHIP.attestation_area), CHALLENGED.binding
+        again = ChallengeInputs(
+            Token.parse(str(TOKEN)), FakeTPM.new().key, AttestationKey(CHIP.attestation_area), CHALLENGED.binding
         )
         assert again.secret(KEY) == CHALLENGED.secret(KEY)
 
@@ -173,7 +175,7 @@ class TestSecret:
 @pytest.mark.parametrize("title", ["L-1", "L-2", "H-3", "H-7"])
 class TestText:
     def test_is_opened_by_its_tpm_alone(self, title: str) -> None:
-        chip = PaperChip.new(title=title)
+        chip = FakeTPM.new(title=title)
         challenged = replace(CHALLENGED, endorsement_key=chip.key)
         text = text_of(challenged)
         assert chip.open(text) == replace(challenged, token=TOKEN.under(KEY)).secret(KEY)
@@ -181,14 +183,14 @@ class TestText:
             chip.but(attestation_area=OTHER.attestation_area).open(text)
 
     def test_is_read_by_the_nodes_half(self, title: str) -> None:
-        text = text_of(replace(CHALLENGED, endorsement_key=PaperChip.new(title=title).key))
+        text = text_of(replace(CHALLENGED, endorsement_key=FakeTPM.new(title=title).key))
         assert len(text) <= MAXIMUM_CHALLENGE_CHARACTERS
         challenge = parse_challenge(text)
         assert challenge.token == str(TOKEN.under(KEY))
         assert challenge.pcr_selection == SELECTION
 
     def test_shows_no_secret(self, title: str) -> None:
-        challenged = replace(CHALLENGED, endorsement_key=PaperChip.new(title=title).key)
+        challenged = replace(CHALLENGED, endorsement_key=FakeTPM.new(title=title).key)
         secret, text = replace(challenged, token=TOKEN.under(KEY)).secret(KEY), text_of(challenged)
         raw = b"".join(
             base64.b64decode(json.loads(text)[key]) for key in (wire.CREDENTIAL_BLOB_KEY, wire.ENCRYPTED_SECRET_KEY)

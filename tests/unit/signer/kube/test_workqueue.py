@@ -345,7 +345,8 @@ class Unattended:
 def test_a_worker_is_called_for_where_none_waits() -> None:
     async def main() -> None:
         unattended = Unattended()
-        queue: WorkQueue[str] = WorkQueue(backoff=FIXED, unattended=unattended)
+        queue: WorkQueue[str] = WorkQueue(backoff=FIXED)
+        queue.call_when_unattended(unattended)
         queue.add("a")
         queue.add("a")
         assert unattended.calls == 1  # once for each key
@@ -368,7 +369,8 @@ def test_a_worker_is_called_for_where_none_waits() -> None:
 def test_a_worker_is_called_for_when_the_one_that_was_woken_goes_away() -> None:
     async def main() -> None:
         unattended = Unattended()
-        queue: WorkQueue[str] = WorkQueue(backoff=FIXED, unattended=unattended)
+        queue: WorkQueue[str] = WorkQueue(backoff=FIXED)
+        queue.call_when_unattended(unattended)
         waiting = asyncio.create_task(queue.get())
         await asyncio.sleep(0)
         queue.add("a")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -24,7 +25,7 @@ from signer.rules.builtin_serving import (
     the_attested_machine,
     waits_for,
 )
-from signer.rules.checks import BUILTIN_REQUEST_CHECKS, BUILTIN_SERVING_CHECKS, run_checks
+from signer.rules.checks import BUILTIN_REQUEST_CHECKS, BUILTIN_SERVING_CHECKS, CLUSTER_CHECKS, run_checks
 from signer.rules.machine import MachineGone, NoRecord
 from tests.unit.signer.builders import (
     AS_NODE,
@@ -61,7 +62,7 @@ from tests.unit.signer.builders import (
 from tests.unit.signer.outcomes import all_of, deferred, refused
 
 NAMES = alternative_names(dns(NODE))
-judge_request = all_of(BUILTIN_REQUEST_CHECKS)
+judge_request: Callable[[BuiltinRequestFacts], None] = all_of((*CLUSTER_CHECKS, *BUILTIN_REQUEST_CHECKS))
 judge = all_of(BUILTIN_SERVING_CHECKS)
 
 

@@ -71,7 +71,9 @@ class ObjectStore:
     async def delete(self, path: str, *, uid: str | None = None, resource_version: str | None = None) -> JsonObject:
         return self.do("DELETE", path, lambda: self._delete(path, uid, resource_version))
 
-    async def list_pages(self, path: str, params: Parameters | None = None) -> AsyncGenerator[JsonObject, None]:
+    async def list_pages(
+        self, path: str, params: Parameters | None = None, *arguments: Any, **options: Any
+    ) -> AsyncGenerator[JsonObject, None]:
         if f"GET {path}" in self.failures:
             raise self.failures[f"GET {path}"]
         label = str((params or {}).get("labelSelector", ""))

@@ -359,7 +359,7 @@ async def test_it_goes_on_round_after_round(world: World, monkeypatch: pytest.Mo
 
     world.api.before = fault_once
     world.reserve(pair_for())
-    for cache, _ in world.caches._watched():
+    for cache in world.caches.watched():
         cache.filled.set()
     world.caches.controller_key.settled.set()
     running = asyncio.create_task(world.garbage_collector.run())

@@ -56,7 +56,7 @@ class API:
             raise NotFound(path)
         return self.objects[path]
 
-    async def list_pages(self, path: str) -> AsyncGenerator[dict[str, Any], None]:
+    async def list_pages(self, path: str, *arguments: Any, **options: Any) -> AsyncGenerator[dict[str, Any], None]:
         self.calls.append(("list", path))
         found = [copy.deepcopy(item) for name, item in self.objects.items() if name.startswith(f"{path}/")]
         for item in found:

@@ -48,7 +48,7 @@ class Calls(Client):
         return await self.intercept("DELETE", path, {}) or await super().delete(path, **preconditions)
 
 
-class House:
+class RemovalHarness:
     """One workload cluster, what is kept of it, and its auto-approval."""
 
     def __init__(self, api: EmbeddedAPI, client: Calls) -> None:
@@ -145,7 +145,7 @@ def api() -> Iterator[EmbeddedAPI]:
 
 
 @pytest.fixture
-async def house(api: EmbeddedAPI, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
+async def harness(api: EmbeddedAPI, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RemovalHarness]:
     monkeypatch.setattr(removal_module, "_SETTLING", Backoff(base_seconds=0.001, maximum_seconds=0.001, jitter=0))
     async with Calls(api.connection()) as client:
-        yield House(api, client)
+        yield RemovalHarness(api, client)

@@ -68,7 +68,7 @@ class Told(logging.Handler):
         return self._events.setdefault(message, asyncio.Event())
 
 
-class House:
+class RestorationHarness:
     """A cluster, its management cluster, and a Restoration over an inventory that tests fill by hand."""
 
     def __init__(self, cluster: WorldCluster, management: Client, caches: Caches, told: Told) -> None:
@@ -173,12 +173,12 @@ class House:
 
 
 @pytest.fixture
-async def house(
+async def harness(
     management_cluster: ManagementCluster,
     make_workload_cluster: MakeWorkloadCluster,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-) -> AsyncIterator[House]:
+) -> AsyncIterator[RestorationHarness]:
     monkeypatch.setattr(restoration_module, "RETRY", Backoff(base_seconds=0.01, maximum_seconds=0.01, jitter=0))
     told, logger = Told(), logging.getLogger("signer.controller.auto_approval.restoration")
     cluster = make_workload_cluster()
@@ -186,7 +186,7 @@ async def house(
     caplog.set_level(logging.INFO, logger.name)
     async with Client(management_cluster.api.connection()) as management:
         caches = Caches(await discover_cluster_api(management), own_namespace=CONTROLLER_NAMESPACE)
-        yield House(cluster, management, caches, told)
+        yield RestorationHarness(cluster, management, caches, told)
     logger.removeHandler(told)
     # A TLS connection that was closed lingers until its peer says goodbye, and nobody will wait for that here.
     for transport in list(getattr(asyncio.get_running_loop(), "_transports", {}).values()):

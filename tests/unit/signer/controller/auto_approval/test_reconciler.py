@@ -16,10 +16,12 @@ from signer.controller.auto_approval import builtin_approvals as builtin_approva
 from signer.controller.auto_approval import reconciler as reconciler
 from signer.controller.auto_approval.pool_tokens import Intent, NothingToTend, Tended
 from signer.controller.auto_approval.reconciler import LOOK_SECONDS, SPREAD, AutoApprovalReconciler
+from signer.controller.status.renewal_coverage import RenewalCoverage
 from signer.controller.telemetry.metrics import Metrics
 from signer.model import condition as conditions
 from signer.model.cluster import ClusterKey
 from signer.model.condition import PolicyCondition
+from signer.model.decision import Approve
 from signer.model.kubernetes_time import format_time
 from signer.model.policy import Mode
 from signer.store.caches import UnreadablePolicy
@@ -33,10 +35,21 @@ CLIENT = "kubernetes.io/kube-apiserver-client-kubelet"
 
 @pytest.fixture
 def keeping() -> AutoApprovalReconciler:
-    around = MagicMock()
-    around.now = lambda: NOW
-    around.metrics = Metrics()
-    return AutoApprovalReconciler(ClusterKey("team-a", "one"), around, MagicMock())
+    key, caches = ClusterKey("team-a", "one"), MagicMock()
+    return AutoApprovalReconciler(
+        key,
+        caches=caches,
+        renewal_coverage=RenewalCoverage(
+            key, registry=MagicMock(), caches=caches, permits=lambda provider: True, now=lambda: NOW
+        ),
+        authority_source=MagicMock(),
+        removed_bindings=MagicMock(),
+        bootstrap_tokens=MagicMock(),
+        checks=MagicMock(),
+        changed=asyncio.Event(),
+        metrics=Metrics(),
+        now=lambda: NOW,
+    )
 
 
 def csr(username: str = TOKEN, groups: Any = (KUBEADM,), *, uid: str = "u", approved: bool = False) -> dict[str, Any]:
@@ -53,7 +66,7 @@ def known(keeping: AutoApprovalReconciler) -> list[frozenset[str]]:
 
 
 def approvals(keeping: AutoApprovalReconciler) -> float:
-    return float(keeping._around.metrics.builtin_approvals.labels("team-a/one")._value.get())
+    return float(keeping._metrics.builtin_approvals.labels("team-a/one")._value.get())
 
 
 def test_groups_of_tokens_are_reviewed_too(keeping: AutoApprovalReconciler) -> None:
@@ -122,13 +135,29 @@ def test_what_was_approved_while_the_connection_was_lost_is_counted(
     assert approvals(keeping) == 2, "there were more than are remembered"
 
 
+def attested(keeping: AutoApprovalReconciler, provider_id: str) -> None:
+    keeping.decided(MagicMock(provider_id=provider_id), MagicMock(spec=Approve), "")
+
+
+class Telling(asyncio.Event):
+    """Calls ``tell`` each time that it is set."""
+
+    def __init__(self, tell: Callable[[], object]) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def set(self) -> None:
+        super().set()
+        self._tell()
+
+
 def test_attested_nodes_ask_for_a_look_when_the_last_one_is(keeping: AutoApprovalReconciler) -> None:
     keeping._unattested = {"p:///1", "p:///2"}
-    keeping.attested("p:///3")
-    keeping.attested("p:///1")
-    keeping.attested("p:///1")
+    attested(keeping, "p:///3")
+    attested(keeping, "p:///1")
+    attested(keeping, "p:///1")
     assert not keeping._wanted.is_set(), "one is left: a fleet that joins must not cause a look for each node"
-    keeping.attested("p:///2")
+    attested(keeping, "p:///2")
     assert keeping._wanted.is_set()
 
 
@@ -191,7 +220,7 @@ def test_an_approval_asks_for_a_look_under_enforce_only(
 def enforcing(keeping: AutoApprovalReconciler, monkeypatch: pytest.MonkeyPatch) -> AutoApprovalReconciler:
     """A look finds the door shut."""
     has_policy(keeping, mode="Enforce")
-    caches: Any = keeping._around.caches
+    caches: Any = keeping._caches
     caches.clusters.get = lambda *_: cluster_view()
     monkeypatch.setattr(keeping, "renewal_coverage", MagicMock(unattested=AsyncMock(return_value=())))
     keeping._authority_source = MagicMock(authority=AsyncMock())
@@ -211,7 +240,7 @@ def auto_approval(reconcile: Any, removed: Iterable[str] = ()) -> Any:
 
 def has_policy(keeping: AutoApprovalReconciler, *, uid: str = "policy-1", generation: int = 1, **spec: Any) -> None:
     made = replace(policy(**spec), uid=uid, generation=generation)
-    cast("Any", keeping._around.caches).policies.get = lambda *_: made
+    cast("Any", keeping._caches).policies.get = lambda *_: made
 
 
 async def test_more_groups_than_can_be_asked_about_are_not_called_shut(enforcing: AutoApprovalReconciler) -> None:
@@ -231,7 +260,7 @@ def test_under_observe_the_count_is_told_at_once_and_then_in_steps(
     monkeypatch.setattr(keeping, "_mode", lambda: Mode.OBSERVE)
     keeping._conditions = (found(False, "Observing"),)
     told: list[str] = []
-    keeping._tell = lambda: told.append(keeping.conditions[0].message)
+    keeping._changed = Telling(lambda: told.append(keeping.conditions[0].message))
     for number in range(25):
         keeping.saw(csr(username="somebody", uid=str(number), approved=True))
     assert [text.split(" built-in")[0].removeprefix("; ") for text in told] == [
@@ -252,12 +281,12 @@ def test_who_asks_in_vain_is_told_at_once_where_the_door_is_shut(
     keeping._found_under = keeping._asked_for()
     keeping._conditions = (found(met, "Reason"),)
     told: list[str] = []
-    keeping._tell = lambda: told.append(keeping.conditions[0].message)
+    keeping._changed = Telling(lambda: told.append(keeping.conditions[0].message))
     request = csr("system:node:by-hand")
     request["metadata"]["creationTimestamp"] = format_time(NOW)
     for _ in range(2):
         keeping.saw(request)
-    assert keeping.unattested_requesters() == 1
+    assert [gauge.value for gauge in keeping.gauges()] == [1]
     assert len(told) == named
     assert ("got nothing: system:node:by-hand;" in keeping.conditions[0].message) is named
 
@@ -269,9 +298,10 @@ def test_who_asks_in_vain_is_told_at_once_where_the_door_is_shut(
 async def looking(keeping: AutoApprovalReconciler) -> AsyncIterator[asyncio.Queue[tuple[PolicyCondition, ...]]]:
     """Looks until the context ends; gives the conditions each time that they may have changed."""
     told: asyncio.Queue[tuple[PolicyCondition, ...]] = asyncio.Queue()
-    turns: Any = keeping._around.auto_approval_checks
-    turns.turn = lambda: contextlib.nullcontext(AsyncMock())
-    task = asyncio.create_task(keeping.run(MagicMock(), lambda: told.put_nowait(keeping.conditions)))
+    checks: Any = keeping._checks
+    checks.turn = lambda: contextlib.nullcontext(AsyncMock())
+    keeping._changed = Telling(lambda: told.put_nowait(keeping.conditions))
+    task = asyncio.create_task(keeping.run(MagicMock()))
     try:
         yield told
     finally:
@@ -302,7 +332,7 @@ async def test_what_was_found_says_nothing_of_a_policy_that_has_changed(
 
 
 async def test_nor_of_one_that_cannot_be_followed_any_more(enforcing: AutoApprovalReconciler) -> None:
-    caches: Any = enforcing._around.caches
+    caches: Any = enforcing._caches
     async with looking(enforcing) as told:
         await told.get()
         caches.policies.get = lambda *_: UnreadablePolicy(enforcing._key, "policy-1", 1, "no such mode")
@@ -349,7 +379,7 @@ async def test_a_door_that_is_found_open_is_said_to_be_before_tokens_are_seen_to
     async with looking(enforcing) as told:
         assert [(one.met, one.reason) for one in await told.get()] == [(True, "Removed"), (None, "Connecting")]
         assert [(one.met, one.reason) for one in await told.get()] == [(True, "Removed"), (True, "Extended")]
-        enforcing.look_again()
+        enforcing.wake()
         open_now = [(False, "GrantedByOtherBinding"), (True, "Extended")]
         assert [(one.met, one.reason) for one in await told.get()] == open_now
 
@@ -375,7 +405,7 @@ async def test_a_defect_neither_ends_the_looks_nor_leaves_a_true_behind(
     async with looking(enforcing) as told:
         for expected in ((True, "Removed"), (None, "InternalError"), (True, "Removed")):
             assert [(one.met, one.reason) for one in await told.get()] == [expected]
-            enforcing.look_again()
+            enforcing.wake()
 
 
 async def test_tokens_take_no_longer_than_they_may(

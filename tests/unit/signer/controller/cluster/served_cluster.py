@@ -7,9 +7,9 @@ from typing import Any, Final, cast
 from unittest.mock import AsyncMock, MagicMock
 
 from attestors.wire.names import Purpose, SignerName
-from signer.controller.cluster.workload_cluster import WorkloadCluster
 from signer.controller.requests.request_budget import SharedRequestMemory
 from signer.controller.requests.workers import SharedWorkerPool
+from signer.controller.run import compose_workload_cluster
 from signer.decision.decider import DecidedRequest
 from signer.kube.errors import Cause, Unreachable
 from signer.model.cluster import ClusterKey
@@ -34,19 +34,23 @@ class Served:
     """A cluster whose adjudicator answers ``decision``, after ``meanwhile`` has happened."""
 
     def __init__(self) -> None:
-        around = MagicMock()
-        around.monotonic = lambda: 1000.0
-        around.shared_request_memory = SharedRequestMemory()
-        around.worker_pool = SharedWorkerPool()
-        around.configuration.workers_per_cluster = 2
-        self.cluster = cast("Any", WorkloadCluster(ClusterKey("team-a", "one"), around))  # its parts are looked at
-        self.recorder = around.recorder
+        shared = MagicMock()
+        shared.request_memory = SharedRequestMemory()
+        shared.worker_pool = SharedWorkerPool()
+        self.metrics = MagicMock()
+        self.monotonic: Callable[[], float] = lambda: 1000.0
+        options = MagicMock(services=(), metrics=self.metrics, monotonic=lambda: self.monotonic())
+        configuration = MagicMock(workers_per_cluster=2)
+        key = ClusterKey("team-a", "one")
+        self.cluster = cast("Any", compose_workload_cluster(key, configuration, options, shared))  # for its parts
+        [self.auto_approval] = self.cluster._services
+        self.recorder = shared.recorder
         self.publisher = AsyncMock()
         self.client = AsyncMock()
         self.meanwhile: Callable[[], object] = lambda: None
         self.decision: Decision = DEFERRAL
         self.requests = self.cluster._requests
-        self.handling = self.cluster._handling
+        self.handling = self.cluster._handler
         self.handling._decider = self
 
     async def decide(self, manifest: dict[str, Any]) -> DecidedRequest:

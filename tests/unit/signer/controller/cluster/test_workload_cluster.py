@@ -67,7 +67,7 @@ async def test_nothing_is_remembered_of_a_request_that_went_while_its_line_was_w
         if recreated:
             served.cluster.applied(csr("csr", "uid-2"))
 
-    auditing._around.audit_log.append = goes_meanwhile
+    auditing._audit_log.append = goes_meanwhile
     served.cluster.applied(csr("csr", "uid-1"))
     await served.handle("csr")
     assert served.left_behind() == (int(recreated), 0, 0, {})
@@ -179,13 +179,13 @@ async def test_what_failed_is_looked_at_soon_once_the_management_cluster_is_back
         served.decision = Defer(reason, "why", timedelta(hours=1))
         await served.handle(name)
     assert min(at for at, _ in queue._due.values()) > now + 3500
-    served.cluster._reconcile_wanted.clear()
+    served.cluster._status_wanted.clear()
     served.cluster.wake(REACHED_AGAIN)
     due = {name: at - now for name, (at, _) in queue._due.items()}
     assert 0.0 <= due["first"] < SOON_SECONDS + 1.0
     assert due["first"] + 1 / LOOKS_A_SECOND <= due["second"] < SOON_SECONDS + 1.0
     assert due["other"] > 3500
-    assert not served.cluster._reconcile_wanted.is_set()
+    assert not served.cluster._status_wanted.is_set()
 
 
 async def test_a_list_that_does_not_fit(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,11 +197,11 @@ async def test_a_list_that_does_not_fit(served: Served, monkeypatch: pytest.Monk
         cluster.replaced([manifest for manifest in listed if cluster._requests.pending.holds_of_list(manifest)])
         cluster.synced()
         assert list(cluster._requests.pending) == list(names[:4])
-        assert cluster._reachable.condition.reason == "RequestsOverflowed"
+        assert cluster._reachability.condition.reason == "RequestsOverflowed"
         assert not cluster._reconnect.is_set()
 
 
-async def test_the_auto_approval_is_told_which_list_is_the_first(served: Served) -> None:
+async def test_auto_approval_is_told_which_list_is_the_first(served: Served) -> None:
     """What was approved between two of them, nobody has seen."""
 
     def approved(uid: str) -> dict[str, Any]:
@@ -212,7 +212,7 @@ async def test_the_auto_approval_is_told_which_list_is_the_first(served: Served)
         for uid in listed:
             served.cluster._holds_of_list(approved(uid))
         served.cluster.replaced([])
-        assert served.cluster._auto_approval._approvals._count == counted
+        assert served.auto_approval._approvals._count == counted
 
 
 async def test_a_large_list_is_kept_before_anything_is_watched(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,9 +276,7 @@ async def test_no_worker_outlives_the_task_of_its_cluster(
     assert not in_hand
 
 
-async def test_the_auto_approval_is_looked_after_again_after_a_fault(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_auto_approval_is_reconciled_again_after_a_fault(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else nobody would hear of it, and a cluster under Enforce be without anybody who shuts its door."""
 
     async def for_ever(*_: object, **__: object) -> None:
@@ -297,11 +295,11 @@ async def test_the_auto_approval_is_looked_after_again_after_a_fault(
 
     monkeypatch.setattr(workload_cluster_module, "list_and_watch", for_ever)
     monkeypatch.setattr(supervision, "RESTART", Backoff(base_seconds=0.001, maximum_seconds=0.001, jitter=0))
-    served.cluster._auto_approval.run = run
+    served.auto_approval.run = run
     served.cluster._proven.set()
     serving = asyncio.create_task(served.cluster._serve_over(served.client))
     async with asyncio.timeout(10):
         await again.wait()
-    served.cluster._around.metrics.task_failed.assert_called_once_with("auto-approval")
+    served.metrics.task_failed.assert_called_once_with("auto-approval")
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)

@@ -1,22 +1,26 @@
-"""Handling of requests by a judge that stands for the adjudicator; nobody heeds what it says of its connection."""
+"""A request handler whose decider is a stand-in, without any API server."""
 
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
-from typing import Final, cast
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final, cast
+from unittest.mock import MagicMock
 
-from signer.configuration import Configuration
-from signer.controller.requests.handler import Heeds, RequestHandler
-from signer.controller.requests.request_budget import SharedRequestMemory
+from signer.controller.requests.auditing import Auditing
+from signer.controller.requests.deferral_backoff import DeferralBackoff
+from signer.controller.requests.handler import RequestHandler
+from signer.controller.requests.informer import RequestInformer
+from signer.controller.requests.pending import PendingRequests
+from signer.controller.requests.reachability import Reachability
 from signer.controller.requests.workers import SharedWorkerPool
-from signer.controller.surroundings import Surroundings
 from signer.controller.telemetry.metrics import Metrics
 from signer.decision.decider import DecidedRequest, Decider
 from signer.kube.client import JsonObject
 from signer.model.cluster import ClusterKey
 from signer.model.csr_header import NotOurs
-from signer.model.decision import Ignore
+from signer.model.decision import Decision, Ignore
 from signer.model.flow import Flow, PriorityLevel
 from tests.unit.signer.requests import csr
 
@@ -73,24 +77,47 @@ class SlowJudge(Judge):
 
 
 def handling_by(
-    judge: object, *, workers: int = WORKERS, worker_pool: SharedWorkerPool | None = None
+    judge: Any,
+    *,
+    workers: int = WORKERS,
+    worker_pool: SharedWorkerPool | None = None,
+    monotonic: Callable[[], float] = lambda: 0.0,
 ) -> RequestHandler:
-    """Judged by ``judge``; nobody heeds what it says of its connection."""
-    around = SimpleNamespace(
-        metrics=Metrics(),
-        machine_conditions=None,
+    """Decided by ``judge``."""
+    key, metrics = ClusterKey("team-a", "one"), Metrics()
+    pending = PendingRequests(key, peek=judge.peek, pre_filter=judge.pre_filter)
+    reachability = Reachability(
+        key,
+        pending,
         monotonic=lambda: 0.0,
-        audit_log=None,
-        shared_request_memory=SharedRequestMemory(),
-        worker_pool=worker_pool if worker_pool is not None else SharedWorkerPool(),
-        configuration=Configuration(namespace="here", workers_per_cluster=workers),
+        random=Random(1),
+        changed=asyncio.Event(),
+        reconnect=asyncio.Event(),
     )
+    reporter, auditing, backoff = MagicMock(), AuditsNothing(), DeferralBackoff()
     return RequestHandler(
-        ClusterKey("team-a", "one"),
-        cast("Surroundings", around),
-        cast("Decider", judge),
-        cast("Heeds", SimpleNamespace(requests_overflowed=lambda: None, list_again=lambda: None)),
+        key,
+        decider=cast("Decider", judge),
+        informer=RequestInformer(pending, reachability, monotonic=monotonic, memories=(reporter, auditing, backoff)),
+        reachability=reachability,
+        reporter=reporter,
+        auditing=cast("Auditing", auditing),
+        backoff=backoff,
+        metrics=metrics,
+        workers_per_cluster=workers,
+        worker_pool=worker_pool if worker_pool is not None else SharedWorkerPool(),
+        monotonic=monotonic,
     )
+
+
+class AuditsNothing:
+    """Stands for the audit log: each decision may be carried out at once."""
+
+    def forget(self, name: str) -> None:
+        pass
+
+    async def decided(self, name: str, manifest: JsonObject, decided_request: DecidedRequest) -> Decision:
+        return decided_request.decision
 
 
 def holding(

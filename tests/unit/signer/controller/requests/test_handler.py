@@ -74,7 +74,7 @@ async def test_what_an_attestor_has_wait_is_judged_less_and_less_often(monkeypat
     assert (10 <= first <= 11, last > 60) == (True, True)
     assert waited[10:] == [10.0] * 10, "an API server's own word is not made longer"
     handling.informer.drop("node-0")
-    assert len(handling._pauses) == 0
+    assert len(handling._backoff) == 0
 
 
 async def test_workers_come_as_they_are_needed_and_one_stays() -> None:

@@ -32,17 +32,17 @@ async def test_what_does_not_fit_is_left_out_said_once_and_listed_again(
         cluster.synced()
     assert len(cluster._requests.pending) == len(cluster._requests.queue) == 4
     assert [record.__dict__["reason"] for record in caplog.records] == ["RequestsOverflowed"]
-    assert (cluster._reachable.condition.met, cluster._reachable.condition.reason) == (True, "RequestsOverflowed")
+    assert (cluster._reachability.condition.met, cluster._reachability.condition.reason) == (True, "RequestsOverflowed")
     for number in range(3):
-        assert not cluster._overflow.wanted.is_set()
+        assert not cluster._requests.relist_wanted.is_set()
         cluster.removed(csr(f"csr-{number}", f"uid-{number}"))
-    assert cluster._overflow.wanted.is_set()
+    assert cluster._requests.relist_wanted.is_set()
     # The list that follows knows all.
     listing = Listing([csr(f"csr-{number}", f"uid-{number}") for number in range(3, 7)])
     await listed_beside(served, listing)
     assert list(cluster._requests.pending) == ["csr-3", "csr-4", "csr-5", "csr-6"]
-    assert (cluster._reachable.condition.met, cluster._reachable.condition.reason) == (True, "Watching")
-    assert not cluster._overflow.wanted.is_set()
+    assert (cluster._reachability.condition.met, cluster._reachability.condition.reason) == (True, "Watching")
+    assert not cluster._requests.relist_wanted.is_set()
     assert not cluster._reconnect.is_set()
 
 
@@ -66,7 +66,7 @@ async def listed_beside(served: Served, listing: Listing, times: int = 1) -> Non
     """Let it be listed so many times beside the watch, and what comes of it be done."""
     cluster = served.cluster
     cluster._proven.set()
-    task = asyncio.create_task(cluster._keep_overflow(listing))
+    task = asyncio.create_task(cluster._overflow.keep(listing))
     async with asyncio.timeout(10):
         while listing.asked < times:  # noqa: ASYNC110 - the API server's own count
             await asyncio.sleep(0)
@@ -96,7 +96,7 @@ async def test_a_list_of_what_was_left_out_that_fails_is_tried_again(
     expired = Gone("the continue token is too old", status=410)
     await listed_beside(served, Listing(expired, HANGS, [csr("d", "uid-d"), csr("e", "uid-e")]), 3)
     assert list(cluster._requests.pending) == ["d", "e"]
-    assert cluster._reachable.condition.reason == "Watching"
+    assert cluster._reachability.condition.reason == "Watching"
 
 
 async def test_lists_of_what_was_left_out_are_pauses_apart(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ async def test_lists_of_what_was_left_out_are_pauses_apart(served: Served, monke
 
     monkeypatch.setattr(overflow_requests, "LIST_AGAIN", Noting())
     now = 1000.0
-    served.cluster._around.monotonic = lambda: now
+    served.monotonic = lambda: now
     full(served, monkeypatch)
     await listed_beside(served, Listing(HANGS), 5)
     assert paused[:4] == [0, 1, 2, 3]
@@ -129,13 +129,13 @@ async def test_after_a_while_the_next_list_is_not_paused_for(
         def delay(self, attempt: int, random: object) -> float:
             paused.append(attempt)
             served.requests.pending.overflow = True  # and again
-            served.cluster.list_again()
+            served.requests.relist_wanted.set()
             return 0.0
 
     monkeypatch.setattr(overflow_requests, "LIST_AGAIN", Noting())
     times = iter(range(1000, 100_000, int(overflow_requests.PROVEN_SECONDS)))
     full(served, monkeypatch)
-    served.cluster._around.monotonic = lambda: float(next(times))
+    served.monotonic = lambda: float(next(times))
     await listed_beside(served, Listing(answer), 5)
     assert paused[:4] == attempts
 
@@ -156,9 +156,9 @@ async def test_a_machine_that_appears_while_it_is_listed_is_not_forgotten(
     monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", 2)
     await listed_beside(served, Appearing([csr(name, f"uid-{name}") for name in "defg"]))
     assert cluster._requests.pending.overflow
-    assert not cluster._overflow.wanted.is_set()
+    assert not cluster._requests.relist_wanted.is_set()
     cluster._overflow.look()
-    assert cluster._overflow.wanted.is_set()
+    assert cluster._requests.relist_wanted.is_set()
 
 
 async def test_a_machine_that_appears_while_the_watch_lists_by_itself_is_not_forgotten(
@@ -174,7 +174,7 @@ async def test_a_machine_that_appears_while_the_watch_lists_by_itself_is_not_for
     cluster.wake(frozenset({"test:///m"}))
     cluster.replaced(listed)
     cluster._overflow.look()
-    assert cluster._overflow.wanted.is_set()
+    assert cluster._requests.relist_wanted.is_set()
 
 
 async def test_what_is_left_out_again_is_listed_when_there_is_room_by_then(
@@ -204,17 +204,17 @@ async def test_what_is_left_out_of_a_list_beside_the_watch_does_not_say_that_the
     cluster.failed(HANGS, 0.5)
     await listed_beside(served, Listing([csr(name, f"uid-{name}") for name in "defghij"]))
     assert cluster._requests.pending.overflow
-    assert (cluster._reachable.condition.met, cluster._reachable.condition.reason) == (False, "Unreachable")
+    assert (cluster._reachability.condition.met, cluster._reachability.condition.reason) == (False, "Unreachable")
 
 
 async def test_what_the_watch_has_listed_itself_is_not_listed_beside_it(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = full(served, monkeypatch)
-    assert cluster._overflow.wanted.is_set()
+    assert cluster._requests.relist_wanted.is_set()
     cluster._requests.pending.list_begins()
     cluster.replaced([one for one in [csr("d", "uid-d")] if cluster._requests.pending.holds_of_list(one)])
     listing = Listing([])
     await listed_beside(served, listing, 0)
     assert listing.asked == 0
-    assert not cluster._overflow.wanted.is_set()
+    assert not cluster._requests.relist_wanted.is_set()

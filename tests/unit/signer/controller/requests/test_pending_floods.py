@@ -29,10 +29,7 @@ class PreFiltered:
 
     def __init__(self) -> None:
         self.pre_filtered: list[str] = []
-        self.evicted: list[str] = []
-        self.pending = PendingRequests(
-            ClusterKey("team-a", "one"), pre_filter=self._pre_filter, evicted=lambda name: self.evicted.append(name)
-        )
+        self.pending = PendingRequests(ClusterKey("team-a", "one"), pre_filter=self._pre_filter)
 
     def _pre_filter(self, manifest: Any) -> Flow:
         self.pre_filtered.append(manifest["metadata"]["name"])
@@ -62,11 +59,11 @@ def test_an_honest_request_is_kept_however_full_it_is(monkeypatch: pytest.Monkey
     pending = pre_filtered.pending
     for number in range(200):
         pending.put(FLOODS[flood](number))
-    assert (len(pending), pending.overflow, pre_filtered.evicted) == (50, True, [])
+    assert (len(pending), pending.overflow, pending.take_evicted()) == (50, True, ())
     pending.waits_for("flood-49", ["honest"])
     assert pending.put(posted("honest", provider_id="honest", key="new")) is Put.KEPT
     assert pending.flow("honest") == Flow(PriorityLevel.PLAUSIBLE, THIEF, "honest", "new")
-    assert pre_filtered.evicted == ["flood-49"]  # the newest
+    assert pending.take_evicted() == ("flood-49",)  # the newest
     assert pending.get("flood-49") is None
     assert pending.waiting_for(["honest"]) == []
     assert pending.overflow
@@ -102,7 +99,7 @@ def test_what_makes_way_in_a_list_is_emptied_and_ignored(monkeypatch: pytest.Mon
     assert pre_filtered.lists(flood, honest) == ["honest"]
     assert flood == {}
     assert not pre_filtered.pending.concerns_us(flood)
-    assert pre_filtered.evicted == []  # it was never kept
+    assert pre_filtered.pending.take_evicted() == ()  # it was never kept
 
 
 def test_a_list_without_end_is_not_pre_filtered_without_end(monkeypatch: pytest.MonkeyPatch) -> None:

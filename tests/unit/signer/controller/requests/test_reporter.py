@@ -45,7 +45,7 @@ class Version:
 
 @dataclass
 class Around:
-    """The surroundings as far as the announcer looks at them, and what it told."""
+    """Everything that a reporter uses, and what it reported."""
 
     metrics: Metrics = field(default_factory=Metrics)
     recorded: list[Occurrence] = field(default_factory=list)
@@ -107,9 +107,21 @@ def approval(reason: Reason) -> Approve:
     return Approve("n1", reason, "it is so", entry, b"")
 
 
+def reporter_over(around: Any, *listeners: Any, key: ClusterKey = KEY) -> Reporter:
+    return Reporter(
+        key,
+        caches=around.caches,
+        recorder=around.recorder,
+        metrics=around.metrics,
+        now=around.now,
+        monotonic=around.monotonic,
+        listeners=listeners,
+    )
+
+
 def reporter() -> tuple[Reporter, Around]:
     around = Around()
-    return Reporter(KEY, around), around  # type: ignore[arg-type]  # a part of Surroundings
+    return reporter_over(around), around
 
 
 def is_readable(text: str) -> bool:
@@ -255,7 +267,7 @@ class Fleet:
             now=lambda: builders.NOW,
             monotonic=lambda: self.passed,
         )
-        self._reporter = Reporter(builders.CLUSTER, around, [self.told])  # type: ignore[arg-type]  # a part
+        self._reporter = reporter_over(around, self.told, key=builders.CLUSTER)
 
     def record(self, occurrence: Occurrence) -> None:
         self.recorded.append(occurrence)

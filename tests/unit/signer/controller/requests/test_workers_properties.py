@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import pytest
@@ -13,20 +12,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from signer.configuration import Configuration
-from signer.controller.requests.handler import Heeds, RequestHandler
+from signer.controller.requests.handler import RequestHandler
 from signer.controller.requests.publisher import Publisher
-from signer.controller.requests.request_budget import SharedRequestMemory
 from signer.controller.requests.workers import OWN_WORKERS, SharedWorkerPool, Workers
-from signer.controller.surroundings import Surroundings
-from signer.controller.telemetry.metrics import Metrics
-from signer.decision.decider import DecidedRequest, Decider
+from signer.decision.decider import DecidedRequest
 from signer.kube.client import Client, JsonObject
-from signer.model.cluster import ClusterKey
 from signer.model.csr_header import NotOurs
 from signer.model.decision import Ignore
 from signer.model.flow import Flow, PriorityLevel
 from signer.store.caches import ALL_PROVIDER_IDS
+from tests.unit.signer.controller.requests.handling_fixtures import handling_by
 from tests.unit.signer.kube.support import VirtualTimeLoop
 from tests.unit.signer.requests import csr
 
@@ -87,22 +82,8 @@ class WorkersMachine(RuleBasedStateMachine):
     @initialize(limit=st.sampled_from([1, 2, 3, OWN_WORKERS + 2, OWN_WORKERS + 4]))
     def begin(self, limit: int) -> None:
         self.limit = limit
-        around = SimpleNamespace(
-            metrics=Metrics(),
-            machine_conditions=None,
-            monotonic=self.loop.time,
-            audit_log=None,
-            shared_request_memory=SharedRequestMemory(),
-            worker_pool=self.worker_pool,
-            configuration=Configuration(namespace="here", workers_per_cluster=limit),
-        )
         self.handling: RequestHandler = self._do(
-            lambda: RequestHandler(
-                ClusterKey("team-a", "one"),
-                cast("Surroundings", around),
-                cast("Decider", self.judge),
-                cast("Heeds", SimpleNamespace()),
-            )
+            lambda: handling_by(self.judge, workers=limit, worker_pool=self.worker_pool, monotonic=self.loop.time)
         )
         # Its backoff is drawn: the same each time that an example is tried.
         self.handling.informer.queue._random = random.Random(1)

@@ -25,6 +25,7 @@ from signer.model.condition import (
     CERTIFICATE_AUTHORITY_AVAILABLE,
     READY,
     WORKLOAD_CLUSTER_REACHABLE,
+    ConditionType,
     PolicyCondition,
 )
 from signer.model.policy import Policy, parse_policy
@@ -47,7 +48,9 @@ def policy_with(spec: dict[str, Any], uid: str = "policy-1") -> Policy:
 GOOD = policy("good", "client-only")
 
 
-def condition(kind: str = ATTESTORS_CONFIGURED, met: bool | None = True, message: str = "well") -> PolicyCondition:
+def condition(
+    kind: ConditionType = ATTESTORS_CONFIGURED, met: bool | None = True, message: str = "well"
+) -> PolicyCondition:
     return PolicyCondition(kind, met, "Configured" if met else "Broken", message)
 
 
@@ -231,7 +234,7 @@ REFUSES_UNTRACEABLE = {"bootstrapTokens": {"untraceable": "Refuse"}}
     ],
 )
 async def test_what_the_policy_does_not_ask_for_does_not_make_it_unready(
-    world: World, kind: str, spec: dict[str, Any], ready: bool, met: bool | None
+    world: World, kind: ConditionType, spec: dict[str, Any], ready: bool, met: bool | None
 ) -> None:
     await world.write(condition(), condition(kind, met), of=policy_with(spec))
     assert (world.condition(READY)["status"] == "True") is ready

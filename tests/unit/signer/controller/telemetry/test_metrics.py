@@ -16,8 +16,14 @@ from signer.controller.telemetry.metrics import (
     OTHER_REASON,
     Metrics,
 )
-from signer.controller.telemetry.metrics_collector import ClusterGauges, ProcessGauges, QueueGauges
-from signer.model.condition import PolicyCondition
+from signer.controller.telemetry.metrics_collector import (
+    UNATTESTED,
+    ClusterGauges,
+    ProcessGauges,
+    QueueGauges,
+    ServiceGauge,
+)
+from signer.model.condition import AUTO_APPROVAL_REMOVED, PolicyCondition
 from signer.model.reasons import Reason
 from signer.store.node_certificates import NodeCertificates
 
@@ -73,12 +79,12 @@ def gauges(**changes: Any) -> ClusterGauges:
         queue=QueueGauges(1, 2.0, 3.0),
         reachable=True,
         mode="Enforce",
-        conditions=(PolicyCondition("AutoApprovalRemoved", None, "Connecting", "not looked at yet"),),
+        conditions=(PolicyCondition(AUTO_APPROVAL_REMOVED, None, "Connecting", "not looked at yet"),),
         authority_expiry=(5000.0,),
         certificates=NodeCertificates(
             ends=(900.0, 1100.0, 2000.0), renewing_ends=(1100.0, 2000.0), overdue=(990.0, 1900.0)
         ),
-        unattested_requesters=4,
+        services=(ServiceGauge(UNATTESTED, 4),),
         now=1000.0,
     )
     return replace(well, **changes)

@@ -10,7 +10,7 @@ import ssl
 
 import pytest
 
-from attestors.net.tls import ConnectedSocket
+from attestors.net.dial import ConnectedSocket
 from signer.testing.api.authorities import Issuer, server_context
 from tests.support.reset_connection import reset_connection
 

@@ -5,8 +5,13 @@ import asyncio
 import pytest
 
 from signer.kube.errors import Cause, Unreachable
-from signer.kube.resource_limits import RateLimiter, ResourceLimits
-from signer.kube.throttle import CALL_THROTTLE_SECONDS, LONGEST_THROTTLE_SECONDS, Throttle
+from signer.kube.resource_limits import (
+    CALL_THROTTLE_SECONDS,
+    LONGEST_THROTTLE_SECONDS,
+    RateLimiter,
+    ResourceLimits,
+    Throttle,
+)
 from tests.unit.signer.kube.support import run_in_virtual_time
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from attestors.wire import pem
 from attestors.wire.names import MAXIMUM_REQUEST_BYTES
-from signer.model.peek import NO_CLAIM, peek_claimed_provider_id
-from signer.model.signing_request import Malformed, parse_signing_request
+from signer.model.signing_request import NO_CLAIM, Malformed, parse_signing_request, peek_claimed_provider_id
 from tests.unit.signer.builders import (
     COMMON_NAME,
     PROVIDER_ID,

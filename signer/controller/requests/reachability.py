@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from random import Random
 from typing import Final
 
+from attestors.net.rate_limiter import TokenBucket
 from signer.controller.requests.pending import PendingRequests
 from signer.kube.backoff import Backoff
 from signer.kube.errors import ApiError, Unauthorized
-from signer.kube.rate_limiter import TokenBucket
 from signer.model import condition as condition_types
 from signer.model.cluster import ClusterKey
 from signer.model.condition import PolicyCondition
@@ -40,10 +41,10 @@ class Reachability:
         *,
         monotonic: Callable[[], float],
         random: Random,
-        changed: Callable[[], None],
-        reconnect: Callable[[], None],
+        changed: asyncio.Event,
+        reconnect: asyncio.Event,
     ) -> None:
-        """``changed`` is told when the condition has changed, and ``reconnect`` when a new connection is needed.
+        """``changed`` is set when the condition has changed, and ``reconnect`` when a new connection is needed.
 
         ``monotonic`` is a clock, in seconds.
         """
@@ -61,6 +62,11 @@ class Reachability:
         self._failures = 0
         self._failing_since: float | None = None
         self._well_since: float | None = None
+
+    @property
+    def conditions(self) -> tuple[PolicyCondition, ...]:
+        """The one condition, for the policy's status."""
+        return (self.condition,)
 
     def connects(self) -> None:
         """Another connection begins."""
@@ -86,7 +92,7 @@ class Reachability:
             self._attempts = 0
         self._set(self._watching())
 
-    def kept_changed(self) -> None:
+    def overflow_changed(self) -> None:
         """Requests were left out, or are no longer: that is said while the watch is well."""
         if self.condition.met:  # else whoever says that it is reachable says this, too
             self._set(self._watching())
@@ -101,7 +107,7 @@ class Reachability:
         too_long = self._failures >= FAILURES_BEFORE_RECONNECT or now - failing_since >= FAILING_SECONDS
         if isinstance(error, Unauthorized) or too_long:
             self._failures, self._failing_since = 0, None
-            self._reconnect()
+            self._reconnect.set()
 
     def _watching(self) -> PolicyCondition:
         kind = condition_types.WORKLOAD_CLUSTER_REACHABLE
@@ -114,11 +120,10 @@ class Reachability:
     def _set(self, condition: PolicyCondition) -> None:
         if condition == self.condition:
             return
-        if not self._lines.wait_seconds:
-            self._lines.take()
+        if self._lines.take_if_there():
             self._log(condition)
         self.condition = condition
-        self._changed()
+        self._changed.set()
 
     def _log(self, condition: PolicyCondition) -> None:
         level, text = logging.WARNING, "workload cluster cannot be reached"

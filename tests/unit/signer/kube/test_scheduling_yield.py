@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from signer.kube import cooperative_yield as cooperative_yield
-from signer.kube.cooperative_yield import SLICE_SECONDS, CooperativeYield
+from signer.kube import scheduling as cooperative_yield
+from signer.kube.scheduling import SLICE_SECONDS, CooperativeYield
 
 
 async def test_others_have_their_turn_when_a_slice_is_over(monkeypatch: pytest.MonkeyPatch) -> None:

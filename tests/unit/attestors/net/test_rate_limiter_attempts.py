@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from attestors.aws.node import deadline as of_aws
-from attestors.net import attempts as module
-from attestors.net.attempts import attempts
+from attestors.net import rate_limiter as module
+from attestors.net.rate_limiter import attempts
 from attestors.tpm.node import deadline as of_a_tpm
 
 

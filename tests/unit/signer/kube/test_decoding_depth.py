@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from signer.kube.client import Client
-from signer.kube.depth_limit import MAXIMUM_DEPTH, shallow
+from signer.kube.decoding import MAXIMUM_DEPTH, shallow
 from tests.unit.signer.kube.support import Authority, aiohttp_server
 
 VALUES = st.recursive(

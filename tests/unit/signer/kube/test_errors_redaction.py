@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from signer.kube.errors import error_for_status
-from signer.kube.redaction import REDACTED, without_credentials
+from signer.kube.errors import REDACTED, error_for_status, without_credentials
 
 
 @pytest.mark.parametrize(

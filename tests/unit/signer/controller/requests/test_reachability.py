@@ -25,7 +25,7 @@ async def test_the_secret_is_read_again_when_a_server_stays_away(
     served: Served, error: ApiError, seconds_between: float, failures: int
 ) -> None:
     cluster, now = served.cluster, 0.0
-    cluster._reachable._monotonic = lambda: now
+    cluster._reachability._monotonic = lambda: now
     cluster.synced()
     for _ in range(failures - 1):
         cluster.failed(error, 0.5)
@@ -37,7 +37,7 @@ async def test_the_secret_is_read_again_when_a_server_stays_away(
 
 async def test_failures_with_success_in_between_cost_no_connection(served: Served) -> None:
     cluster, now = served.cluster, 0.0
-    cluster._reachable._monotonic = lambda: now
+    cluster._reachability._monotonic = lambda: now
     for _ in range(10):
         cluster.failed(HANGS, 0.5)
         now += 29.0

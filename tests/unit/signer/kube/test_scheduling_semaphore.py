@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from signer.kube.semaphore import TimedSemaphore
+from signer.kube.scheduling import TimedSemaphore
 from tests.unit.signer.kube.support import run_in_virtual_time
 
 
