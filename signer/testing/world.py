@@ -84,8 +84,9 @@ class ManagementCluster:
     """The management cluster, with the CRDs and the controller's namespace."""
 
     def __init__(self, api: APIServer, *, capi_crds: Path | None = None, without_ours: bool = False) -> None:
-        """``capi_crds`` is a folder with Cluster API's CRDs; reduced ones are installed without it. ``without_ours``
-        leaves our CRDs and the controller's namespace to whoever installs the controller.
+        """``capi_crds`` is a folder with Cluster API's CRDs; without it, reduced ones are installed. With
+        ``without_ours``, the CRDs of this project and the controller's namespace are left to the controller's
+        installation.
         """
         self.api = api
         self._client = BlockingClient(api.connection())
@@ -113,7 +114,7 @@ class ManagementCluster:
         return self._client
 
     def install_crds(self) -> None:
-        """Install Cluster API's CRDs and ours, and wait until they are served."""
+        """Install the CRDs of Cluster API and of this project, and wait until they are served."""
         ours = () if self._without_ours else custom_resource_definitions()
         definitions = [yaml.safe_load(text) for text in (*ours, *capi_crds(self._capi_crds))]
         for definition in definitions:

@@ -1,4 +1,4 @@
-"""Renews in this process, where a test counts its steps or has taken hold of its clock."""
+"""Renews in this process, where a test counts steps or controls the clock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from authenticator.commands.renewal import Broken, Finished, Renewal
 
 
 def renew_here(renew: Callable[[], int], *, seconds: float) -> Renewal:
-    """In place of :func:`authenticator.commands.renewal.renew_apart`; it may take as long as it likes."""
+    """Replaces :func:`authenticator.commands.renewal.renew_apart`, without a time limit."""
     del seconds
     try:
         return Finished(renew())
