@@ -1,4 +1,4 @@
-"""The entry point of ``node-attestation-controller``: says what to install where only the agent plugin is."""
+"""The entry point of ``node-attestation-controller``; names the missing extra on a host with only the agent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EXIT_USAGE: Final = 2
 _EXTRA: Final = frozenset(
     {"aiohappyeyeballs", "aiohttp", "httptools", "kubernetes", "msgspec", "prometheus_client", "rich"}
 )
-"""What the extra ``controller`` brings, and a node does not have."""
+"""Modules of the extra ``controller``, which a node lacks."""
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Certificates that are planned and not signed: nothing that explains has a use for one."""
+"""Plans certificates without signing them, for explanations."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Unsigned:
     """Implements :class:`~signer.decision.certificates.Signing` without a key."""
 
     async def sign(self, issuance: IssuanceRequest, authority: IssuingSet) -> Certificate:
-        """What the CA must not sign is told all the same.
+        """Check that the CA may sign the certificate, as the controller does.
 
         Raises:
-            Deferred: the certificate would be a bad one.
+            Deferred: the CA must not sign it.
         """
         try:
             require_issuable(authority, issuance)
@@ -28,6 +28,6 @@ class Unsigned:
     async def sign_again(
         self, issuance: IssuanceRequest, digest: str, authority: IssuingSet
     ) -> Certificate | NotRepeatable:
-        """The journal says which CA made it, and that was compared: the same key would make the same again."""
+        """Assume the same certificate: the caller has compared the CA in the journal, and its key signs repeatably."""
         await self.sign(issuance, authority)
         return Certificate(b"", digest)

@@ -1,4 +1,4 @@
-"""What the pytest fixtures give, as context managers: for test suites without pytest, and fixtures of a wider scope.
+"""The pytest fixtures as context managers, for test suites without pytest and for fixtures of a wider scope.
 
 ::
 
@@ -9,9 +9,9 @@
     ):
         cluster = make_cluster("production")
 
-In this order: what is opened last is closed first, and a controller stops before its API servers do.
+Open them in this order, so that a controller stops before its API servers.
 
-:mod:`signer.testing.fixtures` imports this module in every run of pytest: what is heavy is imported inside.
+:mod:`signer.testing.fixtures` imports this module in every run of pytest, so it imports heavy modules lazily.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class MakeWorkloadCluster(Protocol):
         authority: ClusterCertificateAuthority | None = None,
         **api_options: Any,
     ) -> WorldCluster:
-        """A Cluster with its Secrets and its own embedded API; ``api_options`` are those of ``EmbeddedAPI``."""
+        """A Cluster with its Secrets and its own embedded API; ``api_options`` are passed to ``EmbeddedAPI``."""
         ...
 
 
@@ -66,10 +66,10 @@ class StartController(Protocol):
 
 
 def embedded_api(cluster: ManagementCluster | WorldCluster) -> EmbeddedAPI:
-    """The embedded API of a cluster of these fixtures: its ``faults``, its log ``requests``, its objects.
+    """The embedded API of a cluster, with its ``faults``, its log ``requests`` and its objects.
 
     Raises:
-        TypeError: the cluster stands on another API server.
+        TypeError: the cluster has another API server.
     """
     from signer.testing.api import EmbeddedAPI
 
@@ -100,7 +100,7 @@ def open_management_cluster(capi_crds: Path | None = None) -> Iterator[Managemen
 
 @contextlib.contextmanager
 def open_workload_clusters(management: ManagementCluster) -> Iterator[MakeWorkloadCluster]:
-    """What ``make_workload_cluster`` gives: each Cluster has an embedded API of its own, with kubeadm's grants."""
+    """The factory of ``make_workload_cluster``: each Cluster has its own embedded API, with kubeadm's grants."""
     from signer.testing.api import EmbeddedAPI
     from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
 
@@ -125,7 +125,7 @@ def open_workload_clusters(management: ManagementCluster) -> Iterator[MakeWorklo
 
 @contextlib.contextmanager
 def open_controllers(management: ManagementCluster) -> Iterator[StartController]:
-    """What ``attestation_controller`` gives; all controllers stop at its end."""
+    """The factory of ``attestation_controller``; all controllers stop at the end of the context."""
     from signer.configuration import Configuration
     from signer.testing.world import CONTROLLER_NAMESPACE, RunningController
 

@@ -1,4 +1,4 @@
-"""Renews in this process, where a test counts its steps or has taken hold of its clock."""
+"""Renews in this process, where a test counts steps or controls the clock."""
 
 from __future__ import annotations
 
