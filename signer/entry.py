@@ -1,4 +1,4 @@
-"""The entry point of ``node-attestation-controller``: says what to install where only the agent plugin is."""
+"""The entry point of ``node-attestation-controller``; names the missing extra on a host with only the agent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EXIT_USAGE: Final = 2
 _EXTRA: Final = frozenset(
     {"aiohappyeyeballs", "aiohttp", "httptools", "kubernetes", "msgspec", "prometheus_client", "rich"}
 )
-"""What the extra ``controller`` brings, and a node does not have."""
+"""Modules of the extra ``controller``, which a node lacks."""
 
 
 def main() -> int:
@@ -21,15 +21,15 @@ def main() -> int:
 
         return run()  # which imports kubernetes where it is needed
     except ModuleNotFoundError as error:
-        missing = what_is_missing(error, "controller")
+        missing = what_is_missing(error, f"{DISTRIBUTION}[controller]")
         if not missing:
             raise
         print(f"node-attestation-controller: {missing}", file=sys.stderr)
         return EXIT_USAGE
 
 
-def what_is_missing(error: ModuleNotFoundError, extra: str) -> str:
-    """Which library of the controller's is missing, and how ``extra`` is installed; empty where it is another one."""
+def what_is_missing(error: ModuleNotFoundError, requirement: str) -> str:
+    """Which of the controller's libraries is missing, and what to install; empty if another module is missing."""
     if (error.name or "").partition(".")[0] not in _EXTRA:
         return ""
-    return f"{error.name} is not installed: pip install '{DISTRIBUTION}[{extra}]'"
+    return f"{error.name} is not installed: pip install '{requirement}'"

@@ -1,9 +1,9 @@
-"""``node-attestation-controller``: the controller, and what its operators ask of it on the command line.
+"""The command line of ``node-attestation-controller``: the controller and its operator commands.
 
-Exit codes: 0 done, 1 failed while running or ``audit`` found something bad, 2 wrong usage or configuration, 3
-``preflight`` or ``status`` found what needs attention, 4 ``run`` lost its Lease. ``explain``: 0 would be approved or
-challenged, 4 denied, 5 waits, 6 is left alone. All: 74 standard output cannot be written, 130 interrupted, 141 nobody
-reads it any more.
+Exit codes: 0 success; 1 failure at run time, or ``audit`` found a fault; 2 wrong usage or configuration; 3
+``preflight`` or ``status`` found something that needs attention; 4 ``run`` lost its Lease. ``explain``: 0 the request
+would be approved or challenged, 4 it would be denied, 5 it waits, 6 it is left alone. All commands: 74 standard output
+cannot be written, 130 interrupted, 141 broken pipe.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from signer.cli.audit import add_audit
 from signer.cli.explain import ExplainFailed, add_explain
 from signer.cli.output import (
     OutputNotWritten,
-    give_up,
+    checked_argparse_output,
+    discard_output,
     prepare_streams,
     print_text,
-    tell,
-    words_of_argparse,
+    print_to_stderr,
 )
 from signer.cli.preflight import add_preflight
 from signer.cli.remedies import remedy_of
@@ -42,17 +42,17 @@ EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_LEADERSHIP_LOST: Final = 4
 EXIT_NOT_WRITTEN: Final = os.EX_IOERR
-"""As ``sysexits.h`` has it; no command says anything else with it."""
+"""As in ``sysexits.h``. No command uses it for anything else."""
 EXIT_INTERRUPTED: Final = 130
-EXIT_NOBODY_READS: Final = 141
-"""As shells say them: 128 and SIGINT, or SIGPIPE."""
+EXIT_BROKEN_PIPE: Final = 141
+"""128 plus SIGINT or SIGPIPE, as shells report them."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of ``node-attestation-controller``."""
     prepare_streams()
     try:
-        with words_of_argparse():
+        with checked_argparse_output():
             options = _parser().parse_args(arguments)
         return int(options.command(options))
     except (InvalidConfiguration, ManagementConfigurationRefused, WrongUse) as error:
@@ -65,30 +65,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(f"leadership lost: {error}")
         return EXIT_LEADERSHIP_LOST
     except ClusterAPIChanged as error:
-        _say(f"to be started again: {error}")
+        _say(f"restart required: {error}")
         return EXIT_FAILED
     except ApiError as error:
         _say(f"the management cluster: {error}{remedy_of(error)}")
         return EXIT_FAILED
     except OutputNotWritten as error:
-        give_up(sys.stdout)
-        _say(f"standard output cannot be written: {error}: mend that, or write elsewhere")
+        discard_output(sys.stdout)
+        _say(f"standard output cannot be written: {error}: fix that, or write elsewhere")
         return EXIT_NOT_WRITTEN
-    except BrokenPipeError:  # whoever read has read enough, as `head` does
-        give_up(sys.stdout)
-        return EXIT_NOBODY_READS
+    except BrokenPipeError:  # the reader stopped early, as `head` does
+        discard_output(sys.stdout)
+        return EXIT_BROKEN_PIPE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
 
 
 def _say(text: str) -> None:
-    tell(f"node-attestation-controller: {text}")
+    print_to_stderr(f"node-attestation-controller: {text}")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="node-attestation-controller",
-        description="Approves and signs kubelet certificates of Cluster API workload clusters, on proof of identity.",
+        description="Approves and signs kubelet certificates of Cluster API workload clusters for attested nodes.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {program_version()}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -97,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     add_explain(commands)
     add_audit(commands)
     add_status(commands)
-    crds = commands.add_parser("crds", help="print the CustomResourceDefinitions, for kubectl apply -f -")
+    crds = commands.add_parser("crds", help="print the CustomResourceDefinitions for kubectl apply -f -")
     crds.set_defaults(command=_crds)
     return parser
 

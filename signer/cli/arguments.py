@@ -1,4 +1,4 @@
-"""Arguments that several commands share, under the same names."""
+"""Arguments that several commands share."""
 
 from __future__ import annotations
 
@@ -34,31 +34,31 @@ _CLUSTER: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?", 
 
 
 class WrongUse(ValueError):
-    """The arguments cannot be followed; the message says which."""
+    """The arguments are invalid; the message says which."""
 
 
 def namespace(text: str) -> str:
-    """The type of arguments that name a namespace."""
+    """The argparse type of a namespace argument."""
     if NAMESPACE.fullmatch(text) is None:
-        raise argparse.ArgumentTypeError(f"{printable(text)!r} is no namespace: {NAMESPACE_FORM}")
+        raise argparse.ArgumentTypeError(f"{printable(text)!r} is not a namespace: {NAMESPACE_FORM}")
     return text
 
 
 def cluster_key(text: str, *, default_namespace: str) -> ClusterKey:
-    """NAME or NAMESPACE/NAME.
+    """Parse NAME or NAMESPACE/NAME.
 
     Raises:
-        WrongUse: it is neither.
+        WrongUse: ``text`` is neither.
     """
     of, _, name = text.rpartition("/")
     of = of or default_namespace
     if NAMESPACE.fullmatch(of) is None or _CLUSTER.fullmatch(name) is None:
-        raise WrongUse(f"{printable(text)!r} names no Cluster: write NAMESPACE/NAME")
+        raise WrongUse(f"{printable(text)!r} is not a Cluster name: write NAMESPACE/NAME")
     return ClusterKey(of, name)
 
 
 def add_kubeconfig(parser: argparse.ArgumentParser) -> None:
-    """Which management cluster."""
+    """Add ``--kubeconfig`` for the management cluster."""
     parser.add_argument(
         "--kubeconfig",
         type=Path,
@@ -68,32 +68,32 @@ def add_kubeconfig(parser: argparse.ArgumentParser) -> None:
 
 
 def add_controller_namespace(parser: argparse.ArgumentParser) -> None:
-    """Where the controller keeps what is its own."""
+    """Add ``--controller-namespace``, the namespace of the controller's own objects."""
     parser.add_argument(
         "--controller-namespace",
         type=namespace,
         metavar="NAMESPACE",
         default=os.environ.get("POD_NAMESPACE", DEFAULT_NAMESPACE),
-        help="the controller's own namespace, where IdentityReservations live (default: POD_NAMESPACE, "
+        help="namespace of the controller and its IdentityReservations (default: POD_NAMESPACE, "
         f"or {DEFAULT_NAMESPACE})",
     )
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
-    """The controller's configuration file."""
+    """Add ``--config``, the controller's configuration file."""
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="YAML file with what the operator allows and sets for each attestor"
+        "--config", type=Path, metavar="FILE", help="YAML file with the allowed attestors and their settings"
     )
 
 
 def add_configuration(parser: argparse.ArgumentParser) -> None:
-    """What the operator decides: the same arguments for the controller, and for what says how it would decide."""
-    parser.add_argument("--namespace", type=namespace, help="serve Clusters of this namespace only (default: all)")
+    """Add the operator's configuration; ``run`` and ``explain`` share it, so that both decide alike."""
+    parser.add_argument("--namespace", type=namespace, help="serve only Clusters of this namespace (default: all)")
     parser.add_argument(
         "--watch-filter",
         default="",
         metavar="VALUE",
-        help=f"serve Clusters with label {WATCH_FILTER_LABEL}: VALUE only (default: all)",
+        help=f"serve only Clusters with label {WATCH_FILTER_LABEL}: VALUE (default: all)",
     )
     add_controller_namespace(parser)
     add_config(parser)
@@ -101,13 +101,14 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
         "--provider-id-oids",
         default=None,
         metavar="OID,...",
-        help="of the extensions in one of which a request holds its provider ID; that of nodes that do not say "
-        f"otherwise is {PROVIDER_ID_OID} (default: it alone)",
+        help="accepted OIDs of the extension that holds the provider ID in a request; nodes use "
+        f"{PROVIDER_ID_OID} unless configured otherwise (default: that OID only)",
     )
     parser.add_argument(
         "--enable-insecure-attestor",
         action="store_true",
-        help="allow the attestor that proves nothing, in --insecure-attestor-namespaces, for policies that name it",
+        help="allow the insecure attestor, which proves nothing, for policies in --insecure-attestor-namespaces that "
+        "name it",
     )
     parser.add_argument(
         "--insecure-attestor-namespaces",
@@ -118,15 +119,15 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
 
 
 def configuration_of(options: argparse.Namespace) -> Configuration:
-    """The configuration that these arguments give.
+    """The configuration from the arguments of :func:`add_configuration`.
 
     Raises:
-        InvalidConfiguration: they contradict each other, or the file cannot be followed.
+        InvalidConfiguration: the arguments contradict each other, or the file is invalid.
     """
     insecure_namespaces = frozenset(map(_listed, filter(None, options.insecure_attestor_namespaces.split(","))))
     if options.enable_insecure_attestor != bool(insecure_namespaces):
         raise InvalidConfiguration(
-            "--enable-insecure-attestor and --insecure-attestor-namespaces are given together, or neither"
+            "give --enable-insecure-attestor and --insecure-attestor-namespaces together, or neither"
         )
     return Configuration(
         namespace=options.controller_namespace,
@@ -140,17 +141,19 @@ def configuration_of(options: argparse.Namespace) -> Configuration:
 
 
 def require_installed(attestors: Mapping[str, OperatorAttestor]) -> None:
-    """A name that is misspelt would leave the attestor that was meant allowed everywhere, without its settings.
+    """Refuse names of attestors that are not installed.
+
+    A misspelt name would leave the intended attestor allowed everywhere, without its settings.
 
     Raises:
-        InvalidConfiguration: it is no installed attestor's.
+        InvalidConfiguration: a name is not that of an installed attestor.
     """
-    for said in not_installed(attestors):
-        raise InvalidConfiguration(said)
+    for message in not_installed(attestors):
+        raise InvalidConfiguration(message)
 
 
 def not_installed(attestors: Mapping[str, OperatorAttestor]) -> list[str]:
-    """What to say of the names that are no installed attestor's."""
+    """A message for each name that is not that of an installed attestor."""
     installed = Registry().providers
     return [
         f"--config: attestors.{provider}: no attestor of that name is installed; installed are: "
@@ -177,5 +180,5 @@ def _provider_id_oids(text: str | None) -> tuple[str, ...]:
 
 def _watch_filter(value: str) -> WatchFilter:
     if value and _LABEL_VALUE.fullmatch(value) is None:
-        raise InvalidConfiguration("--watch-filter is a label's value: letters, digits, '-', '_' and '.', up to 63")
+        raise InvalidConfiguration("--watch-filter must be a label value: up to 63 letters, digits, '-', '_' and '.'")
     return WatchFilter(value)

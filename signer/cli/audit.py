@@ -1,4 +1,4 @@
-"""``node-attestation-controller audit``: verify audit logs, and show what one certificate rests upon."""
+"""``node-attestation-controller audit``: verify audit logs, and show the decision behind one certificate."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from signer.audit.verification import (
     verify,
 )
 from signer.cli.arguments import not_installed
-from signer.cli.output import print_as_json, print_for_people, tell
+from signer.cli.output import print_as_json, print_report, print_to_stderr
 from signer.configuration import InvalidConfiguration, operator_settings, read_attestors
 from signer.model.decision import printable
 from signer.model.kubernetes_time import format_time
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 EXIT_BAD: Final = 1
 _SHOWN_ROWS: Final = 1000
-# Of at most 20 octets (RFC 5280, section 4.1.2.2); a sign octet may stand before them.
+# At most 20 octets (RFC 5280, section 4.1.2.2), and perhaps a sign octet in front.
 _SERIAL_NUMBER: Final = re.compile(r"[0-9a-fA-F]{1,42}", re.ASCII)
 _WORDS: Final[Mapping[type[Comparison], tuple[str, str]]] = {
     Reproduced: ("same", "green"),
@@ -55,14 +55,14 @@ _WORDS: Final[Mapping[type[Comparison], tuple[str, str]]] = {
 
 def add_audit(commands: Commands) -> None:
     """Add the command."""
-    audit = commands.add_parser("audit", help="verify audit logs, or show what a certificate rests upon")
+    audit = commands.add_parser("audit", help="verify audit logs, or show the decision behind a certificate")
     subcommands = audit.add_subparsers(required=True, metavar="COMMAND")
     verifying = subcommands.add_parser(
         "verify",
-        help="check that nothing was changed, and judge every decision again",
-        description="Asks nobody and changes nothing. Exit code 0: all is as written and every decision is the one "
-        "that its facts give; 1: something was changed, or a decision differs; 2: wrong usage or configuration; "
-        "74: the report cannot be written.",
+        help="check that no line was changed, and replay every decision",
+        description="Works offline and changes nothing. Exit code 0: the log is intact and every replayed decision is "
+        "the same; 1: the log was changed, or a decision differs; 2: wrong usage or configuration; 74: the report "
+        "cannot be written.",
     )
     verifying.set_defaults(command=_verify)
     _add_files(verifying)
@@ -70,13 +70,13 @@ def add_audit(commands: Commands) -> None:
         "--config",
         type=Path,
         metavar="FILE",
-        help="the controller's --config, where attestors need the operator's settings",
+        help="the controller's --config, for attestors that need the operator's settings",
     )
     showing = subcommands.add_parser(
         "show",
         help="print the decisions about one request, node or certificate",
-        description="Asks nobody and judges nothing again. Exit code 0: there are some; 1: there is none; 2: wrong "
-        "usage, or a file that cannot be read; 74: they cannot be written.",
+        description="Works offline and replays nothing. Exit code 0: at least one decision was found; 1: none was "
+        "found; 2: wrong usage, or a file cannot be read; 74: the output cannot be written.",
     )
     showing.set_defaults(command=_show)
     _add_files(showing)
@@ -89,7 +89,7 @@ def add_audit(commands: Commands) -> None:
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="the log, with its rotated files")
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="the log and its rotated files")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
 
 
@@ -98,18 +98,18 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
 
 def _verify(options: argparse.Namespace) -> int:
     configured = read_attestors(options.config) if options.config is not None else {}
-    for said in not_installed(configured):  # as perhaps here, where another's log is verified
-        tell(said)
+    for message in not_installed(configured):  # no error: the log may be that of another installation
+        print_to_stderr(message)
     plugins = ReplayAttestors(Registry(), partial(operator_settings, configured))
-    findings = _found(options, plugins)
+    findings = _findings(options, plugins)
     if options.output == "json":
         print_as_json(findings_as_json(findings))
     else:
-        print_for_people(lambda console: show_findings(findings, console))
+        print_report(lambda console: show_findings(findings, console))
     return EXIT_BAD if any(map(is_bad, findings)) else 0
 
 
-def _found(options: argparse.Namespace, plugins: ReplayAttestors) -> list[Finding]:
+def _findings(options: argparse.Namespace, plugins: ReplayAttestors) -> list[Finding]:
     async def collect() -> list[Finding]:
         return [finding async for finding in verify(files_in_order(options.files), plugins)]
 
@@ -120,7 +120,7 @@ def _found(options: argparse.Namespace, plugins: ReplayAttestors) -> list[Findin
 
 
 def findings_as_json(findings: Sequence[Finding]) -> dict[str, Any]:
-    """For programs."""
+    """The findings as JSON."""
     return {
         "good": not any(map(is_bad, findings)),
         "decisions": [_judged_as_json(one) for one in findings if isinstance(one, Judged)],
@@ -152,15 +152,15 @@ def _remark(place: Place, text: str) -> dict[str, Any]:
 
 
 def show_findings(findings: Sequence[Finding], console: Console) -> None:
-    """For a person: a table of the decisions, then what is wrong, the first of it first."""
+    """Print a table of the decisions, then the faults in the order of the log."""
     judged = [one for one in findings if isinstance(one, Judged)]
     if judged:
         console.print(_table_of(judged))
     if len(judged) > _SHOWN_ROWS:
-        console.print(f"... and {len(judged) - _SHOWN_ROWS} more; --output json has them all")
+        console.print(f"... and {len(judged) - _SHOWN_ROWS} more; --output json lists them all")
     taken = Counter(text for one in judged for text in _taken(one.comparison))
     if taken:
-        console.print(Text("Not judged again, but taken from the log:", style="yellow"))
+        console.print(Text("Taken from the log, not replayed:", style="yellow"))
         for text, count in taken.most_common():
             console.print(Text(f"  {count} x {printable(text)}"))
     for one in findings:
@@ -171,12 +171,12 @@ def show_findings(findings: Sequence[Finding], console: Console) -> None:
         console.print(Text(f"{one.place}: {_why(one)}", style="red"))
     if bad:
         good = sum(not is_bad(one) for one in judged)
-        said = f"NOT in order: {len(bad)} found, named above; {good} decisions are as their facts give them."
-        console.print(Text(said, style="bold red"))
+        text = f"FAILED: {len(bad)} found, listed above; {good} decisions replayed with the same result."
+        console.print(Text(text, style="bold red"))
     else:
         in_part = sum(isinstance(one.comparison, ReproducedInPart) for one in judged)
-        said = f"The chain is whole; {len(judged)} decisions are as their facts give them"
-        console.print(Text(f"{said}, {in_part} of them in part." if in_part else f"{said}.", style="green"))
+        text = f"The chain is intact; {len(judged)} decisions replayed with the same result"
+        console.print(Text(f"{text}, {in_part} of them in part." if in_part else f"{text}.", style="green"))
 
 
 def _taken(comparison: Comparison) -> Iterable[str]:
@@ -193,7 +193,7 @@ def _why(finding: Finding) -> str:
 
 def _table_of(judged: Sequence[Judged]) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in ("line", "cluster", "CSR", "decision", "reason", "judged again"):
+    for column in ("line", "cluster", "CSR", "decision", "reason", "replayed"):
         table.add_column(column, overflow="fold")
     for one in judged[:_SHOWN_ROWS]:
         word, style = _WORDS[type(one.comparison)]
@@ -207,25 +207,25 @@ def _table_of(judged: Sequence[Judged]) -> Table:
 
 def _show(options: argparse.Namespace) -> int:
     found: list[tuple[Place, DecisionLine]] = []
-    unread = 0
+    unreadable = 0
     try:
         for one in decisions(files_in_order(options.files)):
             if isinstance(one, Broken):
-                unread += 1
-            elif _is_asked_for(one[1], options):
+                unreadable += 1
+            elif _is_selected(one[1], options):
                 found.append(one)
     except OSError as error:
         raise InvalidConfiguration(f"{error.filename}: {error.strerror}") from error
-    if unread:
-        tell(f"Lines that cannot be read: {unread}. `audit verify` says which.")
+    if unreadable:
+        print_to_stderr(f"Unreadable lines: {unreadable}. `audit verify` lists them.")
     if options.output == "json":
         print_as_json([{"place": str(place), **json.loads(line.encode())} for place, line in found])
     else:
-        print_for_people(lambda console: show_described(found, console))
+        print_report(lambda console: show_described(found, console))
     return 0 if found else EXIT_BAD
 
 
-def _is_asked_for(line: DecisionLine, options: argparse.Namespace) -> bool:
+def _is_selected(line: DecisionLine, options: argparse.Namespace) -> bool:
     entry = line.decision.entry
     if options.csr is not None:
         return bool(line.request.name == options.csr)
@@ -235,17 +235,17 @@ def _is_asked_for(line: DecisionLine, options: argparse.Namespace) -> bool:
 
 
 def _serial_number(text: str) -> int:
-    """As openssl and browsers write it, with or without colons."""
+    """Parse a serial number as openssl and browsers write it, with or without colons."""
     digits = text.replace(":", "")
     if _SERIAL_NUMBER.fullmatch(digits) is None:
-        raise argparse.ArgumentTypeError("hexadecimal digits, as openssl x509 -serial prints them")
+        raise argparse.ArgumentTypeError("must be hexadecimal digits, as openssl x509 -serial prints them")
     return int(digits, 16)
 
 
 def show_described(found: Sequence[tuple[Place, DecisionLine]], console: Console) -> None:
-    """For a person."""
+    """Print each decision with the facts behind it."""
     if not found:
-        console.print("No decision about that is in these files.")
+        console.print("These files hold no such decision.")
     for place, line in found:
         table = Table(title=Text(str(place)), title_justify="left", title_style="bold", box=None, show_header=False)
         table.add_column(style="dim", no_wrap=True)
@@ -256,7 +256,7 @@ def show_described(found: Sequence[tuple[Place, DecisionLine]], console: Console
 
 
 def _described(place: Place, line: DecisionLine) -> Iterable[tuple[str, str]]:
-    """What a person asks of a certificate, in the order in which it was found out."""
+    """Names and values of one decision, in the order in which the controller established them."""
     request, decision_inputs, decision = line.request, line.decision_inputs, line.decision
     yield "place", str(place)
     yield "time", line.time.isoformat()
@@ -276,8 +276,8 @@ def _described(place: Place, line: DecisionLine) -> Iterable[tuple[str, str]]:
         answer = decision_inputs.answer.answer
         yield "attestor", f"{answer.kind} {answer.reason or answer.identity}".strip()
         for recorded_call in decision_inputs.answer.recorded_calls:
-            said = recorded_call.get("answer", f"failed: {recorded_call.get('failed')}")
-            yield "it was answered", f"{recorded_call.get('question')}: {json.dumps(said)[:200]}"
+            answer_text = recorded_call.get("answer", f"failed: {recorded_call.get('failed')}")
+            yield "recorded call", f"{recorded_call.get('question')}: {json.dumps(answer_text)[:200]}"
     if not isinstance(decision_inputs.matched, NotReached):
         yield "machine", ", ".join(map(str, decision_inputs.matched))
     yield "decision", f"{decision.kind} {decision.reason}"

@@ -1,7 +1,7 @@
-"""Python's collector of cyclic garbage, in a process that keeps much and makes few cycles.
+"""Settings of Python's cyclic garbage collector for a process that keeps many objects and makes few cycles.
 
-What is read from JSON, and what is kept from it, are trees: counting references frees them. With the defaults, the
-collector goes through everything that is kept again and again: it took a tenth of the CPU time of a renewal.
+Objects parsed from JSON are trees, which reference counting frees. With the default settings, the collector scans all
+kept objects again and again, which took a tenth of the CPU time of a renewal.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ import gc
 from typing import Final
 
 YOUNG_OBJECTS: Final = 10_000
-"""So many more objects than were freed are looked through for cycles; 700 by default. Some megabytes at most wait."""
+"""A collection runs when this many more objects were allocated than freed (Python's default is 700). Uncollected
+cycles then hold a few megabytes at most."""
 _OLDER_EVERY: Final = 20
-"""Each older generation is looked through after so many of the next younger."""
+"""An older generation is collected once per this many collections of the next younger one."""
 
 
-def collect_seldom() -> None:
-    """For the process from now on."""
+def collect_less_often() -> None:
+    """Raise the thresholds of the garbage collector for this process."""
     gc.set_threshold(YOUNG_OBJECTS, _OLDER_EVERY, _OLDER_EVERY)
 
 
-def keep_what_there_is() -> None:
-    """What lives by now, code and first lists, lives as long as the process: it is never looked through again."""
+def freeze_existing_objects() -> None:
+    """Exempt all existing objects from collection: code and filled caches live as long as the process."""
     gc.collect()
     gc.freeze()

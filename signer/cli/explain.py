@@ -1,4 +1,4 @@
-"""``node-attestation-controller explain CSR``: why a request was, or would be, decided as it is."""
+"""``node-attestation-controller explain CSR``: explain the decision on a request."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from signer.cli.arguments import (
     require_installed,
 )
 from signer.cli.explain_output import as_json, show
-from signer.cli.output import print_as_json, print_for_people
+from signer.cli.output import print_as_json, print_report
 from signer.cli.remedies import remedy_of
 from signer.configuration import operator_settings
 from signer.controller.named_cluster import NoSuchCluster, require_cluster
@@ -36,7 +36,7 @@ from signer.explain.offline import OfflineRegistry
 from signer.explain.record import Recorder, as_yaml
 from signer.explain.recorded_calls import NotingRegistry
 from signer.explain.recorded_objects import RecordedObjects, UnusableRecording
-from signer.explain.source import Source
+from signer.kube.calls import GetList
 from signer.kube.client import Client
 from signer.kube.errors import ApiError, Forbidden, NotFound
 from signer.kube.management import management_connection
@@ -64,54 +64,55 @@ _EXIT_CODES: Final = {
     Verdict.NOT_OURS: EXIT_NOT_DECIDED,
 }
 _ANSWERED: Final = frozenset({Verdict.APPROVE, Verdict.CHALLENGE, Verdict.DENY, Verdict.FAIL})
-_AT_ONCE: Final = timedelta(minutes=1)
-"""A controller that runs answers sooner, however many ask."""
+_ANSWER_EXPECTED_WITHIN: Final = timedelta(minutes=1)
+"""A running controller answers sooner, even under load."""
 _KIND: Final = "CertificateSigningRequest"
 NO_SETTINGS: Final = (
-    "Every attestor counts as allowed here, and none has settings of the operator: if the controller has a "
-    "configuration file, give it with --config, or run this in its Pod, where the file and what it names are."
+    "Without --config, this command allows every attestor and knows no operator settings. If the controller has a "
+    "configuration file, give it with --config, or run this command in the controller's Pod."
 )
 
-# As long as its csrcleaner does (kubernetes ``pkg/controller/certificates/cleaner``).
-_WHERE_IT_IS: Final = (
-    ": `kubectl get csr` in the workload cluster lists those that do, `kubectl describe machine` names those of a "
-    "Machine. That cluster deletes an answered one after an hour, others after a day: Events, the controller's log and "
-    "the audit log keep what became of it"
+# The times are those of the csrcleaner (kubernetes ``pkg/controller/certificates/cleaner``).
+_FIND_CSRS: Final = (
+    ": `kubectl get csr` in the workload cluster lists the CSRs that exist, `kubectl describe machine` names those of "
+    "a Machine. The workload cluster deletes a decided CSR after an hour and any other after a day; Events, the "
+    "controller's log and the audit log keep the decision"
 )
 
 
 class ExplainFailed(Exception):
-    """It cannot be explained; the message says why."""
+    """The request cannot be explained; the message says why."""
 
 
 def add_explain(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "explain",
-        help="why a CSR was, or would be, approved or denied, or waits: every check, and what it compared",
-        description="Runs the controller's checks over one CSR and changes nothing. Exit code 0: it would be approved "
-        "or challenged; 4: denied; 5: it waits; 6: it is left alone, or is not for this controller.",
+        help="show every check of one CSR, and why it is approved, denied or waits",
+        description="Runs the controller's checks on one CSR and changes nothing. Exit code 0: it would be approved "
+        "or challenged; 4: it would be denied; 5: it waits; 6: the policy leaves it alone, or it is not "
+        "for this controller.",
     )
     parser.set_defaults(command=_explain)
-    parser.add_argument("csr", metavar="CSR", help="name of the CSR in the workload cluster, a file with it, or -")
-    parser.add_argument("--cluster", metavar="NAMESPACE/NAME", help="the Cluster that it was posted in")
+    parser.add_argument("csr", metavar="CSR", help="name of the CSR in the workload cluster, a file, or - for stdin")
+    parser.add_argument("--cluster", metavar="NAMESPACE/NAME", help="the Cluster in which the CSR was posted")
     add_kubeconfig(parser)
     add_configuration(parser)
     parser.add_argument(
         "--objects",
         type=Path,
         metavar="FILE|FOLDER",
-        help="judge offline, by a recording or by manifests, and ask nobody",
+        help="work offline, from a recording or from manifests",
     )
     parser.add_argument(
         "--at",
         metavar="TIME",
         type=_time,
-        help="judge as at that time, such as 2026-01-02T03:04:05Z (default: now, or when it was recorded)",
+        help="decide as of this time, such as 2026-01-02T03:04:05Z (default: now, or the time of the recording)",
     )
-    parser.add_argument("--record", type=Path, metavar="FILE", help="write what it was judged by, without secrets")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="write a recording of the inputs, without secrets")
     parser.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
-    parser.add_argument("-v", "--verbose", action="store_true", help="show what is logged on the way")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show log messages")
 
 
 def _explain(options: argparse.Namespace) -> int:
@@ -129,59 +130,59 @@ def _explain(options: argparse.Namespace) -> int:
     if options.output == "json":
         print_as_json(as_json(explained))
     else:
-        print_for_people(lambda console: show(explained, console))
+        print_report(lambda console: show(explained, console))
     return _EXIT_CODES[explained.verdict]
 
 
 async def _live(options: argparse.Namespace) -> Explanation:
     if options.cluster is None:
-        raise WrongUse("--cluster NAMESPACE/NAME says which Cluster the CSR was posted in")
+        raise WrongUse("give the Cluster in which the CSR was posted: --cluster NAMESPACE/NAME")
     key = _named_cluster(options)
     configuration = configuration_of(options)
     require_installed(configuration.attestors)
     access = await management_connection(options.kubeconfig)
     async with Client(access.connection, token_source=access.token_source) as management:
         await require_cluster(management, (await discover_cluster_api(management)).clusters, key)
-        given = _given(options.csr)
-        manifest = await _read(management, key, options.csr) if given is None else given
+        from_file = _request_from_file(options.csr)
+        manifest = await _read(management, key, options.csr) if from_file is None else from_file
         recorder = Recorder(management)
-        source: Source = management if options.record is None else recorder
+        source: GetList = management if options.record is None else recorder
         registry = NotingRegistry()
         around = Circumstances(source, configuration, registry, _clock(options.at))
         notes = _notes(manifest) if options.config is not None else (NO_SETTINGS, *_notes(manifest))
         explained, dry_run_result = await explain(manifest, key, around, notes)
-        if given is None and options.at is None:
-            explained = replace(explained, notes=(*explained.notes, *_unanswered(explained)))
+        if from_file is None and options.at is None:
+            explained = replace(explained, notes=(*explained.notes, *_overdue(explained)))
         if options.record is not None:
             documents = recorder.documents(manifest, explained, dry_run_result, around, registry.noted)
             _write(options.record, as_yaml(documents))
         return explained
 
 
-def _unanswered(explained: Explanation) -> tuple[str, ...]:
-    """What the checks cannot tell: that it should have its answer by now."""
+def _overdue(explained: Explanation) -> tuple[str, ...]:
+    """A note for a request that should have been answered by now, which the checks cannot tell."""
     try:
         waits = explained.at - parse_time(explained.request.created)
     except ValueError:
         return ()
-    if explained.standing.conditions or explained.verdict not in _ANSWERED or waits < _AT_ONCE:
+    if explained.current.conditions or explained.verdict not in _ANSWERED or waits < _ANSWER_EXPECTED_WITHIN:
         return ()
     return (
-        f"It has been there since {explained.request.created} without an answer. See whether the controller runs, and "
-        "what its log and the Events of the Machine or the Cluster say: what it has to write may be refused, as with "
-        "422 where the definitions are of another version.",
+        f"The request has waited since {explained.request.created} without an answer. Check that the controller runs, "
+        "and read its log and the Events of the Machine or the Cluster: an API server may refuse its writes, for "
+        "example with 422 if the CustomResourceDefinitions are of another version.",
     )
 
 
 async def _offline(options: argparse.Namespace) -> Explanation:
     if options.record is not None:
-        raise WrongUse("--record writes a recording of a live cluster: leave out --objects")
+        raise WrongUse("--record needs a live cluster: leave out --objects")
     configuration = configuration_of(options)
     recorded = RecordedObjects(manifests_in(options.objects), configuration.namespace)
     header = recorded.header
-    manifest = _given(options.csr) or _the_named(recorded, options.csr)
+    manifest = _request_from_file(options.csr) or _recorded_request(recorded, options.csr)
     configuration = replace(configuration, namespace=header.controller_namespace)
-    notes = ["Judged offline: AttestedNodes are believed as recorded, and nobody was asked.", *_notes(manifest)]
+    notes = ["Decided offline: AttestedNodes are trusted as recorded, and no service was called.", *_notes(manifest)]
     key = _named_cluster(options) if options.cluster is not None else _recorded_cluster(recorded)
     if header.insecure_allowed and not configuration.insecure_enabled:
         allowed = frozenset({key.namespace})
@@ -194,7 +195,7 @@ async def _offline(options: argparse.Namespace) -> Explanation:
     if missing:
         notes.append(f"The operator had settings for {', '.join(missing)}, which are not recorded: give --config.")
     if header.redacted:
-        notes.append(f"Not recorded, because they let their holder act: {', '.join(header.redacted)} of the evidence.")
+        notes.append(f"Redacted from the evidence, as credentials: {', '.join(header.redacted)}.")
     around = Circumstances(
         recorded,
         configuration,
@@ -214,11 +215,11 @@ def _recorded_cluster(recorded: RecordedObjects) -> ClusterKey:
         return recorded.header.cluster
     clusters = recorded.clusters()
     if len(clusters) != 1:
-        raise WrongUse(f"--objects holds {len(clusters)} Clusters: say with --cluster which one is meant")
+        raise WrongUse(f"--objects holds {len(clusters)} Clusters: choose one with --cluster")
     return clusters[0]
 
 
-def _the_named(recorded: RecordedObjects, name: str) -> Mapping[str, Any]:
+def _recorded_request(recorded: RecordedObjects, name: str) -> Mapping[str, Any]:
     for manifest in recorded.requests:
         if manifest["metadata"].get("name") == name:
             return manifest
@@ -232,7 +233,7 @@ def _clock(at: datetime | None) -> Callable[[], datetime]:
 def _notes(manifest: Mapping[str, Any]) -> tuple[str, ...]:
     if mapping_of(manifest, "metadata").get("uid"):
         return ()
-    return ("It has no UID: it was never posted, or that was left out of the file.",)
+    return ("The request has no UID: it was never posted, or the file omits the UID.",)
 
 
 def _time(text: str) -> datetime:
@@ -249,21 +250,21 @@ def _write(path: Path, text: str) -> None:
         raise ExplainFailed(f"--record: {path}: {error.strerror or type(error).__name__}") from error
 
 
-def _given(csr: str) -> Mapping[str, Any] | None:
-    """The CSR that stands in a file or on standard input; None where ``csr`` is a name."""
+def _request_from_file(csr: str) -> Mapping[str, Any] | None:
+    """The CSR in a file or on standard input; None if ``csr`` is a name."""
     if csr == "-":
-        return _the_request(manifests_of(sys.stdin.buffer.read(), "standard input"), "standard input")
-    return _the_request(manifests_in(Path(csr)), csr) if _is_file(csr) or "/" in csr else None
+        return _single_request(manifests_of(sys.stdin.buffer.read(), "standard input"), "standard input")
+    return _single_request(manifests_in(Path(csr)), csr) if _is_file(csr) or "/" in csr else None
 
 
 def _is_file(csr: str) -> bool:
     try:
         return Path(csr).is_file()
-    except OSError:  # no file has a name that long
+    except OSError:  # the name is too long for a file
         return False
 
 
-def _the_request(manifests: tuple[dict[str, Any], ...], name: str) -> Mapping[str, Any]:
+def _single_request(manifests: tuple[dict[str, Any], ...], name: str) -> Mapping[str, Any]:
     found = [one for one in manifests if one.get("kind") == _KIND]
     if len(found) != 1:
         raise UnreadableManifests(f"{name} holds {len(found)} CertificateSigningRequests, not one")
@@ -279,11 +280,11 @@ async def _read(management: Client, key: ClusterKey, name: str) -> Mapping[str, 
         try:
             return await workload.get(path)
         except NotFound:
-            raise ExplainFailed(f"CSR {name} of Cluster {key} does not exist{_WHERE_IT_IS}") from None
+            raise ExplainFailed(f"CSR {name} of Cluster {key} does not exist{_FIND_CSRS}") from None
         except Forbidden as error:
-            granted = (
-                f"grant that to whom Secret {key.namespace}/{key.name}-kubeconfig names (docs/operating.md, Grants)"
+            remedy = (
+                f"grant that to the user of Secret {key.namespace}/{key.name}-kubeconfig (docs/operating.md, Grants)"
             )
-            raise ExplainFailed(f"CSR {name} of Cluster {key}: {error}: {granted}") from error
+            raise ExplainFailed(f"CSR {name} of Cluster {key}: {error}: {remedy}") from error
         except ApiError as error:
             raise ExplainFailed(f"CSR {name} of Cluster {key}: {error}") from error

@@ -1,4 +1,4 @@
-"""How an explanation is shown: a table for people, JSON for programs."""
+"""Prints an explanation as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _MARKS: Final = {
 }
 _VERDICTS: Final = {
     Verdict.APPROVE: ("would be approved", "green"),
-    Verdict.CHALLENGE: ("would be challenged: good so far", "green"),
+    Verdict.CHALLENGE: ("would be challenged; every check so far passed", "green"),
     Verdict.DENY: ("would be denied", "bold red"),
-    Verdict.FAIL: ("would be failed: approved already, and not signed", "bold red"),
+    Verdict.FAIL: ("would be marked as failed: another party approved it, and it would not be signed", "bold red"),
     Verdict.WAIT: ("waits", "yellow"),
-    Verdict.LEAVE_ALONE: ("is left alone", "yellow"),
+    Verdict.LEAVE_ALONE: ("is left alone by the policy", "yellow"),
     Verdict.NOT_OURS: ("is not for this controller", "yellow"),
 }
 
 
 def as_json(explained: Explanation) -> dict[str, Any]:
-    """Everything, for programs; fields are only ever added."""
+    """The whole explanation as JSON. Fields are only ever added."""
     return {
         "cluster": str(explained.cluster),
         "request": {
@@ -43,10 +43,9 @@ def as_json(explained: Explanation) -> dict[str, Any]:
         "decidedAt": format_time(explained.at),
         "standing": {
             "conditions": [
-                {"type": one.type, "reason": one.reason, "message": one.message}
-                for one in explained.standing.conditions
+                {"type": one.type, "reason": one.reason, "message": one.message} for one in explained.current.conditions
             ],
-            "certificate": explained.standing.has_certificate,
+            "certificate": explained.current.has_certificate,
         },
         "checks": [_finding(one) for one in explained.findings],
         "verdict": explained.verdict.value,
@@ -76,34 +75,36 @@ def _finding(one: Finding) -> dict[str, Any]:
 
 
 def show(explained: Explanation, console: Console) -> None:
-    """The same for people."""
+    """Print the explanation as text."""
     request = explained.request
     name = request.name or "without a name"
     console.print(Text.assemble("CSR ", (name, "bold"), " of Cluster ", (str(explained.cluster), "bold")))
-    signer, requester = request.signer_name or "no signer", request.requester or "nobody"
+    signer, requester = request.signer_name or "no signer", request.requester or "an unknown user"
     console.print(Text(f"{signer}, requested by {requester}, {request.created or 'undated'}"))
-    for one in explained.standing.conditions:
-        console.print(Text.assemble(("It stands as ", "dim"), f"{one.type} ({one.reason}): {one.message}"))
-    if explained.standing.has_certificate:
-        console.print(Text("It has its certificate.", style="dim"))
+    for one in explained.current.conditions:
+        console.print(Text.assemble(("Condition ", "dim"), f"{one.type} ({one.reason}): {one.message}"))
+    if explained.current.has_certificate:
+        console.print(Text("The certificate has been issued.", style="dim"))
     if explained.findings:
         console.print(_table(explained))
-    said, style = _VERDICTS[explained.verdict]
+    verdict, style = _VERDICTS[explained.verdict]
     reason = f" ({explained.reason})" if explained.reason else ""
-    console.print(Text.assemble("At ", f"{format_time(explained.at)} it ", (f"{said}{reason}", style)))
+    console.print(Text.assemble("At ", f"{format_time(explained.at)} the request ", (f"{verdict}{reason}", style)))
     _paragraph(console, "What", explained.message)
     _paragraph(console, "Why", explained.cause)
     _paragraph(console, "Remedy", explained.remedy)
-    if explained.documentation:  # whole, for a terminal to open
+    if explained.documentation:  # unwrapped, so that a terminal can open it
         console.print(Text.assemble(("See    ", "bold"), explained.documentation), soft_wrap=True)
     if explained.retry_after is not None:
-        _paragraph(console, "Again", f"after {explained.retry_after}, or when something changes that it waits for")
+        _paragraph(
+            console, "Retry", f"after {explained.retry_after}, or as soon as an object that it waits for changes"
+        )
     for written in explained.intended:
         _paragraph(console, "Would", written)
     for note in explained.notes:
         _paragraph(console, "Note", note)
     if explained.commands:
-        console.print(Text("\nLook next:"))
+        console.print(Text("\nNext commands:"))
         for command in explained.commands:
             console.print(Text(f"  {command}"), soft_wrap=True)
 
@@ -112,7 +113,7 @@ def _table(explained: Explanation) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("", justify="right", style="dim")
     table.add_column("")
-    table.add_column("What must hold", overflow="fold", ratio=3)
+    table.add_column("Requirement", overflow="fold", ratio=3)
     table.add_column("Found", overflow="fold", ratio=4)
     table.add_column("Expected", overflow="fold", ratio=4)
     for one in explained.findings:

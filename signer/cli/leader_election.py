@@ -1,4 +1,4 @@
-"""The flags by which replicas share the work: leader election, by the names of client-go and Cluster API, or shards."""
+"""Flags of leader election, named as in client-go and Cluster API, and of sharding."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ _MICROSECONDS: Final = {"h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms
 
 
 def add_leader_election(parser: argparse.ArgumentParser) -> None:
-    """Whether, and how, replicas agree who works on what."""
+    """Add the flags that say how replicas share the work."""
     parser.add_argument(
         "--leader-elect",
         action="store_true",
-        help="work only while holding the Lease; replicas that do not hold it stand by",
+        help="work only while holding the Lease; the other replicas stand by",
     )
     parser.add_argument(
         "--shards",
         type=_shard_count,
         metavar="N",
-        help="instead of --leader-elect: divide the Clusters into so many shards, and these between all replicas; the "
-        "same number in each, and a few times as many as there are replicas",
+        help="instead of --leader-elect: divide the Clusters into N shards, which all replicas share; every replica "
+        "needs the same N, a few times the number of replicas",
     )
     for name, default, meaning in (
-        ("lease-duration", "15s", "others take over when they have seen the Lease unchanged for so long"),
-        ("renew-deadline", "10s", "a replica that has not renewed its Lease for so long ends, with exit code 4"),
+        ("lease-duration", "15s", "another replica takes over a Lease that has not changed for this long"),
+        ("renew-deadline", "10s", "a replica that cannot renew its Lease for this long exits with code 4"),
         ("retry-period", "2s", "pause between two attempts to take or renew the Lease"),
     ):
         parser.add_argument(
@@ -55,20 +55,20 @@ def add_leader_election(parser: argparse.ArgumentParser) -> None:
         "--leader-elect-resource-name",
         default=DEFAULT_LEASE_NAME,
         metavar="NAME",
-        help="name of the Lease, or what the names of several begin with, in the controller's namespace; controllers "
-        "that serve different Clusters from one namespace need different ones (default: %(default)s)",
+        help="name of the Lease in the controller's namespace, or with --shards the prefix of the Leases' names; "
+        "controllers that serve different Clusters from one namespace need different names (default: %(default)s)",
     )
 
 
 def leader_election(options: argparse.Namespace) -> LeaderElection | Sharding | NoLeaderElection:
-    """What the flags say; without ``--leader-elect`` and ``--shards`` the others mean nothing, as in client-go.
+    """Parse the flags. Without ``--leader-elect`` and ``--shards`` the others have no effect, as in client-go.
 
     Raises:
-        InvalidConfiguration: they contradict each other.
+        InvalidConfiguration: the flags contradict each other.
     """
     sharded = options.shards is not None
     if options.leader_elect and sharded:
-        raise InvalidConfiguration("--leader-elect lets one replica work and --shards all of them: give one of the two")
+        raise InvalidConfiguration("--leader-elect and --shards exclude each other: give one of the two")
     if not options.leader_elect and not sharded:
         return NoLeaderElection()
     try:
@@ -87,24 +87,24 @@ def leader_election(options: argparse.Namespace) -> LeaderElection | Sharding | 
         return LeaderElection(times, name)
     if _LABEL_VALUE.fullmatch(name) is None:
         raise InvalidConfiguration(
-            "--leader-elect-resource-name: with --shards at most 63 of a-z, 0-9, - and ., and neither of the last two "
-            "at an end: Leases have it for a label"
+            "--leader-elect-resource-name: with --shards it is also a label value: at most 63 of a-z, 0-9, - and ., "
+            "with a letter or digit at both ends"
         )
     return Sharding(options.shards, times, name)
 
 
 def _shard_count(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or len(text) > 9 or not 1 <= int(text) <= MAXIMUM_SHARDS:
-        raise argparse.ArgumentTypeError(f"between 1 and {MAXIMUM_SHARDS}")
+        raise argparse.ArgumentTypeError(f"must be between 1 and {MAXIMUM_SHARDS}")
     return int(text)
 
 
 def _go_duration(text: str) -> timedelta:
-    """A duration as Go's ``time.ParseDuration`` reads it, from microseconds on and without a sign."""
+    """Parse a duration like Go's ``time.ParseDuration``, without a sign and without nanoseconds."""
     parts = list(_PART.finditer(text))
     if not parts or "".join(part[0] for part in parts) != text:
         raise argparse.ArgumentTypeError("a duration is a number and a unit, such as 15s, 1m30s or 500ms")
     microseconds = int(sum(Fraction(part["number"]) * _MICROSECONDS[part["unit"]] for part in parts))
     if microseconds > _LONGEST_MICROSECONDS:
-        raise argparse.ArgumentTypeError("a duration of more than a day serves nobody here")
+        raise argparse.ArgumentTypeError("a duration may be at most one day")
     return timedelta(microseconds=microseconds)

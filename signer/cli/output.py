@@ -1,7 +1,7 @@
-"""What commands print: for people as wide as their terminal, or as files are read; for programs JSON.
+"""Printing to standard output, as text or JSON.
 
-Whatever cannot be written is told apart from what commands themselves find: exit code 1 of ``audit verify`` is its word
-on a log, and no disk that is full says it.
+A failed write raises an error of its own, so that its exit code differs from those of the commands: exit code 1 of
+``audit verify`` means a fault in the log, and never a full disk.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from typing import Any, Final, TextIO
 
 from rich.console import Console
 
-WIDTH_OF_FILES: Final = 140
-"""What is no terminal has no width; by itself rich takes 80, and folds names in the middle, where nobody finds them."""
+WIDTH_WITHOUT_TERMINAL: Final = 140
+"""Columns where standard output is not a terminal. rich would take 80 and fold long names, which breaks ``grep``."""
 
 
 class OutputNotWritten(Exception):
-    """Standard output takes nothing, or not all of it; the message says why."""
+    """Standard output cannot be written, or not completely; the message says why."""
 
 
 def prepare_streams() -> None:
-    """Make standard output take any text, whatever its encoding. What was closed, nobody wants to see."""
+    """Make standard output accept any text, whatever its encoding; replace closed streams by the null device."""
     if sys.stdout is None:
         sys.stdout = _nowhere()
     elif isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     if sys.stderr is None:
-        sys.stderr = _nowhere()  # print would take standard output for it
+        sys.stderr = _nowhere()  # print would write to standard output instead
 
 
 def _nowhere() -> TextIO:
@@ -40,11 +40,11 @@ def _nowhere() -> TextIO:
 
 @contextlib.contextmanager
 def standard_output() -> Iterator[None]:
-    """Print in here, and nothing else; it is written when it ends.
+    """Flush standard output at the end of the block. Do nothing but print inside.
 
     Raises:
-        BrokenPipeError: nobody reads it any more.
-        OutputNotWritten: it cannot be written.
+        BrokenPipeError: the reader has closed the pipe.
+        OutputNotWritten: standard output cannot be written.
     """
     try:
         try:
@@ -58,45 +58,45 @@ def standard_output() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def words_of_argparse() -> Iterator[None]:
-    """Parse arguments in here: argparse says nothing where its help cannot be written, and ends as if it had been.
+def checked_argparse_output() -> Iterator[None]:
+    """Parse arguments in this block. By itself, argparse ignores that its help cannot be written, and exits with 0.
 
     Raises:
         BrokenPipeError, OutputNotWritten: see :func:`standard_output`.
     """
-    words = io.StringIO()
+    captured = io.StringIO()
     try:
-        with contextlib.redirect_stdout(words):
+        with contextlib.redirect_stdout(captured):
             yield
     finally:
-        if words.getvalue():
+        if captured.getvalue():
             with standard_output():
-                print(words.getvalue(), end="")
+                print(captured.getvalue(), end="")
 
 
-def give_up(stream: TextIO) -> None:
-    """What is left of it is not tried again when the process ends: that would fail again, and end it with 120."""
+def discard_output(stream: TextIO) -> None:
+    """Discard buffered output: another failed write at exit would end the process with exit code 120."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """rich would end the process with exit code 1, which is the word of ``audit verify`` on a log."""
+        """Raise instead of rich's exit with code 1, which means a fault in the log for ``audit verify``."""
         raise BrokenPipeError
 
 
-def print_for_people(show: Callable[[Console], None]) -> None:
-    """Print what ``show`` puts on the console.
+def print_report(show: Callable[[Console], None]) -> None:
+    """Print what ``show`` writes to the console.
 
     Raises:
         BrokenPipeError, OutputNotWritten: see :func:`standard_output`.
     """
     with standard_output():
-        show(_Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH_OF_FILES))
+        show(_Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL))
 
 
 def print_as_json(document: Mapping[str, Any] | Sequence[Any]) -> None:
-    """Print it for programs.
+    """Print a document as JSON.
 
     Raises:
         BrokenPipeError, OutputNotWritten: see :func:`standard_output`.
@@ -107,7 +107,7 @@ def print_as_json(document: Mapping[str, Any] | Sequence[Any]) -> None:
 
 
 def print_text(text: str) -> None:
-    """Print it as it is.
+    """Print text unchanged.
 
     Raises:
         BrokenPipeError, OutputNotWritten: see :func:`standard_output`.
@@ -116,9 +116,9 @@ def print_text(text: str) -> None:
         print(text, end="")
 
 
-def tell(text: str) -> None:
-    """A line beside the output. That nobody can be told, as where one full disk takes both, changes no exit code."""
+def print_to_stderr(text: str) -> None:
+    """Print a line to standard error. A failure, as on a full disk, does not change the exit code."""
     try:
         print(text, file=sys.stderr)
     except OSError:
-        give_up(sys.stderr)
+        discard_output(sys.stderr)

@@ -1,4 +1,4 @@
-"""``node-attestation-controller preflight CLUSTER``: what to know before a cluster is enforced."""
+"""``node-attestation-controller preflight CLUSTER``: check whether a cluster is ready for mode Enforce."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from signer.cli.arguments import (
     namespace,
     require_installed,
 )
-from signer.cli.output import print_as_json, print_for_people
+from signer.cli.output import print_as_json, print_report
 from signer.cli.remedies import remedy_of
 from signer.configuration import Configuration, read_attestors
 from signer.controller.auto_approval.preflight import Preflight, PreflightFailed, preflight
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 
 EXIT_NOT_READY: Final = 3
 _EVERY_ATTESTOR_ALLOWED: Final = (
-    "Every attestor counts as allowed here: give the controller's configuration file with --config, if it has one."
+    "Without --config, this command allows every attestor: give the controller's configuration file, if it has one."
 )
-_CANNOT_BE_SAID: Final = (
+_PREFLIGHT_ERRORS: Final = (
     WorkloadAccessRefused,
     TlsMaterialRefused,
     MissingGrant,
@@ -64,8 +64,8 @@ def add_preflight(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "preflight",
-        help="before mode Enforce: which nodes would lose renewal, what still auto-approves, what to do first",
-        description="Looks and changes nothing. Exit code 0: Enforce can be set; 3: there is something to do first.",
+        help="check before mode Enforce: nodes that would lose renewal, grants that auto-approve, steps to take",
+        description="Changes nothing. Exit code 0: the cluster is ready for Enforce; 3: steps remain.",
     )
     parser.set_defaults(command=_preflight)
     parser.add_argument("cluster", metavar="CLUSTER", help="name of the Cluster, or NAMESPACE/NAME")
@@ -82,18 +82,18 @@ def _preflight(options: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
     key = cluster_key(options.cluster, default_namespace=options.namespace)
     try:
-        found = asyncio.run(_look(options, key))
-    except _CANNOT_BE_SAID as error:
+        found = asyncio.run(_run_preflight(options, key))
+    except _PREFLIGHT_ERRORS as error:
         remedy = remedy_of(error.__cause__) if isinstance(error, WorkloadAccessRefused) else ""
         raise PreflightFailed(f"Cluster {key}: {error}{remedy}") from error
     if options.output == "json":
         print_as_json(as_json(found))
     else:
-        print_for_people(lambda console: show(found, console))
+        print_report(lambda console: show(found, console))
     return 0 if found.is_ready else EXIT_NOT_READY
 
 
-async def _look(options: argparse.Namespace, key: ClusterKey) -> Preflight:
+async def _run_preflight(options: argparse.Namespace, key: ClusterKey) -> Preflight:
     configuration = Configuration(options.controller_namespace)
     if options.config is not None:
         configuration = replace(configuration, attestors=read_attestors(options.config))
@@ -107,7 +107,7 @@ async def _look(options: argparse.Namespace, key: ClusterKey) -> Preflight:
 
 
 def as_json(found: Preflight) -> dict[str, Any]:
-    """Everything that was found, for programs; fields are only ever added."""
+    """The whole result as JSON. Fields are only ever added."""
     return {
         "cluster": str(found.cluster),
         "mode": found.mode.value if found.mode is not None else "",
@@ -155,10 +155,10 @@ def _grant(grant: Grant) -> dict[str, Any]:
 
 
 def show(found: Preflight, console: Console) -> None:
-    """The same for people."""
+    """Print the result as text."""
     mode = found.mode.value if found.mode is not None else "no policy"
     console.print(f"Cluster [bold]{found.cluster}[/bold] ({mode})\n")
-    machines = _table("Who renews by attestation", "", "Machine", "Node", "Attested by", "Until")
+    machines = _table("Nodes that renew by attestation", "", "Machine", "Node", "Attested by", "Until")
     for one in found.renewal_coverage:
         name, node = _plain(one.machine.name), _plain(one.machine.node_ref)
         match one:
@@ -170,17 +170,19 @@ def show(found: Preflight, console: Console) -> None:
             case Starting():
                 machines.add_row("", name, node, "has no node yet", "")
     for unknown in found.unknown_nodes:
-        machines.add_row(_NO, "", _plain(unknown.name), "[red]no Machine accounts for this Node[/red]", "")
-    console.print(machines if machines.row_count else "There are no Machines.")
+        machines.add_row(_NO, "", _plain(unknown.name), "[red]no Machine has this Node[/red]", "")
+    console.print(machines if machines.row_count else "The cluster has no Machines.")
     console.print()
     _show_grants(found, console)
     for note in found.notes:
         console.print(Text.assemble(("Note: ", "yellow"), note))
     steps = found.steps()
     if found.is_ready and not steps:
-        console.print("[green]Enforced already, and nothing is in the way.[/green]")
+        console.print("[green]Enforced, with no problems.[/green]")
     elif found.is_ready:
-        console.print("[green]Ready for Enforce: nobody would lose renewal, and both doors would shut.[/green]")
+        console.print(
+            "[green]Ready for Enforce: no node would lose renewal, and auto-approval would be removed.[/green]"
+        )
     for number, step in enumerate(steps, start=1):
         console.print(Text(f"{number}. {step}"))
 
@@ -197,26 +199,26 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _plain(text: str) -> Text:
-    """Brackets in names are no markup, and control characters do nothing to the terminal."""
+    """Text without rich markup and control characters."""
     return Text(printable(text))
 
 
 def _show_grants(found: Preflight, console: Console) -> None:
-    console.print(Text("What auto-approves now", style="bold"))
+    console.print(Text("Grants that auto-approve", style="bold"))
     for grant in found.relevant_grants:
         subresources = " and ".join(sorted(subresource.value for subresource in grant.subresources))
         subjects = printable(", ".join(str(subject) for subject in grant.binding.subjects))
         removed = ("Enforce removes it", "green")
         if not isinstance(grant, RemovableGrant):
-            removed = (f"Enforce leaves it: {grant.obstacle.value}", "red")
+            removed = (f"Enforce keeps it: {grant.obstacle.value}", "red")
         console.print(Text(f" ClusterRoleBinding {shown(grant.binding.name)}"))
         console.print(Padding(Text.assemble(f"approves {subresources} for {subjects}; ", removed), (0, 0, 0, 4)))
     if not found.relevant_grants:
-        console.print(" No ClusterRoleBinding grants automatic approval.")
+        console.print(" No ClusterRoleBinding grants auto-approval.")
     others = [
         one for one in found.not_removed if not any(one.subresource in grant.subresources for grant in found.grants)
     ]
     for opening in others:
-        said = f"{opening.identity.label} may create {opening.subresource.resource}, and no binding says why."
-        console.print(Text(said, style="red"))
+        text = f"{opening.identity.label} may create {opening.subresource.resource}, but no binding grants it."
+        console.print(Text(text, style="red"))
     console.print()

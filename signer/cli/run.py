@@ -1,4 +1,4 @@
-"""``node-attestation-controller run``: the controller until SIGTERM."""
+"""``node-attestation-controller run``: run the controller until SIGTERM."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from attestors.registry import Registry
 from signer.audit.lines import AuditLogInUse
 from signer.audit.log import DEFAULT_MAXIMUM_MEBIBYTES, AuditLog, open_audit_log
 from signer.cli.arguments import add_configuration, add_kubeconfig, configuration_of, require_installed
-from signer.cli.collector import collect_seldom, keep_what_there_is
+from signer.cli.collector import collect_less_often, freeze_existing_objects
 from signer.cli.leader_election import add_leader_election, leader_election
 from signer.cli.open_files import open_as_many_files_as_allowed
 from signer.configuration import DEFAULT_WORKERS, Configuration, InvalidConfiguration
@@ -42,8 +42,8 @@ def add_run(commands: Commands) -> None:
     run = commands.add_parser(
         "run",
         help="run the controller until SIGTERM",
-        description="Runs until SIGTERM or SIGINT. Exit code 0: stopped as asked; 1: failed while running; 2: wrong "
-        "usage or configuration; 4: it lost its Lease.",
+        description="Runs until SIGTERM or SIGINT. Exit code 0: stopped by a signal; 1: failure at run time; 2: wrong "
+        "usage or configuration; 4: lost its Lease.",
     )
     run.set_defaults(command=_run)
     add_kubeconfig(run)
@@ -54,44 +54,44 @@ def add_run(commands: Commands) -> None:
         type=_positive,
         default=DEFAULT_WORKERS,
         metavar="N",
-        help="requests decided at once in each cluster (default: %(default)s)",
+        help="requests decided concurrently in each cluster (default: %(default)s)",
     )
     run.add_argument(
         "--diagnostics-address",
         default="",
         metavar="HOST:PORT",
-        help="serve /metrics there, over HTTPS, to whom the management cluster lets get that path (default: nowhere)",
+        help="serve /metrics over HTTPS, to users that the management cluster allows to get that path (default: off)",
     )
     run.add_argument(
         "--insecure-diagnostics",
         action="store_true",
-        help="serve /metrics over plain HTTP to anybody who reaches --diagnostics-address, and /healthz and /readyz",
+        help="serve /metrics, /healthz and /readyz on --diagnostics-address over plain HTTP, without authentication",
     )
     run.add_argument(
         "--health-addr",
         default="",
         metavar="HOST:PORT",
-        help="serve /healthz and /readyz there, over plain HTTP (default: nowhere)",
+        help="serve /healthz and /readyz over plain HTTP (default: off)",
     )
     run.add_argument(
         "--logging-format", choices=("json", "text"), default=None, help="default: text on a terminal, else json"
     )
     run.add_argument(
-        "--audit-log-path", default="", metavar="PATH", help="write every decision there; - is standard output"
+        "--audit-log-path", default="", metavar="PATH", help="write an audit log there; - is standard output"
     )
     run.add_argument(
         "--audit-log-maxsize",
         type=_not_negative,
         default=DEFAULT_MAXIMUM_MEBIBYTES,
         metavar="MIB",
-        help="rename the audit log when it is this large; 0: never (default: %(default)s)",
+        help="rotate the audit log at this size in MiB; 0: never (default: %(default)s)",
     )
     run.add_argument(
         "--audit-log-maxbackup",
         type=_not_negative,
         default=0,
         metavar="N",
-        help="keep so many renamed audit logs; 0: all (default: %(default)s)",
+        help="number of rotated audit logs to keep; 0: all (default: %(default)s)",
     )
     run.add_argument("-v", "--verbose", action="store_true", help="log more")
 
@@ -100,8 +100,8 @@ def _run(options: argparse.Namespace) -> int:
     as_json = options.logging_format == "json" or (options.logging_format is None and not sys.stderr.isatty())
     configure_logging(as_json=as_json, level=logging.DEBUG if options.verbose else logging.INFO)
     configuration = _configuration(options)
-    _say_what_nobody_decided(configuration, Registry().providers)
-    collect_seldom()
+    _warn_if_no_attestor_is_configured(configuration, Registry().providers)
+    collect_less_often()
     open_as_many_files_as_allowed()
     asyncio.run(_run_until_signal(options, configuration))
     return 0
@@ -109,7 +109,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _configuration(options: argparse.Namespace) -> Configuration:
     if options.insecure_diagnostics and not options.diagnostics_address:
-        raise InvalidConfiguration("--insecure-diagnostics says how --diagnostics-address is served: give both")
+        raise InvalidConfiguration("--insecure-diagnostics needs --diagnostics-address: give both")
     configuration = configuration_of(options)
     require_installed(configuration.attestors)
     return replace(
@@ -119,8 +119,8 @@ def _configuration(options: argparse.Namespace) -> Configuration:
     )
 
 
-def _say_what_nobody_decided(configuration: Configuration, installed: frozenset[str]) -> None:
-    """Nothing configured is everything allowed: for a trial, and by oversight."""
+def _warn_if_no_attestor_is_configured(configuration: Configuration, installed: frozenset[str]) -> None:
+    """Without configuration every attestor is allowed, which suits a trial and is a mistake in production."""
     if configuration.attestors:
         return
     _LOG.warning(
@@ -128,8 +128,8 @@ def _say_what_nobody_decided(configuration: Configuration, installed: frozenset[
         extra={
             "flag": "--config",
             "attestors": sorted(installed),
-            "detail": "name those that are meant, with their namespaces and settings, and the others with "
-            "namespaces: []; an insecure one needs flags of its own in any case",
+            "detail": "list the attestors to allow, with their namespaces and settings, and the others with "
+            "namespaces: []; an insecure attestor always needs its own flags",
         },
     )
 
@@ -152,7 +152,7 @@ async def _run_until_signal(options: argparse.Namespace, configuration: Configur
             if options.insecure_diagnostics:
                 server = insecure_diagnostics_server(host, port, controller.metrics, controller.health)
             else:
-                # Of its own: scrapers, and whoever passes for one, must not take the controller's connections.
+                # A client of its own: scrapers and their impostors must not use up the controller's connections.
                 reviews = Client(
                     access.connection, token_source=access.token_source, connection_limit=CONCURRENT_REVIEWS
                 )
@@ -166,7 +166,7 @@ async def _run_until_signal(options: argparse.Namespace, configuration: Configur
             stop=stop,
             token_source=access.token_source,
             options=controller,
-            started=lambda caches: keep_what_there_is(),
+            started=lambda caches: freeze_existing_objects(),
         )
 
 
@@ -175,7 +175,7 @@ async def _serve(stack: AsyncExitStack, flag: str, server: AbstractAsyncContextM
     try:
         host, port = await stack.enter_async_context(server)
     except OSError as error:
-        raise InvalidConfiguration(f"{flag}: cannot listen there: {error.strerror}") from error
+        raise InvalidConfiguration(f"{flag}: cannot listen: {error.strerror}") from error
     _LOG.info(
         "serving diagnostics", extra={"flag": flag, "address": f"[{host}]:{port}" if ":" in host else f"{host}:{port}"}
     )
@@ -200,10 +200,10 @@ async def _audit_log(options: argparse.Namespace) -> AsyncIterator[AuditLog]:
 
 
 def _address(flag: str, text: str) -> tuple[str, int]:
-    """Host and port; an empty host is every address."""
+    """Parse HOST:PORT; an empty host means all addresses."""
     found = _HOST_AND_PORT.fullmatch(text)
     if found is None or int(found["port"]) > _MAXIMUM_PORT:
-        raise InvalidConfiguration(f"{flag} is HOST:PORT, such as :8080, an IPv6 address in brackets: [::1]:8080")
+        raise InvalidConfiguration(f"{flag} must be HOST:PORT, such as :8080, or [::1]:8080 for an IPv6 address")
     return found["six"] or found["host"] or "", int(found["port"])
 
 
@@ -217,5 +217,5 @@ def _positive(text: str) -> int:
 
 def _between(least: int, most: int, text: str) -> int:
     if not text.isascii() or not text.isdecimal() or len(text) > len(str(most)) or not least <= int(text) <= most:
-        raise argparse.ArgumentTypeError(f"between {least} and {most}")
+        raise argparse.ArgumentTypeError(f"must be between {least} and {most}")
     return int(text)

@@ -1,4 +1,4 @@
-"""``node-attestation-controller status``: how the fleet stands, one line for each Cluster with a policy."""
+"""``node-attestation-controller status``: the state of the fleet, one line per Cluster with a policy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rich.text import Text
 
 from attestors.registry import Registry
 from signer.cli.arguments import add_controller_namespace, add_kubeconfig, namespace
-from signer.cli.output import print_as_json, print_for_people
+from signer.cli.output import print_as_json, print_report
 from signer.configuration import Configuration
 from signer.explain.fleet import DAYS, AuthorityLife, ClusterStatus, RecordsUnverified, fleet_status
 from signer.explain.workload_requests import Unreachable
@@ -43,19 +43,19 @@ def add_status(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "status",
-        help="every Cluster with a policy: ready or why not, nodes attested, requests waiting and denied, expiries",
-        description="Looks and changes nothing. Exit code 0: all is well; 3: something needs attention.",
+        help="list every Cluster with a policy: readiness, attested nodes, pending and denied requests, expiries",
+        description="Changes nothing. Exit code 0: nothing needs attention; 3: something needs attention.",
     )
     parser.set_defaults(command=_status)
     add_kubeconfig(parser)
     add_controller_namespace(parser)
-    parser.add_argument("--namespace", type=namespace, help="Clusters of this namespace only (default: all)")
+    parser.add_argument("--namespace", type=namespace, help="list only Clusters of this namespace (default: all)")
     parser.add_argument(
         "--timeout",
         type=_seconds,
         default=DEFAULT_TIMEOUT_SECONDS,
         metavar="SECONDS",
-        help="how long one workload cluster may take to answer (default: %(default)s)",
+        help="time limit for each workload cluster (default: %(default)s)",
     )
     parser.add_argument("--output", choices=("text", "json"), default="text", help="default: %(default)s")
 
@@ -63,15 +63,15 @@ def add_status(commands: Commands) -> None:
 def _status(options: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.CRITICAL, stream=sys.stderr)
     now = datetime.now(UTC)
-    found = asyncio.run(_look(options, now))
+    found = asyncio.run(_read_fleet(options, now))
     if options.output == "json":
         print_as_json(as_json(found, now))
     else:
-        print_for_people(lambda console: show(found, now, console, options.namespace))
+        print_report(lambda console: show(found, now, console, options.namespace))
     return EXIT_NEEDS_ATTENTION if any(one.needs(now) for one in found) else 0
 
 
-async def _look(options: argparse.Namespace, now: datetime) -> tuple[ClusterStatus, ...]:
+async def _read_fleet(options: argparse.Namespace, now: datetime) -> tuple[ClusterStatus, ...]:
     access = await management_connection(options.kubeconfig)
     configuration = Configuration(namespace=options.controller_namespace, watch_namespace=options.namespace)
     async with Client(access.connection, token_source=access.token_source) as management:
@@ -79,7 +79,7 @@ async def _look(options: argparse.Namespace, now: datetime) -> tuple[ClusterStat
 
 
 def as_json(found: Sequence[ClusterStatus], now: datetime) -> dict[str, Any]:
-    """Everything, for programs; fields are only ever added."""
+    """The whole status as JSON. Fields are only ever added."""
     return {
         "at": format_time(now),
         "needsAttention": any(one.needs(now) for one in found),
@@ -117,10 +117,10 @@ def _cluster(one: ClusterStatus, now: datetime) -> dict[str, Any]:
 
 
 def show(found: Sequence[ClusterStatus], now: datetime, console: Console, namespace_only: str | None = None) -> None:
-    """The same for people; ``namespace_only`` is the one that was looked at, if it was one."""
+    """Print the status as text; ``namespace_only`` is the namespace if only one was read."""
     if not found:
         where = f"of namespace {namespace_only} " if namespace_only else ""
-        console.print(f"No Cluster {where}has a NodeAttestationPolicy: none is touched.")
+        console.print(f"No Cluster {where}has a NodeAttestationPolicy: the controller serves none of them.")
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for heading in _HEADINGS:
@@ -140,12 +140,12 @@ def show(found: Sequence[ClusterStatus], now: datetime, console: Console, namesp
 
 
 def _show_narrow(found: Sequence[ClusterStatus], now: datetime, console: Console) -> None:
-    """Some lines for each Cluster: a table this wide would break its words."""
+    """Print some lines for each Cluster, where the table is too wide for the console."""
     for one in found:
         cluster, mode, ready, *others = _row(one, now)
         console.print(Text.assemble((cluster.plain, "bold"), f", {mode}, Ready ", ready))
-        said = (f"{heading}: {text}" for heading, text in zip(_HEADINGS[3:], others, strict=True))
-        console.print(Padding("; ".join(said).replace("\n", " ").replace(" / ", "/"), (0, 0, 0, 2)))
+        texts = (f"{heading}: {text}" for heading, text in zip(_HEADINGS[3:], others, strict=True))
+        console.print(Padding("; ".join(texts).replace("\n", " ").replace(" / ", "/"), (0, 0, 0, 2)))
     console.print()
 
 
@@ -173,7 +173,7 @@ def _seconds(text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError("a number of seconds") from None
+        raise argparse.ArgumentTypeError("must be a number of seconds") from None
     if not 0 < seconds <= 600:
-        raise argparse.ArgumentTypeError("more than 0 and at most 600 seconds")
+        raise argparse.ArgumentTypeError("must be more than 0 and at most 600 seconds")
     return seconds

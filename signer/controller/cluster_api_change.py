@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from signer.kube.discovery import DiscoveryCalls
+from signer.kube.calls import Get
 from signer.kube.errors import ApiError
 from signer.store.cluster_api import ClusterAPIVersion, discover_cluster_api
 
@@ -31,7 +31,7 @@ class ClusterAPIWatch:
 
     def __init__(
         self,
-        client: DiscoveryCalls,
+        client: Get,
         version: ClusterAPIVersion,
         stop: asyncio.Event,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 from difflib import SequenceMatcher
-from typing import Final, Protocol
+from typing import Final
 
+from signer.kube.calls import GetList
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, NotFound
 from signer.kube.resources import Resource
@@ -23,19 +24,7 @@ class NoSuchCluster(Exception):
     """The Cluster does not exist; the message suggests others."""
 
 
-class ClusterCalls(Protocol):
-    """The calls that are used of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-    def list_pages(self, path: str) -> AsyncGenerator[JsonObject, None]:
-        """See Client."""
-        ...
-
-
-async def require_cluster(client: ClusterCalls, clusters: Resource, key: ClusterKey) -> None:
+async def require_cluster(client: GetList, clusters: Resource, key: ClusterKey) -> None:
     """Check that the Cluster exists. Commands do this first, because a missing Cluster causes every other error.
 
     Raises:
@@ -48,7 +37,7 @@ async def require_cluster(client: ClusterCalls, clusters: Resource, key: Cluster
         raise NoSuchCluster(f"Cluster {key} does not exist: {await _suggestion(client, clusters, key)}") from None
 
 
-async def _suggestion(client: ClusterCalls, clusters: Resource, key: ClusterKey) -> str:
+async def _suggestion(client: GetList, clusters: Resource, key: ClusterKey) -> str:
     existing = await _list_clusters(client, clusters, key.namespace)
     similar = sorted(
         (one for one in existing if _similarity(one, key) >= _SIMILAR), key=lambda one: -_similarity(one, key)
@@ -64,7 +53,7 @@ def _similarity(one: ClusterKey, key: ClusterKey) -> float:
     return max(ratio, _SIMILAR) if one.name in key.name or key.name in one.name else ratio
 
 
-async def _list_clusters(client: ClusterCalls, clusters: Resource, namespace: str) -> list[ClusterKey]:
+async def _list_clusters(client: GetList, clusters: Resource, namespace: str) -> list[ClusterKey]:
     """All Clusters, or those of the namespace if the caller may not list others; none if that fails too."""
     for path in (clusters.collection(), clusters.collection(namespace)):
         with contextlib.suppress(ApiError):

@@ -54,7 +54,7 @@ from signer.decision.lookups import Lookups
 from signer.kube.client import Client, TokenSource
 from signer.kube.connection import ClusterConnection
 from signer.kube.resource_limits import ResourceLimits
-from signer.kube.semaphore import TimedSemaphore
+from signer.kube.scheduling import TimedSemaphore
 from signer.kube.supervision import supervised
 from signer.model.cluster import ClusterKey
 from signer.model.shard import EVERY_SHARD, SomeShards

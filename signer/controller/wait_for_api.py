@@ -12,7 +12,7 @@ from random import SystemRandom
 from typing import Final
 
 from signer.kube.backoff import Backoff
-from signer.kube.discovery import DiscoveryCalls
+from signer.kube.calls import Get
 from signer.kube.errors import ResourceNotServed, ServerError, TooManyRequests, Unreachable
 from signer.store.cluster_api import ClusterAPIVersion, discover_cluster_api
 
@@ -25,9 +25,7 @@ MAXIMUM_RETRY_AFTER_SECONDS: Final = 10.0
 _LOG = logging.getLogger(__name__)
 
 
-async def cluster_api(
-    client: DiscoveryCalls, stop: asyncio.Event, backoff: Backoff = RETRY_BACKOFF
-) -> ClusterAPIVersion | None:
+async def cluster_api(client: Get, stop: asyncio.Event, backoff: Backoff = RETRY_BACKOFF) -> ClusterAPIVersion | None:
     """The Cluster API version that the management cluster serves; None if ``stop`` was set first.
 
     Raises:
@@ -45,7 +43,7 @@ async def cluster_api(
         await asyncio.gather(discovery, stopped, return_exceptions=True)
 
 
-async def _discover(client: DiscoveryCalls, backoff: Backoff) -> ClusterAPIVersion:
+async def _discover(client: Get, backoff: Backoff) -> ClusterAPIVersion:
     for attempt in range(ATTEMPTS - 1):
         try:
             return await discover_cluster_api(client)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from signer.decision.authority_source import UnreadableSecret, decode_secret
-from signer.kube.client import Client, JsonObject
+from signer.kube.calls import Get
+from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import ApiError, NotFound
 from signer.kube.kubeconfig import KubeconfigRefused, parse_kubeconfig
 from signer.kube.resource_limits import ResourceLimits
 from signer.kube.resources import SECRETS
-from signer.kube.semaphore import TimedSemaphore
+from signer.kube.scheduling import TimedSemaphore
 from signer.model.cluster import ClusterKey
 
 MAXIMUM_BODY_BYTES: Final = 8 * 1024 * 1024
@@ -29,15 +30,7 @@ class WorkloadAccessRefused(Exception):
         self.reason = reason
 
 
-class SecretCalls(Protocol):
-    """The one call that is used of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-
-async def workload_connection(management: SecretCalls, key: ClusterKey) -> ClusterConnection:
+async def workload_connection(management: Get, key: ClusterKey) -> ClusterConnection:
     """The connection from the kubeconfig Secret.
 
     Raises:

@@ -1,6 +1,6 @@
 """The product's CustomResourceDefinitions, as YAML beside this module.
 
-``deploy/crds`` holds copies for people who apply files; a test compares them.
+``deploy/crds`` holds copies for ``kubectl apply``; a test compares them.
 """
 
 from __future__ import annotations

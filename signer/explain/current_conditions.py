@@ -1,4 +1,4 @@
-"""What already stands on a CSR: the answer that it has, and the request as it was before it had one."""
+"""The current conditions of a CSR, and the CSR as it was before it had any."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from signer.model.fields import items_of, mapping_of, text_of
 
 @dataclass(frozen=True, slots=True)
 class CurrentCondition:
-    """One condition of a CSR; everything in it is the workload cluster's word, printable."""
+    """One condition of a CSR, as the workload cluster claims it; all texts are printable."""
 
     type: str
     reason: str
@@ -22,20 +22,20 @@ class CurrentCondition:
 
 @dataclass(frozen=True, slots=True)
 class CurrentConditions:
-    """What the API server shows of a CSR."""
+    """The status of a CSR."""
 
     conditions: tuple[CurrentCondition, ...]
     has_certificate: bool
 
     @property
     def is_settled(self) -> bool:
-        """Whether the controller would not look at it any more."""
+        """Whether the controller ignores the CSR from now on."""
         ended = {Condition.DENIED.value, Condition.FAILED.value}
         return self.has_certificate or any(one.type in ended for one in self.conditions)
 
 
 def current_conditions_of(manifest: Mapping[str, Any]) -> CurrentConditions:
-    """Read ``status`` of a CSR, whatever it holds."""
+    """Read ``status`` of a CSR, even if it is malformed."""
     status = mapping_of(manifest, "status")
     found = tuple(
         CurrentCondition(*(printable(text_of(one, field)) for field in ("type", "reason", "message")))
@@ -46,5 +46,5 @@ def current_conditions_of(manifest: Mapping[str, Any]) -> CurrentConditions:
 
 
 def as_posted(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """The CSR as it was before anybody answered it."""
+    """The CSR with an empty status, as it was posted."""
     return {**manifest, "status": {}}

@@ -1,4 +1,4 @@
-"""An explanation: how a CSR stands, what each check says of it now, what would be decided, and what to do next."""
+"""An explanation of a CSR: its current conditions, the result of each check, the decision and the next commands."""
 
 from __future__ import annotations
 
@@ -36,36 +36,37 @@ from signer.model.documentation import reason_url
 from signer.model.fields import mapping_of, text_of
 from signer.model.reasons import EXPLANATIONS, Reason
 from signer.model.signing_request import Malformed, SigningRequest
+from signer.rules.checks import APPROVED_BEFORE
 from signer.rules.request import claimed_provider_id
-from signer.rules.trace import Step
 from signer.store.controller_key import SECRET_NAME, WHERE_MISSING
 
 NOT_POSTED: Final = "not-posted"
-"""In place of the UID of a CSR that has none."""
+"""Replaces the UID of a CSR that has none."""
 _LINK: Final = re.compile(r"\[([^\]]+)\]\(([^)]*)\)")
 _OURS: Final[Mapping[str, ReasonExplanation]] = {str(reason): found for reason, found in EXPLANATIONS.items()}
 _ATTESTORS_OWN: Final = ReasonExplanation(
-    "A reason of the attestor's own.", "The message says what to mend; the attestor's document has the rest."
+    "The attestor has decided, by a reason of its own.",
+    "The message names the problem; the attestor's documentation says more.",
 )
 
 
 class Verdict(enum.Enum):
-    """What the controller would do with the request now."""
+    """What the controller would do with the request at that time."""
 
     APPROVE = "approve"
     CHALLENGE = "challenge"
     DENY = "deny"
     FAIL = "fail"
-    """It was approved by somebody else, and would not be signed."""
+    """Another party approved the request, and the controller would not sign it."""
     WAIT = "wait"
     LEAVE_ALONE = "leave alone"
-    """The policy has such requests left alone."""
+    """The policy leaves such requests alone."""
     NOT_OURS = "not ours"
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Which request is explained; all of it is the workload cluster's word, printable."""
+    """The explained request, as the workload cluster claims it; all texts are printable."""
 
     name: str
     signer_name: str
@@ -75,14 +76,14 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """All that is said of one request."""
+    """Everything that the command shows about one request."""
 
     cluster: ClusterKey
     request: Request
     at: datetime
-    """The time that it was judged by."""
-    standing: CurrentConditions
-    """What the API server shows of it: the answer that it has."""
+    """The time as of which it was decided."""
+    current: CurrentConditions
+    """The conditions that it has already."""
     findings: tuple[Finding, ...]
     verdict: Verdict
     reason: str
@@ -92,9 +93,9 @@ class Explanation:
     documentation: str
     """Address of the reason's documentation; empty without a reason."""
     retry_after: timedelta | None
-    """For what waits: when it is looked at again, where nothing wakes it. None: by the queue's own backoff."""
+    """When the controller retries a waiting request, unless an event comes first. None: by the queue's backoff."""
     intended: tuple[str, ...]
-    """What the controller would write into the management cluster on the way."""
+    """What the controller would write to the management cluster while deciding."""
     commands: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -102,24 +103,24 @@ class Explanation:
 async def explain(
     manifest: Mapping[str, Any], key: ClusterKey, around: Circumstances, notes: tuple[str, ...] = ()
 ) -> tuple[Explanation, DryRunResult]:
-    """Explain a CSR of that cluster, decided already or not.
+    """Explain a CSR of the cluster ``key``, whether decided already or not.
 
     Raises:
-        ApiError: what decisions rest upon cannot be listed.
+        ApiError: the objects that decisions depend on cannot be listed.
     """
-    at, standing = around.now(), current_conditions_of(manifest)
+    at, current = around.now(), current_conditions_of(manifest)
     manifest = {**manifest, "metadata": {"uid": NOT_POSTED, **mapping_of(manifest, "metadata")}}
-    settled = standing.is_settled
+    settled = current.is_settled
     dry_run_result = await judge(as_posted(manifest) if settled else manifest, key, around)
-    if not settled and isinstance(dry_run_result.decided_request.decision, Ignore) and standing.conditions:
-        settled = True  # of the built-in signers, everything that anybody approved
+    if not settled and isinstance(dry_run_result.decided_request.decision, Ignore) and current.conditions:
+        settled = True  # the controller ignores every approved request to a built-in signer
         dry_run_result = await judge(as_posted(manifest), key, around)
     if settled:
-        notes = (*notes, "It has its answer. The checks say what a request with the same content would get now.")
+        notes = (*notes, "The request is decided. The checks show what a request with the same content would get now.")
     if dry_run_result.makes_key:
         secret = f"Secret {around.configuration.namespace}/{SECRET_NAME}"
-        notes = (*notes, f"{secret} does not exist, and no AttestedNode counts here: {WHERE_MISSING}.")
-    return _explained(manifest, key, around, at, dry_run_result, standing, notes), dry_run_result
+        notes = (*notes, f"{secret} does not exist, so no AttestedNode counts: {WHERE_MISSING}.")
+    return _explained(manifest, key, around, at, dry_run_result, current, notes), dry_run_result
 
 
 def _explained(
@@ -128,12 +129,12 @@ def _explained(
     around: Circumstances,
     at: datetime,
     dry_run_result: DryRunResult,
-    standing: CurrentConditions,
+    current: CurrentConditions,
     notes: tuple[str, ...],
 ) -> Explanation:
     parsed, decision = dry_run_result.decided_request.parsed, dry_run_result.decided_request.decision
     if isinstance(decision, Fail) and decision.reason == Reason.APPROVED_BY_OTHERS:
-        dry_run_result.findings.refused_afterwards(Step.APPROVED_BEFORE, decision.reason, decision.message)
+        dry_run_result.findings.refused_afterwards(APPROVED_BEFORE, decision.reason, decision.message)
     metadata, spec = mapping_of(manifest, "metadata"), mapping_of(manifest, "spec")
     request = Request(
         *(printable(text) for text in (text_of(metadata, "name"), text_of(spec, "signerName"))),
@@ -152,7 +153,7 @@ def _explained(
         cluster=key,
         request=request,
         at=at,
-        standing=standing,
+        current=current,
         findings=() if verdict is Verdict.NOT_OURS else dry_run_result.findings.in_order(is_builtin),
         verdict=verdict,
         reason=reason,
@@ -169,12 +170,12 @@ def _explained(
 
 @dataclass(frozen=True, slots=True)
 class Heeded:
-    """The controller keeps such a request, and judges it."""
+    """The controller would decide the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unheeded:
-    """It never comes to judging it."""
+    """The controller would not get to deciding the request; the message says why."""
 
     message: str
     remedy: str
@@ -183,23 +184,26 @@ class Unheeded:
 def _unheeded(
     manifest: Mapping[str, Any], key: ClusterKey, around: Circumstances, dry_run_result: DryRunResult
 ) -> Heeded | Unheeded:
-    """What keeps a request from its judge without being a check."""
+    """Whether anything other than a check keeps the request from being decided."""
     only, served = around.configuration.watch_namespace, around.configuration.watch_filter
     if only is not None and only != key.namespace:
         return Unheeded(
             f"Cluster {key} is not served: --namespace is {only}",
-            "Explain it with the --namespace of the controller that serves it, or without.",
+            "Use the --namespace of the controller that serves it, or omit the flag.",
         )
     cluster = dry_run_result.caches.clusters.get(key.namespace, key.name)
     if cluster is not None and not served.lets_in(cluster):
         return Unheeded(
             printable(f"Cluster {key} is not served: label {WATCH_FILTER_LABEL} is not {served.value}"),
-            "Explain it with the --watch-filter of the controller that serves it.",
+            "Use the --watch-filter of the controller that serves it.",
         )
     try:
         bounded({"spec": {}, **as_posted(manifest)})
     except UnusableRequest as error:
-        return Unheeded(printable(f"it is ignored: {error}"), "No API server would store it, or nobody needs so much.")
+        return Unheeded(
+            printable(f"it is ignored: {error}"),
+            "No API server stores such a request, or no node needs one this large.",
+        )
     return Heeded()
 
 
@@ -217,36 +221,39 @@ def _decided(decision: Decision, signer_name: str, providers: frozenset[str]) ->
             return Verdict.WAIT, printable(str(decision.reason)), decision.message
         case LeftAlone(instead_of):
             would = _decided(instead_of, signer_name, providers)
-            return Verdict.LEAVE_ALONE, would[1], f"left alone by the policy; else {would[0].value}: {would[2]}"
+            return Verdict.LEAVE_ALONE, would[1], f"left alone by the policy; otherwise {would[0].value}: {would[2]}"
         case Ignore():
             installed = ", ".join(sorted(providers))
-            said = f"signer {signer_name or 'none'} is none of an installed attestor ({installed}), nor a kubelet's own"
-            return Verdict.NOT_OURS, "", said
+            message = (
+                f"signer {signer_name or '(none)'} is neither that of an installed attestor ({installed}) nor a "
+                "built-in kubelet signer"
+            )
+            return Verdict.NOT_OURS, "", message
 
 
 def _explanation_of(reason: str, verdict: Verdict, provider: str, registry: Registry) -> tuple[str, str]:
     if verdict is Verdict.NOT_OURS:
-        return "", "Nothing to do here: another signer decides it."
+        return "", "Nothing to do: another signer decides it."
     found = _explanations_of(provider, registry).get(reason, _ATTESTORS_OWN)
     return _plain(found.cause), _plain(found.remedy)
 
 
 def _explanations_of(provider: str, registry: Registry) -> Mapping[str, ReasonExplanation]:
-    """The attestor's, where it has any, and ours. Where its own fail, what it said of the request has to do."""
+    """The attestor's explanations, if it has any, and the controller's. A fault in the attestor's is ignored."""
     try:
         attestor = registry.load(provider)
     except AttestorUnavailable:
         return _OURS
     try:
-        said: Mapping[str, object] = attestor.explanations() if isinstance(attestor, ExplainsReasons) else {}
-        own = {reason: one for reason, one in said.items() if isinstance(one, ReasonExplanation)}
+        given: Mapping[str, object] = attestor.explanations() if isinstance(attestor, ExplainsReasons) else {}
+        own = {reason: one for reason, one in given.items() if isinstance(one, ReasonExplanation)}
     except Exception:  # noqa: BLE001 - a plugin's defect
         own = {}
     return {**own, **_OURS}
 
 
 def _plain(markdown: str) -> str:
-    """Without code marks; where a link leads is said in words."""
+    """Markdown as plain text: without code marks, and with the targets of links in parentheses."""
     return _LINK.sub(r"\1 (docs/\2)", markdown).replace("`", "")
 
 

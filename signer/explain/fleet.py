@@ -1,4 +1,4 @@
-"""How the fleet stands: every Cluster with a policy, from what stands in both clusters. It only looks."""
+"""The state of every Cluster with a policy, read from the management and the workload clusters. Writes nothing."""
 
 from __future__ import annotations
 
@@ -32,38 +32,38 @@ from signer.store.controller_key import SECRET_NAME, WHERE_MISSING
 from signer.store.node_certificates import OVERDUE_SHARE, NodeCertificates
 
 DAYS: Final = (1, 3, 7)
-"""Upper bounds of the classes of certificates by days to expiry; what is beyond the last is "more"."""
+"""Upper bounds, in days to expiry, of the classes of certificates; certificates beyond the last are "more"."""
 AUTHORITY_WARNING: Final = timedelta(days=30)
 _AT_ONCE: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Condition Ready of the policy, as the controller wrote it last."""
+    """Condition Ready of the policy, as the controller last wrote it."""
 
     status: str
-    """``True``, ``False`` or ``Unknown``; empty where the controller has not written it."""
+    """``True``, ``False`` or ``Unknown``; empty if the controller has not written it."""
     reason: str
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Lives:
-    """The last client certificates of a cluster's nodes whose Machines are there: how many, by what they have left.
+    """The latest client certificates of nodes whose Machines exist, counted by remaining lifetime.
 
-    Those that have run out or are overdue are the ones of the metric ``node_attestation_nodes``.
+    The expired and the overdue ones are those of the metric ``node_attestation_nodes``.
     """
 
     expired: int
     overdue: int
-    """Of those that are still good: they should have been renewed by now, and could be. They are in a class, too."""
+    """Valid certificates that should have been renewed by now, and still can be; also in ``below`` and ``more``."""
     below: Mapping[int, int]
-    """Still good, by the bounds in ``DAYS``."""
+    """Valid certificates, by the bounds in ``DAYS``."""
     more: int
 
     @classmethod
     def of(cls, certificates: NodeCertificates, now: datetime) -> Lives:
-        """How these stand now."""
+        """Count ``certificates`` as of ``now``."""
         moment = now.timestamp()
         expired = certificates.count_expired(moment)
         classes: Counter[int] = Counter()
@@ -77,58 +77,58 @@ class Lives:
         return cls(expired, certificates.count_overdue(moment), {days: classes[days] for days in DAYS}, more)
 
     def needs(self) -> tuple[str, ...]:
-        """What somebody should look at, whatever the certificates' lifetime."""
+        """What needs attention, for any lifetime of the certificates."""
         if not self.expired and not self.overdue:
             return ()
-        overdue = f"overdue (less than {OVERDUE_SHARE * 100:.0f} % of their life left): {self.overdue}"
+        overdue = f"overdue (less than {OVERDUE_SHARE * 100:.0f} % of the lifetime left): {self.overdue}"
         return (f"nodes do not renew: client certificates expired: {self.expired}, {overdue}",)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordsUnverified:
-    """Nobody can tell which AttestedNodes are the controller's; the message says why."""
+    """The authenticity of AttestedNodes cannot be verified; the message says why."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Attestations:
-    """Who is attested in a cluster."""
+    """Renewal coverage of a cluster."""
 
     machines: int
     attested: int
     lives: Lives
     not_ours: int = 0
-    """AttestedNodes that the controller key does not vouch for: they count for nothing."""
+    """AttestedNodes without a valid seal of the controller key, which the controller ignores."""
 
     def needs(self) -> tuple[str, ...]:
-        """What somebody should look at."""
+        """What needs attention."""
         if not self.not_ours:
             return self.lives.needs()
-        why = "was the key replaced, or does somebody else write them?"
+        why = "was the key replaced, or does another party write them?"
         return (
-            f"AttestedNodes that were not sealed with the controller key: {self.not_ours}; {why}",
+            f"AttestedNodes not sealed with the controller key: {self.not_ours}; {why}",
             *self.lives.needs(),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class AuthorityLife:
-    """The CA that signs."""
+    """The validity of the signing CA."""
 
     not_after: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class AuthorityUnknown:
-    """There is none that can be read; the message says why."""
+    """The CA cannot be read; the message says why."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """One line of the fleet."""
+    """The status of one Cluster."""
 
     cluster: ClusterKey
     mode: str
@@ -139,14 +139,14 @@ class ClusterStatus:
     authority: AuthorityLife | AuthorityUnknown
 
     def needs(self, now: datetime) -> tuple[str, ...]:
-        """What somebody should look at; nothing, where all is well."""
+        """What needs attention; empty if nothing does."""
         needs: list[str] = []
         if not self.ready.status:
-            needs.append("no controller has said yet whether it is ready")
+            needs.append("no controller has written the condition Ready yet")
         elif self.ready.status != "True":
             needs.append(f"not ready: {self.ready.reason}: {self.ready.message}")
         if isinstance(self.requests, Unreachable):
-            needs.append(f"its requests cannot be looked at: {self.requests.message}")
+            needs.append(f"its requests cannot be read: {self.requests.message}")
         if isinstance(self.attestations, RecordsUnverified):
             needs.append(self.attestations.message)
         else:
@@ -154,7 +154,7 @@ class ClusterStatus:
         if isinstance(self.authority, AuthorityUnknown):
             needs.append(f"no CA: {self.authority.message}")
         elif self.authority.not_after - now < AUTHORITY_WARNING:
-            needs.append(f"its CA runs out at {self.authority.not_after:%Y-%m-%d %H:%M} UTC")
+            needs.append(f"its CA expires at {self.authority.not_after:%Y-%m-%d %H:%M} UTC")
         return tuple(printable(need) for need in needs)
 
 
@@ -165,7 +165,7 @@ async def fleet_status(
     now: Callable[[], datetime],
     timeout_seconds: float,
 ) -> tuple[ClusterStatus, ...]:
-    """Look at every Cluster with a policy, at several at once; none takes longer than the timeout.
+    """Read the status of every Cluster with a policy, several at a time; each takes at most ``timeout_seconds``.
 
     Raises:
         ApiError: the management cluster cannot be listed.
@@ -173,21 +173,21 @@ async def fleet_status(
     dry_run_client = DryRunClient(management)
     caches = await filled_caches(dry_run_client, configuration)
     await caches.controller_key.refresh(dry_run_client)
-    if dry_run_client.intended:  # there was none, and the controller would make it
+    if dry_run_client.intended:  # the key is missing, and the controller would create it
         secret = f"Secret {configuration.namespace}/{SECRET_NAME}"
         caches.authentic.use_no_keys(KeysUnavailable(f"{secret} does not exist: {WHERE_MISSING}"))
     policies = await items_of_list(management, NODE_ATTESTATION_POLICIES.collection(configuration.watch_namespace))
     not_ours = caches.authentic.not_ours()
     slots = asyncio.Semaphore(_AT_ONCE)
 
-    async def look(policy: JsonObject) -> ClusterStatus:
+    async def status_of(policy: JsonObject) -> ClusterStatus:
         async with slots:
             found = await _status(management, policy, caches, registry, configuration, now, timeout_seconds)
             if isinstance(found.attestations, RecordsUnverified):
                 return found
             return replace(found, attestations=replace(found.attestations, not_ours=not_ours[found.cluster]))
 
-    return tuple(await asyncio.gather(*(look(policy) for policy in sorted(policies, key=_name))))
+    return tuple(await asyncio.gather(*(status_of(policy) for policy in sorted(policies, key=_name))))
 
 
 def _name(policy: JsonObject) -> tuple[str, str]:
@@ -241,7 +241,7 @@ def _attestations(
 
 
 async def _authority(management: Client, key: ClusterKey, now: datetime) -> AuthorityLife | AuthorityUnknown:
-    """By its certificate: whether its key is there, too, the policy's conditions say."""
+    """Read the CA's certificate only; the policy's conditions say whether its private key is there too."""
     try:
         secret = await management.get(SECRETS.object(f"{key.name}-ca", key.namespace))
         return AuthorityLife(load_authority_certificates(decode_secret(secret), now=now).certificate.not_after)

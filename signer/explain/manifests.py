@@ -1,8 +1,8 @@
-"""Kubernetes manifests out of files: YAML or JSON, one or many documents, Lists taken apart.
+"""Reads Kubernetes manifests from YAML or JSON files with any number of documents, and flattens Lists.
 
-The files come from other people's clusters. Their values are JSON's: what looks like a date stays text, because a
-CSR's digest is over JSON; no aliases, so that a small file cannot become a large one; and nothing nested deeply, for
-which parsers take a time that grows with the square of the depth, or end the process.
+The files are untrusted. Values are those of JSON: dates stay text, because a CSR's digest is over JSON. Aliases are
+refused, because they let a small file become a large one. Deep nesting is refused, because it costs parsers quadratic
+time or ends the process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from signer.kube.depth_limit import MAXIMUM_DEPTH, shallow
+from signer.kube.decoding import MAXIMUM_DEPTH, shallow
 from signer.model.fields import items_of
 
 MAXIMUM_FILE_BYTES: Final = 64 * 1024 * 1024
@@ -27,11 +27,11 @@ _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
 
 
 class UnreadableManifests(ValueError):
-    """A file holds no manifests; the message names it, and nothing of its content."""
+    """A file holds no usable manifests; the message names the file and quotes none of its content."""
 
 
 class _JsonValues(_BASE):  # type: ignore[misc,valid-type]  # which of the two is known when it runs
-    """YAML with JSON's values."""
+    """A YAML loader whose values are those of JSON."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - the library's own form
         first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
@@ -40,25 +40,25 @@ class _JsonValues(_BASE):  # type: ignore[misc,valid-type]  # which of the two i
 
 
 def manifests_in(path: Path) -> tuple[dict[str, Any], ...]:
-    """All manifests of a file, or of the files of a folder in the order of their names.
+    """All manifests of a file, or of the files of a folder in order of their names.
 
     Raises:
-        UnreadableManifests: a file cannot be read, or holds something else.
+        UnreadableManifests: a file cannot be read, or holds no manifests.
     """
     try:
         files = sorted(one for one in path.iterdir() if one.suffix in _ENDINGS) if path.is_dir() else [path]
         if not files:
-            raise UnreadableManifests(f"{path} holds no file that ends in {', '.join(_ENDINGS)}")
+            raise UnreadableManifests(f"{path} holds no {', '.join(_ENDINGS)} file")
         return tuple(manifest for file in files for manifest in manifests_of(_bounded(file), str(file)))
     except OSError as error:
         raise UnreadableManifests(f"{path}: {error.strerror or type(error).__name__}") from error
 
 
 def manifests_of(data: bytes, name: str) -> tuple[dict[str, Any], ...]:
-    """All manifests in ``data``; ``name`` is for messages.
+    """All manifests in ``data``; ``name`` is used in messages.
 
     Raises:
-        UnreadableManifests: it is neither JSON nor YAML, or holds something else than objects.
+        UnreadableManifests: ``data`` is neither JSON nor YAML, or holds anything other than objects.
     """
     try:
         documents = [msgspec.json.decode(data)]
@@ -67,7 +67,7 @@ def manifests_of(data: bytes, name: str) -> tuple[dict[str, Any], ...]:
     else:
         if shallow(data) != data:
             raise UnreadableManifests(f"{name} is nested deeper than {MAXIMUM_DEPTH} levels")
-    found = [manifest for document in documents for manifest in _taken_apart(document, name)]
+    found = [manifest for document in documents for manifest in _flattened(document, name)]
     if not found:
         raise UnreadableManifests(f"{name} holds no object")
     return tuple(found)
@@ -85,7 +85,7 @@ def _yaml(data: bytes, name: str) -> list[Any]:
     try:
         text = data.decode("utf-8")
         _require_plain(text, name)
-        # A subclass of the safe loader: it makes plain values only.
+        # A subclass of the safe loader, which makes plain values only.
         return [_json_value(one) for one in yaml.load_all(text, Loader=_JsonValues)]
     except (yaml.YAMLError, ValueError, TypeError, ArithmeticError, RecursionError) as error:
         if isinstance(error, UnreadableManifests):
@@ -94,7 +94,7 @@ def _yaml(data: bytes, name: str) -> list[Any]:
 
 
 def _json_value(value: Any) -> Any:
-    """The same as JSON has it: keys are text, and there are no sets, bytes or numbers without end.
+    """Convert to JSON values: keys become text; sets, bytes and infinite numbers are refused.
 
     Raises:
         ValueError: JSON has no such value.
@@ -104,10 +104,10 @@ def _json_value(value: Any) -> Any:
     if isinstance(value, list):
         return [_json_value(one) for one in value]
     if isinstance(value, int | float) and (not math.isfinite(value) or abs(value) >= _ABOVE_NUMBERS):
-        raise ValueError("no number of an API server's")
+        raise ValueError("a number out of the range of an API server")
     if value is None or isinstance(value, str | bool | int | float):
         return value
-    raise ValueError("no value of JSON's")
+    raise ValueError("not a JSON value")
 
 
 def _require_plain(text: str, name: str) -> None:
@@ -120,13 +120,13 @@ def _require_plain(text: str, name: str) -> None:
             raise UnreadableManifests(f"{name} is nested deeper than {MAXIMUM_DEPTH} levels")
 
 
-def _taken_apart(document: Any, name: str) -> Iterator[dict[str, Any]]:
+def _flattened(document: Any, name: str) -> Iterator[dict[str, Any]]:
     if document is None:
         return
     if not isinstance(document, dict):
-        raise UnreadableManifests(f"{name} holds something else than objects")
+        raise UnreadableManifests(f"{name} holds something other than objects")
     if str(document.get("kind", "")).endswith("List") and isinstance(document.get("items"), list):
         for item in items_of(document, "items"):
-            yield from _taken_apart(item, name)
+            yield from _flattened(item, name)
     else:
         yield document

@@ -1,4 +1,4 @@
-"""What to type next, for each reason: commands that look. Whatever changes something is the cure's to say."""
+"""Read-only commands to run next, for each reason. Commands that change something belong to the remedy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Named:
     controller_namespace: str
     csr: str
     machine: MachineView | None
-    """The one that is claimed, if it is clear which."""
+    """The claimed Machine, if exactly one matches."""
 
 
 Commands: TypeAlias = Callable[[Named], list[str]]
@@ -30,7 +30,7 @@ _WORKLOAD: Final = "kubectl --kubeconfig WORKLOAD-KUBECONFIG"
 
 
 def next_commands(reason: str, named: Named) -> tuple[str, ...]:
-    """Commands for a person who has read that reason; names in them are quoted for a shell."""
+    """Commands that help with ``reason``; names in them are quoted for a shell."""
     return tuple(_BY_REASON.get(reason, _request)(named))
 
 
@@ -127,6 +127,7 @@ _BY_REASON: Final[Mapping[str, Commands]] = MappingProxyType(
         ],
         Reason.ATTESTOR_UNAVAILABLE: _policy,
         Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE: _authority,
+        Reason.CERTIFICATE_AUTHORITY_CHANGING: _authority,
         Reason.CONTROLLER_KEY_UNAVAILABLE: _controller_key,
     }
 )

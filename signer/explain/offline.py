@@ -1,7 +1,7 @@
-"""Attestors without a network: they judge evidence as ever, and what they would ask others is said and not asked.
+"""Runs attestors without a network: they verify evidence as usual, and their calls to other services are refused.
 
-Attestors are plugins, and call clouds by libraries of their own. So the interpreter itself is asked to refuse: an audit
-hook (PEP 578) sees every connection and every look-up of a name, whoever makes it.
+Attestors are plugins, and use libraries of their own to call cloud APIs. An audit hook of the interpreter (PEP 578)
+therefore refuses every connection and name lookup, in any library.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ _MAXIMUM_NAMED: Final = 3
 
 
 class _Offline(OSError):
-    """There is no network here."""
+    """The network is refused."""
 
 
 @dataclass(slots=True)
 class _Guard:
-    """Whether the network is refused, and what was wanted of it since."""
+    """Whether the network is refused, and the destinations that were refused since."""
 
     depth: int = 0
     hooked: bool = False
-    wanted: dict[str, None] = field(default_factory=dict)
+    refused: dict[str, None] = field(default_factory=dict)
 
     def hook(self, event: str, arguments: tuple[Any, ...]) -> None:
         if self.depth and event in _NETWORK_EVENTS:
-            self.wanted[_destination(event, arguments)] = None
-            raise _Offline("there is no network: a recording is explained")
+            self.refused[_destination(event, arguments)] = None
+            raise _Offline("explain --objects works offline")
 
 
 _GUARD: Final = _Guard()
@@ -59,15 +59,15 @@ _GUARD: Final = _Guard()
 
 @contextlib.contextmanager
 def no_network() -> Iterator[Mapping[str, None]]:
-    """Refuse every connection of this process while it lasts; gives the destinations that were wanted."""
+    """Refuse every connection of this process in the block; yields the destinations that were refused."""
     if not _GUARD.hooked:
-        sys.addaudithook(_GUARD.hook)  # for ever, as all of them; it does nothing while nobody asks it to
+        sys.addaudithook(_GUARD.hook)  # audit hooks cannot be removed; this one acts only inside the block
         _GUARD.hooked = True
     if not _GUARD.depth:
-        _GUARD.wanted.clear()
+        _GUARD.refused.clear()
     _GUARD.depth += 1
     try:
-        yield _GUARD.wanted
+        yield _GUARD.refused
     finally:
         _GUARD.depth -= 1
 
@@ -80,10 +80,10 @@ def _destination(event: str, arguments: tuple[Any, ...]) -> str:
 
 
 class OfflineRegistry(Registry):
-    """The installed attestors, with server plugins that ask nobody."""
+    """The installed attestors, with server plugins that work offline."""
 
     def __init__(self, answers: Sequence[Mapping[str, Any]] = ()) -> None:
-        """``answers`` are those of others that were recorded, in the order of the questions."""
+        """``answers`` are the recorded calls of the attestor, in order."""
         super().__init__()
         self._answers = answers
 
@@ -110,7 +110,7 @@ class _OfflineAuditableAttestor(WrapsAuditable, _OfflineAttestor):
 
 @dataclass(slots=True)
 class _CountedKeys:
-    """Keys for challenges that nobody answers: a recording has none of the controller's."""
+    """Counts the uses of challenge keys: a recording holds none of the controller's, so these verify no answer."""
 
     keys: Callable[[], tuple[bytes, ...]]
     asked: int = 0
@@ -141,31 +141,31 @@ class _OfflinePlugin:
             recorded_calls = ReplayedCalls(self.answers)
             management = RecordedManagementCluster(request.management, recorded_calls)
             request = replace(request, recorded_calls=recorded_calls, management=management)
-        with no_network() as wanted:
+        with no_network() as refused:
             try:
                 outcome: Outcome = await verify(request)
             except AnswerNotRecorded as error:
-                return NotProvableYet(NOT_ASKED, f"not asked: offline; {printable(str(error))} in the recording")
-            except Exception as error:
-                if wanted:
-                    return _not_asked(wanted)
+                return NotProvableYet(NOT_ASKED, f"not called: offline; {printable(str(error))} in the recording")
+            except Exception as error:  # an attestor raises whatever it likes where the network is refused
+                if refused:
+                    return _not_called(refused)
                 if isinstance(error, BindingMismatch) and self.keys.asked > asked:
                     raise _no_challenge_keys() from error
                 raise
-            if wanted:
-                return _not_asked(wanted)
+            if refused:
+                return _not_called(refused)
         if self.keys.asked > asked and not isinstance(outcome, ChallengeIssued):
             raise _no_challenge_keys()
         return outcome
 
 
-def _not_asked(wanted: Mapping[str, None]) -> NotProvableYet:
-    names = ", ".join(list(wanted)[:_MAXIMUM_NAMED])
-    return NotProvableYet(NOT_ASKED, f"not asked: offline ({names}); until here nothing spoke against the evidence")
+def _not_called(refused: Mapping[str, None]) -> NotProvableYet:
+    names = ", ".join(list(refused)[:_MAXIMUM_NAMED])
+    return NotProvableYet(NOT_ASKED, f"not called: offline ({names}); the evidence passed every check before this call")
 
 
 def _no_challenge_keys() -> Deferred:
     return Deferred(
         Reason.CONTROLLER_KEY_UNAVAILABLE,
-        "not judged: the answer to a challenge is verified with the controller's key, which no recording holds",
+        "not verified: the answer to a challenge needs the controller's key, which no recording holds",
     )

@@ -1,9 +1,9 @@
-"""Records what an explanation rested on, so that it can be repeated elsewhere, by people who may see no secret.
+"""Records the inputs of an explanation, so that it can be repeated elsewhere without access to secrets.
 
-Recorded is what was read and concerns the request: its Cluster, policy, Machines, records, reservations. Of Secrets
-only the cluster's CA certificate is kept, as a ConfigMap; bootstrap tokens keep their public ID; of evidence, what lets
-its holder act is replaced as in the audit log; the operator's settings of attestors, which may be secret, are never
-written.
+A recording holds the objects that were read and concern the request: its Cluster, policy, Machines, records and
+reservations. Of Secrets it holds only the cluster's CA certificate, as a ConfigMap. Bootstrap tokens keep their public
+ID. Credentials in the evidence are redacted as in the audit log. The operator's attestor settings, which may be
+secret, are never written.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from signer.explain.current_conditions import as_posted
 from signer.explain.dry_run import Circumstances, DryRunResult
 from signer.explain.explanation import NOT_POSTED, Explanation
 from signer.explain.recorded_objects import RECORDING_API_VERSION, RECORDING_KIND
-from signer.explain.source import Source
+from signer.kube.calls import GetList
 from signer.kube.client import LIST_PAGE_OBJECTS, JsonObject, Parameters
 from signer.kube.errors import Forbidden, ResourceNotServed
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey
@@ -41,10 +41,10 @@ _KINDS: Final = {
     "identityreservations": "IdentityReservation",
     "kubeadmconfigs": "KubeadmConfig",
 }
-"""Kinds of what is listed: the items of a list say none."""
+"""Kinds by plural: the items of a list do not name theirs."""
 _COLLECTION: Final = re.compile(r"/apis/([^/]+)/([^/]+)/(?:namespaces/[^/]+/)?([a-z]+)")
 _SECRET: Final = re.compile(r"/api/v1/namespaces/[^/]+/secrets/[^/]+")
-_TOKEN_SECRET: Final = "0" * 16  # in place of a bootstrap token's secret half
+_TOKEN_SECRET: Final = "0" * 16  # replaces the secret part of a bootstrap token
 _KEPT_METADATA: Final = (
     "name",
     "namespace",
@@ -61,9 +61,9 @@ _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 class Recorder:
-    """A source that remembers what was read from another."""
+    """A source that keeps a copy of everything read from another source."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: GetList) -> None:
         self._source = source
         self._read: dict[str, JsonObject] = {}
         self._listed: list[JsonObject] = []
@@ -109,9 +109,9 @@ class Recorder:
         around: Circumstances,
         answers: Sequence[Mapping[str, Any]] = (),
     ) -> list[JsonObject]:
-        """What to write down: a header, the request, and everything that concerns it.
+        """The documents of the recording: a header, the request, and every object that concerns it.
 
-        ``answers`` are those of others to the attestor (:class:`~signer.explain.recorded_calls.NotingRegistry`).
+        ``answers`` are the attestor's recorded calls (:class:`~signer.explain.recorded_calls.NotingRegistry`).
         """
         key, configuration = explained.cluster, around.configuration
         request, redacted = _without_credentials(request, around)
@@ -144,19 +144,19 @@ class Recorder:
 
 
 def as_yaml(documents: Sequence[JsonObject]) -> str:
-    """The recording as a file's text."""
+    """The recording as YAML."""
     return yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=False, explicit_start=True)
 
 
 def _without_credentials(
     request: Mapping[str, Any], around: Circumstances
 ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    """The CSR as the audit log would hold it, and what of its evidence is replaced."""
+    """The CSR as in the audit log, and the redacted fields of its evidence."""
     oids = around.configuration.provider_id_oids
     posted = {**as_posted(request), "metadata": {"uid": NOT_POSTED, **mapping_of(request, "metadata")}}
     parsed = parse_signing_request(posted, around.registry.providers, oids)
     spec = mapping_of(request, "spec")
-    if isinstance(parsed, NotOurs):  # perhaps of an attestor that is not installed here; nobody reads it
+    if isinstance(parsed, NotOurs):  # its attestor may not be installed here, so its credentials are unknown
         return {**request, "spec": {**spec, "request": digest_of(text_of(spec, "request"))}}, (WHOLE_REQUEST,)
     logged = logged_request(posted, parsed, around.registry, oids)
     return {**request, "spec": logged.spec}, logged.redacted
@@ -182,7 +182,9 @@ def _concerns(item: JsonObject, key: ClusterKey, identities: set[str], provider_
 
 
 def _is_withheld(path: str, key: ClusterKey) -> bool:
-    """A Secret that somebody looked up, such as an attestor's inventory; the core's own three are replaced."""
+    """Whether ``path`` is a Secret that an attestor read, such as the TPM inventory; the controller's own three are
+    replaced instead.
+    """
     own = ("node-attestation-controller-key", f"{key.name}-ca", f"{key.name}-kubeconfig")
     return _SECRET.fullmatch(path) is not None and path.rpartition("/")[2] not in own
 
@@ -202,7 +204,7 @@ def _of_read(path: str, item: JsonObject, key: ClusterKey) -> Iterator[JsonObjec
 
 
 def _reduced(item: JsonObject) -> JsonObject:
-    """Without what may be secret, as far as its kind can hold any, and without what nobody reads."""
+    """The object without fields that may be secret, and without fields that no decision reads."""
     item = _stripped(item)
     kind = item.get("kind")
     if kind == "KubeadmConfig":
@@ -210,12 +212,12 @@ def _reduced(item: JsonObject) -> JsonObject:
         token = text_of(mapping_of(discovery, "bootstrapToken"), "token").partition(".")[0]
         spec = {"joinConfiguration": {"discovery": {"bootstrapToken": {"token": f"{token}.{_TOKEN_SECRET}"}}}}
         return {**{name: item[name] for name in ("apiVersion", "kind", "metadata")}, "spec": spec if token else {}}
-    if kind == "Cluster":  # variables of its topology are the tenant's, and nobody here reads them
+    if kind == "Cluster":  # topology variables belong to the tenant, and no decision reads them
         return {**item, "spec": {name: value for name, value in mapping_of(item, "spec").items() if name != "topology"}}
     if kind == "AttestedNode":
         return {**item, "spec": {name: value for name, value in item["spec"].items() if name != "seal"}}
     if kind not in (*_KINDS.values(), "ConfigMap", "CustomResourceDefinition"):
-        # An infrastructure provider's object: decisions look at its metadata only, and what else it holds is not ours.
+        # An infrastructure provider's object: decisions read its metadata only.
         return {name: item[name] for name in ("apiVersion", "kind", "metadata") if name in item}
     return item
 

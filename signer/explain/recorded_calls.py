@@ -1,4 +1,4 @@
-"""What others answered an attestor while a request was explained, noted for the recording."""
+"""Records the attestor's calls to other services while a request is explained."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from signer.audit.recorded_calls import CallRecorder, RecordedManagementCluster
 
 
 class NotingRegistry(Registry):
-    """The installed attestors; of the last judgement, what those answered that they asked."""
+    """The installed attestors; keeps the recorded calls of the last verification."""
 
     def __init__(self) -> None:
         super().__init__()
         self.noted: list[dict[str, Any]] = []
-        """Without anything that lets its holder act (:class:`attestors.contract.AnswerForm`)."""
+        """The recorded calls, without credentials (:class:`attestors.contract.AnswerForm`)."""
 
     def load(self, provider: str) -> Attestor:
         """See Registry."""
@@ -40,7 +40,7 @@ class NotingRegistry(Registry):
 
 @dataclass(frozen=True, slots=True)
 class WrappedAttestor:
-    """An attestor whose server plugin is another; all else that it has, it has still."""
+    """An attestor with a replaced server plugin; everything else is passed through."""
 
     attestor: Attestor
 
@@ -52,14 +52,14 @@ class WrappedAttestor:
         return self.attestor.agent_plugin(settings)
 
     def explanations(self) -> Mapping[str, ReasonExplanation]:
-        """See :class:`~attestors.contract.ExplainsReasons`; none where it has none."""
+        """See :class:`~attestors.contract.ExplainsReasons`; empty if the attestor has none."""
         return self.attestor.explanations() if isinstance(self.attestor, ExplainsReasons) else {}
 
 
 class WrapsAuditable:
     """A wrapped attestor that is :class:`~attestors.contract.Auditable`.
 
-    Written out: since Python 3.12 ``isinstance`` does not ask ``__getattr__`` what a protocol looks for.
+    A class of its own, because since Python 3.12 ``isinstance`` with a protocol ignores ``__getattr__``.
     """
 
     __slots__ = ()
@@ -68,7 +68,7 @@ class WrapsAuditable:
     def redacted_fields(self, evidence: Evidence) -> Mapping[str, str]:
         """See Auditable."""
         if not isinstance(self.attestor, Auditable):
-            raise TypeError("only an attestor that is auditable is wrapped so")
+            raise TypeError("the wrapped attestor is not auditable")
         return self.attestor.redacted_fields(evidence)
 
 

@@ -1,8 +1,8 @@
-"""A management cluster out of a recording: the same paths, answered from documents.
+"""Serves the paths of a management cluster from a recording.
 
-A recording is manifests, as ``kubectl get --output yaml`` writes them or ``explain --record``. A cluster's CA is there
-by its certificate alone, in ConfigMap or Secret ``<cluster>-ca``. There is no controller key in it: the AttestedNodes
-of a recording are believed as they stand, which is why nothing but an explanation may rest on one.
+A recording is a set of manifests, as written by ``kubectl get --output yaml`` or ``explain --record``. It holds the
+certificate of a cluster's CA without the private key, in ConfigMap or Secret ``<cluster>-ca``. It holds no controller
+key: its AttestedNodes are trusted unverified. Therefore only explanations may use a recording.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from signer.store.controller_key import controller_key_secret
 
 RECORDING_KIND: Final = "Recording"
 RECORDING_API_VERSION: Final = "explain.attestation.cluster.x-k8s.io/v1alpha1"
-"""Of the one document of a recording that is no Kubernetes object."""
+"""The apiVersion of the header, the one document of a recording that is no Kubernetes object."""
 
 _MAXIMUM_REDACTED: Final = 32
 _MAXIMUM_ANSWERS: Final = 64
@@ -64,38 +64,39 @@ _PLURALS: Final[Mapping[tuple[str, str], tuple[str, bool]]] = {
     ("", "Secret"): (SECRETS.plural, True),
     ("", "ConfigMap"): (CONFIG_MAPS.plural, True),
 }
-"""Resource and whether it is in namespaces, by group and kind; the infrastructure provider's by their definitions."""
+"""Plural, and whether the resource is namespaced, by group and kind. Infrastructure providers' resources are looked up
+in the CustomResourceDefinitions among the documents."""
 
 
 class UnusableRecording(ValueError):
-    """The documents are no recording that a request can be judged by; the message says what is missing."""
+    """The documents are no usable recording; the message says what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a recording says of itself; all empty for documents that were put together by hand."""
+    """The header of a recording; all fields are empty for documents collected by hand."""
 
     recorded: datetime | None
     cluster: ClusterKey | None
     controller_namespace: str
     provider_id_oids: tuple[str, ...]
-    """Under which the provider ID was looked for; recordings of former versions do not say it."""
+    """OIDs of the extension that holds the provider ID; a recording may omit them."""
     insecure_allowed: bool
     with_settings: frozenset[str]
-    """Attestors for which the operator had settings, which are never recorded."""
+    """Attestors with operator settings, which are never recorded."""
     overflow: frozenset[str]
-    """Paths of what was read, and is not in the recording."""
+    """Paths that were read and are not in the recording."""
     answers: tuple[Mapping[str, Any], ...]
-    """Of others to the attestor, in their order; an attestor refuses what is not of its form."""
+    """The attestor's recorded calls, in order; an attestor refuses answers of another form."""
     redacted: tuple[str, ...]
-    """Fields of the evidence that are not what they were, or ``request``: all of it."""
+    """Redacted fields of the evidence; ``request`` if the whole request is redacted."""
 
 
 class RecordedObjects:
-    """The documents by their paths; see :class:`~signer.explain.source.Source`."""
+    """The documents by their paths; see :class:`~signer.kube.calls.GetList`."""
 
     def __init__(self, manifests: Iterable[Mapping[str, Any]], default_namespace: str) -> None:
-        """``default_namespace`` is the controller's own, unless the recording names it."""
+        """``default_namespace`` is the controller's namespace if the recording does not name it."""
         documents = [dict(one) for one in manifests]
         self.header = _header(documents, default_namespace)
         self._objects: dict[str, JsonObject] = {}
@@ -123,9 +124,9 @@ class RecordedObjects:
         """See Client.
 
         Raises:
-            NotFound: there is no such document.
-            ResourceNotServed: of an API group or version that was asked for there is none.
-            Unreachable: it was there, and was left out of the recording.
+            NotFound: the recording has no such document.
+            ResourceNotServed: the recording has no document of that API group or version.
+            Unreachable: the object was read, but left out of the recording.
         """
         if path in self.header.overflow:
             raise Unreachable("it was left out of the recording", cause=Cause.REFUSED)
@@ -151,14 +152,14 @@ class RecordedObjects:
         yield {"metadata": {"resourceVersion": "1"}, "items": items}
 
     def _served(self, path: str) -> JsonObject:
-        """Which resources a group and version has: those of the documents; all of Cluster API, whatever is recorded."""
+        """The resources of a group and version: those of the documents, and always those of Cluster API."""
         names = {one.rpartition("/")[2] for one in self._by_collection if one.startswith(f"{path}/")}
         if not names and (path != _NEWEST or CLUSTERS_V1BETA1.collection() in self._by_collection):
             raise ResourceNotServed("nothing of that version is in the recording", status=404)
         return {"resources": [{"name": name} for name in sorted(names | _CLUSTER_API)]}
 
     def _versions(self, path: str) -> JsonObject:
-        """Which versions a group has: those of the documents; of Cluster API also where there are none."""
+        """The versions of a group: those of the documents, and always one of Cluster API."""
         served = {one.split("/")[3] for one in self._by_collection if one.startswith(f"{path}/")}
         if _NEWEST.startswith(f"{path}/") and CLUSTERS_V1BETA1.collection() not in self._by_collection:
             served.add(CLUSTERS_V1BETA2.version)
@@ -193,7 +194,7 @@ class RecordedObjects:
             self._add({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}, definitions)
 
     def _sealed(self, document: JsonObject) -> JsonObject:
-        """Under this recording's own key: what was authentic when it was recorded is to be so here."""
+        """Seal a record with this recording's own key, because it was authentic when it was recorded."""
         unsealed = {**document, "spec": {**mapping_of(document, "spec"), "seal": "recorded"}}
         try:
             seal = self._seals.seal(parse_record(unsealed))
@@ -206,34 +207,34 @@ def _header(documents: list[JsonObject], default_namespace: str) -> Header:
     found = [one for one in documents if one.get("kind") == RECORDING_KIND]
     if len(found) > 1:
         raise UnusableRecording("there is more than one recording among the documents")
-    said = found[0] if found else {}
-    cluster = mapping_of(said, "cluster")
+    header = found[0] if found else {}
+    cluster = mapping_of(header, "cluster")
     try:
-        recorded = parse_time(text_of(said, "recordedTime")) if "recordedTime" in said else None
+        recorded = parse_time(text_of(header, "recordedTime")) if "recordedTime" in header else None
     except ValueError as error:
         raise UnusableRecording(f"recordedTime: {error}") from error
     return Header(
         recorded=recorded,
         cluster=ClusterKey(text_of(cluster, "namespace"), text_of(cluster, "name")) if cluster else None,
-        controller_namespace=text_of(said, "controllerNamespace") or default_namespace,
-        provider_id_oids=_oids(items_of(said, "providerIDOIDs")),
-        insecure_allowed=said.get("insecureAllowed") is True,
-        with_settings=frozenset(str(one) for one in items_of(said, "attestorsWithSettings")),
-        overflow=frozenset(str(one) for one in items_of(said, "overflow")),
-        answers=tuple(one for one in items_of(said, "answers")[:_MAXIMUM_ANSWERS] if isinstance(one, dict)),
-        redacted=tuple(printable(str(one)) for one in items_of(said, "redacted")[:_MAXIMUM_REDACTED]),
+        controller_namespace=text_of(header, "controllerNamespace") or default_namespace,
+        provider_id_oids=_oids(items_of(header, "providerIDOIDs")),
+        insecure_allowed=header.get("insecureAllowed") is True,
+        with_settings=frozenset(str(one) for one in items_of(header, "attestorsWithSettings")),
+        overflow=frozenset(str(one) for one in items_of(header, "overflow")),
+        answers=tuple(one for one in items_of(header, "answers")[:_MAXIMUM_ANSWERS] if isinstance(one, dict)),
+        redacted=tuple(printable(str(one)) for one in items_of(header, "redacted")[:_MAXIMUM_REDACTED]),
     )
 
 
-def _oids(said: Sequence[Any]) -> tuple[str, ...]:
+def _oids(recorded: Sequence[Any]) -> tuple[str, ...]:
     try:
-        return read_oids(",".join(map(str, said))) if said else ()
+        return read_oids(",".join(map(str, recorded))) if recorded else ()
     except InvalidOID as error:
         raise UnusableRecording(f"providerIDOIDs: {error}") from error
 
 
 def _definitions(documents: list[JsonObject]) -> dict[tuple[str, str], str]:
-    """Plurals of the resources that definitions among the documents define, by group and kind."""
+    """Plurals by group and kind, from the CustomResourceDefinitions among the documents."""
     specs = [mapping_of(one, "spec") for one in documents if one.get("kind") == "CustomResourceDefinition"]
     return {
         (text_of(spec, "group"), text_of(mapping_of(spec, "names"), "kind")): text_of(
@@ -244,7 +245,7 @@ def _definitions(documents: list[JsonObject]) -> dict[tuple[str, str], str]:
 
 
 def _resource(document: JsonObject, definitions: Mapping[tuple[str, str], str]) -> Resource | None:
-    """None for what no decision looks at."""
+    """The resource of a document; None if no decision reads that kind."""
     group, _, version = text_of(document, "apiVersion").rpartition("/")
     about = group, text_of(document, "kind")
     if about in _PLURALS:

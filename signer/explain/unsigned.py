@@ -1,10 +1,10 @@
-"""Certificates that are planned and not signed: nothing that explains has a use for one."""
+"""Plans certificates without signing them, for explanations."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from signer.authority import Authority, IssuanceRefused, IssuanceRequest, require_issuable
+from signer.authority import IssuanceRefused, IssuanceRequest, IssuingSet, require_issuable
 from signer.decision.certificates import Certificate, NotRepeatable, bad_certificate
 
 _NO_DIGEST: Final = "0" * 64
@@ -13,11 +13,11 @@ _NO_DIGEST: Final = "0" * 64
 class Unsigned:
     """Implements :class:`~signer.decision.certificates.Signing` without a key."""
 
-    async def sign(self, issuance: IssuanceRequest, authority: Authority) -> Certificate:
-        """What the CA must not sign is told all the same.
+    async def sign(self, issuance: IssuanceRequest, authority: IssuingSet) -> Certificate:
+        """Check that the CA may sign the certificate, as the controller does.
 
         Raises:
-            Deferred: the certificate would be a bad one.
+            Deferred: the CA must not sign it.
         """
         try:
             require_issuable(authority, issuance)
@@ -26,8 +26,8 @@ class Unsigned:
         return Certificate(b"", _NO_DIGEST)
 
     async def sign_again(
-        self, issuance: IssuanceRequest, digest: str, authority: Authority
+        self, issuance: IssuanceRequest, digest: str, authority: IssuingSet
     ) -> Certificate | NotRepeatable:
-        """The journal says which CA made it, and that was compared: the same key would make the same again."""
+        """Assume the same certificate: the caller has compared the CA in the journal, and its key signs repeatably."""
         await self.sign(issuance, authority)
         return Certificate(b"", digest)

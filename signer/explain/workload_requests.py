@@ -1,4 +1,4 @@
-"""The requests of one workload cluster, counted: a cluster keeps what was answered for an hour."""
+"""Counts the requests of one workload cluster, which keeps decided requests for an hour."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ OTHER_REASONS: Final = "others"
 
 @dataclass(frozen=True, slots=True)
 class RequestCounts:
-    """Requests to our signers, and nodes' own serving requests."""
+    """Counts of requests to attestors' signers and of nodes' built-in serving requests."""
 
     pending: int
     denied: Mapping[str, int]
-    """By reason, the most frequent first. A challenge is no denial."""
+    """By reason, most frequent first. A challenge is not a denial."""
     failed: int
     counted_all: bool
-    """Whether there were no more than are counted."""
+    """False if there were more requests than ``MAXIMUM_REQUESTS``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """They cannot be looked at; the message says why."""
+    """The requests cannot be read; the message says why."""
 
     message: str
 
@@ -51,7 +51,7 @@ class Unreachable:
 async def count_requests(
     management: Client, key: ClusterKey, providers: frozenset[str], timeout_seconds: float
 ) -> RequestCounts | Unreachable:
-    """Count the requests of one cluster, reached as the controller reaches it."""
+    """Count the requests of one cluster, connecting as the controller does."""
     try:
         async with asyncio.timeout(timeout_seconds):
             connection = await workload_connection(management, key)
@@ -71,13 +71,13 @@ async def _count(workload: Client, providers: frozenset[str]) -> RequestCounts:
             for item in page["items"]:
                 if not isinstance(item, dict) or not _is_counted(item, providers):
                     continue
-                standing = current_conditions_of(item)
-                types = {one.type: one.reason for one in standing.conditions}
+                current = current_conditions_of(item)
+                types = {one.type: one.reason for one in current.conditions}
                 failed += Condition.FAILED.value in types
                 reason = types.get(Condition.DENIED.value)
                 if reason is not None and reason != Reason.CHALLENGE_ISSUED:
                     denied[reason[:_MAXIMUM_REASON_CHARACTERS]] += 1
-                pending += not standing.is_settled and not standing.conditions
+                pending += not current.is_settled and not current.conditions
             seen += len(page["items"])
             if seen >= MAXIMUM_REQUESTS:
                 break
@@ -85,7 +85,7 @@ async def _count(workload: Client, providers: frozenset[str]) -> RequestCounts:
 
 
 def _is_counted(item: Mapping[str, Any], providers: frozenset[str]) -> bool:
-    """Whether the controller would look at it; of the built-in signer's only what nodes ask."""
+    """Whether the controller would decide the request; for the built-in signer, only requests of nodes."""
     bare = {"metadata": mapping_of(item, "metadata"), "spec": {**mapping_of(item, "spec"), "request": ""}}
     parsed = parse_signing_request(bare, providers)
     if isinstance(parsed, NotOurs):
@@ -95,7 +95,7 @@ def _is_counted(item: Mapping[str, Any], providers: frozenset[str]) -> bool:
 
 
 def _bounded(denied: Counter[str]) -> dict[str, int]:
-    """The workload cluster chooses the words, and must not choose how many there are."""
+    """Limit the number of reasons: the workload cluster chooses their texts."""
     common = dict(denied.most_common(_MAXIMUM_REASONS))
     rest = denied.total() - sum(common.values())
     return {**common, OTHER_REASONS: rest} if rest else common

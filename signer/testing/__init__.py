@@ -1,1 +1,1 @@
-"""An embedded Kubernetes API, the real controller and simulated nodes: docs/testing.md says what is public."""
+"""An embedded Kubernetes API, the real controller and simulated nodes. docs/testing.md lists the public names."""

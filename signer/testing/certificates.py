@@ -1,4 +1,4 @@
-"""A workload cluster's CA as Cluster API makes it, for tests, the demo and the embedded API."""
+"""Makes a workload cluster's CA like Cluster API's, for tests, the demo and the embedded API."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ def new_cluster_certificate_authority(
     now: datetime | None = None,
     duration: timedelta = _TEN_YEARS,
 ) -> ClusterCertificateAuthority:
-    """A self-signed CA with everything that is peculiar to Cluster API's (``util/certs``, ``newSelfSignedCACert``).
+    """A self-signed CA like that of Cluster API (``util/certs``, ``newSelfSignedCACert``).
 
     Serial number 0, valid from five minutes ago for ten years, digitalSignature, keyEncipherment and keyCertSign,
     CA:TRUE with path length 0, a subject key identifier of truncated SHA-256 (Go 1.25), the key as PKCS#1 or SEC1.
 
     Args:
-        algorithm: what key to make; not looked at when ``key`` is given.
-        key: an existing key, since making an RSA key takes a tenth of a second and more.
-        common_name: of the subject; two CAs of Cluster API always share theirs.
+        algorithm: of the new key; ignored if ``key`` is given.
+        key: an existing key; a new RSA key takes 0.1 seconds or more.
+        common_name: of the subject; all CAs of Cluster API have the same.
         serial_number: zero or more.
-        now: aware; the current time by default.
-        duration: from ``now`` on.
+        now: an aware datetime; the current time by default.
+        duration: counted from ``now``.
     """
     private_key = _new_key(algorithm) if key is None else key
     moment = (now or datetime.now(UTC)).replace(microsecond=0)

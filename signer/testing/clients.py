@@ -1,4 +1,4 @@
-"""A blocking client for tests and demos: the controller's own client, on an event loop in a thread of its own."""
+"""A blocking client for tests and demos: the controller's client, on an event loop in a thread."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class LoopThread:
         self._loop.close()
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Run a coroutine there and wait for it."""
+        """Run a coroutine on the loop and return its result."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def start(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Start a coroutine there; returns a ``concurrent.futures.Future``."""
+        """Start a coroutine on the loop; returns a ``concurrent.futures.Future``."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def call(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Call a plain function there, soon."""
+        """Call a plain function on the loop, without waiting for it."""
         self._loop.call_soon_threadsafe(function, *arguments)
 
 
@@ -57,7 +57,7 @@ async def _cancel_all() -> None:
 
 
 class BlockingClient:
-    """One API server, as one user, from plain code. Paths are those of ``signer.kube.resources``."""
+    """A client of one API server, as one user. Paths are those of ``signer.kube.resources``."""
 
     def __init__(self, connection: ClusterConnection) -> None:
         self._thread = LoopThread("blocking client")
@@ -134,7 +134,7 @@ class BlockingClient:
         """Watch the object ``name`` of the collection at ``path`` until ``condition`` holds for it.
 
         Raises:
-            TimeoutError: it did not within ``seconds``; the message shows the object's last state.
+            TimeoutError: it does not within ``seconds``; the message shows the object's last status.
         """
         selector = {"fieldSelector": f"metadata.name={name}"}
         return self._thread.run(self._wait_for(path, selector, name, condition, seconds))
@@ -145,7 +145,7 @@ class BlockingClient:
         """Watch the collection at ``path`` until ``condition`` holds for one of its objects; returns that one.
 
         Raises:
-            TimeoutError: it did not within ``seconds``; the message shows the last status that was seen.
+            TimeoutError: it does not within ``seconds``; the message shows the last status seen.
         """
         return self._thread.run(self._wait_for(path, {}, path, condition, seconds))
 
@@ -173,4 +173,6 @@ class BlockingClient:
                         if event["type"] in ("ADDED", "MODIFIED") and condition(item):
                             return item
         except TimeoutError:
-            raise TimeoutError(f"{wanted} did not get there in {seconds} s; last seen: {last.get('status')}") from None
+            raise TimeoutError(
+                f"{wanted} did not reach the expected state in {seconds} s; last status: {last.get('status')}"
+            ) from None

@@ -1,4 +1,4 @@
-"""Objects as Cluster API and its providers leave them, and the definitions of their kinds."""
+"""Objects as Cluster API and its providers create them, and their CustomResourceDefinitions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def secret_manifest(cluster: ClusterKey, purpose: str, data: Mapping[str, bytes]
 
 
 def machine_manifest(cluster: ClusterKey, name: str, provider_id: str, owner: JsonObject | None) -> JsonObject:
-    """A Machine, without a provider ID where that is empty; of ``owner``, a MachinePool as the API returned it."""
+    """A Machine, without a provider ID if that is empty. ``owner`` is a MachinePool as read from the API."""
     spec: dict[str, Any] = {
         "clusterName": cluster.name,
         "bootstrap": {"dataSecretName": f"{name}-bootstrap"},
@@ -76,9 +76,9 @@ def machine_pool_manifest(cluster: ClusterKey, name: str, provider_ids: Sequence
 
 
 def kubeadm_config_manifest(cluster: ClusterKey, name: str, token: str, owner: JsonObject) -> JsonObject:
-    """A KubeadmConfig as the kubeadm provider leaves it once it has made the token.
+    """A KubeadmConfig with a bootstrap token, as the kubeadm provider writes it.
 
-    ``owner``, a Machine or MachinePool as the API returned it, controls it.
+    ``owner`` is the controlling Machine or MachinePool as read from the API.
     """
     return {
         "apiVersion": KUBEADM_CONFIGS_V1BETA2.api_version,
@@ -97,7 +97,7 @@ def _metadata(cluster: ClusterKey, name: str) -> dict[str, Any]:
 
 
 def _controller_reference(owner: JsonObject) -> dict[str, Any]:
-    """An owner reference to the object's controller."""
+    """An owner reference with ``controller: true``."""
     metadata = owner["metadata"]
     return {
         "apiVersion": owner["apiVersion"],
@@ -109,15 +109,15 @@ def _controller_reference(owner: JsonObject) -> dict[str, Any]:
 
 
 def _infrastructure(name: str) -> dict[str, str]:
-    """Some reference: Cluster API's own schema wants one."""
+    """A placeholder reference, which Cluster API's schema requires."""
     return {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "Test", "name": name}
 
 
 def capi_crds(folder: Path | None = None) -> list[str]:
-    """Cluster API's CRDs of that folder; reduced ones, which come with us, without it.
+    """Cluster API's CRDs from ``folder``; without it, the reduced ones of this package.
 
     Raises:
-        FileNotFoundError: they are not in it.
+        FileNotFoundError: ``folder`` lacks them.
     """
     if folder is None:
         here = files("signer.testing").joinpath("crds")

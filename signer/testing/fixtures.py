@@ -1,7 +1,6 @@
-"""pytest fixtures for authors of attestors: a management cluster, workload clusters, and the controller over them.
+"""pytest fixtures for authors of attestors: a management cluster, workload clusters and the controller.
 
-Installed with the distribution, so a plugin's tests use them by name; everything runs in this process, on the embedded
-API, over real HTTPS::
+pytest finds them in the installed distribution. Everything runs in this process, on the embedded API, over HTTPS::
 
     def test_a_machine_joins(workload_cluster, make_node, attestation_controller):
         workload_cluster.authorize("my-attestor")
@@ -15,19 +14,19 @@ API, over real HTTPS::
 ``management_cluster``              :class:`~signer.testing.world.ManagementCluster`, with all CRDs
 ``workload_cluster``                one :class:`~signer.testing.world.WorldCluster`, named ``workload``
 ``make_workload_cluster``           more of them
-``attestation_controller``          starts a controller, which stops when the test ends
+``attestation_controller``          starts a controller, which stops at the end of the test
 ``make_machine``                    creates a Machine with its provider ID
 ``make_node``                       a :class:`~signer.testing.nodes.SimulatedNode` of the workload cluster
-``make_signing_request``            a CertificateSigningRequest manifest around any bytes
-``cluster_certificate_authority``   a CA as Cluster API makes it
-``make_cluster_certificate_authority`` more of them, of any kind of key
+``make_signing_request``            a CertificateSigningRequest manifest with any bytes
+``cluster_certificate_authority``   a CA like Cluster API's
+``make_cluster_certificate_authority`` more of them, with any kind of key
 =================================== ====================================================================
 
-:func:`embedded_api` gives the API server of a cluster, to inject faults into and to read its log of requests. The
-functions ``open_…`` are the same as context managers, for fixtures of a wider scope; :mod:`signer.testing.opening` has
-them without pytest.
+:func:`embedded_api` returns the API server of a cluster, for fault injection and its log of requests. The functions
+``open_…`` are the same as context managers, for fixtures of a wider scope; :mod:`signer.testing.opening` has them
+without pytest.
 
-pytest imports this module in every run on a machine that has the distribution: what is heavy is imported inside.
+pytest imports this module in every run where the distribution is installed, so it imports heavy modules lazily.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class MakeCertificateAuthority(Protocol):
     """Type of ``make_cluster_certificate_authority``."""
 
     def __call__(self, algorithm: EncryptionAlgorithm | None = None) -> ClusterCertificateAuthority:
-        """A CA with a key of that algorithm; ECDSA P-256, which is made fastest, by default."""
+        """A CA with a key of that algorithm; by default ECDSA P-256, which is the fastest to make."""
         ...
 
 
@@ -113,7 +112,7 @@ def _new_authority(algorithm: EncryptionAlgorithm | None = None) -> ClusterCerti
 
 @pytest.fixture
 def make_cluster_certificate_authority() -> MakeCertificateAuthority:
-    """Factory of CAs as Cluster API makes them, serial number 0 included."""
+    """Factory of CAs like Cluster API's, including serial number 0."""
     return _new_authority
 
 
@@ -127,14 +126,14 @@ def cluster_certificate_authority(
 
 @pytest.fixture
 def management_cluster() -> Iterator[ManagementCluster]:
-    """A management cluster on an embedded API: our CRDs, Cluster API's, and the controller's namespace."""
+    """A management cluster on an embedded API, with all CRDs and the controller's namespace."""
     with open_management_cluster() as management:
         yield management
 
 
 @pytest.fixture
 def make_workload_cluster(management_cluster: ManagementCluster) -> Iterator[MakeWorkloadCluster]:
-    """Factory of workload clusters, each with an embedded API of its own and kubeadm's grants in it."""
+    """Factory of workload clusters, each with its own embedded API and kubeadm's grants."""
     with open_workload_clusters(management_cluster) as make:
         yield make
 
@@ -143,13 +142,13 @@ def make_workload_cluster(management_cluster: ManagementCluster) -> Iterator[Mak
 def workload_cluster(
     make_workload_cluster: MakeWorkloadCluster, cluster_certificate_authority: ClusterCertificateAuthority
 ) -> WorldCluster:
-    """One workload cluster, ``default/workload``, without a policy: call its ``authorize``."""
+    """The workload cluster ``default/workload``, without a policy: call its ``authorize``."""
     return make_workload_cluster(authority=cluster_certificate_authority)
 
 
 @pytest.fixture
 def make_machine(request: pytest.FixtureRequest) -> MakeMachine:
-    """Factory of Machines; without addresses, a Machine's node has the Machine's own name."""
+    """Factory of Machines; without addresses, a Machine's node has the Machine's name."""
 
     def make(
         name: str,
@@ -186,7 +185,7 @@ def make_node(request: pytest.FixtureRequest) -> MakeNode:
 
 @pytest.fixture
 def make_signing_request() -> MakeSigningRequest:
-    """Factory of CertificateSigningRequest manifests around any bytes, for input that no honest node makes."""
+    """Factory of CertificateSigningRequest manifests with any bytes, such as malformed requests."""
     from signer.testing.nodes import CLIENT_USAGES, signing_request
 
     def make(
@@ -207,13 +206,13 @@ def attestation_controller(
     management_cluster: ManagementCluster,
     make_workload_cluster: MakeWorkloadCluster,
 ) -> Iterator[StartController]:
-    """Starts controllers over ``management_cluster``; they stop at the end of the test, before the API servers do."""
-    del make_workload_cluster  # only so that it ends later
+    """Starts controllers of ``management_cluster``; they stop at the end of the test, before the API servers do."""
+    del make_workload_cluster  # requested only so that it is torn down later
     with open_controllers(management_cluster) as start:
         yield start
 
 
 def _workload_cluster(request: pytest.FixtureRequest) -> WorldCluster:
-    """``workload_cluster``, made only when no other cluster was given."""
+    """``workload_cluster``, created only if no other cluster is given."""
     cluster: WorldCluster = request.getfixturevalue("workload_cluster")
     return cluster

@@ -1,7 +1,7 @@
-"""A simulated node: it makes keys, evidence and CertificateSigningRequest manifests, honest or otherwise.
+"""A simulated node, which makes keys, evidence and CertificateSigningRequest manifests, valid or not.
 
-For tests of the controller and of attestors. It uses the real agent plugin of whatever attestor it is given, found
-through the entry points as ``kubelet-authenticator`` does.
+For tests of the controller and of attestors. It uses the attestor's real agent plugin, found through the entry points
+as in ``kubelet-authenticator``.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ SERVING_USAGES = ("digital signature", "server auth")
 
 @dataclass(frozen=True)
 class SimulatedNode:
-    """One machine that wants to be a node. Use :meth:`but` for a variant of it."""
+    """A machine that requests certificates as a node. :meth:`but` makes variants."""
 
     node_name: str
     provider_id: str
     ca_cert_hash: str
-    """Hash of the workload cluster's CA, as the node's kubeconfig gives it: ``sha256:`` and hexadecimal digits."""
+    """Hash of the workload cluster's CA in the node's kubeconfig: ``sha256:`` and hexadecimal digits."""
     provider: str
     settings: Mapping[str, str] = field(default_factory=dict)
     """Settings of the attestor's agent plugin."""
@@ -44,7 +44,7 @@ class SimulatedNode:
     )
     registry: Registry = field(default_factory=Registry)
     provider_id_oid: str = PROVIDER_ID_OID
-    """Of the extension that the requests hold the provider ID in."""
+    """OID of the extension that holds the provider ID in requests."""
 
     def but(self, **changes: Any) -> SimulatedNode:
         """A copy with other values, such as another ``node_name`` or ``key``."""
@@ -81,12 +81,12 @@ class SimulatedNode:
         )
 
     def connection(self, api: ClusterConnection, certificate: bytes) -> ClusterConnection:
-        """The node's own connection to the API server of ``api``, with the certificate (PEM) that it was issued."""
+        """The node's connection to the API server of ``api``, with its issued ``certificate`` (PEM)."""
         key = self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         return replace(api, client_certificate=certificate, client_key=key, bearer_token=None)
 
     def client_request(self, name: str, *, evidence_of: Evidence | None = None) -> dict[str, Any]:
-        """A CertificateSigningRequest manifest for a client certificate; ``evidence_of`` replaces the own evidence."""
+        """A CertificateSigningRequest manifest for a client certificate; ``evidence_of`` replaces its evidence."""
         blocks = RequestBlocks(
             self.certificate_request(), self.provider, evidence.encode(evidence_of or self.evidence(Purpose.CLIENT))
         )
@@ -120,7 +120,7 @@ def signing_request(
     usages: Sequence[str] = CLIENT_USAGES,
     expiration_seconds: int | None = None,
 ) -> dict[str, Any]:
-    """A CertificateSigningRequest manifest around any bytes."""
+    """A CertificateSigningRequest manifest with any bytes as ``spec.request``."""
     spec: dict[str, Any] = {
         "request": base64.b64encode(request_bytes).decode("ascii"),
         "signerName": signer_name,

@@ -1,4 +1,4 @@
-"""What the pytest fixtures give, as context managers: for test suites without pytest, and fixtures of a wider scope.
+"""The pytest fixtures as context managers, for test suites without pytest and for fixtures of a wider scope.
 
 ::
 
@@ -9,9 +9,9 @@
     ):
         cluster = make_cluster("production")
 
-In this order: what is opened last is closed first, and a controller stops before its API servers do.
+Open them in this order, so that a controller stops before its API servers.
 
-:mod:`signer.testing.fixtures` imports this module in every run of pytest: what is heavy is imported inside.
+:mod:`signer.testing.fixtures` imports this module in every run of pytest, so it imports heavy modules lazily.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from signer.entry import what_is_missing
+from signer.model.program_version import DISTRIBUTION
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,7 +44,7 @@ class MakeWorkloadCluster(Protocol):
         authority: ClusterCertificateAuthority | None = None,
         **api_options: Any,
     ) -> WorldCluster:
-        """A Cluster with its Secrets and its own embedded API; ``api_options`` are those of ``EmbeddedAPI``."""
+        """A Cluster with its Secrets and its own embedded API; ``api_options`` are passed to ``EmbeddedAPI``."""
         ...
 
 
@@ -65,10 +66,10 @@ class StartController(Protocol):
 
 
 def embedded_api(cluster: ManagementCluster | WorldCluster) -> EmbeddedAPI:
-    """The embedded API of a cluster of these fixtures: its ``faults``, its log ``requests``, its objects.
+    """The embedded API of a cluster, with its ``faults``, its log ``requests`` and its objects.
 
     Raises:
-        TypeError: the cluster stands on another API server.
+        TypeError: the cluster has another API server.
     """
     from signer.testing.api import EmbeddedAPI
 
@@ -82,13 +83,13 @@ def open_management_cluster(capi_crds: Path | None = None) -> Iterator[Managemen
     """What ``management_cluster`` gives; ``capi_crds`` is a folder with Cluster API's own CRDs, else reduced ones.
 
     Raises:
-        ModuleNotFoundError: the extra ``testing`` is not installed; the message says so.
+        ModuleNotFoundError: the controller's libraries are not installed; the message says what to install.
     """
     try:
         from signer.testing.api import EmbeddedAPI
         from signer.testing.world import ManagementCluster
     except ModuleNotFoundError as error:
-        missing = what_is_missing(error, "testing")
+        missing = what_is_missing(error, f"{DISTRIBUTION}-testing")
         if not missing:
             raise
         raise ModuleNotFoundError(missing, name=error.name) from error
@@ -99,7 +100,7 @@ def open_management_cluster(capi_crds: Path | None = None) -> Iterator[Managemen
 
 @contextlib.contextmanager
 def open_workload_clusters(management: ManagementCluster) -> Iterator[MakeWorkloadCluster]:
-    """What ``make_workload_cluster`` gives: each Cluster has an embedded API of its own, with kubeadm's grants."""
+    """The factory of ``make_workload_cluster``: each Cluster has its own embedded API, with kubeadm's grants."""
     from signer.testing.api import EmbeddedAPI
     from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
 
@@ -124,7 +125,7 @@ def open_workload_clusters(management: ManagementCluster) -> Iterator[MakeWorklo
 
 @contextlib.contextmanager
 def open_controllers(management: ManagementCluster) -> Iterator[StartController]:
-    """What ``attestation_controller`` gives; all controllers stop at its end."""
+    """The factory of ``attestation_controller``; all controllers stop at the end of the context."""
     from signer.configuration import Configuration
     from signer.testing.world import CONTROLLER_NAMESPACE, RunningController
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, Final, Self
@@ -22,7 +23,7 @@ CONTROLLER_NAMESPACE: Final = "node-attestation-system"
 
 
 class RunningController:
-    """A controller in a thread, as a context manager; under leader election it may stand by at first."""
+    """A controller in a thread, as a context manager; with leader election it may start on standby."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class RunningController:
     ) -> None:
         self.stop()
         try:
-            # It was killed, or ended as it must.
+            # It was killed, or ended as intended.
             with contextlib.suppress(CancelledError, LeadershipLost, ClusterAPIChanged):
                 self._running.result(timeout=DEFAULT_WAIT_SECONDS)
         finally:
@@ -71,31 +72,35 @@ class RunningController:
 
     @property
     def leadership(self) -> Leadership:
-        """Its part in the election, to be asked from any thread.
+        """The state of its leader election; may be read from any thread.
 
         Raises:
-            RuntimeError: it runs without leader election.
+            RuntimeError: the controller runs without leader election.
         """
         if self._leadership is None:
             raise RuntimeError("this controller runs without leader election")
         return self._leadership
 
     def stop(self) -> None:
-        """Tell it to stop, as SIGTERM does; the context's end waits for it."""
+        """Tell the controller to stop, as SIGTERM does; leaving the context waits for it."""
         if self._stop is not None:
             self._thread.call(self._stop.set)
 
+    def call(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call a plain function in the controller's thread, soon; from any thread."""
+        self._thread.call(function, *arguments)
+
     def wait_ended(self) -> None:
-        """Wait until it has ended; raises what it raised."""
+        """Wait until the controller has ended; raises its error."""
         self._running.result(timeout=DEFAULT_WAIT_SECONDS)
 
     def kill(self) -> None:
-        """End it as a crash would: nothing drains, and what is under way stays as it is. From any thread."""
+        """End the controller like a crash, without draining or finishing its work. May be called in any thread."""
         self._running.cancel()
 
 
 def _warn_of_its_end(running: Future[None]) -> None:
-    """A process would be started again. Here nobody works from now on: say why, where something waits for it."""
+    """Log why the controller has ended: unlike a process in a Pod, it is not restarted, and a test may wait for it."""
     if running.cancelled():
         return
     match running.exception():
@@ -106,9 +111,9 @@ def _warn_of_its_end(running: Future[None]) -> None:
 
 
 async def _first(started: asyncio.Event, wrap: Any, running: Any) -> None:
-    """Return once the controller has started; raise what it raised if it ended before."""
+    """Return once the controller has started; raise its error if it ended before."""
     end = wrap(running)
-    end.add_done_callback(lambda future: future.cancelled() or future.exception())  # later ends are asked for elsewhere
+    end.add_done_callback(lambda future: future.cancelled() or future.exception())  # later errors are read elsewhere
     ended = asyncio.ensure_future(asyncio.shield(end))
     waiting = asyncio.ensure_future(started.wait())
     async with asyncio.timeout(DEFAULT_WAIT_SECONDS):

@@ -1,4 +1,4 @@
-"""Why nobody has decided a request: for the message of a test that waited for it in vain."""
+"""Explains why a request is undecided, for the message of a test whose wait timed out."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ _MAXIMUM_EVENTS: Final = 5
 
 
 def why_undecided(management: BlockingClient, cluster: ClusterKey, csr: str) -> str:
-    """What the management cluster shows: Events about the request, else how the Cluster's policy stands."""
+    """Events about the request, or else the readiness of the Cluster's policy."""
     try:
-        told = [event for event in management.items(EVENTS.collection(cluster.namespace)) if _is_about(event, csr)]
-        if told:
-            return "; ".join(f"{one['reason']}: {without_hint(one['message'])}" for one in told[-_MAXIMUM_EVENTS:])
+        events = [event for event in management.items(EVENTS.collection(cluster.namespace)) if _is_about(event, csr)]
+        if events:
+            return "; ".join(f"{one['reason']}: {without_hint(one['message'])}" for one in events[-_MAXIMUM_EVENTS:])
         policy = management.get(NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace))
     except NotFound:
-        return f"there is no NodeAttestationPolicy {cluster}: authorize() writes one"
+        return f"there is no NodeAttestationPolicy {cluster}: create it with authorize()"
     except ApiError as error:
-        return f"the management cluster does not say why: {error}"
-    return _standing(policy)
+        return f"the reason cannot be read from the management cluster: {error}"
+    return _readiness(policy)
 
 
 def _is_about(event: JsonObject, csr: str) -> bool:
     return f"(CSR {csr}:" in event.get("message", "")
 
 
-def _standing(policy: JsonObject) -> str:
+def _readiness(policy: JsonObject) -> str:
     conditions = policy.get("status", {}).get("conditions", [])
     for condition in conditions:
         if condition["type"] == "Ready":
-            return f"no Event is about it, and its policy has Ready {condition['status']}: {condition['message']}"
-    return "no Event is about it, and its policy has no conditions: no controller looks at it"
+            return f"it has no Event, and its policy is Ready {condition['status']}: {condition['message']}"
+    return "it has no Event, and its policy has no conditions: no controller serves the Cluster"

@@ -1,4 +1,4 @@
-"""What became of a CSR."""
+"""The verdict on a CSR."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from signer.kube.client import JsonObject
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the API shows of a CSR."""
+    """The outcome of a CSR, as the API shows it."""
 
     condition: str
-    """``Approved``, ``Denied``, ``Failed``, or empty while nothing was said."""
+    """``Approved``, ``Denied``, ``Failed``, or empty while it is undecided."""
     reason: str
     message: str
     certificate: bytes
-    """PEM; empty without one."""
+    """PEM; empty if none was issued."""
     annotations: Mapping[str, str]
 
     @classmethod
@@ -38,6 +38,6 @@ class Verdict:
 
 
 def is_decided(manifest: JsonObject) -> bool:
-    """Whether it has a certificate, or was denied, or has failed."""
+    """Whether the CSR has a certificate, was denied or has failed."""
     verdict = Verdict.of(manifest)
     return bool(verdict.certificate) or verdict.condition in ("Denied", "Failed")

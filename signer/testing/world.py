@@ -1,11 +1,12 @@
-"""A small world for tests: a management cluster, workload clusters, Machines, and a running controller.
+"""A test environment: a management cluster, workload clusters, Machines and a running controller.
 
-It works the same on the embedded API and on a real kube-apiserver: everything goes through HTTP as a client would.
+It works on the embedded API and on a real kube-apiserver alike, because it uses HTTP only.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -51,7 +52,7 @@ _NAMESPACES: Final = "/api/v1/namespaces"
 
 
 class APIServer(Protocol):
-    """What the world needs of an API server: the embedded one, or a test's handle on a real one."""
+    """An API server: the embedded one, or a test's handle on a real one."""
 
     @property
     def ca_certificate_pem(self) -> bytes:
@@ -64,7 +65,7 @@ class APIServer(Protocol):
         ...
 
     def connection(self, user: str = ..., groups: Sequence[str] = ...) -> ClusterConnection:
-        """A connection as that user; as an administrator by default."""
+        """A connection as ``user``; as an administrator by default."""
         ...
 
     def token_connection(self, token: str) -> ClusterConnection:
@@ -72,7 +73,7 @@ class APIServer(Protocol):
         ...
 
     def kubeconfig(self) -> str:
-        """A kubeconfig in Cluster API's form."""
+        """A kubeconfig as in Cluster API's Secret."""
         ...
 
     def bootstrap_token(self) -> str:
@@ -81,11 +82,12 @@ class APIServer(Protocol):
 
 
 class ManagementCluster:
-    """The management cluster, with the CRDs and the controller's namespace in it."""
+    """The management cluster, with the CRDs and the controller's namespace."""
 
     def __init__(self, api: APIServer, *, capi_crds: Path | None = None, without_ours: bool = False) -> None:
-        """``capi_crds`` is a folder with Cluster API's CRDs; reduced ones are installed without it. ``without_ours``
-        leaves our CRDs and the controller's namespace to whoever installs the controller.
+        """``capi_crds`` is a folder with Cluster API's CRDs; without it, reduced ones are installed. With
+        ``without_ours``, the CRDs of this project and the controller's namespace are left to the controller's
+        installation.
         """
         self.api = api
         self._client = BlockingClient(api.connection())
@@ -113,9 +115,9 @@ class ManagementCluster:
         return self._client
 
     def install_crds(self) -> None:
-        """Install Cluster API's CRDs and ours, and wait until they are served."""
+        """Install the CRDs of Cluster API and of this project, and wait until they are served."""
         ours = () if self._without_ours else custom_resource_definitions()
-        definitions = [yaml.safe_load(text) for text in (*ours, *capi_crds(self._capi_crds))]
+        definitions = [_parsed(text) for text in (*ours, *capi_crds(self._capi_crds))]
         for definition in definitions:
             try:
                 self._client.create(CUSTOM_RESOURCE_DEFINITIONS.collection(), definition)
@@ -156,12 +158,12 @@ class WorldCluster:
 
     @property
     def key(self) -> ClusterKey:
-        """Which one it is."""
+        """Namespace and name of the Cluster."""
         return ClusterKey(self.namespace, self.name)
 
     @property
     def ca_cert_hash(self) -> str:
-        """The hash by which this cluster's nodes know it."""
+        """The CA hash by which this cluster's nodes identify it."""
         data = {"tls.crt": self.api.ca_certificate_pem, "tls.key": self.api.ca_key_pem}
         return load_certificate_authority(data, now=datetime.now(UTC)).certificate.public_key_hash
 
@@ -199,9 +201,9 @@ class WorldCluster:
         bootstrap_ready: bool = True,
         owner: JsonObject | None = None,
     ) -> JsonObject:
-        """Create a Machine and its status; without addresses its node has the Machine's own name.
+        """Create a Machine and its status; without addresses its node has the Machine's name.
 
-        ``owner`` is the MachinePool that it is a Machine of, as it was read from the API.
+        ``owner`` is the Machine's MachinePool, as read from the API.
         """
         body = machine_manifest(self.key, name, provider_id, owner)
         machine = self.management.client.create(MACHINES_V1BETA2.collection(self.namespace), body)
@@ -238,9 +240,9 @@ class WorldCluster:
         return self.management.client.patch(MACHINE_POOLS_V1BETA2.object(name, self.namespace), patch)
 
     def add_kubeadm_config(self, name: str, token: str, owner: JsonObject) -> JsonObject:
-        """Create a KubeadmConfig with its bootstrap token, as Cluster API's kubeadm provider leaves it.
+        """Create a KubeadmConfig with its bootstrap token, as Cluster API's kubeadm provider does.
 
-        ``owner`` is the Machine or MachinePool that controls it, as it was read from the API.
+        ``owner`` is the controlling Machine or MachinePool, as read from the API.
         """
         body = kubeadm_config_manifest(self.key, name, token, owner)
         return self.management.client.create(KUBEADM_CONFIGS_V1BETA2.collection(self.namespace), body)
@@ -252,7 +254,7 @@ class WorldCluster:
     # The workload cluster
 
     def client(self, connection: ClusterConnection | None = None) -> BlockingClient:
-        """A client of the workload API; an administrator's, kept open, without ``connection``."""
+        """A client of the workload API; without ``connection``, an administrator's, which stays open."""
         if connection is not None:
             return BlockingClient(connection)
         if "administrator" not in self._clients:
@@ -260,7 +262,7 @@ class WorldCluster:
         return self._clients["administrator"]
 
     def remove(self) -> None:
-        """Delete the Cluster and its policy. Two Clusters of one API server would decide each other's requests."""
+        """Delete the Cluster and its policy. Two Clusters with one API server would decide each other's requests."""
         for resource in (NODE_ATTESTATION_POLICIES, CLUSTERS_V1BETA2):
             with contextlib.suppress(NotFound):
                 self.management.client.delete(resource.object(self.name, self.namespace))
@@ -276,19 +278,19 @@ class WorldCluster:
         return self.submit(manifest, self.api.token_connection(token or self.api.bootstrap_token()))
 
     def submit_as_node(self, manifest: JsonObject, node_name: str) -> JsonObject:
-        """Post a CSR as the node of that name, with a client certificate that somebody else issued."""
+        """Post a CSR as the node of that name, with a client certificate of the cluster's CA."""
         return self.submit(manifest, self.api.connection(NODE_USER_PREFIX + node_name, [NODES_GROUP]))
 
     def submit(self, manifest: JsonObject, connection: ClusterConnection) -> JsonObject:
-        """Post a CSR over that connection."""
+        """Post a CSR over ``connection``."""
         with self.client(connection) as client:
             return client.create(CERTIFICATE_SIGNING_REQUESTS.collection(), manifest)
 
     def wait_until_decided(self, name: str, seconds: float = DEFAULT_WAIT_SECONDS) -> Verdict:
-        """Wait until a CSR has a certificate, or was denied, or has failed.
+        """Wait until a CSR has a certificate, was denied or has failed.
 
         Raises:
-            TimeoutError: none of it within ``seconds``; the message says what it waits for.
+            TimeoutError: none of these within ``seconds``; the message says why the CSR waits.
         """
         path = CERTIFICATE_SIGNING_REQUESTS.collection()
         try:
@@ -298,8 +300,15 @@ class WorldCluster:
             raise TimeoutError(f"{late}; {why}") from None
 
     def verdict(self, name: str) -> Verdict:
-        """What stands on the CSR now."""
+        """The current verdict on a CSR."""
         return Verdict.of(self.client().get(CERTIFICATE_SIGNING_REQUESTS.object(name)))
+
+
+@functools.cache
+def _parsed(text: str) -> JsonObject:
+    """A definition, which is only sent: tests install the same ones again and again, and YAML takes long."""
+    parsed: JsonObject = yaml.safe_load(text)
+    return parsed
 
 
 def _is_established(definition: JsonObject) -> bool:

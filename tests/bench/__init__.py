@@ -1,1 +1,1 @@
-"""``make bench``: measured against a real kube-apiserver, with kube-controller-manager beside it in the same run."""
+"""``make bench``: benchmarks on a real kube-apiserver, compared with kube-controller-manager in the same run."""

@@ -1,4 +1,4 @@
-"""``python -m tests.bench``: measures, prints tables, and writes a report; ``--help`` says what else."""
+"""``python -m tests.bench``: measures, prints tables and writes a report; see ``--help``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ console = Console(highlight=False, width=None if sys.stdout.isatty() else 132)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the benchmark, or show an older report."""
+    """Run the benchmark, or show an earlier report."""
     options = _parser().parse_args(arguments)
     try:
         return _run(options)
@@ -57,23 +57,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Measure against a real kube-apiserver.")
-    parser.add_argument("--only", type=_sections, default=SECTIONS, metavar="NAME,…", help=", ".join(_NAMES))
-    parser.add_argument("--quick", action="store_true", help="everything small: shows that it works")
-    parser.add_argument("--requests", type=_count, metavar="N", help="of each drain")
-    parser.add_argument("--rounds", type=_count, metavar="N", help="of drains")
-    parser.add_argument("--disks", type=_counts, metavar="MS,…", help="by how much etcd's disk is slower, in ms")
-    parser.add_argument("--disk-requests", type=_count, metavar="N", help="of each drain on such a disk")
-    parser.add_argument("--steady-seconds", type=float, metavar="S", help="at each rate")
-    parser.add_argument("--sizes", type=_counts, metavar="N,…", help="of the heaps that are drawn")
-    parser.add_argument("--clusters", type=_counts, metavar="N,…", help="how many idle ones one controller watches")
-    parser.add_argument("--wave-requests", type=_count, metavar="N", help="of the wave")
-    parser.add_argument("--flood-requests", type=_count, metavar="N", help="of each flood")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="for report.json, table.md and drawings")
+    parser.add_argument("--only", type=_sections, default=SECTIONS, metavar="NAME,…", help=f"of {', '.join(_NAMES)}")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to check that everything works")
+    parser.add_argument("--requests", type=_count, metavar="N", help="requests per drain")
+    parser.add_argument("--rounds", type=_count, metavar="N", help="rounds of drains")
+    parser.add_argument("--disks", type=_counts, metavar="MS,…", help="added latency of etcd's disk, in ms")
+    parser.add_argument("--disk-requests", type=_count, metavar="N", help="requests per drain on such a disk")
+    parser.add_argument("--steady-seconds", type=float, metavar="S", help="duration of each rate")
+    parser.add_argument("--sizes", type=_counts, metavar="N,…", help="sizes of the backlogs in the charts")
+    parser.add_argument("--clusters", type=_counts, metavar="N,…", help="numbers of idle clusters per controller")
+    parser.add_argument("--wave-requests", type=_count, metavar="N", help="requests of the wave")
+    parser.add_argument("--flood-requests", type=_count, metavar="N", help="requests per flood")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="folder for report.json, table.md and charts")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there too")
-    parser.add_argument("--compare", type=Path, metavar="FILE", help="show an older report's figures beside")
-    parser.add_argument("--report", type=Path, metavar="FILE", help="measure nothing: show this report")
+    parser.add_argument("--compare", type=Path, metavar="FILE", help="compare with an earlier report")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="measure nothing, show this report")
     parser.add_argument(
-        "--document", type=Path, metavar="FILE", help="measure nothing: write README's and docs' figures"
+        "--document", type=Path, metavar="FILE", help="measure nothing, update README and docs from this report"
     )
     return parser
 
@@ -81,20 +81,20 @@ def _parser() -> argparse.ArgumentParser:
 def _sections(text: str) -> tuple[Section, ...]:
     wanted = set(text.split(","))
     if unknown := wanted.difference(_NAMES):
-        raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: there is {', '.join(_NAMES)}")
+        raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: must be among {', '.join(_NAMES)}")
     return tuple(section for section in SECTIONS if section.name in wanted)
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError("a number from 1")
+        raise argparse.ArgumentTypeError("must be a number from 1")
     return int(text)
 
 
 def _counts(text: str) -> tuple[int, ...]:
     counts = tuple(_count(number) for number in text.split(","))
     if len(counts) < 2 or list(counts) != sorted(set(counts)):
-        raise argparse.ArgumentTypeError("two numbers at least, the smallest first")
+        raise argparse.ArgumentTypeError("must be at least two numbers, in ascending order")
     return counts
 
 
@@ -125,7 +125,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _measure(sections: Sequence[Section], settings: Settings, options: argparse.Namespace) -> Report:
-    """What was measured is written after each section, so that one that fails takes nothing with it."""
+    """Measure, and write the report after each section, so that a failing section loses no results."""
     report = Report(this_machine(), settings, datetime.now(UTC).isoformat(timespec="seconds"), 0, ())
     left = sum(section.seconds(settings) for section in sections)
     console.print(f"About {_minutes(left)} on two cores: {', '.join(section.name for section in sections)}")

@@ -1,8 +1,8 @@
-"""A flood of TPM challenges: what it costs the controller in memory, and honest machines in time.
+"""Measures a flood of TPM challenges: its cost in controller memory, and in join time of honest machines.
 
-Whoever stole one bootstrap token posts well-formed first requests as fast as kube-apiserver takes them, each with a key
-of its own. Honest machines, with the very same token, join before it and meanwhile. The controller is a process of its
-own, as operators run it, so that its memory is its own.
+An attacker with one stolen bootstrap token posts well-formed first requests as fast as kube-apiserver accepts them,
+each for a new key. Honest machines with the same token join before the flood and during it. The controller runs in a
+process of its own, so that its memory can be measured.
 """
 
 from __future__ import annotations
@@ -34,69 +34,69 @@ from tests.unit.attestors.tpm.fake_tpm import FakeTPM
 
 REQUESTS: Final = 10_000
 MAXIMUM_GROWTH: Final = 50 * 1024 * 1024
-"""Bytes of resident memory that so many may cost at most."""
+"""Limit of the growth of resident memory, in bytes."""
 MAXIMUM_SECONDS_SLOWER: Final = 2.0
-"""Than without the flood, at the 99th percentile of honest joins."""
+"""Limit of the delay of honest joins by the flood, at the 99th percentile."""
 HONEST_BEFORE: Final = 40
 HONEST_AT_MOST: Final = 600
 EVERY_SECONDS: Final = 0.5
-"""An honest machine begins to join twice a second."""
+"""Interval between the starts of honest joins."""
 _WARM: Final = 5
 _NUMBERS: Final = itertools.count(100_000)
 
 
 class Flood(enum.Enum):
-    """What the thief posts."""
+    """What the attacker posts."""
 
-    ONE_CHIP = "the evidence of a Machine's own chip, copied"
-    MANY_CHIPS = "many chips, for a Machine that has another"
-    ONE_CHIP_NO_MACHINE = "the evidence of one chip, for Machines that are not there"
-    MANY_CHIPS_NO_MACHINE = "many chips, for Machines that are not there"
+    ONE_CHIP = "copied evidence of a Machine's own TPM"
+    MANY_CHIPS = "many TPMs, for a Machine with another TPM"
+    ONE_CHIP_NO_MACHINE = "copied evidence of one TPM, for missing Machines"
+    MANY_CHIPS_NO_MACHINE = "many TPMs, for missing Machines"
 
     @property
     def has_machine(self) -> bool:
-        """Whether the Machine that it claims to be exists."""
+        """Whether the claimed Machine exists."""
         return self in (Flood.ONE_CHIP, Flood.MANY_CHIPS)
 
     @property
     def has_many_chips(self) -> bool:
-        """Whether each request shows another chip."""
+        """Whether each request is of another TPM."""
         return self in (Flood.MANY_CHIPS, Flood.MANY_CHIPS_NO_MACHINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Flooded:
-    """What came of it."""
+    """The result of one flood."""
 
     flood: str
     requests: int
     resident_before: int
     """Bytes, after the first honest joins."""
     resident_most: int
-    """Bytes, the highest until the last honest join was done."""
+    """Bytes, the maximum until the end of the last honest join."""
     honest_before: int
     honest_meanwhile: int
     p99_seconds_before: float
     p99_seconds_meanwhile: float
     reasons: dict[str, int]
-    """How many of the thief's requests had which reason at the end; an empty one is of those that wait."""
+    """Numbers of the attacker's requests by their final reason; empty for undecided ones."""
 
     @property
     def grown(self) -> int:
-        """Bytes of resident memory."""
+        """Growth of resident memory, in bytes."""
         return self.resident_most - self.resident_before
 
     @property
     def slower_seconds(self) -> float:
-        """How much longer an honest join takes, at the 99th percentile."""
+        """Delay of honest joins, at the 99th percentile."""
         return self.p99_seconds_meanwhile - self.p99_seconds_before
 
 
 def measure_challenge_flood(control_plane: ControlPlane, flood: Flood, requests: int = REQUESTS) -> Flooded:
-    """Run one, on a control plane that nobody else uses and that has kubeadm's grants."""
+    """Run one flood on a control plane of its own, with kubeadm's grants."""
     with tempfile.TemporaryDirectory() as folder, ManagementCluster(control_plane) as management:
         cluster = management.add_cluster("flooded", control_plane)
-        known = cluster.ca_cert_hash  # once: it takes a while
+        known = cluster.ca_cert_hash  # computed once, because it is slow
         victim, *honest = (
             FakeTPMNode(cluster, f"honest-{number:04}", _chip(), known_cluster=known)
             for number in range(HONEST_AT_MOST)
@@ -138,15 +138,15 @@ def measure_challenge_flood(control_plane: ControlPlane, flood: Flood, requests:
 
 
 class Memory:
-    """The resident memory of a process (``proc(5)``), and the most it had since this was made."""
+    """The resident memory of a process (``proc(5)``), and its maximum since this object was created."""
 
     def __init__(self, pid: int) -> None:
         self._process = Path(f"/proc/{pid}")
-        (self._process / "clear_refs").write_text("5")  # resets the highest value
+        (self._process / "clear_refs").write_text("5")  # resets the maximum
         self.before = self._bytes("VmRSS")
 
     def most(self) -> int:
-        """Bytes."""
+        """The maximum, in bytes."""
         return self._bytes("VmHWM")
 
     def _bytes(self, field: str) -> int:
@@ -161,13 +161,13 @@ def _chip() -> FakeTPM:
 def _posted(victim: FakeTPMNode, flood: Flood, requests: int) -> Iterator[dict[str, Any]]:
     for number in range(requests):
         chip = _chip() if flood.has_many_chips else victim.chip
-        machine = victim.machine if flood.has_machine else f"nobody-{number}"
+        machine = victim.machine if flood.has_machine else f"missing-{number}"
         key = ec.generate_private_key(ec.SECP256R1())
         yield victim.but(machine=machine, key=key).manifest(f"flood-{number:05}", chip.first())
 
 
 def _authorities(folder: Path) -> dict[str, str]:
-    """The operator trusts the maker of all these chips."""
+    """The operator's settings, which trust the manufacturer of all these TPMs."""
     for name, content in (("roots", root()), ("intermediates", intermediate())):
         (folder / name).mkdir()
         (folder / name / "maker.der").write_bytes(content)

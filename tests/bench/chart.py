@@ -1,4 +1,4 @@
-"""A line chart as SVG, both axes from zero. Small enough not to want a library for it."""
+"""Draws a line chart as SVG, with both axes from zero. It is too small to need a library."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _TOP: Final = 84
 _BOTTOM: Final = 60
 _TICKS: Final = 5
 _COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
-"""Okabe and Ito's: told apart by those who see no red or green."""
+"""The palette of Okabe and Ito, for colour-blind readers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line, its points by rising x; none is negative."""
+    """One line; points are ordered by x and not negative."""
 
     name: str
     points: tuple[tuple[float, float], ...]
@@ -29,7 +29,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """What is drawn; the labels name the units."""
+    """A chart; the labels name the units."""
 
     title: str
     x_label: str
@@ -37,7 +37,7 @@ class Chart:
     series: tuple[Series, ...]
 
     def svg(self) -> str:
-        """The whole file."""
+        """The SVG document."""
         points = [point for series in self.series for point in series.points]
         x_axis, y_axis = (_Axis.to(max((point[axis] for point in points), default=0)) for axis in (0, 1))
         parts = [
@@ -65,7 +65,7 @@ class _Axis:
 
     @classmethod
     def to(cls, value: float) -> _Axis:
-        """With room for this value; steps are 1, 2, 2.5 or 5 times a power of ten."""
+        """An axis that includes ``value``; steps are 1, 2, 2.5 or 5 times a power of ten."""
         if value <= 0:
             return cls(1, 1)
         power = 10.0 ** math.floor(math.log10(value / _TICKS))
@@ -73,7 +73,7 @@ class _Axis:
         return cls(step * math.ceil(value / step), step)
 
     def ticks(self) -> Iterator[float]:
-        """Zero first."""
+        """The ticks, from zero."""
         for number in range(round(self.most / self.step) + 1):
             yield number * self.step
 

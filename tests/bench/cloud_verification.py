@@ -1,7 +1,8 @@
-"""What evidence of AWS and GCP costs the controller in CPU time: ``python -m tests.bench.cloud_verification``.
+"""Measures the controller's CPU time for AWS and GCP evidence: ``python -m tests.bench.cloud_verification``.
 
-The whole server plugin, without network: STS's answer and published keys are there already, and EC2, IAM and Compute
-Engine are not asked. Every run reads document, request and token anew from bytes; keys are kept, as in earnest.
+It runs the whole server plugin without network: STS's response and the published keys are given, and EC2, IAM and
+Compute Engine are not called. Every run parses document, request and token from bytes; keys are cached, as in
+production.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _AWS_ALONE: Final = {"describeInstances": False, "checkRoleTrust": False}
 
 
 def measure_cloud_verification(runs: int = RUNS) -> list[Verification]:
-    """Verify honest evidence of each kind."""
+    """Verify valid evidence of each kind."""
     session = Session.of_instance(
         INSTANCE, account=ACCOUNT, region=REGION, role_name=ROLE, expires_at=NOW + timedelta(hours=6)
     )
@@ -55,7 +56,7 @@ def measure_cloud_verification(runs: int = RUNS) -> list[Verification]:
 
 @dataclass(frozen=True)
 class _Answers:
-    """Implements :class:`attestors.clouds.https.HTTPS`: what each host answers, by the beginning of the target."""
+    """Implements :class:`attestors.clouds.https.HTTPS` with fixed responses by path."""
 
     documents: Mapping[str, bytes]
 
@@ -80,8 +81,8 @@ def _aws(session: Session, issuer: Issuer) -> AWSServerPlugin:
         "/.well-known/jwks.json": issuer.key_set(),
     }
     https = _Answers({path: json.dumps(document).encode() for path, document in documents.items()})
-    nobody = make_services({})
-    services = type(nobody)(SecurityTokenService(https), IssuerKeys(https), nobody.instances, nobody.roles)
+    defaults = make_services({})
+    services = type(defaults)(SecurityTokenService(https), IssuerKeys(https), defaults.instances, defaults.roles)
     return AWSServerPlugin(settings({**_AWS_ALONE, "webIdentityIssuers": {ACCOUNT: issuer.url}}), services)
 
 
@@ -110,7 +111,7 @@ def _measure(
 
 
 def main() -> int:
-    """Print them."""
+    """Print the measurements."""
     for measured in measure_cloud_verification():
         print(measured)
     return 0

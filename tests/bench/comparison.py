@@ -1,4 +1,4 @@
-"""Two reports, figure by figure."""
+"""Compares two reports, figure by figure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.bench.report import Report
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One figure of both."""
+    """One figure of both reports."""
 
     name: str
     column: Column
@@ -19,17 +19,17 @@ class Compared:
 
     @property
     def ratio(self) -> float | None:
-        """New by old; None beside nothing."""
+        """New divided by old; None if old is zero."""
         return self.new.value / self.old.value if self.old.value else None
 
     @property
     def is_beyond_the_ranges(self) -> bool:
-        """Whether no round of one was like a round of the other."""
+        """Whether the ranges of the rounds do not overlap."""
         return self.new.least > self.old.most or self.new.most < self.old.least
 
 
 def compare(old: Report, new: Report) -> list[Compared]:
-    """What both have, in the order of the newer one."""
+    """The figures in both reports, in the order of the newer report."""
     found = []
     for table in new.tables:
         before = old.table(table.section)
@@ -45,7 +45,7 @@ def compare(old: Report, new: Report) -> list[Compared]:
 
 
 def differences(old: Report, new: Report) -> list[str]:
-    """Why figures of both may not be comparable, in sentences."""
+    """Differences in machine and settings, which limit comparison, as sentences."""
     found = []
     for what in ("cores", "processor", "memory_mebibytes", "versions"):
         was, now = getattr(old.machine, what), getattr(new.machine, what)

@@ -1,4 +1,4 @@
-"""Draining heaps where etcd's disk is slower: who asks one thing after the other waits for the disk each time."""
+"""Measures drains with a slower etcd disk, which delays every sequential write."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ _SYNCS: Final = 200
 
 
 def rate(work: Work) -> str:
-    """The key of the column with that work's rate."""
+    """The key of the column with the rate of ``work``."""
     return f"{work.value}, per_second"
 
 
 def ratio(work: Work) -> str:
-    """The key of the column that compares it with the peer's."""
+    """The key of the column with the ratio to the peer's rate."""
     return f"{work.value}, ratio"
 
 
 COLUMNS: Final = (
-    Column(rate(Work.PEER), "kube-controller-manager, a second", 0, Better.HIGHER),
+    Column(rate(Work.PEER), "kube-controller-manager, per second", 0, Better.HIGHER),
     *(
         column
         for work in (Work.FIRST_JOIN, Work.RENEWAL)
         for column in (
-            Column(rate(work), f"{work.value}s, a second", 0, Better.HIGHER),
-            Column(ratio(work), "times the peer", 2, Better.HIGHER),
+            Column(rate(work), f"{work.value}s, per second", 0, Better.HIGHER),
+            Column(ratio(work), "ratio to the peer", 2, Better.HIGHER),
         )
     ),
 )
 
 
 def measure_disks(requests: int, milliseconds: Sequence[int], say: Say) -> Table:
-    """Each disk on a control plane of its own; ``milliseconds`` is what each sync takes longer."""
+    """Measure each disk on a control plane of its own; ``milliseconds`` are the added latencies per sync."""
     rows = tuple(_row(requests, slower, say) for slower in milliseconds)
     return Table(
         "disks",
-        f"Draining {requests:,} pending requests where each sync of etcd's disk takes so many milliseconds longer",
+        f"Draining {requests:,} pending requests, by added latency of each sync of etcd's disk in milliseconds",
         COLUMNS,
         rows,
         (
             f"A sync takes {_sync_milliseconds():.1f} ms on this machine's disk.",
-            "strace delays etcd's fdatasync(2), and nothing else. Each heap once.",
+            "strace delays etcd's fdatasync(2), and nothing else. Each backlog is measured once.",
         ),
     )
 
@@ -61,7 +61,7 @@ def _row(requests: int, slower: int, say: Say) -> Row:
     spent = {}
     with bench_world(requests + STARTS, Disk(slower_by_milliseconds=slower)) as world:
         for work in WORK:
-            say(f"{slower} ms longer: {work.value}")
+            say(f"{slower} ms added: {work.value}")
             spent[work] = measure_drain(world, work).per_second
     figures = {rate(work): Figure.once(spent[work]) for work in WORK}
     for work in (Work.FIRST_JOIN, Work.RENEWAL):
@@ -70,7 +70,7 @@ def _row(requests: int, slower: int, say: Say) -> Row:
 
 
 def _sync_milliseconds() -> float:
-    """The median, of as much as etcd writes at once."""
+    """The median latency of syncing 4 KiB, about as much as etcd writes at once."""
     taken = []
     with tempfile.NamedTemporaryFile() as file:
         for _ in range(_SYNCS):

@@ -1,4 +1,4 @@
-"""Figures in documents: all of them come from one report, ``docs/performance.json``."""
+"""The report behind all figures in the documents: ``docs/performance.json``."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ REPORT: Final = ROOT / "docs/performance.json"
 
 
 def documented() -> Report:
-    """The report that the documents' figures are of. Raises :class:`tests.bench.report.UnreadableReport`."""
+    """Read the documents' report. Raises :class:`tests.bench.report.UnreadableReport`."""
     return read_report(REPORT)

@@ -1,4 +1,4 @@
-"""Draining a heap of pending requests: how long until each has its certificate, and what it cost."""
+"""Measures draining a backlog of pending requests: time and CPU until every request has its certificate."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ _LOOK_SECONDS: Final = 1.0
 
 @dataclass(frozen=True)
 class Drained:
-    """One drain, measured from the worker's start signal to the last certificate."""
+    """One drain, measured from the first certificate to the last."""
 
     what: str
     requests: int
     seconds: float
     cpu_seconds: float
-    """CPU of the deciding process alone."""
+    """CPU time of the deciding process only."""
 
     @property
     def per_second(self) -> float:
-        """Certificates a second."""
+        """Certificates per second."""
         return self.requests / self.seconds
 
     @property
     def cpu_milliseconds(self) -> float:
-        """CPU of the deciding process, for each certificate."""
+        """CPU time of the deciding process per certificate."""
         return 1000 * self.cpu_seconds / self.requests
 
     def as_json(self) -> dict[str, float | str | int]:
@@ -64,7 +64,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 class NotIssued(Exception):
-    """An honest request got no certificate: what was measured is worth nothing."""
+    """An honest request got no certificate, so the measurement is invalid."""
 
 
 class Watcher(threading.Thread):
@@ -78,7 +78,7 @@ class Watcher(threading.Thread):
         self._done: Future[None] = Future()
         self._certificates: list[bytes] = []
         self.seen: dict[str, float] = {}
-        """When each certificate was seen, by ``time.monotonic``."""
+        """When the watch showed each certificate, by ``time.monotonic``."""
         self.pid: int | None = None
         self.cpu_at_first = 0.0
 
@@ -99,11 +99,11 @@ class Watcher(threading.Thread):
         return self
 
     def wait(self, decider: subprocess.Popen[bytes]) -> None:
-        """Until each has its certificate.
+        """Wait until every request has its certificate.
 
         Raises:
-            NotIssued: one was denied, or the deciding process has ended.
-            TimeoutError: one has none after a quarter of an hour.
+            NotIssued: a request was denied, or the deciding process has ended.
+            TimeoutError: a request has no certificate after 15 minutes.
         """
         while self.is_alive():
             self.join(_LOOK_SECONDS)
@@ -112,19 +112,19 @@ class Watcher(threading.Thread):
         self._done.result()
 
     def check_issued_by(self, key_pem: bytes) -> None:
-        """Each certificate was signed with that RSA key of a CA.
+        """Check that every certificate was signed with that RSA key of a CA.
 
         Raises:
-            cryptography.exceptions.InvalidSignature: one was not.
+            cryptography.exceptions.InvalidSignature: a certificate was not.
         """
         key = load_pem_private_key(key_pem, None)
         if not isinstance(key, rsa.RSAPrivateKey):
-            raise TypeError("the benchmark's CA has an RSA key")
+            raise TypeError("the benchmark's CA needs an RSA key")
         for pem in self._certificates:
             certificate = x509.load_pem_x509_certificate(pem)
             algorithm = certificate.signature_hash_algorithm
             if algorithm is None:
-                raise TypeError("an RSA signature has a hash algorithm")
+                raise TypeError("the signature has no hash algorithm")
             signed = certificate.tbs_certificate_bytes
             key.public_key().verify(certificate.signature, signed, padding.PKCS1v15(), algorithm)
 
@@ -132,7 +132,7 @@ class Watcher(threading.Thread):
         """See :class:`threading.Thread`."""
         try:
             asyncio.run(self._run())
-        except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+        except BaseException as error:  # noqa: BLE001 - raised again in the waiting thread
             for future in (self._opened, self._done):
                 if not future.done():
                     future.set_exception(error)
@@ -168,13 +168,13 @@ class Watcher(threading.Thread):
         self.seen[name] = time.monotonic()
 
     def drained(self, what: str, requests: int, decider: subprocess.Popen[bytes]) -> Drained:
-        """Wait for the last certificate; what came before the first (start-up) does not count."""
+        """Wait for the last certificate; time and CPU before the first certificate (start-up) do not count."""
         self.wait(decider)
         return Drained(what, requests - 1, self.last - self.first, cpu_seconds(decider.pid) - self.cpu_at_first)
 
 
 CONTROLLER: Sequence[str] = ("signer.cli",)
-"""The module that runs it, and arguments of that module's own."""
+"""The module that runs the controller, and that module's own arguments."""
 
 
 @contextmanager
@@ -185,7 +185,7 @@ def controller_process(
     audited: bool = False,
     program: Sequence[str] = CONTROLLER,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Our controller as its users run it: a process of its own."""
+    """Run the controller in a process, as operators do."""
     with tempfile.TemporaryDirectory() as folder:
         kubeconfig, config = Path(folder) / "kubeconfig", Path(folder) / "config.yaml"
         kubeconfig.write_text(kubeconfig_of(connection, "management"))
@@ -206,7 +206,7 @@ def controller_process(
 def drain_with_controller(
     what: str, load: Load, names: set[str], *, audited: bool = False, program: Sequence[str] = CONTROLLER
 ) -> Drained:
-    """Start our controller, with or without an audit log, on a heap of pending requests; wait for all certificates."""
+    """Start the controller on a backlog of pending requests, and wait for all certificates."""
     watcher = Watcher(load.cluster.api.connection(), names).watch()
     management = load.cluster.management.api.connection()
     with controller_process(management, load.configuration.attestors, audited=audited, program=program) as process:

@@ -1,4 +1,4 @@
-"""Draining heaps of pending requests, ours and kube-controller-manager in turn on the same control planes."""
+"""Measures draining backlogs of pending requests, with the controller and kube-controller-manager in turn."""
 
 from __future__ import annotations
 
@@ -15,58 +15,62 @@ from tests.bench.submission import Submission, post_all
 from tests.bench.world import BenchWorld, Work, bench_world
 
 COLUMNS: Final = (
-    Column("per_second", "a second", 0, Better.HIGHER),
-    Column("ratio", "times the peer", 2, Better.HIGHER),
+    Column("per_second", "per second", 0, Better.HIGHER),
+    Column("ratio", "ratio to the peer", 2, Better.HIGHER),
     Column("cpu", "CPU, ms", 2),
-    Column("cpu_without_key", "without the key, ms", 2),
-    Column("api_server_cpu", "kube-apiserver, ms", 2),
-    Column("etcd_cpu", "etcd, ms", 2),
+    Column("cpu_without_key", "CPU without the CA key, ms", 2),
+    Column("api_server_cpu", "kube-apiserver CPU, ms", 2),
+    Column("etcd_cpu", "etcd CPU, ms", 2),
     Column("writes", "writes", 2),
 )
 STARTS: Final = 2
-"""Starts with a single request: the first in a control plane makes its server do what it does once."""
+"""Starts with a single request; the first start on a control plane triggers one-time work of its API server."""
 _OURS: Final = (Work.FIRST_JOIN, Work.RENEWAL, Work.RENEWAL_AUDITED)
 
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """What one control plane saw."""
+    """The results on one control plane."""
 
     spent: Mapping[Work, Spent]
     key_milliseconds: float
 
 
 def measure_drains(requests: int, rounds: int, say: Say) -> Table:
-    """Each round on a control plane of its own; who comes first changes from round to round."""
+    """Measure each round on a control plane of its own; the order alternates between rounds."""
     measured = [_measure_round(requests, number, rounds, say) for number in range(1, rounds + 1)]
     key = statistics.median(one.key_milliseconds for one in measured)
     return Table(
         "drain",
-        f"Draining {requests:,} pending kubelet client CSRs: certificates a second, and what each costs",
+        f"Draining {requests:,} pending kubelet client CSRs: certificates per second, and cost per certificate",
         COLUMNS,
         tuple(_row(work, measured) for work in (*_OURS, Work.PEER)),
         (
-            f"Rounds: {rounds}; medians, and the range in brackets. The peer is kube-controller-manager, its client "
-            "limits lifted, with the same CA key, API server and kind of requests in the same round.",
-            "CPU is that of the deciding process, with and without the CA's key operation; of kube-apiserver; of etcd.",
-            "What starting costs is left out: it is measured with a single request just before, and subtracted.",
-            f"The key operation, a signature of the RSA-2048 CA key and its check, takes {key:.2f} ms of CPU.",
-            "Writes are counted by etcd's revision, until nobody writes any more.",
-            "Management and workload cluster are one kube-apiserver, which shares the machine with everything else.",
+            f"Medians of {rounds} rounds, with the range in brackets. The peer is kube-controller-manager without "
+            "client limits, with the same CA key, API server and kind of requests, in the same round.",
+            "CPU is the CPU time of the deciding process, with and without the CA's key operation.",
+            "Start-up cost is excluded: it is measured with a single request just before, and subtracted.",
+            "The key operation, an RSA-2048 signature with the CA key and its verification, takes "
+            f"{key:.2f} ms of CPU.",
+            "Writes are counted by etcd's revision, until writes cease.",
+            "One kube-apiserver serves as management and workload cluster, and shares the machine with everything "
+            "else.",
         ),
     )
 
 
 def measure_drain(world: BenchWorld, work: Work) -> Spent:
-    """All nodes of the world but :data:`STARTS` ask before the deciding process starts; without what starting costs.
+    """Drain the requests of all nodes of ``world`` but :data:`STARTS`, excluding start-up cost.
+
+    The requests are posted before the deciding process starts.
 
     Raises:
-        tests.bench.drain.NotIssued: one of them got no certificate.
+        tests.bench.drain.NotIssued: a request got no certificate.
     """
     submissions = world.submissions(work)
     parts = (submissions[:1], submissions[1:2], submissions[STARTS:])
-    _, start, heap = [_post_and_drain(world, work, part) for part in parts]
-    return heap.beyond(start)
+    _, start, backlog = [_post_and_drain(world, work, part) for part in parts]
+    return backlog.beyond(start)
 
 
 def _post_and_drain(world: BenchWorld, work: Work, submissions: Sequence[Submission]) -> Spent:

@@ -1,4 +1,4 @@
-"""What is drawn of a report."""
+"""The charts of a report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.bench.sizes import WORK
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A chart of one section whose rows are numbers: those are its x."""
+    """A chart of one section whose row names are numbers, the x values."""
 
     file: str
     section: str
@@ -25,10 +25,10 @@ class Drawing:
     x_label: str
     y_label: str
     columns: Mapping[str, str]
-    """The key of each column that is a line, and the line's name."""
+    """Column keys and the names of their lines."""
 
     def chart(self, table: Table) -> Chart:
-        """Of what was measured."""
+        """The chart of ``table``."""
         series = []
         for key, name in self.columns.items():
             points = [(float(row.name), row.figures[key].value) for row in table.rows if key in row.figures]
@@ -42,7 +42,7 @@ DRAWINGS: Final = (
     Drawing(
         "csrs-seconds.svg",
         "sizes",
-        "Time until the last of them has its certificate",
+        "Time until all pending CSRs have certificates",
         _PENDING,
         "seconds",
         {f"{work.value}, seconds": work.value for work in WORK},
@@ -50,7 +50,7 @@ DRAWINGS: Final = (
     Drawing(
         "csrs-cpu.svg",
         "sizes",
-        "The deciding process's CPU for each certificate",
+        "CPU time of the deciding process per certificate",
         _PENDING,
         "milliseconds",
         {f"{work.value}, cpu": work.value for work in WORK},
@@ -58,15 +58,15 @@ DRAWINGS: Final = (
     Drawing(
         "disks.svg",
         "disks",
-        "Certificates a second on slower disks",
-        "milliseconds that each sync of etcd's disk takes longer",
-        "a second",
+        "Certificates per second with slower disks",
+        "added latency of each sync of etcd's disk, milliseconds",
+        "certificates per second",
         {rate(work): work.value for work in DISKS_WORK},
     ),
     Drawing(
         "clusters-memory.svg",
         "clusters",
-        "Resident memory of a controller that watches idle clusters",
+        "Resident memory of a controller with idle clusters",
         "workload clusters",
         "MiB",
         {"mebibytes": "resident memory"},
@@ -74,7 +74,7 @@ DRAWINGS: Final = (
     Drawing(
         "clusters-start.svg",
         "clusters",
-        "From the controller's start until every cluster is watched",
+        "Time from the controller's start until it watches every cluster",
         "workload clusters",
         "seconds",
         {"seconds": "all watched"},
@@ -83,7 +83,7 @@ DRAWINGS: Final = (
 
 
 def draw(report: Report, folder: Path) -> list[Path]:
-    """Draw what the report has figures for; returns the files."""
+    """Draw the charts of the report's sections; returns the files."""
     written = []
     for drawing in DRAWINGS:
         table = report.table(drawing.section)

@@ -1,4 +1,4 @@
-"""What a measurement says, in one form: tables of figures, from which everything that is printed or drawn is made."""
+"""Tables of figures, the common form of all measurements, from which output and charts are made."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Final
 
 PEER: Final = "kube-controller-manager"
-"""The row of whom ours is compared with."""
+"""The name of the row of the program that the controller is compared with."""
 
 
 class Better(enum.Enum):
-    """Which way a figure should go."""
+    """Whether higher or lower figures are better."""
 
     HIGHER = "higher"
     LOWER = "lower"
@@ -23,7 +23,7 @@ class Better(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What a column's figures are; ``title`` names the unit, ``key`` never changes."""
+    """A column of figures; ``title`` names the unit, ``key`` never changes."""
 
     key: str
     title: str
@@ -31,7 +31,7 @@ class Column:
     better: Better = Better.LOWER
 
     def text(self, figure: Figure | None) -> str:
-        """The figure for a reader, with the range where it was measured more than once."""
+        """The figure as text, with its range if it was measured more than once."""
         if figure is None:
             return ""
         value, least, most = (f"{one:,.{self.digits}f}" for one in (figure.value, figure.least, figure.most))
@@ -40,7 +40,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A median, and the least and the most of what it is the median of."""
+    """A median, with the minimum and the maximum of its values."""
 
     value: float
     least: float
@@ -48,18 +48,18 @@ class Figure:
 
     @classmethod
     def once(cls, value: float) -> Figure:
-        """Measured once."""
+        """A figure that was measured once."""
         return cls(value, value, value)
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Figure:
-        """Of several rounds."""
+        """The figure of several rounds."""
         return cls(statistics.median(values), min(values), max(values))
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One thing that was measured; figures by their column's key. A column without a figure says nothing of it."""
+    """One measured subject, with figures by column key; columns may be missing."""
 
     name: str
     figures: Mapping[str, Figure]
@@ -67,25 +67,25 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What one section of the benchmark found."""
+    """The result of one section of the benchmark."""
 
     section: str
     title: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
-    """What a reader must know to read it: sentences."""
+    """Notes for the reader, as sentences."""
 
     def figure(self, row: str, column: str) -> Figure | None:
-        """A figure by the names of its row and column; None where nothing was measured."""
+        """A figure by row name and column key; None if it was not measured."""
         return next((one.figures.get(column) for one in self.rows if one.name == row), None)
 
 
 def percentile(values: Iterable[float], percent: float) -> float:
-    """By nearest rank: one of the values.
+    """The percentile by nearest rank, which is one of the values.
 
     Raises:
-        ValueError: there are none.
+        ValueError: there are no values.
     """
     ranked = sorted(values)
     if not ranked:

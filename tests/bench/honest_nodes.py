@@ -1,4 +1,4 @@
-"""Honest machines with fake TPMs that join one after the other, and how long each of them takes."""
+"""Measures the join time of honest machines with fake TPMs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WAIT_SECONDS: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Joins:
-    """How long each join took, from its first request to its certificate, in seconds."""
+    """The duration of each join, from its first request to its certificate, in seconds."""
 
     seconds: tuple[float, ...]
 
@@ -33,7 +33,7 @@ class Joins:
 
 
 def add_machines(cluster: WorldCluster, nodes: Sequence[FakeTPMNode]) -> None:
-    """A Machine for each, with its TPM in the annotation, at once."""
+    """Create a Machine for each node, with its TPM's fingerprint in an annotation."""
     client = cluster.management.client
     path = MACHINES_V1BETA2.collection(cluster.namespace)
     client.create_all(path, [_machine(cluster, node) for node in nodes])
@@ -71,13 +71,13 @@ def join_in_turn(
     at_least: int,
     over: Callable[[], bool],
 ) -> Joins:
-    """Let a node begin to join every so often, whether or not those before it are done, until it is ``over``.
+    """Start a join every ``every_seconds``, whether or not earlier ones are done, until ``over()``.
 
     Raises:
-        AssertionError: one of them was refused, or there were too few nodes.
-        TimeoutError: one of them got no certificate within two minutes.
+        AssertionError: a join was denied, or there were too few nodes.
+        TimeoutError: a node got no certificate within two minutes.
     """
-    with LoopThread("honest nodes") as thread:  # which leaves no connection open
+    with LoopThread("honest nodes") as thread:  # closes all connections
         return thread.run(_join_in_turn(connection, nodes, every_seconds, at_least, over))
 
 
@@ -116,7 +116,7 @@ async def _join(client: Client, node: FakeTPMNode) -> float:
 
 
 async def _decided(client: Client, name: str) -> Verdict:
-    """As a node waits: one list, then a watch of that one object."""
+    """Wait for the verdict as a node does: one list, then a watch of that object."""
     path, selector = CERTIFICATE_SIGNING_REQUESTS.collection(), {"fieldSelector": f"metadata.name={name}"}
     async with asyncio.timeout(_WAIT_SECONDS):
         while True:

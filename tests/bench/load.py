@@ -1,4 +1,4 @@
-"""What the benchmark submits: Machines, and CSRs that are all honest."""
+"""The benchmark's load: Machines and valid CSRs."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Load:
     cluster: WorldCluster
     count: int
     first: int = 0
-    """The number of the first of them."""
+    """The number of the first node."""
     master_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     called: str = "node"
-    """How their names begin; one identity belongs to one Machine, whatever the cluster."""
+    """Prefix of the node names; unique, because one identity belongs to one Machine over all clusters."""
 
     @property
     def configuration(self) -> Configuration:
@@ -41,7 +41,7 @@ class Load:
         )
 
     def names(self) -> list[str]:
-        """The node names, which are the Machines' names too."""
+        """The names of nodes and Machines."""
         return [f"{self.called}-{number:05d}" for number in range(self.first, self.first + self.count)]
 
     def add_machines(self) -> None:
@@ -66,7 +66,7 @@ class Load:
         )
 
     def requests(self, prefix: str) -> list[JsonObject]:
-        """One CSR for each node, with a new key; with key encipherment, which kube-controller-manager 1.20 wants."""
+        """One CSR per node, with a new key and with key encipherment, which kube-controller-manager 1.20 requires."""
         ca_cert_hash = self.cluster.ca_cert_hash
         manifests = []
         for name in self.names():
@@ -95,7 +95,7 @@ class Load:
 
 
 def for_builtin_signer(manifests: list[JsonObject], prefix: str) -> list[JsonObject]:
-    """The same requests, addressed to kube-controller-manager."""
+    """The same requests for the built-in signer, which kube-controller-manager decides."""
     return [
         {
             **manifest,
@@ -107,14 +107,14 @@ def for_builtin_signer(manifests: list[JsonObject], prefix: str) -> list[JsonObj
 
 
 def submit(load: Load, manifests: list[JsonObject]) -> set[str]:
-    """Post all at once with one bootstrap token, as first joins are; returns their names."""
+    """Post first joins at once, with one bootstrap token; returns their names."""
     with BlockingClient(load.cluster.api.token_connection(load.cluster.api.bootstrap_token())) as client:
         created = client.create_all(CERTIFICATE_SIGNING_REQUESTS.collection(), manifests)
     return {manifest["metadata"]["name"] for manifest in created}
 
 
 def submit_as_nodes(load: Load, manifests: list[JsonObject]) -> set[str]:
-    """Post each request as its node, as renewals are; returns their names."""
+    """Post renewals, each as its node; returns their names."""
     names = set()
     with RawClient(load.cluster.api.connection()) as client:
         for node_name, manifest in zip(load.names(), manifests, strict=True):

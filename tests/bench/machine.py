@@ -1,4 +1,4 @@
-"""What a measurement was made on: figures without it cannot be compared."""
+"""Describes the machine of a measurement, without which figures cannot be compared."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _UNKNOWN: Final = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The machine, before the first measurement."""
+    """The machine's state before the first measurement."""
 
     cores: int
     processor: str
     memory_mebibytes: int
     load_average: float
-    """Of the minute before: near 0 on a quiet machine."""
+    """Over the last minute; near 0 on an idle machine."""
     versions: Mapping[str, str]
-    """Of the interpreter, the kernel, and the programs of the control plane."""
+    """Versions of the interpreter, the kernel and the control plane's programs."""
     commit: str
-    """Of this project, with ``-dirty`` where files were changed since."""
+    """This project's commit, with ``-dirty`` if files were changed since."""
 
     @property
     def was_busy(self) -> bool:
-        """Whether something else ran there: figures are worse than they need be, and swing more."""
+        """Whether other work ran on the machine, which makes figures worse and less stable."""
         return self.load_average > self.cores / 2
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class Machine:
 
 
 def this_machine() -> Machine:
-    """Look at it."""
+    """Describe this machine."""
     return Machine(
         os.cpu_count() or 1,
         _field(Path("/proc/cpuinfo"), "model name"),

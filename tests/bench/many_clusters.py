@@ -1,7 +1,7 @@
-"""What a thousand idle workload clusters cost one controller: memory, the time until all are watched, and CPU.
+"""Measures what a thousand idle workload clusters cost one controller: memory, CPU, and time until all are watched.
 
-The controller is a process of its own, as operators run it; the API servers are embedded ones in this process. What a
-cluster takes is the difference between few clusters and many, so that what the process takes by itself does not count.
+The controller runs in a process of its own; the API servers are embedded ones in this process. The cost per cluster is
+computed from the difference between few and many clusters, which excludes the process's own cost.
 """
 
 from __future__ import annotations
@@ -26,52 +26,52 @@ from tests.support.many_clusters import ManyClusters
 CLUSTERS: Final = 1000
 FEW: Final = 100
 MAXIMUM_BYTES: Final = 400 * 1024
-"""Of resident memory that one idle cluster may take."""
+"""Limit of resident memory per idle cluster."""
 SETTLE_SECONDS: Final = 30.0
-"""After the last one is Ready: what is kept open for a while after a call is closed by then."""
+"""Pause after the last cluster is Ready, in which idle connections are closed."""
 IDLE_SECONDS: Final = 60.0
-"""For as long as this the CPU of idle clusters is measured."""
+"""Duration of the measurement of idle CPU time."""
 _TIMEOUT_SECONDS: Final = 600.0
 _ATTESTOR: Final = "keyed-mac"
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """One controller that was started over so many clusters, and left alone."""
+    """The cost of one controller with a number of idle clusters."""
 
     clusters: int
     watched_seconds: float
-    """From the start of the process until the requests of every cluster were watched."""
+    """From the start of the process until it watched the requests of every cluster."""
     ready_seconds: float
-    """Until every policy said that it is Ready: the auto-approval is shut, and proven to be."""
+    """From the start until every policy was Ready, which includes proof that auto-approval is removed."""
     start_cpu_seconds: float
-    """Of the controller, until then."""
+    """The controller's CPU time until then."""
     resident: int
-    """Bytes, when it had come to rest."""
+    """Resident memory when idle, in bytes."""
     idle_cpu_seconds: float
-    """Of the controller, in a minute in which nothing happened."""
+    """The controller's CPU time per idle minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdleClusters:
-    """What idle clusters cost."""
+    """The cost of idle clusters."""
 
     few: Started
     many: Started
 
     @property
     def bytes_each(self) -> float:
-        """Resident memory."""
+        """Resident memory per cluster."""
         return (self.many.resident - self.few.resident) / self._more
 
     @property
     def start_cpu_milliseconds_each(self) -> float:
-        """CPU from the start until it is Ready."""
+        """CPU time per cluster from the start until Ready."""
         return 1000 * (self.many.start_cpu_seconds - self.few.start_cpu_seconds) / self._more
 
     @property
     def idle_cpu_milliseconds_each(self) -> float:
-        """CPU in each minute."""
+        """CPU time per cluster and idle minute."""
         return 1000 * (self.many.idle_cpu_seconds - self.few.idle_cpu_seconds) / self._more
 
     @property
@@ -89,19 +89,19 @@ class IdleClusters:
 
 
 def measure_idle_clusters(count: int = CLUSTERS, *, few: int = FEW, idle_seconds: float = IDLE_SECONDS) -> IdleClusters:
-    """Start one controller over ``few`` clusters, then another over ``count``; ``few`` must be less.
+    """Measure a controller with ``few`` clusters, then another with ``count``; ``few`` must be less than ``count``.
 
     Raises:
-        TimeoutError: not all clusters were watched, or Ready, within ten minutes.
+        TimeoutError: not all clusters are watched and Ready within ten minutes.
     """
     return IdleClusters(start_over(few, idle_seconds), start_over(count, idle_seconds))
 
 
 def start_over(count: int, idle_seconds: float = IDLE_SECONDS) -> Started:
-    """Start a controller over so many clusters, and leave it alone for a while.
+    """Start a controller with ``count`` clusters, and measure it idle.
 
     Raises:
-        TimeoutError: not all clusters were watched, or Ready, within ten minutes.
+        TimeoutError: not all clusters are watched and Ready within ten minutes.
     """
     attestors = {_ATTESTOR: OperatorAttestor(settings={"masterKey": base64.b64encode(bytes(32)).decode("ascii")})}
     with ManyClusters() as clusters:
@@ -140,24 +140,24 @@ def _wait(process: subprocess.Popen[bytes], is_done: Callable[[], bool]) -> None
 
 
 def table_of(measured: IdleClusters) -> Table:
-    """For a person."""
-    table = Table(title=f"One controller over {measured.many.clusters} idle workload clusters")
-    for heading in ("", str(measured.few.clusters), str(measured.many.clusters), "each"):
+    """The result as a table."""
+    table = Table(title=f"One controller with {measured.many.clusters} idle workload clusters")
+    for heading in ("", str(measured.few.clusters), str(measured.many.clusters), "per cluster"):
         table.add_column(heading, justify="left" if not heading else "right")
     few, many = measured.few, measured.many
     each = f"{measured.bytes_each / 1024:.0f} KiB"
     table.add_row("resident memory, MiB", f"{few.resident / 2**20:.0f}", f"{many.resident / 2**20:.0f}", each)
-    table.add_row("until all are watched, s", f"{few.watched_seconds:.1f}", f"{many.watched_seconds:.1f}", "")
-    table.add_row("until all are Ready, s", f"{few.ready_seconds:.1f}", f"{many.ready_seconds:.1f}", "")
+    table.add_row("time until all are watched, s", f"{few.watched_seconds:.1f}", f"{many.watched_seconds:.1f}", "")
+    table.add_row("time until all are Ready, s", f"{few.ready_seconds:.1f}", f"{many.ready_seconds:.1f}", "")
     each = f"{measured.start_cpu_milliseconds_each:.1f} ms"
     table.add_row("CPU until then, s", f"{few.start_cpu_seconds:.1f}", f"{many.start_cpu_seconds:.1f}", each)
     each = f"{measured.idle_cpu_milliseconds_each:.1f} ms"
-    table.add_row("CPU in an idle minute, s", f"{few.idle_cpu_seconds:.2f}", f"{many.idle_cpu_seconds:.2f}", each)
+    table.add_row("CPU per idle minute, s", f"{few.idle_cpu_seconds:.2f}", f"{many.idle_cpu_seconds:.2f}", each)
     return table
 
 
 def main() -> int:
-    """Measure, print a table; exit code 1 when a cluster takes more memory than it may."""
+    """Measure and print a table; exit code 1 if a cluster takes more memory than the limit."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.many_clusters")
     parser.add_argument("--clusters", type=int, default=CLUSTERS, metavar="N")
     options = parser.parse_args()

@@ -1,7 +1,7 @@
-"""What the nodes of a fleet take of one controller's memory: their Machines, records and reservations.
+"""Measures how much of a controller's memory a node takes: its Machine, record and reservations.
 
-A record's journal grows with each certificate until it holds :data:`~signer.model.record.JOURNAL_ENTRIES`: what a node
-takes on its first day says little of what it takes after some months.
+A record's journal grows with each certificate up to :data:`~signer.model.record.JOURNAL_ENTRIES`, so a node takes more
+memory after some months than on its first day.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from attestors.wire.names import CLIENT_SIGNER_PREFIX
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import AlreadyExists
 from signer.kube.resources import ATTESTED_NODES, IDENTITY_RESERVATIONS, SECRETS
+from signer.model.certificate_kind import KUBELET_CLIENT
 from signer.model.record import JOURNAL_ENTRIES, AttestedIdentity, AttestedNode, JournalEntry, MachineKey
 from signer.model.record_object import record_spec
 from signer.model.reservation import Pair, ReservationSide, reservation_spec
@@ -38,30 +39,30 @@ from tests.support.processes import wait_until
 
 NODES: Final = 3000
 YOUNG: Final = 2
-"""Entries of a node's first week."""
+"""Journal entries after a node's first week."""
 _LIFE: Final = timedelta(days=7)
 _AT_ONCE: Final = 24
-_REST_SECONDS: Final = 10.0
+_IDLE_SECONDS: Final = 10.0
 _TIMEOUT_SECONDS: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A controller over so many nodes of one kind."""
+    """A controller with one set of objects per node."""
 
     what: str
     resident: int
-    """Bytes, when it had come to rest."""
+    """Resident memory when idle, in bytes."""
     start_cpu_seconds: float
 
 
 def main() -> int:
-    """Run it."""
+    """Measure and print a table."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.many_nodes", description=__doc__)
     parser.add_argument("--nodes", type=int, default=NODES, metavar="N")
     nodes = parser.parse_args().nodes
     stages = measure(nodes)
-    table = Table("", "resident, MiB", "more for each node, KiB", "CPU of the start, s", title=f"{nodes:,} nodes")
+    table = Table("", "resident, MiB", "more per node, KiB", "CPU of the start, s", title=f"{nodes:,} nodes")
     for before, stage in zip((stages[0], *stages), stages, strict=False):
         each = (stage.resident - before.resident) / nodes / 1024
         table.add_row(stage.what, f"{stage.resident / 2**20:.0f}", f"{each:.1f}", f"{stage.start_cpu_seconds:.1f}")
@@ -70,11 +71,11 @@ def main() -> int:
 
 
 def measure(nodes: int) -> list[Stage]:
-    """Start a controller over nothing, and then over more and more of each node.
+    """Measure a controller without nodes, then with more and more objects per node.
 
     Raises:
         tests.support.binaries.MissingPart: there is no kube-apiserver.
-        TimeoutError: it has not come to rest within five minutes.
+        TimeoutError: the controller is not idle within five minutes.
     """
     keys = ControllerKeys(secrets.token_bytes(KEY_BYTES))
     with ControlPlane() as control_plane, ManagementCluster(control_plane) as management:
@@ -91,35 +92,35 @@ def measure(nodes: int) -> list[Stage]:
         ]
         pairs = [Pair(_machine(load, name), identity) for name, identity in zip(load.names(), identities, strict=True)]
         asyncio.run(_write(control_plane, [_side(pair, side) for pair in pairs for side in ReservationSide]))
-        stages.append(_stage("with their two reservations", load, control_plane))
+        stages.append(_stage("and two reservations", load, control_plane))
         seals = RecordSeals(keys)
         for entries in (YOUNG, JOURNAL_ENTRIES):
             asyncio.run(_write(control_plane, [_record(pair, seals, entries) for pair in pairs]))
-            stages.append(_stage(f"with records of {entries} entries", load, control_plane))
+            stages.append(_stage(f"and records of {entries} entries", load, control_plane))
         return stages
 
 
 def _stage(what: str, load: Load, control_plane: ControlPlane) -> Stage:
     with controller_process(control_plane.connection(), load.configuration.attestors) as process:
-        wait_until(lambda: _rests(process.pid), "the controller rests", _TIMEOUT_SECONDS)
+        wait_until(lambda: _is_idle(process.pid), "the controller is idle", _TIMEOUT_SECONDS)
         return Stage(what, resident_bytes(process.pid), cpu_seconds(process.pid))
 
 
-def _rests(pid: int) -> bool:
+def _is_idle(pid: int) -> bool:
     before = cpu_seconds(pid)
-    time.sleep(_REST_SECONDS)
-    return cpu_seconds(pid) - before < _REST_SECONDS / 100
+    time.sleep(_IDLE_SECONDS)
+    return cpu_seconds(pid) - before < _IDLE_SECONDS / 100
 
 
 async def _write(control_plane: ControlPlane, manifests: Iterable[JsonObject]) -> None:
-    """Create them; those that are there get the new spec."""
-    turn = asyncio.Semaphore(_AT_ONCE)
+    """Create the objects, or replace the spec of existing ones."""
+    slots = asyncio.Semaphore(_AT_ONCE)
     async with Client(control_plane.connection(), timeout_seconds=60) as client:
 
         async def one(manifest: JsonObject) -> None:
             resource = ATTESTED_NODES if manifest["kind"] == "AttestedNode" else IDENTITY_RESERVATIONS
             namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
-            async with turn:
+            async with slots:
                 try:
                     await client.create(resource.collection(namespace), manifest)
                 except AlreadyExists:
@@ -159,6 +160,7 @@ def _record(pair: Pair, seals: RecordSeals, entries: int) -> JsonObject:
 def _entry(node: str, decided: datetime) -> JournalEntry:
     decided += timedelta(seconds=secrets.randbelow(3600))
     return JournalEntry(
+        kind=KUBELET_CLIENT,
         csr_name=f"node-attestation-{secrets.token_hex(20)}",
         csr_uid=f"{secrets.token_hex(4)}-{secrets.token_hex(2)}-4{secrets.token_hex(10)}",
         spec_digest=secrets.token_hex(32),
@@ -168,6 +170,7 @@ def _entry(node: str, decided: datetime) -> JournalEntry:
         not_before=decided - timedelta(minutes=5),
         not_after=decided + _LIFE,
         ca_cert_hash=f"sha256:{hashlib.sha256(b'the CA of the cluster').hexdigest()}",
+        evidence_ca_cert_hash=f"sha256:{hashlib.sha256(b'the CA of the cluster').hexdigest()}",
         certificate_digest=secrets.token_hex(32),
         public_key_digest=secrets.token_hex(32),
         created=decided - timedelta(seconds=1),

@@ -1,7 +1,8 @@
-"""``python -m tests.bench.profile [--requests N] [--functions N]``: where the controller's CPU time goes, for each CSR.
+"""``python -m tests.bench.profile [--requests N] [--functions N]``: profiles the controller's CPU time per CSR.
 
-Each kind of work twice: as it is, for its cost beside that of the CA's key; and under the profiler, which costs as
-much again and makes many small functions look worse than they are. The first is the figure, the second is a hint.
+It runs each kind of work twice: without the profiler, for the cost with and without the CA's key operation; and with
+the profiler, which doubles the cost and overstates small functions. Take the figures from the first run, and hints
+from the second.
 """
 
 from __future__ import annotations
@@ -43,21 +44,21 @@ console = Console(highlight=False)
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """What the profiler says of one function, in milliseconds for each CSR; ``own`` is without what it called."""
+    """The profile of one function, in milliseconds per CSR; ``own`` excludes its callees."""
 
     name: str
     part: str
-    """Our package, or the library that it is of."""
+    """This project's package, or the library."""
     calls: float
     own: float
     cumulative: float
 
 
 def main() -> int:
-    """Run it."""
+    """Measure and print tables."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.profile", description=__doc__)
     parser.add_argument("--requests", type=int, default=1000, metavar="N")
-    parser.add_argument("--functions", type=int, default=30, metavar="N", help="as many of each order are printed")
+    parser.add_argument("--functions", type=int, default=30, metavar="N", help="functions to print per order")
     options = parser.parse_args()
     try:
         control_plane = ControlPlane()
@@ -86,12 +87,12 @@ def _drain(what: str, load: Load, *program: str) -> Drained:
 
 
 def key_milliseconds(server: APIServer) -> float:
-    """CPU time of what each certificate costs at least: the CA's signature, and its verification."""
+    """The minimum CPU time of a certificate: the CA's signature and its verification."""
     data = {"tls.crt": server.ca_certificate_pem, "tls.key": server.ca_key_pem}
     authority = load_certificate_authority(data, now=datetime.now(UTC))
     private_key = authority.private_key
     if isinstance(private_key, KeyWithheld):
-        raise TypeError("the benchmark's CA has its key")
+        raise TypeError("the benchmark's CA needs its key")
     public_key = require_supported_public_key(authority.certificate.public_key, "tls.crt")
     began = time.process_time()
     for number in range(_KEY_OPERATIONS):
@@ -101,7 +102,7 @@ def key_milliseconds(server: APIServer) -> float:
 
 
 def functions_of(file: Path, requests: int) -> list[Function]:
-    """What the profiler wrote into ``file``."""
+    """The profile in ``file``, per request."""
     stats: dict[tuple[str, int, str], tuple[int, int, float, float, Any]] = vars(pstats.Stats(str(file)))["stats"]
     each = 1000 / requests
     return [
@@ -129,8 +130,8 @@ def _part(place: tuple[str, int, str]) -> str:
 
 
 def _print_costs(drained: list[Drained], key: float) -> None:
-    table = Table(title=f"CPU time of the controller in ms for each CSR; CA's key: {key:.2f} ms")
-    for heading in ("", "CSRs", "certificates/s", "all", "without the key"):
+    table = Table(title=f"CPU time of the controller in ms per CSR; CA key operation: {key:.2f} ms")
+    for heading in ("", "CSRs", "certificates/s", "total", "without the CA key"):
         table.add_column(heading, justify="left" if not heading else "right")
     for one in drained:
         cpu = one.cpu_milliseconds
@@ -142,14 +143,14 @@ def _print_functions(what: str, functions: list[Function], count: int) -> None:
     parts: defaultdict[str, float] = defaultdict(float)
     for function in functions:
         parts[function.part] += function.own
-    table = Table(title=f"{what}: own time under the profiler, ms for each CSR")
+    table = Table(title=f"{what}: own time with the profiler, ms per CSR")
     table.add_column("part")
     table.add_column("ms", justify="right")
     for part, own in sorted(parts.items(), key=lambda item: -item[1])[:count]:
         table.add_row(part, f"{own:.3f}")
     console.print(table)
     for order in ("own", "cumulative"):
-        table = Table(title=f"{what}: by {order} time, ms for each CSR")
+        table = Table(title=f"{what}: by {order} time, ms per CSR")
         for heading in ("function", "calls", "own", "cumulative"):
             table.add_column(heading, justify="left" if heading == "function" else "right")
         for function in sorted(functions, key=lambda one: -getattr(one, order))[:count]:

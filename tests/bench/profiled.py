@@ -1,6 +1,6 @@
-"""``python -m tests.bench.profiled FILE run …``: the controller as its users run it, under the profiler.
+"""``python -m tests.bench.profiled FILE run …``: runs the controller with the profiler.
 
-What the event loop's thread did stands in FILE afterwards (``pstats``). Importing is not counted.
+It writes the profile of the event loop's thread to FILE (``pstats``), without imports.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from signer.cli import main
 
 
 def profiled(file: str, arguments: list[str]) -> int:
-    """Run the controller's command line, and write the profile at its end."""
-    profile = cProfile.Profile(
-        time.thread_time
-    )  # by the clock, a call that wakes the API server up costs a millisecond
+    """Run the controller's command line, then write the profile."""
+    # CPU time: in wall time, a call that wakes the API server would count as a millisecond.
+    profile = cProfile.Profile(time.thread_time)
     try:
         return profile.runcall(main, arguments)
     finally:

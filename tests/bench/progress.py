@@ -1,4 +1,4 @@
-"""What whoever waits is told."""
+"""Progress messages."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 Say: TypeAlias = Callable[[str], None]
-"""Tells what is being done, in a few words."""
+"""Reports the current step in a few words."""

@@ -1,4 +1,4 @@
-"""A report becomes the documents'."""
+"""Publishes a report in the documents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.documents.markdown import documents
 
 
 def publish(report: Report) -> list[Path]:
-    """Make it the documents' report, and write their figures again; returns the files that changed."""
+    """Store the report for the documents, and regenerate their figures; returns the changed files."""
     write_report(report, REPORT)
     changed = [REPORT]
     for page in documents():

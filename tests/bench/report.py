@@ -16,12 +16,12 @@ VERSION: Final = 1
 
 
 class UnreadableReport(ValueError):
-    """A file is no report of a version that is known; the text says why."""
+    """A file is no report of a known version; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one run measured, on what, and how it was asked to."""
+    """The results of one run, with its machine and settings."""
 
     machine: Machine
     settings: Settings
@@ -32,26 +32,28 @@ class Report:
     version: int = VERSION
 
     def table(self, section: str) -> Table | None:
-        """What a section found; None when it was not run."""
+        """The result of a section; None if it was not run."""
         return next((table for table in self.tables if table.section == section), None)
 
 
 def write_report(report: Report, file: Path) -> None:
-    """Write it; the folder is made."""
+    """Write a report; creates the folder."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
 
 
 def read_report(file: Path) -> Report:
-    """Read one.
+    """Read a report.
 
     Raises:
-        UnreadableReport: it cannot be read, or is of another version.
+        UnreadableReport: the file cannot be read, or is of another version.
     """
     try:
         report = msgspec.json.decode(file.read_bytes(), type=Report)
     except (OSError, msgspec.DecodeError) as error:  # ValidationError is a DecodeError
         raise UnreadableReport(f"{file}: {error}") from None
     if report.version != VERSION:
-        raise UnreadableReport(f"{file} is a report of version {report.version}, and {VERSION} is known: measure again")
+        raise UnreadableReport(
+            f"{file} is a report of version {report.version}, but only {VERSION} is supported: measure again"
+        )
     return report

@@ -1,4 +1,4 @@
-"""The sections of the benchmark in their order. A new one is a function that makes a table, and a line here."""
+"""The sections of the benchmark, in order. To add one, write a function that returns a table, and list it here."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tests.bench.steady import RATES, measure_steady
 from tests.bench.steady import WORK as STEADY_WORK
 from tests.bench.world import Work
 
-# Seconds on two cores, for the estimate that a run begins with.
+# Seconds on two cores, for the estimate at the start of a run.
 _WORLD: Final = 15.0
 _START: Final = 3.0
-_EACH_REQUEST: Final = 0.02
-_EACH_MACHINE: Final = 0.01
-_EACH_IN_A_FLOOD: Final = 0.005
+_PER_REQUEST: Final = 0.02
+_PER_MACHINE: Final = 0.01
+_PER_FLOOD_REQUEST: Final = 0.005
 _FLOOD: Final = 60.0
-_EACH_CLUSTER: Final = 0.1
+_PER_CLUSTER: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,27 +37,27 @@ class Section:
 
     name: str
     seconds: Callable[[Settings], float]
-    """About how long it takes."""
+    """The estimated duration."""
     measure: Callable[[Settings, Say], Table]
-    """Raises :class:`tests.support.binaries.MissingPart` where real parts are missing."""
+    """Raises :class:`tests.support.binaries.MissingPart` if real parts are missing."""
 
 
-def _heap_seconds(requests: int, works: int) -> float:
-    return _WORLD + works * (STARTS + 1) * _START + requests * (_EACH_MACHINE + works * _EACH_REQUEST)
+def _backlog_seconds(requests: int, works: int) -> float:
+    return _WORLD + works * (STARTS + 1) * _START + requests * (_PER_MACHINE + works * _PER_REQUEST)
 
 
 def _steady_seconds(settings: Settings) -> float:
     offered = len(STEADY_WORK) * len(RATES) * settings.steady_seconds
-    return _heap_seconds(round(sum(RATES) * settings.steady_seconds), 0) + len(STEADY_WORK) * _START + 1.5 * offered
+    return _backlog_seconds(round(sum(RATES) * settings.steady_seconds), 0) + len(STEADY_WORK) * _START + 1.5 * offered
 
 
 def _clusters_seconds(settings: Settings) -> float:
     idle = SETTLE_SECONDS + settings.idle_seconds
-    return sum(_START + idle + count * _EACH_CLUSTER for count in settings.clusters)
+    return sum(_START + idle + count * _PER_CLUSTER for count in settings.clusters)
 
 
 def _floods_seconds(settings: Settings) -> float:
-    return len(Flood) * (_FLOOD + settings.flood_requests * _EACH_IN_A_FLOOD)
+    return len(Flood) * (_FLOOD + settings.flood_requests * _PER_FLOOD_REQUEST)
 
 
 SECTIONS: Final = (
@@ -65,21 +65,21 @@ SECTIONS: Final = (
     Section("verification", lambda settings: settings.verification_runs * 0.05, tables.verification),
     Section(
         "drain",
-        lambda settings: settings.rounds * _heap_seconds(settings.requests, len(Work)),
+        lambda settings: settings.rounds * _backlog_seconds(settings.requests, len(Work)),
         lambda settings, say: measure_drains(settings.requests, settings.rounds, say),
     ),
     Section(
         "disks",
-        lambda settings: len(settings.disks) * _heap_seconds(settings.disk_requests, len(DISKS_WORK)),
+        lambda settings: len(settings.disks) * _backlog_seconds(settings.disk_requests, len(DISKS_WORK)),
         lambda settings, say: measure_disks(settings.disk_requests, settings.disks, say),
     ),
     Section("steady", _steady_seconds, lambda settings, say: measure_steady(settings.steady_seconds, say)),
     Section(
         "sizes",
-        lambda settings: sum(_heap_seconds(size, len(SIZES_WORK)) for size in settings.sizes),
+        lambda settings: sum(_backlog_seconds(size, len(SIZES_WORK)) for size in settings.sizes),
         lambda settings, say: measure_sizes(settings.sizes, say),
     ),
     Section("clusters", _clusters_seconds, tables.clusters),
-    Section("wave", lambda settings: _FLOOD + _heap_seconds(settings.wave_requests, 2), tables.wave),
+    Section("wave", lambda settings: _FLOOD + _backlog_seconds(settings.wave_requests, 2), tables.wave),
     Section("floods", _floods_seconds, tables.floods),
 )

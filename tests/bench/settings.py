@@ -1,4 +1,4 @@
-"""How much is measured: more takes longer and swings less."""
+"""The size of a run; larger runs take longer and are more stable."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The counts of a run. Those here are for a machine with two cores."""
+    """The counts of a run; the defaults suit a machine with two cores."""
 
     requests: int = 1000
-    """Of each drain."""
+    """Requests per drain."""
     rounds: int = 3
-    """So often, ours and the peer in turn."""
+    """Rounds of the controller and the peer in turn."""
     disks: tuple[int, ...] = (1, 2, 5, 10)
-    """By how many milliseconds etcd's disk is slower."""
+    """Added latencies of etcd's disk, in milliseconds."""
     disk_requests: int = 500
-    """Of each drain on such a disk."""
+    """Requests per drain on such a disk."""
     steady_seconds: float = 20.0
-    """At each rate."""
+    """Duration of each rate."""
     sizes: tuple[int, ...] = (250, 500, 1000, 2000)
-    """The heaps whose cost is drawn."""
+    """Sizes of the backlogs in the charts."""
     clusters: tuple[int, ...] = (100, 300, 1000)
-    """Idle ones, of a controller each; the first and the last say what one takes."""
+    """Numbers of idle clusters per controller; the cost per cluster is computed from the first and the last."""
     idle_seconds: float = 60.0
     wave_requests: int = 5000
     flood_requests: int = 10_000
@@ -44,4 +44,4 @@ QUICK = Settings(
     verification_runs=20,
     start_runs=5,
 )
-"""Shows that everything works, in some minutes. The figures say little."""
+"""Checks in a few minutes that everything works. The figures are not meaningful."""

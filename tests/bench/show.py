@@ -1,4 +1,4 @@
-"""What a run prints: tables on a terminal, and Markdown for documents."""
+"""Prints tables on a terminal, and writes them as Markdown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.bench.report import Report
 
 
 def print_table(console: Console, table: Table) -> None:
-    """One section, with its notes below."""
+    """Print one section with its notes."""
     shown = rich_table.Table(title=table.title, title_justify="left")
     shown.add_column("", no_wrap=True)
     for column in table.columns:
@@ -26,8 +26,8 @@ def print_table(console: Console, table: Table) -> None:
 
 
 def print_comparison(console: Console, compared: Sequence[Compared]) -> None:
-    """Old beside new; what became better or worse beyond the ranges of both is coloured."""
-    shown = rich_table.Table(title="Beside the older report", title_justify="left")
+    """Print old and new figures; colour those that are better or worse beyond both ranges."""
+    shown = rich_table.Table(title="Comparison with the earlier report", title_justify="left")
     for heading in ("", "old", "new", "new / old"):
         shown.add_column(heading, justify="right" if heading else "left", overflow="fold")
     for one in compared:
@@ -46,7 +46,7 @@ def _ratio(one: Compared) -> str:
 
 
 def as_markdown(table: Table) -> str:
-    """One section as a table of Markdown, and its notes."""
+    """One section as a Markdown table with its notes."""
     return markdown_table(
         ("", *(column.title for column in table.columns)),
         ((row.name, *(column.text(row.figures.get(column.key)) for column in table.columns)) for row in table.rows),
@@ -54,14 +54,14 @@ def as_markdown(table: Table) -> str:
 
 
 def markdown_table(heading: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
-    """A table; no cell may break it."""
+    """A Markdown table, with pipes in cells escaped."""
     lines = [heading, ["---"] * len(heading), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines) + "\n"
 
 
 def measured_on(report: Report) -> str:
-    """Where and when, and whether that was a quiet place."""
+    """A sentence about machine and time, with a warning if the machine was busy."""
     machine = report.machine
     versions = ", ".join(f"{program} {version}" for program, version in machine.versions.items())
-    said = f"Measured {report.began[:10]} at commit {machine.commit} on {machine} ({versions})."
-    return f"{said} **The machine was busy with other work: to be measured again.**" if machine.was_busy else said
+    text = f"Measured {report.began[:10]} at commit {machine.commit} on {machine} ({versions})."
+    return f"{text} **The machine was busy with other work; measure again.**" if machine.was_busy else text

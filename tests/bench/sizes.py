@@ -1,4 +1,4 @@
-"""What a heap costs as it grows: for the drawings."""
+"""Measures drains by the size of the backlog, for the charts."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ COLUMNS: Final = tuple(
     for work in WORK
     for column in (
         Column(f"{work.value}, seconds", f"{work.value}, s", 1),
-        Column(f"{work.value}, cpu", f"{work.value}, CPU ms each", 2),
+        Column(f"{work.value}, cpu", f"{work.value}, CPU ms per certificate", 2),
     )
 )
 
 
 def measure_sizes(sizes: Sequence[int], say: Say) -> Table:
-    """Heaps of several sizes, each on a control plane of its own."""
+    """Measure backlogs of several sizes, each on a control plane of its own."""
     rows = tuple(_row(size, say) for size in sizes)
-    return Table("sizes", "Draining heaps of several sizes", COLUMNS, rows, ("Each heap once.",))
+    return Table("sizes", "Draining backlogs, by size", COLUMNS, rows, ("Each backlog is measured once.",))
 
 
 def _row(size: int, say: Say) -> Row:

@@ -1,4 +1,4 @@
-"""What a drain costs: time, processor time of each program, and writes."""
+"""Measures the cost of a drain: time, CPU time of each program, and writes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.control_plane import ControlPlane
 from tests.support.processes import wait_until
 
 Decider: TypeAlias = Callable[[], AbstractContextManager["subprocess.Popen[bytes]"]]
-"""Starts the process that decides requests, and ends it."""
+"""Starts and stops the process that decides requests."""
 
 DECIDER: Final = "decider"
 API_SERVER: Final = "kube-apiserver"
@@ -22,27 +22,30 @@ ETCD: Final = "etcd"
 _QUIET_SECONDS: Final = 1.0
 _AT_MOST_SECONDS: Final = 20.0
 _IDLE_SHARE: Final = 0.1
-"""Of a core."""
+"""Share of a core."""
 _IDLE_WITHIN_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """From the start of the deciding process to the last certificate; processor time and writes until all was quiet."""
+    """The cost from the start of the deciding process to the last certificate.
+
+    CPU time and writes are counted until writes cease.
+    """
 
     certificates: int
     seconds: float
     seconds_to_first: float
-    """Until the first certificate."""
+    """Time to the first certificate."""
     cpu_seconds: Mapping[str, float]
     """By program: :data:`DECIDER`, :data:`API_SERVER`, :data:`ETCD`."""
     writes: int
-    """By etcd's revision."""
+    """Counted by etcd's revision."""
 
     def beyond(self, start: Spent) -> Spent:
-        """Without what starting costs: ``start`` is what the same process took for fewer requests.
+        """The cost without start-up; ``start`` is the cost of the same process with fewer requests.
 
-        Whatever else the machine did then, starting took no longer than until the first certificate.
+        The start-up time is at most the time to the first certificate, even if the machine was busy at the other start.
         """
         starting = min(start.seconds, self.seconds_to_first)
         return Spent(
@@ -55,24 +58,24 @@ class Spent:
 
     @property
     def per_second(self) -> float:
-        """Certificates a second."""
+        """Certificates per second."""
         return self.certificates / self.seconds
 
     @property
     def writes_each(self) -> float:
-        """Writes for each certificate."""
+        """Writes per certificate."""
         return self.writes / self.certificates
 
     def cpu_milliseconds(self, program: str) -> float:
-        """Processor time of a program for each certificate."""
+        """CPU time of a program per certificate."""
         return 1000 * self.cpu_seconds[program] / self.certificates
 
 
 def drain(control_plane: ControlPlane, decider: Decider, names: Iterable[str]) -> Spent:
-    """Start the deciding process on a heap of pending requests; wait for all certificates, of this control plane's CA.
+    """Start the deciding process on a backlog of pending requests; wait for all certificates, and check their issuer.
 
     Raises:
-        tests.bench.drain.NotIssued: one of them got none.
+        tests.bench.drain.NotIssued: a request got no certificate.
     """
     wanted = set(names)
     watcher = Watcher(control_plane.connection(), wanted).watch()
@@ -89,10 +92,10 @@ def drain(control_plane: ControlPlane, decider: Decider, names: Iterable[str]) -
 
 
 def wait_until_idle(control_plane: ControlPlane) -> None:
-    """Until the servers rest: a new one, or one with new resources, makes OpenAPI documents for a while.
+    """Wait until the servers are idle: a new API server, or one with new resources, first builds OpenAPI documents.
 
     Raises:
-        TimeoutError: they do not.
+        TimeoutError: the servers are not idle in time.
     """
     last, since = _servers(control_plane), time.monotonic()
 
@@ -104,7 +107,7 @@ def wait_until_idle(control_plane: ControlPlane) -> None:
         spent, last, since = last, _servers(control_plane), time.monotonic()
         return all(last[program] - spent[program] <= _IDLE_SHARE * elapsed for program in last)
 
-    wait_until(is_idle, "kube-apiserver and etcd rest", _IDLE_WITHIN_SECONDS)
+    wait_until(is_idle, "kube-apiserver and etcd are idle", _IDLE_WITHIN_SECONDS)
 
 
 def _servers(control_plane: ControlPlane) -> dict[str, float]:
@@ -113,7 +116,7 @@ def _servers(control_plane: ControlPlane) -> dict[str, float]:
 
 
 def _wait_until_quiet(control_plane: ControlPlane) -> None:
-    """What is written behind the certificates, as Events are, belongs to their cost."""
+    """Wait for later writes, such as Events, which belong to the cost of the certificates."""
     last, since = control_plane.revision(), time.monotonic()
 
     def is_quiet() -> bool:
@@ -123,4 +126,4 @@ def _wait_until_quiet(control_plane: ControlPlane) -> None:
             last, since = revision, time.monotonic()
         return time.monotonic() - since >= _QUIET_SECONDS
 
-    wait_until(is_quiet, "nobody writes any more", _AT_MOST_SECONDS)
+    wait_until(is_quiet, "writes cease", _AT_MOST_SECONDS)

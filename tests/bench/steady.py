@@ -1,4 +1,4 @@
-"""How long a node waits when requests come at a steady rate, whether or not those before have their certificates."""
+"""Measures how long a node waits when requests are posted at a steady rate, independent of earlier certificates."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.bench.world import Work, bench_world
 from tests.support.control_plane import ControlPlane
 
 RATES: Final = (20, 100)
-"""Requests a second."""
+"""Requests per second."""
 COLUMNS: Final = (
     Column("requests", "requests", 0, Better.NEITHER),
-    Column("offered", "offered a second", 1, Better.NEITHER),
+    Column("offered", "offered per second", 1, Better.NEITHER),
     Column("p50", "p50, ms", 0),
     Column("p99", "p99, ms", 0),
-    Column("most", "most, ms", 0),
+    Column("most", "maximum, ms", 0),
     Column("waiting", "waiting at the end", 0),
 )
 WORK: Final = (Work.FIRST_JOIN, Work.RENEWAL, Work.PEER)
@@ -32,43 +32,43 @@ _OFFERED_SHARE: Final = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """Requests that were posted at a rate."""
+    """Requests posted at a rate."""
 
     answered: Mapping[str, float]
-    """When the API server had created each, by ``time.monotonic``."""
+    """When the API server had created each request, by ``time.monotonic``."""
     began: float
 
     @property
     def ended(self) -> float:
-        """When the last one was created."""
+        """When the last request was created."""
         return max(self.answered.values())
 
     @property
     def per_second(self) -> float:
-        """The rate that came about."""
+        """The achieved rate."""
         return len(self.answered) / (self.ended - self.began)
 
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """How long their certificates took, in seconds."""
+    """The times at which certificates were seen."""
 
     offered: Offered
     seen: Mapping[str, float]
 
     @property
     def seconds(self) -> list[float]:
-        """Of each request, from the answer to its creation until its certificate was seen."""
+        """Seconds from the response to the creation of each request to its certificate."""
         return [max(self.seen[name] - answered, 0.0) for name, answered in self.offered.answered.items()]
 
     @property
     def waiting(self) -> int:
-        """How many had no certificate yet when the last one was created: more than a few, and they pile up."""
+        """Requests without a certificate when the last one was created; more than a few mean a growing backlog."""
         return sum(seen > self.offered.ended for seen in self.seen.values())
 
 
 def measure_steady(seconds: float, say: Say, rates: Sequence[int] = RATES) -> Table:
-    """Ours and kube-controller-manager on the same control plane, one after the other."""
+    """Measure the controller and kube-controller-manager on the same control plane, one after the other."""
     counts = {rate: max(round(rate * seconds), 1) for rate in rates}
     say(f"{sum(counts.values()) + 1:,} Machines")
     rows = []
@@ -76,14 +76,14 @@ def measure_steady(seconds: float, say: Say, rates: Sequence[int] = RATES) -> Ta
         for work in WORK:
             single, *left = world.submissions(work)
             with world.decider(work)() as process:
-                offer(world.control_plane, process, [single], 1)  # it is up when this one is done
+                offer(world.control_plane, process, [single], 1)  # waits for the process to start
                 for rate, count in counts.items():
-                    say(f"{work.value}, {rate} a second")
+                    say(f"{work.value}, {rate} per second")
                     now, left = left[:count], left[count:]
                     rows.append(_row(work, rate, offer(world.control_plane, process, now, rate)))
     return Table(
         "steady",
-        f"From the answer to a request's creation to its certificate, at a steady rate for {seconds:.0f} s",
+        f"Time from a request's creation to its certificate, at a steady rate for {seconds:.0f} s",
         COLUMNS,
         tuple(rows),
         tuple(_notes(rows, counts)),
@@ -92,7 +92,7 @@ def measure_steady(seconds: float, say: Say, rates: Sequence[int] = RATES) -> Ta
 
 def steady_row(work: Work, rate: int) -> str:
     """The name of a row."""
-    return f"{PEER if work is Work.PEER else work.value}, {rate} a second"
+    return f"{PEER if work is Work.PEER else work.value}, {rate} per second"
 
 
 def _row(work: Work, rate: int, waited: Waited) -> Row:
@@ -109,21 +109,21 @@ def _row(work: Work, rate: int, waited: Waited) -> Row:
 
 
 def _notes(rows: Sequence[Row], counts: Mapping[int, int]) -> list[str]:
-    notes = ["Requests come in time whatever becomes of those before; a watch sees the certificates."]
+    notes = ["Requests are posted on schedule, independent of earlier ones; a watch shows the certificates."]
     for row in rows:
-        rate = next(rate for rate in counts if row.name.endswith(f", {rate} a second"))
+        rate = next(rate for rate in counts if row.name.endswith(f", {rate} per second"))
         if row.figures["offered"].value < _OFFERED_SHARE * rate:
-            notes.append(f"{row.name}: only {row.figures['offered'].value:.1f} a second could be offered.")
+            notes.append(f"{row.name}: only {row.figures['offered'].value:.1f} per second could be offered.")
     return notes
 
 
 def offer(
     control_plane: ControlPlane, decider: subprocess.Popen[bytes], submissions: Sequence[Submission], rate: float
 ) -> Waited:
-    """Post them at the rate, and wait until each has its certificate of this control plane's CA.
+    """Post the requests at the rate, wait until each has its certificate, and check the issuer.
 
     Raises:
-        tests.bench.drain.NotIssued: one of them got none.
+        tests.bench.drain.NotIssued: a request got no certificate.
     """
     watcher = Watcher(control_plane.connection(), (one.name for one in submissions)).watch()
     offered = asyncio.run(_post_in_time(control_plane, submissions, rate))

@@ -1,4 +1,4 @@
-"""Requests to be posted as their nodes would, in bytes: making them costs nothing while something is measured."""
+"""Requests encoded before a measurement, so that making them costs nothing during it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONNECTIONS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """One CSR, and as whom it is posted."""
+    """One encoded CSR, and the headers that name its requester."""
 
     name: str
     body: bytes
@@ -32,21 +32,21 @@ class Submission:
 
 
 class NotCreated(Exception):
-    """The API server did not take a request: nothing can be measured."""
+    """The API server refused a request, so the measurement is invalid."""
 
 
 def first_joins(load: Load, prefix: str, token: str) -> list[Submission]:
-    """One for each node, with a bootstrap token."""
+    """A first join per node, with a bootstrap token."""
     return _with_token(load.requests(prefix), token)
 
 
 def for_peer(load: Load, prefix: str, token: str) -> list[Submission]:
-    """The same to the built-in signer, which is kube-controller-manager's."""
-    return _with_token(for_builtin_signer(load.requests(prefix), "stock"), token)
+    """A request per node to the built-in signer, which kube-controller-manager decides."""
+    return _with_token(for_builtin_signer(load.requests(prefix), "builtin"), token)
 
 
 def renewals(load: Load, prefix: str) -> list[Submission]:
-    """One for each node, as that node: the poster must be allowed to impersonate it."""
+    """A renewal per node, posted as that node; the poster must be allowed to impersonate it."""
     return [
         _submission(manifest, {"Impersonate-User": NODE_USER_PREFIX + name, "Impersonate-Group": NODES_GROUP})
         for name, manifest in zip(load.names(), load.requests(prefix), strict=True)
@@ -64,7 +64,7 @@ def _submission(manifest: JsonObject, headers: Mapping[str, str]) -> Submission:
 class Poster:
     """Posts submissions to one API server: ``async with Poster(control_plane) as poster``.
 
-    With a bootstrap token it shows no certificate, which would count for more than the token does.
+    With a bootstrap token it uses no client certificate, which would take precedence over the token.
     """
 
     def __init__(self, control_plane: ControlPlane) -> None:
@@ -86,10 +86,10 @@ class Poster:
             await session.close()
 
     async def post(self, submission: Submission) -> None:
-        """Create it.
+        """Post one request.
 
         Raises:
-            NotCreated: the API server said no.
+            NotCreated: the API server refused it.
         """
         administrator, anonymous = self._sessions
         session = anonymous if "Authorization" in submission.headers else administrator
@@ -100,10 +100,10 @@ class Poster:
                 raise NotCreated(f"{submission.name}: {answer.status} {text[:500]}")
 
     async def post_all(self, submissions: Sequence[Submission]) -> None:
-        """Create all of them, a few at a time.
+        """Post all requests, a few at a time.
 
         Raises:
-            NotCreated: the API server did not take one.
+            NotCreated: the API server refused one.
         """
         left = iter(submissions)
 
@@ -115,10 +115,10 @@ class Poster:
 
 
 def post_all(control_plane: ControlPlane, submissions: Sequence[Submission]) -> None:
-    """Create all of them, and return when they are there.
+    """Post all requests.
 
     Raises:
-        NotCreated: the API server did not take one.
+        NotCreated: the API server refused one.
     """
 
     async def post() -> None:

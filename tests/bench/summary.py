@@ -1,4 +1,4 @@
-"""The figures that a reader wants first, beside what is to be reached."""
+"""The main figures of a report, with their targets."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from tests.bench.steady import steady_row
 from tests.bench.world import Work
 
 WORST: Final = "*"
-"""Instead of a row: the one with the highest figure."""
+"""Selects the row with the highest figure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is to be reached, by the last figure of a line."""
+    """The target for the last figure of a line."""
 
     limit: float
     better: Better
     text: str
 
     def verdict(self, figure: Figure) -> str:
-        """The target, and whether it is reached."""
-        reached = figure.value >= self.limit if self.better is Better.HIGHER else figure.value <= self.limit
-        return f"{self.text}: {'reached' if reached else '**missed**'}"
+        """The target, and whether the figure meets it."""
+        met = figure.value >= self.limit if self.better is Better.HIGHER else figure.value <= self.limit
+        return f"{self.text}: {'met' if met else '**missed**'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,13 @@ class Line:
     what: str
     section: str
     text: str
-    """With ``{}`` for each figure."""
+    """Text with ``{}`` for each figure."""
     figures: tuple[tuple[str, str], ...]
-    """Rows and columns."""
+    """Row names and column keys of the figures."""
     target: Target | None = None
 
     def cells(self, table: Table) -> tuple[str, ...] | None:
-        """None where a figure was not measured."""
+        """The cells of the line; None if a figure was not measured."""
         found, texts = [], []
         for row, key in self.figures:
             figure = _worst(table, key) if row == WORST else table.figure(row, key)
@@ -62,26 +62,26 @@ def _worst(table: Table, key: str) -> Figure | None:
 
 
 def _drained(work: Work, target: Target) -> Line:
-    what = f"{work.value}s from a heap of pending requests"
-    text = "{} a second, {} times kube-controller-manager"
+    what = f"{work.value}s, draining a backlog of pending requests"
+    text = "{} per second, {} times kube-controller-manager"
     return Line(what, "drain", text, ((work.value, "per_second"), (work.value, "ratio")), target)
 
 
 def _drained_on_a_disk(work: Work, target: Target) -> Line:
-    what = f"the same {work.value}s where each sync of etcd's disk takes {_DISK} ms longer"
-    text = "{} a second, {} times kube-controller-manager"
+    what = f"{work.value}s, same backlog, with {_DISK} ms added to each sync of etcd's disk"
+    text = "{} per second, {} times kube-controller-manager"
     return Line(what, "disks", text, ((_DISK, rate(work)), (_DISK, ratio(work))), target)
 
 
 def _cpu(work: Work, target: Target) -> Line:
-    what = f"CPU of a {work.value}, with and without the CA's key operation"
+    what = f"CPU time of a {work.value}, with and without the CA's key operation"
     figures = ((work.value, "cpu"), (work.value, "cpu_without_key"))
     return Line(what, "drain", "{} ms, {} ms", figures, target)
 
 
 def _waited(rate: int) -> Line:
-    rows = (steady_row(Work.FIRST_JOIN, rate), steady_row(Work.RENEWAL, rate), f"{PEER}, {rate} a second")
-    what = f"p99 from request to certificate at {rate} a second"
+    rows = (steady_row(Work.FIRST_JOIN, rate), steady_row(Work.RENEWAL, rate), f"{PEER}, {rate} per second")
+    what = f"p99 from request to certificate, at {rate} requests per second"
     text = "first join {} ms, renewal {} ms (kube-controller-manager {} ms)"
     return Line(what, "steady", text, tuple((row, "p99") for row in rows))
 
@@ -89,50 +89,50 @@ def _waited(rate: int) -> Line:
 _FIRST_JOINS: Final = Target(1.0, Better.HIGHER, "≥ 1.0 times")
 _RENEWALS: Final = Target(1.5, Better.HIGHER, "≥ 1.5 times")
 _DISK: Final = "2"
-"""Milliseconds: 500 writes a second, one after the other, which etcd's hardware recommendations ask of the disk of a
-heavily loaded cluster."""
+"""Milliseconds. They correspond to 500 sequential writes per second, which etcd's hardware recommendations require of
+the disk of a heavily loaded cluster."""
 
 LINES: Final = (
     _drained(Work.FIRST_JOIN, _FIRST_JOINS),
     _drained(Work.RENEWAL, _RENEWALS),
     _drained_on_a_disk(Work.FIRST_JOIN, _FIRST_JOINS),
     _drained_on_a_disk(Work.RENEWAL, _RENEWALS),
-    _cpu(Work.FIRST_JOIN, Target(3.0, Better.LOWER, "≤ 3 ms without it")),
-    _cpu(Work.RENEWAL, Target(1.5, Better.LOWER, "≤ 1.5 ms without it")),
+    _cpu(Work.FIRST_JOIN, Target(3.0, Better.LOWER, "≤ 3 ms without the key")),
+    _cpu(Work.RENEWAL, Target(1.5, Better.LOWER, "≤ 1.5 ms without the key")),
     _waited(20),
     _waited(100),
     Line(
-        "the node's program with a valid stored certificate",
+        "`kubelet-authenticator` with a valid stored certificate",
         "start",
-        "{} ms, {} times a bare interpreter",
+        "{} ms, {} times a bare Python interpreter",
         (("kubelet-authenticator", "ms"), ("kubelet-authenticator", "ratio")),
         Target(3.0, Better.LOWER, "≤ 3 times"),
     ),
     Line(
-        "memory for each idle cluster",
+        "memory per idle cluster",
         "clusters",
         "{} KiB",
         ((WORST, "kibibytes_each"),),
         Target(400.0, Better.LOWER, "≤ 400 KiB"),
     ),
     Line(
-        "a join's p99 while another cluster has a wave of requests",
+        "p99 of a join, delay by a wave of requests in another cluster",
         "wave",
-        "{} s longer",
+        "{} s",
         ((WORST, "slower"),),
         Target(2.0, Better.LOWER, "≤ 2 s"),
     ),
     Line(
-        "a thief's flood of requests: the controller's memory",
+        "a flood of requests with a stolen token, growth of the controller's memory",
         "floods",
-        "{} MiB more",
+        "{} MiB",
         ((WORST, "grown"),),
         Target(50.0, Better.LOWER, "≤ 50 MiB"),
     ),
     Line(
-        "a thief's flood of requests: an honest join's p99",
+        "a flood of requests with a stolen token, delay of an honest join's p99",
         "floods",
-        "{} s longer",
+        "{} s",
         ((WORST, "slower"),),
         Target(2.0, Better.LOWER, "≤ 2 s"),
     ),
@@ -140,12 +140,12 @@ LINES: Final = (
 
 
 HEADLINES: Final = (LINES[0], LINES[4], LINES[6])
-"""The rate and the CPU of first joins, and how long one takes: what the README shows."""
+"""Rate, CPU time and latency of first joins, for the README."""
 
 
 def summary(report: Report, lines: Iterable[Line] = LINES) -> str:
-    """A table of Markdown; lines whose section was not measured are left out."""
-    return markdown_table(("", "measured", "to reach", "command"), _rows(report, lines))
+    """A Markdown table; omits lines whose section was not measured."""
+    return markdown_table(("", "measured", "target", "command"), _rows(report, lines))
 
 
 def _rows(report: Report, lines: Iterable[Line]) -> Iterator[tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""A report that no machine measured, for tests of what is made from reports."""
+"""A made-up report, for tests."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tests.bench.settings import QUICK
 
 MACHINE: Final = Machine(2, "A processor", 24_000, 0.1, {"python": "3.11.7"}, "0123456789ab")
 COLUMNS: Final = (
-    Column("per_second", "a second", 0, Better.HIGHER),
-    Column("ratio", "times the peer", 2, Better.HIGHER),
+    Column("per_second", "per second", 0, Better.HIGHER),
+    Column("ratio", "ratio to the peer", 2, Better.HIGHER),
     Column("cpu", "CPU, ms", 2),
-    Column("cpu_without_key", "without the key, ms", 2),
+    Column("cpu_without_key", "CPU without the CA key, ms", 2),
 )
 
 
 def drain_table(ratio: float, cpu_without_key: float) -> Table:
-    """Of one kind of work, and of the peer."""
+    """A table with one kind of work and the peer."""
     figures = {
         "per_second": Figure.of([90, 100, 120]),
         "ratio": Figure.of([ratio - 0.1, ratio, ratio + 0.1]),
@@ -31,5 +31,5 @@ def drain_table(ratio: float, cpu_without_key: float) -> Table:
 
 
 def report(*tables: Table) -> Report:
-    """Of that machine."""
+    """A report of :data:`MACHINE`."""
     return Report(MACHINE, QUICK, "2026-11-22T10:00:00+00:00", 60.0, tables)

@@ -1,4 +1,4 @@
-"""What each of the smaller measurements found, as a table."""
+"""Tables of the smaller measurements."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ _MIB: Final = 1024 * _KIB
 
 
 def start(settings: Settings, say: Say) -> Table:
-    """The node's program."""
+    """The start of the node's program."""
     measured = measure_warm_start(settings.start_runs)
-    columns = (Column("ms", "ms", 1), Column("ratio", "times the bare interpreter", 2))
+    columns = (Column("ms", "ms", 1), Column("ratio", "ratio to the bare interpreter", 2))
     times = (
         ("python -c pass", measured.interpreter_milliseconds, 1.0),
         ("kubelet-authenticator", measured.plugin_milliseconds, measured.ratio),
     )
     rows = (Row(name, {"ms": Figure.once(ms), "ratio": Figure.once(ratio)}) for name, ms, ratio in times)
     title = "kubelet-authenticator with a valid stored certificate"
-    return Table("start", title, columns, tuple(rows), (f"Whole processes, medians of {measured.runs} in turn.",))
+    return Table("start", title, columns, tuple(rows), (f"Whole processes; medians of {measured.runs} runs in turn.",))
 
 
 def verification(settings: Settings, say: Say) -> Table:
-    """Evidence of each attestor."""
+    """Verification of each attestor's evidence."""
     runs = settings.verification_runs
     measured = [*measure_tpm_verification(runs), *measure_cloud_verification(runs)]
     return Table(
         "verification",
-        "One honest piece of evidence, the controller's CPU time",
-        (Column("ms", "ms, median", 2), Column("most", "ms, at most", 2)),
+        "CPU time of the controller to verify evidence",
+        (Column("ms", "median, ms", 2), Column("most", "maximum, ms", 2)),
         tuple(
             Row(one.title, {"ms": Figure.once(one.median_milliseconds), "most": Figure.once(one.maximum_milliseconds)})
             for one in measured
         ),
-        (f"Of {runs} runs each; without network: what clouds answer is there already.",),
+        (f"{runs} runs each, without network: the clouds' responses are given.",),
     )
 
 
 def floods(settings: Settings, say: Say) -> Table:
-    """Each on a control plane of its own."""
+    """Floods, each on a control plane of its own."""
     rows = []
     for flood in Flood:
         say(flood.value)
@@ -64,17 +64,17 @@ def floods(settings: Settings, say: Say) -> Table:
             rows.append(_flood_row(measure_challenge_flood(control_plane, flood, settings.flood_requests)))
     return Table(
         "floods",
-        f"{settings.flood_requests:,} first requests with TPM evidence, by one stolen token",
+        f"A flood of {settings.flood_requests:,} first requests with TPM evidence and one stolen token",
         (
-            Column("grown", "MiB more", 0),
-            Column("before", "an honest join's p99 before, s", 2, Better.NEITHER),
-            Column("meanwhile", "meanwhile, s", 2),
-            Column("slower", "slower by, s", 2),
+            Column("grown", "memory growth, MiB", 0),
+            Column("before", "p99 of an honest join before, s", 2, Better.NEITHER),
+            Column("meanwhile", "during the flood, s", 2),
+            Column("slower", "delay, s", 2),
         ),
         tuple(rows),
         (
-            f"To keep: {MAXIMUM_GROWTH // _MIB} MiB and {MAXIMUM_SECONDS_SLOWER:.0f} s. "
-            "Honest machines join with the same token, two a second.",
+            f"Limits: {MAXIMUM_GROWTH // _MIB} MiB and {MAXIMUM_SECONDS_SLOWER:.0f} s. "
+            "Honest machines join with the same token, two per second.",
         ),
     )
 
@@ -101,19 +101,19 @@ def clusters(settings: Settings, say: Say) -> Table:
     rows.append(_clusters_row(last, kibibytes_each=each))
     return Table(
         "clusters",
-        "One controller over idle workload clusters",
+        "One controller with idle workload clusters",
         (
-            Column("mebibytes", "resident, MiB", 0),
-            Column("kibibytes_each", "KiB each", 0),
-            Column("seconds", "until all are watched, s", 1),
-            Column("ready", "until all are Ready, s", 1),
+            Column("mebibytes", "resident memory, MiB", 0),
+            Column("kibibytes_each", "KiB per cluster", 0),
+            Column("seconds", "time until all are watched, s", 1),
+            Column("ready", "time until all are Ready, s", 1),
             Column("start_cpu", "CPU until then, s", 1),
-            Column("idle_cpu", "CPU in an idle minute, s", 2),
+            Column("idle_cpu", "CPU per idle minute, s", 2),
         ),
         tuple(rows),
         (
-            f"What each takes is the difference between {first.clusters:,} and {last.clusters:,} clusters.",
-            "The API servers are embedded ones in one other process, which shares the cores.",
+            f"The memory per cluster is computed from {first.clusters:,} and {last.clusters:,} clusters.",
+            "The API servers are embedded ones in another process on the same cores.",
         ),
     )
 
@@ -146,15 +146,15 @@ def wave(settings: Settings, say: Say) -> Table:
     }
     return Table(
         "wave",
-        f"A wave of {measured.requests:,} first joins in one cluster, and single joins in another, in seconds",
+        f"Single joins during a wave of {measured.requests:,} first joins in another cluster, in seconds",
         (
             Column("p50_before", "p50 before", 2, Better.NEITHER),
             Column("p99_before", "p99 before", 2, Better.NEITHER),
-            Column("p50", "p50 meanwhile", 2),
-            Column("p99", "p99 meanwhile", 2),
-            Column("slower", "p99 longer by", 2),
-            Column("wave", "the wave", 0),
+            Column("p50", "p50 during the wave", 2),
+            Column("p99", "p99 during the wave", 2),
+            Column("slower", "delay of p99", 2),
+            Column("wave", "duration of the wave", 0),
         ),
         (Row("single joins", {key: Figure.once(value) for key, value in figures.items()}),),
-        ("One controller; each cluster has an API server of its own. A machine begins to join twice a second.",),
+        ("One controller; each cluster has its own API server. Two single joins start per second.",),
     )

@@ -1,4 +1,4 @@
-"""Charts are SVG whose points are where the figures are."""
+"""Charts are SVG with correctly placed points."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _SVG = "{http://www.w3.org/2000/svg}"
     ("value", "most", "ticks"),
     [(0, 1, 2), (1, 1, 6), (4000, 4000, 5), (2.3, 2.5, 6), (99, 100, 6), (0.013, 0.015, 4), (5.1, 6, 4)],
 )
-def test_an_axis_has_round_steps_and_room(value: float, most: float, ticks: int) -> None:
+def test_an_axis_has_round_steps_and_includes_the_value(value: float, most: float, ticks: int) -> None:
     axis = _Axis.to(value)
     assert axis.most == pytest.approx(most)
     assert len(list(axis.ticks())) == ticks
     assert axis.most >= value
 
 
-def test_points_are_where_their_figures_are() -> None:
+def test_points_are_placed_by_their_values() -> None:
     chart = Chart("A & B", "number", "seconds", (Series("<ours>", ((0, 0), (50, 5), (100, 10))),))
     root = ElementTree.fromstring(chart.svg())  # noqa: S314 - ours
     places = [(float(circle.get("cx", "")), float(circle.get("cy", ""))) for circle in root.iter(f"{_SVG}circle")]
@@ -39,7 +39,7 @@ def test_points_are_where_their_figures_are() -> None:
     assert {"A & B", "number", "seconds", "<ours>", "0", "100", "10"} <= set(texts)
 
 
-def test_what_the_report_has_is_drawn(tmp_path: Path) -> None:
+def test_sections_of_the_report_are_drawn(tmp_path: Path) -> None:
     rows = tuple(Row(str(size), {column.key: Figure.once(size / 10) for column in COLUMNS}) for size in (500, 250))
     written = draw(report(Table("sizes", "Sizes", COLUMNS, rows)), tmp_path)
     assert [file.name for file in written] == ["csrs-seconds.svg", "csrs-cpu.svg"]
@@ -50,5 +50,5 @@ def test_what_the_report_has_is_drawn(tmp_path: Path) -> None:
     assert draw(report(), tmp_path) == []
 
 
-def test_each_drawing_has_a_file_of_its_own() -> None:
+def test_each_chart_has_its_own_file() -> None:
     assert len({drawing.file for drawing in DRAWINGS}) == len(DRAWINGS)

@@ -1,4 +1,4 @@
-"""The watcher sees certificates, and notices what makes a measurement worthless; on the embedded API."""
+"""The watcher sees certificates and detects invalid measurements; on the embedded API."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def client(authority: CertificateAuthority) -> Iterator[BlockingClient]:
 
 @pytest.fixture
 def decider() -> Iterator[subprocess.Popen[bytes]]:
-    """It decides nothing, and ends when its input does."""
+    """A process that decides nothing, and ends with its input."""
     program = [sys.executable, "-c", "import sys; sys.stdin.read()"]
     with subprocess.Popen(program, stdin=subprocess.PIPE) as process:
         yield process
@@ -45,7 +45,7 @@ def decider() -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.fixture
 def watcher(client: BlockingClient) -> Watcher:
-    """Of two requests that are there."""
+    """A watcher of two existing requests."""
     for name in ("one", "two"):
         client.create(COLLECTION, signing_request(name))
     return Watcher(client._connection, ["one", "two"]).watch()
@@ -63,7 +63,7 @@ def issue(client: BlockingClient, name: str, authority: CertificateAuthority) ->
     client.replace(path, with_certificate(decide(client, name, "Approved"), certificate))
 
 
-def test_it_waits_for_every_certificate_and_checks_who_signed(
+def test_it_waits_for_every_certificate_and_checks_the_issuer(
     client: BlockingClient, watcher: Watcher, decider: subprocess.Popen[bytes], authority: CertificateAuthority
 ) -> None:
     issue(client, "one", authority)

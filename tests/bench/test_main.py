@@ -1,4 +1,4 @@
-"""The command line: what it refuses, shows and writes."""
+"""The command line: refused arguments, output and files."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from tests.bench.support import drain_table, report
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
-        (["--only", "drain,dream"], "dream: there is start, verification, drain"),
-        (["--requests", "0"], "a number from 1"),
-        (["--sizes", "100"], "two numbers at least"),
-        (["--clusters", "100,10"], "the smallest first"),
+        (["--only", "drain,dream"], "dream: must be among start, verification, drain"),
+        (["--requests", "0"], "must be a number from 1"),
+        (["--sizes", "100"], "must be at least two numbers"),
+        (["--clusters", "100,10"], "in ascending order"),
     ],
 )
-def test_wrong_usage_is_refused(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_is_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as refused:
         main(arguments)
     assert refused.value.code == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", ["--report", "--compare", "--document"])
-def test_what_is_no_report_is_refused_before_anything_is_measured(
+def test_an_unreadable_report_is_refused_before_measuring(
     option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([option, str(tmp_path / "nothing.json")]) == EXIT_UNREADABLE
     assert "nothing.json" in capsys.readouterr().out
 
 
-def test_an_older_report_is_shown_beside_a_newer_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reports_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, ratio in (("old", 0.5), ("new", 1.0)):
         write_report(report(drain_table(ratio, 2)), tmp_path / name)
     assert main(["--report", str(tmp_path / "new"), "--compare", str(tmp_path / "old")]) == 0
@@ -58,4 +58,4 @@ def test_a_measurement_is_printed_and_written(tmp_path: Path, capsys: pytest.Cap
     assert written.settings == QUICK
     (table,) = written.tables
     assert table.section == "start"
-    assert "times a bare interpreter | ≤ 3 times:" in (tmp_path / "bench/table.md").read_text()
+    assert "times a bare Python interpreter | ≤ 3 times:" in (tmp_path / "bench/table.md").read_text()

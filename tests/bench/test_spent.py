@@ -1,4 +1,4 @@
-"""What a drain costs beyond its start; small ones on real parts."""
+"""The cost of a drain without start-up; small drains on real parts."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def spent(certificates: int, seconds: float, first: float, cpu: float, writes: i
     return Spent(certificates, seconds, first, dict.fromkeys(PROGRAMS, cpu), writes)
 
 
-def test_what_starting_costs_is_left_out() -> None:
-    heap = spent(101, 13.0, 3.0, 1.5, 310).beyond(spent(1, 3.0, 3.0, 0.5, 10))
-    assert heap.per_second == 10
-    assert heap.cpu_milliseconds(DECIDER) == 10
-    assert heap.writes_each == 3
+def test_start_up_cost_is_excluded() -> None:
+    backlog = spent(101, 13.0, 3.0, 1.5, 310).beyond(spent(1, 3.0, 3.0, 0.5, 10))
+    assert backlog.per_second == 10
+    assert backlog.cpu_milliseconds(DECIDER) == 10
+    assert backlog.writes_each == 3
 
 
-def test_starting_took_no_longer_than_until_the_first_certificate() -> None:
-    """Else a slow single start would make a heap look fast, or drained before it began."""
-    heap = spent(101, 13.0, 3.0, 1.5, 310).beyond(spent(1, 14.0, 14.0, 0.5, 10))
-    assert heap.seconds == 10
+def test_start_up_takes_at_most_the_time_to_the_first_certificate() -> None:
+    """Otherwise a slow single start would make a drain look too fast, or even negative."""
+    backlog = spent(101, 13.0, 3.0, 1.5, 310).beyond(spent(1, 14.0, 14.0, 0.5, 10))
+    assert backlog.seconds == 10
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ class TestRealParts:
         post_all(world.control_plane, first_joins)
         measured = drain(world.control_plane, world.decider(Work.FIRST_JOIN), [one.name for one in first_joins])
         assert measured.certificates == NODES
-        # Three at least for each: record, approval, certificate.
+        # At least three per request: record, approval, certificate.
         assert 3 <= measured.writes_each < 10
         assert measured.seconds >= measured.seconds_to_first > 0
         assert all(measured.cpu_seconds[program] > 0 for program in PROGRAMS)
@@ -65,7 +65,7 @@ class TestRealParts:
     def test_the_peer_is_measured_beyond_its_start(self, world: BenchWorld) -> None:
         measured = measure_drain(world, Work.PEER)
         assert measured.certificates == NODES - STARTS - 1
-        # Two for each; where several approve at once, a few of them were before the first certificate.
+        # Two per request; with several approvers, some writes precede the first certificate.
         one_approver = world.control_plane.binaries.kubernetes() < SINCE_APPROVERS
         assert (2 if one_approver else 1.5) <= measured.writes_each < 3
         assert measured.seconds > 0

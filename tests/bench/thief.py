@@ -1,7 +1,7 @@
-"""``python -m tests.bench.thief FILE``: posts requests as fast as an API server takes them, as who stole one token.
+"""``python -m tests.bench.thief FILE``: posts requests with one token as fast as an API server accepts them.
 
-A process of its own, so that only the API server, and not the interpreter of honest nodes, is busy with it. The file
-has the connection in its first line, and one CertificateSigningRequest in each of the others.
+It is a separate process, so that it loads only the API server and not the interpreter of honest nodes. The first line
+of the file is the connection, each other line is a CertificateSigningRequest.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from signer.kube.connection import ClusterConnection
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 
 CONNECTIONS: Final = 4
-"""More would measure how the API server shares itself out, not the controller."""
+"""With more connections, the API server's fair queuing would be measured instead of the controller."""
 
 
 def write_loot(path: Path, connection: ClusterConnection, manifests: Iterable[JsonObject]) -> None:
-    """What the thief is given; the connection's token is in it."""
+    """Write the file for this program; it holds the connection's token."""
     path.touch(mode=0o600)
     with path.open("w", encoding="utf-8") as file:
         authority = connection.certificate_authority.decode("ascii")
@@ -46,7 +46,7 @@ async def _post(client: Client, lines: Iterator[str]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run it."""
+    """Post the requests of the file."""
     with Path(arguments[0]).open(encoding="utf-8") as file:
         asyncio.run(_post_all(file))
     return 0

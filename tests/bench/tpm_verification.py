@@ -1,7 +1,7 @@
-"""What a TPM's answer costs the controller in CPU time: ``python -m tests.bench.tpm_verification``.
+"""Measures the controller's CPU time for TPM evidence: ``python -m tests.bench.tpm_verification``.
 
-On the recorded quotes and credentials of ``fixtures/tpm``, with no TPM and no cache: every run reads keys, signature
-and quote anew from bytes.
+It uses the recorded quotes and credentials of ``fixtures/tpm``, without a TPM and without a cache: every run parses
+keys, signature and quote from bytes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _make_credential(ek_public: bytes, ak_public: bytes) -> object:
 
 
 def main() -> int:
-    """Print them."""
+    """Print the measurements."""
     for measured in measure_tpm_verification():
         print(measured)
     return 0

@@ -1,4 +1,4 @@
-"""What one verification costs the controller in CPU time."""
+"""Measures the controller's CPU time of one verification."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RUNS: Final = 200
 
 @dataclass(frozen=True)
 class Verification:
-    """The median and the slowest of many runs, in milliseconds of CPU time."""
+    """The median and the maximum of many runs, in milliseconds of CPU time."""
 
     title: str
     median_milliseconds: float
@@ -24,7 +24,7 @@ class Verification:
 
 
 def measure(title: str, run: Callable[[], object], runs: int = RUNS) -> Verification:
-    """Once to warm up, and then so often."""
+    """Run once to warm up, then ``runs`` times."""
     run()
     times = []
     for _ in range(runs):

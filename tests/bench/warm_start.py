@@ -1,4 +1,4 @@
-"""How long the plugin takes with a valid stored certificate, beside an interpreter that does nothing."""
+"""Measures the credential plugin with a valid stored certificate, compared with a bare Python interpreter."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RUNS: Final = 20
 
 @dataclass(frozen=True)
 class WarmStart:
-    """Medians, in milliseconds of wall time, of whole processes."""
+    """Medians of whole processes, in milliseconds of wall time."""
 
     runs: int
     interpreter_milliseconds: float
@@ -29,7 +29,7 @@ class WarmStart:
 
     @property
     def ratio(self) -> float:
-        """How many times the bare interpreter's start it is."""
+        """The plugin's time divided by the bare interpreter's."""
         return self.plugin_milliseconds / self.interpreter_milliseconds
 
     def as_json(self) -> dict[str, float | int]:
@@ -38,7 +38,7 @@ class WarmStart:
 
 
 def measure_warm_start(runs: int = RUNS) -> WarmStart:
-    """Run both in turn, so that whatever else the machine does hits both."""
+    """Run both in turn, so that other load on the machine affects both."""
     authority = CertificateAuthority.like_cluster_api()
     node = SimulatedNode("bench", "test:///bench", f"sha256:{'0' * 64}", "insecure", {"provider-id": "test:///bench"})
     certificate, key = authority.issue_client("system:node:bench", ["system:nodes"])
@@ -49,7 +49,7 @@ def measure_warm_start(runs: int = RUNS) -> WarmStart:
         environment = program.environment(exec_info())
         commands = ([sys.executable, "-c", "pass"], program.command_line("credential"))
         for command in commands:
-            _time(command, environment)  # compiles what was not compiled yet
+            _time(command, environment)  # compiles modules
         timed = [tuple(_time(command, environment) for command in commands) for _ in range(runs)]
     interpreter, plugin = (statistics.median(times) * 1000 for times in zip(*timed, strict=True))
     return WarmStart(runs, interpreter, plugin)

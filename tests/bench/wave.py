@@ -1,7 +1,7 @@
-"""A wave of requests in one cluster, and how long a single join in another takes meanwhile.
+"""Measures single joins in one cluster during a wave of requests in another.
 
-Both clusters stand on real API servers of their own; the controller serves both, from one process. The wave is honest:
-every request of it has its Machine, so that each costs the controller all that a join costs.
+Each cluster has its own real API server; one controller process serves both. All requests of the wave are valid, with a
+Machine each, so that each costs the controller as much as a join.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from tests.support.grants import as_service_account, restrict_in_workload_cluste
 
 REQUESTS: Final = 5_000
 MAXIMUM_SECONDS_SLOWER: Final = 2.0
-"""Than without the wave, at the 99th percentile of single joins."""
+"""Limit of the delay of single joins by the wave, at the 99th percentile."""
 EVERY_SECONDS: Final = 0.5
-"""A machine begins to join in the other cluster twice a second."""
+"""Interval between the starts of single joins."""
 JOINS_BEFORE: Final = 40
 _WARM: Final = 5
 _SINGLE_AT_MOST: Final = 1_200
@@ -41,7 +41,7 @@ _TIMEOUT_SECONDS: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Wave:
-    """What came of it. All seconds are from posting a request to its certificate."""
+    """The result. Join times are from posting a request to its certificate."""
 
     requests: int
     joins_before: int
@@ -55,7 +55,7 @@ class Wave:
 
     @property
     def slower_seconds(self) -> float:
-        """How much longer a single join takes, at the 99th percentile."""
+        """Delay of single joins, at the 99th percentile."""
         return self.p99_seconds_meanwhile - self.p99_seconds_before
 
     def as_json(self) -> dict[str, float | int]:
@@ -64,8 +64,8 @@ class Wave:
 
 
 def measure_wave(control_plane: ControlPlane, requests: int = REQUESTS) -> Wave:
-    """Run one. ``control_plane`` is the management cluster's and the wave's; it has kubeadm's grants, and no other
-    Cluster. The single joins are in a cluster on a control plane that is started here.
+    """Run one wave. ``control_plane`` hosts the management cluster and the cluster of the wave, and no other Cluster.
+    It needs kubeadm's grants. The single joins are in a cluster on another control plane, which this function starts.
     """
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -120,7 +120,7 @@ def _measure(control_plane: ControlPlane, flooded: Load, single: Load, loot: Pat
 
 
 class _Joining:
-    """Single joins, one begun every half second whether or not those before it are done."""
+    """Starts a single join every half second, whether or not earlier ones are done."""
 
     def __init__(self, load: Load) -> None:
         self._left: Iterator[JsonObject] = iter(load.requests("single"))
@@ -128,11 +128,11 @@ class _Joining:
         self._connection: ClusterConnection = api.token_connection(api.bootstrap_token())
 
     def join(self, at_least: int, over: Callable[[], bool]) -> Joins:
-        """Let so many join, and more until it is ``over``.
+        """Start ``at_least`` joins, and more until ``over()``.
 
         Raises:
-            AssertionError: one of them was refused, or there were too few.
-            TimeoutError: one of them got no certificate within two minutes.
+            AssertionError: a join was denied, or there were too few requests.
+            TimeoutError: a node got no certificate within two minutes.
         """
         with LoopThread("single joins") as thread:
             return thread.run(self._join(at_least, over))

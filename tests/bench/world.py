@@ -1,4 +1,4 @@
-"""A control plane with Machines for a measurement: management and workload cluster at once, and who decides there."""
+"""The environment of a measurement: a control plane as management and workload cluster, Machines, and a decider."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.support.etcd import Disk
 from tests.support.grants import as_service_account
 
 AS_IT_IS: Final = Disk()
-"""etcd waits for this machine's disk."""
+"""etcd uses this machine's disk, with syncs."""
 
 
 class Work(enum.Enum):
-    """What is asked for, and of whom."""
+    """The kind of request, and which program decides it."""
 
     FIRST_JOIN = "first join"
     RENEWAL = "renewal"
@@ -40,10 +40,10 @@ class BenchWorld:
     control_plane: ControlPlane
     load: Load
     management: ClusterConnection
-    """The controller's: as its ServiceAccount, as operators run it. kube-controller-manager has its own two."""
+    """The controller's connection, as its ServiceAccount. kube-controller-manager has its own connections."""
 
     def submissions(self, work: Work) -> list[Submission]:
-        """A request of each node. For a second time, names would be taken."""
+        """A request per node; to be used once, because the names would exist the second time."""
         prefix = work.value.replace(" ", "-").replace(",", "")
         match work:
             case Work.FIRST_JOIN:
@@ -54,7 +54,7 @@ class BenchWorld:
                 return renewals(self.load, prefix)
 
     def decider(self, work: Work) -> Decider:
-        """The process that does this work."""
+        """Starts the process that decides these requests."""
         if work is Work.PEER:
             return self._controller_manager
         attestors = self.load.configuration.attestors
@@ -62,7 +62,7 @@ class BenchWorld:
 
     @contextmanager
     def _controller_manager(self) -> Iterator[subprocess.Popen[bytes]]:
-        """Its client limits are lifted; it signs with the CA key of this control plane, as ours does."""
+        """Run kube-controller-manager without client limits; it signs with this control plane's CA key."""
         try:
             yield self.control_plane.start_controllers(qps=10_000, burst=10_000).process
         finally:
@@ -71,7 +71,7 @@ class BenchWorld:
 
 @contextmanager
 def bench_world(nodes: int, disk: Disk = AS_IT_IS) -> Iterator[BenchWorld]:
-    """A new one, with that many Machines. Raises :class:`tests.support.binaries.MissingPart`."""
+    """Start a control plane with ``nodes`` Machines. Raises :class:`tests.support.binaries.MissingPart`."""
     with ControlPlane(disk=disk) as control_plane, ManagementCluster(control_plane) as management:
         control_plane.binaries.kube_controller_manager()
         control_plane.seed_kubeadm()

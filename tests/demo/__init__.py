@@ -1,4 +1,4 @@
-"""``make demo``: four machines ask to join, on the embedded API; only the honest one gets a certificate.
+"""``make demo``: honest and dishonest machines request certificates; only the honest ones get one.
 
-Then two with a software TPM each, where there is one, and instances of a fake AWS and a fake Google.
+Everything runs on this host: embedded API servers, software TPMs (if swtpm is installed), a fake AWS and a fake Google.
 """

@@ -1,4 +1,4 @@
-"""``python -m tests.demo [FOLDER]``: exits 0 only if every machine ended as it must."""
+"""``python -m tests.demo [FOLDER]``: exits with 0 only if every request had the expected outcome."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ console = Console(highlight=False)
 
 
 def main(folder: Path) -> int:
-    """Run the demo; the certificate goes into ``folder``."""
+    """Run the demo; it writes the certificate of worker-1 to ``folder``."""
     logging.disable(logging.INFO)
     began = time.monotonic()
     console.print(
         Panel.fit(
-            "Four machines hold the same bootstrap token.\n"
-            "With kubeadm alone, each of them could become any node of the cluster.\n"
-            "Here, each must prove which machine it is.",
-            title="node attestation",
+            "All machines of a cluster hold a bootstrap token.\n"
+            "With kubeadm alone, each machine could join as any node.\n"
+            "With node attestation, each machine must prove which one it is.",
+            title="node attestation demo",
             padding=(0, 2),
         )
     )
-    console.print("\nStarting API servers, software TPMs, a fake AWS and a fake Google, all here …")
+    console.print("\nStarting API servers, software TPMs, a fake AWS and a fake Google on this host …")
     master_key = secrets.token_bytes(32)
     operator_settings = {"masterKey": base64.b64encode(master_key).decode("ascii")}
     attestors = {"keyed-mac": OperatorAttestor(settings=operator_settings)}
@@ -61,12 +61,12 @@ def main(folder: Path) -> int:
         EmbeddedAPI(seed_kubeadm=True) as lab_api,
         ManagementCluster(management_api) as management,
         tempfile.TemporaryDirectory(prefix="node-attestation-demo-") as temporary,
-        chips(Path(temporary)) as made,
+        chips(Path(temporary)) as tpms,
         FakeAccount(Path(temporary)) as account,
         FakeGoogle() as google,
     ):
-        if isinstance(made, Chips):
-            attestors["tpm"] = made.attestor()
+        if isinstance(tpms, Chips):
+            attestors["tpm"] = tpms.attestor()
         attestors["aws"] = account.operator_attestor()
         attestors["gcp"] = google_attestor(google, Path(temporary))
         configuration = Configuration(
@@ -81,25 +81,24 @@ def main(folder: Path) -> int:
         compute = _cluster(management, "compute", "compute", google_api, "gcp", ())
         lab = _cluster(management, "lab", "lab", lab_api, "insecure", MACHINES)
         token = workload_api.bootstrap_token()
-        console.print(f"\nA management cluster, and the workload cluster [bold]production[/bold] with {len(MACHINES)}")
-        console.print("Machines, on embedded API servers. The controller watches production's requests.\n")
-        # The clouds are on this machine: attestors that find them here are put in the place of the installed ones.
+        # These attestors use the fake clouds, and replace the installed attestors of the same name.
         registry = RegistryWith(account.attestor, GCPAttestor(google.pem_certificates_url))
         options = ControllerOptions(registry=registry)
         with RunningController(management_api.connection(), configuration, options):
+            _print_heading("production", f"{len(MACHINES)} Machines; each holds its own key. Attestor: keyed-mac.")
             attempts = Cast(production, master_key, token).attempts()
             verdicts = [_try(production, attempt) for attempt in attempts]
-            ended = [_ended_as_it_must(attempt, verdict) for attempt, verdict in zip(attempts, verdicts, strict=True)]
-            ended += _try_with_chips(metal, made)
-            ended += _try_on_ec2(ec2, CastOnEC2(ec2, account, Path(temporary)))
-            ended += _try_at_google(compute, CastAtGoogle(compute, google, Path(temporary)))
-            under_insecure = _impersonate(lab)
-        _print_insecure(under_insecure)
+            expected = [_is_expected(attempt, verdict) for attempt, verdict in zip(attempts, verdicts, strict=True)]
+            expected += _try_with_chips(metal, tpms)
+            expected += _try_on_ec2(ec2, CastOnEC2(ec2, account, Path(temporary)))
+            expected += _try_at_google(compute, CastAtGoogle(compute, google, Path(temporary)))
+            impostor = _impersonate(lab)
+        _print_insecure(impostor)
         _print_certificate(folder, verdicts[0])
-    good = all(ended) and bool(under_insecure.certificate)
-    colour, words = ("green", "Everything ended as it must") if good else ("red", "Something did NOT end as it must")
-    console.print(f"\n[bold {colour}]{words}[/bold {colour}], in {time.monotonic() - began:.1f} s.")
-    return 0 if good else 1
+    succeeded = all(expected) and bool(impostor.certificate)
+    colour, text = ("green", "All outcomes are as expected") if succeeded else ("red", "An outcome is NOT as expected")
+    console.print(f"\n[bold {colour}]{text}[/bold {colour}], after {time.monotonic() - began:.1f} s.")
+    return 0 if succeeded else 1
 
 
 def _cluster(
@@ -112,57 +111,68 @@ def _cluster(
     return cluster
 
 
+def _print_heading(cluster: str, text: str) -> None:
+    console.rule(f"Cluster {cluster}", style="dim", align="left")
+    console.print(f"{text}\n")
+
+
+def _print_indented(text: str, columns: int = 2) -> None:
+    console.print(Padding(text, (0, 0, 0, columns), expand=False))
+
+
 def _try(cluster: WorldCluster, attempt: Attempt) -> Verdict:
-    console.print(f"[bold]{attempt.machine}[/bold] asks to be node [bold]{attempt.asks_for}[/bold]")
-    console.print(Padding(attempt.story, (0, 0, 0, 2)))
-    verdict = cluster.wait_until_decided(attempt.ask())
+    console.print(f"[bold]{attempt.machine}[/bold] requests a certificate for node [bold]{attempt.node}[/bold]")
+    _print_indented(attempt.description)
+    verdict = cluster.wait_until_decided(attempt.submit())
     sign, colour = ("✔", "green") if verdict.condition == "Approved" else ("✘", "red")
-    console.print(
-        Padding(f"[{colour}]{sign} {verdict.condition}: {verdict.reason}[/{colour}] ({verdict.message})", (0, 0, 0, 2))
-    )
-    if not _ended_as_it_must(attempt, verdict):
-        console.print(f"  [bold red]This must be {attempt.must_be}: {attempt.must_say}[/bold red]")
+    _print_indented(f"[{colour}]{sign} {verdict.condition}: {verdict.reason}[/{colour}]")
+    _print_indented(escape(verdict.message), 4)
+    if not _is_expected(attempt, verdict):
+        _print_indented(f"[bold red]Expected: {attempt.expected_condition}: {attempt.expected_reason}[/bold red]")
     console.print()
     return verdict
 
 
-def _ended_as_it_must(attempt: Attempt, verdict: Verdict) -> bool:
+def _is_expected(attempt: Attempt, verdict: Verdict) -> bool:
     outcome = (verdict.condition, verdict.reason, bool(verdict.certificate))
-    return outcome == (attempt.must_be, attempt.must_say, attempt.must_be == "Approved")
+    return outcome == (attempt.expected_condition, attempt.expected_reason, attempt.expected_condition == "Approved")
 
 
-def _try_with_chips(metal: WorldCluster, made: Chips | MissingPart) -> list[bool]:
-    """Whether each machine with a TPM ended as it must; none where no TPM can be had."""
-    if isinstance(made, MissingPart):
-        console.print(f"[yellow]Not shown:[/yellow] machines with a TPM. {escape(str(made))}\n", soft_wrap=True)
+def _try_with_chips(metal: WorldCluster, tpms: Chips | MissingPart) -> list[bool]:
+    """Whether each request of a machine with a TPM had the expected outcome; empty without software TPMs."""
+    if isinstance(tpms, MissingPart):
+        console.print(f"[yellow]Skipped:[/yellow] machines with a TPM. {escape(str(tpms))}\n", soft_wrap=True)
         return []
-    console.print(
-        f"The workload cluster [bold]metal[/bold] has {len(with_chips.MACHINES)} Machines with a software TPM"
+    _print_heading(
+        "metal",
+        f"{len(with_chips.MACHINES)} Machines with a software TPM each, of one manufacturer. "
+        "An annotation of each Machine names its TPM. Attestor: tpm.",
     )
-    console.print("each, of one maker. An annotation of each Machine says which chip is in it.\n")
-    return _try_all(metal, CastWithChips(metal, made).attempts())
+    return _try_all(metal, CastWithChips(metal, tpms).attempts())
 
 
 def _try_on_ec2(cluster: WorldCluster, cast: CastOnEC2) -> list[bool]:
-    """Whether each instance of EC2 ended as it must."""
-    console.print("The workload cluster [bold]ec2[/bold] has three Machines at a fake AWS, which verifies")
-    console.print("signatures as AWS does. The operator lets one role of one account in.\n")
+    """Whether each request of an EC2 instance had the expected outcome."""
+    _print_heading(
+        "ec2",
+        "3 Machines on a fake AWS, which verifies signatures as AWS does. "
+        "The operator allows one role of one account. Attestor: aws.",
+    )
     return _try_all(cluster, cast.attempts())
 
 
 def _try_at_google(cluster: WorldCluster, cast: CastAtGoogle) -> list[bool]:
-    """Whether each instance of Compute Engine ended as it must."""
-    console.print("The workload cluster [bold]compute[/bold] has one Machine at a fake Google Cloud. The")
-    console.print("operator lets one project in.\n")
+    """Whether each request of a Compute Engine instance had the expected outcome."""
+    _print_heading("compute", "1 Machine on a fake Google Cloud. The operator allows one project. Attestor: gcp.")
     return _try_all(cluster, cast.attempts())
 
 
 def _try_all(cluster: WorldCluster, attempts: Sequence[Attempt]) -> list[bool]:
-    return [_ended_as_it_must(attempt, _try(cluster, attempt)) for attempt in attempts]
+    return [_is_expected(attempt, _try(cluster, attempt)) for attempt in attempts]
 
 
 def _impersonate(lab: WorldCluster) -> Verdict:
-    """What worker-2 gets in a cluster that trusts the insecure attestor: it simply says it is worker-1."""
+    """The verdict on worker-2's claim to be worker-1 in a cluster that authorizes the insecure attestor."""
     impostor = SimulatedNode(
         "worker-1", provider_id("worker-1"), lab.ca_cert_hash, "insecure", {"provider-id": provider_id("worker-1")}
     )
@@ -171,10 +181,11 @@ def _impersonate(lab: WorldCluster) -> Verdict:
 
 
 def _print_insecure(verdict: Verdict) -> None:
-    outcome = "was just given a certificate for" if verdict.certificate else "was refused"
-    console.print(
-        "[yellow]Honestly:[/yellow] in cluster lab, which authorizes the attestor [bold]insecure[/bold], "
-        f"worker-2 {outcome} node worker-1, with a token and a claim and nothing else.\n"
+    outcome = "got a certificate for" if verdict.certificate else "was denied"
+    _print_heading(
+        "lab",
+        "This cluster authorizes the attestor insecure, which proves nothing. "
+        f"Here, worker-2 {outcome} node worker-1, with only a bootstrap token and a claim.",
     )
 
 
@@ -185,10 +196,10 @@ def _print_certificate(folder: Path, verdict: Verdict) -> None:
     path.write_bytes(verdict.certificate)
     certificate = x509.load_pem_x509_certificate(verdict.certificate)
     validity = f"{certificate.not_valid_before_utc:%Y-%m-%d %H:%M} to {certificate.not_valid_after_utc:%Y-%m-%d %H:%M}"
-    console.print(f"The certificate of worker-1 is in [bold]{path}[/bold]", soft_wrap=True)
+    console.print(f"The certificate of worker-1: [bold]{path}[/bold]", soft_wrap=True)
     console.print(f"  subject   {certificate.subject.rfc4514_string()}")
     console.print(f"  validity  {validity} UTC")
-    console.print(f"  issuer    {certificate.issuer.rfc4514_string()} (production's own CA)")
+    console.print(f"  issuer    {certificate.issuer.rfc4514_string()} (the CA of cluster production)")
 
 
 if __name__ == "__main__":

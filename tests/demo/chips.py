@@ -1,4 +1,4 @@
-"""The demo's machines with a TPM: one that proves its chip, and one of the same maker that wants to be the first."""
+"""The demo's machines with a TPM: an honest one, and one that impersonates it with a TPM of the same manufacturer."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _RSA_CERTIFICATE: Final = 0x01C00002
 
 @dataclass(frozen=True)
 class Chips:
-    """Two software TPMs of one maker, and a folder for what is needed beside them."""
+    """Two software TPMs of one manufacturer, and a folder for other files."""
 
     first: SoftwareTPM
     second: SoftwareTPM
     folder: Path
 
     def attestor(self) -> OperatorAttestor:
-        """The operator's settings: whose TPMs count."""
+        """The operator's settings, which trust the TPMs' manufacturer."""
         settings = {}
         for setting, content in (
             ("endorsementRootsFolder", self.first.root_certificate),
@@ -49,7 +49,7 @@ class Chips:
 
 @contextlib.contextmanager
 def chips(folder: Path) -> Iterator[Chips | MissingPart]:
-    """The two TPMs, or what is not installed to have them."""
+    """The two TPMs, or the program that is missing."""
     with contextlib.ExitStack() as stack:
         try:
             find_tpm_library()
@@ -62,7 +62,7 @@ def chips(folder: Path) -> Iterator[Chips | MissingPart]:
 
 
 class CastWithChips:
-    """The machines of one cluster; whoever racked them wrote into each Machine which chip is in it."""
+    """The machines of one cluster; each Machine has an annotation with the fingerprint of its TPM."""
 
     def __init__(self, cluster: WorldCluster, chips: Chips) -> None:
         self._cluster = cluster
@@ -73,13 +73,13 @@ class CastWithChips:
             cluster.patch_machine(machine, {"metadata": {"annotations": annotations}})
 
     def attempts(self) -> list[Attempt]:
-        """The three attempts, in the order in which they are made."""
+        """The three attempts, in order."""
         return [
             Attempt(
                 "metal-1",
                 "metal-1",
-                "Its kubelet-authenticator shows its chip's keys, is challenged, and answers with a quote that only "
-                "this chip can make, for this request alone.",
+                "Its kubelet-authenticator presents the keys of its TPM, gets a challenge, and answers with a quote "
+                "that only this TPM can make, for this request only.",
                 self._honest,
                 "Approved",
                 "Attested",
@@ -87,7 +87,7 @@ class CastWithChips:
             Attempt(
                 "metal-2",
                 "metal-1",
-                "It reads metal-1's CSR and copies the whole answer, quote and all, beside a key of its own.",
+                "It reads metal-1's CSR and copies the evidence with the quote into a CSR for its own key.",
                 self._copy,
                 "Denied",
                 "BindingMismatch",
@@ -95,7 +95,7 @@ class CastWithChips:
             Attempt(
                 "metal-2",
                 "metal-1",
-                "It asks with its own chip, which is genuine and of the same maker.",
+                "It uses its own TPM, which is genuine and of the same manufacturer.",
                 self._own_chip,
                 "Denied",
                 "EndorsementKeyMismatch",
@@ -117,17 +117,17 @@ class CastWithChips:
         return self._program("metal-2", self._chips.second)
 
     def _node(self, chip: SoftwareTPM) -> SimulatedNode:
-        """Whoever has that chip, as metal-1."""
+        """A machine with that TPM that claims to be metal-1."""
         settings = {"tcti": chip.tcti}
         return SimulatedNode("metal-1", provider_id("metal-1"), self._cluster.ca_cert_hash, "tpm", settings)
 
     def _program(self, machine: str, chip: SoftwareTPM) -> str:
-        """Run the node's program on ``machine``, which asks to be metal-1; the name of its last request."""
+        """Run the node's program on ``machine``, which requests metal-1; returns the name of its last request."""
         return ask_with_program(self._cluster, self._node(chip), self._chips.folder / machine)
 
 
 def _fingerprint(chip: SoftwareTPM) -> str:
-    """What an inventory has of a TPM: here, from the certificate that its maker gave it."""
+    """The fingerprint of a TPM's endorsement key, from its manufacturer's certificate."""
     certificate = x509.load_der_x509_certificate(chip.endorsement_certificate(_RSA_CERTIFICATE))
     info = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return f"sha256:{hashlib.sha256(info).hexdigest()}"

@@ -1,4 +1,4 @@
-"""The demo's instances of clouds: at a fake AWS and a fake Google, which sign and verify as the real ones do."""
+"""The demo's cloud instances, on a fake AWS and a fake Google, which sign and verify as the real ones do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BUILD_ROLE: Final = "build-agents"
 
 
 class CastOnEC2:
-    """Two instances with the role of nodes, and one with another; each is a Machine."""
+    """Two instances with the allowed role, and one with another role; each is a Machine."""
 
     def __init__(self, cluster: WorldCluster, account: FakeAccount, folder: Path) -> None:
         self._cluster = cluster
@@ -34,13 +34,13 @@ class CastOnEC2:
             cluster.add_machine(name, provider_id=instance.provider_id, addresses=instance.addresses)
 
     def attempts(self) -> list[Attempt]:
-        """The three attempts, in the order in which they are made."""
+        """The three attempts, in order."""
         return [
             Attempt(
                 "web-1",
                 self._web_1.node_name,
-                "It shows the document that EC2 signed about it, and a request to STS that only its own credentials "
-                "could sign, for this request alone. The controller asks STS, IAM and EC2.",
+                "It presents its instance identity document, which EC2 signed, and a request to STS that it signed "
+                "with its own credentials, for this CSR only. The controller verifies them with STS, IAM and EC2.",
                 lambda: self._ask(self._web_1),
                 "Approved",
                 "Attested",
@@ -48,8 +48,7 @@ class CastOnEC2:
             Attempt(
                 "web-2",
                 self._web_1.node_name,
-                "It shows web-1's document, which everybody can copy who has seen it, and signs with its own "
-                "credentials.",
+                "It presents a copy of web-1's document, and signs with its own credentials.",
                 lambda: self._ask(self._web_1.but(session=self._web_2.session)),
                 "Denied",
                 "CallerIsAnotherInstance",
@@ -57,7 +56,7 @@ class CastOnEC2:
             Attempt(
                 "build-1",
                 self._build_1.node_name,
-                f"It is what it says, and its role is {_BUILD_ROLE}, which the operator does not let in.",
+                f"It is the instance that it claims to be, but the operator does not allow its role, {_BUILD_ROLE}.",
                 lambda: self._ask(self._build_1),
                 "Denied",
                 "RoleNotAllowed",
@@ -72,7 +71,7 @@ class CastOnEC2:
 
 
 def google_attestor(google: FakeGoogle, folder: Path) -> OperatorAttestor:
-    """The operator's settings: whose instances count."""
+    """The operator's settings, which allow the instances of one project."""
     return OperatorAttestor(
         settings={
             "projects": {PROJECT: _PROJECT_NUMBER},
@@ -84,7 +83,7 @@ def google_attestor(google: FakeGoogle, folder: Path) -> OperatorAttestor:
 
 
 class CastAtGoogle:
-    """An instance of the operator's project, which is a Machine, and one of somebody else's."""
+    """An instance of the operator's project, which is a Machine, and one of an attacker's project."""
 
     def __init__(self, cluster: WorldCluster, google: FakeGoogle, folder: Path) -> None:
         self._cluster = cluster
@@ -100,13 +99,13 @@ class CastAtGoogle:
         cluster.add_machine("vm-1", provider_id=self._vm_1.provider_id)
 
     def attempts(self) -> list[Attempt]:
-        """The two attempts, in the order in which they are made."""
+        """The two attempts, in order."""
         return [
             Attempt(
                 "vm-1",
                 "vm-1",
-                "It shows a token that Google signed about it, for this request alone. The controller verifies it, "
-                "and asks Compute Engine.",
+                "It presents an identity token, which Google signed for this CSR only. The controller verifies it "
+                "and reads the instance from Compute Engine.",
                 lambda: self._ask(self._vm_1),
                 "Approved",
                 "Attested",
@@ -114,7 +113,7 @@ class CastAtGoogle:
             Attempt(
                 "attackers-vm-1",
                 "vm-1",
-                "It has the same name in a project of the attacker's, and says to be the operator's.",
+                "It has the same name, in a project of the attacker, and claims to be the operator's instance.",
                 lambda: self._ask(self._foreign),
                 "Denied",
                 "ProjectNotAllowed",

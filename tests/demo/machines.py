@@ -1,4 +1,4 @@
-"""The cast of the demo: one honest machine and three that are not, and what must become of each."""
+"""The demo's machines of cluster production: an honest one and three dishonest ones, with the expected outcomes."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ Manifest: TypeAlias = dict[str, Any]
 
 
 def provider_id(machine: str) -> str:
-    """The provider ID that the demo's infrastructure gives a Machine."""
+    """The provider ID of a Machine."""
     return f"demo://rack-7/{machine}"
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One machine that asks for a certificate."""
+    """One machine's request for a certificate."""
 
     machine: str
-    asks_for: str
-    story: str
-    ask: Callable[[], str]
-    """Files the CSR, at the moment of the attempt, and returns its name."""
-    must_be: str
+    node: str
+    """Name of the node for which it requests the certificate."""
+    description: str
+    submit: Callable[[], str]
+    """Posts the CSR and returns its name."""
+    expected_condition: str
     """``Approved`` or ``Denied``."""
-    must_say: str
-    """The reason in the condition."""
+    expected_reason: str
 
 
 class Cast:
-    """The machines of one cluster; all hold the same bootstrap token, and each its own machine key."""
+    """The machines of one cluster; all hold the same bootstrap token, and each has a machine key of its own."""
 
     def __init__(self, cluster: WorldCluster, master_key: bytes, token: str) -> None:
         self._cluster = cluster
@@ -50,13 +50,13 @@ class Cast:
         self._token = token
 
     def attempts(self) -> list[Attempt]:
-        """The four attempts, in the order in which they are made."""
+        """The four attempts, in order."""
         return [
-            Attempt("worker-1", "worker-1", "It proves who it is.", self._honest, "Approved", "Attested"),
+            Attempt("worker-1", "worker-1", "It proves its identity.", self._honest, "Approved", "Attested"),
             Attempt(
                 "worker-2",
                 "worker-1",
-                "It proves who it is, and asks for another Machine's name.",
+                "It proves its identity, but requests the name of another Machine.",
                 self._other_name,
                 "Denied",
                 "NodeNameMismatch",
@@ -64,7 +64,8 @@ class Cast:
             Attempt(
                 "worker-3",
                 "worker-1",
-                "It reads worker-1's CSR, as every token may, and copies the evidence beside a key of its own.",
+                "It reads worker-1's CSR, as any bootstrap token may, and copies the evidence into a CSR for its own "
+                "key.",
                 self._replay,
                 "Denied",
                 "BindingMismatch",
@@ -72,7 +73,7 @@ class Cast:
             Attempt(
                 "worker-4",
                 "worker-4",
-                "It hides a second CSR behind its evidence, where the API server does not look.",
+                "It appends a second CSR to its evidence, which the API server does not check.",
                 self._malformed,
                 "Denied",
                 "MalformedRequest",
@@ -90,31 +91,31 @@ class Cast:
             settings={"provider-id": identifier, "machine-key": machine_key},
         )
 
-    def _file(self, manifest: Manifest) -> str:
+    def _post(self, manifest: Manifest) -> str:
         self._cluster.submit_with_token(manifest, self._token)
         return str(manifest["metadata"]["name"])
 
     def _honest(self) -> str:
-        return self._file(self._node("worker-1").client_request("join-worker-1"))
+        return self._post(self._node("worker-1").client_request("join-worker-1"))
 
     def _other_name(self) -> str:
-        return self._file(self._node("worker-2").but(node_name="worker-1").client_request("join-worker-2"))
+        return self._post(self._node("worker-2").but(node_name="worker-1").client_request("join-worker-2"))
 
     def _replay(self) -> str:
         thief = self._node("worker-3").but(node_name="worker-1", provider_id=provider_id("worker-1"))
         stolen = stolen_evidence(self._cluster, "join-worker-1", self._token)
-        return self._file(thief.client_request("join-worker-3", evidence_of=stolen))
+        return self._post(thief.client_request("join-worker-3", evidence_of=stolen))
 
     def _malformed(self) -> str:
         manifest = self._node("worker-4").client_request("join-worker-4")
         text = base64.b64decode(manifest["spec"]["request"])
         second = text[: text.index(b"-----BEGIN KUBELET")]
         manifest["spec"]["request"] = base64.b64encode(text + second).decode("ascii")
-        return self._file(manifest)
+        return self._post(manifest)
 
 
 def stolen_evidence(cluster: WorldCluster, name: str, token: str | None = None) -> Evidence:
-    """The evidence of somebody else's CSR, as every bootstrap token may read it."""
+    """The evidence in another machine's CSR, which any bootstrap token may read."""
     with cluster.client(cluster.api.token_connection(token or cluster.api.bootstrap_token())) as client:
         stolen = client.get(CERTIFICATE_SIGNING_REQUESTS.object(name))
     blocks = request_format.decode(base64.b64decode(stolen["spec"]["request"]))

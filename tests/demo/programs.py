@@ -11,7 +11,7 @@ from tests.support.node_program import NodeProgram
 
 
 def ask_with_program(cluster: WorldCluster, node: SimulatedNode, folder: Path) -> str:
-    """Let ``kubelet-authenticator`` ask to be that node, with a new bootstrap token; the name of its last request."""
+    """Run ``kubelet-authenticator`` for ``node`` with a new bootstrap token; returns the name of its last request."""
     program = NodeProgram(folder, node)
     token = program.supply_bootstrap(cluster)
     ran = program.credential()
@@ -19,4 +19,4 @@ def ask_with_program(cluster: WorldCluster, node: SimulatedNode, folder: Path) -
     for manifest in cluster.client().items(CERTIFICATE_SIGNING_REQUESTS.collection()):
         if manifest["spec"]["username"] == requester and Verdict.of(manifest).reason != "ChallengeIssued":
             return str(manifest["metadata"]["name"])
-    raise LookupError(f"kubelet-authenticator of {node.node_name} filed no request: {ran.log}")
+    raise LookupError(f"kubelet-authenticator of {node.node_name} posted no request: {ran.log}")

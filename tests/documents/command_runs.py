@@ -99,7 +99,7 @@ TABLE: Final = (
     Entry(
         "docs/operating.md",
         "node-attestation-controller crds",
-        RunBy("tests/unit/signer/test_cli.py::test_crds_are_what_deploy_holds"),
+        RunBy("tests/unit/signer/test_cli.py::test_crds_prints_the_files_of_deploy"),
     ),
     Entry(
         "docs/operating.md",
@@ -277,7 +277,7 @@ TABLE: Final = (
     Entry(
         "docs/upgrading.md",
         "node-attestation-controller crds",
-        RunBy("tests/unit/signer/test_cli.py::test_crds_are_what_deploy_holds"),
+        RunBy("tests/unit/signer/test_cli.py::test_crds_prints_the_files_of_deploy"),
     ),
     Entry(
         "docs/upgrading.md",

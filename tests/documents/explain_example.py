@@ -13,7 +13,7 @@ from rich.console import Console
 
 from signer.authority import load_authority_certificates
 from signer.cli import explain_output, status
-from signer.cli.output import WIDTH_OF_FILES
+from signer.cli.output import WIDTH_WITHOUT_TERMINAL
 from signer.configuration import Configuration, OperatorAttestor
 from signer.explain.dry_run import Circumstances
 from signer.explain.explanation import explain
@@ -82,7 +82,7 @@ def objects(recorded: dict[str, Any], node_name: str) -> list[dict[str, Any]]:
     ]
 
 
-def fleet(width: int = WIDTH_OF_FILES) -> str:
+def fleet(width: int = WIDTH_WITHOUT_TERMINAL) -> str:
     """What ``status`` prints of three Clusters, one of which cannot be reached."""
     ready = Readiness("True", "Ready", "requests are decided")
     refused = Readiness("False", "Unreachable", "Unreachable: connection refused")

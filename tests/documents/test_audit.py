@@ -48,4 +48,4 @@ def test_lines_are_told_from_those_of_a_containers_log(tmp_path: Path, capsys: p
     for lines, code in ((collected, 1), ([line for line in collected if line.startswith(beginning)], 0)):
         taken.write_text("".join(lines), encoding="utf-8")
         assert main(["audit", "verify", str(taken), "--config", str(RECORDED / "config.yaml")]) == code
-    assert "The chain is whole; 3 decisions" in capsys.readouterr().out
+    assert "The chain is intact; 3 decisions" in capsys.readouterr().out

@@ -98,7 +98,8 @@ PROTOCOL = (
 )
 INTERNALS = (
     f"the newest {record.JOURNAL_ENTRIES}",
-    f"`spec.builtinApprovalLines` names the last {record.BUILTIN_APPROVALS} approved built-in serving requests",
+    f"the last {record.BUILTIN_APPROVALS} approved built-in serving requests",
+    f"until {WORDS[record.HELD_AFTER_END.seconds // 60]} minutes after `lastNotAfter`",
     f"the last {record.BUILTIN_APPROVALS} approvals are kept",
     f"With more than {fair_queue.CROWD} of one requester waiting",
     f"Garbage collection runs every {WORDS[int(garbage_collector.ROUND_SECONDS) // 60]} minutes",
@@ -161,8 +162,8 @@ TPM = (
     f"`{names.ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION}`, on the Machine or on its InfraMachine",
     f"within the last {_CHALLENGE_MINUTES} minutes, and",
     f"It is good for {_CHALLENGE_MINUTES} minutes",
-    *(f"| `{setting}` |" for setting in sorted(settings._OPERATORS) + list(NODE_SETTINGS)),
-    *(f"| `{setting}` |" for setting in sorted(settings._POLICYS)),
+    *(f"| `{setting}` |" for setting in sorted(settings._OPERATOR_SETTINGS) + list(NODE_SETTINGS)),
+    *(f"| `{setting}` |" for setting in sorted(settings._POLICY_SETTINGS)),
     *(f"`{source.value}`" for source in SourceName),
     f"`[{', '.join(name.value for name in source_settings._DEFAULT)}]`",
     f"At most {listing.MAXIMUM_CHARACTERS} characters and {listing.MAXIMUM_LINES} lines",

@@ -29,7 +29,7 @@ from tests.support.grants import as_service_account, restrict_in_workload_cluste
 from tests.support.hollow_node import HollowNode
 from tests.support.node_program import PROGRAM, V1BETA1, NodeProgram
 from tests.support.raw_client import RawClient
-from tests.support.remembered_audit import RememberedAudit, assert_all_as_judged
+from tests.support.remembered_audit import RememberedAudit, assert_all_replayed
 
 
 @contextlib.contextmanager
@@ -63,9 +63,7 @@ def open_harness(control_plane: ControlPlane, attestor: Attestor, operator: Oper
         patch.setattr(recorder, "BURST", 10_000)
         with RunningController(as_service_account(control_plane), configuration, options):
             yield Harness(management, make_cluster, start)
-            taken = assert_all_as_judged(
-                audit.lines, options.registry, partial(operator_settings, {provider: operator})
-            )
+            taken = assert_all_replayed(audit.lines, options.registry, partial(operator_settings, {provider: operator}))
             assert not [what for what in taken if "settings" in what or "fails with" in what], taken
             for cluster in made:
                 cluster.remove()

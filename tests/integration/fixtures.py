@@ -27,7 +27,7 @@ from signer.testing.fixtures import MakeWorkloadCluster, StartController, embedd
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController, Verdict, WorldCluster
 from tests.support.journal import journal_of
-from tests.support.remembered_audit import RememberedAudit, assert_all_as_judged
+from tests.support.remembered_audit import RememberedAudit, assert_all_replayed
 
 MASTER_KEY: Final = bytes(range(32))
 SECRETS_IN_PLAY: Final = (base64.b64encode(MASTER_KEY).decode("ascii"), MASTER_KEY.hex())
@@ -101,7 +101,7 @@ class Harness:
     def assert_audited(self) -> None:
         """Whatever its controllers decided comes out of what they logged, judged again."""
         for audit, options, attestors in self.audited:
-            assert_all_as_judged(audit.lines, options.registry, partial(operator_settings, attestors))
+            assert_all_replayed(audit.lines, options.registry, partial(operator_settings, attestors))
 
     def join(self, cluster: WorldCluster, machine: str = "") -> Verdict:
         """Let a fresh honest node join; it must be decided, and well."""

@@ -37,7 +37,7 @@ def joining(reporting: Reporting, cluster: WorldCluster, **settings: str) -> dic
 
 
 def is_journaled(harness: Harness, cluster: WorldCluster) -> bool:
-    return any(record["spec"]["journalLines"] for record in harness.records(cluster))
+    return any(record["spec"]["certificates"] for record in harness.records(cluster))
 
 
 def test_it_is_written_with_the_approval_over_the_requesters(reporting: Reporting) -> None:

@@ -260,7 +260,7 @@ FORGERIES: dict[str, tuple[list[str | int], Any]] = {
     "an entry of another key": (["decision", "entry", "public_key_digest"], "00" * 32),
     "an entry of another request": (["decision", "entry", "csr_uid"], "other"),
     "a field too much": (["decision_inputs", "more"], {}),
-    "a field of another kind": (["decision_inputs", "reserved"], "yes"),
+    "a field of an unexpected type": (["decision_inputs", "reserved"], "yes"),
 }
 
 

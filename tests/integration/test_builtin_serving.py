@@ -225,7 +225,7 @@ def test_one_that_a_former_node_of_the_name_left_lying_in_wait(harness: Harness,
     assert "no longer exists" in harness.wait_for_event("NodeNotAttested", "workload", "Cluster", part="node n")
     _wait_for_another_second(lying)
     if reuse == "AfterExpiry":
-        ahead = timedelta(hours=168, minutes=1)  # its certificate has run out, and the name is free
+        ahead = timedelta(hours=168, minutes=11)  # its certificate has run out, and the name is held no longer
     cluster.add_machine("successor", provider_id=provider_id("successor"), addresses=[("Hostname", "n")])
     _joined(cluster, "successor")
     assert "former node n" in harness.wait_for_event("NodeNotAttested", "successor", part="former node")

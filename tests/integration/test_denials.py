@@ -11,11 +11,14 @@ import pytest
 from attestors.contract import Security
 from attestors.wire import pem
 from attestors.wire.names import PROVIDER_ID_OID, SUPPORTED_VERSIONS_ANNOTATION, Purpose, SignerName
+from signer.authority.lenient_certificate import parse_ca_certificate
+from signer.authority.pem import read_blocks
 from signer.kube.errors import ApiError
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, IDENTITY_RESERVATIONS, MACHINES_V1BETA2, SECRETS
 from signer.model.cluster import machine_view
 from signer.model.record import AttestedIdentity, MachineKey
 from signer.model.reservation import Pair, ReservationSide, reservation_spec
+from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
 from signer.testing.fixtures import embedded_api
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, Verdict, WorldCluster
@@ -252,6 +255,22 @@ def test_evidence_for_another_cluster(shared_harness: Harness, cluster: WorldClu
     node = node_of(cluster, machine).but(ca_cert_hash="sha256:" + "0" * 64)
     cluster.submit_with_token(node.client_request("other-cluster"))
     _denied(shared_harness, cluster, "other-cluster", "ClusterMismatch", ("Machine", machine))
+
+
+def test_evidence_for_a_ca_that_is_coming_in_waits(shared_harness: Harness) -> None:
+    """The Secret lists a CA beside the one that signs: a node of that CA is one of this cluster's, and not denied."""
+    cluster, machine = shared_harness.cluster("changing-ca"), "of-the-changing-ca"
+    cluster.add_machine(machine, provider_id=provider_id(machine))
+    shared_harness.join(cluster)
+    coming = new_cluster_certificate_authority(EncryptionAlgorithm.ECDSA_P256).secret_data["tls.crt"]
+    bundle = cluster.api.ca_certificate_pem + coming
+    cluster.put_secret("ca", {"tls.crt": bundle, "tls.key": cluster.api.ca_key_pem})
+    (block,) = read_blocks(coming, maximum_bytes=len(coming), maximum_blocks=1)
+    node = node_of(cluster, machine).but(ca_cert_hash=parse_ca_certificate(block.content).public_key_hash)
+    cluster.submit_with_token(node.client_request("coming-in"))
+    assert_readable(shared_harness.wait_for_event("CertificateAuthorityChanging", machine, "Machine"))
+    pending(cluster, "coming-in")
+    shared_harness.join(cluster)
 
 
 def _reads_of_the_authority(harness: Harness, cluster: WorldCluster) -> int:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from signer.authority import Authority, IssuanceRequest
+from signer.authority import IssuanceRequest, IssuingSet
 from signer.decision.certificates import Certificate, SigningByKey
 from signer.testing.nodes import SimulatedNode
 from tests.integration.fixtures import Harness, node_of, provider_id
@@ -25,7 +25,7 @@ def test_displaced_before_it_is_journaled(harness: Harness, monkeypatch: pytest.
     reserved, displaced = threading.Event(), threading.Event()
     sign = SigningByKey.sign
 
-    async def slowly(self: SigningByKey, issuance: IssuanceRequest, authority: Authority) -> Certificate:
+    async def slowly(self: SigningByKey, issuance: IssuanceRequest, authority: IssuingSet) -> Certificate:
         if not reserved.is_set():
             reserved.set()
             await asyncio.to_thread(displaced.wait)

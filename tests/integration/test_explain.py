@@ -54,7 +54,7 @@ def test_an_honest_request(harness: Harness, cluster: WorldCluster, explain: Exp
     assert (code, report["verdict"], report["reason"]) == (0, "approve", "Attested"), report
     assert {one["outcome"] for one in report["checks"]} == {"passed"}
     numbers = [one["number"] for one in report["checks"] if one["number"]]
-    assert numbers == list(range(1, 34))
+    assert numbers == list(range(1, 35))
     names = [one["name"] for one in report["checks"]]
     for listed in (REQUEST_CHECKS, MACHINE_CHECKS):
         wanted = [check.run.__name__ for check in listed]
@@ -80,7 +80,7 @@ def test_another_controllers_namespace(harness: Harness, cluster: WorldCluster, 
     assert (code, [note for note in report["notes"] if SECRET_NAME in note]) == (0, [])
     _, report = explain("join-workload-worker-1", "--controller-namespace", "kube-system")
     (note,) = [note for note in report["notes"] if SECRET_NAME in note]
-    assert note.startswith(f"Secret kube-system/{SECRET_NAME} does not exist, and no AttestedNode counts here: has the")
+    assert note.startswith(f"Secret kube-system/{SECRET_NAME} does not exist, so no AttestedNode counts: has the")
     assert "is --controller-namespace its namespace?" in note
 
 
@@ -92,12 +92,12 @@ def test_a_request_that_nothing_stands_in_the_way_of_has_no_answer(
     cluster.submit_with_token(node_of(cluster, "worker-1").client_request("join"))
     cluster.submit_with_token(node_of(cluster, "worker-2").client_request("waits"))
     assert [note for note in explain("join")[1]["notes"] if "without an answer" in note] == [], "it has just come"
-    monkeypatch.setattr(cli_explain, "_AT_ONCE", timedelta())
+    monkeypatch.setattr(cli_explain, "_ANSWER_EXPECTED_WITHIN", timedelta())
     code, report = explain("join")
     (note,) = [note for note in report["notes"] if "without an answer" in note]
     assert (code, report["verdict"]) == (0, "approve")
     assert note.startswith(
-        f"It has been there since {report['request']['created']} without an answer. See whether the "
+        f"The request has waited since {report['request']['created']} without an answer. Check that the "
     )
     assert not [note for note in explain("waits")[1]["notes"] if "without an answer" in note], "it says for what"
     at = explain("join", "--at", "2126-01-01T00:00:00Z")[1]
@@ -251,11 +251,11 @@ def test_who_may_not_read_the_kubeconfig_is_told_whose_grant_is_missing(
     explain.kubeconfig.write_text(harness.api.kubeconfig("management", "nobody", ()))
     assert explain.text("join")[0] == 1
     assert "cannot be read in the management cluster: 403" in explain.error
-    assert "grant that to whom --kubeconfig names" in explain.error
+    assert "grant that to the user of --kubeconfig" in explain.error
     explain.kubeconfig.write_text(reader)
     cluster.put_secret("kubeconfig", {"value": embedded_api(cluster).kubeconfig("w", "nobody", ()).encode()})
     assert explain.text("join")[0] == 1
-    assert "grant that to whom Secret default/workload-kubeconfig names" in explain.error
+    assert "grant that to the user of Secret default/workload-kubeconfig" in explain.error
 
 
 def test_a_request_in_a_file_of_no_such_cluster(cluster: WorldCluster, explain: Explain, tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_a_recording_explains_the_same(harness: Harness, explain: Explain, offli
     notes = report["notes"]
     assert without(report, "notes") == without(live, "notes")
     assert code == 4
-    assert notes == ["Judged offline: AttestedNodes are believed as recorded, and nobody was asked."]
+    assert notes == ["Decided offline: AttestedNodes are trusted as recorded, and no service was called."]
 
     code, report, _ = offline("taken", "--objects", str(recording), configured=False)
     assert (code, report["reason"]) == (5, "AttestorUnavailable")
@@ -218,7 +218,7 @@ def test_a_terminal_that_has_ascii_alone(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("- 1\n- 2\n", "something else than objects"),
+        ("- 1\n- 2\n", "something other than objects"),
         ("a: &a [x]\nb: *a\n", "aliases"),
         ("{", "neither JSON nor YAML"),
         ("", "no object"),

@@ -47,13 +47,13 @@ def test_waiting_in_vain_says_what_for(
     workload_cluster.submit_with_token(make_node("m", "test:///m", "insecure").client_request("csr"))
 
     def why(seconds: float) -> str:
-        with pytest.raises(TimeoutError, match="csr did not get there in") as late:
+        with pytest.raises(TimeoutError, match="csr did not reach the expected state in") as late:
             workload_cluster.wait_until_decided("csr", seconds)
         return str(late.value)
 
-    assert why(0.1).endswith("there is no NodeAttestationPolicy default/workload: authorize() writes one")
+    assert why(0.1).endswith("there is no NodeAttestationPolicy default/workload: create it with authorize()")
     workload_cluster.authorize("insecure")
-    assert why(0.1).endswith("its policy has no conditions: no controller looks at it")
+    assert why(0.1).endswith("its policy has no conditions: no controller serves the Cluster")
     attestation_controller(insecure_enabled=True, insecure_namespaces=frozenset({"default"}))
     collection = EVENTS.collection("default")
     workload_cluster.management.client.wait_for_any(collection, lambda event: event["reason"] == "MachineNotFound")

@@ -291,7 +291,7 @@ def test_two_names_of_former_nodes(harness: Harness) -> None:
     cluster.add_machine("m", provider_id=provider_id("m"), addresses=[("Hostname", name) for name in names])
     add(cluster, "later")
     assert_joins(reporting, cluster, "later", "another chip")  # all of this is known by then
-    ahead = DEFAULT_CERTIFICATE_DURATION + timedelta(minutes=1)
+    ahead = DEFAULT_CERTIFICATE_DURATION + timedelta(minutes=11)
     harness.api.faults.inject(f"PUT {ATTESTED_NODES.collection(cluster.namespace)}/*", delay_seconds=0.5, times=None)
     post_together(reporting, cluster, *names)
     harness.wait_for_event("NodeNameBlocked", "m", part="is node")

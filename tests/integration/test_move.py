@@ -175,7 +175,7 @@ def test_what_the_source_approved_the_target_completes(harness: Harness, target:
     moving.is_attested("late")
     certificate = certificate_of(moving.cluster.verdict("late"))
     assert [f"{certificate.serial_number:x}"] == [entry["serialNumber"] for entry in journal_of(recorded)]
-    assert moving.records()["late"]["journalLines"] == recorded["journalLines"]
+    assert moving.records()["late"]["certificates"] == recorded["certificates"]
 
 
 def test_another_key_does_not_complete_what_the_source_approved(harness: Harness, target: Harness) -> None:

@@ -83,7 +83,7 @@ def test_a_cluster_that_is_ready(harness: Harness, cluster: WorldCluster, run: R
     ]
     removable = {one["clusterRoleBinding"] for one in report["grants"] if one["enforceRemovesIt"]}
     assert removable == {"kubeadm:node-autoapprove-bootstrap", "kubeadm:node-autoapprove-certificate-rotation"}
-    assert {one["door"] for one in report["openings"]} == {"nodeclient", "selfnodeclient"}
+    assert {one["subresource"] for one in report["openings"]} == {"nodeclient", "selfnodeclient"}
     assert report["steps"] == ["Set spec.mode to Enforce."]
     code, text, _ = run("default/workload")
     assert code == 0
@@ -94,7 +94,7 @@ def test_a_cluster_that_is_ready(harness: Harness, cluster: WorldCluster, run: R
     harness.wait_for_condition(cluster, "AutoApprovalRemoved", "True")
     code, report = found(run, "workload")
     assert (code, report["mode"], report["openings"], report["steps"]) == (0, "Enforce", [], [])
-    assert "Enforced already" in run("workload")[1]
+    assert "Enforced, with no problems" in run("workload")[1]
 
 
 def test_who_would_lose_renewal(cluster: WorldCluster, run: Run) -> None:
@@ -131,7 +131,7 @@ def test_who_was_attested_by_what_would_be_denied_now(
     assert found(run, "workload", "--config", str(config))[0] == 0
     code, report = found(run, "workload")
     assert code == 0
-    assert "Every attestor counts as allowed" in report["notes"][0]
+    assert "Without --config, this command allows every attestor" in report["notes"][0]
     path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
     harness.management.client.patch(path, {"spec": {"authorizedAttestors": [{"name": "tpm"}]}})
     code, report = found(run, "workload")
@@ -152,7 +152,7 @@ def test_what_enforce_would_leave_open(cluster: WorldCluster, run: Run) -> None:
     assert "ClusterRoleBinding wide, which Enforce does not remove" in step
     (grant,) = [one for one in report["grants"] if one["clusterRoleBinding"] == "wide"]
     assert (grant["enforceRemovesIt"], grant["why"]) == (False, "its ClusterRole grants more than that")
-    assert "Enforce leaves it: its ClusterRole grants more than that" in " ".join(run("workload")[1].split())
+    assert "Enforce keeps it: its ClusterRole grants more than that" in " ".join(run("workload")[1].split())
 
 
 @pytest.mark.parametrize("loses", [True, False], ids=["somebody would lose renewal", "nobody would"])

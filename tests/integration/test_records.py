@@ -112,7 +112,7 @@ def test_a_forged_record_approves_nothing(harness: Harness, read_often: None, jo
     spec = forged["spec"]
     spec["machineRef"]["name"], spec["providerID"], spec["nodeName"] = "victim", provider_id("victim"), "victim"
     (entry,) = journal_of(spec)
-    spec["journalLines"] = [json.dumps(entry | {"csrName": "theirs", "csrUID": created["metadata"]["uid"]})]
+    spec["certificates"] = [json.dumps(entry | {"csrName": "theirs", "csrUID": created["metadata"]["uid"]})]
     claimed = parse_record({**forged, "metadata": {**forged["metadata"], "uid": "u", "resourceVersion": "1"}})
     spec["seal"] = SEALS[seal](RecordSeals(THEIR_KEYS).seal(claimed), real["spec"]["seal"])
     harness.management.client.create(ATTESTED_NODES.collection(joined.namespace), forged)
@@ -131,9 +131,10 @@ def test_a_forged_record_approves_nothing(harness: Harness, read_often: None, jo
     "spec",
     [
         {"identity": "keyed-mac:forged"},
-        {"seal": "v1.x.y"},
+        {"seal": "v2.x.y"},
         {"lastNotAfter": "2099-01-01T00:00:00Z"},
-        {"journalLines": []},
+        {"certificates": []},
+        {"droppedNotAfter": "2020-01-01T00:00:00Z"},
     ],
     ids=lambda spec: next(iter(spec)),
 )

@@ -130,7 +130,7 @@ def test_what_needs_attention(harness: Harness, cluster: WorldCluster, run: Run)
     assert (other["cluster"], other["pending"], other["denied"]) == ("team-b/silent", None, None)
     assert other["unreachable"]
     assert any(need.startswith("no CA: Secret default/workload-ca") for need in well["needs"])
-    assert any(need.startswith("its requests cannot be looked at") for need in other["needs"])
+    assert any(need.startswith("its requests cannot be read") for need in other["needs"])
     assert "team-b/silent" in run("--timeout", "2")[1]
 
 
@@ -142,9 +142,7 @@ def test_records_of_another_controller(harness: Harness, cluster: WorldCluster, 
     code, found = report(run)
     one = found["clusters"][0]
     assert (code, one["attested"], one["foreignRecords"]) == (3, 0, 1)
-    assert any(
-        need.startswith("AttestedNodes that were not sealed with the controller key: 1;") for need in one["needs"]
-    )
+    assert any(need.startswith("AttestedNodes not sealed with the controller key: 1;") for need in one["needs"])
     harness.management.client.patch(key, {"data": {"current": "c2hvcnQ="}})
     code, found = report(run)
     assert (code, found["clusters"][0]["attested"], found["clusters"][0]["certificates"]) == (3, None, None)
@@ -160,7 +158,7 @@ def test_before_the_controller_has_run(harness: Harness, run: Run) -> None:
     code, found = report(run)
     (one,) = found["clusters"]
     assert (code, one["ready"]["status"], one["attested"], one["pending"]) == (3, "", None, 0)
-    assert "no controller has said yet whether it is ready" in one["needs"]
+    assert "no controller has written the condition Ready yet" in one["needs"]
     assert any("has the controller run" in need for need in one["needs"])
 
 

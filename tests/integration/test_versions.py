@@ -20,7 +20,7 @@ from signer.authority.lenient_certificate import parse_ca_certificate
 from signer.controller.run import ControllerOptions
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.model.signing_request import SigningRequest, parse_signing_request
-from signer.rules.checks import REQUEST_CHECKS, run_checks
+from signer.rules.checks import CLUSTER_CHECKS, REQUEST_CHECKS, run_checks
 from signer.testing.api import LoggedRequest
 from signer.testing.fixtures import embedded_api
 from signer.testing.nodes import SimulatedNode
@@ -135,5 +135,5 @@ def test_a_recorded_request_passes_every_check_of_a_request(file: Path) -> None:
         policy=builders.policy(authorizedAttestors=[{"name": "keyed-mac"}]),
         ca_cert_hashes=frozenset({parse_ca_certificate(block.content).public_key_hash}),
     )
-    run_checks(REQUEST_CHECKS, facts)
+    run_checks((*CLUSTER_CHECKS, *REQUEST_CHECKS), facts)
     assert str(parsed.header.signer) == str(SignerName(Purpose(file.stem), "keyed-mac"))

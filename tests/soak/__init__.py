@@ -1,4 +1,4 @@
-"""A soak: honest nodes and impostors against controllers, while everything around them breaks at random.
+"""A soak test: honest nodes and impostors send requests to controllers while random faults are injected.
 
-``python -m tests.soak --minutes 20 --seed 7`` runs it; ``docs/development/soak.md`` says what it does.
+Run it with ``python -m tests.soak --minutes 20 --seed 7``; ``docs/development/soak.md`` describes it.
 """

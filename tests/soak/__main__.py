@@ -1,6 +1,6 @@
 """``python -m tests.soak [--minutes N] [--seed N] [--shards N] [--json FILE]``.
 
-Exit code 0: nothing was found, 1: something, 2: no kube-apiserver.
+Exit code 0: no problems; 1: problems were found; 2: no kube-apiserver.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from tests.support.binaries import MissingPart
 
 
 def main() -> int:
-    """Run it."""
+    """Run the soak test."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak")
     parser.add_argument("--minutes", type=float, default=20.0, metavar="N")
-    parser.add_argument("--seed", type=int, default=None, metavar="N", help="default: a new one, which is printed")
+    parser.add_argument("--seed", type=int, default=None, metavar="N", help="default: a random seed, which is printed")
     parser.add_argument(
         "--shards",
         type=int,
         default=None,
         metavar="N",
-        help="controllers share N shards all the time, 0: they lead in turn; default: this changes under way",
+        help="run all controllers with N shards, or with leader election if N is 0 (default: change during the run)",
     )
-    parser.add_argument("--short", action="store_true", help="with fewer parts, at the pace of the short form")
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--short", action="store_true", help="run the short form: fewer API servers, faster faults")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result there")
     parser.add_argument("--logs", type=Path, metavar="FOLDER", help="keep the controllers' logs there")
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(2**32) if options.seed is None else options.seed
@@ -46,7 +46,7 @@ def main() -> int:
     try:
         outcome = soak(plan, partial(console.print, soft_wrap=True), options.logs)
     except MissingPart as missing:
-        console.print(f"The soak needs a real control plane: {missing}")
+        console.print(f"The soak test needs a real control plane: {missing}")
         return 2
     console.print(outcome.table())
     for problem in outcome.problems:

@@ -1,7 +1,7 @@
-"""The controller's way into one workload cluster: a kubeconfig whose token is another one now and then.
+"""The controller's access to one workload cluster: a kubeconfig whose token is rotated.
 
-The tokens are bootstrap tokens of a group of their own, which every API server takes back as soon as their Secret is
-gone: a real one within ten seconds, for so long it remembers whom it has let in.
+The tokens are bootstrap tokens of a separate group. An API server rejects them once their Secret is deleted; a real
+one caches authentication, and does so within ten seconds.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tests.soak.requests import create, patiently
 from tests.support.kubeadm import BootstrapToken
 
 CONTROLLERS: Final = "system:bootstrappers:soak:controllers"
-"""The group that is granted what a controller needs in a workload cluster."""
+"""The group with the controller's grants in a workload cluster."""
 _LIFETIME: Final = timedelta(days=1)
 
 
 @dataclass
 class Access:
-    """What the kubeconfig Secret of one cluster holds; everybody else goes straight, and as somebody else."""
+    """The content of one cluster's kubeconfig Secret. Only controllers use it and its proxy."""
 
     cluster: WorldCluster
     proxy: FaultyProxy
@@ -37,20 +37,20 @@ class Access:
 
     @property
     def connection(self) -> ClusterConnection:
-        """With the token of now, and not through the proxy."""
+        """A connection with the current token, bypassing the proxy."""
         return self.cluster.api.token_connection(self.token.token)
 
     @property
     def kubeconfig(self) -> bytes:
-        """With the token of now, through the proxy."""
+        """A kubeconfig with the current token, through the proxy."""
         return kubeconfig_of(self.proxy.connection(self.connection), self.cluster.name).encode()
 
     def grant(self) -> None:
-        """Let the first token in; to be called in peace, and when the cluster's API server runs."""
+        """Create the first token; to be called while no faults are injected and the cluster's API server runs."""
         self.cluster.client().create(SECRETS.collection("kube-system"), self.token.as_secret(_LIFETIME, CONTROLLERS))
 
     async def renew(self, management: Client) -> BootstrapToken:
-        """Write a kubeconfig with a new token; returns the former one, which is still valid."""
+        """Write a kubeconfig with a new token; returns the previous token, which stays valid."""
         former, self.token = self.token, BootstrapToken.random()
         async with Client(self.cluster.api.connection()) as administrator:
             await create(administrator, SECRETS.collection("kube-system"), self.token.as_secret(_LIFETIME, CONTROLLERS))
@@ -59,7 +59,7 @@ class Access:
         return former
 
     async def revoke(self, token: BootstrapToken) -> None:
-        """Nobody has access by it any more."""
+        """Delete the token's Secret."""
         path = SECRETS.object(f"bootstrap-token-{token.identifier}", "kube-system")
         async with Client(self.cluster.api.connection()) as administrator:
             with contextlib.suppress(NotFound):  # an earlier attempt was carried out

@@ -1,4 +1,4 @@
-"""What breaks, when: three decks of disruptions, shuffled by the seed and dealt until the end."""
+"""Schedules disruptions: three decks, shuffled by the seed and dealt until the end."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _STEPS_SECONDS: Final = (3600.0, -3600.0, 120.0, -120.0)
 _ROLLED_OUT: Final = "controllers rolled out with other flags"
 _LEASE_SECONDS: Final = 5.0
 _SERVED_SECONDS: Final = 30.0
-"""For API servers to start, and for replicas to serve every cluster again."""
+"""Time limit for API servers to start and for replicas to serve every cluster again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long it stays quiet, and how long a disruption lasts, at most."""
+    """Upper bounds of the pauses between disruptions, and of their duration."""
 
     servers_quiet_seconds: float
     replicas_quiet_seconds: float
-    """A controller takes two or three seconds to start where so much else runs."""
+    """Longer, because a controller takes two or three seconds to start on a loaded machine."""
     lasting_seconds: float
 
 
 class Chaos:
-    """Breaks API servers, the ways to them, controllers and clocks."""
+    """Disrupts API servers, the connections to them, controllers and clocks."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Chaos:
         seed: int,
         over: asyncio.Event,
     ) -> None:
-        """``management`` is an administrator's client, which goes straight."""
+        """``management`` is an administrator's client that bypasses the proxy."""
         self._accesses = world.accesses
         self._management = management
         self._clusters_chance = Random(f"{seed} clusters")
@@ -64,8 +64,8 @@ class Chaos:
         self.enough = asyncio.Event()
 
     async def run(self) -> None:
-        """Deal all decks until it is enough; then all history is forgotten, and calls alone fail for a while, so that
-        what a controller forgets stays forgotten. Then there is peace, and ``over`` is set.
+        """Deal all decks until ``enough`` is set. Then compact all history, and let only calls fail for a while:
+        without relists, an object that a controller has lost stays lost. Then end all faults and set ``over``.
         """
         try:
             await self._break_everything()
@@ -75,17 +75,17 @@ class Chaos:
                 server.proxy.calm_down()
             self._over.set()
 
-    # In peace, when no request waits: with new connections come new lists, which bring back what was forgotten.
+    # After the faults, when no request waits: new connections relist, which would hide lost objects.
 
     async def rotate_all(self) -> None:
-        """Every kubeconfig is another one, and no former token is valid any more."""
+        """Rotate every kubeconfig and revoke every previous token."""
         await asyncio.gather(*(self._rotate_at_once(access) for access in self._accesses))
 
     async def add_all_again(self) -> None:
-        """Every Cluster was gone for a moment."""
+        """Delete every Cluster and add it again."""
         await asyncio.gather(*(self._delete_and_add(access) for access in self._accesses))
 
-    # Until then
+    # During the faults
 
     async def _break_everything(self) -> None:
         for server in self._servers:
@@ -126,12 +126,12 @@ class Chaos:
         await self._wait(chance.uniform(self._pace.lasting_seconds / 4, self._pace.lasting_seconds))
 
     async def _wait(self, seconds: float) -> None:
-        """Or until the end."""
+        """Wait, or return early once ``enough`` is set."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.enough.wait()
 
-    # API servers, and the ways to them
+    # API servers and the connections to them
 
     def _of_servers(self) -> list[Disruption]:
         return [
@@ -141,7 +141,7 @@ class Chaos:
             ("all connections cut", self._cut),
             ("storm of faults", self._storm),
             ("storm of faults", self._storm),
-            ("nothing passes", self._part),
+            ("network partition", self._part),
         ]
 
     async def _restart(self, *, compact: bool) -> None:
@@ -165,7 +165,7 @@ class Chaos:
         await self._lasting(self._chance)
         server.proxy.join()
 
-    # What the management cluster says of workload clusters
+    # Workload clusters' objects in the management cluster
 
     def _of_clusters(self) -> list[Disruption]:
         return [
@@ -176,7 +176,7 @@ class Chaos:
         ]
 
     async def _rotate(self) -> None:
-        """Both tokens are valid for a while."""
+        """Rotate the token; both are valid for a while."""
         access = self._some_access()
         former = await access.renew(self._management)
         await self._lasting(self._clusters_chance)
@@ -189,7 +189,7 @@ class Chaos:
         await access.revoke(await access.renew(self._management))
 
     async def _rotate_late(self) -> None:
-        """For a while no kubeconfig is any good."""
+        """Revoke the token before writing a new kubeconfig."""
         access = self._some_access()
         await access.revoke(access.token)
         await self._lasting(self._clusters_chance)
@@ -199,7 +199,7 @@ class Chaos:
         await self._delete_and_add(self._some_access())
 
     async def _delete_and_add(self, access: Access) -> None:
-        """As by mistake: its Machines and records stay, its nodes wait, and all else comes back from a backup."""
+        """Delete a Cluster as if by mistake: its Machines and records stay, the rest is restored from a backup."""
         await delete_all(self._management, access, lambda: self._lasting(self._clusters_chance), with_dependents=False)
         await self._lasting(self._clusters_chance)
         await create_all(self._management, objects_of(access), self._clusters_chance)
@@ -207,7 +207,7 @@ class Chaos:
     # Controllers and their clocks
 
     async def _disrupt_replicas(self) -> None:
-        """The first card is a rollout, so that each run sees two ways to divide the work."""
+        """Start with a rollout, so that each run has two settings of leader election or shards."""
         first = [(_ROLLED_OUT, self._roll_out)]
         await self._deal(self._of_replicas(), self._replicas_chance, self._pace.replicas_quiet_seconds, first)
 
@@ -215,8 +215,8 @@ class Chaos:
         return [
             ("controller killed", lambda: self._signal(signal.SIGKILL)),
             ("controller killed", lambda: self._signal(signal.SIGKILL)),
-            ("controller told to stop", lambda: self._signal(signal.SIGTERM)),
-            ("controller stopped for longer than its Lease", self._stop_for_a_while),
+            ("controller terminated", lambda: self._signal(signal.SIGTERM)),
+            ("controller suspended for longer than its Lease", self._stop_for_a_while),
             (_ROLLED_OUT, self._roll_out),
             *((f"clock stepped by {seconds:+.0f} s", self._stepping(seconds)) for seconds in _STEPS_SECONDS),
         ]
@@ -228,7 +228,7 @@ class Chaos:
         self._replicas.roll_out()
 
     async def _stop_for_a_while(self) -> None:
-        """It still believes that it leads when it goes on, and another does by then."""
+        """Suspend a replica; when it resumes, it may believe that it still leads, while another does."""
         replica = self._replicas_chance.choice(self._replicas.replicas)
         replica.signal(signal.SIGSTOP)
         await self._wait(_LEASE_SECONDS + self._replicas_chance.uniform(0.5, 2.0))
@@ -236,7 +236,7 @@ class Chaos:
 
     def _stepping(self, seconds: float) -> Callable[[], Awaitable[None]]:
         async def step() -> None:
-            """Both have the time from the same wrong source, or only one has."""
+            """Step the clocks of all replicas, as by a common time source, or of one."""
             chance = self._replicas_chance
             moved = chance.choice((self._replicas.replicas, [chance.choice(self._replicas.replicas)]))
             for replica in moved:

@@ -1,4 +1,4 @@
-"""The objects of a Cluster in the management cluster, created and deleted while its API server may go away."""
+"""Creates and deletes a Cluster's objects in the management cluster, retrying while its API server is down."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Object: TypeAlias = tuple[Resource, JsonObject]
 
 
 def objects_of(access: Access) -> tuple[Object, ...]:
-    """Cluster, CA, kubeconfig with the token of now, and policy."""
+    """The Cluster, its CA Secret, its kubeconfig Secret with the current token, and its policy."""
     cluster = access.cluster
     authority = {"tls.crt": cluster.api.ca_certificate_pem, "tls.key": cluster.api.ca_key_pem}
     spec = {
@@ -62,7 +62,7 @@ def _secret(cluster: WorldCluster, purpose: str, data: dict[str, bytes]) -> Json
 
 
 async def create_all(management: Client, objects: Sequence[Object], chance: Random) -> None:
-    """In any order: of what is applied together, or restored from a backup, anything may come first."""
+    """Create the objects in random order, as ``kubectl apply`` or a restored backup may."""
     for resource, body in chance.sample(objects, len(objects)):
         await create(management, resource.collection(body["metadata"]["namespace"]), body)
 
@@ -70,9 +70,10 @@ async def create_all(management: Client, objects: Sequence[Object], chance: Rand
 async def delete_all(
     management: Client, access: Access, meanwhile: Callable[[], Awaitable[None]], *, with_dependents: bool
 ) -> None:
-    """Delete the Cluster and what belongs to it; it is being deleted while ``meanwhile`` lasts.
+    """Delete the Cluster and its objects; a finalizer keeps the Cluster until ``meanwhile`` returns.
 
-    ``with_dependents``: and its Machines, as Cluster API does it, and AttestedNodes, as the garbage collector does.
+    With ``with_dependents``, also delete its Machines, as Cluster API does, and AttestedNodes, as the garbage collector
+    does.
     """
     name, namespace = access.cluster.name, access.cluster.namespace
     path = CLUSTERS_V1BETA2.object(name, namespace)
@@ -93,7 +94,7 @@ async def delete_all(
 
 
 async def _of_cluster(management: Client, resource: Resource, cluster: WorldCluster) -> list[str]:
-    """Names."""
+    """Names of the cluster's objects of one resource."""
     listed = await patiently(lambda: management.get(resource.collection(cluster.namespace)))
     return [item["metadata"]["name"] for item in listed["items"] if item["spec"]["clusterName"] == cluster.name]
 

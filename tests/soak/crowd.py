@@ -1,4 +1,4 @@
-"""Everybody who wants something of one cluster: some honest nodes at a time, and impostors."""
+"""The clients of one cluster: honest nodes, several at a time, and impostors."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from typing import Final
 from tests.soak.nodes import HonestNode, Traffic, impostor
 
 _IMPOSTORS: Final = 0.2
-"""For each honest node so many impostors, on average."""
+"""Impostors per honest node, on average."""
 
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """Comes until the traffic stops; whoever is there then stays until the last of its requests is decided."""
+    """Starts nodes until the traffic stops; running nodes end once their last request is decided."""
 
     traffic: Traffic
     name: str
-    """Of its Machines, at the beginning."""
+    """Prefix of its Machines' names."""
     seed: int
     nodes_at_once: int
 
-    async def come(self) -> None:
-        """All of them; what one of them raises ends all."""
+    async def run(self) -> None:
+        """Run all clients; an error of one of them cancels all."""
         async with asyncio.TaskGroup() as tasks:
             for flow in range(self.nodes_at_once):
                 tasks.create_task(self._flow(flow))
             tasks.create_task(self._impostors(tasks))
 
     async def _flow(self, flow: int) -> None:
-        """One machine after the other."""
+        """Run one honest node after another."""
         for number in itertools.count(1):
             if self.traffic.stop.is_set():
                 return

@@ -1,11 +1,10 @@
-"""Honest nodes, which join, renew and serve; and who passes for them."""
+"""Honest nodes, which join, renew and serve, and impostors."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import contextlib
-import functools
 import itertools
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -18,7 +17,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from keyed_mac.keys import derive_machine_key
 
-from attestors.registry import Registry
 from attestors.wire.names import (
     CHALLENGE_ANNOTATION,
     ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION,
@@ -38,11 +36,11 @@ from tests.soak.world import SoakedCluster
 from tests.unit.attestors.tpm.fake_tpm import FakeTPM
 
 MOST_CERTIFICATES: Final = 12
-"""Of one node. A journal keeps its last sixteen entries, and the invariant is read from there."""
+"""Per node. A journal keeps the last sixteen entries, from which the invariant is checked."""
 _ASK_AGAIN_SECONDS: Final = 5.0
-"""After a certificate that is not valid yet."""
+"""Pause after a certificate that is not valid yet."""
 _START_AGAIN: Final = frozenset({EVIDENCE_EXPIRED, "ChallengeFromTheFuture"})
-"""Denials after which a node starts again: a clock was moved between a challenge and its answer."""
+"""Denials after which a node starts over: a clock was stepped between a challenge and its answer."""
 _TOLERATED: Final = timedelta(seconds=2)
 _CHANCE_OF_TPM: Final = 0.25
 _CHANCE_OF_LATE_MACHINE: Final = 0.15
@@ -51,35 +49,29 @@ _CHANCE_OF_IMPATIENCE: Final = 0.1
 _NUMBERS: Final = itertools.count(200_000)
 
 
-@functools.cache
-def _registry() -> Registry:
-    """Looking for plugins takes longer than making a request."""
-    return Registry()
-
-
 @dataclass
 class Traffic:
-    """What all nodes of one cluster share."""
+    """State that all nodes of one cluster share."""
 
     cluster: SoakedCluster
     ledger: Ledger
     management: Client
-    """An administrator's, straight: who creates Machines has no part in this."""
+    """An administrator's client, which bypasses the proxy and creates Machines."""
     bootstrap: Client
     stop: asyncio.Event
     present: list[str] = field(default_factory=list)
-    """Machines with keys that stand in for a TPM's."""
+    """Machines of nodes that use the keyed-mac attestor."""
 
     def mac_node(self, machine: str, node_name: str = "") -> SimulatedNode:
-        """The node on that Machine, with a new key; ``node_name`` is what it asks for."""
+        """A node on that Machine, with a new key; it requests ``node_name``, by default the Machine's name."""
         identifier = provider_id(machine)
         key = base64.b64encode(derive_machine_key(MASTER_KEY, identifier)).decode("ascii")
         settings = {"provider-id": identifier, "machine-key": key}
         known = self.cluster.ca_cert_hash
-        return SimulatedNode(node_name or machine, identifier, known, "keyed-mac", settings, registry=_registry())
+        return SimulatedNode(node_name or machine, identifier, known, "keyed-mac", settings)
 
     async def add_machine(self, name: str, annotations: Mapping[str, str]) -> None:
-        """A Machine, as Cluster API would create it."""
+        """Create a Machine as Cluster API does."""
         namespace = self.cluster.world.namespace
         body: JsonObject = {
             "apiVersion": MACHINES_V1BETA2.api_version,
@@ -101,17 +93,17 @@ class Traffic:
         await patiently(lambda: self.management.patch(path, {"status": status}))
 
     async def decided(self, client: Client, manifest: JsonObject) -> Verdict:
-        """Post it and wait."""
+        """Post a request and wait for its verdict."""
         await post(client, manifest)
         return await self.decision(client, manifest["metadata"]["name"])
 
     async def decision(self, client: Client, name: str) -> Verdict:
-        """What becomes of a request that was posted."""
+        """Wait for the verdict on a posted request."""
         with self.ledger.waits(f"{self.cluster.name} {name}"):
             return await decision(client, name)
 
     async def pause(self, seconds: float) -> None:
-        """Or until the end."""
+        """Wait, or return early once the traffic stops."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.stop.wait()
@@ -119,7 +111,7 @@ class Traffic:
 
 @dataclass
 class HonestNode:
-    """One machine's life."""
+    """One machine from join to end."""
 
     traffic: Traffic
     name: str
@@ -131,7 +123,7 @@ class HonestNode:
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def live(self) -> None:
-        """Join, and then renew and serve for a while; every request that was posted is decided at the end."""
+        """Join, then renew and serve for a while. On return, every posted request is decided."""
         if self.may_have_chip and self.chance.random() < _CHANCE_OF_TPM:
             self.chip = FakeTPM.new(next(_NUMBERS)).certified()
         annotations = {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: self.chip.fingerprint} if self.chip else {}
@@ -141,7 +133,7 @@ class HonestNode:
             if not late:
                 await machine
             if self.chance.random() < _CHANCE_OF_IMPATIENCE:
-                await self._give_up(tasks)
+                await self._abandon_request(tasks)
             certificate = await self._certified(tasks, self.traffic.bootstrap, Purpose.CLIENT)
         self.traffic.ledger.join(self.traffic.cluster.name)
         for _ in range(self.chance.randint(0, 5)):
@@ -163,8 +155,8 @@ class HonestNode:
         if self.chip is None:
             self.traffic.present.append(self.name)
 
-    async def _give_up(self, tasks: asyncio.TaskGroup) -> None:
-        """A request whose node crashed, and forgot its key: the next one may be decided first."""
+    async def _abandon_request(self, tasks: asyncio.TaskGroup) -> None:
+        """Post a request as if the node then crashed and lost its key; the next request may be decided first."""
         first = self.chip.first() if self.chip else None
         manifest = self._manifest(self._node(), first, Purpose.CLIENT)
         await post(self.traffic.bootstrap, manifest)
@@ -184,7 +176,7 @@ class HonestNode:
             yield client
 
     async def _certified(self, tasks: asyncio.TaskGroup, client: Client, purpose: Purpose) -> _Credential:
-        """A certificate that is valid now; asks until there is one, as ``kubelet-authenticator`` does."""
+        """Request certificates until one is valid now, as ``kubelet-authenticator`` does."""
         began = time.monotonic()
         while True:
             node = self._node()
@@ -196,7 +188,7 @@ class HonestNode:
                     self.traffic.ledger.took(f"{self.name} {purpose.value}", time.monotonic() - began)
                     return _Credential(node, verdict.certificate)
                 self.traffic.ledger.not_yet_valid += 1
-                began = time.monotonic()  # the clock is wrong, and nobody is slow
+                began = time.monotonic()  # the wrong clock caused the delay, so it does not count
             elif verdict.reason in _START_AGAIN:
                 self.traffic.ledger.started_again += 1
             else:
@@ -217,7 +209,7 @@ class HonestNode:
         return await self.traffic.decided(client, self._manifest(node, fields, purpose))
 
     async def _copied(self, manifest: JsonObject) -> None:
-        """Somebody posts the same bytes: worthless without the key, and in nobody's way."""
+        """Post a copy of the request, as an attacker may. It is useless without the key and must not delay the node."""
         copy = {**manifest, "metadata": {"name": f"copy-{manifest['metadata']['name']}"}}
         verdict = await self.traffic.decided(self.traffic.bootstrap, copy)
         self.traffic.ledger.copies += 1
@@ -230,7 +222,7 @@ class HonestNode:
         )
 
     def _node(self) -> FakeTPMNode:
-        """With a new key."""
+        """A node with a new key."""
         chip = self.chip or FakeTPM.new()
         return FakeTPMNode(self.traffic.cluster.world, self.name, chip, known_cluster=self.traffic.cluster.ca_cert_hash)
 
@@ -254,7 +246,7 @@ class _Credential:
 
 
 async def impostor(traffic: Traffic, number: int, chance: Random) -> None:
-    """Claims to be an honest node: by name, with copied evidence, or with another machine's key."""
+    """Impersonate an honest node: by name, with copied evidence, or with another machine's key."""
     victim, other = chance.sample(traffic.present, 2)
     name = f"impostor-{number}"
     match number % 3:

@@ -1,4 +1,4 @@
-"""What came of a soak: figures, and everything that must not be."""
+"""The outcome of a soak test: counts and problems."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.soak.weather import Fault
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of one soak."""
+    """The outcome of one soak test."""
 
     seed: int
     seconds: float
-    """Of traffic under faults."""
+    """Duration of traffic under faults."""
     total_seconds: float
-    """From the start of the first API server to the last look."""
+    """From the start of the first API server to the final check."""
     joins: int
     renewals: int
     serving: int
@@ -32,20 +32,20 @@ class Outcome:
     copies: int
     impostors_denied: int
     certificates: int
-    """CSRs with one at the end."""
+    """CSRs with a certificate at the end."""
     requests: int
     controllers: Ran
     disruptions: Mapping[str, int]
     faults: Mapping[str, int]
-    """Of single requests, all API servers together."""
+    """Faults of single requests, over all API servers."""
     slowest_seconds: float
     slowest: str
     left_waiting: tuple[str, ...]
-    """Requests that were not decided when the time to settle was over, impostors' included."""
+    """Requests still undecided after the time to settle, including impostors'."""
     findings: tuple[str, ...]
-    """Wrong decisions, ends and errors of the controller."""
+    """Wrong decisions, and unexpected exits and errors of the controller."""
     violations: tuple[str, ...]
-    """Of the invariant (``tests/integration/endorsement_key_sources.py``)."""
+    """Violations of the invariant (``tests/integration/endorsement_key_sources.py``)."""
 
     @classmethod
     def of(
@@ -59,7 +59,7 @@ class Outcome:
         faults: Mapping[str, Mapping[Fault, int]],
         ran: Ran,
     ) -> Outcome:
-        """Put it together; ``decided`` is every CSR as it stands at the end, by cluster and name."""
+        """Build the outcome; ``decided`` is the final verdict on every CSR, by cluster and name."""
         open_ones = {
             f"{cluster} {name}"
             for cluster, verdicts in decided.items()
@@ -103,25 +103,25 @@ class Outcome:
 
     @property
     def is_clean(self) -> bool:
-        """Nothing that must not be."""
+        """Whether there are no problems."""
         return not (self.left_waiting or self.findings or self.violations)
 
     @property
     def problems(self) -> list[str]:
-        """All that must not be, a sentence each."""
+        """All problems, one text each."""
         waiting = [f"left waiting: {name}" for name in self.left_waiting]
         return [*(f"invariant: {text}" for text in self.violations), *self.findings, *waiting]
 
     def as_json(self) -> dict[str, Any]:
-        """For the machine-readable report."""
+        """The outcome for the machine-readable report."""
         return {**asdict(self), "isClean": self.is_clean}
 
     def table(self) -> Table:
-        """For people."""
-        table = Table(title=f"Soak of {self.seconds:.0f} s, seed {self.seed}", show_header=False)
-        table.add_column("what")
-        table.add_column("figure", justify="right")
-        for what, figure in (
+        """The outcome as a table."""
+        table = Table(title=f"Soak test of {self.seconds:.0f} s, seed {self.seed}", show_header=False)
+        table.add_column("name")
+        table.add_column("value", justify="right")
+        for name, value in (
             ("joins", self.joins),
             ("renewals", self.renewals),
             ("serving certificates", self.serving),
@@ -129,22 +129,22 @@ class Outcome:
             ("copies of requests", self.copies),
             ("impostors denied", self.impostors_denied),
             ("certificates / requests", f"{self.certificates} / {self.requests}"),
-            ("challenges run out, asked again", self.started_again),
-            ("asked again: not valid yet (clock ahead)", self.not_yet_valid),
-            ("controllers started", self.controllers.starts),
-            ("work divided by", ", ".join(self.controllers.divisions)),
-            ("shards changed hands", self.controllers.shard_changes),
+            ("expired challenges, requested again", self.started_again),
+            ("not yet valid (clock ahead), requested again", self.not_yet_valid),
+            ("controller starts", self.controllers.starts),
+            ("replicas share work by", ", ".join(self.controllers.divisions)),
+            ("changes of shard owner", self.controllers.shard_changes),
             ("slowest certificate", f"{self.slowest_seconds:.1f} s ({self.slowest})"),
         ):
-            table.add_row(what, str(figure))
+            table.add_row(name, str(value))
         table.add_section()
-        for what, count in (*self.disruptions.items(), *self.faults.items()):
-            table.add_row(what, str(count))
+        for name, count in (*self.disruptions.items(), *self.faults.items()):
+            table.add_row(name, str(count))
         table.add_section()
-        for what, number in (
+        for name, number in (
             ("left waiting", len(self.left_waiting)),
             ("findings", len(self.findings)),
             ("violations of the invariant", len(self.violations)),
         ):
-            table.add_row(what, str(number), style="bold red" if number else "green")
+            table.add_row(name, str(number), style="bold red" if number else "green")
         return table

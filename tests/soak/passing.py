@@ -1,4 +1,4 @@
-"""A Cluster that comes and goes under one name, each time with an API server and a CA that nobody has seen before."""
+"""A Cluster that is added and deleted repeatedly under one name, each time with a new API server and CA."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from tests.soak.world import SoakedCluster, World, open_access, soaked
 
 _NAME: Final = "passing"
 _RETURNING: Final = "node-returning"
-"""A machine that is used again each time: what is left of its past must not keep it waiting."""
+"""A machine that is reused each time: remains of earlier clusters must not delay it."""
 _LEFT_BEHIND: Final = 3
-"""Requests that are posted when the Cluster is being deleted; nobody waits for what becomes of them."""
+"""Requests posted just before the Cluster is deleted, whose verdicts do not matter."""
 _AGAIN_SECONDS: Final = 0.3
 
 
 @dataclass
 class PassingClusters:
-    """One after the other, until ``enough``."""
+    """Adds and deletes Clusters one after another until ``enough`` is set."""
 
     world: World
     management: Client
-    """An administrator's."""
+    """An administrator's client."""
     ledger: Ledger
     pace: Pace
     seed: int
@@ -50,7 +50,7 @@ class PassingClusters:
     enough: asyncio.Event
 
     async def run(self) -> None:
-        """Each that came is gone at the end, and all that its honest nodes asked for was decided before."""
+        """Run. On return, every Cluster is deleted, after all requests of its honest nodes were decided."""
         for number in itertools.count(1):
             chance = Random(f"{self.seed} {_NAME} {number}")
             async with self._opened(number) as (cluster, access), Client(cluster.bootstrap) as bootstrap:
@@ -69,7 +69,7 @@ class PassingClusters:
 
     @contextlib.asynccontextmanager
     async def _opened(self, number: int) -> AsyncIterator[tuple[SoakedCluster, Access]]:
-        """A new API server behind a proxy of its own."""
+        """Start a new API server behind its own proxy."""
         api = EmbeddedAPI(seed_kubeadm=True, watch_window=500)
         await asyncio.to_thread(api.__enter__)
         try:
@@ -89,7 +89,7 @@ class PassingClusters:
         async with asyncio.TaskGroup() as tasks:
             reinstated = HonestNode(traffic, _RETURNING, chance, may_have_chip=False)
             tasks.create_task(reinstated.live())
-            tasks.create_task(Crowd(traffic, f"{_NAME}-{number}", self.seed, self.nodes_at_once).come())
+            tasks.create_task(Crowd(traffic, f"{_NAME}-{number}", self.seed, self.nodes_at_once).run())
             await self._last(chance)
             traffic.stop.set()
 
@@ -100,14 +100,14 @@ class PassingClusters:
             await post(traffic.bootstrap, traffic.mac_node(machine).client_request(machine))
 
     async def _last(self, chance: Random) -> None:
-        """For a while, or until it is enough."""
+        """Wait for a while, or return early once ``enough`` is set."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(chance.uniform(self.pace.lasting_seconds / 4, self.pace.lasting_seconds)):
                 await self.enough.wait()
 
 
 def _violations(cluster: WorldCluster) -> list[str]:
-    """Of this cluster: the others have requests under way. Nothing is here, and the management cluster may be away."""
+    """Violations in this cluster only: others have undecided requests. Retries while the management cluster is down."""
     while True:
         try:
             shown = look(cluster.management, [cluster])

@@ -1,6 +1,6 @@
-"""Between a controller and an API server: a proxy that ends TLS, so that it can answer, cut and stall by itself.
+"""A proxy between a controller and an API server. It terminates TLS, so that it can answer, cut and stall requests.
 
-A client certificate does not pass it; a bearer token does. It serves with a certificate of the cluster's own CA.
+It forwards bearer tokens but not client certificates. Its serving certificate is of the cluster's own CA.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _STATUSES: Final = {
 
 
 class Served(Protocol):
-    """What the proxy needs of an API server."""
+    """An API server behind the proxy."""
 
     @property
     def server(self) -> str:
@@ -62,10 +62,10 @@ class Served(Protocol):
 
 
 class FaultyProxy:
-    """One proxy in front of one API server, as an async context manager."""
+    """A proxy of one API server, as an async context manager."""
 
     def __init__(self, name: str, api: Served, weather: Weather, stall_seconds: float) -> None:
-        """A stalled request gets no answer, and is cut after ``stall_seconds``."""
+        """A stalled request gets no response, and its connection is reset after ``stall_seconds``."""
         self.name = name
         self.weather = weather
         self._api = api
@@ -105,10 +105,10 @@ class FaultyProxy:
         await self._stack.aclose()
 
     def connection(self, of: ClusterConnection) -> ClusterConnection:
-        """The same, through this proxy."""
+        """The same connection, through this proxy."""
         return replace(of, server=f"https://{_HOST}:{self._port}")
 
-    # What happens to all requests at once
+    # All requests
 
     def cut(self) -> None:
         """Reset every connection."""
@@ -117,15 +117,15 @@ class FaultyProxy:
                 transport.abort()
 
     def part(self) -> None:
-        """Nothing passes until :meth:`join`: requests wait, and watches stay silent."""
+        """Block all traffic until :meth:`join`: requests wait and watches stay silent."""
         self._reachable.clear()
 
     def join(self) -> None:
-        """Let everything pass again."""
+        """Unblock the traffic."""
         self._reachable.set()
 
     def calm_down(self) -> None:
-        """No further faults, and the end of those that last."""
+        """Inject no further faults, and end those in progress."""
         self.weather.severity = 0.0
         self._calm.set()
         self.join()
@@ -138,7 +138,7 @@ class FaultyProxy:
         try:
             return await self._answer(request)
         except (_Cut, aiohttp.ClientError, OSError):
-            # Also where the API server is not there: to the client it is the same.
+            # A client cannot distinguish this from an API server that is down.
             if request.transport is not None:
                 request.transport.abort()
             raise web.HTTPInternalServerError from None
@@ -167,7 +167,7 @@ class FaultyProxy:
                 raise _Cut
             headers = {key: answer.headers[key] for key in ("Content-Type", "Retry-After") if key in answer.headers}
             if fault is Fault.CUT_WITHIN:
-                await _plugin(request, answer.status, headers, content)
+                await _send_half(request, answer.status, headers, content)
                 raise _Cut
             return web.Response(status=answer.status, headers=headers, body=content)
 
@@ -214,7 +214,7 @@ class FaultyProxy:
                 await self._calm.wait()
 
     def _contexts(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-        """How it serves, and how it calls."""
+        """The TLS contexts of the server and of the client side."""
         authority = CertificateAuthority.from_pem(self._api.ca_certificate_pem, self._api.ca_key_pem)
         server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         with tempfile.TemporaryDirectory() as folder:
@@ -246,7 +246,7 @@ def _status(code: int, reason: str) -> web.Response:
     return web.json_response(_status_object(code, reason), status=code, headers=headers)
 
 
-async def _plugin(request: web.BaseRequest, status: int, headers: dict[str, str], content: bytes) -> None:
+async def _send_half(request: web.BaseRequest, status: int, headers: dict[str, str], content: bytes) -> None:
     response = web.StreamResponse(status=status, headers={**headers, "Content-Length": str(len(content))})
     await response.prepare(request)
     await response.write(content[: len(content) // 2])

@@ -1,6 +1,6 @@
-"""Replicas of the controller, each with a clock that can be moved.
+"""Replicas of the controller, each with an adjustable clock, with leader election or shards.
 
-They lead in turn, or share shards; they die and come back.
+A replica that ends is restarted.
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ _NEW_SHARDS: Final = '"owning shards"'
 _COMPLAINTS: Final = ("Traceback", '"level": "error"')
 _RESTART_SECONDS: Final = 1.0
 _ENDS: Final = {0, EXIT_FAILED, EXIT_LEADERSHIP_LOST, -signal.SIGKILL, -signal.SIGTERM}
-"""Told to stop; the management cluster cannot be reached at the start; the Lease is lost; killed; told to stop before
-it had begun to listen to that.
+"""Expected exit codes: terminated; management cluster unreachable at the start; Lease lost; killed; terminated before
+the signal handler was installed.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What all replicas did, from the first start to the last end."""
+    """Counts over all replicas, from the first start to the last exit."""
 
     starts: int
     divisions: tuple[str, ...]
-    """How they divided the work, one after the other, for people."""
+    """How replicas shared the work, in order, as texts."""
     shard_changes: int
-    """How often a replica has come to own other shards than before."""
+    """How often a replica's owned shards changed."""
 
 
 @dataclass
 class Replica:
-    """One of them, and the processes that it was."""
+    """One replica, and its current process."""
 
     name: str
     clock: ClockFile
     program: Program | None = None
 
     def signal(self, number: signal.Signals) -> None:
-        """To the process, if there is one now."""
+        """Send a signal to the process, if it runs."""
         if self.program is not None:
             with contextlib.suppress(ProcessLookupError):
                 self.program.process.send_signal(number)
@@ -68,23 +68,23 @@ class Replica:
 
 @dataclass
 class Replicas:
-    """All of them: whichever ends is started again, as a Deployment does it."""
+    """All replicas. A replica that ends is restarted, as by a Deployment."""
 
     programs: Programs
     management: ClusterConnection = field(repr=False)
     ledger: Ledger
     chance: Random
     sharings: Sequence[int]
-    """Numbers of shards that the replicas may run with; 0 is leader election."""
+    """Possible numbers of shards; 0 is leader election."""
     replicas: list[Replica] = field(default_factory=list)
     _starts: int = 0
     _divisions: list[str] = field(default_factory=list)
     _shards: int = 0
-    """That those are given which are started now."""
+    """The number of shards for replicas that start now."""
     _stopping: bool = False
 
     def prepare(self, number: int) -> None:
-        """Write what they are started with."""
+        """Write the replicas' kubeconfig and configuration."""
         folder = self.programs.folder
         (folder / "kubeconfig").write_text(kubeconfig_of(self.management, "management"))
         for name, content in (("roots", root()), ("intermediates", intermediate())):
@@ -106,8 +106,8 @@ class Replicas:
             self.replicas.append(Replica(name, ClockFile(folder / f"{name}.clock")))
 
     def roll_out(self) -> None:
-        """Give them another number of shards, or the same where there is no other. Each is told to stop, and meets
-        those that have not stopped yet when it is back.
+        """Restart all replicas with another number of shards, or the same if there is only one. A restarted replica may
+        run beside others that have not stopped yet.
         """
         others = [shards for shards in self.sharings if shards != self._shards]
         self._divide(self.chance.choice(others or self.sharings))
@@ -119,13 +119,13 @@ class Replicas:
         self._divisions.append(f"{shards} shards" if shards else "leader election")
 
     async def run(self) -> None:
-        """Keep them running until :meth:`stop` has ended them."""
+        """Keep the replicas running until :meth:`stop`."""
         async with asyncio.TaskGroup() as tasks:
             for replica in self.replicas:
                 tasks.create_task(self._keep_running(replica))
 
     def stop(self) -> None:
-        """Tell all to stop."""
+        """Terminate all replicas."""
         self._stopping = True
         for replica in self.replicas:
             replica.signal(signal.SIGTERM)
@@ -150,12 +150,12 @@ class Replicas:
         return self.programs.start(replica.name, command, {"PYTHONPATH": source})
 
     def ran(self) -> Ran:
-        """To be asked when all have ended."""
+        """The counts; complete once all replicas have ended."""
         changes = sum(log.read_text(errors="replace").count(_NEW_SHARDS) for log in self._logs())
         return Ran(self._starts, tuple(self._divisions), changes)
 
     def complaints(self) -> list[str]:
-        """Lines of their logs that speak of a defect."""
+        """Log lines that show a defect."""
         found = []
         for log in self._logs():
             lines = log.read_text(errors="replace").splitlines()

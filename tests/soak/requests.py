@@ -1,4 +1,4 @@
-"""Posting a CertificateSigningRequest and waiting for what becomes of it, however often the API server goes away."""
+"""Posts CertificateSigningRequests and waits for their verdicts, retrying while the API server is down."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _PAUSE_SECONDS: Final = 0.3
 _WATCH_SECONDS: Final = 60.0
 _REQUESTS: Final = CERTIFICATE_SIGNING_REQUESTS.collection()
 PASSING: Final = (Unreachable, ServerError, TooManyRequests, Gone, Unauthorized, Forbidden)
-"""A kube-apiserver that has just started knows neither bootstrap tokens nor grants."""
+"""Temporary errors. A kube-apiserver that has just started knows neither bootstrap tokens nor grants."""
 
 Result = TypeVar("Result")
 
 
 async def patiently(call: Callable[[], Awaitable[Result]]) -> Result:
-    """Call until it is answered. Raises what repeating does not help against."""
+    """Repeat the call on temporary errors (``PASSING``); raises all others."""
     while True:
         try:
             return await call()
@@ -39,11 +39,11 @@ async def patiently(call: Callable[[], Awaitable[Result]]) -> Result:
 
 
 async def create(client: Client, path: str, manifest: JsonObject) -> None:
-    """Create it once, also where an answer gets lost."""
+    """Create an object once, even if a response is lost."""
     try:
         await patiently(lambda: client.create(path, manifest))
     except AlreadyExists:
-        return  # an earlier attempt was carried out: nobody else uses these names
+        return  # by an earlier attempt: the names are unique
 
 
 async def post(client: Client, manifest: JsonObject) -> None:
@@ -52,10 +52,10 @@ async def post(client: Client, manifest: JsonObject) -> None:
 
 
 async def decision(client: Client, name: str) -> Verdict:
-    """Wait until a CertificateSigningRequest is decided: for ever, if need be.
+    """Wait without a time limit until a CertificateSigningRequest is decided.
 
     Raises:
-        NotFound: it is gone.
+        NotFound: it was deleted.
     """
     selector = {"fieldSelector": f"metadata.name={name}"}
     while True:

@@ -1,4 +1,4 @@
-"""One soak: traffic and chaos for a while, then peace, and then the invariant."""
+"""One soak test: traffic under disruptions, then traffic without them, then a check of the invariant."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ from tests.support.processes import Programs
 
 _PROGRESS_SECONDS: Final = 5.0
 _FIRST_JOIN_SECONDS: Final = 60.0
-"""In peace: what never worked is not tried under faults."""
+"""Time limit of the first joins, before faults start: a setup that does not work is not tested under faults."""
 _END_SECONDS: Final = 40.0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How long, how much, and how hard."""
+    """Duration, load and faults of a soak test."""
 
     seconds: float
     seed: int
     real_workload_clusters: int = 2
     nodes_at_once: int = 6
-    """In each cluster that stays."""
+    """In each permanent cluster."""
     passing_nodes: int = 2
-    """At once, in the cluster that comes and goes."""
+    """Nodes at once in the cluster that is added and deleted repeatedly."""
     replicas: int = 3
     sharings: tuple[int, ...] = (0, 4, 7)
-    """Numbers of shards with which controllers are rolled out, by the seed; 0 is leader election."""
+    """Numbers of shards of the rollouts, chosen by the seed; 0 is leader election."""
     pace: Pace = field(default_factory=lambda: Pace(6.0, 15.0, lasting_seconds=25.0))
     stall_seconds: float = 40.0
     settle_seconds: float = 180.0
 
     @classmethod
     def short(cls, seed: int, seconds: float = 14.0) -> Plan:
-        """For every day: one real API server for both clusters, and an embedded one."""
+        """The short form: one real API server for the management and a workload cluster, and an embedded one."""
         return cls(
             seconds,
             seed,
@@ -69,7 +69,7 @@ class Plan:
 
 
 def soak(plan: Plan, report: Callable[[str], None] = lambda line: None, logs: Path | None = None) -> Outcome:
-    """Run it; the controllers' logs are kept in the folder ``logs``. Raises ``MissingPart`` without kube-apiserver."""
+    """Run a soak test; keeps the controllers' logs in ``logs``. Raises ``MissingPart`` without kube-apiserver."""
     ledger = Ledger()
     began = time.monotonic()
     with (
@@ -78,12 +78,12 @@ def soak(plan: Plan, report: Callable[[str], None] = lambda line: None, logs: Pa
         ) as world,
         Programs("soak-") as programs,
     ):
-        with LoopThread("soak") as thread:  # which leaves no connection open, whatever was cut
+        with LoopThread("soak") as thread:  # closes all connections
             ran = thread.run(_Soak(plan, world, programs, ledger, report).run())
         decided = {cluster.name: verdicts(cluster.world) for cluster in world.clusters}
         try:
             broken = violations(look(world.management, [cluster.world for cluster in world.clusters]))
-        except NotFound as error:  # a Cluster that was deleted did not come back in time
+        except NotFound as error:  # a deleted Cluster was not added again in time
             broken = [f"cannot be read: {error}"]
         if logs is not None:
             logs.mkdir(parents=True, exist_ok=True)
@@ -107,7 +107,7 @@ class _Soak:
         self._over = asyncio.Event()
 
     async def run(self) -> Ran:
-        """Returns what the controllers did."""
+        """Run; returns the controllers' counts."""
         async with contextlib.AsyncExitStack() as stack:
             for server in self._world.servers:
                 await stack.enter_async_context(server.proxy)
@@ -117,11 +117,11 @@ class _Soak:
             )
             replicas.prepare(self._plan.replicas)
             running = asyncio.create_task(replicas.run())
-            telling = asyncio.create_task(self._tell())
+            reporting = asyncio.create_task(self._report_progress())
             try:
                 await self._soak(stack, replicas)
             finally:
-                telling.cancel()
+                reporting.cancel()
                 replicas.stop()
                 async with asyncio.timeout(_END_SECONDS):
                     await running
@@ -139,7 +139,7 @@ class _Soak:
             bootstrap = await stack.enter_async_context(Client(cluster.bootstrap, connection_limit=64))
             traffic = Traffic(cluster, self._ledger, management, bootstrap, self._over)
             crowd = Crowd(traffic, cluster.name, plan.seed, plan.nodes_at_once)
-            nodes.append(asyncio.create_task(crowd.come()))
+            nodes.append(asyncio.create_task(crowd.run()))
             traffics.append(traffic)
         async with asyncio.timeout(_FIRST_JOIN_SECONDS):
             await self._ledger.all_join(cluster.name for cluster in world.clusters)
@@ -147,13 +147,13 @@ class _Soak:
             world, management, self._ledger, plan.pace, plan.seed, plan.passing_nodes, plan.stall_seconds, chaos.enough
         )
         everything = asyncio.gather(chaos.run(), passing.run(), *nodes)
-        await asyncio.wait({everything}, timeout=plan.seconds)  # one that fails ends it at once
+        await asyncio.wait({everything}, timeout=plan.seconds)  # ends early if one of them fails
         chaos.enough.set()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(plan.settle_seconds):
                 await everything
-                # What is posted now is seen only by who got over all that happened. No controller ends any more, and
-                # what one that is new would read anew is to be noticed.
+                # Only a controller that has recovered from all faults decides these requests. No controller restarts
+                # from here on, because a new one would relist, which hides lost objects.
                 for change in (chaos.rotate_all, chaos.add_all_again):
                     await change()
                     await asyncio.gather(*(self._last_node(traffic, change.__name__).live() for traffic in traffics))
@@ -162,12 +162,12 @@ class _Soak:
         name = f"{after}-{traffic.cluster.name}".replace("_", "-")
         return HonestNode(traffic, f"last-{name}", Random(f"{self._plan.seed} {name}"))
 
-    async def _tell(self) -> None:
-        began, told = time.monotonic(), 0
+    async def _report_progress(self) -> None:
+        began, reported = time.monotonic(), 0
         while True:
             await asyncio.sleep(_PROGRESS_SECONDS)
-            for finding in self._ledger.findings[told:]:
-                self._report(f"found: {escape(finding)}")
-            told = len(self._ledger.findings)
+            for finding in self._ledger.findings[reported:]:
+                self._report(f"finding: {escape(finding)}")
+            reported = len(self._ledger.findings)
             phase = "settling" if self._over.is_set() else f"of {self._plan.seconds:.0f} s"
             self._report(f"{time.monotonic() - began:5.0f} s {phase}: {self._ledger.progress}")

@@ -1,4 +1,4 @@
-"""What the soak does to Clusters: tokens are taken back, and what is deleted is gone, and comes back."""
+"""The soak test's operations on Clusters: tokens are revoked, and Clusters are deleted and added again."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_former_token_is_valid_until_it_is_revoked(access: Access) -> None:
             assert await may_list(parse_kubeconfig(secret["value"]))
         assert [await may_list(one) for one in (before, access.connection)] == [True, True]
         await access.revoke(former)
-        await access.revoke(former)  # as after an answer that got lost
+        await access.revoke(former)  # as after a lost response
         assert [await may_list(one) for one in (before, access.connection)] == [False, True]
 
     run(rotated())
@@ -87,7 +87,7 @@ def test_a_cluster_is_deleted_and_added_again(access: Access, with_dependents: b
             assert all([await is_there(management, path) for path in paths])
 
     run(deleted_and_added())
-    assert seen, "it was to be seen being deleted"
+    assert seen, "the Cluster had no deletionTimestamp while it was being deleted"
 
 
 async def is_there(client: Client, path: str) -> bool:

@@ -1,4 +1,4 @@
-"""The soak's own parts: its faults happen, its clock moves, and its outcome tells what must not be."""
+"""The soak test's own parts: it injects faults, moves clocks, and reports problems."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TOKEN = "soak-token"
 
 
 class Always(Weather):
-    """One fault for every request."""
+    """The same fault for every request."""
 
     def __init__(self, always: Fault) -> None:
         super().__init__(Random(1))
@@ -54,7 +54,7 @@ class Always(Weather):
 
 
 async def outcome_of(call: str, fault: Fault) -> type[ApiError] | None:
-    """What a client sees of it, through the proxy."""
+    """The error that a client gets through the proxy."""
     api = EmbeddedAPI()
     api.add_token(TOKEN, User("soak", MASTERS))
     with api:
@@ -107,12 +107,12 @@ def test_a_client_meets_the_fault(call: str, fault: Fault, seen: type[ApiError] 
         assert thread.run(outcome_of(call, fault)) is seen
 
 
-def test_nothing_passes_until_it_may() -> None:
+def test_a_partition_blocks_requests_until_it_ends() -> None:
     with LoopThread() as thread:
-        thread.run(nothing_passes())
+        thread.run(partitioned())
 
 
-async def nothing_passes() -> None:
+async def partitioned() -> None:
     api = EmbeddedAPI()
     api.add_token(TOKEN, User("soak", MASTERS))
     with api:
@@ -128,7 +128,7 @@ async def nothing_passes() -> None:
             assert (await waiting)["items"] == []
 
 
-def test_the_seed_decides() -> None:
+def test_faults_depend_on_the_seed() -> None:
     def drawn(seed: int) -> list[Fault]:
         weather = Weather(Random(seed))
         weather.severity = STORM
@@ -138,7 +138,7 @@ def test_the_seed_decides() -> None:
     assert {Fault.CONFLICT, Fault.NONE, Fault.CUT_AFTER} <= set(drawn(1))
 
 
-def test_the_clock_moves_under_a_running_process(tmp_path: Path) -> None:
+def test_the_clock_of_a_running_process_can_be_moved(tmp_path: Path) -> None:
     clock = ClockFile(tmp_path / "clock")
     now = moved_clock(clock.path)
     for seconds in (0.0, 3600.0, -120.0):
@@ -150,7 +150,7 @@ def verdict(condition: str, certificate: bytes = b"") -> Verdict:
     return Verdict(condition, "", "", certificate, {})
 
 
-def test_what_must_not_be_is_told() -> None:
+def test_problems_are_reported() -> None:
     def outcome(decided: dict[str, Verdict], ledger: Ledger | None = None, broken: tuple[str, ...] = ()) -> Outcome:
         return Outcome.of(1, 1.0, 1.0, ledger or Ledger(), {"one": decided}, list(broken), {}, Ran(2, (), 0))
 

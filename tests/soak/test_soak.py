@@ -1,4 +1,4 @@
-"""The short form of the soak, and that it finds what it must find."""
+"""Runs the short form of the soak test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.binaries import MissingPart, skip_or_fail
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 SEED_VARIABLE: Final = "NODE_ATTESTATION_SEED"
-"""Repeats a run: the seed is printed when the test fails."""
+"""Set it to repeat a run; a failed test prints its seed."""
 
 
 def test_faults_for_a_short_while() -> None:
@@ -30,7 +30,7 @@ def test_faults_for_a_short_while() -> None:
     assert len(outcome.disruptions) >= 4, outcome.disruptions
     divisions = outcome.controllers.divisions
     assert set(divisions) == {"leader election", "4 shards"}
-    if "4 shards" in (divisions[0], divisions[-1]):  # in between it may be too short for that
+    if "4 shards" in (divisions[0], divisions[-1]):  # a division in the middle may be too short for a change
         assert outcome.controllers.shard_changes > 0
     assert outcome.disruptions["Cluster added"] == outcome.disruptions["Cluster deleted"] > 0
     assert outcome.faults, "no request met a fault"

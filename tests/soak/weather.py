@@ -1,4 +1,4 @@
-"""Which requests of a controller meet which fault: by chance, from a seed, as often as the weather says."""
+"""Chooses random faults for a controller's requests, from a seed, at an adjustable rate."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from random import Random
 from typing import Final
 
 CALM: Final = 0.02
-"""Of all requests, so many meet a fault at all times."""
+"""Share of requests with a fault outside storms."""
 STORM: Final = 0.3
 
 
 class Fault(enum.Enum):
-    """What happens to one request between a controller and an API server."""
+    """A fault of one request between a controller and an API server."""
 
     NONE = "none"
     CONFLICT = "409 to a write"
-    TOO_MANY_REQUESTS = "429, try again in a second"
+    TOO_MANY_REQUESTS = "429, retry after a second"
     INTERNAL_ERROR = "500"
     UNAVAILABLE = "503"
     GATEWAY_TIMEOUT = "504"
     DELAY = "answered late"
     STALL = "never answered"
-    CUT_BEFORE = "cut before it is carried out"
-    CUT_AFTER = "carried out, and cut before the answer"
-    CUT_WITHIN = "cut within the answer"
+    CUT_BEFORE = "connection reset before processing"
+    CUT_AFTER = "processed, connection reset before the response"
+    CUT_WITHIN = "connection reset within the response"
     EXPIRED = "410 to a list or a watch"
     WATCH_EXPIRED = "410 within a watch"
-    WATCH_CUT = "watch cut after a while"
-    WATCH_SILENT = "watch that falls silent"
+    WATCH_CUT = "watch reset after a while"
+    WATCH_SILENT = "watch goes silent"
 
 
 _ANY: Final = (
@@ -55,22 +55,22 @@ _WATCH: Final = (
     Fault.WATCH_SILENT,
 )
 _WATCH_TIMES: Final = 20
-"""A watch is one request for minutes: it meets a fault so many times as often as a call."""
+"""Factor of the fault rate of watches, because one watch lasts for minutes."""
 
 
 class Weather:
-    """Decides for one API server. Every decision comes from the seed and from the order of the requests."""
+    """Chooses the faults of one API server; they depend only on the seed and the order of requests."""
 
     def __init__(self, chance: Random) -> None:
         self._chance = chance
         self.severity = 0.0
-        """How many of the requests meet a fault, between 0 and 1."""
+        """Share of requests with a fault, between 0 and 1."""
         self.spares_watches = False
-        """A list that follows a broken watch brings back whatever was forgotten: it would hide that it was."""
+        """Inject no faults into watches: the relist after a broken watch would hide lost objects."""
         self.met: Counter[Fault] = Counter()
 
     def fault(self, method: str, *, watches: bool, lists: bool) -> Fault:
-        """What happens to this request."""
+        """The fault of this request."""
         severity = self.severity
         if watches:
             severity = 0.0 if self.spares_watches else min(0.5, severity * _WATCH_TIMES)
@@ -86,5 +86,5 @@ class Weather:
         return fault
 
     def seconds(self, most: float) -> float:
-        """How long something lasts."""
+        """A random duration."""
         return self._chance.uniform(0.0, most)

@@ -1,4 +1,4 @@
-"""What a soak runs in: API servers, each behind a faulty proxy, and the clusters on them."""
+"""The environment of a soak test: API servers, each behind a faulty proxy, and the clusters on them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tests.support.grants import as_service_account, grant_in_workload_cluster
 _NAMESPACE: Final = "default"
 _TOKEN_LIFETIME: Final = timedelta(days=1)
 _AGE: Final = timedelta(days=30)
-"""Of the CAs of real API servers: valid for a controller whose clock is an hour behind, too. The embedded one's
-is made now: there, requests wait until the clock is right again.
+"""Age of the CAs of real API servers, so that they are valid for a controller whose clock is an hour behind. The CA of
+the embedded API is new: there, requests wait until the clock is right again.
 """
 
 
@@ -38,17 +38,17 @@ class Server:
 
     @property
     def name(self) -> str:
-        """As the report calls it."""
+        """The name in the report."""
         return self.proxy.name
 
     def restart(self) -> None:
-        """Stop it, and start it again on its port."""
+        """Restart the API server on its port."""
         self.api.restart()
 
     def compact(self) -> None:
-        """Forget the history: every watch that goes on from before is told 410.
+        """Compact the history: watches from an earlier version get 410.
 
-        kube-apiserver remembers some of it in memory, which is gone with a restart.
+        The restart clears the part that kube-apiserver keeps in memory.
         """
         self.api.compact()
         self.api.restart()
@@ -56,7 +56,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class SoakedCluster:
-    """One workload cluster, as its nodes see it: straight, not through the proxy."""
+    """One workload cluster, as its nodes reach it: not through the proxy."""
 
     world: WorldCluster
     ca_cert_hash: str
@@ -64,25 +64,25 @@ class SoakedCluster:
 
     @property
     def name(self) -> str:
-        """Of the Cluster."""
+        """Name of the Cluster."""
         return self.world.name
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """All of it."""
+    """All API servers and clusters."""
 
     management: ManagementCluster
     controller: ClusterConnection = field(repr=False)
-    """To the management cluster's API server, as the controller's ServiceAccount."""
+    """Connection to the management cluster's API server as the controller's ServiceAccount."""
     management_server: Server
     servers: tuple[Server, ...]
     clusters: tuple[SoakedCluster, ...]
     accesses: tuple[Access, ...]
-    """The controller's, to each cluster."""
+    """The controller's access to each cluster."""
 
     def route_through_proxies(self) -> ClusterConnection:
-        """Let the controller reach every API server through its proxy; returns its way to the management cluster."""
+        """Route the controller through the proxies; returns its connection to the management cluster."""
         for access in self.accesses:
             access.cluster.put_secret("kubeconfig", {"value": access.kubeconfig})
         return self.management_server.proxy.connection(self.controller)
@@ -90,10 +90,10 @@ class World:
 
 @contextlib.contextmanager
 def open_world(seed: int, *, real_workload_clusters: int, stall_seconds: float) -> Iterator[World]:
-    """A management cluster on a real kube-apiserver, and workload clusters on others.
+    """A management cluster on a real kube-apiserver, and workload clusters on other API servers.
 
-    The first workload cluster shares the management cluster's API server where there are no others that are real; the
-    last one always stands on the embedded API of a newer version. Raises ``MissingPart`` without kube-apiserver.
+    With ``real_workload_clusters=0`` the first workload cluster shares the management cluster's API server. The last
+    one is on the embedded API of a newer version. Raises ``MissingPart`` without kube-apiserver.
     """
     with contextlib.ExitStack() as stack:
 
@@ -114,7 +114,7 @@ def open_world(seed: int, *, real_workload_clusters: int, stall_seconds: float) 
         clusters = tuple(_cluster(management, host) for host in hosts)
         accesses = tuple(open_access(cluster.world, host.proxy) for cluster, host in zip(clusters, hosts, strict=True))
         if not isinstance(management_server.api, ControlPlane):
-            raise TypeError("the management cluster stands on a real API server")
+            raise TypeError("the management cluster needs a real API server")
         yield World(
             management,
             as_service_account(management_server.api, _NAMESPACE, shards=True),
@@ -132,13 +132,13 @@ def _cluster(management: ManagementCluster, host: Server) -> SoakedCluster:
 
 
 def soaked(cluster: WorldCluster, api: ControlPlane | EmbeddedAPI) -> SoakedCluster:
-    """The cluster as its nodes see it, with a bootstrap token for them all."""
+    """The cluster as its nodes reach it, with one bootstrap token for all of them."""
     bootstrap = api.token_connection(api.bootstrap_token(_TOKEN_LIFETIME))
     return SoakedCluster(cluster, cluster.ca_cert_hash, bootstrap)
 
 
 def open_access(cluster: WorldCluster, proxy: FaultyProxy) -> Access:
-    """Let controllers in, with what they need and nothing else."""
+    """Grant controllers access, with the grants that they need and no others."""
     access = Access(cluster, proxy)
     access.grant()
     grant_in_workload_cluster(cluster.api.connection(), access.connection, CONTROLLERS)

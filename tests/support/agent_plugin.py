@@ -1,7 +1,7 @@
-"""``kubelet-authenticator`` with an attestor that does something more before it gathers: hangs, fails, prints.
+"""Runs ``kubelet-authenticator`` with an attestor that executes test code, which hangs, fails or prints, before it
+gathers evidence.
 
-It waits for a renewal as long as the test does, and not as short as a kubelet: on a busy machine, seconds pass without
-anybody's fault.
+It waits for a renewal as long as the test does, and not as briefly as a kubelet, because the machine may be busy.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from authenticator.commands import credential
 from authenticator.flow.certificates import NodeCertificates
 
 credential.RENEWAL_LIMIT_SECONDS = 60.0
-NodeCertificates.client = functools.partialmethod(NodeCertificates.client, patience=60.0)
+NodeCertificates.client = functools.partialmethod(NodeCertificates.client, timeout=60.0)
 {before}
 from authenticator.cli import main
 sys.exit(main(sys.argv[1:]))
@@ -53,13 +53,13 @@ NOTED_BOUNDS: Final = """
 alarm, bounds = signal.alarm, []
 signal.alarm = lambda seconds: bounds.append(seconds) or alarm(seconds)
 """
-"""To be executed at the start: ``bounds`` are those that the program set, whenever that was; ``alarm`` sets another."""
+"""Code for the start: ``bounds`` holds the alarms that the program has set; ``alarm`` sets another one."""
 
 
 def start_with(
     program: NodeProgram, gather: str, *, command: str = "credential", before: str = "", **options: Any
 ) -> subprocess.Popen[str]:
-    """Start a command whose attestor executes ``gather`` before it gathers; ``before`` is executed at the start."""
+    """Start a command whose attestor executes ``gather`` before it gathers; ``before`` runs at the start."""
     code = _CODE.format(gather=textwrap.indent(textwrap.dedent(gather), " " * 8).strip(), before=before)
     streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     return subprocess.Popen(
@@ -71,7 +71,7 @@ def start_with(
 
 
 def run_with(program: NodeProgram, gather: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """The same, to the end of the process and of what it writes; the test fails where that takes a minute."""
+    """Run such a command until the process and its output end; the test fails after a minute."""
     with start_with(program, gather, **options) as process:
         try:
             output, log = process.communicate(timeout=60)

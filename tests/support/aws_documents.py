@@ -1,6 +1,6 @@
-"""Instance identity documents as EC2 signs them, and as an attacker would like them: a signer that writes anything.
+"""Signs instance identity documents as EC2 does, and arbitrary malformed ones as an attacker might.
 
-The writer knows nothing of the code under test; it is compared with `openssl cms` and with a genuine document.
+The signer is independent of the code under test; tests compare it with `openssl cms` and with a genuine document.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ def indefinite(tag: int, *content: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Authority:
-    """Whoever signs documents: AWS in one Region, or somebody who would like to."""
+    """A signer of documents: AWS in one Region, or an attacker."""
 
     key: rsa.RSAPrivateKey = field(repr=False)
     certificate: x509.Certificate
 
     @property
     def pinned(self) -> PinnedCertificate:
-        """As the controller knows it."""
+        """The certificate as the controller pins it."""
         return pin(self.certificate)
 
     @property
@@ -77,19 +77,19 @@ class Authority:
         return self.certificate.public_bytes(Encoding.DER)
 
     def signature(self, signed: bytes, algorithm: hashes.HashAlgorithm | None = None) -> bytes:
-        """Over anything; default: SHA-256."""
+        """A signature of ``signed``, by default with SHA-256."""
         return self.key.sign(signed, padding.PKCS1v15(), algorithm or hashes.SHA256())
 
     @property
     def issuer_and_serial_number(self) -> bytes:
-        """How it names itself."""
+        """IssuerAndSerialNumber of the certificate."""
         serial = self.certificate.serial_number
         return tlv(0x30, self.certificate.issuer.public_bytes(), tlv(0x02, serial.to_bytes(9, "big", signed=True)))
 
 
 @functools.cache
 def authority(name: str, *, bits: int = 2048, serial_number: int | None = None) -> Authority:
-    """An authority with the distinguished name that all of AWS's have."""
+    """An authority with AWS's distinguished name, which is the same in all Regions."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=bits)
     distinguished = x509.Name(
         [
@@ -115,13 +115,13 @@ def authority(name: str, *, bits: int = 2048, serial_number: int | None = None) 
 
 
 def certificates(*regions: str) -> RegionCertificates:
-    """The pins of a controller: in each Region its own authority (default: the two that tests use)."""
+    """A controller's pinned certificates, one authority per Region (default: the tests' two Regions)."""
     named = regions or (REGION, OTHER_REGION)
     return RegionCertificates(MappingProxyType({region: (authority(region).pinned,) for region in named}))
 
 
 def document(**changes: object) -> bytes:
-    """A document, spaced as EC2 spaces it; a member that is changed to ``...`` is left out."""
+    """A document with EC2's whitespace; members changed to ``...`` are omitted."""
     members: dict[str, object] = {
         "accountId": ACCOUNT,
         "architecture": "x86_64",
@@ -149,27 +149,27 @@ def attribute(kind: bytes, *values: bytes) -> bytes:
 
 
 def content_type_attribute(kind: bytes = DATA) -> bytes:
-    """Says what the content is."""
+    """The content-type attribute."""
     return attribute(CONTENT_TYPE, kind)
 
 
 def message_digest_attribute(content: bytes) -> bytes:
-    """Says what the content's digest is."""
+    """The message-digest attribute."""
     return attribute(MESSAGE_DIGEST, tlv(0x04, hashlib.sha256(content).digest()))
 
 
 def signing_time_attribute() -> bytes:
-    """Says when."""
+    """The signing-time attribute."""
     return attribute(SIGNING_TIME, tlv(0x17, b"260102020406Z"))
 
 
 def algorithm_protection_attribute(digest: bytes = SHA256, signature: bytes = SHA256_WITH_RSA) -> bytes:
-    """Says with which algorithms."""
+    """The CMS algorithm protection attribute."""
     return attribute(ALGORITHM_PROTECTION, tlv(0x30, digest, b"\xa1" + signature[1:]))
 
 
 def attributes_for(content: bytes) -> list[bytes]:
-    """The four that AWS writes, in the order of DER."""
+    """AWS's four signed attributes, in DER order."""
     return [
         content_type_attribute(),
         signing_time_attribute(),
@@ -191,7 +191,7 @@ def signer_info(
     signature: bytes | None = None,
     unsigned: bytes = b"",
 ) -> bytes:
-    """One signer; ``attributes``: an empty sequence for AWS's four, None for none at all."""
+    """A SignerInfo; ``attributes``: an empty sequence for AWS's four, None for none."""
     if attributes is not None and not attributes:
         attributes = attributes_for(content)
     signed = content if attributes is None else tlv(0x31, *attributes)
@@ -210,7 +210,7 @@ def signer_info(
 
 
 def streamed_content(content: bytes, size: int = 1000) -> bytes:
-    """The content in segments, as a streaming encoder writes it."""
+    """The content in segments, as by a streaming encoder."""
     segments = (content[start : start + size] for start in range(0, len(content), size))
     return indefinite(0x24, *(tlv(0x04, segment) for segment in segments))
 
@@ -225,9 +225,9 @@ def signed_data(
     content_info_type: bytes = SIGNED_DATA,
     between: bytes = b"",
 ) -> bytes:
-    """ContentInfo around these signers; ``content``: the OCTET STRING as it is to stand there, or None for none.
+    """ContentInfo with these signers; ``content`` is the encoded OCTET STRING, or None for none.
 
-    ``between`` is what stands where certificates would.
+    ``between`` is written in place of certificates.
     """
     wrap = indefinite if streamed else tlv
     encapsulated = wrap(0x30, content_type, b"" if content is None else wrap(0xA0, content))
@@ -236,11 +236,11 @@ def signed_data(
 
 
 def sign(content: bytes, signer: Authority | None = None) -> bytes:
-    """The PKCS#7 that EC2 would make."""
+    """A PKCS#7 signature as EC2 makes it."""
     chosen = signer or authority(REGION)
     return signed_data(signer_info(chosen, content), content=streamed_content(content))
 
 
 def recorded(pkcs7: bytes) -> bytes:
-    """As the metadata service gives it: base64 in lines, and no newline at the end."""
+    """Encoded as by the metadata service: base64 in lines, without a newline at the end."""
     return base64.encodebytes(pkcs7).rstrip(b"\n")

@@ -1,4 +1,4 @@
-"""Where the real parts (etcd, kube-apiserver, ...) are, and what to do about a test that needs a missing one."""
+"""Finds the real parts (etcd, kube-apiserver, ...), and skips or fails tests that need a missing one."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import Final, NoReturn
 import pytest
 
 ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
-"""The convention of controller-runtime's envtest: a folder with etcd and kube-apiserver."""
+"""A folder with etcd and kube-apiserver, as in controller-runtime's envtest."""
 REQUIRE_VARIABLE: Final = "NODE_ATTESTATION_REQUIRE_REAL"
-"""``1`` turns a skip for want of a real part into a failure; continuous integration sets it."""
+"""``1`` turns skips for missing real parts into failures, as in continuous integration."""
 
 _NO_INSECURE_PORT: Final = (1, 24)
 _KERNEL_LOG: Final = "/dev/kmsg"
 
 
 class MissingPart(Exception):
-    """A real part is not installed. The text is one line that says what to install."""
+    """A real part is not installed; the message is one line that says what to install."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControlPlaneBinaries:
-    """The programs a control plane is started from."""
+    """The programs of a control plane."""
 
     etcd: Path
     kube_apiserver: Path
@@ -41,16 +41,16 @@ class ControlPlaneBinaries:
         return self.program("kube-controller-manager")
 
     def without_insecure_port(self) -> dict[str, object]:
-        """Flags that keep kube-controller-manager from serving on port 10252, of which there is one on a machine.
+        """Flags that stop kube-controller-manager from listening on port 10252, which parallel runs would share.
 
-        Before Kubernetes 1.24 it does so by default; later ones do not know the flag. Raises ``MissingPart``.
+        Before Kubernetes 1.24 it listens by default; later versions do not know the flag. Raises ``MissingPart``.
         """
         return {"port": 0} if _kubernetes(self.kube_controller_manager()) < _NO_INSECURE_PORT else {}
 
     def kubemark(self) -> Path:
         """Kubernetes' hollow node, a kubelet without containers.
 
-        Raises ``MissingPart``: not every assets folder has this program, and not every user may run it.
+        Raises ``MissingPart`` if the program is missing or this user may not run it.
         """
         kubemark = self.program("kubemark")
         try:
@@ -65,7 +65,7 @@ class ControlPlaneBinaries:
         return _kubernetes(self.kube_apiserver)
 
     def versions(self) -> dict[str, str]:
-        """What each program says it is, for a test report and for benchmarks."""
+        """The version output of each program, for test reports and benchmarks."""
         return {path.name: _version(path) for path in (self.etcd, self.kube_apiserver)}
 
 
@@ -87,13 +87,13 @@ def find_control_plane() -> ControlPlaneBinaries:
 
 
 def build_cache() -> Path:
-    """Where tests/provision/provision.sh puts what it builds."""
+    """The folder in which tests/provision/provision.sh puts its builds."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "capi-node-attestation" / "kubernetes-debian"
 
 
 def skip_or_fail(missing: MissingPart) -> NoReturn:
-    """Skip the running test with one line, or fail it where the real parts are required."""
+    """Skip the running test, or fail it if the real parts are required."""
     if os.environ.get(REQUIRE_VARIABLE) == "1":
         pytest.fail(f"{missing} ({REQUIRE_VARIABLE}=1)", pytrace=False)
     pytest.skip(str(missing))

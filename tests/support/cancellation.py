@@ -1,4 +1,4 @@
-"""A task that is cancelled exactly where it waits for the n-th time: what it leaves behind is to be looked at."""
+"""Cancels a task at exactly its n-th wait, to test what it leaves behind."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 
 class End(enum.Enum):
-    """What became of a task that was to be cancelled."""
+    """The outcome of a cancelled task."""
 
     CANCELLED = enum.auto()
     WENT_ON = enum.auto()
-    """It was told to end, and somebody kept that to himself."""
+    """The task swallowed the cancellation."""
     CAME_FIRST = enum.auto()
-    """It did not wait so often."""
+    """The task waited fewer times."""
 
 
 class _Waits:
@@ -29,12 +29,12 @@ class _Waits:
 
     @property
     def came(self) -> bool:
-        """Whether it waited so often."""
+        """Whether the coroutine reached that wait."""
         return self._count >= self._number
 
     @types.coroutine
     def through(self, coroutine: Coroutine[Any, Any, object]) -> Generator[Any, Any, None]:
-        """Run it."""
+        """Drive the coroutine."""
         resume, value = coroutine.send, None
         while True:
             try:
@@ -54,15 +54,15 @@ class _Waits:
         task = asyncio.current_task()
         assert task is not None
         if self._late and awaited is not None:
-            awaited.add_done_callback(lambda _: task.cancel())  # it runs before the one that wakes the task
+            awaited.add_done_callback(lambda _: task.cancel())  # runs before the callback that wakes the task
         else:
             asyncio.get_running_loop().call_soon(task.cancel)
 
 
 async def cancelled_at(number: int, coroutine: Coroutine[Any, Any, object], *, late: bool) -> End:
-    """Run it in a task of its own, and cancel that at its ``number``-th wait, counted from 1.
+    """Run the coroutine in a task, and cancel the task at its ``number``-th wait, counted from 1.
 
-    ``late``: just when what it waits for has come, and it has not seen that yet. Raises what the coroutine raises.
+    With ``late``, cancel when the awaited result is there but the task has not seen it. Raises the coroutine's errors.
     """
     waits = _Waits(number, late=late)
 

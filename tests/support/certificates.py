@@ -37,12 +37,12 @@ class CertificateAuthority:
 
     @classmethod
     def from_pem(cls, certificate_pem: bytes, key_pem: bytes) -> CertificateAuthority:
-        """A CA that somebody else made. Raises ``ValueError`` without a subject key identifier, or for another key."""
+        """An existing CA. Raises ``ValueError`` without a subject key identifier, or if the key is another one's."""
         key = serialization.load_pem_private_key(key_pem, None)
         if not isinstance(key, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey):
             raise ValueError("the CA's key is neither RSA nor elliptic")
         with warnings.catch_warnings():
-            # Cluster API gives its CAs serial number 0, about which parsing warns.
+            # Cluster API's CAs have serial number 0, for which parsing warns.
             warnings.simplefilter("ignore", CryptographyDeprecationWarning)
             certificate = x509.load_pem_x509_certificate(certificate_pem)
         if certificate.public_key() != key.public_key():
@@ -57,7 +57,7 @@ class CertificateAuthority:
     def like_cluster_api(cls, age: datetime.timedelta = _BACKDATE) -> CertificateAuthority:
         """A CA as Cluster API makes it (``newSelfSignedCACert`` in its util/secret): RSA-2048, PKCS#1 PEM, serial 0.
 
-        It began ``age`` ago.
+        It is valid from ``age`` ago.
         """
         key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubernetes")])
@@ -90,7 +90,7 @@ class CertificateAuthority:
     ) -> tuple[bytes, bytes]:
         """A client certificate (CN = ``user``, one O per group) and its P-256 key, both PEM.
 
-        It began ``age`` ago and ends ``lifetime`` from now.
+        It is valid from ``age`` ago to ``lifetime`` from now.
         """
         attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
         attributes.append(x509.NameAttribute(NameOID.COMMON_NAME, user))
@@ -135,7 +135,7 @@ class CertificateAuthority:
 def with_client_certificate(
     connection: ClusterConnection, certificate: bytes, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 ) -> ClusterConnection:
-    """The same server, as whoever has that certificate (PEM) and its key."""
+    """A connection to the same server with this client certificate and key (PEM)."""
     return replace(connection, client_certificate=certificate, client_key=private_key_pem(key), bearer_token=None)
 
 
@@ -147,12 +147,12 @@ def private_key_pem(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> byte
 
 
 def public_key_pem(key: rsa.RSAPrivateKey) -> bytes:
-    """SubjectPublicKeyInfo PEM of a private key's public half."""
+    """SubjectPublicKeyInfo PEM of a private key's public key."""
     return key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
 def _with_serial_zero(certificate: x509.Certificate, key: rsa.RSAPrivateKey) -> bytes:
-    """PEM of the same certificate with serial number 0, which the builder refuses to write."""
+    """PEM of the same certificate with serial number 0, which the builder refuses."""
     old = certificate.tbs_certificate_bytes
     if old.count(_VERSION_3_SERIAL_1) != 1:
         raise ValueError("the serial number was not found once")
@@ -184,7 +184,7 @@ def _key_usage(*, key_encipherment: bool = False, key_cert_sign: bool = False) -
 
 
 def general_name(name: str) -> x509.GeneralName:
-    """An IP address if it reads as one, else a DNS name."""
+    """An IP address if ``name`` is one, else a DNS name."""
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:

@@ -1,4 +1,4 @@
-"""The agent plugin of an attestor that writes two versions of evidence and answers challenges. It proves nothing."""
+"""An agent plugin that writes two versions of evidence and answers challenges. It proves nothing."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class ChallengeAgentPlugin:
     """Implements :class:`attestors.contract.AgentPlugin`."""
 
     def provider_id(self) -> str:
-        """It is always configured."""
+        """Not implemented: the provider ID is always configured."""
         return "test:///challenged"
 
     def gather(self, request: GatherRequest) -> Evidence:
-        """The binding, and the challenge's digest where there is a challenge."""
+        """Evidence with the binding, and with the challenge's digest if there is a challenge."""
         fields = {BINDING_FIELD: request.binding.value.hex()}
         if request.challenge:
             fields[ANSWER_FIELD] = answer_to(request.challenge)
@@ -36,7 +36,7 @@ class ChallengeAgentPlugin:
 
 
 class BothVersions(Attestation):
-    """Writes its newer version, too, although the wire format of this project has the older one only."""
+    """Writes the newer version too, although this project's wire format has only the older one."""
 
     def versions(self) -> tuple[str, ...]:
         """Both, newest last."""
@@ -44,11 +44,11 @@ class BothVersions(Attestation):
 
 
 def answer_to(challenge: str) -> str:
-    """What answers a challenge."""
+    """The answer to a challenge."""
     return hashlib.sha256(challenge.encode("utf-8")).hexdigest()
 
 
 def load(configuration: Configuration) -> Attestation:
-    """Stands in for :meth:`Attestation.of`."""
+    """Replaces :meth:`Attestation.of`."""
     description = AttestorDescription(PROVIDER, Security.SECURE, (OLD_VERSION, NEW_VERSION), renews=True, serves=False)
     return BothVersions(description, ChallengeAgentPlugin(), configuration.provider_id, configuration.provider_id_oid)

@@ -1,4 +1,4 @@
-"""What a test starts ends with its ``with``."""
+"""A base class of context managers that close themselves."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class ClosedAtTheEnd(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Release everything."""
 
     @contextlib.contextmanager
     def closed_on_failure(self) -> Iterator[None]:
-        """Close itself where what is done in here fails: nobody else has it yet, to close it."""
+        """Close on an error in the block: during construction, no caller can close the object yet."""
         try:
             yield
         except BaseException:

@@ -1,4 +1,4 @@
-"""Cluster API's own CustomResourceDefinitions, which are not ours to carry."""
+"""Cluster API's own CustomResourceDefinitions, which this project does not distribute."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ VARIABLE: Final = "NODE_ATTESTATION_CAPI_CRDS"
 
 
 def cluster_api_crds() -> Path | None:
-    """The folder that the variable names, for ``ManagementCluster``; without it reduced ones of ours do."""
+    """The folder of the variable, for ``ManagementCluster``; None to use this project's reduced definitions."""
     folder = os.environ.get(VARIABLE)
     return Path(folder) if folder else None

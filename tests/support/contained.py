@@ -1,4 +1,4 @@
-"""A Deployment's container in its image, run by podman as the kubelet would run it."""
+"""Runs a Deployment's container in its image with podman, as the kubelet would."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 class ContainedController(RunningPod):
-    """The one container of the Deployment in an image, with its security context, and in-cluster configuration."""
+    """The Deployment's only container in an image, with its security context and in-cluster configuration."""
 
     def __init__(
         self, plane: ControlPlane, namespace: str, name: str, folder: Path, *, engine: ContainerEngine, image: str
@@ -61,7 +61,7 @@ class ContainedController(RunningPod):
         return f"{folder}:{_SERVICE_ACCOUNT}:ro"
 
     def _give(self, folder: Path, mode: int) -> None:
-        """The kubelet gives a volume to root and to the Pod's ``fsGroup``; an empty one is everybody's."""
+        """Set owner and mode as the kubelet does: root and the Pod's ``fsGroup``; an emptyDir is world-writable."""
         group = self.pod.spec["securityContext"]["fsGroup"]
         folder.chmod(0o755 if any(folder.iterdir()) else 0o777)
         for path in folder.iterdir():
@@ -70,7 +70,7 @@ class ContainedController(RunningPod):
 
 
 def security_options(pod: dict[str, Any], container: dict[str, Any]) -> list[str]:
-    """podman's options for two security contexts. Its profile for seccomp is its default, as ``RuntimeDefault`` is."""
+    """podman's options for the two security contexts. podman's default seccomp profile equals ``RuntimeDefault``."""
     both = {**pod, **container}
     if both["privileged"] or both["allowPrivilegeEscalation"] or both["seccompProfile"] != {"type": "RuntimeDefault"}:
         raise ValueError(f"not the restricted profile: {both}")

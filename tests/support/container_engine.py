@@ -1,6 +1,6 @@
-"""Build an image with podman and run it, in a store of its own that goes with it.
+"""Builds an image with podman and runs it, in a temporary store.
 
-There is no registry: the base is what ``tests/provision/build-base-image.sh`` made.
+It uses no registry: ``tests/provision/build-base-image.sh`` makes the base image.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _MOUNTS: Final = "/proc/self/mountinfo"
 
 
 class EngineFailed(Exception):
-    """podman ended with an error; the text is what it said."""
+    """podman failed; the message is its output."""
 
 
 class ContainerEngine:
     """podman, its images and containers in ``store``."""
 
     def __init__(self, podman: Path, store: Path) -> None:
-        # cgroupfs and no events: where the tests run there may be no systemd. A network of its own is not needed.
+        # cgroupfs and no events, because tests may run without systemd. The host's network suffices.
         self._command = [
             str(podman),
             f"--root={store / 'root'}",
@@ -44,13 +44,13 @@ class ContainerEngine:
         ]
 
     def import_base(self, archive: Path) -> None:
-        """Make an image of a root file system."""
+        """Import a root file system as an image."""
         self.do("import", "--quiet", str(archive), _BASE)
 
     def build(self, arguments: Sequence[str], context: Path) -> None:
-        """``podman build`` with these arguments, in that folder, upon the base.
+        """Run ``podman build`` with these arguments in the folder ``context``, on the base image.
 
-        Packages come from where this machine's pip looks for them.
+        Packages come from the index of this machine's pip.
         """
         here = [
             "--network=host",
@@ -64,25 +64,25 @@ class ContainerEngine:
         self.do("build", *here, *arguments, context=context)
 
     def run_command(self, image: str, arguments: Sequence[str], options: Sequence[str] = ()) -> list[str]:
-        """The command that runs a container in the foreground, on this machine's network, and removes it."""
-        # podman would raise them, which not everybody may.
+        """The command that runs a container in the foreground, with the host's network, and removes it."""
+        # podman would raise the limits, which may be forbidden.
         _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
         limits = [f"--ulimit=nofile={files}:{files}", "--ulimit=nproc=1024:1024"]
         here = ["run", "--rm", "--pull=never", "--network=host", *limits]
         return [*self._command, *here, *options, image, *arguments]
 
     def run(self, image: str, *arguments: str, options: Sequence[str] = ()) -> str:
-        """Run a container; returns what it printed. Raises ``EngineFailed``."""
+        """Run a container; returns its output. Raises ``EngineFailed``."""
         return _run(self.run_command(image, arguments, options))
 
     def do(self, *arguments: str, context: Path | None = None) -> str:
-        """Run podman; returns what it printed. Raises ``EngineFailed``."""
+        """Run podman; returns its output. Raises ``EngineFailed``."""
         return _run([*self._command, *arguments], context)
 
 
 @contextlib.contextmanager
 def container_engine() -> Iterator[ContainerEngine]:
-    """An engine with the base in it. Raises ``MissingPart``."""
+    """An engine with the base image. Raises ``MissingPart``."""
     podman, archive = _find()
     store = Path(tempfile.mkdtemp(prefix="containers-"))
     try:
@@ -100,7 +100,7 @@ def _find() -> tuple[Path, Path]:
     if podman is None or shutil.which("runc") is None:
         raise MissingPart(f"podman or runc is not installed: {install}")
     if os.geteuid() != 0:
-        raise MissingPart("containers are run as root here")
+        raise MissingPart("these tests run containers as root")
     archive = build_cache().parent / "python-base.tar"
     if not archive.is_file():
         raise MissingPart(f"there is no base image: {install}")
@@ -108,7 +108,7 @@ def _find() -> tuple[Path, Path]:
 
 
 def _remove(store: Path) -> None:
-    """The driver for layers keeps the store mounted upon itself."""
+    """Remove the store, which the layer driver keeps mounted on itself."""
     mounted = [line.split()[4] for line in Path(_MOUNTS).read_text(encoding="utf-8").splitlines()]
     for path in reversed([path for path in mounted if Path(path).is_relative_to(store)]):
         subprocess.run(["umount", "--lazy", path], check=True, timeout=60)

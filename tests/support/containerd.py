@@ -1,4 +1,4 @@
-"""A real containerd, so that a real kubelet has a container runtime to ask. It runs no containers here."""
+"""A real containerd as container runtime of a real kubelet. It runs no containers in these tests."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.support.closing import ClosedAtTheEnd
 from tests.support.processes import Programs
 
 SOCKET: Final = "containerd.sock"
-# Networks are set up when a pod is; that there is a configuration makes the runtime say that it is ready.
+# A network configuration makes the runtime report ready; networks are created only with Pods.
 _NETWORK: Final = {"cniVersion": "0.3.1", "name": "loopback", "plugins": [{"type": "loopback"}]}
 
 
 class Containerd(ClosedAtTheEnd):
-    """A running containerd; a context manager that stops it. Raises ``MissingPart`` where it is not installed."""
+    """A running containerd; a context manager that stops it. Raises ``MissingPart`` if it is not installed."""
 
     def __init__(self) -> None:
         binary = shutil.which("containerd")

@@ -1,10 +1,10 @@
-"""A real control plane for tests: etcd, kube-apiserver and, when asked for, kube-controller-manager.
+"""A real control plane for tests: etcd, kube-apiserver and optionally kube-controller-manager.
 
-Everything listens on the loopback interface and lives in one temporary folder. The settings are those of kubeadm as far
-as nodes and certificates depend on them. Each ``ControlPlane`` is one cluster with its own CA and its own etcd; tests
-that let one server play several clusters hand the same object round.
+Everything listens on the loopback interface and uses one temporary folder. Settings that matter for nodes and
+certificates are those of kubeadm. Each ``ControlPlane`` is one cluster with its own CA and etcd; a test may use one as
+several clusters.
 
-The interface is that of the embedded API of ``signer.testing``, so that a fixture can offer either.
+The interface is that of the embedded API of ``signer.testing``, so that fixtures can use either.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 class ControlPlane(ClosedAtTheEnd):
     """A running control plane; a context manager that stops it.
 
-    ``ca`` is the cluster CA (default: a new one as Cluster API makes it). ``apiserver_flags`` are added to
-    kube-apiserver's; ``disk`` is etcd's. kube-apiserver listens at ``address``, which may be ``::1``: it is one of IPv6
-    then. Raises ``MissingPart`` without the binaries and ``ProgramFailed`` when one does not come up.
+    ``ca`` is the cluster CA (default: a new one like Cluster API's). ``apiserver_flags`` are added to kube-apiserver's
+    flags; ``disk`` is etcd's. kube-apiserver listens at ``address``; with ``::1`` the cluster uses IPv6. Raises
+    ``MissingPart`` without the binaries and ``ProgramFailed`` if a program does not start.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ControlPlane(ClosedAtTheEnd):
             self._admin = RawClient(self.connection())
             self._wait_for_system_namespaces()
 
-    # What a test asks for.
+    # For tests
 
     @property
     def server(self) -> str:
@@ -90,16 +90,16 @@ class ControlPlane(ClosedAtTheEnd):
 
     @property
     def service_account_key_pem(self) -> bytes:
-        """What kube-controller-manager signs tokens of service accounts with."""
+        """The key with which kube-controller-manager signs service account tokens."""
         return (self._folder / "sa.key").read_bytes()
 
     @property
     def etcd_url(self) -> str:
-        """Where etcd listens for clients, without TLS."""
+        """etcd's client URL, without TLS."""
         return self._etcd.url
 
     def versions(self) -> dict[str, str]:
-        """Program name to what it says about its version."""
+        """The version output of each program, by name."""
         return self.binaries.versions()
 
     def connection(self, user: str = _ADMINISTRATOR, groups: Sequence[str] = _ADMINISTRATORS) -> ClusterConnection:
@@ -108,7 +108,7 @@ class ControlPlane(ClosedAtTheEnd):
         return self.certificate_connection(certificate, key)
 
     def certificate_connection(self, certificate: bytes, key: bytes) -> ClusterConnection:
-        """A connection with a client certificate that the caller has (PEM)."""
+        """A connection with the caller's client certificate and key (PEM)."""
         return ClusterConnection(self.server, self.ca.certificate_pem, client_certificate=certificate, client_key=key)
 
     def token_connection(self, token: str) -> ClusterConnection:
@@ -131,14 +131,14 @@ class ControlPlane(ClosedAtTheEnd):
     def bootstrap_token(self, lifetime: datetime.timedelta = datetime.timedelta(minutes=15)) -> str:
         """Create a bootstrap token of kubeadm's default group; returns when the API server accepts it."""
         token = kubeadm.BootstrapToken.random()
-        with self._admin_lock:  # nodes of a test join from threads of their own
+        with self._admin_lock:  # nodes of a test join in threads
             self._admin.post("/api/v1/namespaces/kube-system/secrets", token.as_secret(lifetime)).expect(201)
         with RawClient(self.token_connection(token.token)) as client:
             wait_until(lambda: client.get("/version").status == 200, "the API server accepts the bootstrap token")
         return token.token
 
     def seed_kubeadm(self) -> None:
-        """Create kubeadm's grants for nodes; returns when the API server acts on them. Grants that are there stay."""
+        """Create kubeadm's grants for nodes, unless they exist; returns when the API server applies them."""
         for path, grant in kubeadm.grants():
             self._admin.post(path, grant).expect(201, 409)
         wait_until(self._nodeclient_is_granted, "kubeadm's grants are in force")
@@ -162,19 +162,19 @@ class ControlPlane(ClosedAtTheEnd):
         wait_until(lambda: self._is_served(definition), f"{name} is served")
 
     def process_ids(self) -> dict[str, int]:
-        """Program name to process ID, for who measures what they cost."""
+        """Process IDs by program name, to measure their cost."""
         return self._programs.process_ids()
 
     def revision(self) -> int:
-        """How many writes etcd has taken: the difference of two is what somebody wrote meanwhile."""
+        """etcd's revision; the difference of two revisions is the number of writes between them."""
         return self._etcd.revision()
 
     def compact(self) -> None:
-        """Make etcd forget every revision but the newest, as the API server does every five minutes."""
+        """Compact etcd to the newest revision, as the API server does every five minutes."""
         self._etcd.compact()
 
     def restart(self) -> None:
-        """Stop kube-apiserver and start it again on the same port; etcd goes on."""
+        """Restart kube-apiserver on the same port; etcd keeps running."""
         self.stop_apiserver()
         self.start_apiserver()
 
@@ -186,7 +186,7 @@ class ControlPlane(ClosedAtTheEnd):
             self._apiserver = None
 
     def start_apiserver(self) -> None:
-        """Start kube-apiserver again on its port."""
+        """Start a stopped kube-apiserver on its port."""
         if self._apiserver is None:
             self._apiserver = self._launch_apiserver()
             self._apiserver.wait_ready(self._apiserver_is_ready)
@@ -199,10 +199,10 @@ class ControlPlane(ClosedAtTheEnd):
         burst: int = 30,
         verbosity: int = 0,
     ) -> Program:
-        """Start kube-controller-manager with the named ``controllers`` only; it signs with the cluster CA.
+        """Start kube-controller-manager with only the named ``controllers``; it signs with the cluster CA.
 
-        ``qps`` and ``burst`` are its client limits; the defaults are its own. From a ``verbosity`` of 4 its log names
-        every request that it would approve and may not. Raises ``MissingPart``.
+        ``qps`` and ``burst`` are its client limits; the defaults are its own. With a ``verbosity`` of 4 or more its log
+        names every request that it may not approve for lack of a grant. Raises ``MissingPart``.
         """
         binary = self.binaries.kube_controller_manager()
         configuration = self._folder / "controllers.kubeconfig"
@@ -247,7 +247,7 @@ class ControlPlane(ClosedAtTheEnd):
             self._controllers = None
 
     def check_running(self) -> None:
-        """Raises ``ProgramFailed`` with the log's tail when one of the programs has ended by itself."""
+        """Raises ``ProgramFailed`` with the end of the log if a program has ended by itself."""
         self._programs.check_running()
 
     def close(self) -> None:
@@ -255,7 +255,7 @@ class ControlPlane(ClosedAtTheEnd):
         self._admin.close()
         self._programs.close()
 
-    # How it starts.
+    # Start
 
     def _write_files(self) -> None:
         service_account_key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -292,7 +292,7 @@ class ControlPlane(ClosedAtTheEnd):
         flags = {
             "etcd-servers": self._etcd.url,
             "bind-address": self._address,
-            # That of IPv6 is for documents alone; ::1 is refused.
+            # From the IPv6 documentation range, because ::1 is refused.
             "advertise-address": "2001:db8::1" if self._is_of_ipv6 else self._address,
             "secure-port": self._port,
             "tls-cert-file": self._folder / "serving.crt",
@@ -307,7 +307,7 @@ class ControlPlane(ClosedAtTheEnd):
             "service-cluster-ip-range": "fd00:10:96::/112" if self._is_of_ipv6 else "10.96.0.0/12",
             "allow-privileged": "true",
         }
-        # The endpoint controller refuses a loopback address; nothing in these clusters asks for that endpoint.
+        # The endpoint controller refuses a loopback address; nothing in these clusters uses that endpoint.
         extra = ["--endpoint-reconciler-type=none", *self._apiserver_flags]
         return self._programs.start("kube-apiserver", [self.binaries.kube_apiserver, *_flags(flags), *extra])
 

@@ -1,7 +1,7 @@
-"""A Deployment's container as a process on this machine: nobody runs Pods on the tests' control planes.
+"""Runs a Deployment's container as a process on this machine, because the tests' control planes run no Pods.
 
-What the kubelet would do is done here: arguments, environment, mounted Secrets and ConfigMaps, and a token of the Pod's
-ServiceAccount, all as they are stored in the API server. :mod:`tests.support.contained` runs it in its image.
+It does the kubelet's work: arguments, environment, mounted Secrets and ConfigMaps, and a token of the Pod's
+ServiceAccount, all from the API server. :mod:`tests.support.contained` runs the container in its image.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STOP_SECONDS: Final = 15.0
 
 @dataclass(frozen=True)
 class Mount:
-    """What a container would see below a path."""
+    """The files that a container would see below a path."""
 
     path: str
     volume: dict[str, Any]
@@ -49,7 +49,7 @@ class Mount:
 
 
 class Pod:
-    """The first Pod that a Deployment would have, with what its API server holds for it."""
+    """The Pod that a Deployment would create, with its objects from the API server."""
 
     def __init__(self, plane: ControlPlane, namespace: str, deployment: str) -> None:
         self.namespace = namespace
@@ -62,7 +62,7 @@ class Pod:
             self.mounts = self._mounts(administrator)
 
     def environment(self) -> dict[str, str]:
-        """What the Deployment says, without what every Pod has."""
+        """The environment of the Deployment, without the variables of every Pod."""
         fields = {"metadata.namespace": self.namespace, "metadata.name": self._name}
         return {
             variable["name"]: variable["value"]
@@ -76,7 +76,7 @@ class Pod:
         return service_account_token(self._plane, self.namespace, self.spec["serviceAccountName"])
 
     def is_ready(self) -> bool:
-        """What the readiness probe finds."""
+        """The result of the readiness probe."""
         probe = self.container["readinessProbe"]["httpGet"]
         ports = {port["name"]: port["containerPort"] for port in self.container["ports"]}
         try:
@@ -96,9 +96,9 @@ class Pod:
 
 
 class RunningPod(abc.ABC):
-    """A Pod's one container, running; a context manager that ends it with SIGTERM.
+    """A Pod's only container, running; a context manager that ends it with SIGTERM.
 
-    ``folder`` is an empty one of its own.
+    ``folder`` is an empty folder for its files.
     """
 
     def __init__(self, plane: ControlPlane, pod: Pod, folder: Path) -> None:
@@ -110,11 +110,11 @@ class RunningPod(abc.ABC):
     @property
     @abc.abstractmethod
     def arguments(self) -> list[str]:
-        """Those of the container, as the program gets them."""
+        """The container's arguments, as the program gets them."""
 
     @abc.abstractmethod
     def start(self, log: IO[bytes]) -> subprocess.Popen[bytes]:
-        """Start it; what it writes goes into ``log``. SIGTERM to what is returned reaches the program."""
+        """Start the container, with output to ``log``. SIGTERM to the returned process reaches the program."""
 
     def __enter__(self) -> Self:
         with self.log.open("ab") as log:
@@ -143,7 +143,7 @@ class RunningPod(abc.ABC):
 
 
 class DeployedController(RunningPod):
-    """The one container of the Deployment as a process, its mounts below ``folder``."""
+    """The Deployment's only container as a process, with its mounts below ``folder``."""
 
     def __init__(self, plane: ControlPlane, namespace: str, name: str, folder: Path) -> None:
         super().__init__(plane, Pod(plane, namespace, name), folder)
@@ -179,14 +179,14 @@ def _files_of(volume: dict[str, Any], namespace: str, administrator: RawClient) 
 
 
 def _below_mounts(configuration: str, mounts: dict[str, Path]) -> str:
-    """The configuration file, with folders that are mounted as they are on this machine."""
+    """The configuration file, with mounted folders replaced by their paths on this machine."""
     for mount, folder in mounts.items():
         configuration = re.sub(rf"{re.escape(mount)}(?![\w-])", str(folder), configuration)
     return configuration
 
 
 def _inside(argument: str, mounts: dict[str, Path]) -> str:
-    """The argument with paths below a mount as they are on this machine."""
+    """The argument, with paths below a mount replaced by their paths on this machine."""
     flag, separator, value = argument.partition("=")
     for mount, folder in mounts.items():
         if value.startswith(f"{mount}/"):

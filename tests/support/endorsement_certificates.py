@@ -1,4 +1,4 @@
-"""Writes X.509 certificates byte by byte, also ones no library would write: manufacturers' oddities, and attacks."""
+"""Encodes X.509 certificates by hand, including those that no library writes: manufacturers' quirks, and attacks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _PRINTABLE_STRING, _UTF8_STRING = 0x13, 0x0C
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """How to sign, and what to call it."""
+    """A signature algorithm and its identifier."""
 
     identifier: str
     hash_algorithm: hashes.HashAlgorithm
@@ -90,7 +90,7 @@ def name(*attributes: tuple[str, str], tag: int = _PRINTABLE_STRING) -> bytes:
 
 
 def name_in_one_set(*attributes: tuple[str, str], tag: int = _PRINTABLE_STRING) -> bytes:
-    """A Name with all attributes in one SET, in this order, whatever DER's would be."""
+    """A Name with all attributes in one SET, in the given order instead of DER's."""
     return sequence(encode(0x31, b"".join(_attribute(kind, value, tag) for kind, value in attributes)))
 
 
@@ -106,7 +106,7 @@ EMPTY_NAME: Final = sequence()
 
 
 def extension(identifier: str, value: bytes, critical: bytes = b"") -> bytes:
-    """``critical`` as it shall stand: `CRITICAL`, `WRITTEN_OUT_FALSE`, or nothing."""
+    """An extension; ``critical`` is the encoded flag: `CRITICAL`, `WRITTEN_OUT_FALSE`, or nothing."""
     return sequence(object_identifier(identifier), critical, octet_string(value))
 
 
@@ -119,7 +119,7 @@ def authority_constraints(path_length: int | None = None) -> bytes:
 
 
 def key_usage(bits: bytes, critical: bytes = CRITICAL) -> bytes:
-    """``bits``: the whole BIT STRING, so that it can be an odd one."""
+    """Key usage; ``bits`` is the whole BIT STRING, which may be malformed."""
     return extension("2.5.29.15", bits, critical)
 
 
@@ -165,7 +165,7 @@ def public_key_information(key: PrivateKey) -> bytes:
 
 
 def oaep_public_key_information(key: rsa.RSAPrivateKey) -> bytes:
-    """The key under id-RSAES-OAEP with the label "TCPA", as STMicroelectronics and Infineon write it."""
+    """The key with id-RSAES-OAEP and the label "TCPA", as in certificates of STMicroelectronics and Infineon."""
     label = sequence(object_identifier("1.2.840.113549.1.1.9"), octet_string(b"TCPA"))
     algorithm = sequence(object_identifier("1.2.840.113549.1.1.7"), sequence(context_constructed(2, label)))
     return sequence(algorithm, bit_string(key.public_key().public_bytes(Encoding.DER, PublicFormat.PKCS1)))
@@ -173,7 +173,7 @@ def oaep_public_key_information(key: rsa.RSAPrivateKey) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A certificate before it is signed. Whatever is not said is of an ordinary endorsement key certificate."""
+    """A certificate before it is signed; the defaults are those of an ordinary endorsement key certificate."""
 
     issuer: bytes
     key_information: bytes
@@ -185,7 +185,7 @@ class Draft:
     extensions: Iterable[bytes] | None = ()
 
     def signed(self, key: PrivateKey, algorithm: Algorithm, *, outer: Algorithm | None = None) -> bytes:
-        """``outer``: the algorithm in the unsigned part, if it shall be another."""
+        """Sign it; ``outer`` is a different algorithm for the unsigned part."""
         content = sequence(
             b"" if self.version == 1 else context_constructed(0, integer(self.version - 1)),
             self.serial,

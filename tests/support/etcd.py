@@ -15,23 +15,25 @@ from tests.support.binaries import MissingPart
 from tests.support.processes import Program, ProgramFailed, Programs, free_port
 
 START_ATTEMPTS: Final = 3
-"""A free port can be taken by somebody else before the program that it was found for listens on it."""
+"""Another program may take a free port before the intended program listens on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """What etcd writes to: it answers only when the disk says that a write is safe, as it does in production."""
+    """etcd's disk. By default etcd waits until a write is durable, as in production."""
 
     syncs: bool = True
-    """Whether etcd waits for the disk at all, where its version can do without."""
+    """Whether etcd waits for the disk; some versions always do."""
     slower_by_milliseconds: float = 0.0
-    """Each sync (fdatasync(2)) takes so much longer than on the disk that there is."""
+    """Latency added to each sync (fdatasync(2))."""
 
     def command(self, binary: Path) -> list[str | Path]:
-        """What to start instead of ``binary``.
+        """The command to start instead of ``binary``.
+
+        strace delays only that call; the started process is etcd itself.
 
         Raises:
-            MissingPart: strace, which delays that call and no other; the process is etcd's own all the same.
+            MissingPart: strace is not installed, or may not trace.
         """
         if not self.syncs:
             without = "--unsafe-no-fsync"
@@ -50,7 +52,7 @@ class Disk:
 
 
 NO_SYNCS: Final = Disk(syncs=False)
-"""For tests: a crash of the machine would lose what they wrote."""
+"""For tests: a crash of the machine would lose writes."""
 
 
 class Etcd:
@@ -77,12 +79,12 @@ class Etcd:
         return f"http://127.0.0.1:{self._port}"
 
     def revision(self) -> int:
-        """How many writes it has taken."""
-        # A range over the key "\0", which nobody has: its answer tells the revision.
+        """The number of writes so far."""
+        # A range over the key "\0", which does not exist: the response has the revision.
         return int(self._request("POST", "/v3/kv/range", {"key": "AA=="})["header"]["revision"])
 
     def compact(self) -> None:
-        """Forget every revision but the newest, as the API server makes it do every five minutes."""
+        """Compact to the newest revision, as the API server does every five minutes."""
         self._request("POST", "/v3/kv/compaction", {"revision": self.revision(), "physical": True})
 
     def _is_healthy(self) -> bool:

@@ -1,4 +1,4 @@
-"""Kubeconfigs whose user is a client-go credential plugin, as a node that attests has one."""
+"""Kubeconfigs whose user is a client-go credential plugin, as on an attested node."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 EXEC_API_VERSION = "client.authentication.k8s.io/v1beta1"
-"""The newest that client-go 1.20 knows; 1.37 takes it still."""
+"""The newest version that client-go 1.20 knows; 1.37 still accepts it."""
 
 
 def exec_kubeconfig(
@@ -28,7 +28,7 @@ def exec_kubeconfig(
         "args": [str(argument) for argument in args],
         "env": [{"name": name, "value": value} for name, value in env.items()],
         "provideClusterInfo": provide_cluster_info,
-        # Required by v1, unknown to client-go before 1.22 and passed over there.
+        # Required by v1; client-go before 1.22 ignores it.
         "interactiveMode": "Never",
     }
     cluster = {"server": server, "certificate-authority-data": base64.b64encode(ca_pem).decode()}

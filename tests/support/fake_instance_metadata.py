@@ -1,7 +1,7 @@
-"""EC2's instance metadata service, version 2, on loopback: what the agent plugin of the AWS attestor asks.
+"""A fake of EC2's instance metadata service, version 2, on loopback, for the AWS attestor's agent plugin.
 
-moto has none of it. This one insists on session tokens, as an instance that requires IMDSv2 does, gives what an
-instance gives, and fails in every way that a test asks for.
+moto does not implement it. This fake requires session tokens, as an instance with IMDSv2 does, and fails as a test
+configures it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LIFETIME_HEADER: Final = "x-aws-ec2-metadata-token-ttl-seconds"
 
 @dataclass(frozen=True)
 class Instance:
-    """What one instance is told about itself."""
+    """The metadata of one instance."""
 
     document: bytes = field(default_factory=aws_documents.document)
     signer: aws_documents.Authority | None = None
@@ -40,7 +40,7 @@ class Instance:
     session_token: str = field(default="FwoGZXIvYXdzEXAMPLE/token+with=signs/" + "x" * 700, repr=False)
 
     def pages(self) -> dict[str, bytes]:
-        """What stands under each path."""
+        """The content of each path."""
         pages = {
             DOCUMENT_PATH: self.document,
             PKCS7_PATH: aws_documents.recorded(aws_documents.sign(self.document, self.signer)),
@@ -51,7 +51,7 @@ class Instance:
         return pages
 
     def credentials(self) -> dict[str, str]:
-        """Of its role."""
+        """Credentials of its role."""
         return {
             "Code": "Success",
             "LastUpdated": "2026-01-02T02:04:06Z",
@@ -65,7 +65,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class Answer:
-    """Given once, in place of the usual one."""
+    """A response that replaces the usual one once."""
 
     status: int = 200
     body: bytes = b""
@@ -74,17 +74,17 @@ class Answer:
 
 @dataclass(frozen=True)
 class Hang:
-    """Takes the question and says nothing, as where the hop limit is too small."""
+    """Accepts the request and never responds, as if the hop limit were too small."""
 
 
 @dataclass(frozen=True)
 class Reset:
-    """Breaks the connection off."""
+    """Resets the connection."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """One question."""
+    """One received request."""
 
     method: str
     path: str
@@ -92,10 +92,10 @@ class Asked:
 
 
 class FakeInstanceMetadata:
-    """A context manager; listens from the beginning."""
+    """A context manager; listens from construction on."""
 
     def __init__(self, instance: Instance | None = None) -> None:
-        """Serve what this instance (default: one in eu-west-1) is told."""
+        """Serve the metadata of ``instance`` (default: one in eu-west-1)."""
         self.pages = (instance or Instance()).pages()
         self.asked: list[Asked] = []
         self.tokens: set[str] = set()
@@ -107,20 +107,20 @@ class FakeInstanceMetadata:
 
     @property
     def url(self) -> str:
-        """For the agent plugin's setting ``metadata-endpoint``."""
+        """The URL for the agent plugin's setting ``metadata-endpoint``."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port on which it listens."""
         return self._server.server_port
 
     def instead(self, path: str, *answers: Answer | Hang | Reset) -> None:
-        """Answer the next questions for this path so."""
+        """Use these responses for the next requests of this path."""
         self._instead[path].extend(answers)
 
     def paths(self) -> list[str]:
-        """What was asked, without tokens."""
+        """The requested paths, without those for tokens."""
         return [asked.path for asked in self.asked if asked.path != TOKEN_PATH]
 
     def __enter__(self) -> Self:
@@ -129,7 +129,7 @@ class FakeInstanceMetadata:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Stop; those who wait are let go."""
+        """Stop, and end hanging requests."""
         self._closed.set()
         self._server.shutdown()
         self._server.server_close()

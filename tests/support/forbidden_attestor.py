@@ -1,4 +1,4 @@
-"""An attestor that no test lets anybody use: to find it among the loaded modules is the failure."""
+"""An attestor that must never be loaded: a test fails if this module was imported."""
 
 from __future__ import annotations
 

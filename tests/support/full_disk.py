@@ -1,4 +1,4 @@
-"""A program whose output goes to a disk that is full."""
+"""Runs a program whose output goes to a full disk."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def run_on_full_disk(
     log_too: bool = False,
     environment: Mapping[str, str] | None = None,
 ) -> tuple[int, bytes]:
-    """Run ``python -m MODULE``; its exit code, and what it said on standard error, where ``log_too`` did not fill that.
+    """Run ``python -m MODULE``; returns its exit code and its standard error, which with ``log_too`` is full as well.
 
-    ``unbuffered`` is the value of PYTHONUNBUFFERED: the failure comes with the first line, or at the end.
+    ``unbuffered`` is the value of PYTHONUNBUFFERED: output fails at the first line, or at the end.
     """
     with FULL.open("wb") as full:
         ran = subprocess.run(

@@ -1,7 +1,7 @@
-"""The controller on a real kube-apiserver with what ``deploy/rbac`` grants, and nothing else.
+"""Connections of the controller to a real kube-apiserver with exactly the grants of ``deploy/rbac``.
 
-In the management cluster it is its ServiceAccount, with a token from the TokenRequest API; in the workload cluster it
-is the user of a restricted kubeconfig.
+In the management cluster the controller is its ServiceAccount, with a token from the TokenRequest API; in the workload
+cluster it is the user of a restricted kubeconfig.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.support.raw_client import RawClient
 SERVICE_ACCOUNT: Final = "node-attestation-controller"
 WORKLOAD_USER: Final = "node-attestation-controller"
 PROVIDERS: Final = ("aws", "gcp", "insecure", "keyed-mac", "tpm")
-"""Attestors whose signers the restricted user may sign for; the file names one as an example."""
+"""Attestors for whose signers the restricted user may sign; the file names one as an example."""
 
 _FOLDER: Final = Path(__file__).parents[2] / "deploy/rbac"
 _TOKEN_SECONDS: Final = 3600
@@ -38,9 +38,9 @@ _PATHS: Final = {
 
 
 def as_service_account(plane: ControlPlane, *namespaces: str, shards: bool = False) -> ClusterConnection:
-    """The controller's connection to the management cluster; its Secrets are readable in these namespaces, which exist.
+    """The controller's connection to the management cluster; it may read Secrets in these existing namespaces.
 
-    ``shards``: with what the chart grants where ``shards`` is set. Returns when the API server acts on the grants.
+    With ``shards``, add the grants of the chart for ``shards``. Returns when the API server applies the grants.
     """
     objects = _objects("management.yaml")
     if shards:
@@ -56,7 +56,7 @@ def as_service_account(plane: ControlPlane, *namespaces: str, shards: bool = Fal
 
 
 def _grant_leases_without_names(objects: list[dict[str, Any]]) -> None:
-    """A replica's Lease has a new name each time."""
+    """Grant Leases of any name, because a replica's Lease has a new name each time."""
     for role in objects:
         rules = [rule for rule in role.get("rules", ()) if rule["resources"] != ["leases"]]
         if len(rules) < len(role.get("rules", ())):
@@ -78,14 +78,14 @@ def service_account_token(plane: ControlPlane, namespace: str, name: str) -> str
 
 
 def restrict_in_workload_cluster(cluster: WorldCluster, plane: ControlPlane) -> None:
-    """Put a kubeconfig of the restricted user into the cluster's Secret, instead of the administrator's."""
+    """Replace the kubeconfig in the cluster's Secret by one of the restricted user."""
     connection = plane.connection(WORKLOAD_USER, ())
     grant_in_workload_cluster(plane.connection(), connection)
     cluster.put_secret("kubeconfig", {"value": plane.kubeconfig(cluster.name, connection=connection).encode()})
 
 
 def grant_in_workload_cluster(administrator: ClusterConnection, grantee: ClusterConnection, group: str = "") -> None:
-    """Grant what ``deploy/rbac/workload.yaml`` does to its user, and to ``group``; returns when ``grantee`` has it."""
+    """Apply ``deploy/rbac/workload.yaml`` for its user and ``group``; returns when ``grantee`` has the grants."""
     objects = _objects("workload.yaml")
     for one in objects:
         for rule in one.get("rules", ()):
@@ -109,7 +109,7 @@ def _moved(binding: dict[str, Any], namespace: str) -> dict[str, Any]:
 
 
 def _apply(administrator: RawClient, objects: Iterable[dict[str, Any]]) -> None:
-    """Create, or replace what may be replaced: roles. What else is there already stays."""
+    """Create the objects; existing roles are replaced, other existing objects stay."""
     for one in objects:
         collection = _PATHS[one["kind"]].format(namespace=one["metadata"].get("namespace"))
         answer = administrator.post(collection, one)
@@ -119,7 +119,7 @@ def _apply(administrator: RawClient, objects: Iterable[dict[str, Any]]) -> None:
 
 
 def _wait_until_granted(connection: ClusterConnection, objects: Iterable[dict[str, Any]]) -> None:
-    """The authorizer sees new roles and bindings a moment later."""
+    """Wait until the authorizer has seen new roles and bindings."""
     objects = list(objects)
     bindings = [one for one in objects if one["kind"].endswith("RoleBinding")]
     roles = {(one["kind"], one["metadata"]["name"]): one["rules"] for one in objects if "rules" in one}
@@ -131,7 +131,7 @@ def _wait_until_granted(connection: ClusterConnection, objects: Iterable[dict[st
 
 
 def _questions(rules: list[dict[str, Any]], namespace: str | None) -> Iterable[dict[str, str]]:
-    """One for the last verb of each rule."""
+    """One question per rule, about its last verb."""
     for rule in rules:
         resource, _, subresource = rule["resources"][-1].partition("/")
         yield {

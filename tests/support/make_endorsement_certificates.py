@@ -1,9 +1,9 @@
-"""Writes fixtures/tpm/certificates: chains that imitate each manufacturer's oddities, made up here from new keys.
+"""Writes fixtures/tpm/certificates: chains with each manufacturer's quirks, made from new keys.
 
     python -m tests.support.make_endorsement_certificates fixtures/tpm/certificates
 
-Names are the same every time; keys, and so signatures and key identifiers, differ. What is imitated is in the README
-beside the files.
+Names are always the same; keys, and so signatures and key identifiers, differ. The README next to the files describes
+the quirks.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _VERSION_3_KEYS: Final = b"\x03\x02\x00\x20"
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """One imitation."""
+    """One certificate chain."""
 
     folder: str
     stored: bytes

@@ -1,7 +1,7 @@
 """A management cluster and any number of workload clusters, all on embedded APIs in one event loop.
 
-Each workload cluster has a port, a serving certificate and objects of its own, so that whoever watches a thousand
-holds a thousand connections to a thousand servers. Objects are written without HTTP: that takes seconds.
+Each workload cluster has its own port, serving certificate and objects, so that a controller with a thousand clusters
+has a thousand connections to a thousand servers. Objects are written without HTTP, which takes only seconds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from signer.testing.world import CONTROLLER_NAMESPACE
 
 _NAMESPACE: Final = "default"
 _AUTHORITIES: Final = 4
-"""Different CAs, taken in turn: making an RSA key takes a tenth of a second."""
+"""Number of CAs, used in turn, because making an RSA key takes a tenth of a second."""
 _BOOKMARK_SECONDS: Final = 60.0
 
 
@@ -35,7 +35,7 @@ class ManyClusters:
         self._thread = LoopThread("many clusters")
         self.management = EmbeddedAPI(loop_thread=self._thread)
         self.workloads: dict[str, EmbeddedAPI] = {}
-        """By the name of the Cluster; each has Secrets, Cluster and policy in the namespace ``default``."""
+        """API servers by Cluster name; each Cluster has Secrets and a policy in the namespace ``default``."""
         self._numbers = itertools.count()
         self._withdrawn: list[EmbeddedAPI] = []
         self._authorities: list[ClusterCertificateAuthority] = []
@@ -56,7 +56,7 @@ class ManyClusters:
         self._thread.stop()
 
     def add(self, count: int, attestor: str, mode: str = "Enforce") -> list[str]:
-        """Add so many workload clusters with a policy each; returns their names."""
+        """Add ``count`` workload clusters with a policy each; returns their names."""
         names = [f"cluster-{next(self._numbers):05}" for _ in range(count)]
         for number, name in enumerate(names):
             authority = self._authority(number)
@@ -76,7 +76,7 @@ class ManyClusters:
         return names
 
     def withdraw(self, name: str) -> EmbeddedAPI:
-        """Delete a Cluster with its policy; its API server runs on."""
+        """Delete a Cluster with its policy; returns its API server, which keeps running."""
         for resource in (NODE_ATTESTATION_POLICIES, CLUSTERS_V1BETA2):
             self.management.delete(f"{resource.plural}.{resource.group}", name, _NAMESPACE)
         api = self.workloads.pop(name)
@@ -84,11 +84,11 @@ class ManyClusters:
         return api
 
     def watched(self) -> int:
-        """How many of the workload clusters have somebody who watches their requests."""
+        """The number of workload clusters whose requests are watched."""
         return sum(map(_is_watched, self.workloads.values()))
 
     def ready(self) -> int:
-        """How many policies say that they are Ready."""
+        """The number of policies that are Ready."""
         plural = f"{NODE_ATTESTATION_POLICIES.plural}.{NODE_ATTESTATION_POLICIES.group}"
         return sum(map(_is_ready, self.management.objects(plural, _NAMESPACE)))
 

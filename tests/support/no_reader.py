@@ -1,4 +1,4 @@
-"""A program whose output nobody reads any more, as behind ``| head``."""
+"""Runs a program whose output pipe is closed, as with ``| head``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 
 def run_without_reader(module: str, arguments: Sequence[str], *, unbuffered: str) -> tuple[int, bytes]:
-    """Run ``python -m MODULE``; its exit code, and what it said on standard error.
+    """Run ``python -m MODULE``; returns its exit code and its standard error.
 
-    ``unbuffered`` is the value of PYTHONUNBUFFERED: the failure comes with the first line, or at the end.
+    ``unbuffered`` is the value of PYTHONUNBUFFERED: output fails at the first line, or at the end.
     """
     reading, writing = os.pipe()
     os.close(reading)

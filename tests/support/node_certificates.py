@@ -1,4 +1,4 @@
-"""Client certificates for nodes that a test issues itself, with any validity."""
+"""Client certificates of nodes with any validity, issued by a test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from signer.testing.world import WorldCluster
 from tests.support.certificates import CertificateAuthority
 
 NEARLY_OVER: Final = (timedelta(hours=-9), timedelta(hours=1))
-"""A tenth of its life is left."""
+"""A validity of which a tenth is left."""
 A_DAY: Final = (timedelta(0), timedelta(days=1))
 
 

@@ -1,6 +1,6 @@
-"""``kubelet-authenticator`` as a node has it: a folder with its files, and the program.
+"""Runs ``kubelet-authenticator`` as on a node, with a folder for its files.
 
-The program runs in a process of its own, as client-go runs it.
+The program runs in a process of its own, as with client-go.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ RUN_SECONDS: Final = 60.0
 
 @dataclass(frozen=True)
 class Ran:
-    """What a run ended with."""
+    """The result of a run."""
 
     exit_code: int
     output: str
     log: str
 
     def certificate(self) -> x509.Certificate:
-        """The certificate that was printed for client-go."""
+        """The certificate printed for client-go."""
         assert self.exit_code == 0, self.log
         return x509.load_pem_x509_certificate(json.loads(self.output)["status"]["clientCertificateData"].encode())
 
 
 @dataclass
 class NodeProgram:
-    """One node's files, in a folder of the test's."""
+    """One node's files in a test's folder."""
 
     folder: Path
     node: SimulatedNode
-    """Who this node is: its name, provider ID and attestor."""
+    """The node's name, provider ID and attestor."""
     timeout: float = 20.0
     extra: Mapping[str, Any] = field(default_factory=dict)
     """More keys of the configuration file."""
@@ -58,7 +58,7 @@ class NodeProgram:
 
     @property
     def store(self) -> Path:
-        """Where the node keeps key and certificate."""
+        """The folder of the node's keys and certificates."""
         return self.folder / "pki"
 
     @property
@@ -78,7 +78,7 @@ class NodeProgram:
 
     @property
     def bootstrap_kubeconfig(self) -> Path:
-        """Where kubeadm would put the bootstrap kubeconfig."""
+        """The bootstrap kubeconfig, as from kubeadm."""
         return self.folder / "bootstrap-kubelet.conf"
 
     @property
@@ -132,7 +132,7 @@ class NodeProgram:
     def start(
         self, command: str, *arguments: str, environment: Mapping[str, str] | None = None
     ) -> subprocess.Popen[str]:
-        """Start one command of the program; its end is the caller's to see to."""
+        """Start one command of the program; the caller must end it."""
         return subprocess.Popen(
             self.command_line(command, *arguments),
             stdout=subprocess.PIPE,
@@ -146,9 +146,10 @@ class NodeProgram:
         return self.run("credential", environment=exec_info(api_version, cluster), **options)
 
     def renewed(self) -> Ran:
-        """Run the plugin again and again, as a kubelet does, until it prints another certificate than is stored now.
+        """Run the plugin repeatedly, as a kubelet does, until it prints another certificate than the stored one.
 
-        On a busy machine a renewal takes longer than a kubelet waits. It goes on; what it says is in the log.
+        On a busy machine a renewal takes longer than a kubelet waits. It continues in the background, and writes to the
+        log.
         """
         former = x509.load_pem_x509_certificate(self.client_pair.read_bytes())
         log = self.folder / "renewal.log"
@@ -176,7 +177,7 @@ class NodeProgram:
         return [str(PROGRAM), command, "--config", str(self.configuration), *arguments]
 
     def environment(self, more: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Nothing of the test's own environment but the path."""
+        """An environment with only PATH from the test's own, and ``more``."""
         return {"PATH": f"{PROGRAM.parent}:{os.environ.get('PATH', '')}", "HOME": str(self.folder), **(more or {})}
 
 

@@ -1,4 +1,4 @@
-"""Start real programs for tests, and leave none of them behind."""
+"""Starts real programs for tests, and stops all of them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _STOP_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.05
 _LOG_TAIL_LINES: Final = 25
 
-# Outlives a test process that dies without cleaning up: at the end of its input it kills the process groups it was
-# told of and removes the folder. "done" means that everything was stopped in the ordinary way.
-_UNDERTAKER: Final = """
+# Cleans up after a test process that dies: at the end of its input it kills the process groups that it was given, and
+# removes the folder. "done" means that everything was stopped normally.
+_CLEANER: Final = """
 groups=
 while read -r group; do
     [ "$group" = done ] && exit 0
@@ -39,14 +39,14 @@ _RANDOM: Final = random.SystemRandom()  # hypothesis gives every worker the same
 
 
 class ProgramFailed(Exception):
-    """A program ended, or was not ready in time. The text holds the tail of its log."""
+    """A program ended, or was not ready in time; the message has the end of its log."""
 
 
 def free_ports(number: int = 1) -> int:
-    """The first of ``number`` ports of 127.0.0.1, one behind the other, that nobody listens on now.
+    """The first of ``number`` consecutive free ports of 127.0.0.1.
 
-    A program binds its port seconds later. These are below the ports that Linux gives to outgoing connections, of
-    which other tests open thousands meanwhile.
+    A program binds its port seconds later. Therefore the ports are below those of outgoing connections on Linux, of
+    which other tests open thousands.
     """
     while True:
         first = _RANDOM.randrange(_PORTS.start, _PORTS.stop - number)
@@ -57,12 +57,12 @@ def free_ports(number: int = 1) -> int:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on now; see :func:`free_ports`."""
+    """A free port of 127.0.0.1; see :func:`free_ports`."""
     return free_ports()
 
 
 def wait_until(ready: Callable[[], bool], what: str, timeout: float = 30.0) -> None:
-    """Ask ``ready`` again and again; ``TimeoutError`` when it is still false after ``timeout`` seconds."""
+    """Poll ``ready``; raises ``TimeoutError`` if it is still false after ``timeout`` seconds."""
     deadline = time.monotonic() + timeout
     while not ready():
         if time.monotonic() > deadline:
@@ -71,7 +71,7 @@ def wait_until(ready: Callable[[], bool], what: str, timeout: float = 30.0) -> N
 
 
 class Program:
-    """One running program in a process group of its own, its output in a log file."""
+    """One running program in a process group of its own, with a log file."""
 
     def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
         self.name = name
@@ -79,7 +79,7 @@ class Program:
         self.log = log
 
     def wait_ready(self, ready: Callable[[], bool], timeout: float = 60.0) -> None:
-        """Wait until ``ready``; raises ``ProgramFailed`` when the program ends or ``timeout`` seconds pass before."""
+        """Wait until ``ready``; raises ``ProgramFailed`` if the program ends or after ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         while not ready():
             self.check_running()
@@ -88,7 +88,7 @@ class Program:
             time.sleep(_POLL_SECONDS)
 
     def log_tail(self) -> str:
-        """The last lines that the program wrote; of a crashed Go program the lines where the crash is told."""
+        """The last lines of the log; for a crashed Go program, the lines about the crash."""
         lines = self.log.read_text(errors="replace").splitlines()
         for number, line in enumerate(lines):
             if line.startswith(("panic: ", "fatal error: ")):
@@ -108,7 +108,7 @@ class Program:
         except subprocess.TimeoutExpired:
             self._signal(signal.SIGKILL)
             self.process.wait(_STOP_SECONDS)
-        # Children of the program that did not go with it.
+        # Children that outlived the program.
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -117,23 +117,23 @@ class Program:
 
 
 class Programs(ClosedAtTheEnd):
-    """A folder of its own and the programs that run in it.
+    """A temporary folder, and the programs that run in it.
 
-    Everything goes when the context ends, or when this process dies.
+    Programs and folder are removed when the context ends, or when this process dies.
     """
 
     def __init__(self, prefix: str) -> None:
         memory = Path("/dev/shm")
         self.folder = Path(tempfile.mkdtemp(prefix=prefix, dir=memory if os.access(memory, os.W_OK) else None))
         self._running: list[Program] = []
-        self._undertaker = subprocess.Popen(
-            ["/bin/sh", "-c", _UNDERTAKER, "undertaker", str(self.folder)],
+        self._cleaner = subprocess.Popen(
+            ["/bin/sh", "-c", _CLEANER, "cleaner", str(self.folder)],
             stdin=subprocess.PIPE,
             start_new_session=True,
         )
 
     def start(self, name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> Program:
-        """Start a program; its output goes to the end of ``<name>.log``."""
+        """Start a program; its output is appended to ``<name>.log``."""
         log = self.folder / f"{name}.log"
         with log.open("ab") as output:
             process = subprocess.Popen(
@@ -143,21 +143,21 @@ class Programs(ClosedAtTheEnd):
                 stderr=subprocess.STDOUT,
                 cwd=self.folder,
                 env={**os.environ, **(environment or {})},
-                # A session of its own: Ctrl-C at the terminal reaches the tests, and they stop it in order.
+                # A session of its own: Ctrl-C reaches only the tests, which then stop the program.
                 start_new_session=True,
             )
         program = Program(name, process, log)
         self._running.append(program)
-        self._tell_undertaker(str(process.pid))
+        self._tell_cleaner(str(process.pid))
         return program
 
     def stop(self, program: Program) -> None:
-        """Stop one of the programs before the others."""
+        """Stop one program."""
         program.stop()
         self._running.remove(program)
 
     def process_ids(self) -> dict[str, int]:
-        """The programs that were started and not stopped, by name."""
+        """Process IDs of the running programs, by name."""
         return {program.name: program.process.pid for program in self._running}
 
     def check_running(self) -> None:
@@ -166,17 +166,17 @@ class Programs(ClosedAtTheEnd):
             program.check_running()
 
     def close(self) -> None:
-        """Stop all, the youngest first, and remove the folder."""
+        """Stop all programs, the latest first, and remove the folder."""
         while self._running:
             self._running.pop().stop()
         shutil.rmtree(self.folder, ignore_errors=True)
-        self._tell_undertaker("done")
-        if self._undertaker.stdin is not None:
-            self._undertaker.stdin.close()
-        self._undertaker.wait(_STOP_SECONDS)
+        self._tell_cleaner("done")
+        if self._cleaner.stdin is not None:
+            self._cleaner.stdin.close()
+        self._cleaner.wait(_STOP_SECONDS)
 
-    def _tell_undertaker(self, line: str) -> None:
-        if self._undertaker.stdin is None:
-            raise ProgramFailed("the undertaker has no input")
-        self._undertaker.stdin.write(f"{line}\n".encode())
-        self._undertaker.stdin.flush()
+    def _tell_cleaner(self, line: str) -> None:
+        if self._cleaner.stdin is None:
+            raise ProgramFailed("the cleaner has no input")
+        self._cleaner.stdin.write(f"{line}\n".encode())
+        self._cleaner.stdin.flush()

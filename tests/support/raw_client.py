@@ -1,7 +1,7 @@
 """A small synchronous JSON client for Kubernetes APIs, independent of the client under test.
 
-It speaks HTTP through ``http.client`` only, adds nothing to a request and hides nothing of an answer: the conformance
-tests compare what servers really send.
+It uses only ``http.client``, adds nothing to requests and hides nothing of responses, so that the conformance tests
+compare the actual behaviour of servers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
-from attestors.net.tls import ConnectedSocket
+from attestors.net.dial import ConnectedSocket
 from signer.kube.connection import ClusterConnection
 from tests.support.closing import ClosedAtTheEnd
 
@@ -35,12 +35,12 @@ _TIMEOUT_SECONDS: Final = 30.0
 
 
 class UnexpectedAnswer(AssertionError):
-    """The server answered with another status code than the test needs."""
+    """The server responded with an unexpected status code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer of an API server."""
+    """One response of an API server."""
 
     method: str
     path: str
@@ -51,21 +51,21 @@ class Answer:
 
     @property
     def body(self) -> Any:
-        """The decoded JSON body. Raises ``json.JSONDecodeError`` when the body is something else."""
+        """The decoded JSON body. Raises ``json.JSONDecodeError`` if it is not JSON."""
         return json.loads(self.text)
 
     @property
     def reason(self) -> str:
-        """``reason`` of a ``Status`` body, empty when it has none."""
+        """``reason`` of a ``Status`` body; empty if it has none."""
         return str(self.body.get("reason", ""))
 
     @property
     def message(self) -> str:
-        """``message`` of a ``Status`` body, empty when it has none."""
+        """``message`` of a ``Status`` body; empty if it has none."""
         return str(self.body.get("message", ""))
 
     def expect(self, *statuses: int) -> Any:
-        """The decoded body, or ``UnexpectedAnswer`` when the status code is none of ``statuses``."""
+        """The decoded body. Raises ``UnexpectedAnswer`` if the status code is not among ``statuses``."""
         if self.status not in statuses:
             raise UnexpectedAnswer(f"{self.method} {self.path}: {self.status}, expected {statuses}: {self.text[:2000]}")
         return self.body
@@ -88,7 +88,7 @@ class WatchEnded(Exception):
 
 
 class Watch(ClosedAtTheEnd):
-    """An open watch. A thread reads it, so that a test can wait for an event for a bounded time."""
+    """An open watch. A thread reads it, so that a test can wait for events with a timeout."""
 
     def __init__(self, connection: http.client.HTTPSConnection, response: http.client.HTTPResponse) -> None:
         self._connection = connection
@@ -99,7 +99,7 @@ class Watch(ClosedAtTheEnd):
         self._thread.start()
 
     def _read(self) -> None:
-        # Closing the socket under the reader is how a watch is left; every way a stream can break ends it.
+        # ``close`` closes the socket under the reader; any error of the stream ends the watch.
         with contextlib.suppress(OSError, ValueError, http.client.HTTPException, AttributeError):
             while line := self._response.readline():
                 document = json.loads(line)
@@ -107,7 +107,7 @@ class Watch(ClosedAtTheEnd):
         self._events.put(None)
 
     def next(self, timeout: float = _TIMEOUT_SECONDS) -> WatchEvent:
-        """The next event within ``timeout`` seconds; ``WatchEnded`` at the end of the stream, else ``TimeoutError``."""
+        """The next event; ``WatchEnded`` at the end of the stream, ``TimeoutError`` after ``timeout`` seconds."""
         try:
             event = self._events.get(timeout=timeout)
         except queue.Empty:
@@ -118,7 +118,7 @@ class Watch(ClosedAtTheEnd):
         return event
 
     def take(self, count: int) -> list[WatchEvent]:
-        """The next ``count`` events that are no bookmarks."""
+        """The next ``count`` events other than bookmarks."""
         taken: list[WatchEvent] = []
         while len(taken) < count:
             event = self.next()
@@ -127,7 +127,7 @@ class Watch(ClosedAtTheEnd):
         return taken
 
     def rest(self) -> list[WatchEvent]:
-        """Every event until the server ends the stream."""
+        """All events until the server ends the stream."""
         events: list[WatchEvent] = []
         while True:
             try:
@@ -144,7 +144,7 @@ class Watch(ClosedAtTheEnd):
 
 
 class RawClient(ClosedAtTheEnd):
-    """One kept-alive connection to one API server, as one user."""
+    """A client with one persistent connection to an API server, as one user."""
 
     def __init__(self, connection: ClusterConnection, *, headers: Mapping[str, str] | None = None) -> None:
         address = urlsplit(connection.server)
@@ -160,7 +160,7 @@ class RawClient(ClosedAtTheEnd):
         self._http: http.client.HTTPSConnection | None = None
 
     def with_headers(self, headers: Mapping[str, str]) -> RawClient:
-        """Another client of the same connection that sends these headers too."""
+        """Another client for the same server and user, with these additional headers."""
         return RawClient(self.connection, headers=headers)
 
     def request(
@@ -173,7 +173,7 @@ class RawClient(ClosedAtTheEnd):
         headers: Mapping[str, str] | None = None,
         content_type: str = JSON,
     ) -> Answer:
-        """Send one request. ``body`` is sent as JSON, or as it is when it is bytes."""
+        """Send one request. ``body`` is sent as JSON, or unchanged if it is bytes."""
         target = f"{path}?{urlencode(query)}" if query else path
         payload = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         sent = {"Accept": JSON, **self._headers, **(headers or {})}
@@ -188,7 +188,7 @@ class RawClient(ClosedAtTheEnd):
                 response = self._http.getresponse()
                 break
             except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):
-                # A kept-alive connection that the server closed meanwhile; a fresh one fails for good.
+                # The server may have closed a persistent connection; an error on a new one is final.
                 self.close()
                 if fresh:
                     raise
@@ -214,14 +214,14 @@ class RawClient(ClosedAtTheEnd):
         return self.request("DELETE", path, body, query=query)
 
     def watch(self, path: str, **query: str) -> Watch:
-        """Open a watch; ``UnexpectedAnswer`` when the server refuses it."""
+        """Open a watch. Raises ``UnexpectedAnswer`` if the server refuses it."""
         opened = self.try_watch(path, **query)
         if isinstance(opened, Answer):
             raise UnexpectedAnswer(f"watch {path}: {opened.status}: {opened.text[:2000]}")
         return opened
 
     def try_watch(self, path: str, **query: str) -> Watch | Answer:
-        """Open a watch, or the answer with which the server refuses it."""
+        """Open a watch; returns the response if the server refuses it."""
         target = f"{path}?{urlencode({'watch': '1', **query})}"
         connection = self._open()
         connection.request("GET", target, headers={"Accept": JSON, **self._headers})
@@ -245,7 +245,7 @@ class RawClient(ClosedAtTheEnd):
 
 
 class _NamedHTTPSConnection(http.client.HTTPSConnection):
-    """HTTPS with a server name of its own, and without Nagle's delay between header and body."""
+    """HTTPS with a given server name, and without Nagle's delay between header and body."""
 
     def __init__(self, host: str, port: int, server_name: str, context: ssl.SSLContext) -> None:
         super().__init__(host, port, timeout=_TIMEOUT_SECONDS, context=context)
@@ -273,7 +273,7 @@ def _tls_context(connection: ClusterConnection) -> ssl.SSLContext:
 
 @contextlib.contextmanager
 def _private_file(content: bytes) -> Iterator[Path]:
-    """The standard library takes a client key from a file only."""
+    """A temporary file, because the standard library reads client keys only from files."""
     descriptor, name = tempfile.mkstemp()
     try:
         with os.fdopen(descriptor, "wb") as file:

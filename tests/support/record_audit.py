@@ -1,7 +1,7 @@
 """Records an audit log for ``fixtures/audit``: ``python -m tests.support.record_audit FOLDER``.
 
-Of the example attestor, on the embedded API: a node that joins, one that asks for another's name, and one without a
-Machine. It never overwrites: a line of a released version has to be judged again for ever.
+It uses the example attestor on the embedded API: a node that joins, one that requests another's name, and one without a
+Machine. It never overwrites a recording, because lines of a released version must stay replayable.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ CONFIG_NAME = "config.yaml"
 
 
 def record(folder: Path) -> None:
-    """Write ``audit.log`` and the ``config.yaml`` that it is verified with.
+    """Write ``audit.log`` and its ``config.yaml``.
 
     Raises:
-        FileExistsError: there is one already.
+        FileExistsError: a recording exists.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / LOG_NAME).exists():

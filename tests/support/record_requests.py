@@ -1,7 +1,7 @@
 """Records requests as a real kube-apiserver stores them: ``python -m tests.support.record_requests FOLDER``.
 
 For ``fixtures/requests``. It needs etcd and kube-apiserver (see ``tests.support.binaries``) and the example attestor
-(``pip install --no-deps -e tests/attestor_plugin``), and never overwrites: a recorded request stays as it was.
+(``pip install --no-deps -e tests/attestor_plugin``). It never overwrites a recording.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def record(folder: Path) -> list[Path]:
     """Write ``client.json`` and ``serving.json`` into ``folder``; returns their paths.
 
     Raises:
-        FileExistsError: one is there already.
+        FileExistsError: a recording exists.
         MissingPart: etcd or kube-apiserver is not installed.
     """
     folder.mkdir(parents=True, exist_ok=True)

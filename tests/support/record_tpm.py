@@ -1,4 +1,4 @@
-"""Records what a software TPM says: ``python -m tests.support.record_tpm FILE``.
+"""Records the output of a software TPM: ``python -m tests.support.record_tpm FILE``.
 
 For ``fixtures/tpm``. It needs swtpm (``tests/provision/provision.sh tpm``) and tpm2-pytss (the extra ``tpm``), and
 never overwrites: a recording stays as it was.
@@ -39,14 +39,14 @@ def attestation_template(
     hash_algorithm: HashAlgorithm = HashAlgorithm.SHA256,
     attributes: ObjectAttribute = ATTRIBUTES,
 ) -> PublicArea:
-    """What to ask a TPM for to get such a signing key."""
+    """The TPMT_PUBLIC template of such a signing key."""
     key = ECCKey(kind, b"", b"") if isinstance(kind, Curve) else RSAKey(kind, 0, b"")
     name_algorithm = HashAlgorithm.SHA256
     return PublicArea(name_algorithm, attributes, b"", None, Scheme(algorithm, hash_algorithm), key)
 
 
 def endorsement_template(template: EndorsementTemplate) -> PublicArea:
-    """What to ask a TPM for to get the endorsement key of this template (a low one has zeros as its unique)."""
+    """The TPMT_PUBLIC template of this endorsement key (a low-range one has zeros as its unique)."""
     kind, low = template.kind, template.title.startswith("L")
     key: RSAKey | ECCKey
     if isinstance(kind, Curve):
@@ -82,7 +82,7 @@ def record(file: Path) -> None:
     """Write ``file``.
 
     Raises:
-        FileExistsError: it is there already.
+        FileExistsError: ``file`` exists.
         MissingPart: swtpm is not installed.
     """
     if file.exists():
@@ -109,7 +109,7 @@ def _quotes(chip: Chip) -> list[dict[str, str]]:
 
 
 def _refused_quotes(chip: Chip) -> list[dict[str, str]]:
-    """What a real TPM does on request, and must not count."""
+    """Quotes that a real TPM makes, and that must be refused."""
     with_sha1 = RSASSA.encode().replace(_SHA256_RSASSA, _SHA1_RSASSA)
     return [
         _quote(chip, "signed with SHA-1", with_sha1),
@@ -128,7 +128,7 @@ def _quote(
 
 
 def _forgery(chip: Chip) -> dict[str, str]:
-    """Any values, signed by a key that is not restricted: its TPM activates a credential for it all the same."""
+    """Arbitrary values signed by an unrestricted key, for which the TPM activates a credential nevertheless."""
     unrestricted = attestation_template(
         SignatureAlgorithm.RSASSA, 2048, attributes=ATTRIBUTES & ~ObjectAttribute.RESTRICTED
     )
@@ -152,7 +152,7 @@ def _as_text(title: str, selection: str, *parts: bytes) -> dict[str, str]:
 
 
 def _credential(chip: Chip, template: EndorsementTemplate) -> dict[str, str]:
-    """A credential that was made here and that the TPM activated, with the random bytes that went into it."""
+    """A credential made here and activated by the TPM, with its random bytes."""
     with (
         chip.primary(endorsement_template(template).encode()) as (ek_handle, ek_public),
         chip.primary(RSASSA.encode()) as (ak_handle, ak_public),

@@ -1,4 +1,4 @@
-"""An audit log in memory, whose every line is judged again: the scenarios of other tests are the examples."""
+"""An audit log in memory whose lines are replayed, with the scenarios of other tests as examples."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class RememberedAudit:
         return [read_decision_line(json.loads(content)) for content in list(self.contents)]
 
 
-def judged_again(lines: list[DecisionLine], registry: Registry, settings_of: OperatorSettingsOf) -> list[Comparison]:
-    """Each line, by the settings of that controller."""
+def replayed(lines: list[DecisionLine], registry: Registry, settings_of: OperatorSettingsOf) -> list[Comparison]:
+    """Replay each line with that controller's settings."""
     plugins = ReplayAttestors(registry, settings_of)
 
     async def compare_all() -> list[Comparison]:
@@ -36,12 +36,10 @@ def judged_again(lines: list[DecisionLine], registry: Registry, settings_of: Ope
     return asyncio.run(compare_all())
 
 
-def assert_all_as_judged(
-    lines: list[DecisionLine], registry: Registry, settings_of: OperatorSettingsOf
-) -> Counter[str]:
-    """No line's facts give another decision; returns what was taken from the log."""
+def assert_all_replayed(lines: list[DecisionLine], registry: Registry, settings_of: OperatorSettingsOf) -> Counter[str]:
+    """Assert that every line replays to its decision; returns the parts taken from the log."""
     taken: Counter[str] = Counter()
-    for line, comparison in zip(lines, judged_again(lines, registry, settings_of), strict=True):
+    for line, comparison in zip(lines, replayed(lines, registry, settings_of), strict=True):
         assert not isinstance(comparison, Differs), (line.request.name, line.decision, comparison.why)
         if isinstance(comparison, ReproducedInPart):
             taken.update(comparison.taken)

@@ -1,6 +1,6 @@
-"""An attestor that reports what the core told it, and what it was answered. It proves nothing.
+"""An attestor that reports the requests and look-ups that it gets from the core. It proves nothing.
 
-The agent plugin asks for what the evidence then makes the server plugin do: look something up, or annotate.
+The agent plugin's settings go into the evidence, which makes the server plugin look up an object or annotate.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ PROVIDER: Final = "reporting"
 PROVIDER_ID_SETTING: Final = "provider-id"
 IDENTITY_SETTING: Final = "identity"
 ANNOTATION_SETTING: Final = "annotation"
-"""What becomes of the request's endorsement-key annotation; none without."""
+"""The endorsement key annotation to set; none by default."""
 LOOK_UP_SETTING: Final = "look-up"
-"""``infrastructure``, or a kind and a name with a slash between; nothing without."""
+"""The object to look up: ``infrastructure``, or KIND/NAME; none by default."""
 REPORT_SETTING: Final = "report"
-"""In the operator's settings: whom to tell. Such a setting cannot stand in a file."""
+"""The operator's setting with the recipient of reports, an object that no file can hold."""
 
 Answer: TypeAlias = Mapping[str, str] | Document | NotThere
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One request, and what its look-up gave."""
+    """One request, and the result of its look-up."""
 
     request: AttestationRequest
     answers: tuple[Answer, ...]
@@ -56,11 +56,11 @@ class ReportingServerPlugin:
     report: Callable[[Report], None] = field(repr=False)
 
     def pre_filter(self, request: AttestationRequest) -> Plausible:
-        """It can tell nothing."""
+        """Filter nothing."""
         return Plausible()
 
     async def verify_client(self, request: AttestationRequest) -> VerifiedIdentity:
-        """Report, and believe everything."""
+        """Report the request, and accept any evidence."""
         fields = request.evidence.fields
         answers = [await _looked_up(request, wanted) for wanted in fields.get(LOOK_UP_SETTING, "").split()]
         self.report(Report(request, tuple(answers)))
@@ -91,11 +91,11 @@ class ReportingAgentPlugin:
     settings: Mapping[str, str]
 
     def provider_id(self) -> str:
-        """The configured one."""
+        """The configured provider ID."""
         return self.settings[PROVIDER_ID_SETTING]
 
     def gather(self, request: GatherRequest) -> Evidence:
-        """The binding, and the settings."""
+        """Evidence with the binding and the settings."""
         fields = {"binding": request.binding.value.hex(), **self.settings}
         fields.setdefault(IDENTITY_SETTING, f"of {self.provider_id()}")
         return Evidence(request.evidence_version, CACertHash(request.cluster), MappingProxyType(fields))
@@ -107,11 +107,11 @@ class ReportingAttestor:
     description = AttestorDescription(PROVIDER, Security.SECURE, ("v1",), renews=True, serves=True)
 
     def server_plugin(self, settings: AttestorSettings) -> ReportingServerPlugin:
-        """Reports to the operator's setting."""
+        """A plugin that reports to the recipient in the operator's settings."""
         return ReportingServerPlugin(settings.operator[REPORT_SETTING])
 
     def agent_plugin(self, settings: Mapping[str, str]) -> ReportingAgentPlugin:
-        """Asks for what the settings say."""
+        """A plugin with these settings."""
         return ReportingAgentPlugin(settings)
 
 
@@ -119,6 +119,6 @@ plugin: Final = ReportingAttestor()
 
 
 def registry() -> Registry:
-    """Installed attestors, and this one, which no distribution installs."""
+    """The installed attestors and this one, which no distribution installs."""
     own = importlib.metadata.EntryPoint(PROVIDER, f"{__name__}:plugin", ENTRY_POINT_GROUP)
     return Registry([own, *importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)])

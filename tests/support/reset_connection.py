@@ -1,4 +1,4 @@
-"""A connection that its other side has reset, before a byte was sent."""
+"""Makes a connection that the peer has reset before any byte was sent."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import struct
 from typing import Final
 
 ABORT_ON_CLOSE: Final = struct.pack("ii", 1, 0)
-"""Of ``SO_LINGER``: closing the socket resets the connection."""
+"""``SO_LINGER`` value with which closing the socket resets the connection."""
 _SECONDS: Final = 10.0
 
 
 def reset_connection() -> socket.socket:
-    """This side of it; the reset has arrived."""
+    """The connection; the reset has arrived."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         this_side = socket.create_connection(listener.getsockname())
         other_side, _ = listener.accept()
@@ -23,12 +23,12 @@ def reset_connection() -> socket.socket:
 
 
 def abort(connection: socket.socket) -> None:
-    """Reset it."""
+    """Reset a connection."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, ABORT_ON_CLOSE)
     connection.close()
 
 
 def wait_for_reset(connection: socket.socket) -> None:
-    """Until the other side's reset has arrived; raises ``TimeoutError``."""
+    """Wait for the peer's reset; raises ``TimeoutError``."""
     if not select.select([connection], [], [], _SECONDS)[0]:
         raise TimeoutError(f"no reset within {_SECONDS} s")

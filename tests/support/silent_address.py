@@ -1,4 +1,4 @@
-"""An address whose packets are lost on their way, as those of broken IPv6 are; on the loopback interface, for tests."""
+"""An address that drops packets, as with broken IPv6, on the loopback interface."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 
 @contextlib.contextmanager
 def silent(host: str, port: int = 0) -> Iterator[tuple[socket.socket, int]]:
-    """Nobody who connects there is told anything; gives the listener, and its port.
+    """A listener to which connections get no response, and its port.
 
-    Linux drops the first packet of a connection for which the listener has no place, and that is taken here.
+    Its backlog is full, so that Linux drops the first packet of further connections.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as listener, socket.socket(family) as first:
@@ -31,13 +31,13 @@ def silent(host: str, port: int = 0) -> Iterator[tuple[socket.socket, int]]:
 
 
 def address_of(host: str, port: int) -> tuple[Any, ...]:
-    """As ``getaddrinfo`` writes it."""
+    """A socket address as from ``getaddrinfo``."""
     family, where = (socket.AF_INET6, (host, port, 0, 0)) if ":" in host else (socket.AF_INET, (host, port))
     return (family, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", where)
 
 
 def resolve(monkeypatch: pytest.MonkeyPatch, name: str, *hosts: str) -> None:
-    """Let that name have these addresses, in this order; all others are looked up as ever."""
+    """Make ``name`` resolve to these addresses, in this order; other names resolve as usual."""
     look_up: Callable[..., list[Any]] = socket.getaddrinfo
 
     def found(host: Any, port: Any, *arguments: Any, **options: Any) -> list[Any]:

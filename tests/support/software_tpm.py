@@ -1,6 +1,6 @@
 """A software TPM with endorsement key certificates from a certificate authority of its own.
 
-Nothing of it needs root, and nothing is left outside its temporary folder. The commands follow swtpm's manual pages
+It needs no root, and writes only to its temporary folder. The commands follow swtpm's manual pages
 (``swtpm_setup(8)``, ``swtpm_setup.conf(8)``, ``swtpm-localca(8)``, ``swtpm(8)``).
 """
 
@@ -26,7 +26,7 @@ LIBRARY_MISSING: Final = (
 )
 
 START_ATTEMPTS: Final = 5
-"""Free ports can be taken by somebody else before swtpm listens on them."""
+"""Another program may take free ports before swtpm listens on them."""
 PORT_TAKEN: Final = "Address already in use"
 _SETUP_SECONDS: Final = 60.0
 _ROOT_CERTIFICATE: Final = "swtpm-localca-rootca-cert.pem"
@@ -67,7 +67,7 @@ def find_tpm_library() -> None:
 
 
 class SoftwareTPM(ClosedAtTheEnd):
-    """One running swtpm, just manufactured.
+    """A newly manufactured, running swtpm.
 
     It has RSA-2048 and ECC P-384 endorsement keys, with certificates in NV (``ENDORSEMENT_CERTIFICATES``).
     """
@@ -75,7 +75,7 @@ class SoftwareTPM(ClosedAtTheEnd):
     def __init__(self, *, same_authority_as: SoftwareTPM | None = None, pcr_banks: str = "sha256") -> None:
         """Manufacture and start a TPM.
 
-        Its certificates come from an authority of its own, or from that of another TPM that is still there. Raises
+        Its certificates come from its own authority, or from that of another TPM that is still open. Raises
         ``MissingPart``.
         """
         find_swtpm()
@@ -91,7 +91,7 @@ class SoftwareTPM(ClosedAtTheEnd):
 
     @property
     def tcti(self) -> str:
-        """How tpm2-tss reaches it (``Tss2_TctiLdr_Initialize``); also for ``TPM2TOOLS_TCTI``."""
+        """Its TCTI configuration for tpm2-tss (``Tss2_TctiLdr_Initialize``) and ``TPM2TOOLS_TCTI``."""
         return f"swtpm:host=127.0.0.1,port={self._port}"
 
     @property
@@ -101,12 +101,12 @@ class SoftwareTPM(ClosedAtTheEnd):
 
     @property
     def process_id(self) -> int:
-        """The running swtpm's."""
+        """The process ID of swtpm."""
         return self._swtpm.process.pid
 
     @property
     def authority(self) -> Path:
-        """The folder of the certificate authority: its keys and certificates."""
+        """The folder with the certificate authority's keys and certificates."""
         return self._authority
 
     @property
@@ -116,19 +116,19 @@ class SoftwareTPM(ClosedAtTheEnd):
 
     @property
     def issuer_certificate(self) -> bytes:
-        """The intermediate certificate that the endorsement key certificates are signed by, in PEM."""
+        """The intermediate certificate that signs the endorsement key certificates, in PEM."""
         return (self._authority / _ISSUER_CERTIFICATE).read_bytes()
 
     def endorsement_certificate(self, index: int) -> bytes:
-        """The certificate that was written to that NV index, in DER."""
+        """The certificate in that NV index, in DER."""
         return (self._state / ENDORSEMENT_CERTIFICATES[index]).read_bytes()
 
     def stop(self) -> None:
-        """Cut the power."""
+        """Power off the TPM."""
         self._programs.stop(self._swtpm)
 
     def start(self) -> None:
-        """Power it up again, at the same address where that is still free."""
+        """Power on the TPM, at the same address if that is free."""
         program = self._start(self._port)
         if program is None:
             self._port, self._swtpm = self._start_anywhere()
@@ -136,7 +136,7 @@ class SoftwareTPM(ClosedAtTheEnd):
             self._swtpm = program
 
     def restart(self) -> None:
-        """Cut the power and give it back: what is transient is gone, what is in NV stays."""
+        """Power-cycle the TPM: transient state is lost, NV stays."""
         self.stop()
         self.start()
 
@@ -164,7 +164,7 @@ class SoftwareTPM(ClosedAtTheEnd):
                 stderr=subprocess.STDOUT,
                 text=True,
                 cwd=folder,
-                # It keeps certificates in a folder of its own while it works.
+                # swtpm_setup uses a temporary folder for certificates.
                 env={**os.environ, "TMPDIR": str(folder), "XDG_CONFIG_HOME": str(folder)},
                 timeout=_SETUP_SECONDS,
                 check=False,
@@ -176,14 +176,14 @@ class SoftwareTPM(ClosedAtTheEnd):
 
     def _start_anywhere(self) -> tuple[int, Program]:
         for _ in range(START_ATTEMPTS):
-            port = free_ports(2)  # tpm2-tss finds swtpm's control port behind the first
+            port = free_ports(2)  # tpm2-tss expects swtpm's control port after the data port
             program = self._start(port)
             if program is not None:
                 return port, program
         raise ProgramFailed(f"swtpm found no free ports in {START_ATTEMPTS} attempts")
 
     def _start(self, port: int) -> Program | None:
-        """Start it on ``port`` and the next one; nothing when one of them is taken. Raises ``ProgramFailed``."""
+        """Start it on ``port`` and the next one; returns None if one of them is in use. Raises ``ProgramFailed``."""
         log = self._programs.folder / "swtpm.log"
         log.unlink(missing_ok=True)
         program = self._programs.start(
@@ -207,7 +207,7 @@ class SoftwareTPM(ClosedAtTheEnd):
 
 
 def listens(port: int) -> bool:
-    """Whether the control port takes connections; the data port serves one client at a time and is left alone."""
+    """Whether the control port accepts connections; the data port is not probed, because it serves one client only."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except OSError:

@@ -1,4 +1,4 @@
-"""The real control plane that other tests rest on."""
+"""The real control plane that other tests use."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _CRD = {
 
 @pytest.fixture(scope="module")
 def control_plane() -> Iterator[ControlPlane]:
-    """One of its own: these tests stop and restart it."""
+    """A separate control plane, which these tests stop and restart."""
     try:
         running = ControlPlane()
     except MissingPart as missing:
@@ -60,12 +60,14 @@ class TestControlPlane:
         assert certificate.subject.rfc4514_string() == "CN=kubernetes"
         certificate.verify_directly_issued_by(certificate)
 
-    def test_versions_are_told(self, control_plane: ControlPlane) -> None:
+    def test_versions_are_reported(self, control_plane: ControlPlane) -> None:
         versions = control_plane.versions()
         assert versions["kube-apiserver"].startswith("Kubernetes v1.")
         assert "etcd" in versions["etcd"]
 
-    def test_definitions_come_from_files_and_can_come_again(self, control_plane: ControlPlane, tmp_path: Path) -> None:
+    def test_definitions_can_be_installed_from_files_repeatedly(
+        self, control_plane: ControlPlane, tmp_path: Path
+    ) -> None:
         path = tmp_path / "crds.yaml"
         path.write_text(yaml.safe_dump_all([_CRD, None]))
         control_plane.install_crds([path])
@@ -108,12 +110,12 @@ class TestControlPlane:
         result = run_kubectl(control_plane.kubeconfig("wl"), ["auth", "can-i", "*", "*"])
         assert (result.returncode, result.stdout.strip()) == (0, "yes"), result.stderr
 
-    def test_flag_that_does_not_exist_is_told_with_the_log(self, control_plane: ControlPlane) -> None:
+    def test_an_unknown_flag_fails_with_the_log(self, control_plane: ControlPlane) -> None:
         with pytest.raises(ProgramFailed, match="no-such-flag"):
             ControlPlane(binaries=control_plane.binaries, apiserver_flags=["--no-such-flag"])
 
 
-def test_authority_of_somebody_else_issues() -> None:
+def test_an_existing_authority_issues() -> None:
     made = CertificateAuthority.like_cluster_api()
     authority = CertificateAuthority.from_pem(made.certificate_pem, made.key_pem)
     assert (authority.name, authority.key_identifier) == (made.name, made.key_identifier)
@@ -123,7 +125,7 @@ def test_authority_of_somebody_else_issues() -> None:
         CertificateAuthority.from_pem(made.certificate_pem, CertificateAuthority.like_cluster_api().key_pem)
 
 
-def test_missing_binaries_are_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_binaries_are_reported_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
     with pytest.raises(MissingPart, match=r"^kube-apiserver is not in .*provision.sh.*$"):
         find_control_plane()

@@ -1,4 +1,4 @@
-"""The disk that etcd waits for."""
+"""etcd on slow and normal disks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SLOWER_MILLISECONDS = 50.0
 
 
 def put_seconds(etcd: Etcd) -> float:
-    """What the quickest of three writes takes."""
+    """The time of the fastest of three writes."""
     taken = []
     for number in range(3):
         began = time.monotonic()
@@ -45,18 +45,18 @@ def test_a_write_waits_for_a_slow_disk_and_the_process_is_etcds_own() -> None:
         skip_or_fail(missing)
 
 
-def test_without_strace_no_disk_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_disk_needs_strace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(MissingPart, match="strace"):
         Disk(slower_by_milliseconds=1).command(Path("etcd"))
 
 
-def test_where_tracing_is_forbidden_no_disk_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_disk_needs_permission_to_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: "/bin/false")
     with pytest.raises(MissingPart, match="may not trace here"):
         Disk(slower_by_milliseconds=1).command(Path("etcd"))
 
 
-def test_a_disk_as_it_is_needs_nothing() -> None:
+def test_a_normal_disk_needs_no_strace() -> None:
     assert Disk().command(Path("etcd")) == [Path("etcd")]
     assert not NO_SYNCS.syncs

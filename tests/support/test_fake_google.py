@@ -1,4 +1,4 @@
-"""The fake Google gives and refuses what the real one does, as far as its documents say."""
+"""The fake Google accepts and refuses requests as documented by Google."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_keys_rotate(google: FakeGoogle) -> None:
         jwt.decode(token, certs=json.loads(fetch(google.pem_certificates_url)))
 
 
-def test_the_metadata_server_wants_its_header(google: FakeGoogle) -> None:
+def test_the_metadata_server_requires_its_header(google: FakeGoogle) -> None:
     name = f"{google.metadata_of(FakeInstance())}/computeMetadata/v1/instance/name"
     assert fetch(name, FLAVOR) == b"worker-1"
     assert refused(name) == 403
@@ -74,7 +74,7 @@ def test_each_instance_has_its_own_metadata_server(google: FakeGoogle) -> None:
     assert names == [b"worker-1", b"worker-2"]
 
 
-def test_a_service_fails_alone_and_as_often_as_told(google: FakeGoogle) -> None:
+def test_faults_are_per_service_and_counted(google: FakeGoogle) -> None:
     google.fail(Service.CERTIFICATES, Fault.status(503), times=2)
     assert refused(google.jwks_url) == 503
     assert fetch(f"{google.metadata_of(FakeInstance())}/computeMetadata/v1/instance/name", FLAVOR) == b"worker-1"
@@ -87,7 +87,7 @@ def test_a_service_fails_alone_and_as_often_as_told(google: FakeGoogle) -> None:
     assert fetch(google.jwks_url)
 
 
-def test_compute_wants_a_token_of_its_own(google: FakeGoogle) -> None:
+def test_compute_requires_its_own_token(google: FakeGoogle) -> None:
     node = google.add(FakeInstance())
     url = f"{google.compute_url}/projects/{node.project}/zones/{node.zone}/instances/{node.name}"
     assert refused(url) == 401

@@ -1,4 +1,4 @@
-"""A real kubelet registers its Node with the certificate that a credential plugin hands it."""
+"""A real kubelet registers its Node with a credential plugin's certificate."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.raw_client import RawClient
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
-# Writes down what it was handed; then prints the answer that it finds, or refuses.
+# Records its input, then prints the prepared answer, or fails without one.
 PLUGIN = """
 import json, os, sys
 from pathlib import Path
@@ -46,7 +46,7 @@ REFUSAL = "This machine has nothing to show."
 
 
 class Plugin:
-    """The plugin of one node, in a folder of the test."""
+    """The plugin of one node, in a test's folder."""
 
     def __init__(self, folder: Path, control_plane: ControlPlane) -> None:
         self._control_plane = control_plane
@@ -56,7 +56,7 @@ class Plugin:
         self._answer = folder / "answer"
 
     def answer_with_certificate(self, node_name: str) -> None:
-        """From now on it prints one certificate of the cluster CA, without an expiration."""
+        """Make the plugin print a certificate of the cluster CA, without an expiration."""
         certificate, key = self._control_plane.ca.issue_client(f"system:node:{node_name}", ["system:nodes"])
         status = {"clientCertificateData": certificate.decode(), "clientKeyData": key.decode()}
         document = {"apiVersion": EXEC_API_VERSION, "kind": "ExecCredential", "status": status}
@@ -74,7 +74,7 @@ class Plugin:
 
     @property
     def calls(self) -> list[dict[str, Any]]:
-        """What each call was handed, the oldest first."""
+        """The input of each call, the oldest first."""
         return [json.loads(line) for line in self._calls.read_text().splitlines()] if self._calls.exists() else []
 
 
@@ -102,8 +102,8 @@ def plugin(real_control_plane: ControlPlane, tmp_path: Path) -> Plugin:
     return Plugin(tmp_path, real_control_plane)
 
 
-def nobody_to_ask(control_plane: ControlPlane) -> dict[str, Any]:
-    """What newer kubelets add to what they tell the plugin."""
+def not_interactive(control_plane: ControlPlane) -> dict[str, Any]:
+    """The field ``interactive``, which newer kubelets send to the plugin."""
     return {"interactive": False} if control_plane.binaries.kubernetes() >= SINCE_INTERACTIVE else {}
 
 
@@ -119,7 +119,7 @@ def test_kubelet_is_ready_with_the_plugins_certificate(
         folder = str(node.folder)
         node.remove_from(admin)
     assert admin.get(f"/api/v1/nodes/{node_name}").status == 404
-    # Once for all clients and requests: it said nothing of an expiration, and the API server never answered 401.
+    # One call for all clients and requests: the credential has no expiration, and the API server never answered 401.
     assert plugin.calls == [
         {
             "info": {
@@ -131,7 +131,7 @@ def test_kubelet_is_ready_with_the_plugins_certificate(
                         "certificate-authority-data": base64.b64encode(real_control_plane.ca_certificate_pem).decode(),
                         "config": None,
                     },
-                    **nobody_to_ask(real_control_plane),
+                    **not_interactive(real_control_plane),
                 },
             },
             "standard input": "",
@@ -142,11 +142,11 @@ def test_kubelet_is_ready_with_the_plugins_certificate(
     ]
 
 
-def test_kubelet_without_a_credential_registers_nothing_and_passes_the_plugins_words_on(
+def test_kubelet_without_a_credential_does_not_register_and_logs_the_plugins_output(
     real_control_plane: ControlPlane, kubemark: Path, admin: RawClient, node_name: str, plugin: Plugin
 ) -> None:
     kubeconfig = plugin.kubeconfig(provide_cluster_info=False)
-    # As older and as newer versions word it.
+    # The messages of older and of newer versions.
     refused = rf'Unable to register node ("{node_name}" with API server|with API server" .*node="{node_name}")'
     with HollowNode(node_name, kubeconfig, binary=kubemark) as node:
         node.wait_until(
@@ -156,23 +156,25 @@ def test_kubelet_without_a_credential_registers_nothing_and_passes_the_plugins_w
         assert f"{REFUSAL}\n" in node.log
         assert f"getting credentials: exec: executable {sys.executable} failed with exit code 1" in node.log
         assert admin.get(f"/api/v1/nodes/{node_name}").status == 404
-        # It goes on trying, and the plugin may come to its senses.
+        # It retries, and the plugin may succeed later.
         plugin.answer_with_certificate(node_name)
         node.wait_ready(admin)
         node.remove_from(admin)
-    # Without provideClusterInfo the variable is there all the same.
+    # The variable is set even without provideClusterInfo.
     assert len(plugin.calls) > 1
-    told = json.dumps(nobody_to_ask(real_control_plane))
+    told = json.dumps(not_interactive(real_control_plane))
     assert {json.dumps(call["info"]["spec"]) for call in plugin.calls} == {told}
 
 
-def test_kubelet_that_does_not_start_is_told_with_its_reason(kubemark: Path, node_name: str, plugin: Plugin) -> None:
+def test_kubelet_that_does_not_start_is_reported_with_the_reason(
+    kubemark: Path, node_name: str, plugin: Plugin
+) -> None:
     kubeconfig = plugin.kubeconfig().replace(EXEC_API_VERSION, "client.authentication.k8s.io/v0")
     with pytest.raises(ProgramFailed, match=r'invalid apiVersion \\?"client.authentication.k8s.io/v0\\?"'):
         HollowNode(node_name, kubeconfig, binary=kubemark)
 
 
-def test_folder_without_kubemark_is_told_in_one_line(tmp_path: Path) -> None:
+def test_missing_kubemark_is_reported_in_one_line(tmp_path: Path) -> None:
     binaries = ControlPlaneBinaries(Path("/bin/true"), Path("/bin/true"), tmp_path)
     with pytest.raises(MissingPart, match=r"^kubemark is not in .*provision.sh.*$"):
         binaries.kubemark()

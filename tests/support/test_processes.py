@@ -1,4 +1,4 @@
-"""Nothing that a test starts outlives it."""
+"""No program outlives the test that started it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 _ROOT = Path(__file__).parents[2]
 
-# A shell's background job, as a CI run may be, ignores SIGINT, and hands that on to all that it starts.
+# A background job of a shell, such as a CI run, ignores SIGINT, and its children inherit that.
 _STARTER = """
 import os, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -38,7 +38,7 @@ def _group_is_gone(group: int) -> bool:
 
 
 @pytest.mark.parametrize("number", ["SIGKILL", "SIGTERM", "SIGINT"])
-def test_programs_and_folder_go_when_the_starter_dies(number: str) -> None:
+def test_programs_and_folder_are_removed_when_the_starter_dies(number: str) -> None:
     starter = subprocess.run(
         [sys.executable, "-c", _STARTER.format(signal=number)],
         cwd=_ROOT,
@@ -61,14 +61,14 @@ def test_program_is_stopped_with_its_children_and_the_folder_removed() -> None:
     assert not programs.folder.exists()
 
 
-def test_program_that_ends_too_early_is_told_with_its_log() -> None:
+def test_program_that_ends_too_early_is_reported_with_its_log() -> None:
     with Programs("node-attestation-test-") as programs:
         program = programs.start("failing", ["/bin/sh", "-c", "echo the reason; exit 3"])
         with pytest.raises(ProgramFailed, match=r"failing ended with 3\nthe reason"):
             program.wait_ready(lambda: False)
 
 
-def test_program_that_is_not_ready_in_time_is_told_with_its_log() -> None:
+def test_program_that_is_not_ready_in_time_is_reported_with_its_log() -> None:
     with Programs("node-attestation-test-") as programs:
         program = programs.start("slow", ["/bin/sh", "-c", "echo still busy; sleep 600"])
         wait_until(lambda: "busy" in program.log_tail(), "the program writes")

@@ -1,4 +1,4 @@
-"""The client of the conformance tests leaves nothing open."""
+"""The client of the conformance tests closes its connections."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def test_a_connection_that_is_reset_before_the_handshake_is_closed(monkeypatch: 
         monkeypatch.setattr(socket, "create_connection", lambda *_: plain)
         with pytest.raises(ConnectionResetError):
             client.get("/version")
-    # That it is closed, and not left to the garbage collector, pytest sees: a ResourceWarning is an error.
+    # An unclosed connection would raise a ResourceWarning here, which pytest treats as an error.
     gc.collect()

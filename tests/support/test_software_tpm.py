@@ -1,4 +1,4 @@
-"""The software TPM that tests and demo use: its parts are there, its state stays, and nothing of it outlives it."""
+"""The software TPM of tests and demo: its parts are installed, its state is kept, and it is removed completely."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_parts_are_installed() -> None:
-    """The modules that need them are skipped where they are missing; here it is a failure where they are required."""
+    """Other modules skip tests without these parts; this test fails if they are required."""
     try:
         find_swtpm()
         find_tpm_library()
@@ -60,7 +60,7 @@ def test_authorities() -> None:
         assert len(certificates) == 6
 
 
-def test_nothing_outlives_it() -> None:
+def test_it_is_removed_completely() -> None:
     with make() as tpm:
         process, folder = tpm.process_id, tpm.authority.parent
     assert not folder.exists()

@@ -1,6 +1,6 @@
-"""A software TPM as an attacker or a node could use it: keys of any template, credentials, quotes, bare signatures.
+"""Uses a software TPM like a node or an attacker: keys of any template, credentials, quotes, bare signatures.
 
-Through tpm2-pytss (the extra ``tpm``), straight from bytes to bytes: it shares no encoding with ``attestors.tpm``.
+It uses tpm2-pytss (the extra ``tpm``) with encoded values, and shares no encoding with ``attestors.tpm``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Chip(ClosedAtTheEnd):
 
     @contextmanager
     def primary(self, template: bytes, *, owner: bool = False) -> Iterator[tuple[Handle, bytes]]:
-        """A primary key of this TPMT_PUBLIC, under the endorsement hierarchy or the owner's: handle and TPMT_PUBLIC."""
+        """A primary key of this template in the endorsement or the owner hierarchy: its handle and TPMT_PUBLIC."""
         parsed, _ = TPM2B_PUBLIC.unmarshal(len(template).to_bytes(2, "big") + template)
         hierarchy = ESYS_TR.OWNER if owner else ESYS_TR.ENDORSEMENT
         handle, public, *_ = self._esapi.create_primary(None, parsed, primary_handle=hierarchy)
@@ -52,11 +52,11 @@ class Chip(ClosedAtTheEnd):
     def activate(
         self, attestation_key: Handle, endorsement_key: Handle, id_object: bytes, encrypted_secret: bytes
     ) -> bytes:
-        """TPM2_ActivateCredential, with the policy that every endorsement key allows or is content with."""
+        """TPM2_ActivateCredential, with an empty password or the standard endorsement key policy."""
         credential, _ = TPM2B_ID_OBJECT.unmarshal(id_object)
         secret, _ = TPM2B_ENCRYPTED_SECRET.unmarshal(encrypted_secret)
         public, *_ = self._esapi.read_public(endorsement_key)
-        if public.publicArea.objectAttributes & 0x40:  # userWithAuth: an empty password will do
+        if public.publicArea.objectAttributes & 0x40:  # userWithAuth: an empty password suffices
             return bytes(self._esapi.activate_credential(attestation_key, endorsement_key, credential, secret))
         session = self._esapi.start_auth_session(ESYS_TR.NONE, ESYS_TR.NONE, TPM2_SE.POLICY, None, TPM2_ALG.SHA256)
         try:
@@ -74,7 +74,7 @@ class Chip(ClosedAtTheEnd):
         return bytes(quoted), signature.marshal()
 
     def sign(self, key: Handle, message: bytes) -> bytes:
-        """TPM2_Sign of a message that the TPM has not seen: TPMT_SIGNATURE."""
+        """TPM2_Sign of a message hashed outside the TPM: TPMT_SIGNATURE."""
         ticket = TPMT_TK_HASHCHECK(tag=TPM2_ST.HASHCHECK, hierarchy=TPM2_RH.NULL)
         digest = TPM2B_DIGEST(hashlib.sha256(message).digest())
         return bytes(self._esapi.sign(key, digest, TPMT_SIG_SCHEME(scheme=TPM2_ALG.NULL), ticket).marshal())
@@ -88,7 +88,7 @@ class Chip(ClosedAtTheEnd):
         self._esapi.pcr_extend(ESYS_TR(index), TPML_DIGEST_VALUES(digests))
 
     def pcr_values(self, selection: str) -> bytes:
-        """TPM2_PCR_Read of one register after the other: their values, one behind the other."""
+        """TPM2_PCR_Read of one register after another; returns the concatenated values."""
         values = b""
         for part in selection.split("+"):
             bank, indices = part.split(":")
@@ -98,5 +98,5 @@ class Chip(ClosedAtTheEnd):
         return values
 
     def close(self) -> None:
-        """Leave the TPM to others."""
+        """Close the connection to the TPM."""
         self._esapi.close()

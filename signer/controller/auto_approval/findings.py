@@ -37,8 +37,8 @@ class Situation:
 
     @property
     def owner(self) -> ClusterIdentity:
-        """The owner of removed and restored grants. Raises ValueError without the hash of a CA."""
-        return ClusterIdentity(self.cluster.key, self.ca_cert_hash)
+        """The owner of removed and restored grants. Raises ValueError without the Cluster's UID or the hash of a CA."""
+        return ClusterIdentity(self.cluster.key, self.cluster.uid, self.ca_cert_hash)
 
 
 @dataclass(slots=True)

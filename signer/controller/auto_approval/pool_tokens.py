@@ -12,12 +12,13 @@ import base64
 import contextlib
 import enum
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Protocol, TypeAlias, assert_never
+from typing import Any, Final, TypeAlias, assert_never
 
-from signer.kube.client import LIST_PAGE_OBJECTS, JsonObject, Parameters
+from signer.kube.calls import ListPatch
+from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, Conflict, Forbidden, NotFound
 from signer.kube.resources import SECRETS
 from signer.model.bootstrap_token import (
@@ -43,20 +44,6 @@ MAXIMUM_SECRETS: Final = 5000
 """Maximum number of one cluster's bootstrap tokens; Cluster API creates one per Machine, for some minutes."""
 _ROUNDS: Final = 3
 """Attempts when another client changes the Secrets concurrently."""
-
-
-class SecretCalls(Protocol):
-    """The calls that are used of :class:`~signer.kube.client.Client`."""
-
-    def list_pages(
-        self, path: str, params: Parameters | None = None, limit: int = LIST_PAGE_OBJECTS
-    ) -> AsyncGenerator[JsonObject, None]:
-        """See Client."""
-        ...
-
-    async def patch(self, path: str, patch: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
 
 
 class Intent(enum.Enum):
@@ -208,7 +195,7 @@ class PoolTokens:
         self._has_extended = False
 
     async def tend(
-        self, client: SecretCalls, intent: Intent | LeaveAlone, tokens: PoolTokenIDs | TracingOff | TracingInterrupted
+        self, client: ListPatch, intent: Intent | LeaveAlone, tokens: PoolTokenIDs | TracingOff | TracingInterrupted
     ) -> Outcome:
         """Reconcile the tokens once. Call it every minute, and when a KubeadmConfig of a MachinePool changes.
 
@@ -240,7 +227,7 @@ class PoolTokens:
         self._is_idle = False
         return outcome
 
-    async def _reconcile_secrets(self, client: SecretCalls, wanted: frozenset[str]) -> Outcome:
+    async def _reconcile_secrets(self, client: ListPatch, wanted: frozenset[str]) -> Outcome:
         extended = cut_back = 0
         for _ in range(_ROUNDS):
             try:
@@ -284,7 +271,7 @@ class TooManySecrets(Exception):
     """The cluster has more bootstrap tokens than ``MAXIMUM_SECRETS``."""
 
 
-async def _token_secrets(client: SecretCalls) -> tuple[TokenSecret, ...]:
+async def _token_secrets(client: ListPatch) -> tuple[TokenSecret, ...]:
     """All bootstrap tokens of the cluster, without their secret parts, which are dropped page by page.
 
     Raises:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from random import SystemRandom
 from typing import Any, Final
 
@@ -30,7 +31,8 @@ from signer.controller.telemetry.metrics_collector import UNATTESTED, ServiceGau
 from signer.decision.authority_source import AuthoritySource, AuthorityUnavailable
 from signer.kube.backoff import Backoff
 from signer.kube.client import Client, JsonObject
-from signer.kube.semaphore import TimedSemaphore
+from signer.kube.scheduling import TimedSemaphore
+from signer.kube.supervision import isolated
 from signer.model import condition as condition_types
 from signer.model.cluster import ClusterKey, ClusterView, MachineView
 from signer.model.condition import PolicyCondition
@@ -222,21 +224,19 @@ class AutoApprovalReconciler:
                 self._recheck_needed.clear()
                 async with self._checks.turn():
                     version = self._policy_version()
-                    try:
+                    with isolated(partial(self._check_failed, version)):
                         self._set_conditions(version, await self._check_once(client))
-                    except Exception as error:  # noqa: BLE001 - a defect must neither end the task nor pass for removed
-                        _LOG.error(
-                            "unexpected fault in the auto-approval check",
-                            exc_info=error,
-                            extra={"cluster": str(self._key)},
-                        )
-                        self._set_conditions(version, (_unknown(Reason.INTERNAL_ERROR, "see the controller's log"),))
                 await asyncio.sleep(MINIMUM_PAUSE_SECONDS)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._seconds_until_recheck()):
                         await self._recheck_needed.wait()
         finally:
             self._conditions = (_unknown("WorkloadClusterUnreachable", "the workload cluster cannot be queried"),)
+
+    def _check_failed(self, version: _PolicyVersion | _NoPolicy, error: BaseException) -> None:
+        """A defect must neither end the task nor pass for removed auto-approval."""
+        _LOG.error("unexpected fault in the auto-approval check", exc_info=error, extra={"cluster": str(self._key)})
+        self._set_conditions(version, (_unknown(Reason.INTERNAL_ERROR, "see the controller's log"),))
 
     def _set_conditions(self, version: _PolicyVersion | _NoPolicy, conditions: tuple[PolicyCondition, ...]) -> None:
         self._conditions, self._conditions_for = conditions, version
@@ -272,7 +272,7 @@ class AutoApprovalReconciler:
         situation = Situation(
             policy=policy,
             cluster=cluster,
-            ca_cert_hash=authority.signing.certificate.public_key_hash,
+            ca_cert_hash=authority.client.certificate.public_key_hash,
             unattested=[str(one) for one in unattested],
             token_groups=frozenset(self._group_sets),
         )

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from random import SystemRandom
-from typing import Final, Protocol
+from typing import Final
 
 from signer.controller.auto_approval.findings import (
     Findings,
@@ -27,20 +27,19 @@ from signer.controller.auto_approval.workload_grants import (
     CannotBeProven,
     MissingGrant,
     TokensUnread,
-    WorkloadCalls,
     missing_grant,
     openings_of,
     read_grants,
     read_token_groups,
 )
 from signer.kube.backoff import Backoff
-from signer.kube.client import JsonObject
+from signer.kube.calls import Manage
 from signer.kube.errors import ApiError, Conflict, Forbidden, NotFound
 from signer.kube.resources import CLUSTER_ROLE_BINDINGS
 from signer.model.auto_approval import ApprovalSubresource, ClusterIdentity, UnreadableGrant, shown
 from signer.model.condition import PolicyCondition
 from signer.model.policy import Mode
-from signer.model.saved_bindings import BindingsNotSaved, OtherGenerations
+from signer.model.saved_bindings import BindingsNotSaved, OtherLineages
 from signer.rules.auto_approval import (
     Opening,
     RemovableGrant,
@@ -49,7 +48,6 @@ from signer.rules.auto_approval import (
     due_removals,
     reviewed_identities,
 )
-from signer.store import restore_binding as restore_binding_module
 from signer.store.removed_bindings import RemovedBindings
 
 _LOG = logging.getLogger(__name__)
@@ -63,24 +61,18 @@ _RBAC_LAG_CHECKS: Final = 6
 """RBAC answers from a cache of the bindings; right after a removal its "yes" may be stale."""
 
 
-class Client(WorkloadCalls, restore_binding_module.WorkloadCalls, Protocol):
-    """The calls that are used of :class:`~signer.kube.client.Client`."""
-
-    async def delete(self, path: str, *, uid: str | None = None, resource_version: str | None = None) -> JsonObject:
-        """See Client."""
-        ...
-
-
 class AutoApprovalRemoval:
     """Removes or restores the auto-approval of one workload cluster."""
 
     def __init__(self, removed: RemovedBindings) -> None:
         self._removed = removed
         self._random = SystemRandom()
+        self._followed: ClusterIdentity | None = None
+        """The UID and CA under which the saved bindings of the cluster are known to be found."""
         self.last_removed: dict[str, str] = {}
         """Bindings that the last check removed: UIDs by name."""
 
-    async def reconcile(self, client: Client, situation: Situation) -> PolicyCondition:
+    async def reconcile(self, client: Manage, situation: Situation) -> PolicyCondition:
         """Remove or restore according to the policy's mode, and return condition ``AutoApprovalRemoved``."""
         self.last_removed.clear()
         try:
@@ -105,7 +97,7 @@ class AutoApprovalRemoval:
 
     # Observe
 
-    async def _observe(self, client: Client, situation: Situation) -> PolicyCondition:
+    async def _observe(self, client: Manage, situation: Situation) -> PolicyCondition:
         observing = "mode Observe leaves kubeadm's automatic approval as it is"
         if is_untouchable(situation.cluster):
             return condition(False, "Observing", observing)
@@ -118,7 +110,7 @@ class AutoApprovalRemoval:
         incomplete: list[str] = []
         if restored.not_restored:
             incomplete.append(f"not restored: {listed([str(one) for one in restored.not_restored])}")
-        if isinstance(restored.others, OtherGenerations):
+        if isinstance(restored.others, OtherLineages):
             incomplete.append(str(restored.others))
         if incomplete:
             return condition(False, "RestorationIncomplete", "; ".join([observing, *incomplete]))
@@ -126,7 +118,7 @@ class AutoApprovalRemoval:
 
     # Enforce
 
-    async def _enforce(self, client: Client, situation: Situation) -> PolicyCondition:
+    async def _enforce(self, client: Manage, situation: Situation) -> PolicyCondition:
         findings = Findings()
         await self._remove_due(client, situation, findings)
         groups = set(situation.token_groups)
@@ -137,10 +129,16 @@ class AutoApprovalRemoval:
             groups |= tokens
         identities = reviewed_identities(findings.grants.values(), sorted(groups, key=sorted))
         openings = await self._openings(client, identities, situation, findings)
+        if not is_untouchable(situation.cluster):
+            await self._follow(situation.owner)
         return conclusion(situation, findings, openings)
 
     async def _openings(
-        self, client: Client, identities: Sequence[ReviewedIdentity], situation: Situation, findings: Findings
+        self,
+        client: Manage,
+        identities: Sequence[ReviewedIdentity],
+        situation: Situation,
+        findings: Findings,
     ) -> tuple[Opening, ...]:
         """The openings. If an authorizer fails, those found before, provided that one grants first certificates.
 
@@ -160,7 +158,18 @@ class AutoApprovalRemoval:
             findings.notes.append(str(failure))
         return openings
 
-    async def _remove_due(self, client: Client, situation: Situation, findings: Findings) -> None:
+    async def _follow(self, owner: ClusterIdentity) -> None:
+        """Once for each UID and CA of the cluster: what is saved for it must be found under the next ones too."""
+        if owner == self._followed:
+            return
+        try:
+            await self._removed.follow(owner)
+        except BindingsNotSaved as error:  # what is due now says it in the condition; else the next check tries again
+            _LOG.warning("saved bindings cannot be read", extra={"cluster": str(owner), "error": str(error)})
+        else:
+            self._followed = owner
+
+    async def _remove_due(self, client: Manage, situation: Situation, findings: Findings) -> None:
         for _ in range(_ROUNDS):
             grants = await read_grants(client)
             findings.grants |= {grant.binding.name: grant for grant in grants}
@@ -177,7 +186,7 @@ class AutoApprovalRemoval:
             if not conflicts:
                 return
 
-    async def _remove(self, client: Client, owner: ClusterIdentity, grant: RemovableGrant, findings: Findings) -> bool:
+    async def _remove(self, client: Manage, owner: ClusterIdentity, grant: RemovableGrant, findings: Findings) -> bool:
         """Delete exactly the binding that was saved; False if it has changed and must be read again."""
         binding = grant.binding
         path = CLUSTER_ROLE_BINDINGS.object(binding.name)
@@ -207,7 +216,7 @@ class AutoApprovalRemoval:
         return True
 
     async def _after_rbac_lag(
-        self, client: Client, openings: tuple[Opening, ...], unattested: Sequence[str]
+        self, client: Manage, openings: tuple[Opening, ...], unattested: Sequence[str]
     ) -> tuple[Opening, ...]:
         """Review the unexpected openings again for a few seconds, until the API server's cache reflects the removal."""
         for attempt in range(_RBAC_LAG_CHECKS):

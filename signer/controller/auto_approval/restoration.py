@@ -12,13 +12,14 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
 from signer.controller.auto_approval.pool_tokens import GrantMissing, Intent, PoolTokens, Unfinished
 from signer.controller.workload_access import MAXIMUM_BODY_BYTES, WorkloadAccessRefused, workload_connection
 from signer.decision.authority_source import AuthoritySource, AuthorityUnavailable
 from signer.kube.backoff import Backoff
-from signer.kube.client import Client, JsonObject
+from signer.kube.calls import Get
+from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import ApiError, NotFound
 from signer.kube.resource_limits import ResourceLimits
@@ -27,10 +28,10 @@ from signer.kube.tls import TlsMaterialRefused
 from signer.kube.workqueue import WorkQueue
 from signer.model.auto_approval import ClusterIdentity
 from signer.model.bootstrap_token import PoolTokenIDs
-from signer.model.cluster import ClusterKey, cluster_view
+from signer.model.cluster import ClusterKey, ClusterView, cluster_view
 from signer.model.flow import Flow, PriorityLevel
 from signer.model.policy import MachinePoolTokens, Policy
-from signer.model.saved_bindings import BindingsNotSaved, OtherGenerations
+from signer.model.saved_bindings import BindingsNotSaved, OtherLineages
 from signer.store.caches import ALL_PROVIDER_IDS, Caches, ProviderIDs
 from signer.store.removed_bindings import NothingSaved, RemovedBindings
 
@@ -49,15 +50,7 @@ def _flow(cluster: ClusterKey) -> Flow:
     return Flow(PriorityLevel.PLAUSIBLE, cluster.namespace)
 
 
-class ManagementCalls(Protocol):
-    """The one call that is used of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-
-Connect = Callable[[ManagementCalls, ClusterKey], Awaitable[ClusterConnection]]
+Connect = Callable[[Get, ClusterKey], Awaitable[ClusterConnection]]
 
 
 class _NotNow(Exception):
@@ -78,7 +71,7 @@ class Restoration:
     def __init__(
         self,
         caches: Caches,
-        management: ManagementCalls,
+        management: Get,
         removed: RemovedBindings,
         *,
         resource_limits: ResourceLimits,
@@ -220,13 +213,13 @@ class Restoration:
         )
 
     async def _restore(self, key: ClusterKey) -> None:
-        """Cut back extended tokens, and restore the bindings that were removed under the cluster's current CA.
+        """Cut back extended tokens, and restore the bindings that were removed from the cluster.
 
         Raises:
             _NotNow: the Cluster has a policy, is gone, paused, being deleted, or moving.
             BindingsNotSaved, AuthorityUnavailable, WorkloadAccessRefused, ApiError, _StillExtended: retried.
         """
-        await self._require_without_policy(key)
+        cluster = await self._require_without_policy(key)
         nothing_saved = isinstance(await self._removed.kept(key), NothingSaved)
         if nothing_saved and key not in self._extending:
             return
@@ -238,9 +231,9 @@ class Restoration:
             if nothing_saved:
                 return
             source = AuthoritySource(self._management, key, now=self._now, monotonic=self._monotonic)
-            ca_cert_hash = (await source.authority()).signing.certificate.public_key_hash
-            restored = await self._removed.restore(ClusterIdentity(key, ca_cert_hash), workload)
-        if isinstance(restored.others, OtherGenerations):
+            ca_cert_hash = (await source.authority()).client.certificate.public_key_hash
+            restored = await self._removed.restore(ClusterIdentity(key, cluster.uid, ca_cert_hash), workload)
+        if isinstance(restored.others, OtherLineages):
             _LOG.warning(
                 "only an administrator can restore some saved bindings",
                 extra={"cluster": str(key), "detail": str(restored.others)},
@@ -261,8 +254,8 @@ class Restoration:
             case _:
                 self._extending.discard(key)
 
-    async def _require_without_policy(self, key: ClusterKey) -> None:
-        """Check with live reads that the bindings may be restored: the caches may lag behind a move.
+    async def _require_without_policy(self, key: ClusterKey) -> ClusterView:
+        """The Cluster, after live reads that its bindings may be restored: the caches may lag behind a move.
 
         Raises:
             _NotNow: nothing may be restored.
@@ -283,3 +276,4 @@ class Restoration:
             raise _NotNow("the Cluster is in another replica's shard")
         if not self._caches.watch_filter.lets_in(cluster):
             raise _NotNow("the Cluster does not match this controller's watch filter")
+        return cluster

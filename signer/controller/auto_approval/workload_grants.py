@@ -10,14 +10,14 @@ import base64
 import binascii
 import contextlib
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from attestors.wire.names import BOOTSTRAPPERS_GROUP
-from signer.kube.client import JsonObject, Parameters
-from signer.kube.errors import ApiError, Forbidden, UnexpectedAnswer
-from signer.kube.redaction import without_credentials
+from signer.kube.calls import ListCreate
+from signer.kube.client import Parameters
+from signer.kube.errors import ApiError, Forbidden, UnexpectedAnswer, without_credentials
 from signer.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -80,18 +80,6 @@ class MissingGrant(Exception):
     """The controller may not do something in the workload cluster; the message names what to grant."""
 
 
-class WorkloadCalls(Protocol):
-    """The calls that are used of :class:`~signer.kube.client.Client`."""
-
-    def list_pages(self, path: str, params: Parameters | None = None) -> AsyncGenerator[JsonObject, None]:
-        """See Client."""
-        ...
-
-    async def create(self, path: str, body: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class TokensUnread:
     """The controller may not list bootstrap tokens' Secrets: their groups are known from requests only."""
@@ -99,7 +87,7 @@ class TokensUnread:
     cause: str
 
 
-async def read_grants(client: WorkloadCalls) -> tuple[Grant, ...]:
+async def read_grants(client: ListCreate) -> tuple[Grant, ...]:
     """The bindings that grant auto-approval now.
 
     Raises:
@@ -129,7 +117,7 @@ async def read_grants(client: WorkloadCalls) -> tuple[Grant, ...]:
     return tuple(grants)
 
 
-async def read_token_groups(client: WorkloadCalls) -> TokenGroups | TokensUnread:
+async def read_token_groups(client: ListCreate) -> TokenGroups | TokensUnread:
     """The groups of all bootstrap tokens, without their secret parts. A missing grant gives TokensUnread.
 
     Raises:
@@ -149,7 +137,7 @@ async def read_token_groups(client: WorkloadCalls) -> TokenGroups | TokensUnread
 
 
 async def openings_of(
-    client: WorkloadCalls,
+    client: ListCreate,
     identities: Sequence[ReviewedIdentity],
     subresources: Sequence[ApprovalSubresource] = tuple(ApprovalSubresource),
 ) -> tuple[Opening, ...]:
@@ -194,7 +182,7 @@ def _attributes(subresource: ApprovalSubresource) -> dict[str, str]:
 _EVERYTHING: Final = {"verb": ANY, "group": ANY, "version": ANY, "resource": ANY}
 
 
-async def _review(client: WorkloadCalls, identity: ReviewedIdentity, attributes: dict[str, str]) -> _Answer:
+async def _review(client: ListCreate, identity: ReviewedIdentity, attributes: dict[str, str]) -> _Answer:
     spec: dict[str, Any] = {"resourceAttributes": attributes}
     if identity.user:
         spec["user"] = identity.user
@@ -233,7 +221,7 @@ class _Bounded:
 
 
 async def _read_all(
-    client: WorkloadCalls,
+    client: ListCreate,
     resource: Resource,
     limit: int,
     hold: Callable[[Sequence[Mapping[str, Any]]], None],

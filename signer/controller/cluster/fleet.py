@@ -10,11 +10,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from functools import partial
 from random import SystemRandom
 from typing import Final, Protocol
 
 from signer.kube.backoff import Backoff
-from signer.kube.supervision import was_told_to_end
+from signer.kube.supervision import isolated
 from signer.model.cluster import ClusterKey
 from signer.store.caches import ALL_PROVIDER_IDS, Caches, ProviderIDs
 
@@ -162,18 +163,17 @@ class Fleet:
         """Run one cluster; restart its task with backoff after a defect. Other clusters are unaffected."""
         attempt = 0
         while not self._draining.is_set() and key not in self._handing_over:
-            try:
+            with isolated(partial(self._task_failed, key)):
                 await self._serve(key)
                 return
-            except BaseException as error:  # isolation: a defect ends neither another cluster's task nor this loop
-                if was_told_to_end(error):
-                    raise
-                self._failed("cluster")
-                _LOG.error("a cluster's task failed", exc_info=error, extra={"cluster": str(key)})
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_RESTART.delay(attempt, SystemRandom())):
                     await self._draining.wait()
             attempt += 1
+
+    def _task_failed(self, key: ClusterKey, error: BaseException) -> None:
+        self._failed("cluster")
+        _LOG.error("a cluster's task failed", exc_info=error, extra={"cluster": str(key)})
 
     async def _serve(self, key: ClusterKey) -> None:
         cluster = self._served[key] = self._start(key)

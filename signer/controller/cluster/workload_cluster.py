@@ -15,6 +15,7 @@ from functools import partial
 from random import Random
 from typing import Final
 
+from attestors.net.rate_limiter import TokenBucket
 from signer.controller.cluster.service import ClusterService, RequestObserver
 from signer.controller.requests.handler import RequestHandler
 from signer.controller.requests.overflow import PAGE_REQUESTS, OverflowRelist
@@ -28,7 +29,6 @@ from signer.controller.workload_access import WorkloadAccessRefused, WorkloadCon
 from signer.decision.authority_source import AuthoritySource
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ApiError
-from signer.kube.rate_limiter import TokenBucket
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.kube.supervision import supervised
 from signer.kube.tls import TlsMaterialRefused
@@ -298,7 +298,7 @@ class WorkloadCluster:
         await self._until_reconcile(FIRST_RECONCILE_SECONDS)
         bucket = TokenBucket(RECONCILE_BURST, RECONCILE_REFILL_SECONDS, asyncio.get_running_loop().time)
         while True:
-            await asyncio.sleep(bucket.wait_seconds)
+            await asyncio.sleep(bucket.wait_seconds())
             bucket.take()
             self._status_changed.clear()
             await self._reconcile()

@@ -13,8 +13,9 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from signer.kube.calls import Create
 from signer.kube.client import JsonObject
 from signer.kube.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
 from signer.model.fields import mapping_of
@@ -47,18 +48,10 @@ class NotPermitted:
 Verdict: TypeAlias = Allowed | Unauthenticated | NotPermitted
 
 
-class ReviewCalls(Protocol):
-    """The one call that is used of :class:`~signer.kube.client.Client`."""
-
-    async def create(self, path: str, body: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
-
-
 class ScrapeAccess:
     """Reviews tokens with the management cluster and caches the verdicts briefly, by keyed digest instead of token."""
 
-    def __init__(self, client: ReviewCalls, monotonic: Callable[[], float]) -> None:
+    def __init__(self, client: Create, monotonic: Callable[[], float]) -> None:
         self._client = client
         self._monotonic = monotonic
         self._digest_key = secrets.token_bytes(32)

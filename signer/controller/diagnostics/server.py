@@ -22,9 +22,10 @@ from prometheus_client.registry import Collector
 
 from signer.controller.diagnostics.bounded_server import Handler, bounded_server
 from signer.controller.diagnostics.health import Health, Report
-from signer.controller.diagnostics.scrape_access import PATH, Allowed, NotPermitted, ReviewCalls, ScrapeAccess
+from signer.controller.diagnostics.scrape_access import PATH, Allowed, NotPermitted, ScrapeAccess
 from signer.controller.diagnostics.serving_certificate import self_signed_context
 from signer.controller.telemetry.metrics import Metrics
+from signer.kube.calls import Create
 from signer.kube.errors import ApiError
 
 _LOG = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ def health_server(host: str, port: int, health: Health) -> AbstractAsyncContextM
 
 
 def diagnostics_server(
-    host: str, port: int, metrics: Metrics, client: ReviewCalls
+    host: str, port: int, metrics: Metrics, client: Create
 ) -> AbstractAsyncContextManager[tuple[str, int]]:
     """Serve ``/metrics`` over HTTPS to clients that the API server behind ``client`` authorizes."""
     access = ScrapeAccess(client, time.monotonic)

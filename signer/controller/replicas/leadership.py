@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from random import SystemRandom
 from types import MappingProxyType
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn
 
 from signer.configuration import LeaderElection
+from signer.kube.calls import GetCreateReplace
 from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from signer.kube.resources import LEASES
@@ -43,28 +44,12 @@ def new_identity() -> str:
     return f"{socket.gethostname()[:100]}_{uuid.uuid4()}"
 
 
-class LeaseCalls(Protocol):
-    """The calls that are used of :class:`~signer.kube.client.Client`: RBAC's get, create and update."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-    async def create(self, path: str, body: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
-
-    async def replace(self, path: str, body: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
-
-
 class Leadership:
     """One replica in the election."""
 
     def __init__(
         self,
-        calls: LeaseCalls,
+        calls: GetCreateReplace,
         namespace: str,
         election: LeaderElection,
         *,

@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from datetime import datetime
 from random import SystemRandom
 from typing import Final, NoReturn, Protocol
 
 from signer.configuration import LeaderElection, Sharding
-from signer.controller.replicas.leadership import Leadership, LeaseCalls, new_identity
+from signer.controller.replicas.leadership import Leadership, new_identity
 from signer.controller.telemetry.metrics import Metrics
-from signer.kube.client import JsonObject, Parameters
+from signer.kube.calls import GetListCreateReplaceDelete
+from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from signer.kube.resources import LEASES
 from signer.kube.supervision import supervised
@@ -55,18 +56,6 @@ HAND_OVER_SECONDS: Final = 8.0
 """Time for the current requests of a shard that is handed over; the same as at the end of the process."""
 
 
-class ShardCalls(LeaseCalls, Protocol):
-    """The calls that are used of :class:`~signer.kube.client.Client`: RBAC's get, list, create, update and delete."""
-
-    def list_pages(self, path: str, params: Parameters | None = None) -> AsyncGenerator[JsonObject, None]:
-        """See Client."""
-        ...
-
-    async def delete(self, path: str, *, uid: str | None = None, resource_version: str | None = None) -> JsonObject:
-        """See Client."""
-        ...
-
-
 class HandsOver(Protocol):
     """The part of :class:`~signer.controller.cluster.fleet.Fleet` that is used."""
 
@@ -84,7 +73,7 @@ class SharedShards:
 
     def __init__(
         self,
-        calls: ShardCalls,
+        calls: GetListCreateReplaceDelete,
         namespace: str,
         sharding: Sharding,
         *,

@@ -7,7 +7,7 @@ from sys import getsizeof
 from typing import Any, Final
 
 from signer.kube.client import JsonObject
-from signer.kube.depth_limit import MAXIMUM_DEPTH
+from signer.kube.decoding import MAXIMUM_DEPTH
 from signer.kube.resources import segment
 from signer.model.signing_request import MAXIMUM_REQUEST_TEXT
 

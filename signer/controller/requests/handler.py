@@ -23,7 +23,7 @@ from signer.decision.decider import DecidedRequest, Decider, deferral_of
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ApiError, Conflict, NotFound, Unauthorized, UnexpectedAnswer
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
-from signer.kube.supervision import is_told_to_end, was_told_to_end
+from signer.kube.supervision import is_told_to_end, isolated
 from signer.kube.workqueue import QueueClosed
 from signer.model.cluster import ClusterKey
 from signer.model.decision import (
@@ -108,26 +108,18 @@ class RequestHandler:
                 name = await self._queue.get()
                 self._queue.call_if_unattended()  # another worker may be available by now
                 try:
-                    with log_context(csr=printable(name)):
+                    with isolated(partial(self._failed, name)), log_context(csr=printable(name)):
                         await self._handle(client, publisher, name)
-                except BaseException as error:  # a defect in handling one request must not end the worker
-                    if was_told_to_end(error):
-                        raise
-                    self._failed(name, error)
                 finally:
                     self._queue.done(name)
                     self._requeue_if_changed(name)
 
     def _requeue_if_changed(self, name: str) -> None:
-        try:
+        with isolated(partial(self._failed, name)):
             self.informer.requeue_if_changed(name)
-        except BaseException as error:  # as in work()
-            if was_told_to_end(error):
-                raise
-            self._failed(name, error)
 
     def _failed(self, name: str, error: BaseException) -> None:
-        """Log an internal error, and retry the request with backoff."""
+        """Log an internal error, which ends no worker, and retry the request with backoff."""
         _LOG.error("unexpected fault", exc_info=error, extra={"cluster": str(self._key), "csr": printable(name)})
         self._metrics.decided(str(self._key), "", Defer.__name__, Reason.INTERNAL_ERROR)
         if self._pending.get(name) is not None:

@@ -18,8 +18,8 @@ from signer.controller.requests.reachability import Reachability
 from signer.controller.requests.relist import Relist
 from signer.controller.telemetry.metrics_collector import QueueGauges
 from signer.kube.client import JsonObject
-from signer.kube.cooperative_yield import CooperativeYield
 from signer.kube.errors import UnexpectedAnswer
+from signer.kube.scheduling import CooperativeYield
 from signer.kube.workqueue import WorkQueue
 from signer.store.caches import ALL_PROVIDER_IDS, REACHED_AGAIN, ProviderIDs
 

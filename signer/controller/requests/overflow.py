@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from random import Random
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn
 
 from signer.controller.requests.informer import RequestInformer
 from signer.controller.requests.reachability import Reachability
 from signer.controller.requests.relist import ListOvertaken
 from signer.kube.backoff import Backoff
-from signer.kube.client import JsonObject
+from signer.kube.calls import List
 from signer.kube.errors import ApiError
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 
@@ -26,14 +26,6 @@ MACHINE_RELIST_SECONDS: Final = 60.0
 """Minimum interval between relists on account of changed Machines, which may not concern overflowed requests."""
 PAGE_REQUESTS: Final = 100
 """Requests per page: 10 ms of work without yielding the event loop; 0.2 s with a hostile server's page."""
-
-
-class ListCalls(Protocol):
-    """The call that is used of :class:`~signer.kube.client.Client`."""
-
-    def list_pages(self, path: str, *, limit: int) -> AsyncGenerator[JsonObject, None]:
-        """See Client."""
-        ...
 
 
 class OverflowRelist:
@@ -68,7 +60,7 @@ class OverflowRelist:
             self._requested_at, self._machine_changed = now, False
             self._requests.relist_needed.set()
 
-    async def run(self, client: ListCalls) -> NoReturn:
+    async def run(self, client: List) -> NoReturn:
         """Relist on demand while the watch continues, and retry failures with backoff."""
         attempt, ended, succeeded = 0, float("-inf"), True
         while True:
@@ -83,7 +75,7 @@ class OverflowRelist:
             await asyncio.sleep(RELIST_BACKOFF.delay(attempt, self._random))
             attempt += 1
 
-    async def _list(self, client: ListCalls) -> bool:
+    async def _list(self, client: List) -> bool:
         """Whether the list was read to its end."""
         self._listing = True
         try:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from attestors.wire.names import ANNOTATION_PREFIX, CHALLENGE_ANNOTATION, ENDORSEMENT_KEY_ANNOTATION
 from signer.controller.requests.bounded_request import can_be_answered, is_too_large
+from signer.kube.calls import Replace
 from signer.kube.client import JsonObject
 from signer.kube.errors import UnexpectedAnswer
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
@@ -26,18 +27,10 @@ _OUR_ANNOTATIONS: Final = (f"{ANNOTATION_PREFIX}/", f"{ENDORSEMENT_KEY_ANNOTATIO
 """Prefixes of annotation keys that only this controller writes on an approved request."""
 
 
-class WorkloadCalls(Protocol):
-    """The one call that is used of :class:`~signer.kube.client.Client`."""
-
-    async def replace(self, path: str, body: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
-
-
 class Publisher:
     """The writes to one workload cluster."""
 
-    def __init__(self, client: WorkloadCalls, now: Callable[[], datetime]) -> None:
+    def __init__(self, client: Replace, now: Callable[[], datetime]) -> None:
         self._client = client
         self._now = now
 

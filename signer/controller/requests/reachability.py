@@ -8,10 +8,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
+from attestors.net.rate_limiter import TokenBucket
 from signer.controller.requests.pending import PendingRequests
 from signer.kube.backoff import Backoff
 from signer.kube.errors import ApiError, Unauthorized
-from signer.kube.rate_limiter import TokenBucket
 from signer.model import condition as condition_types
 from signer.model.cluster import ClusterKey
 from signer.model.condition import PolicyCondition
@@ -120,8 +120,7 @@ class Reachability:
     def _set(self, condition: PolicyCondition) -> None:
         if condition == self.condition:
             return
-        if not self._log_limit.wait_seconds:
-            self._log_limit.take()
+        if self._log_limit.take_if_there():
             self._log(condition)
         self.condition = condition
         self._changed.set()

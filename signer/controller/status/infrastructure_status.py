@@ -12,11 +12,12 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from attestors.registry import Registry
 from signer.configuration import Configuration
 from signer.controller.status.policy_status import permitted_in, usable_signers
+from signer.kube.calls import GetPatch
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, Forbidden, Invalid, NotFound, ResourceNotServed
 from signer.kube.resources import Resource
@@ -38,18 +39,6 @@ _LOG = logging.getLogger(__name__)
 CLIENT_SIGNER_FIELD: Final = "kubeletClientCertificateSigner"
 SERVING_SIGNER_FIELD: Final = "kubeletServingCertificateSigner"
 _PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
-
-
-class ObjectCalls(Protocol):
-    """The calls that are used of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-    async def patch(self, path: str, patch: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +77,7 @@ class InfrastructureStatus:
     """Publishes the signer names of every cluster. One instance serves the whole controller, to read schemas once."""
 
     def __init__(
-        self, client: ObjectCalls, registry: Registry, configuration: Configuration, monotonic: Callable[[], float]
+        self, client: GetPatch, registry: Registry, configuration: Configuration, monotonic: Callable[[], float]
     ) -> None:
         self._client = client
         self._registry = registry

@@ -13,11 +13,12 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from signer.kube.calls import GetPatch
 from signer.kube.client import JsonObject
-from signer.kube.cooperative_yield import CooperativeYield
 from signer.kube.errors import ApiError, Conflict, Forbidden, NotFound
+from signer.kube.scheduling import CooperativeYield
 from signer.kube.workqueue import WorkQueue
 from signer.model.cluster import MACHINE_KIND, ClusterKey, MachineView
 from signer.model.decision import Decision, Deferred
@@ -52,18 +53,6 @@ _EVERYWHERE: Final = ""
 _HOLDERS: Final = {"v1beta1": ("status", "v1beta2"), "v1beta2": ("status",)}
 
 
-class ObjectCalls(Protocol):
-    """The calls that are used of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-    async def patch(self, path: str, patch: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
-
-
 RecordsOf = Callable[[MachineKey], Iterable[AttestedNode]]
 """The authentic records of a Machine from the store's index; raises Deferred while they are unknown."""
 
@@ -90,7 +79,7 @@ class MachineConditions:
 
     def __init__(
         self,
-        client: ObjectCalls,
+        client: GetPatch,
         caches: Caches,
         records_of: RecordsOf,
         *,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
+from signer.kube.calls import GetPatch
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, Forbidden, NotFound
 from signer.kube.resources import NODE_ATTESTATION_POLICIES, Resource
@@ -21,22 +22,10 @@ _MISSING_GRANT = (
 )
 
 
-class PolicyCalls(Protocol):
-    """The calls that are used of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-    async def patch(self, path: str, patch: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
-
-
 class PolicyOwner:
     """Sets the owner of one cluster's policy, once for each pair of objects."""
 
-    def __init__(self, client: PolicyCalls, clusters: Resource) -> None:
+    def __init__(self, client: GetPatch, clusters: Resource) -> None:
         """``clusters`` is the Cluster resource, in the version that owner references name."""
         self._client = client
         self._clusters = clusters

@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from attestors.contract import Security
 from attestors.registry import AttestorUnavailable, Registry
 from attestors.wire.names import Purpose, SignerName
 from signer.configuration import Configuration
+from signer.kube.calls import GetPatch
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, NotFound
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
@@ -78,18 +79,6 @@ def usable_signers(policy: Policy, registry: Registry, permits: Permits) -> Usab
     return UsableSigners(tuple(attestors), tuple(client), tuple(serving))
 
 
-class StatusCalls(Protocol):
-    """The calls that are used of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-    async def patch(self, path: str, patch: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
-
-
 class PolicyStatus:
     """Writes the status of one policy when it differs from the current one.
 
@@ -99,7 +88,7 @@ class PolicyStatus:
 
     def __init__(
         self,
-        client: StatusCalls,
+        client: GetPatch,
         key: ClusterKey,
         registry: Registry,
         now: Callable[[], datetime],

@@ -96,7 +96,7 @@ class StatusReconciler:
             authority = await self._authority_source.authority()
         except AuthorityUnavailable as error:
             return PolicyCondition(kind, False, error.reason, str(error))
-        end = authority.signing.certificate.not_after
+        end = authority.not_after
         if end <= self._now():
             return PolicyCondition(kind, False, "CertificateAuthorityExpired", f"expired at {end:%Y-%m-%d %H:%M} UTC")
         return PolicyCondition(kind, True, "Loaded", f"valid until {end:%Y-%m-%d}")

@@ -13,7 +13,8 @@ from typing import Final
 
 from attestors.registry import Registry
 from signer.configuration import Configuration
-from signer.controller.status.policy_status import PolicyStatus, StatusCalls, permitted_in
+from signer.controller.status.policy_status import PolicyStatus, permitted_in
+from signer.kube.calls import GetPatch
 from signer.model.cluster import EVERY_CLUSTER, ClusterKey
 from signer.model.condition import WORKLOAD_CLUSTER_REACHABLE, PolicyCondition
 from signer.model.policy import Policy
@@ -29,7 +30,7 @@ class UnservedPolicies:
 
     def __init__(
         self,
-        client: StatusCalls,
+        client: GetPatch,
         caches: Caches,
         registry: Registry,
         configuration: Configuration,

@@ -13,8 +13,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
+from attestors.net.rate_limiter import TokenBucket
+from signer.kube.calls import Create
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError
 from signer.kube.resources import EVENTS
@@ -61,14 +63,6 @@ class Occurrence:
     """Appended to the message. Repeats may differ in it; the first hint is written."""
 
 
-class EventCalls(Protocol):
-    """The call that is used of :class:`~signer.kube.client.Client`."""
-
-    async def create(self, path: str, body: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
-
-
 @dataclass(slots=True)
 class _Remembered:
     first: datetime
@@ -76,28 +70,11 @@ class _Remembered:
     count: int
 
 
-@dataclass(slots=True)
-class _Bucket:
-    """A token bucket of Events."""
-
-    left: float
-    at: float
-
-    def take(self, now: float, burst: int, per_second: float) -> bool:
-        """Take a token; False if none is left."""
-        self.left = min(float(burst), self.left + (now - self.at) * per_second)
-        self.at = now
-        if self.left < 1:
-            return False
-        self.left -= 1
-        return True
-
-
 class Recorder:
     """Queues Events and writes them in the background."""
 
     def __init__(
-        self, client: EventCalls, *, now: Callable[[], datetime], monotonic: Callable[[], float], identity: str
+        self, client: Create, *, now: Callable[[], datetime], monotonic: Callable[[], float], identity: str
     ) -> None:
         self._client = client
         self._now = now
@@ -105,8 +82,8 @@ class Recorder:
         self._identity = identity
         self._queue: asyncio.Queue[Occurrence] = asyncio.Queue(_QUEUE)
         self._remembered: OrderedDict[Occurrence, _Remembered] = OrderedDict()
-        self._buckets: OrderedDict[tuple[Subject, str], _Bucket] = OrderedDict()
-        self._normal = _Bucket(float(NORMAL_BURST), monotonic())
+        self._buckets: OrderedDict[tuple[Subject, str], TokenBucket] = OrderedDict()
+        self._normal = TokenBucket(NORMAL_BURST, 1 / NORMAL_PER_SECOND, monotonic)
         self.dropped = 0
 
     def record(self, occurrence: Occurrence) -> None:
@@ -137,15 +114,14 @@ class Recorder:
         Each object and reason has its own bucket, so that forged requests that claim a Machine suppress only each
         other. An Event that exceeds its own bucket takes nothing from the shared one.
         """
-        now = self._monotonic()
         subject = (occurrence.subject, occurrence.reason)
-        bucket = self._buckets.pop(subject, None) or _Bucket(float(BURST), now)
+        bucket = self._buckets.pop(subject, None) or TokenBucket(BURST, REFILL_SECONDS, self._monotonic)
         self._buckets[subject] = bucket
         if len(self._buckets) > _REMEMBERED:
             self._buckets.popitem(last=False)
-        if not bucket.take(now, BURST, 1 / REFILL_SECONDS):
+        if not bucket.take_if_there():
             return False
-        return occurrence.type != "Normal" or self._normal.take(now, NORMAL_BURST, NORMAL_PER_SECOND)
+        return occurrence.type != "Normal" or self._normal.take_if_there()
 
     async def run(self) -> None:
         """Write Events until cancelled."""

@@ -64,7 +64,7 @@ class ObjectAccess:
         return self._loop_thread.call(write)
 
     def update(self, value: Mapping[str, Any], subresource: str = "", user: User = ADMINISTRATOR) -> dict[str, Any]:
-        """Replace an object, or through a subresource (``status``, ``approval``)."""
+        """Replace an object, or one of its subresources (``status``, ``approval``)."""
 
         def write() -> dict[str, Any]:
             copy = _copy(value)
@@ -100,7 +100,7 @@ class ObjectAccess:
         self._loop_thread.call(write)
 
     def apply(self, value: Mapping[str, Any], user: User = ADMINISTRATOR) -> dict[str, Any]:
-        """Create the object, or replace what is there (where status is a subresource, it stays)."""
+        """Create the object, or replace an existing one (a status subresource is kept)."""
 
         def write() -> dict[str, Any]:
             try:
@@ -135,7 +135,7 @@ class ObjectAccess:
         self.apply(definition)
 
     def seed_kubeadm(self) -> None:
-        """Add, or put back, the ClusterRoleBindings of ``kubeadm init``."""
+        """Add or restore the ClusterRoleBindings of ``kubeadm init``."""
         for value in kubeadm_objects():
             self.apply(value)
 

@@ -31,7 +31,7 @@ _CACHED_CERTIFICATES = 4096
 
 
 class _Known:
-    """A client certificate whose chain was verified; only its dates can still make it useless."""
+    """A client certificate with a verified chain; only its validity period is still to be checked."""
 
     __slots__ = ("not_after", "not_before", "user")
 
@@ -42,7 +42,7 @@ class _Known:
 
 
 class Authenticator:
-    """Turns credentials into a User. Raises APIError 401 for anything that does not prove one."""
+    """Maps credentials to a User. Raises APIError 401 for invalid ones."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Authenticator:
         self._tokens.pop(token, None)
 
     def authenticate(self, certificate: bytes | None, authorization: str | None) -> User:
-        """``certificate`` is the peer's in DER, ``authorization`` the header. A certificate is looked at first."""
+        """``certificate`` is the peer's in DER, ``authorization`` the header. A certificate takes precedence."""
         if certificate is not None:
             try:
                 return self._by_certificate(certificate)

@@ -20,7 +20,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 _BACKDATE = timedelta(minutes=5)
 _TEN_YEARS = timedelta(days=3650)
 _NO_CHECK_TIME = 0x200000
-"""X509_V_FLAG_NO_CHECK_TIME, which the ``ssl`` module has no name for."""
+"""X509_V_FLAG_NO_CHECK_TIME, which the ``ssl`` module does not name."""
 _HANDSHAKE, _CERTIFICATE = 22, 11
 _MAXIMUM_ANCHORS = 10_000
 SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
@@ -128,7 +128,7 @@ class Issuer:
         return certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key)
 
     def _authority_key_identifier(self) -> x509.AuthorityKeyIdentifier:
-        """What the CA calls itself: Cluster API truncates a SHA-256 (Go 1.25), the library's own is a SHA-1."""
+        """The subject key identifier: a truncated SHA-256 as in Cluster API (Go 1.25), not the library's SHA-1."""
         try:
             own = self.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
         except x509.ExtensionNotFound:
@@ -143,7 +143,7 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def server_context(certificate: bytes, key: bytes, client_authorities: bytes) -> ssl.SSLContext:
-    """TLS for the server: client certificates are optional, and asked of these authorities (PEM)."""
+    """The server's TLS context: client certificates of these authorities (PEM) are requested and optional."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # The standard library reads keys only from files; this one is gone before the server listens.
@@ -173,7 +173,7 @@ def _accept_any_client_certificate(context: ssl.SSLContext) -> None:
         certificate = _first_certificate(data, version)
         if certificate and certificate not in seen and len(seen) < _MAXIMUM_ANCHORS:
             seen.add(certificate)
-            # What is no certificate at all fails in the handshake by itself.
+            # An undecodable certificate fails in the handshake anyway.
             with contextlib.suppress(ssl.SSLError, ValueError):
                 context.load_verify_locations(cadata=certificate)
 

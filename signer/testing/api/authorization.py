@@ -61,7 +61,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The rules that one binding gives to a user, and the words for it."""
+    """The rules that one binding grants to a user, with a description."""
 
     rules: tuple[Rule, ...]
     namespace: str
@@ -109,7 +109,7 @@ class Authorization:
         return first, second, third, fourth
 
     def grants(self, user: User) -> list[Grant]:
-        """What bindings give this user; remembered until an RBAC object changes."""
+        """The user's rules from bindings; cached until an RBAC object changes."""
         writes = sum(collection.writes for collection in self._collections())
         if writes != self._seen:
             self._grants.clear()

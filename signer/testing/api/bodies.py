@@ -16,14 +16,14 @@ from .status import APIError, Target, bad_request, invalid, required, unsupporte
 from .strategy import Strategy
 
 MAXIMUM_BODY_BYTES = 3 * 1024 * 1024
-"""As the real server's limit."""
+"""The real server's limit."""
 _YAML = frozenset({"application/yaml", "application/x-yaml", "text/yaml"})
 _PATCHES = (JSON, MERGE, STRATEGIC, APPLY)
 _PATCH_OPTIONS = Target("meta.k8s.io", "", "PatchOptions")
 _ACCEPTED = ("application/json", "application/yaml")
 
 
-# libyaml's parser, where PyYAML was built with it, reads large CRDs several times as fast.
+# libyaml's parser, if PyYAML was built with it, is several times faster on large CRDs.
 _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -144,6 +144,6 @@ def is_true(query: Mapping[str, str], name: str) -> bool:
 
 
 def copy_object(value: Mapping[str, Any]) -> dict[str, Any]:
-    """A deep copy of what the caller keeps, by way of JSON."""
+    """A deep copy, made through JSON."""
     copy: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
     return copy

@@ -1,4 +1,4 @@
-"""Objects that a cluster has from its first minute: namespaces, RBAC policy, and what kubeadm adds.
+"""Initial objects of a cluster: namespaces, RBAC policy, and kubeadm's objects.
 
 Follows Kubernetes ``plugin/pkg/auth/authorizer/rbac/bootstrappolicy`` and
 ``cmd/kubeadm/app/phases/bootstraptoken/node``.
@@ -55,7 +55,7 @@ def _node_rules() -> tuple[dict[str, Any], ...]:
 
 
 def default_objects() -> list[dict[str, Any]]:
-    """What every API server of this kind creates by itself."""
+    """The objects that every kube-apiserver creates."""
     everything = _rule("*", "*", ["*"])
     health = ["/healthz", "/livez", "/readyz", "/version", "/version/"]
     discovery = [*health, "/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"]

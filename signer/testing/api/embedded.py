@@ -1,4 +1,4 @@
-"""The embedded API as a context manager: a thread of its own, connections, and direct access for tests."""
+"""The embedded API as a context manager, with its own thread, connections, and direct access for tests."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class EmbeddedAPI(ObjectAccess):
         for resource in builtin_types():
             self.catalogue.add(resource)
         self.authorization = Authorization(self.store, authorization)
-        """RBAC and the Node authorizer, to be asked directly."""
+        """RBAC and the Node authorizer, for direct calls."""
         trusted = load_certificates(self._client_authorities)
         self._authenticator = Authenticator(self.store, trusted, tokens or {}, version)
         self._operations = Operations(self.store, self.catalogue, self.authorization, version)
@@ -116,7 +116,7 @@ class EmbeddedAPI(ObjectAccess):
         self.faults = Faults()
         """Armed faults: see ``Faults.inject``."""
         self.requests = RequestLog()
-        """Every request that was answered."""
+        """The log of answered requests."""
         self._settings = Settings(bookmark_seconds=bookmark_seconds, late_events_seconds=late_events_seconds)
         self._handler = Handler(
             self._operations, self._authenticator, self.authorization, self.faults, self.requests, self._settings
@@ -142,14 +142,14 @@ class EmbeddedAPI(ObjectAccess):
         self.close()
 
     def close(self) -> None:
-        """Stop listening and end the thread. Harmless when repeated."""
+        """Stop listening and end the thread. May be called repeatedly."""
         if self._loop_thread.running:
             self.stop_listening()
             if self._owns_loop_thread:
                 self._loop_thread.stop()
 
     def start_listening(self) -> None:
-        """Listen, on the port of before if there was one."""
+        """Listen, on the previous port if there was one."""
         self._loop_thread.wait(self._listen())
 
     def stop_listening(self) -> None:
@@ -157,7 +157,7 @@ class EmbeddedAPI(ObjectAccess):
         self._loop_thread.wait(self._close())
 
     def restart(self) -> None:
-        """What clients see of a restarted API server: connections break, and the same port answers again."""
+        """Break all connections and listen on the same port again, like a restarted API server."""
         self.stop_listening()
         self.start_listening()
 
@@ -209,7 +209,7 @@ class EmbeddedAPI(ObjectAccess):
         return self.certificate_connection(*self._issuer.client(user, groups, lifetime))
 
     def certificate_connection(self, certificate: bytes, key: bytes) -> ClusterConnection:
-        """A connection with a client certificate that the caller has (PEM)."""
+        """A connection with the caller's client certificate and key (PEM)."""
         authority = self._issuer.certificate_pem
         return ClusterConnection(self.server, authority, client_certificate=certificate, client_key=key)
 
@@ -232,7 +232,7 @@ class EmbeddedAPI(ObjectAccess):
         self._loop_thread.call(lambda: self._authenticator.add_token(token, user))
 
     def remove_token(self, token: str) -> None:
-        """Accept a static bearer token no more; watches that are open stay open, as on kube-apiserver."""
+        """Stop accepting a static bearer token; open watches continue, as on kube-apiserver."""
         self._loop_thread.call(lambda: self._authenticator.remove_token(token))
 
     def bootstrap_token(self, lifetime: timedelta = timedelta(minutes=15)) -> str:
@@ -259,7 +259,7 @@ class EmbeddedAPI(ObjectAccess):
     # Behaviour
 
     def compact(self) -> None:
-        """Forget past changes: watches and lists from older resourceVersions are told 410."""
+        """Compact the history: watches and lists from older resourceVersions get 410."""
         self._loop_thread.call(self.store.compact)
 
     def on_request(self, hook: Hook | None) -> None:

@@ -1,4 +1,4 @@
-"""Nobody grants more than he has (Kubernetes ``pkg/registry/rbac``, policybased storage).
+"""RBAC escalation check: a user may grant only its own permissions (Kubernetes ``pkg/registry/rbac``, policybased).
 
 Writing a role needs every permission in it, or the verb ``escalate`` on it; binding one needs the same of the role that
 is bound, or the verb ``bind``.
@@ -23,7 +23,7 @@ _PLURALS = {
 
 
 def _permissions(rule: dict[str, Any], namespace: str) -> Iterator[Attributes]:
-    """Each single permission of a rule; a wildcard is asked for as such, and only a wildcard grants it."""
+    """Each single permission of a rule; only a wildcard grants a wildcard."""
     verbs = rule.get("verbs") or ()
     for verb, url in product(verbs, rule.get("nonResourceURLs") or ()):
         yield Attributes(verb, path=url)

@@ -1,4 +1,4 @@
-"""Faults that a test asks for, and the log of requests that a test counts."""
+"""Injected faults, and the log of requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WRITE_METHODS = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a fault's condition sees of a request."""
+    """A request as seen by a fault's condition."""
 
     method: str
     path: str
@@ -32,19 +32,19 @@ Drop = Literal["before", "after"]
 
 @dataclass(slots=True, eq=False)
 class Fault:
-    """One fault: an error answer, a delay, a broken connection, or several of them."""
+    """One fault: an error response, a delay, a broken connection, or several of these."""
 
     match: Match
     status: int | None = None
     retry_after_seconds: int | None = None
     delay_seconds: float = 0.0
     not_served: bool = False
-    """Answer as an API server does that has just started, and has not read its CustomResourceDefinitions yet: 404,
+    """Respond like an API server that has just started and not read its CustomResourceDefinitions yet: 404,
     without a Kubernetes Status."""
     drop: Drop | None = None
-    """Close the connection without an answer: before the request is carried out, or after."""
+    """Close the connection without a response, before the request is processed or after."""
     times: int | None = 1
-    """How many requests it still hits; None means every one."""
+    """The number of requests that it still affects; None means all."""
     hits: int = field(default=0, init=False)
 
     def matches(self, request: Request) -> bool:
@@ -53,7 +53,7 @@ class Fault:
         return fnmatch.fnmatchcase(f"{request.method} {request.path}", self.match)
 
     def error(self) -> APIError:
-        """The answer of this fault; only for faults with a status."""
+        """The response of this fault; only for faults with a status."""
         status = self.status or 500
         reason, message = _REASONS.get(status, ("InternalError", "injected fault"))
         return APIError(status, reason, message, {}, self.retry_after_seconds)
@@ -73,7 +73,7 @@ _REASONS = {
 
 
 class Faults:
-    """The faults that are armed. Safe to use from any thread."""
+    """The active faults. Safe to use from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -90,7 +90,7 @@ class Faults:
         drop: Drop | None = None,
         times: int | None = 1,
     ) -> Fault:
-        """Arm a fault for the next ``times`` matching requests. The first armed fault that matches is the one."""
+        """Inject a fault into the next ``times`` matching requests. The first matching fault applies."""
         fault = Fault(match, status, retry_after_seconds, delay_seconds, not_served, drop, times)
         with self._lock:
             self._faults.append(fault)
@@ -101,7 +101,7 @@ class Faults:
             self._faults.clear()
 
     def take(self, request: Request) -> Fault | None:
-        """The fault for this request, used up by one."""
+        """The fault for this request; decrements its remaining count."""
         if not self._faults:
             return None
         with self._lock:
@@ -148,7 +148,7 @@ class RequestLog:
         return len(self._requests)
 
     def matching(self, pattern: str = "*") -> list[LoggedRequest]:
-        """Requests whose ``METHOD path`` fits a shell pattern."""
+        """Requests whose ``METHOD path`` matches a shell pattern."""
         with self._lock:
             known = list(self._requests)
         return [entry for entry in known if fnmatch.fnmatchcase(f"{entry.method} {entry.path}", pattern)]

@@ -1,4 +1,4 @@
-"""What kube-controller-manager does after a deletion: dependents of a deleted owner, contents of a deleted namespace.
+"""kube-controller-manager's work after a deletion: deletes dependents of an owner, and contents of a namespace.
 
 Dependents are removed at once rather than in the background; owners that never existed are not looked for.
 """
@@ -19,7 +19,7 @@ class GarbageCollector:
         self._operations = operations
 
     def after_removal(self, served: Served, stored: Stored, options: DeleteOptions) -> None:
-        """Called when an object is gone, or when a namespace begins to go."""
+        """Called when an object is removed, or when a namespace starts to terminate."""
         found = stored.value["metadata"]
         if served.type.identity == ("", "namespaces"):
             self._empty(found["name"])
@@ -58,7 +58,7 @@ class GarbageCollector:
         self._finish(namespace)
 
     def _finish(self, namespace: str) -> None:
-        """A terminating namespace goes with its last object."""
+        """Remove a terminating namespace after its last object."""
         store = self._operations.store
         collection = store.collection("", "namespaces")
         holder = collection.objects.get(("", namespace))

@@ -50,7 +50,7 @@ def _decode(data: bytes) -> bytes | None:
         decoded = base64.b64decode(compact, validate=True)
     except binascii.Error:
         return None
-    # Go's decoder, unlike Python's, wants the padding and nothing behind it.
+    # Go's decoder, unlike Python's, requires the padding and nothing after it.
     return decoded if len(compact) % 4 == 0 else None
 
 

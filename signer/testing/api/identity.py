@@ -1,4 +1,4 @@
-"""Who sent a request."""
+"""The user of a request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class User:
 
     @property
     def node_name(self) -> str:
-        """The node that this user is, or empty: the name's prefix and the group must both be there."""
+        """The user's node name; empty unless the user has both the name prefix and the group of nodes."""
         if self.name.startswith(NODE_PREFIX) and NODES in self.groups:
             return self.name.removeprefix(NODE_PREFIX)
         return ""

@@ -1,4 +1,4 @@
-"""What the API does to objects: create, update, patch, delete.
+"""Writes to objects: create, update, patch, delete.
 
 HTTP and the tests' direct access both come through here.
 
@@ -71,7 +71,7 @@ class Operations:
         self.authorizer = authorizer
         self.server_version = server_version
         self.after_removal: Callable[[Served, Stored, DeleteOptions], None] | None = None
-        """Called when an object is gone or begins to go (finalizers): garbage collection hangs here."""
+        """Called when an object is removed, or when its removal starts (finalizers); for garbage collection."""
 
     def context(self, user: User) -> Context:
         return Context(user, self.server_version, self.authorizer)
@@ -89,7 +89,7 @@ class Operations:
     def create(
         self, served: Served, namespace: str, value: dict[str, Any], user: User, options: WriteOptions = NO_OPTIONS
     ) -> Stored:
-        """``value`` is the caller's own, fresh copy. Raises APIError."""
+        """Create an object; takes ownership of ``value``. Raises APIError."""
         resource, context = served.type, self.context(user)
         self._decode(served, value, options)
         found = value["metadata"]
@@ -111,7 +111,7 @@ class Operations:
         return self._write(served, value, options)
 
     def _name(self, collection: Collection, namespace: str, found: dict[str, Any]) -> None:
-        """Make a free name from ``generateName`` where there is none; a few attempts, as the real server makes."""
+        """Make a free name from ``generateName`` if there is no name, in a few attempts, as the real server does."""
         base = found.get("generateName")
         if found.get("name") or not base:
             return
@@ -173,7 +173,7 @@ class Operations:
         user: User,
         options: WriteOptions = NO_OPTIONS,
     ) -> tuple[Stored, bool]:
-        """PUT. The answer says whether the object was created. Raises APIError."""
+        """PUT. The result says whether the object was created. Raises APIError."""
         old = self.collection(served).objects.get((namespace, name))
         self._decode(served, value, options)
         self._check_name(served, value, namespace, name)
@@ -207,7 +207,7 @@ class Operations:
         user: User,
         options: WriteOptions = NO_OPTIONS,
     ) -> tuple[Stored, bool]:
-        """PATCH. Server-side apply creates what is absent. Raises APIError."""
+        """PATCH. Server-side apply creates a missing object. Raises APIError."""
         if content_type == STRATEGIC and served.type.custom:
             accepted = ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"]
             raise unsupported_media_type(accepted)
@@ -323,7 +323,7 @@ class Operations:
         return last
 
     def _undefine(self, definition: Stored) -> None:
-        """A definition takes its objects with it, and ends the watches on them."""
+        """Remove a definition's objects, and end their watches."""
         spec = definition.value["spec"]
         identity = (spec["group"], spec["names"]["plural"])
         collection = self.store.collection(*identity)

@@ -126,11 +126,11 @@ def list_body(served: Served, page: Page) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """How one watch was asked for."""
+    """The options of one watch."""
 
     selector: Selector
     revision: int
-    """Where to start; 0 means: the present state as ADDED events first."""
+    """The start version; 0 means to send the current state as ADDED events first."""
     bookmarks: bool
     announce_initial: bool
     """``sendInitialEvents``: a marked bookmark follows the present state."""
@@ -171,7 +171,7 @@ async def watch_lines(
     limit: int,
     late_seconds: float,
 ) -> AsyncGenerator[bytes, None]:
-    """Chunks of watch events until the watch ends; a start that is forgotten gives one ERROR event."""
+    """Chunks of watch events until the watch ends; a compacted start version gives one ERROR event."""
     collection = store.collection(*served.type.identity)
     view = View(namespace, options.selector, served.type.strategy.fields, served.view, served.encode)
     watcher = collection.log.open(view, limit)

@@ -1,4 +1,4 @@
-"""Reading a request's URL: what is asked, of which resource (k8s.io/apiserver ``pkg/endpoints/request``)."""
+"""Parses a request's URL into verb and resource (k8s.io/apiserver ``pkg/endpoints/request``)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Route:
     subresource: str = ""
 
     def attributes(self, *, selected_name: str = "") -> Attributes:
-        """What the authorizer is asked."""
+        """The attributes for the authorizer."""
         if not self.resource:
             return Attributes(self.verb, path=self.path)
         name = self.name or selected_name
@@ -31,7 +31,7 @@ class Route:
 
 
 def parse(method: str, path: str, *, watch: bool) -> Route:
-    """Never fails: what is not recognised is a URL without a resource."""
+    """Parse a URL; an unknown one has no resource. Never fails."""
     parts = [part for part in path.split("/") if part]
     plain = Route(method.lower(), path)
     if len(parts) >= 3 and parts[0] == "api":
@@ -45,7 +45,7 @@ def parse(method: str, path: str, *, watch: bool) -> Route:
         if len(rest) >= 3 and rest[2] not in {"status", "finalize"}:
             namespace, rest = rest[1], rest[2:]
         elif len(rest) >= 2:
-            # A namespace is in itself, as far as RBAC is concerned.
+            # For RBAC, a Namespace object is in its own namespace.
             namespace = rest[1]
     if len(rest) > 3:
         return plain
@@ -57,7 +57,7 @@ def parse(method: str, path: str, *, watch: bool) -> Route:
 
 def _verb(method: str, name: str, *, watch: bool) -> str:
     if method in {"GET", "HEAD"}:
-        # A name makes a get of it, "watch" or not: one object is watched in its collection, by a field selector.
+        # With a name it is a get, even with "watch": a single object is watched in its collection by a field selector.
         if name:
             return "get"
         return "watch" if watch else "list"

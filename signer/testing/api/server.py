@@ -45,7 +45,7 @@ Hook = Callable[[str, str, User], None]
 
 @dataclass(slots=True)
 class Settings:
-    """What a test may change while the server runs."""
+    """Settings that a test may change while the server runs."""
 
     bookmark_seconds: float = 60.0
     late_events_seconds: float = 0.0
@@ -319,7 +319,7 @@ class Handler:
                     await response.write(chunk)
             await response.write_eof()
         except (ConnectionError, asyncio.CancelledError):
-            # The client has gone: there is nobody left to tell.
+            # The client has disconnected.
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
         finally:

@@ -1,4 +1,4 @@
-"""Kubernetes Status errors: what every refusal of the embedded API looks like on the wire.
+"""Kubernetes Status errors, the form of all error responses of the embedded API.
 
 Codes, reasons, messages and ``details`` follow k8s.io/apimachinery ``pkg/api/errors`` and
 ``pkg/util/validation/field``.

@@ -88,7 +88,7 @@ class Store:
         ]
 
     def write(self, collection: Collection, value: dict[str, Any]) -> Stored:
-        """Store ``value`` (which the caller gives away) under the next resourceVersion."""
+        """Store ``value`` with the next resourceVersion; takes ownership of ``value``."""
         self.revision += 1
         value["metadata"]["resourceVersion"] = str(self.revision)
         stored = Stored(value, self.revision)
@@ -98,7 +98,7 @@ class Store:
         return stored
 
     def owned_by(self, uid: str) -> set[tuple[Collections, Key]]:
-        """Where objects are, or were, that name this owner; the caller looks whether they still do."""
+        """Keys of objects that name, or have named, this owner; the caller must check whether they still do."""
         return self._owned.get(uid, set())
 
     def remove(self, collection: Collection, stored: Stored) -> Stored:
@@ -110,7 +110,7 @@ class Store:
         return last
 
     def compact(self) -> None:
-        """Forget all past changes: watches from any older resourceVersion are told 410."""
+        """Compact the history: watches from older resourceVersions get 410."""
         self._compacted = self.revision
         for collection in self._collections.values():
             collection.log.compact(self.revision)

@@ -1,4 +1,4 @@
-"""What a resource adds to generic storage: preparation, validation and admission of its writes."""
+"""A resource's additions to generic storage: preparation, validation and admission of its writes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .identity import User
 from .status import FieldError
 
 ServerVersion = tuple[int, int]
-"""Major and minor version whose behaviour is shown."""
+"""The emulated major and minor version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What is asked of the authorizer, as k8s.io/apiserver ``authorizer.Attributes``."""
+    """Attributes for the authorizer, as k8s.io/apiserver ``authorizer.Attributes``."""
 
     verb: str
     group: str = ""
@@ -30,7 +30,7 @@ class Attributes:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The authorizer's answer and why."""
+    """The authorizer's decision and its reason."""
 
     allowed: bool
     reason: str = ""

@@ -11,14 +11,14 @@ from typing import Any, Final, TypeVar
 Answer = TypeVar("Answer")
 _TIMEOUT_SECONDS = 30.0
 _TURNS_TO_CLOSE: Final = 8
-"""Turns of the event loop from a connection that was accepted at the last moment to the end of its socket."""
+"""Iterations of the event loop from the accept of a late connection to the close of its socket."""
 
 
 async def end_connections() -> None:
-    """To be called before this event loop is closed: no connection outlives it.
+    """Abort all connections of this event loop; to be called before the loop is closed.
 
-    A TLS connection that was closed lingers until its peer says goodbye, and one that comes while a server closes is in
-    its handshake still: nobody else knows of it.
+    A closed TLS connection waits for its peer's close_notify, and one that arrives while a server closes is still in
+    its handshake; no other code has a reference to these.
     """
     for _ in range(_TURNS_TO_CLOSE):
         for transport in list(getattr(asyncio.get_running_loop(), "_transports", {}).values()):
@@ -27,10 +27,10 @@ async def end_connections() -> None:
 
 
 async def stop_accepting(listening: int) -> None:
-    """To be called before the server is closed that listens on the socket with this file descriptor.
+    """Stop accepting on the socket with this file descriptor; to be called before its server is closed.
 
-    Of a connection that was accepted a moment before, asyncio makes a transport in the next turn; a server that was
-    closed in between fails an assertion then, and the socket stays open for good (CPython gh-109564, mended in 3.12).
+    asyncio makes the transport of an accepted connection in the next iteration. If the server is closed in between, an
+    assertion fails and the socket is leaked (CPython gh-109564, fixed in 3.12).
     """
     asyncio.get_running_loop().remove_reader(listening)
     for _ in range(_TURNS_TO_CLOSE):

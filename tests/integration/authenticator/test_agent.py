@@ -131,7 +131,7 @@ def test_it_keeps_both_certificates_fresh_for_days(admin: ClusterAdmin, node: No
             node.configuration.bootstrap_kubeconfig.unlink(missing_ok=True)  # as kubeadm does
     assert len(granted) == len(seen) > 10
     assert service.told.count("READY=1") == 1
-    assert "next work is due in" in service.status
+    assert "next step is due in" in service.status
 
 
 def test_it_renews_when_three_tenths_are_left_or_a_little_more(
@@ -283,14 +283,14 @@ def test_systemd_is_told_what_is_not_renewed_and_why(admin: ClusterAdmin, node: 
         for _ in range(3):
             service.agent.turn()
             assert service.status.startswith("STATUS=valid, but not renewed: node-attestation-")
-            assert "Denied with reason MachinePaused: not now; the next try is due in " in service.status
+            assert "Denied with reason MachinePaused: not now; the next attempt is due in " in service.status
             assert "fresh" not in service.status
             node.time.pass_by(20)
     assert "READY=1" in service.told
     node.time.pass_by(60)
     with asking(service.turn) as answer, admin.granting():
         answer.result()
-    assert service.status.startswith("STATUS=certificates are fresh; the next work is due in ")
+    assert service.status.startswith("STATUS=certificates are fresh; the next step is due in ")
 
 
 def test_systemd_is_told_that_nobody_decides(
@@ -299,7 +299,7 @@ def test_systemd_is_told_that_nobody_decides(
     node.put_pair(age=8000, left=2000)
     service.agent.turn()
     assert service.status.startswith("STATUS=valid, but not renewed: node-attestation-")
-    assert "has been waiting for a decision" in service.status
+    assert "is still undecided" in service.status
 
 
 def test_a_clock_that_is_behind_is_said_once(api: EmbeddedAPI, node: Node, service: Service) -> None:
@@ -309,7 +309,7 @@ def test_a_clock_that_is_behind_is_said_once(api: EmbeddedAPI, node: Node, servi
     node.time.wall = 1000.0
     for _ in range(2):
         assert service.turn() == 300
-        assert service.status == f"STATUS=valid from {began} only: is this node's clock right?"
+        assert service.status == f"STATUS=not valid before {began}: is this node's clock right?"
     assert node.reports == [f"the certificates are valid from {began} only: is this node's clock right?"]
     node.time.wall = time.time()
     service.turn()

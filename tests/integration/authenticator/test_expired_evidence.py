@@ -46,7 +46,7 @@ def test_it_is_asked_again_at_once_with_a_new_key_and_new_evidence(
     assert evidence_of(first) != evidence_of(second)
     assert node.store.attempt(Purpose.CLIENT) == Attempt()
     assert len(created(api)) == 2
-    assert any("waited longer than its evidence is good for" in report for report in node.reports)
+    assert any("waited longer than its evidence is valid; requesting" in report for report in node.reports)
 
 
 def test_evidence_that_is_expired_when_it_is_made_is_a_denial_with_a_pause(
@@ -59,7 +59,7 @@ def test_evidence_that_is_expired_when_it_is_made_is_a_denial_with_a_pause(
             with pytest.raises(Denied, match=r"EvidenceExpired.*clock"):
                 node.certificates().client()
             assert len(created(api)) == run
-            with pytest.raises(Denied, match="not again before"):
+            with pytest.raises(Denied, match="no retry before"):
                 node.certificates().client()
             assert len(created(api)) == run
             remembered = node.store.attempt(Purpose.CLIENT).pause

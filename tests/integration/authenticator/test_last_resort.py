@@ -17,7 +17,7 @@ from cryptography import x509
 
 from attestors.wire.names import Purpose
 from authenticator.api.server import ApiServer
-from authenticator.flow.bootstrap import take_in
+from authenticator.flow.bootstrap import import_bootstrap
 from authenticator.model.attempt import Attempt
 from authenticator.model.cluster import BearerToken
 from authenticator.model.failures import ExitCode, InvalidConfiguration, StillPending
@@ -196,7 +196,9 @@ def test_a_bootstrap_kubeconfig_that_cannot_be_read_does_not_keep_it_from_being_
     with admin.granting():
         done = run_with(program, "")
     assert certificate_in(done.stdout) == stored(program) != former
-    assert f"it is not taken in: bootstrap kubeconfig {program.bootstrap_kubeconfig}: " in done.stderr
+    assert (
+        f"the bootstrap credential is not copied: bootstrap kubeconfig {program.bootstrap_kubeconfig}: " in done.stderr
+    )
 
 
 def test_a_bootstrap_kubeconfig_that_cannot_be_read_is_told_where_it_is_needed(node: Node) -> None:
@@ -340,7 +342,7 @@ def test_a_pair_of_another_name_is_none_where_a_credential_is_supplied(admin: Cl
     node.changes["node_name"] = "renamed"
     node.supply_bootstrap()
     with node.store.bootstrap_lock():
-        take_in(node.configuration, node.store, now=node.time.now)
+        import_bootstrap(node.configuration, node.store, now=node.time.now)
     assert (node.store.folder / "kubelet-authenticator-client.former.pem").read_text() == former.encode()
     copied = node.store.bootstrap()
     assert copied is not None
@@ -410,7 +412,7 @@ def test_a_refused_pair_gives_way_to_a_new_credential(api: EmbeddedAPI, admin: C
     assert pause.exit_code is ExitCode.REFUSED
     node.supply_bootstrap()
     with node.store.bootstrap_lock():
-        take_in(node.configuration, node.store, now=node.time.now)
+        import_bootstrap(node.configuration, node.store, now=node.time.now)
     assert node.store.pair(Purpose.CLIENT) is None
     with asking(node.certificates().client) as answer, admin.granting():
         assert answer.result().pair.key != former.key
@@ -428,7 +430,7 @@ def test_a_changed_bundle_makes_no_new_credential_of_a_used_one(admin: ClusterAd
     held["certificate-authority-data"] = base64.b64encode(both).decode()
     path.write_text(yaml.safe_dump(document))
     with node.store.bootstrap_lock():
-        take_in(node.configuration, node.store, now=node.time.now)
+        import_bootstrap(node.configuration, node.store, now=node.time.now)
     assert node.store.bootstrap() is None
     stored_pair = node.store.pair(Purpose.CLIENT)
     assert stored_pair is not None

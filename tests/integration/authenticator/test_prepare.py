@@ -186,7 +186,7 @@ def test_a_bootstrap_kubeconfig_that_cannot_be_used_keeps_no_kubelet_that_needs_
     node.put_pair(age=LONG_AGO, left=DAY)
     ran = run(node)
     assert ran.exit_code == ExitCode.DONE
-    assert f"; the kubelet goes on with {node.configuration.kubeconfig} and the stored certificate" in ran.log
+    assert f"; the kubelet continues with {node.configuration.kubeconfig} and the stored certificate" in ran.log
     assert node.configuration.kubeconfig.read_text() == former
     node.put_pair(age=LONG_AGO, left=-1)
     assert run(node).exit_code == ExitCode.CONFIGURATION
@@ -290,7 +290,7 @@ def test_relative_flags_become_absolute(node: Node) -> None:
 def test_settings_do_not_go_into_a_command_line_for_all_to_read(node: Node, command: str) -> None:
     node.supply_bootstrap()
     ran = node.program().run(command, "--setting", "machine-key=a-secret")
-    assert "--setting would stand in the kubelet's kubeconfig" in ran.log
+    assert "--setting would be readable in the kubelet's kubeconfig" in ran.log
     assert "a-secret" not in ran.log
     assert not node.configuration.kubeconfig.exists()
 

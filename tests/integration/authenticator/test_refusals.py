@@ -119,7 +119,7 @@ def test_within_the_pause_nobody_is_asked_and_behind_it_with_a_new_key(
     _, first = refused(node, admin, lambda found: admin.decide(found, "Denied", "NodeNameMismatch"))
     api.requests.clear()
     node.time.pass_by(59)
-    with pytest.raises(Denied, match=r"NodeNameMismatch.*\(asked once; not again before 20"):
+    with pytest.raises(Denied, match=r"NodeNameMismatch.*\(failed once; no retry before 20"):
         node.certificates().client()
     assert len(asked(api)) == 0
     node.time.pass_by(1)
@@ -223,11 +223,11 @@ def test_the_controllers_no_is_exit_code_7_and_is_not_asked_for_twice(
     second = program.credential()
     assert second.exit_code == ExitCode.DENIED
     assert f"{reason}" in second.log
-    assert "not again before" in second.log
+    assert "no retry before" in second.log
     assert len(created(api)) == before == 1
     third = program.run("request", "--now")
     assert third.exit_code == ExitCode.DENIED
-    assert "not again before" not in third.log
+    assert "no retry before" not in third.log
     assert len(created(api)) == 2
 
 
@@ -239,7 +239,7 @@ def test_what_is_pending_at_the_deadline_is_waited_for_by_the_next_run(
 ) -> None:
     node.supply_bootstrap()
     for _ in range(3):
-        with pytest.raises(StillPending, match=f"has been waiting for a decision.*{provider_id(node.name)}"):
+        with pytest.raises(StillPending, match=f"is still undecided.*{provider_id(node.name)}"):
             node.certificates().client()
     found = admin.next()
     admin.grant(found)
@@ -294,7 +294,7 @@ def test_what_is_approved_and_not_signed_is_told_apart(
     with pytest.raises(StillPending):
         node.certificates().client()
     admin.approve(admin.next())
-    with pytest.raises(StillPending, match="is approved and not signed"):
+    with pytest.raises(StillPending, match="is approved but still not signed"):
         node.certificates().client()
 
 
@@ -455,7 +455,7 @@ def test_a_certificate_that_was_not_asked_for_is_refused(
     node.supply_bootstrap()
     failure, _ = refused(node, admin, lambda found: admin.issue(found, make(admin, found)))
     assert isinstance(failure, Denied)
-    assert " is of no use: " in str(failure)
+    assert " is unusable: " in str(failure)
     assert node.store.pair(Purpose.CLIENT) is None
     # The credential is still there for the next try, which has a new key and comes behind a pause.
     assert node.store.bootstrap() is not None
@@ -476,7 +476,7 @@ def test_such_a_certificate_does_not_touch_the_former_pair(
     stored = node.store.pair(Purpose.CLIENT)
     assert stored is not None
     assert stored.encode() == former.encode()
-    assert "is of no use" in node.reports[-1]
+    assert "is unusable:" in node.reports[-1]
 
 
 @pytest.mark.parametrize("certificate", [b"garbage", b"\xff" * 100, b"-----BEGIN CERTIFICATE-----\n", b"x" * 100_000])
@@ -535,7 +535,7 @@ def test_an_api_server_of_another_authority_is_exit_code_5_and_sees_no_token(api
     ran = in_program(node)
     assert ran.exit_code == ExitCode.UNTRUSTED
     assert_one_sentence(ran)
-    assert "does somebody stand in between" in ran.log
+    assert "is there a machine in the middle?" in ran.log
     assert len(api.requests) == 0
 
 
@@ -546,7 +546,7 @@ def test_a_token_that_is_not_accepted_is_exit_code_6(api: EmbeddedAPI, node: Nod
     ran = in_program(node)
     assert ran.exit_code == ExitCode.REFUSED
     assert_one_sentence(ran)
-    assert "The bootstrap token has run out or was removed" in ran.log
+    assert "The bootstrap token has expired or was removed" in ran.log
 
 
 @pytest.mark.slow
@@ -556,7 +556,7 @@ def test_a_token_that_may_not_ask_is_exit_code_6(api: EmbeddedAPI, node: Node) -
     ran = in_program(node)
     assert ran.exit_code == ExitCode.REFUSED
     assert_one_sentence(ran)
-    assert "are kubeadm's grants for it there?" in ran.log
+    assert "do kubeadm's grants for it exist?" in ran.log
 
 
 def test_a_refused_credential_is_not_tried_again_at_once_but_another_is(
@@ -566,7 +566,7 @@ def test_a_refused_credential_is_not_tried_again_at_once_but_another_is(
     with pytest.raises(CredentialRefused):
         node.certificates().client()
     api.requests.clear()
-    with pytest.raises(CredentialRefused, match="not again before"):
+    with pytest.raises(CredentialRefused, match="no retry before"):
         node.certificates().client()
     assert len(api.requests) == 0
     node.supply_bootstrap()
@@ -610,7 +610,7 @@ def test_a_provider_id_that_is_not_found_out_is_not_asked_for_without_end(
     node.supply_bootstrap()
     with pytest.raises(NoEvidence, match="the metadata service does not answer"):
         node.certificates().client()
-    with pytest.raises(NoEvidence, match=r"metadata service does not answer .*\(asked once; not again before 20"):
+    with pytest.raises(NoEvidence, match=r"metadata service does not answer .*\(failed once; no retry before 20"):
         node.certificates().client()
     assert len(unknown) == 1
     node.time.pass_by(10)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from attestors.wire.names import Purpose
-from authenticator.flow.bootstrap import take_in
+from authenticator.flow.bootstrap import import_bootstrap
 from authenticator.model.attempt import Attempt
 from authenticator.model.cluster import BearerToken, Cluster
 from authenticator.model.exec_credential import encode_credential
@@ -255,7 +255,7 @@ def test_a_certificate_that_ran_out_is_said_and_nobody_is_asked(api: EmbeddedAPI
     node.put_pair(age=LIFE, left=-1)
     ran = node.program().credential()
     assert (ran.exit_code, ran.output) == (ExitCode.NO_CREDENTIAL, "")
-    assert "ran out at" in ran.log
+    assert "expired at" in ran.log
     assert "Supply a new bootstrap kubeconfig" in ran.log
     assert len(api.requests) == 0
 
@@ -333,7 +333,7 @@ def test_a_certificate_of_the_former_cluster_that_comes_late_is_not_used(admin: 
             found = admin.next()
             token = node.supply_bootstrap(api=other)
             with node.store.bootstrap_lock():
-                take_in(node.configuration, node.store, now=node.time.now)
+                import_bootstrap(node.configuration, node.store, now=node.time.now)
             admin.grant(found)
             failure = answer.exception()
         assert isinstance(failure, StillPending)

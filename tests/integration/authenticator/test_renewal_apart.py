@@ -115,7 +115,7 @@ def test_it_is_stored_behind_the_end_of_the_plugin(
     done = run_with(program, attestor.gather, before=IMPATIENT)
     assert printed_key(done) == former
     attestor.wait_until_begun()
-    assert f"goes on as process {attestor.begun[0]}; {STILL_VALID}" in done.stderr
+    assert f"continues as process {attestor.begun[0]}; {STILL_VALID}" in done.stderr
     with admin.granting():
         attestor.go_on()
         wait_until(lambda: stored_key(node) != former, "the next certificate is stored")
@@ -185,7 +185,7 @@ def test_a_quick_one_is_printed(admin: ClusterAdmin, node: Node, program: NodePr
         ("raise EvidenceUnavailable('the TPM is gone')", "not renewed: attestor keyed-mac: the TPM is gone"),
         ("raise ValueError('a defect')", "not renewed: attestor keyed-mac failed with ValueError at <string>:"),
         ("raise BrokenPipeError('a defect of ours')", f"BrokenPipeError('a defect of ours'); {STILL_VALID}"),
-        ("sys.exit('enough')", "not renewed: attestor keyed-mac called sys.exit() instead of raising what is wrong"),
+        ("sys.exit('enough')", "not renewed: attestor keyed-mac called sys.exit() instead of raising an exception"),
         ("os.kill(os.getpid(), signal.SIGSEGV)", f"ended by signal 11 (Segmentation fault); {STILL_VALID}"),
         ("os._exit(0)", ""),
     ],

@@ -93,7 +93,7 @@ def test_more_names_than_the_controller_reads_are_not_asked_for(
     node.serve(*(f"{'a' * 60}.name-{number}.example" for number in range(110)))
     gathered = Mock()
     monkeypatch.setattr(KeyedMACAgentPlugin, "gather", gathered)
-    with pytest.raises(InvalidConfiguration, match=r"with its 110 DNS names and 1 addresses.*ask for fewer names"):
+    with pytest.raises(InvalidConfiguration, match=r"with its 110 DNS names and 1 addresses.*request fewer names"):
         node.certificates().serving()
     assert (asked(api), gathered.call_count) == ([], 0), "nor is any evidence gathered for them"
 
@@ -178,7 +178,7 @@ def test_one_without_any_names_is_not_taken_for_ours(admin: ClusterAdmin, node: 
 def test_another_address_while_a_request_waits_is_another_request(
     api: EmbeddedAPI, admin: ClusterAdmin, node: Node, nobody_decides: Timepiece
 ) -> None:
-    with pytest.raises(StillPending, match=r"provider ID \S+, and addresses of each kind that is asked for\?$"):
+    with pytest.raises(StillPending, match=r"provider ID \S+, and addresses of each requested kind\?$"):
         node.certificates().serving()
     first = admin.next()
     node.serve(addresses=["192.0.2.99"])
@@ -198,7 +198,7 @@ def test_refused_names_keep_the_former_pair_and_say_so(api: EmbeddedAPI, admin: 
     stored = node.store.pair(Purpose.SERVING)
     assert stored is not None
     assert stored.encode() == former.encode()
-    with pytest.raises(Denied, match="not again before"):
+    with pytest.raises(Denied, match="no retry before"):
         node.certificates().serving()
     assert len(created(api)) == 1
 
@@ -368,7 +368,7 @@ def test_one_of_other_names_does_not_replace_the_former_and_is_not_asked_for_at_
     stored = node.store.pair(Purpose.SERVING)
     assert stored is not None
     assert stored.encode() == former.encode()
-    assert "other names or addresses than were asked for" in node.reports[-1]
+    assert "other names or addresses than requested" in node.reports[-1]
     assert len(created(api)) == 1
 
 
@@ -380,7 +380,7 @@ def test_without_a_valid_client_certificate_it_cannot_be_asked_for(
         node.store.pair_file(Purpose.CLIENT).unlink()
     else:
         node.put_pair(age=LONG_AGO, left=left)
-    with pytest.raises(NoCredential, match="asked for with the client certificate"):
+    with pytest.raises(NoCredential, match="requested with the client certificate"):
         node.certificates().serving()
     assert len(asked(api)) == 0
 

@@ -34,7 +34,7 @@ async def test_good_evidence_waits_for_whom_it_would_ask(harness: PluginHarness,
     outcome = await offline.verify_client(request)
     assert isinstance(outcome, NotProvableYet)
     assert outcome.reason == NOT_ASKED
-    assert f"not asked: offline (sts.{REGION}.amazonaws.com" in outcome.message
+    assert f"not called: offline (sts.{REGION}.amazonaws.com" in outcome.message
 
 
 @pytest.mark.parametrize("kind", ["presigned", "forged"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -10,7 +9,6 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from attestors.registry import Registry
 from attestors.wire import binding as binding_format
 from attestors.wire.binding import Binding, CACertHash
 from attestors.wire.evidence import Evidence
@@ -58,7 +56,7 @@ class FakeTPMNode:
     @property
     def node(self) -> SimulatedNode:
         cluster = self.known_cluster or self.cluster.ca_cert_hash
-        return SimulatedNode(self.machine, provider_id(self.machine), cluster, "tpm", {}, self.key, _registry())
+        return SimulatedNode(self.machine, provider_id(self.machine), cluster, "tpm", {}, self.key)
 
     def binding(self, purpose: Purpose = Purpose.CLIENT) -> Binding:
         return binding_format.compute(
@@ -98,12 +96,6 @@ class FakeTPMNode:
         """Both requests, ``<name>-first`` and ``<name>``, as an honest node makes them."""
         challenge = self.challenge(f"{name}-first", purpose)
         return self.ask(name, self.chip.answer(challenge, self.binding(purpose)), purpose)
-
-
-@functools.cache
-def _registry() -> Registry:
-    """Looking for plugins takes longer than making a request."""
-    return Registry()
 
 
 def add_machine(cluster: WorldCluster, machine: str, said: str = "") -> None:

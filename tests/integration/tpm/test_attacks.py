@@ -287,7 +287,7 @@ FIRST_REQUESTS: Final[dict[str, tuple[Callable[[FakeTPM], FakeTPM], str, str]]] 
     "no-endorsement-certificate": (
         lambda mine: mine.but(certificate=b""),
         "EndorsementCertificateMissing",
-        "shows no endorsement certificate",
+        "presents no endorsement certificate",
     ),
     "another-genuine-chip": (lambda mine: chip(), "EndorsementKeyMismatch", "has another TPM"),
     "oversize-modulus": (oversize, "MalformedEvidence", "8192"),
@@ -338,9 +338,9 @@ ANSWERS: Final[dict[str, tuple[Callable[[Answering], dict[str, str]], str, str]]
     "other-bank": (
         lambda it: it.answer(selection="sha384:0,1,2,3,4,5,6,7"),
         "QuoteRefused",
-        "the quote is of sha384:0,1,2,3,4,5,6,7",
+        "the quote covers sha384:0,1,2,3,4,5,6,7",
     ),
-    "fewer-registers": (lambda it: it.answer(selection="sha256:0"), "QuoteRefused", "the quote is of sha256:0,"),
+    "fewer-registers": (lambda it: it.answer(selection="sha256:0"), "QuoteRefused", "the quote covers sha256:0,"),
     "sha1-bank": (
         lambda it: it.answer(mangle=lambda quote: quote.replace(b"\0\x0b\x03", b"\0\x04\x03")),
         "MalformedEvidence",
@@ -763,5 +763,5 @@ def test_a_name_whose_former_chip_is_another_machine_now(harness: Harness, setti
     name = csr()
     challenge = successor.challenge(f"{name}-first")
     successor.post(name, successor.chip.answer(challenge, successor.binding()))
-    assert "had before are valid until" in harness.wait_for_event("NodeNameBlocked", victim.machine)
+    assert "had before may be in use until" in harness.wait_for_event("NodeNameBlocked", victim.machine)
     pending(cluster, name)

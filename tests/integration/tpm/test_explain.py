@@ -65,4 +65,4 @@ def test_live_and_from_a_recording(harness: Harness, tmp_path: Path, capsys: pyt
         without = explain(csr, "--objects", str(recording))
         if csr == "honest":  # the answer to a challenge: only the controller's key tells whether it is right
             assert (without["verdict"], without["reason"]) == ("wait", "ControllerKeyUnavailable")
-            assert "not judged: the answer to a challenge" in without["message"]
+            assert "not verified: the answer to a challenge" in without["message"]

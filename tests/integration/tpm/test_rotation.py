@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from attestors.tpm.attestation_key import AttestationKey
-from attestors.tpm.challenge import Challenged, Token
+from attestors.tpm.challenge import ChallengeInputs, Token
 from attestors.tpm.selection import PCRSelection
 from attestors.tpm.wire import CHALLENGE_TOKEN_FIELD
 from signer.configuration import OperatorAttestor
@@ -65,7 +65,7 @@ def _is_under(challenge_key: bytes, probe: FakeTPMNode) -> bool:
     challenge = probe.challenge(f"probe-{next(_NUMBERS)}")
     token = Token.parse(probe.chip.answer(challenge, probe.binding())[CHALLENGE_TOKEN_FIELD])
     keys = probe.chip.key, AttestationKey(probe.chip.attestation_area)
-    return probe.chip.open(challenge) == Challenged(token, *keys, probe.binding()).secret(challenge_key)
+    return probe.chip.open(challenge) == ChallengeInputs(token, *keys, probe.binding()).secret(challenge_key)
 
 
 def test_an_answer_to_a_challenge_of_before(harness: Harness, cluster: WorldCluster) -> None:
@@ -89,7 +89,7 @@ def test_an_answer_under_a_key_that_is_not_known_yet_is_judged_when_it_is(
     others.use_keys(rotated)
     keys = node.chip.key, AttestationKey(node.chip.attestation_area)
     selection = PCRSelection.parse("sha256:0,1,2,3,4,5,6,7")
-    challenged = Challenged(Token.issue("0" * 36, datetime.now(UTC)), *keys, node.binding())
+    challenged = ChallengeInputs(Token.issue("0" * 36, datetime.now(UTC)), *keys, node.binding())
     challenge = challenged.text(others.challenge_keys("tpm")[0], selection, random_bytes=secrets.token_bytes)
     node.post("early", node.chip.answer(challenge, node.binding()))
     harness.wait_for_event("ChallengeKeysMissing", node.machine)

@@ -1,6 +1,6 @@
-"""As much of AWS as a node and the controller need, on 127.0.0.1.
+"""The parts of AWS that a node and the controller use, on 127.0.0.1.
 
-STS and the issuer of web identity tokens are ours: moto checks no signatures, and these do. EC2 and IAM are moto's.
+EC2 and IAM are moto's. STS and the issuer of web identity tokens are written here, because moto verifies no signatures.
 """
 
 from __future__ import annotations

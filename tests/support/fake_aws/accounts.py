@@ -23,7 +23,7 @@ SigningKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Temporary credentials of a role, and what STS knows of them."""
+    """Temporary credentials of a role, as STS knows them."""
 
     account: str
     role_name: str
@@ -50,12 +50,12 @@ class Session:
         expires_at: datetime,
         partition: str = "aws",
     ) -> Self:
-        """What an instance's metadata service hands out."""
+        """The session that an instance's metadata service provides."""
         arn = f"arn:{partition}:ec2:{region}:{account}:instance/{instance_id}"
         return cls(account, role_name, instance_id, expires_at, partition, arn)
 
     def but(self, **changes: Any) -> Session:
-        """The same with something else in it."""
+        """A copy with changes."""
         return replace(self, **changes)
 
     @property
@@ -67,7 +67,7 @@ class Session:
 
     @property
     def arn(self) -> str:
-        """As STS writes it."""
+        """The session's ARN in STS's format."""
         return f"arn:{self.partition}:sts::{self.account}:assumed-role/{self.role_name}/{self.session_name}"
 
 
@@ -98,7 +98,7 @@ class Issuer:
         return {"keys": [_web_key(key_id, key) for key_id, key in self.keys.items()]}
 
     def claims(self, session: Session, audience: str, now: datetime, lifetime: timedelta) -> dict[str, Any]:
-        """What STS says of a session."""
+        """The claims of a session's token."""
         issued_at = int(now.timestamp())
         about: dict[str, Any] = {
             "aws_account": session.account,
@@ -146,7 +146,7 @@ def _elliptic_key(generation: int) -> ec.EllipticCurvePrivateKey:
 
 
 def sign(key: SigningKey, content: bytes) -> bytes:
-    """A signature as RFC 7518 wants it."""
+    """A signature in the format of RFC 7518."""
     if isinstance(key, rsa.RSAPrivateKey):
         return key.sign(content, padding.PKCS1v15(), hashes.SHA256())
     r, s = decode_dss_signature(key.sign(content, ec.ECDSA(hashes.SHA384())))

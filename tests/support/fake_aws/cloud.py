@@ -1,4 +1,4 @@
-"""The fake AWS as a context manager: a thread of its own, and what tests change and look at."""
+"""The fake AWS as a context manager, with a thread of its own and controls for tests."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class FakeAWS(ClosedAtTheEnd):
     """STS of one region, and one account's token issuer, each with a certificate for its real name.
 
     Args:
-        region: whose STS.
-        clock: what time it is at AWS.
-        certificate_for: the name in STS's certificate, where it is to be another than its own.
+        region: the Region of STS.
+        clock: AWS's current time.
+        certificate_for: the name in STS's certificate, if it is not STS's own.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class FakeAWS(ClosedAtTheEnd):
 
     @property
     def sts_host(self) -> str:
-        """Its real name."""
+        """STS's real host name."""
         return f"sts.{self.region}.amazonaws.com"
 
     def __enter__(self) -> Self:
@@ -83,18 +83,18 @@ class FakeAWS(ClosedAtTheEnd):
 
     @property
     def elsewhere(self) -> Elsewhere:
-        """For the server plugin."""
+        """The addresses of these services, for the server plugin."""
         return Elsewhere(routes=MappingProxyType(dict(self._routes)))
 
     @property
     def sts_endpoint(self) -> str:
-        """STS without TLS, for a agent plugin that signs its own requests to it."""
+        """STS without TLS, for an agent plugin that calls it."""
         return f"http://{HOST}:{self._sts_port}"
 
     def credentials(
         self, instance_id: str, *, account: str, role_name: str, lifetime: timedelta = timedelta(hours=6)
     ) -> Session:
-        """What the metadata service of an instance hands out."""
+        """Credentials as from an instance's metadata service."""
         return self.remember(
             Session.of_instance(
                 instance_id,
@@ -106,29 +106,29 @@ class FakeAWS(ClosedAtTheEnd):
         )
 
     def remember(self, session: Session) -> Session:
-        """Let STS know a session, such as one of AssumeRole."""
+        """Register a session at STS, such as one of AssumeRole."""
         with self._lock:
             self._sessions[session.access_key_id] = session
         return session
 
     def fail(self, service: str, answer: Answer) -> None:
-        """Let ``sts``, ``discovery`` or ``keys`` answer this from now on."""
+        """Make ``sts``, ``discovery`` or ``keys`` return this answer from now on."""
         with self._lock:
             self._faults[service] = answer
 
     def recover(self) -> None:
-        """No faults any more."""
+        """End all faults."""
         with self._lock:
             self._faults.clear()
 
     @property
     def sts_requests(self) -> tuple[Request, ...]:
-        """What STS was asked, in order."""
+        """The requests to STS, in order."""
         return tuple(self._sts.seen)
 
     @property
     def issuer_paths(self) -> tuple[str, ...]:
-        """What the issuer was asked for, in order."""
+        """The paths requested from the issuer, in order."""
         return tuple(self._issuer_asked)
 
     def _session_of(self, access_key: str) -> Session | None:

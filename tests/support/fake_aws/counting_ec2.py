@@ -1,4 +1,4 @@
-"""EC2 that knows DescribeInstances alone, answers it for any instance, and counts the calls. For many instances.
+"""An EC2 for tests with many instances: it implements only DescribeInstances, for any instance, and counts the calls.
 
 Source: EC2 API Reference, DescribeInstances (version 2016-11-15), Query API.
 """
@@ -47,7 +47,7 @@ class CountingEC2(ClosedAtTheEnd):
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, ...]] = []
-        """The instances that each call asked for."""
+        """The instance IDs of each call."""
         self._servers = LocalServers("counting EC2")
         self._port = 0
 
@@ -63,7 +63,7 @@ class CountingEC2(ClosedAtTheEnd):
 
     @property
     def endpoints(self) -> Mapping[str, str]:
-        """For the server plugin."""
+        """The endpoint, for the server plugin."""
         return MappingProxyType({"ec2": f"http://{HOST}:{self._port}"})
 
     async def _answer(self, request: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""EC2 and IAM: moto's server on 127.0.0.1. It believes any credentials, and takes the account from them."""
+"""EC2 and IAM: moto's server on 127.0.0.1. It accepts any credentials, and derives the account from them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Final, Self
 
 ACCOUNT: Final = "123456789012"
-"""The one that moto gives to whoever is not in another by AssumeRole."""
+"""moto's default account, used without AssumeRole."""
 EC2_TRUST: Final[Mapping[str, Any]] = MappingProxyType(
     {
         "Version": "2012-10-17",
@@ -21,7 +21,7 @@ EC2_TRUST: Final[Mapping[str, Any]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """An instance that runs at the fake EC2."""
+    """A running instance of the fake EC2."""
 
     instance_id: str
     zone: str
@@ -33,7 +33,7 @@ class FakeEC2:
     """EC2 and IAM in one region."""
 
     NETWORK: Final = "10.132.0.0/16"
-    """Of every instance. Left to itself moto takes any address in 10.0.0.0/8, one in 16 of them a Service's."""
+    """The subnet of every instance. By default moto uses 10.0.0.0/8, of which one in 16 addresses is a Service's."""
 
     def __init__(self, region: str = "eu-west-1") -> None:
         from moto.server import ThreadedMotoServer
@@ -51,7 +51,7 @@ class FakeEC2:
         session = boto3.Session(aws_access_key_id="AKIAIOSFODNN7EXAMPLE", aws_secret_access_key="x" * 40)
         self.ec2 = session.client("ec2", endpoint_url=self.endpoint, region_name=self.region)
         self.iam = session.client("iam", endpoint_url=self.endpoint, region_name=self.region)
-        # moto reads its images with the first question, which takes longer than anybody waits for EC2.
+        # moto loads its images on the first request, which takes longer than EC2 clients wait.
         self.ec2.describe_instances()
         network = self.ec2.create_vpc(CidrBlock=self.NETWORK)["Vpc"]["VpcId"]
         self._subnet = self.ec2.create_subnet(VpcId=network, CidrBlock=self.NETWORK)["Subnet"]["SubnetId"]
@@ -66,7 +66,7 @@ class FakeEC2:
 
     @property
     def endpoints(self) -> Mapping[str, str]:
-        """For the server plugin."""
+        """The endpoints, for the server plugin."""
         return MappingProxyType(dict.fromkeys(("ec2", "iam", "sts"), self.endpoint))
 
     def launch(
@@ -94,6 +94,6 @@ class FakeEC2:
         )
 
     def create_role(self, name: str, trust: Mapping[str, Any] = EC2_TRUST) -> str:
-        """A role; its ID."""
+        """Create a role; returns its ID."""
         answer = self.iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(dict(trust)))
         return str(answer["Role"]["RoleId"])

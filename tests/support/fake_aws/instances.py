@@ -1,4 +1,4 @@
-"""An account of the fake AWS: instances with a role and a metadata service, and the attestor that finds all of it."""
+"""An account of the fake AWS: instances with a role and a metadata service, and the attestor that uses them."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _CREDENTIALS: Final = {
     "AWS_CONFIG_FILE": os.devnull,
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
 }
-"""The controller's, and nothing else of whoever runs the tests."""
+"""The controller's environment variables, instead of those of the user who runs the tests."""
 _OTHERS: Final = ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE")
 
 
 @dataclass(frozen=True)
 class EC2Instance:
-    """A running instance. Use :meth:`but` for what an attacker would rather be."""
+    """A running instance. :meth:`but` makes variants, such as an attacker's."""
 
     launched: Launched
     session: Session
@@ -48,7 +48,7 @@ class EC2Instance:
 
     @property
     def provider_id(self) -> str:
-        """What the cloud provider writes into a Machine and a Node."""
+        """The provider ID in its Machine and Node."""
         return f"aws:///{self.launched.zone}/{self.launched.instance_id}"
 
     @property
@@ -58,11 +58,11 @@ class EC2Instance:
 
     @property
     def addresses(self) -> list[tuple[str, str]]:
-        """Of its Machine."""
+        """The addresses of its Machine."""
         return [("InternalDNS", self.node_name), ("InternalIP", self.launched.private_ip)]
 
     def but(self, **changes: Any) -> EC2Instance:
-        """The same with something else in it."""
+        """A copy with changes."""
         return replace(self, **changes)
 
 
@@ -101,11 +101,11 @@ class FakeAccount:
 
     @property
     def attestor(self) -> AWSAttestor:
-        """A new attestor whose server plugin finds AWS here."""
+        """A new attestor whose server plugin uses this fake."""
         return AWSAttestor(Elsewhere(routes=self.sts.elsewhere.routes, endpoints=self.ec2.endpoints))
 
     def operator_attestor(self, **changes: Any) -> OperatorAttestor:
-        """The operator's settings: the role of the instances, and the certificates with which EC2 signs here."""
+        """The operator's settings: the instances' role, and the certificates of this fake EC2."""
         settings: Mapping[str, Any] = {
             "allowedRoles": [f"arn:aws:iam::{ACCOUNT}:role/{ROLE}"],
             "regionCertificatesFolder": str(self._folder),
@@ -126,11 +126,11 @@ class FakeAccount:
         return EC2Instance(launched, session, document)
 
     def terminate(self, instance: EC2Instance) -> None:
-        """End it."""
+        """Terminate an instance."""
         self.ec2.ec2.terminate_instances(InstanceIds=[instance.launched.instance_id])
 
     def metadata_of(self, instance: EC2Instance) -> Mapping[str, str]:
-        """Start its metadata service, until the account ends; the settings of a agent plugin that asks it."""
+        """Start its metadata service, which runs until the account closes; returns the agent plugin's settings."""
         told = Instance(
             document=instance.document,
             role=instance.session.role_name,

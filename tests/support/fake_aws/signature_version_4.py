@@ -1,4 +1,4 @@
-"""Signature Version 4, verified as AWS does; written from its documentation, and knows nothing of the code under test.
+"""Verifies Signature Version 4 as AWS does, from AWS's documentation, independent of the code under test.
 
 Source: IAM user guide, "Create a signed AWS API request", and "Authenticating Requests: Using Query Parameters".
 """
@@ -20,12 +20,12 @@ _AUTHORIZATION: Final = re.compile(r"AWS4-HMAC-SHA256 Credential=(\S+), SignedHe
 
 
 class Refused(Exception):
-    """With AWS's error code."""
+    """The request is refused; the message is AWS's error code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request as it came."""
+    """A request as received."""
 
     method: str
     path: str
@@ -36,7 +36,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What signs, and what must be shown with it."""
+    """A secret key, and the session token that belongs to it."""
 
     secret_key: str
     session_token: str
@@ -45,10 +45,10 @@ class Credential:
 def verify(
     request: Request, credential_of: Callable[[str], Credential], *, service: str, region: str, now: datetime
 ) -> str:
-    """Whose access key signed the request.
+    """Verify the signature; returns the access key.
 
     Raises:
-        Refused: nobody's, or not of now.
+        Refused: the signature is invalid or expired.
     """
     parameters = parse_qsl(request.query, keep_blank_values=True, strict_parsing=bool(request.query))
     headers: dict[str, list[str]] = {}
@@ -101,7 +101,7 @@ class _Shown:
 
 
 def _presigned(parameters: Sequence[tuple[str, str]]) -> _Shown:
-    # As AWS does, the first of several and in any letter case: what CVE-2022-2385 was about.
+    # Like AWS, take the first of several parameters, in any letter case (see CVE-2022-2385).
     found: dict[str, str] = {}
     for name, value in parameters:
         found.setdefault(name.lower(), value)

@@ -1,4 +1,4 @@
-"""STS: it verifies signatures, answers as AWS does, and as AWS never should where a test wants it."""
+"""STS, which verifies signatures and responds as AWS does, or as a test configures it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _METADATA: Final = {"ResponseMetadata": {"RequestId": "c9c99a1c-5763-4db3-87c4-b
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is answered instead, to anything."""
+    """A fixed response to any request."""
 
     status: int = 200
     body: bytes = field(default=b"", repr=False)
@@ -32,7 +32,7 @@ class Answer:
 
     @classmethod
     def error(cls, status: int, code: str) -> Answer:
-        """An error of STS's."""
+        """An error response of STS."""
         document = {"Error": {"Code": code, "Message": "said so", "Type": "Sender"}, "RequestId": "1"}
         return cls(status, json.dumps(document).encode())
 
@@ -56,7 +56,7 @@ class STSServer:
         self.seen: list[Request] = []
 
     async def answer(self, request: web.Request) -> web.Response:
-        """Any request."""
+        """Handle a request."""
         path, _, query = request.raw_path.partition("?")
         body = await request.read()
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.raw_headers]
@@ -102,7 +102,7 @@ class STSServer:
 
 
 async def respond(answer: Answer) -> web.Response:
-    """Answer that."""
+    """Send a fixed response."""
     if answer.hangs:
         await asyncio.Event().wait()
     headers = {"Content-Type": answer.content_type, **answer.headers}

@@ -1,15 +1,15 @@
-"""A Google Cloud on 127.0.0.1 that checks what the real one checks, over real HTTP.
+"""A fake Google Cloud on 127.0.0.1 that makes the checks of the real one, over real HTTP.
 
-It has what the project uses: the metadata server of an instance with its identity tokens, the certificates that these
-tokens verify with, the token endpoint for service accounts' keys, and of Compute Engine ``instances.get`` and
-``getShieldedInstanceIdentity``. Every part can be told to fail::
+It has the parts that the project uses: an instance's metadata server with identity tokens, the certificates for these
+tokens, the token endpoint for service account keys, and ``instances.get`` and ``getShieldedInstanceIdentity`` of
+Compute Engine. Tests can make each part fail::
 
     with FakeGoogle() as google:
         node = google.add(FakeInstance(name="worker-1"))
-        metadata = google.metadata_of(node)  # http://127.0.0.1:<port>, what metadata.google.internal is to that node
+        metadata = google.metadata_of(node)  # http://127.0.0.1:<port>, that node's metadata.google.internal
         google.fail(Service.CERTIFICATES, Fault.status(503), times=1)
 
-Forms are those of Google's public documents: https://cloud.google.com/compute/docs/metadata,
+Formats are those of Google's public documents: https://cloud.google.com/compute/docs/metadata,
 https://cloud.google.com/compute/docs/instances/verifying-instance-identity and
 https://cloud.google.com/compute/docs/reference/rest/v1/instances.
 """

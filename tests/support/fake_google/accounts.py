@@ -1,4 +1,4 @@
-"""Who may ask the fake Google: its token endpoints and the access tokens that they issue."""
+"""The fake Google's token endpoints and access tokens."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _EXCHANGE_GRANT: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 
 @functools.cache
 def account_key(number: int) -> rsa.RSAPrivateKey:
-    """A service account's key, made once for all tests of a process."""
+    """A service account's key, cached for the process."""
     return rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
 class Accounts:
-    """The service account of the controller, its key, and the tokens that are good."""
+    """The controller's service account, its key, and the valid tokens."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -37,7 +37,7 @@ class Accounts:
         self._key_number = 0
         self.lifetime_seconds = 3600
         self.subject_token = secrets.token_urlsafe(24)
-        """What the workload identity pool trusts."""
+        """The subject token that the workload identity pool trusts."""
 
     def issue(self, account: str) -> str:
         token = f"ya29.{secrets.token_urlsafe(48)}"
@@ -54,11 +54,11 @@ class Accounts:
             self._tokens.clear()
 
     def change_key(self) -> None:
-        """The key from before is good no more."""
+        """Replace the key; the previous one becomes invalid."""
         self._key_number += 1
 
     def key_document(self, base_url: str) -> dict[str, Any]:
-        """The key file of the service account, as the console hands it out."""
+        """The service account's key file, as from the console."""
         pem = account_key(self._key_number).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         return {
             "type": "service_account",
@@ -87,7 +87,7 @@ class Accounts:
         application.router.add_post(EXCHANGE_PATH, faults.guarded(Service.TOKEN, self._exchange))
 
     async def _grant(self, request: web.Request) -> web.StreamResponse:
-        """RFC 7523: an assertion that the service account's key signed, for this endpoint and a scope."""
+        """Grant for an assertion signed with the service account's key, for this endpoint and a scope (RFC 7523)."""
         form = await request.post()
         if form.get("grant_type") != _JWT_GRANT:
             return _refused("unsupported_grant_type")
@@ -102,7 +102,7 @@ class Accounts:
         return self._granted()
 
     async def _exchange(self, request: web.Request) -> web.StreamResponse:
-        """RFC 8693: a token of the pool's own for one of Google's."""
+        """Exchange a token of the pool for one of Google's (RFC 8693)."""
         form = await request.post()
         if form.get("grant_type") != _EXCHANGE_GRANT or form.get("subject_token") != self.subject_token:
             return _refused("invalid_grant")

@@ -1,4 +1,4 @@
-"""The fake Google as a context manager: a thread of its own, and what tests change and look at."""
+"""The fake Google as a context manager, with a thread of its own and controls for tests."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _CACHE_CONTROL: Final = "public, max-age=19302, must-revalidate, no-transform"
 
 
 class FakeGoogle(ClosedAtTheEnd):
-    """Google Cloud on 127.0.0.1; all methods may be called from any thread but its own.
+    """Google Cloud on 127.0.0.1; methods may be called from any thread but its own.
 
     Args:
-        clock: what time it is at Google.
-        cache_control: how long the certificates may be kept, as the header says it; empty for no header.
+        clock: Google's current time.
+        cache_control: the Cache-Control header of the certificates; empty for none.
     """
 
     def __init__(
@@ -62,30 +62,30 @@ class FakeGoogle(ClosedAtTheEnd):
     def _serve(self, application: web.Application) -> str:
         return f"http://{HOST}:{self._servers.serve(application)}"
 
-    # Where things are.
+    # Addresses
 
     @property
     def base_url(self) -> str:
-        """All but the metadata servers."""
+        """The URL of everything but the metadata servers."""
         return self._base_url
 
     @property
     def compute_url(self) -> str:
-        """``https://compute.googleapis.com/compute/v1``."""
+        """Replaces ``https://compute.googleapis.com/compute/v1``."""
         return self._base_url + COMPUTE_PATH
 
     @property
     def pem_certificates_url(self) -> str:
-        """``https://www.googleapis.com/oauth2/v1/certs``: certificates by key ID."""
+        """Replaces ``https://www.googleapis.com/oauth2/v1/certs``, certificates by key ID."""
         return self._base_url + PEM_CERTIFICATES_PATH
 
     @property
     def jwks_url(self) -> str:
-        """``https://www.googleapis.com/oauth2/v3/certs``: a JSON Web Key set."""
+        """Replaces ``https://www.googleapis.com/oauth2/v3/certs``, a JSON Web Key Set."""
         return self._base_url + JWKS_PATH
 
     def metadata_of(self, instance: FakeInstance) -> str:
-        """Start the metadata server of this instance: its base URL, without a path."""
+        """Start the metadata server of this instance; returns its base URL without a path."""
         server = MetadataServer(
             lambda: self.current(instance),
             key=lambda: self.keys[-1],
@@ -98,24 +98,24 @@ class FakeGoogle(ClosedAtTheEnd):
     # Instances.
 
     def add(self, instance: FakeInstance) -> FakeInstance:
-        """Make this instance, or put it into the place of the one with its name."""
+        """Create the instance, or replace the one with its name."""
         with self._lock:
             self._instances[instance.project, instance.zone, instance.name] = instance
         return instance
 
     def delete(self, instance: FakeInstance) -> None:
-        """End the instance with this name."""
+        """Delete the instance with this name."""
         with self._lock:
             del self._instances[instance.project, instance.zone, instance.name]
 
     @property
     def instances(self) -> tuple[FakeInstance, ...]:
-        """Those that there are."""
+        """The existing instances."""
         with self._lock:
             return tuple(self._instances.values())
 
     def current(self, instance: FakeInstance) -> FakeInstance:
-        """The instance that has this one's name now; this one where there is none."""
+        """The current instance with this name, or else ``instance``."""
         with self._lock:
             return self._instances.get((instance.project, instance.zone, instance.name), instance)
 
@@ -123,12 +123,12 @@ class FakeGoogle(ClosedAtTheEnd):
 
     @property
     def keys(self) -> tuple[SigningKey, ...]:
-        """The issuer's keys whose certificates it publishes; the last one signs."""
+        """The issuer's published keys; the last one signs."""
         with self._lock:
             return self._keys
 
     def rotate_keys(self) -> SigningKey:
-        """Sign with a new key from now on, and publish it; the oldest one is published no more."""
+        """Publish a new signing key, and remove the oldest one."""
         with self._lock:
             added = signing_key(self._next_key)
             self._next_key += 1
@@ -136,37 +136,37 @@ class FakeGoogle(ClosedAtTheEnd):
         return added
 
     def identity_token(self, instance: FakeInstance, audience: str) -> str:
-        """The token with ``format=full`` that the instance's metadata server would give."""
+        """The token that the instance's metadata server returns with ``format=full``."""
         return encode_token(identity_claims(self.current(instance), audience, self.clock()), self.keys[-1])
 
     def write_account_key(self, folder: Path) -> str:
-        """Write the key file of the controller's service account, good for the token endpoint here."""
+        """Write the key file of the controller's service account for this token endpoint; returns its path."""
         path = folder / "service-account.json"
         path.write_text(json.dumps(self.accounts.key_document(self._base_url)))
         return str(path)
 
     def write_federation(self, folder: Path) -> str:
-        """Write a configuration of workload identity federation, and the token that it names."""
+        """Write a workload identity federation configuration and its token; returns the configuration's path."""
         token = folder / "subject-token"
         token.write_text(self.accounts.subject_token)
         path = folder / "federation.json"
         path.write_text(json.dumps(self.accounts.federation_document(self._base_url, str(token))))
         return str(path)
 
-    # What goes wrong, and what was asked.
+    # Faults and received requests
 
     def fail(self, service: Service, fault: Fault, *, path: str = "", times: int | None = None) -> None:
-        """Let requests to a service, whose path holds ``path``, fail: all of them, or the next ``times``."""
+        """Make requests to a service fail whose path contains ``path``: all of them, or the next ``times``."""
         self._faults.set(service, fault, path=path, times=times)
 
     def mend(self, service: Service) -> None:
-        """All is well again."""
+        """End the faults of a service."""
         self._faults.clear(service)
 
     def seen(self, service: Service) -> list[Seen]:
-        """What a service was asked, in order."""
+        """The requests that a service received, in order."""
         return self._faults.seen(service)
 
     def counts(self) -> Counter[Service]:
-        """How often each service was asked."""
+        """The number of requests per service."""
         return self._faults.counts()

@@ -18,7 +18,7 @@ _LINK: Final = "https://www.googleapis.com/compute/v1"
 
 
 class ComputeServer:
-    """Answers about the instances that there are."""
+    """Serves the existing instances."""
 
     def __init__(self, instances: Callable[[], tuple[FakeInstance, ...]], accounts: Accounts) -> None:
         self._instances = instances
@@ -87,7 +87,7 @@ def instance_document(instance: FakeInstance) -> dict[str, Any]:
 
 
 def shielded_document(instance: FakeInstance) -> dict[str, Any]:
-    """The resource ``ShieldedInstanceIdentity``; the signing keys are left out."""
+    """The resource ``ShieldedInstanceIdentity``, without signing keys."""
     document: dict[str, Any] = {"kind": "compute#shieldedInstanceIdentity"}
     if instance.encryption_key:
         document["encryptionKey"] = {"ekPub": instance.encryption_key, "ekCert": instance.encryption_certificate}
@@ -97,13 +97,13 @@ def shielded_document(instance: FakeInstance) -> dict[str, Any]:
 
 
 def error(status: int, reason: str, message: str) -> web.Response:
-    """An error as Google's APIs have it."""
+    """An error in the format of Google's APIs."""
     listed = [{"message": message, "domain": "global", "reason": reason}]
     return web.json_response({"error": {"code": status, "message": message, "errors": listed}}, status=status)
 
 
 def _partial(document: dict[str, Any], fields: str) -> dict[str, Any]:
-    """Partial response, as far as top-level names go."""
+    """A partial response; only top-level names are supported."""
     while (shorter := re.sub(r"\([^()]*\)", "", fields)) != fields:
         fields = shorter
     names = {name for name in fields.split(",") if name}

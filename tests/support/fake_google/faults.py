@@ -1,4 +1,4 @@
-"""What can go wrong at the fake Google, on demand, and what it was asked."""
+"""Injectable faults of the fake Google, and its log of requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Service(enum.Enum):
-    """The parts of the fake, each of which fails alone."""
+    """The parts of the fake, which fail independently."""
 
     METADATA = "metadata server"
     CERTIFICATES = "certificates"
@@ -28,7 +28,7 @@ class Service(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """How a request is answered instead of rightly."""
+    """A faulty response to a request."""
 
     answer: Handler = field(repr=False)
 
@@ -62,17 +62,17 @@ class Fault:
 
     @classmethod
     def hangs(cls) -> Self:
-        """No answer at all, until the client or the fake goes away."""
+        """No response until the client or the fake closes the connection."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
             await asyncio.Event().wait()
-            raise AssertionError("nobody sets it")
+            raise AssertionError("the event is never set")
 
         return cls(answer)
 
     @classmethod
     def dribbles(cls, pause_seconds: float = 0.05) -> Self:
-        """An answer that comes byte by byte without end: no single read takes long."""
+        """An endless response, byte by byte, so that no single read takes long."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
             response = web.StreamResponse(headers={"Content-Type": "application/json"})
@@ -85,7 +85,7 @@ class Fault:
 
     @classmethod
     def endless(cls) -> Self:
-        """An answer without end, as fast as it goes."""
+        """An endless response at full speed."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
             response = web.StreamResponse(headers={"Content-Type": "application/json"})
@@ -98,7 +98,7 @@ class Fault:
 
     @classmethod
     def breaks_off(cls) -> Self:
-        """The connection is closed without an answer."""
+        """The connection is closed without a response."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
             if request.transport is not None:
@@ -110,7 +110,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One request that arrived."""
+    """One received request."""
 
     service: Service
     method: str
@@ -120,7 +120,7 @@ class Seen:
 
 
 class Faults:
-    """Which service fails how, and the log; to be called from any thread."""
+    """The active faults by service, and the log of requests; may be used from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -144,7 +144,7 @@ class Faults:
             return Counter(one.service for one in self._seen)
 
     def guarded(self, service: Service, handler: Handler) -> Handler:
-        """The handler as long as nothing is wrong with the service."""
+        """A handler that applies the service's fault, or else calls ``handler``."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
             headers = {name: request.headers[name] for name in request.headers}

@@ -1,4 +1,4 @@
-"""The metadata server of one instance, and the certificates that its identity tokens verify with."""
+"""The metadata server of one instance, and the certificates for its identity tokens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JWKS_PATH: Final = "/oauth2/v3/certs"
 
 
 class MetadataServer:
-    """What ``metadata.google.internal`` is to one instance."""
+    """One instance's ``metadata.google.internal``."""
 
     def __init__(
         self,
@@ -43,9 +43,9 @@ class MetadataServer:
         return application
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        if request.path == "/":  # google-auth looks here whether it runs on Compute Engine
+        if request.path == "/":  # google-auth detects Compute Engine here
             return _text("computeMetadata/\n")
-        # The server refuses what a browser, or a proxy that was tricked, would send.
+        # The server refuses requests as from a browser or a misled proxy.
         if request.headers.get("Metadata-Flavor") != "Google" or "X-Forwarded-For" in request.headers:
             return _text("Missing Metadata-Flavor:Google header.\n", status=403)
         if request.method != "GET":
@@ -111,14 +111,14 @@ _SCOPES: Final = ["https://www.googleapis.com/auth/cloud-platform"]
 
 
 class CertificatesServer:
-    """``www.googleapis.com`` as far as the issuer's certificates go, as PEM and as a JSON Web Key set."""
+    """The issuer's certificates of ``www.googleapis.com``, as PEM and as a JSON Web Key Set."""
 
     def __init__(self, keys: Callable[[], tuple[SigningKey, ...]], cache_control: Callable[[], str]) -> None:
         self._keys = keys
         self._cache_control = cache_control
 
     def add_routes(self, application: web.Application, faults: Faults) -> None:
-        """Both forms."""
+        """Add the routes of both formats."""
         application.router.add_get(PEM_CERTIFICATES_PATH, faults.guarded(Service.CERTIFICATES, self._pem))
         application.router.add_get(JWKS_PATH, faults.guarded(Service.CERTIFICATES, self._jwks))
 

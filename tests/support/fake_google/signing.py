@@ -1,4 +1,4 @@
-"""Keys that identity tokens are signed with, and the tokens."""
+"""Identity tokens and their signing keys."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NAME: Final = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "federated-sig
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """One of the keys that the issuer signs identity tokens with."""
+    """A key with which the issuer signs identity tokens."""
 
     key_id: str
     key: rsa.RSAPrivateKey = field(repr=False)
@@ -34,7 +34,7 @@ class SigningKey:
 
     @property
     def jwk(self) -> dict[str, str]:
-        """As it stands in a JSON Web Key set (RFC 7517, RFC 7518 6.3.1)."""
+        """The key for a JSON Web Key Set (RFC 7517, RFC 7518 6.3.1)."""
         numbers = self.key.public_key().public_numbers()
         return {
             "kty": "RSA",
@@ -48,7 +48,7 @@ class SigningKey:
 
 @functools.cache
 def signing_key(number: int) -> SigningKey:
-    """The issuer's key of that number, made once for all tests of a process."""
+    """The issuer's key of that number, cached for the process."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     now = datetime.now(UTC)
     certificate = (
@@ -96,7 +96,7 @@ def identity_claims(
 
 
 def encode_token(claims: Mapping[str, Any], key: SigningKey, header: Mapping[str, Any] | None = None) -> str:
-    """A JSON Web Token with an RS256 signature (RFC 7515), whatever ``header`` says of it.
+    """A JSON Web Token with an RS256 signature (RFC 7515), even if ``header`` names another one.
 
     Without ``header`` it has the issuer's own: RS256, the key's ID and the type.
     """
@@ -111,5 +111,5 @@ def _segment(value: Mapping[str, Any]) -> str:
 
 
 def base64url(content: bytes) -> str:
-    """Without padding, as RFC 7515 wants it."""
+    """Base64url without padding (RFC 7515)."""
     return base64.urlsafe_b64encode(content).rstrip(b"=").decode("ascii")

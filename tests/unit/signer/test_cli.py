@@ -1,4 +1,4 @@
-"""``node-attestation-controller``: exit codes and what it says."""
+"""``node-attestation-controller``: exit codes and messages."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ import yaml
 
 from signer import cli
 from signer.cli import (
+    EXIT_BROKEN_PIPE,
     EXIT_FAILED,
     EXIT_INTERRUPTED,
-    EXIT_NOBODY_READS,
     EXIT_NOT_WRITTEN,
     EXIT_USAGE,
     _parser,
@@ -45,7 +45,7 @@ from tests.support.processes import wait_until
 
 DEPLOYED = Path(__file__).parents[3] / "deploy" / "crds"
 REDUCED = Path(__file__).parents[3] / "signer" / "testing" / "crds"
-"""Cluster API's."""
+"""Cluster API's definitions."""
 REQUESTS = Path(__file__).parents[3] / "fixtures" / "requests"
 RECORDED_LOG = Path(__file__).parents[3] / "fixtures" / "audit" / "v1" / "audit.log"
 
@@ -61,14 +61,14 @@ def logging_as_before() -> Iterator[None]:
 
 
 def run(*arguments: str) -> int:
-    """Exit code, also where argparse ends the process."""
+    """The exit code, also if argparse exits."""
     try:
         return main(arguments)
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else -1
 
 
-def test_crds_are_what_deploy_holds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_crds_prints_the_files_of_deploy(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("crds") == 0
     printed = list(yaml.safe_load_all(capsys.readouterr().out))
     assert printed == [yaml.safe_load((DEPLOYED / name).read_text()) for name in CRD_FILES]
@@ -79,23 +79,23 @@ def test_crds_are_what_deploy_holds(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("arguments", [("crds",), ("audit", "verify", str(RECORDED_LOG))], ids=lambda words: words[0])
-def test_a_reader_that_has_read_enough(arguments: tuple[str, ...], unbuffered: str) -> None:
-    """As ``head`` does."""
-    assert run_without_reader("signer.cli", arguments, unbuffered=unbuffered) == (EXIT_NOBODY_READS, b"")
+def test_broken_pipe(arguments: tuple[str, ...], unbuffered: str) -> None:
+    """The reader closes the pipe early, as ``head`` does."""
+    assert run_without_reader("signer.cli", arguments, unbuffered=unbuffered) == (EXIT_BROKEN_PIPE, b"")
 
 
 FULL_DISK = (
-    b"node-attestation-controller: standard output cannot be written: No space left on device: mend that, or write "
+    b"node-attestation-controller: standard output cannot be written: No space left on device: fix that, or write "
     b"elsewhere\n"
 )
-OF_A_LOG = ("audit", "verify", str(RECORDED_LOG))
+VERIFY_LOG = ("audit", "verify", str(RECORDED_LOG))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("arguments", [("crds",), OF_A_LOG, (*OF_A_LOG, "--output", "json")], ids=" ".join)
-def test_output_to_a_disk_that_is_full(arguments: tuple[str, ...], unbuffered: str) -> None:
-    """It is no word on the log, and no traceback."""
+@pytest.mark.parametrize("arguments", [("crds",), VERIFY_LOG, (*VERIFY_LOG, "--output", "json")], ids=" ".join)
+def test_output_to_a_full_disk(arguments: tuple[str, ...], unbuffered: str) -> None:
+    """The exit code differs from that of a faulty log, and there is no traceback."""
     assert run_on_full_disk("signer.cli", arguments, unbuffered=unbuffered) == (EXIT_NOT_WRITTEN, FULL_DISK)
     # As in a cron job that writes both into one file.
     assert run_on_full_disk("signer.cli", arguments, unbuffered=unbuffered, log_too=True) == (EXIT_NOT_WRITTEN, b"")
@@ -112,26 +112,26 @@ def test_a_log_that_cannot_be_written_changes_no_exit_code(tmp_path: Path, unbuf
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("arguments", [("--help",), ("run", "--help"), ("--version",)], ids=" ".join)
 def test_help_that_cannot_be_written(arguments: tuple[str, ...], unbuffered: str) -> None:
-    """Also without a buffer, as in the image: argparse hides it then."""
+    """Also unbuffered, as in the image, where argparse hides the error."""
     assert run_on_full_disk("signer.cli", arguments, unbuffered=unbuffered) == (EXIT_NOT_WRITTEN, FULL_DISK)
 
 
 @pytest.mark.slow
-def test_output_that_was_closed() -> None:
-    """Nobody wants to see it; the exit code says enough."""
+def test_closed_standard_output() -> None:
+    """The command still runs, and sets its exit code."""
     command = f'"{sys.executable}" -m signer.cli audit verify "{RECORDED_LOG}" >&-'
     ran = subprocess.run(["/bin/sh", "-c", command], stderr=subprocess.PIPE, check=False, timeout=60)
     assert (ran.returncode, ran.stderr) == (0, b"")
 
 
-def test_the_exit_code_of_output_is_nobody_elses() -> None:
+def test_the_exit_code_of_failed_output_is_unique() -> None:
     codes = {name: code for name, code in vars(cli).items() if name.startswith("EXIT_")}
     for module in (audit, explain, preflight, status):
         codes |= {f"{module.__name__}.{name}": code for name, code in vars(module).items() if name.startswith("EXIT_")}
     assert [name for name, code in codes.items() if code == EXIT_NOT_WRITTEN == 74] == ["EXIT_NOT_WRITTEN"]
 
 
-def test_an_interrupt_is_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupt_prints_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupted(_: argparse.Namespace) -> int:
         raise KeyboardInterrupt
 
@@ -152,21 +152,33 @@ def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
         assert flag in printed
 
 
+BOTH_OR_NEITHER = "give --enable-insecure-attestor and --insecure-attestor-namespaces together, or neither"
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         ((), "COMMAND"),
         (("walk",), "invalid choice"),
         (("run", "--workers-per-cluster", "0"), "between 1 and 1000"),
-        (("run", "--workers-per-cluster", "many"), "argument --workers-per-cluster: between 1 and 1000"),
+        (("run", "--workers-per-cluster", "many"), "argument --workers-per-cluster: must be between 1 and 1000"),
         (("run", "--workers-per-cluster", "1001"), "between 1 and 1000"),
         (("run", "--workers-per-cluster", "²"), "between 1 and 1000"),
-        (("run", "--audit-log-maxsize", "9" * 5000), "argument --audit-log-maxsize: between 0 and 1000000"),
+        (("run", "--audit-log-maxsize", "9" * 5000), "argument --audit-log-maxsize: must be between 0 and 1000000"),
         (("run", "--audit-log-maxbackup", "-1"), "between 0 and 1000000"),
         (("run", "--logging-format", "xml"), "invalid choice"),
-        (("run", "--enable-insecure-attestor"), "are given together, or neither"),
-        (("run", "--insecure-attestor-namespaces", "lab"), "are given together, or neither"),
-        (("run", "--enable-insecure-attestor", "--insecure-attestor-namespaces", ","), "are given together"),
+        (
+            ("run", "--enable-insecure-attestor"),
+            BOTH_OR_NEITHER,
+        ),
+        (
+            ("run", "--insecure-attestor-namespaces", "lab"),
+            BOTH_OR_NEITHER,
+        ),
+        (
+            ("run", "--enable-insecure-attestor", "--insecure-attestor-namespaces", ","),
+            "--insecure-attestor-namespaces together, or neither",
+        ),
         (("run", "--leader-elect", "--leader-elect-lease-duration", "10s"), "must be more than --leader-elect-renew"),
         (("run", "--leader-elect", "--leader-elect-retry-period", "0s"), "must be more than zero"),
         (("run", "--leader-elect", "--shards", "4"), "give one of the two"),
@@ -176,31 +188,31 @@ def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
         (("run", "--shards", "²"), "between 1 and 256"),
         (("run", "--shards", "9" * 5000), "between 1 and 256"),
         (("run", "--shards", "4", "--leader-elect-retry-period", "0s"), "must be more than zero"),
-        (("run", "--shards", "4", "--leader-elect-resource-name", "a" * 64), "Leases have it for a label"),
-        (("run", "--shards", "4", "--leader-elect-resource-name", "a-"), "Leases have it for a label"),
+        (("run", "--shards", "4", "--leader-elect-resource-name", "a" * 64), "it is also a label value"),
+        (("run", "--shards", "4", "--leader-elect-resource-name", "a-"), "it is also a label value"),
         (("run", "--leader-elect", "--leader-elect-resource-name", "a/b"), "--leader-elect-resource-name: "),
         (("run", "--leader-elect-renew-deadline", "10"), "a duration is a number and a unit"),
         (("run", "--leader-elect-renew-deadline", "-10s"), "expected one argument"),
         (("run", "--leader-elect-renew-deadline", "10s "), "a duration is a number and a unit"),
-        (("run", "--leader-elect-renew-deadline", "999999999h" * 3000), "more than a day"),
+        (("run", "--leader-elect-renew-deadline", "999999999h" * 3000), "at most one day"),
         (("run", "--provider-id-oids", "1.2.3,2.5.29.17"), "--provider-id-oids: 2.5.29.17 is the OID of another"),
         (("run", "--provider-id-oids", ""), "--provider-id-oids: '' is no OID"),
         (("explain", "--provider-id-oids", "x", "--cluster", "c", "csr"), "--provider-id-oids: 'x' is no OID"),
-        (("run", "--watch-filter", "no label"), "--watch-filter is a label's value"),
-        (("run", "--namespace", "A/../B"), "argument --namespace: 'A/../B' is no namespace"),
-        (("run", "--namespace", ""), "argument --namespace: '' is no namespace"),
-        (("run", "--controller-namespace", "a" * 64), "is no namespace"),
-        (("run", "--enable-insecure-attestor", "--insecure-attestor-namespaces", "a, b"), "' b' is no namespace"),
-        (("status", "--namespace", "a.b"), "argument --namespace: 'a.b' is no namespace"),
-        (("preflight", ""), "'' names no Cluster: write NAMESPACE/NAME"),
-        (("preflight", "a/b/c"), "'a/b/c' names no Cluster: write NAMESPACE/NAME"),
-        (("preflight", "a/"), "'a/' names no Cluster"),
-        (("preflight", "a/b%2fc"), "names no Cluster"),
-        (("preflight", "b", "--namespace", ".."), "argument --namespace: '..' is no namespace"),
-        (("explain", "csr-1", "--cluster", "a/b/c"), "'a/b/c' names no Cluster: write NAMESPACE/NAME"),
-        (("explain", "csr-1", "--cluster", ""), "'' names no Cluster"),
-        (("explain", "csr-1"), "--cluster NAMESPACE/NAME says which Cluster"),
-        (("run", "--insecure-diagnostics"), "how --diagnostics-address is served: give both"),
+        (("run", "--watch-filter", "no label"), "--watch-filter must be a label value"),
+        (("run", "--namespace", "A/../B"), "argument --namespace: 'A/../B' is not a namespace"),
+        (("run", "--namespace", ""), "argument --namespace: '' is not a namespace"),
+        (("run", "--controller-namespace", "a" * 64), "is not a namespace"),
+        (("run", "--enable-insecure-attestor", "--insecure-attestor-namespaces", "a, b"), "' b' is not a namespace"),
+        (("status", "--namespace", "a.b"), "argument --namespace: 'a.b' is not a namespace"),
+        (("preflight", ""), "'' is not a Cluster name: write NAMESPACE/NAME"),
+        (("preflight", "a/b/c"), "'a/b/c' is not a Cluster name: write NAMESPACE/NAME"),
+        (("preflight", "a/"), "'a/' is not a Cluster name"),
+        (("preflight", "a/b%2fc"), "is not a Cluster name"),
+        (("preflight", "b", "--namespace", ".."), "argument --namespace: '..' is not a namespace"),
+        (("explain", "csr-1", "--cluster", "a/b/c"), "'a/b/c' is not a Cluster name: write NAMESPACE/NAME"),
+        (("explain", "csr-1", "--cluster", ""), "'' is not a Cluster name"),
+        (("explain", "csr-1"), "give the Cluster in which the CSR was posted: --cluster NAMESPACE/NAME"),
+        (("run", "--insecure-diagnostics"), "--insecure-diagnostics needs --diagnostics-address: give both"),
         (("run", "--config", "/nowhere/config"), "--config: /nowhere/config: No such file or directory"),
         (("run", "--kubeconfig", "/nowhere/kubeconfig"), "kubeconfig /nowhere/kubeconfig: no such file"),
     ],
@@ -219,9 +231,7 @@ def test_wrong_usage(arguments: tuple[str, ...], expected: str, capsys: pytest.C
         ("--kubeconfig", "kubeconfig {path}: it is nested too deeply"),
     ],
 )
-def test_a_file_that_is_nested_deeply(
-    flag: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_deeply_nested_file(flag: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "file.yaml"
     path.write_text("a: " + "[" * 10_000)
     assert run("run", flag, str(path)) == EXIT_USAGE
@@ -239,15 +249,15 @@ NOT_INSTALLED = "--config: attestors.tmp: no attestor of that name is installed;
 def test_an_attestor_that_is_not_installed(
     command: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Misspelt, it would leave the one that was meant allowed everywhere."""
+    """A misspelt name would leave the intended attestor allowed everywhere."""
     config = tmp_path / "config.yaml"
     config.write_text("attestors: {tmp: {namespaces: [team-a]}}")
     assert run(*command, "--config", str(config)) == EXIT_USAGE
     assert NOT_INSTALLED in capsys.readouterr().err
 
 
-def test_an_attestor_of_those_who_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Who is given a recording has perhaps not their attestors."""
+def test_explaining_a_recording_needs_no_installed_attestor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The attestors of a recording may not be installed where it is explained."""
     config = tmp_path / "config.yaml"
     config.write_text("attestors: {tmp: {namespaces: [team-a]}}")
     recorded = json.loads((REQUESTS / "v1" / "client.json").read_text())
@@ -263,21 +273,21 @@ ALLOWED_EVERYWHERE = "no attestor is configured: policies in every namespace may
 
 
 @pytest.mark.parametrize("content", [None, "", "attestors:\n", "attestors: {}\n"])
-def test_that_nobody_decided_is_said_at_the_start(
+def test_run_warns_if_no_attestor_is_configured(
     content: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever may write policies uses any attestor then, without the operator's settings."""
+    """Policies may then name any attestor, which runs without operator settings."""
     config = tmp_path / "config.yaml"
     config.write_text(content or "")
     arguments = () if content is None else ("--config", str(config))
     run("run", "--kubeconfig", "/nowhere/kubeconfig", "--logging-format", "json", *arguments)
-    told = [json.loads(line) for line in capsys.readouterr().err.splitlines() if ALLOWED_EVERYWHERE in line]
-    assert [(one["level"], one["flag"]) for one in told] == [("warning", "--config")]
-    assert {"aws", "gcp", "tpm"} <= set(told[0]["attestors"])
-    assert "namespaces: []" in told[0]["detail"]
+    warnings = [json.loads(line) for line in capsys.readouterr().err.splitlines() if ALLOWED_EVERYWHERE in line]
+    assert [(one["level"], one["flag"]) for one in warnings] == [("warning", "--config")]
+    assert {"aws", "gcp", "tpm"} <= set(warnings[0]["attestors"])
+    assert "namespaces: []" in warnings[0]["detail"]
 
 
-def test_what_somebody_decided_is_no_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_does_not_warn_if_an_attestor_is_configured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "config.yaml"
     config.write_text("attestors: {tpm: {namespaces: []}}")
     assert run("run", "--config", str(config), "--kubeconfig", "/nowhere/kubeconfig") == EXIT_USAGE
@@ -286,36 +296,36 @@ def test_what_somebody_decided_is_no_warning(tmp_path: Path, capsys: pytest.Capt
     assert ALLOWED_EVERYWHERE not in error
 
 
-def test_wrong_namespace_of_the_pod(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_pod_namespace(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("POD_NAMESPACE", "../kube-system")
     assert run("run") == EXIT_USAGE
-    assert "argument --controller-namespace: '../kube-system' is no namespace" in capsys.readouterr().err
+    assert "argument --controller-namespace: '../kube-system' is not a namespace" in capsys.readouterr().err
 
 
 def parsed(*arguments: str) -> argparse.Namespace:
     return _parser().parse_args(["run", *arguments])
 
 
-def test_without_its_flag_there_is_no_leader_election() -> None:
+def test_leader_election_is_off_by_default() -> None:
     assert leader_election(parsed("--leader-elect-lease-duration", "1s")) == NoLeaderElection()
 
 
 @pytest.mark.parametrize("count", [1, 256])
-def test_shards_are_instead_of_leader_election(count: int) -> None:
+def test_shards_replace_leader_election(count: int) -> None:
     flags = ("--shards", str(count), "--leader-elect-lease-duration", "20s", "--leader-elect-resource-name", "a.b")
     times = ElectionTimes(lease_duration=timedelta(seconds=20))
     assert leader_election(parsed(*flags)) == Sharding(count, times, "a.b")
     assert leader_election(parsed("--shards", str(count))) == Sharding(count)
 
 
-def test_leader_election_has_the_defaults_of_cluster_api() -> None:
+def test_leader_election_defaults_are_those_of_cluster_api() -> None:
     assert leader_election(parsed("--leader-elect")) == LeaderElection(ElectionTimes(), "node-attestation-controller")
 
 
 @pytest.mark.parametrize(
     ("text", "seconds"), [("15s", 15), ("1m30s", 90), ("1.5m", 90), ("1h", 3600), ("90000ms", 90), ("20000000us", 20)]
 )
-def test_durations_are_those_of_go(text: str, seconds: int) -> None:
+def test_durations_parse_as_in_go(text: str, seconds: int) -> None:
     election = leader_election(parsed("--leader-elect", "--leader-elect-lease-duration", text))
     assert isinstance(election, LeaderElection)
     assert election.times.lease_duration == timedelta(seconds=seconds)
@@ -353,28 +363,28 @@ def test_wrong_address(
     arguments = served_at(address, how)
     assert run("run", "--kubeconfig", str(kubeconfig), *arguments) == EXIT_USAGE
     error = capsys.readouterr().err
-    assert f"{arguments[0]} is HOST:PORT, such as :8080, an IPv6 address in brackets: [::1]:8080" in error
+    assert f"{arguments[0]} must be HOST:PORT, such as :8080, or [::1]:8080 for an IPv6 address" in error
 
 
 @pytest.mark.parametrize("how", SERVING, ids=" ".join)
-def test_port_that_is_taken(kubeconfig: Path, how: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_port_in_use(kubeconfig: Path, how: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         arguments = served_at(f"127.0.0.1:{taken.getsockname()[1]}", how)
         assert run("run", "--kubeconfig", str(kubeconfig), *arguments) == EXIT_USAGE
-    assert f"{arguments[0]}: cannot listen there" in capsys.readouterr().err
+    assert f"{arguments[0]}: cannot listen:" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("how", SERVING, ids=" ".join)
-def test_port_of_an_ipv6_address_that_is_taken(
+def test_port_in_use_on_an_ipv6_address(
     kubeconfig: Path, how: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """So it is that address that is served, and that port."""
+    """Shows that the server listens on this address and port."""
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as taken:
         arguments = served_at(f"[::1]:{taken.getsockname()[1]}", how)
         assert run("run", "--kubeconfig", str(kubeconfig), *arguments) == EXIT_USAGE
-    assert f"{arguments[0]}: cannot listen there: Address already in use" in capsys.readouterr().err
+    assert f"{arguments[0]}: cannot listen: Address already in use" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -386,12 +396,12 @@ def test_management_cluster_without_cluster_api(kubeconfig: Path, capsys: pytest
     assert "Traceback" not in error
 
 
-def test_cluster_api_that_changes_under_it(
+def test_cluster_api_changes_while_running(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It ends, to be started again."""
-    monkeypatch.setattr(cluster_api_change, "CHECK_SECONDS", 0.01)
-    monkeypatch.setattr(cluster_api_change, "CONFIRM_SECONDS", 0.01)
+    """The controller exits, so that it is restarted."""
+    monkeypatch.setattr(cluster_api_change, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(cluster_api_change, "LOOK_AGAIN_SECONDS", 0.01)
     with EmbeddedAPI() as api:
         ours = [DEPLOYED / name for name in CRD_FILES]
         files = {file.name: file.read_text() for file in (*sorted(REDUCED.glob("*.yaml")), *ours)}
@@ -403,7 +413,7 @@ def test_cluster_api_that_changes_under_it(
 
         def install() -> None:
             try:
-                wait_until(lambda: bool(api.requests.matching(seen)), "it is at work")
+                wait_until(lambda: bool(api.requests.matching(seen)), "the controller has started")
             finally:
                 api.apply_yaml(pools)
 
@@ -415,13 +425,13 @@ def test_cluster_api_that_changes_under_it(
         assert api.requests.matching(seen)
     error = capsys.readouterr().err
     assert (
-        "node-attestation-controller: to be started again: the management cluster now serves "
-        "cluster.x-k8s.io/v1beta2 instead of cluster.x-k8s.io/v1beta2 without MachinePools\n"
+        "node-attestation-controller: restart required: the management cluster serves cluster.x-k8s.io/v1beta2 by "
+        "now, and not cluster.x-k8s.io/v1beta2 without MachinePools\n"
     ) in error
     assert "Traceback" not in error
 
 
-def test_management_cluster_without_our_definitions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_management_cluster_without_our_crds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with EmbeddedAPI() as api:
         for file in sorted(REDUCED.glob("*.yaml")):
             api.apply_yaml(file.read_text())
@@ -433,18 +443,21 @@ def test_management_cluster_without_our_definitions(tmp_path: Path, capsys: pyte
 
 
 @pytest.mark.parametrize(
-    ("connect", "said"),
+    ("connect", "message"),
     [
         (lambda api: api.token_connection("unknown"), "401 Unauthorized: .*: see --kubeconfig"),
         (
             lambda api: api.connection("tenant", ()),
-            "403 Forbidden: .* cannot list .*: grant that to whom .*in one namespace alone, give --namespace$",
+            "403 Forbidden: .* cannot list .*: grant that to the user of .*for one namespace only, give --namespace$",
         ),
     ],
-    ids=["nobody", "nobody of rank"],
+    ids=["unauthorized", "forbidden"],
 )
-def test_management_cluster_that_says_no(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], connect: Callable[[EmbeddedAPI], ClusterConnection], said: str
+def test_management_cluster_refuses_the_user(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    connect: Callable[[EmbeddedAPI], ClusterConnection],
+    message: str,
 ) -> None:
     with EmbeddedAPI() as api:
         for file in sorted(REDUCED.glob("*.yaml")):
@@ -452,11 +465,11 @@ def test_management_cluster_that_says_no(
         path = tmp_path / "kubeconfig"
         path.write_text(api.kubeconfig(connection=connect(api)))
         assert run("status", "--kubeconfig", str(path)) == EXIT_FAILED
-    assert re.search(f"the management cluster: {said}", capsys.readouterr().err, re.MULTILINE)
+    assert re.search(f"the management cluster: {message}", capsys.readouterr().err, re.MULTILINE)
 
 
 @pytest.mark.slow
-def test_management_cluster_that_does_not_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreachable_management_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with EmbeddedAPI() as gone:
         path = tmp_path / "kubeconfig"
         path.write_text(gone.kubeconfig())

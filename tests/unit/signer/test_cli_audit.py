@@ -24,10 +24,10 @@ async def opened(path: str) -> None:
 async def test_a_log_is_opened_and_closed(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     await opened(str(path))
-    await opened(str(path))  # it was restored
+    await opened(str(path))  # the lock was released
 
 
-async def test_two_controllers_do_not_share_one(tmp_path: Path) -> None:
+async def test_two_controllers_cannot_share_a_log(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     first = FileLines(path, 0, 0)
     with pytest.raises(InvalidConfiguration, match=r"--audit-log-path: another controller writes to .*audit\.log$"):
@@ -35,14 +35,14 @@ async def test_two_controllers_do_not_share_one(tmp_path: Path) -> None:
     first.close()
 
 
-async def test_where_nothing_can_be_written(tmp_path: Path) -> None:
+async def test_unwritable_path(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match=r"--audit-log-path: .*No such file"):
         await opened(str(tmp_path / "missing" / "audit.log"))
 
 
 @pytest.mark.parametrize("path", ["/", ".", "..", "{tmp_path}"])
-def test_a_folder_is_no_log(tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is left beside it, either."""
+def test_a_folder_is_refused(tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no file is left next to it."""
     monkeypatch.chdir(tmp_path)
     folder = path.format(tmp_path=tmp_path)
     before = sorted(tmp_path.parent.iterdir())
@@ -59,7 +59,7 @@ def test_sizes_are_bounded(value: str) -> None:
 
 
 @pytest.mark.parametrize("command", [["verify"], ["show", "--node", "x"]], ids=lambda command: command[0])
-def test_a_file_that_is_not_there(tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_file(tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", *command, str(tmp_path / "missing.log")]) == 2
     assert "missing.log: No such file" in capsys.readouterr().err
 
@@ -73,26 +73,26 @@ def test_an_empty_log_is_good(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 _RECORDED = Path(__file__).parents[3] / "fixtures" / "audit" / "v1" / "audit.log"
 
 
-def test_what_cannot_be_read_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreadable_lines_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "audit.log"
     path.write_bytes(b"\xff not a log\n" + _RECORDED.read_bytes() + b"cut off")
     assert main(["audit", "show", str(path), "--node", "worker-1", "--output", "json"]) == 0
     printed = capsys.readouterr()
-    assert "Lines that cannot be read: 2. `audit verify` says which." in printed.err
+    assert "Unreadable lines: 2. `audit verify` lists them." in printed.err
     assert len(json.loads(printed.out)) >= 1
 
 
-def test_a_log_that_is_not_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "audit.log"
     start, _, *others = _RECORDED.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join((start, *others)))
     assert main(["audit", "verify", str(path)]) == 1
-    assert "NOT in order: 1 found, named above; 2 decisions are as their facts give them." in capsys.readouterr().out
+    assert "FAILED: 1 found, listed above; 2 decisions replayed with the same result." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["audit.log", "audit"])
 def test_rotated_files_under_any_name(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each decision has a file of its own here; a file that is held back is missed."""
+    """Each decision is in a file of its own; a missing file is detected."""
     headers = ("version", "kind", "chain", "sequence", "previous")
     lines = FileLines(tmp_path / name, 1000, 0)
     for line in map(json.loads, _RECORDED.read_text().splitlines()):
@@ -102,7 +102,7 @@ def test_rotated_files_under_any_name(tmp_path: Path, name: str, capsys: pytest.
     files = sorted(str(path) for path in tmp_path.iterdir() if path.suffix != ".lock")
     for given in (files, files[::-1]):
         assert main(["audit", "verify", *given]) == 0
-        assert "The chain is whole; 3 decisions" in capsys.readouterr().out
+        assert "The chain is intact; 3 decisions" in capsys.readouterr().out
         assert main(["audit", "show", "--node", "worker-1", *given]) == 0
         assert "Attested by keyed-mac" in capsys.readouterr().out
     middle = sorted(path for path in files if path != str(tmp_path / name))[1]
@@ -111,8 +111,8 @@ def test_rotated_files_under_any_name(tmp_path: Path, name: str, capsys: pytest.
 
 
 @pytest.mark.parametrize("text", ["a: 2024-99-99", "a: " + "[" * 10_000])
-def test_a_configuration_that_cannot_be_read(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is no word on the log."""
+def test_unreadable_configuration(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The exit code differs from that of a faulty log."""
     config = tmp_path / "config.yaml"
     config.write_text(text)
     assert main(["audit", "verify", str(_RECORDED), "--config", str(config)]) == 2
@@ -122,44 +122,42 @@ def test_a_configuration_that_cannot_be_read(tmp_path: Path, text: str, capsys: 
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_a_log_of_which_the_first_bytes_are_left(
-    tmp_path: Path, number: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Whoever goes by the exit code hears of it."""
+def test_a_truncated_log(tmp_path: Path, number: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """The exit code tells."""
     paths = [tmp_path / f"cut-{one}.log" for one in range(number)]
     for path in paths:
         path.write_bytes(_RECORDED.read_bytes()[:100])
     assert main(["audit", "verify", *map(str, paths)]) == 1
-    said = " ".join(capsys.readouterr().out.split())
-    assert "cut-0.log:1: no line of the file can be read: it is compressed (unpack it first), is no audit log" in said
-    assert f"NOT in order: {number} found" in said
+    text = " ".join(capsys.readouterr().out.split())
+    assert "cut-0.log:1: no line of the file can be read: it is compressed (unpack it first), is no audit log" in text
+    assert f"FAILED: {number} found" in text
     assert main(["audit", "verify", "--output", "json", *map(str, paths)]) == 1
     assert json.loads(capsys.readouterr().out)["good"] is False
 
 
-def test_what_is_no_terminal_is_wide(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whoever searches a file for a name finds it in one piece."""
+def test_output_to_a_file_is_wide(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Names are not folded, so that grep finds them."""
     name = "audit-2026-03-01T00-00-00.000000.log"
     path = tmp_path / name
     path.write_bytes(_RECORDED.read_bytes())
     assert main(["audit", "verify", str(path)]) == 0
-    said = capsys.readouterr().out
-    assert f" {name}:2 " in said
-    assert "the keyed-mac attestor needs masterKey and no other setting; see --config" in said
+    text = capsys.readouterr().out
+    assert f" {name}:2 " in text
+    assert "the keyed-mac attestor needs masterKey and no other setting; see --config" in text
     assert main(["audit", "show", str(path), "--node", "worker-1"]) == 0
     shown = capsys.readouterr().out
     assert re.search(r" VerifiedIdentity keyed-mac:[0-9a-f]{64}\s", shown)
     assert re.search(r" sha256:[0-9a-f]{64}\s", shown)
 
 
-def test_nothing_is_said_of_a_log_that_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_readable_log_prints_nothing_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "show", str(_RECORDED), "--node", "nobody"]) == 1
     printed = capsys.readouterr()
-    assert "No decision about that" in printed.out
+    assert "These files hold no such decision." in printed.out
     assert printed.err == ""
 
 
-def test_a_serial_number_as_others_write_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_formats_of_serial_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     number = int(re.findall(r'"serial_number":([0-9]+)', _RECORDED.read_text())[0])
     digits = f"{number:040X}"
     for written in (f"{number:x}", digits, ":".join(digits[at : at + 2] for at in range(0, 40, 2))):
@@ -168,14 +166,14 @@ def test_a_serial_number_as_others_write_it(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize("written", ["zz", "", "0x12", "-1", "1" * 43, "\u0661"])
-def test_a_serial_number_that_is_none(written: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_serial_number(written: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["audit", "show", str(_RECORDED), f"--serial={written}"])
     assert ended.value.code == 2
-    assert "argument --serial: hexadecimal digits" in capsys.readouterr().err
+    assert "argument --serial: must be hexadecimal digits" in capsys.readouterr().err
 
 
-def test_a_name_with_the_marks_of_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_with_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fixture = Path(__file__).parents[3] / "fixtures" / "audit" / "v1" / "audit.log"
     path = tmp_path / "[red]\x1b[2J.log"
     path.write_bytes(fixture.read_bytes())
@@ -184,7 +182,7 @@ def test_a_name_with_the_marks_of_markup(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_settings_of_an_attestor_that_is_not_installed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Misspelt, or of whose log it is: it is said, and the verdict stays the log's."""
+    """The name may be misspelt, or of another installation: it is reported, and the result depends on the log only."""
     config = tmp_path / "config.yaml"
     config.write_text((_RECORDED.parent / "config.yaml").read_text() + "  tmp: {}\n")
     assert main(["audit", "verify", str(_RECORDED), "--config", str(config), "--output", "json"]) == 0

@@ -1,4 +1,4 @@
-"""The process keeps much: the collector of cycles must not look through it again and again."""
+"""The garbage collector does not scan long-lived objects again and again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from signer.cli import run
-from signer.cli.collector import YOUNG_OBJECTS, collect_seldom, keep_what_there_is
+from signer.cli.collector import YOUNG_OBJECTS, collect_less_often, freeze_existing_objects
 from signer.configuration import Configuration
 from signer.store.caches import Caches
 
@@ -30,21 +30,21 @@ def as_before() -> Iterator[None]:
     gc.set_threshold(*threshold)
 
 
-def test_seldom() -> None:
-    collect_seldom()
+def test_threshold() -> None:
+    collect_less_often()
     assert gc.get_threshold()[0] == YOUNG_OBJECTS
 
 
-def test_what_is_kept_is_not_looked_through_and_garbage_is_not_kept() -> None:
+def test_freezing_exempts_live_objects_and_frees_garbage() -> None:
     kept, garbage = [object()], _Cycle()
     gone = weakref.ref(garbage)
     del garbage
-    keep_what_there_is()
+    freeze_existing_objects()
     assert not any(one is kept for one in gc.get_objects())
     assert gone() is None
 
 
-async def test_a_controller_that_has_started_keeps_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_started_controller_freezes_its_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     async def access(kubeconfig: str) -> Any:
         return SimpleNamespace(connection=None, token_source=None)
 

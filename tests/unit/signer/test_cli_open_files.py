@@ -7,7 +7,7 @@ import pytest
 from signer.cli.open_files import open_as_many_files_as_allowed
 
 
-def test_the_soft_limit_becomes_the_hard_one() -> None:
+def test_the_soft_limit_is_raised_to_the_hard_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(512, soft), hard))
     try:
@@ -17,7 +17,7 @@ def test_the_soft_limit_becomes_the_hard_one() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_where_the_hard_one_cannot_be_reached_all_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_hard_limit_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise ValueError("current limit exceeds maximum limit")
 

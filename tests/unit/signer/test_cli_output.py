@@ -1,4 +1,4 @@
-"""How wide output is, and where it goes."""
+"""The width of output, and failures to write it."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import pytest
 from rich.console import Console
 
 from signer.cli.output import (
-    WIDTH_OF_FILES,
+    WIDTH_WITHOUT_TERMINAL,
     OutputNotWritten,
     prepare_streams,
     print_as_json,
-    print_for_people,
+    print_report,
     print_text,
+    print_to_stderr,
     standard_output,
-    tell,
 )
 
 SENTENCE = " ".join(["twenty characters or"] * 12)
 
 
 class Terminal(io.StringIO):
-    """Somebody sits before it."""
+    """Standard output on a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -44,36 +44,36 @@ def test_a_file_is_wider_than_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     widest = []
     for output in (Terminal(), io.StringIO()):
         monkeypatch.setattr("sys.stdout", output)
-        print_for_people(show)
+        print_report(show)
         widest.append(max(map(len, output.getvalue().splitlines())))
         assert "\x1b" not in output.getvalue()
-    assert widest[0] <= 60 < WIDTH_OF_FILES - 20 <= widest[1] <= WIDTH_OF_FILES
+    assert widest[0] <= 60 < WIDTH_WITHOUT_TERMINAL - 20 <= widest[1] <= WIDTH_WITHOUT_TERMINAL
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_text_that_the_encoding_does_not_have(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of what was found is held back for the sake of a letter; nor for half of a pair of surrogates."""
+def test_characters_missing_in_the_encoding(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unencodable characters and lone surrogates are escaped, and the rest is printed."""
     written = io.BytesIO()
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding))
     prepare_streams()
-    print_for_people(lambda console: console.print("\N{CHECK MARK} \ud800"))
+    print_report(lambda console: console.print("\N{CHECK MARK} \ud800"))
     print_text("\N{CHECK MARK} \ud800\n")
     print_as_json({"mark": "\N{CHECK MARK}"})
     mark = "\N{CHECK MARK}" if encoding == "utf-8" else r"\u2713"
-    people, text, *others = written.getvalue().decode(encoding).splitlines()
-    assert (people, text) == (rf"{mark} \ud800", rf"{mark} \ud800")
+    report, text, *others = written.getvalue().decode(encoding).splitlines()
+    assert (report, text) == (rf"{mark} \ud800", rf"{mark} \ud800")
     assert json.loads("".join(others)) == {"mark": "\N{CHECK MARK}"}
 
 
 PRINTERS = [
-    pytest.param(lambda: print_for_people(show), id="people"),
+    pytest.param(lambda: print_report(show), id="report"),
     pytest.param(lambda: print_as_json([1]), id="JSON"),
     pytest.param(lambda: print_text("text"), id="text"),
 ]
 
 
 class Failing(io.StringIO):
-    """It takes text, and cannot write it."""
+    """Buffers text, and fails to write it."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__()
@@ -84,26 +84,26 @@ class Failing(io.StringIO):
 
 
 @pytest.mark.parametrize("print_it", PRINTERS)
-def test_what_cannot_be_written_is_said(print_it: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_output_has_an_error_of_its_own(print_it: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout", Failing(OSError(errno.ENOSPC, "No space left on device")))
     with pytest.raises(OutputNotWritten, match=r"^No space left on device$"):
         print_it()
 
 
-def test_an_error_without_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_without_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout", Failing(OSError()))
     with pytest.raises(OutputNotWritten, match=r"^OSError$"):
         print_text("")
 
 
-def test_nobody_who_reads_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_pipe_has_an_error_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout", Failing(BrokenPipeError(errno.EPIPE, "Broken pipe")))
     with pytest.raises(BrokenPipeError):
         print_text("text")
 
 
-def test_what_is_written_is_written_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where something else ends it, as argparse does."""
+def test_output_is_flushed_at_the_end_of_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the block exits, as argparse does."""
     written = io.BytesIO()
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, "utf-8"))
 
@@ -117,17 +117,17 @@ def test_what_is_written_is_written_before_the_end(monkeypatch: pytest.MonkeyPat
     assert written.getvalue() == b"help"
 
 
-def test_streams_that_were_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is told beside the output does not get into it."""
+def test_closed_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages for standard error do not get into standard output."""
     written = io.StringIO()
     monkeypatch.setattr("sys.stdout", written)
     monkeypatch.setattr("sys.stderr", None)
     prepare_streams()
-    tell("beside it")
+    print_to_stderr("message")
     sys.stderr.close()
     assert written.getvalue() == ""
     monkeypatch.setattr("sys.stdout", None)
     prepare_streams()
-    print_for_people(show)
+    print_report(show)
     print_text("text")
     sys.stdout.close()

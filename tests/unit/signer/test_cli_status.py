@@ -1,4 +1,4 @@
-"""``status`` on terminals of any width: nothing is cut off, and no word broken."""
+"""``status`` on terminals of any width: no text is cut off, and no word is broken."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ def test_no_word_is_broken(width: int) -> None:
     assert [word for word in WORDS if word not in " ".join(shown.split())] == []
 
 
-def test_one_line_for_each_cluster_where_there_is_room() -> None:
+def test_a_wide_terminal_shows_one_line_per_cluster() -> None:
     assert [line for line in fleet(140).splitlines() if line.startswith(" default/staging     Observe  True   tpm")]
     assert "Days left <1/<3/<7/more: 0/31/87/0" in " ".join(fleet(80).split())

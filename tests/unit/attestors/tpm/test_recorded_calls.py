@@ -46,8 +46,8 @@ from tests.unit.attestors.tpm.fixtures import (
     MAKER,
     NO_SETTINGS,
     OTHER,
-    PluginHarness,
     FixedTrust,
+    PluginHarness,
     at_once,
     no_keys,
 )
@@ -143,7 +143,7 @@ class TestAgain:
         fields = answer(harness)
         _, noted = judged(harness, fields)
         noted[2]["answer"] = 0
-        assert again(harness, fields, noted) == (BindingMismatch, "the quote is for no challenge of this controller")
+        assert again(harness, fields, noted) == (BindingMismatch, "the quote answers no challenge of this controller")
 
 
 def test_questions_are_those_of_logs_that_were_written() -> None:

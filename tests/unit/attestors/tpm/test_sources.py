@@ -40,9 +40,9 @@ from tests.unit.attestors.tpm.fixtures import (
     MAKER,
     NO_SETTINGS,
     OTHER,
-    PluginHarness,
     FixedTrust,
     NobodyMayAsk,
+    PluginHarness,
     machine_of,
     no_keys,
 )

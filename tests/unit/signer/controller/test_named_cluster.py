@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ class API:
             raise NotFound(path)
         return {}
 
-    async def list_pages(self, path: str) -> AsyncGenerator[JsonObject, None]:
+    async def list_pages(self, path: str, *arguments: Any, **options: Any) -> AsyncGenerator[JsonObject, None]:
         self.calls.append("list")
         if path not in self._lists:
             raise Forbidden(path)

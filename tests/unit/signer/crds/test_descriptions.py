@@ -1,4 +1,4 @@
-"""``kubectl explain`` has a word on every field."""
+"""Every field has a description for ``kubectl explain``."""
 
 from __future__ import annotations
 

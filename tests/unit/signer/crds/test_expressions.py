@@ -1,4 +1,4 @@
-"""The definition with CEL rules is the plain one and its rules; the rules speak of fields that exist."""
+"""The definition with CEL rules equals the plain one plus the rules, which name existing fields."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def spec_schema() -> dict[str, Any]:
     return schema
 
 
-def test_it_is_the_plain_definition_and_the_rules() -> None:
+def test_the_overlay_is_the_plain_definition_plus_the_rules() -> None:
     plain = yaml.safe_load(custom_resource_definitions()[0])
     assert RULES_KEY not in custom_resource_definitions()[0]
     assert without_rules(policy_definition_with_rules()) == plain
     assert yaml.safe_load(policy_definition_text()) == policy_definition_with_rules()
 
 
-def test_the_copy_for_operators_is_the_one_that_is_made() -> None:
+def test_the_copy_in_deploy_is_current() -> None:
     assert OVERLAY.read_text(encoding="utf-8") == policy_definition_text(), "run make generate"
     assert [path.name for path in OVERLAY.parent.glob("*.yaml")] == [POLICY_FILE]
 
 
 @rules
-def test_each_rule_stands_where_it_belongs(rule: ValidationRule) -> None:
+def test_each_rule_is_at_its_field(rule: ValidationRule) -> None:
     schema = spec_schema()
     for name in rule.path:
         schema = schema["properties"][name]
@@ -58,8 +58,8 @@ def test_each_rule_stands_where_it_belongs(rule: ValidationRule) -> None:
 
 
 @rules
-def test_each_rule_speaks_of_fields_that_exist(rule: ValidationRule) -> None:
-    """No CEL evaluator is at hand in every test run; a renamed field must not go unnoticed all the same."""
+def test_each_rule_names_existing_fields(rule: ValidationRule) -> None:
+    """Detects a renamed field without a CEL evaluator, which not every test run has."""
     for path in re.findall(r"self((?:\.[a-zA-Z]+)*)\b", rule.rule):
         schema = spec_schema()
         for name in (*rule.path, *filter(None, path.split("."))):

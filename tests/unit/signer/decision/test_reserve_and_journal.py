@@ -164,9 +164,9 @@ async def test_a_former_nodes_machine_is_gone_when_the_api_server_says_so() -> N
     harness = Harness()
     formers = machine_facts(record=record(identity="ek:former"), recorded_machine=MachineGone())
     with pytest.raises(Deferred, match="is not known yet"):
-        await harness.reserve_and_journal._require_gone(formers)
-    await harness.reserve_and_journal._require_gone(machine_facts())
-    await harness.reserve_and_journal._require_gone(machine_facts(record=record(), recorded_machine=MachineGone()))
-    await harness.reserve_and_journal._require_gone(replace(formers, recorded_machine=machine_view(name="former")))
+        await harness.reserve_and_journal.require_gone(formers)
+    await harness.reserve_and_journal.require_gone(machine_facts())
+    await harness.reserve_and_journal.require_gone(machine_facts(record=record(), recorded_machine=MachineGone()))
+    await harness.reserve_and_journal.require_gone(replace(formers, recorded_machine=machine_view(name="former")))
     harness.is_gone = True
-    await harness.reserve_and_journal._require_gone(formers)
+    await harness.reserve_and_journal.require_gone(formers)

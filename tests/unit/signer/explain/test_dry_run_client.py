@@ -1,4 +1,4 @@
-"""The sketch behaves as an API server towards whoever writes, and sends nothing."""
+"""The dry-run client behaves like an API server, and sends no write."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def thing(name: str) -> dict[str, Any]:
     return {"kind": "Thing", "metadata": {"name": name, "namespace": "n"}, "spec": {}}
 
 
-async def test_what_was_created_is_there_for_who_asks_here(dry_run_client: DryRunClient, source: Held) -> None:
+async def test_a_created_object_can_be_read(dry_run_client: DryRunClient, source: Held) -> None:
     created = await dry_run_client.create(COLLECTION, thing("new"))
     assert created["metadata"]["uid"]
     assert await dry_run_client.get(f"{COLLECTION}/new") == created
@@ -61,9 +61,7 @@ async def test_what_was_created_is_there_for_who_asks_here(dry_run_client: DryRu
         await dry_run_client.create(COLLECTION, thing("held"))
 
 
-async def test_a_change_is_a_merge_and_needs_the_version_that_was_read(
-    dry_run_client: DryRunClient, source: Held
-) -> None:
+async def test_a_patch_is_merged_and_checks_the_version(dry_run_client: DryRunClient, source: Held) -> None:
     path = f"{COLLECTION}/held"
     for stale in ({"resourceVersion": "0"}, {"uid": "other", "resourceVersion": "1"}):
         with pytest.raises(Conflict):
@@ -81,7 +79,7 @@ async def test_a_change_is_a_merge_and_needs_the_version_that_was_read(
         await dry_run_client.patch(f"{COLLECTION}/nobody", {})
 
 
-async def test_what_was_deleted_is_gone_and_may_be_created_again(dry_run_client: DryRunClient, source: Held) -> None:
+async def test_a_deleted_object_is_gone_and_can_be_created_again(dry_run_client: DryRunClient, source: Held) -> None:
     path = f"{COLLECTION}/held"
     with pytest.raises(Conflict):
         await dry_run_client.delete(path, uid="other")
@@ -94,19 +92,19 @@ async def test_what_was_deleted_is_gone_and_may_be_created_again(dry_run_client:
     assert source.stored == HELD
 
 
-async def test_what_it_gives_is_a_copy(dry_run_client: DryRunClient) -> None:
+async def test_reads_return_copies(dry_run_client: DryRunClient) -> None:
     created = await dry_run_client.create(COLLECTION, thing("new"))
     created["spec"]["changed"] = True
     assert (await dry_run_client.get(f"{COLLECTION}/new"))["spec"] == {}
 
 
-async def test_lists_are_the_sources(dry_run_client: DryRunClient) -> None:
+async def test_lists_come_from_the_source(dry_run_client: DryRunClient) -> None:
     await dry_run_client.create(COLLECTION, thing("new"))
     assert [page async for page in dry_run_client.list_pages(COLLECTION)] == [{"items": [HELD], "path": COLLECTION}]
     with pytest.raises(NotImplementedError):
         dry_run_client.watch(COLLECTION, timeout_seconds=1.0)
 
 
-async def test_names_of_strangers_are_escaped(dry_run_client: DryRunClient) -> None:
+async def test_names_are_escaped(dry_run_client: DryRunClient) -> None:
     await dry_run_client.create(COLLECTION, {"kind": "Th\x1b[31m", "metadata": {"name": "new", "namespace": "n\n"}})
     assert dry_run_client.intended[0].isprintable()

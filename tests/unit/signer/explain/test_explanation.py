@@ -1,4 +1,4 @@
-"""Whose explanations of reasons there are, and what becomes of those that an attestor has by mistake."""
+"""Explanations of reasons: the controller's, an attestor's, and faulty ones."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ OWN = ReasonExplanation("the chip is another", "see to the chip")
 
 
 class Explaining:
-    """An attestor that explains whatever a test says, or fails."""
+    """An attestor that returns a given explanation, or raises a given error."""
 
     description = AttestorDescription("explaining", Security.SECURE, ("v1",), renews=True, serves=True)
 
-    def __init__(self, said: object) -> None:
-        self._said = said
+    def __init__(self, explanations: object) -> None:
+        self._explanations = explanations
 
     def server_plugin(self, settings: Any) -> Any:
         raise NotImplementedError
@@ -29,13 +29,13 @@ class Explaining:
     agent_plugin = server_plugin
 
     def explanations(self) -> Any:
-        if isinstance(self._said, Exception):
-            raise self._said
-        return self._said
+        if isinstance(self._explanations, Exception):
+            raise self._explanations
+        return self._explanations
 
 
-def registry(said: object, monkeypatch: pytest.MonkeyPatch) -> Registry:
-    monkeypatch.setitem(globals(), "explaining", Explaining(said))
+def registry(explanations: object, monkeypatch: pytest.MonkeyPatch) -> Registry:
+    monkeypatch.setitem(globals(), "explaining", Explaining(explanations))
     return Registry([EntryPoint("explaining", f"{__name__}:explaining", ENTRY_POINT_GROUP)])
 
 
@@ -45,9 +45,9 @@ def test_an_attestor_explains_its_own_reasons(monkeypatch: pytest.MonkeyPatch) -
     assert found["MachineNotFound"] is not OWN
 
 
-@pytest.mark.parametrize("said", [RuntimeError("a defect"), None, ["OtherChip"], {"OtherChip": "a text"}])
-def test_where_it_fails_ours_are_left(said: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are asked for with every request of its, whatever the reason."""
-    found = _explanations_of("explaining", registry(said, monkeypatch))
+@pytest.mark.parametrize("explanations", [RuntimeError("a defect"), None, ["OtherChip"], {"OtherChip": "a text"}])
+def test_faulty_explanations_are_ignored(explanations: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its explanations are read for each of its requests, for any reason."""
+    found = _explanations_of("explaining", registry(explanations, monkeypatch))
     assert "MachineNotFound" in found
     assert "OtherChip" not in found

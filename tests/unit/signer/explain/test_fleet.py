@@ -1,4 +1,4 @@
-"""What of a fleet needs attention: by the share of a certificate's life, as the metric has it, and by no days."""
+"""What needs attention in a fleet: by the share of a certificate's lifetime, as in the metric, and not by days."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DAY = timedelta(days=1)
 
 
 def lives(*certificates: tuple[timedelta, timedelta], security: Security = Security.SECURE) -> Lives:
-    """Of nodes whose client certificates have such a lifetime, and so much of it left."""
+    """Attestations of nodes whose client certificates have this lifetime, and these parts of it left."""
     machines: dict[MachineKey, MachineView] = {}
     followed = CertificateLives(machines.__getitem__)
     for number, (lifetime, left) in enumerate(certificates):
@@ -56,8 +56,8 @@ def status(found: Lives | RecordsUnverified) -> ClusterStatus:
 
 
 @pytest.mark.parametrize("lifetime", [HOUR, 8 * HOUR, DAY, 5 * DAY, 7 * DAY, 365 * DAY], ids=str)
-def test_nodes_that_renew_in_time_need_nobody(lifetime: timedelta) -> None:
-    """Also where no certificate ever has a day left: kubelets renew at a fifth of the life, and need a while for it."""
+def test_nodes_that_renew_in_time_need_no_attention(lifetime: timedelta) -> None:
+    """Also if certificates never have a day left: kubelets renew at a fifth of the lifetime, which takes a while."""
     for share in (1.0, 0.3, 0.2, 0.151):
         found = lives((lifetime, lifetime * share))
         assert (found.expired, found.overdue, found.needs(), status(found).needs(NOW)) == (0, 0, (), ())
@@ -65,21 +65,21 @@ def test_nodes_that_renew_in_time_need_nobody(lifetime: timedelta) -> None:
 
 @pytest.mark.parametrize("lifetime", [HOUR, 8 * HOUR, DAY, 5 * DAY, 7 * DAY, 365 * DAY], ids=str)
 def test_nodes_that_do_not_renew(lifetime: timedelta) -> None:
-    """Also where many days are left to do something about it."""
+    """Also if many days are left."""
     found = lives((lifetime, lifetime * 0.149), (lifetime, timedelta()), (lifetime, -HOUR), (lifetime, lifetime))
     assert (found.expired, found.overdue) == (2, 1)
     assert status(found).needs(NOW) == (
-        "nodes do not renew: client certificates expired: 2, overdue (less than 15 % of their life left): 1",
+        "nodes do not renew: client certificates expired: 2, overdue (less than 15 % of the lifetime left): 1",
     )
 
 
-def test_one_of_both_is_enough() -> None:
-    assert "expired: 0, overdue (less than 15 % of their life left): 1" in lives((HOUR, HOUR / 10)).needs()[0]
-    assert "expired: 1, overdue (less than 15 % of their life left): 0" in lives((HOUR, -HOUR)).needs()[0]
+def test_expired_or_overdue_is_enough() -> None:
+    assert "expired: 0, overdue (less than 15 % of the lifetime left): 1" in lives((HOUR, HOUR / 10)).needs()[0]
+    assert "expired: 1, overdue (less than 15 % of the lifetime left): 0" in lives((HOUR, -HOUR)).needs()[0]
 
 
-def test_what_cannot_be_renewed_is_not_overdue() -> None:
-    """An attestor that proves nothing renews nothing: its node is told of once it is out."""
+def test_a_certificate_without_renewal_is_never_overdue() -> None:
+    """The insecure attestor does not renew: its nodes are reported once expired."""
     assert lives((7 * DAY, HOUR), security=Security.INSECURE).needs() == ()
     assert lives((7 * DAY, -HOUR), security=Security.INSECURE).expired == 1
 
@@ -92,5 +92,5 @@ def test_classes_by_days() -> None:
     assert found.overdue == 7, "of those in the classes"
 
 
-def test_records_that_cannot_be_verified() -> None:
+def test_unverified_records() -> None:
     assert status(RecordsUnverified("no key")).needs(NOW) == ("no key",)

@@ -10,8 +10,8 @@ from signer.explain.manifests import UnreadableManifests, manifests_in, manifest
 from signer.model.csr_header import spec_digest
 
 
-def test_values_are_jsons() -> None:
-    """The digest of a CSR is over JSON: a date must stay text, a number a number."""
+def test_dates_stay_text_and_numbers_numbers() -> None:
+    """The digest of a CSR is over JSON."""
     text = b"kind: X\nspec: {created: 2026-01-02T03:04:05Z, seconds: 3600, on: true, none: null, text: '1'}\n"
     (found,) = manifests_of(text, "x")
     same = {"created": "2026-01-02T03:04:05Z", "seconds": 3600, "on": True, "none": None, "text": "1"}
@@ -19,14 +19,14 @@ def test_values_are_jsons() -> None:
     assert spec_digest({"created": found["spec"]["created"]}) == spec_digest({"created": same["created"]})
 
 
-def test_lists_and_documents_are_taken_apart() -> None:
+def test_lists_and_documents_are_flattened() -> None:
     one = {"kind": "X", "metadata": {"name": "x"}}
     nested = {"kind": "List", "items": [one, {"kind": "XList", "items": [one]}]}
     assert manifests_of(json.dumps(nested).encode(), "x") == (one, one)
     assert manifests_of(b"---\nkind: X\n---\n---\nkind: Y\n", "x") == ({"kind": "X"}, {"kind": "Y"})
 
 
-def test_a_folder_in_the_order_of_its_names(tmp_path: Path) -> None:
+def test_files_of_a_folder_in_order_of_their_names(tmp_path: Path) -> None:
     for name in ("b.yaml", "a.json", "c.yml", "README.md"):
         (tmp_path / name).write_text(json.dumps({"kind": name}))
     assert [one["kind"] for one in manifests_in(tmp_path)] == ["a.json", "b.yaml", "c.yml"]
@@ -53,12 +53,12 @@ def test_a_folder_in_the_order_of_its_names(tmp_path: Path) -> None:
         b"kind: X\nspec: .nan",
     ],
 )
-def test_what_is_no_manifest(content: bytes) -> None:
+def test_content_that_is_no_manifest(content: bytes) -> None:
     with pytest.raises(UnreadableManifests, match="the file"):
         manifests_of(content, "the file")
 
 
-def test_files_are_bounded_and_must_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_bounded_and_must_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "x.yaml"
     file.write_text("kind: X\n")
     assert manifests_in(file) == ({"kind": "X"},)
@@ -73,10 +73,10 @@ def test_files_are_bounded_and_must_be_there(tmp_path: Path, monkeypatch: pytest
 
 
 def test_values_are_those_of_json() -> None:
-    """Other keys would end the judging with an error."""
+    """Other keys would end the decision with an error."""
     found = manifests_of(b"kind: X\nspec: {2: one, true: two}\n", "x")
     assert found == ({"kind": "X", "spec": {"2": "one", "true": "two"}},)
 
 
-def test_brackets_in_texts_are_no_depth() -> None:
+def test_brackets_in_strings_do_not_count_as_depth() -> None:
     assert manifests_of(b"kind: X\nspec: " + b"'[" + b"[" * 400 + b"'\n", "x") == ({"kind": "X", "spec": "[" * 401},)

@@ -14,7 +14,7 @@ CHANGING = {"apply", "create", "delete", "edit", "patch", "annotate", "label", "
 
 
 @pytest.mark.parametrize("reason", [*Reason, "AnAttestorsOwn"])
-def test_every_reason_has_commands_that_look(reason: str) -> None:
+def test_every_reason_has_read_only_commands(reason: str) -> None:
     commands = next_commands(reason, NAMED)
     assert commands
     for command in commands:
@@ -23,7 +23,7 @@ def test_every_reason_has_commands_that_look(reason: str) -> None:
         assert not CHANGING & set(words)
 
 
-def test_they_name_what_it_is_about() -> None:
+def test_commands_name_the_objects() -> None:
     assert next_commands("MachineNotReady", NAMED) == ("kubectl describe machine --namespace team-a prod-md-0-x7k2p",)
     (found,) = next_commands("MachineNotFound", NAMED)
     assert "--selector cluster.x-k8s.io/cluster-name=prod" in found

@@ -1,4 +1,4 @@
-"""Offline, attestors judge and nobody is asked: the interpreter refuses them the network."""
+"""Offline, attestors verify evidence, and the interpreter refuses them the network."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Verify = Callable[[AttestorSettings], Outcome]
 
 
 class Plugin:
-    """An attestor whose answer is a function of its settings."""
+    """An attestor whose server plugin is a given function."""
 
     def __init__(self, verify: Verify) -> None:
         self.verify = verify
@@ -63,7 +63,7 @@ async def _either(plugin: Any) -> Outcome:
 
 
 def _connects(settings: AttestorSettings) -> Outcome:
-    """As cloud libraries do: in a thread, and what goes wrong is a reason to wait."""
+    """Connects in a thread and defers on errors, as cloud libraries do."""
     try:
         socket.create_connection(("127.0.0.1", 9), timeout=1)
     except OSError:
@@ -91,26 +91,26 @@ def _mismatches(settings: AttestorSettings) -> Outcome:
 
 
 @pytest.mark.parametrize(("answer", "named"), [(_connects, "127.0.0.1"), (_raises, "metadata.example")])
-def test_what_would_be_asked_is_said_and_not_asked(answer: Verify, named: str) -> None:
+def test_refused_calls_are_named(answer: Verify, named: str) -> None:
     outcome = verify(answer)
     assert isinstance(outcome, NotProvableYet)
     assert outcome.reason == NOT_ASKED
-    assert f"not asked: offline ({named}" in outcome.message
+    assert f"not called: offline ({named}" in outcome.message
 
 
-def test_what_needs_nobody_is_judged() -> None:
+def test_evidence_that_needs_no_call_is_verified() -> None:
     assert verify(lambda settings: verified()) == verified()
     assert verify(lambda settings: Denied("No", "why")) == Denied("No", "why")
     assert isinstance(verify(_challenges), ChallengeIssued)
 
 
 @pytest.mark.parametrize("answer", [_uses_keys, _mismatches])
-def test_the_answer_to_a_challenge_cannot_be_judged(answer: Verify) -> None:
-    with pytest.raises(Deferred, match="ControllerKeyUnavailable: not judged: the answer to a challenge"):
+def test_the_answer_to_a_challenge_cannot_be_verified(answer: Verify) -> None:
+    with pytest.raises(Deferred, match="ControllerKeyUnavailable: not verified: the answer to a challenge"):
         verify(answer)
 
 
-def test_what_an_attestor_finds_by_itself_is_its_own() -> None:
+def test_errors_without_a_refused_call_are_the_attestors_own() -> None:
     def mismatch(settings: AttestorSettings) -> Outcome:
         raise BindingMismatch("no")
 
@@ -121,10 +121,10 @@ def test_what_an_attestor_finds_by_itself_is_its_own() -> None:
 def test_the_network_is_back_afterwards() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = server.getsockname()
-        with no_network() as wanted:
-            with pytest.raises(OSError, match="no network"):
+        with no_network() as refused:
+            with pytest.raises(OSError, match="works offline"):
                 socket.create_connection(address, timeout=1)
-            assert list(wanted) == ["127.0.0.1"]
+            assert list(refused) == ["127.0.0.1"]
         socket.create_connection(address, timeout=5).close()
 
 

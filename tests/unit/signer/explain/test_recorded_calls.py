@@ -1,4 +1,4 @@
-"""What Google answered while a request was explained, recorded, and given to the attestor again."""
+"""Google's answers are recorded while a request is explained, and replayed to the attestor."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def plugin(*, reachable: bool) -> GCPServerPlugin:
     return GCPServerPlugin(google.SETTINGS, lambda: source, NoLookUp())
 
 
-async def test_a_token_is_judged_again_without_its_signature() -> None:
+async def test_a_token_is_replayed_without_its_signature() -> None:
     request = google.request(google.token())
     noted: list[dict[str, Any]] = [{"question": "of a judgement before"}]
     live = await _NotingPlugin(plugin(reachable=True), noted).verify_client(request)
@@ -46,7 +46,7 @@ async def test_a_token_is_judged_again_without_its_signature() -> None:
 
 
 @pytest.mark.parametrize("registry", [NotingRegistry(), OfflineRegistry()], ids=["noting", "offline"])
-def test_what_an_attestor_has_besides_it_has_still(registry: Registry) -> None:
+def test_a_wrapped_attestor_keeps_its_other_abilities(registry: Registry) -> None:
     attestor, own = registry.load("gcp"), GCPAttestor()
     assert isinstance(attestor, Auditable)
     evidence = google.request(google.token()).evidence
@@ -57,7 +57,7 @@ def test_what_an_attestor_has_besides_it_has_still(registry: Registry) -> None:
 
 
 @pytest.mark.parametrize("registry", [NotingRegistry(), OfflineRegistry()], ids=["noting", "offline"])
-def test_what_an_attestor_does_not_have_it_is_not_given(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrapped_attestor_gains_no_abilities(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     class Plain:
         description = GCPAttestor().description
 

@@ -14,15 +14,15 @@ from attestors.aws.ec2.directory import (
     CALLS_PER_SECOND,
     GATHER_SECONDS,
     LIFETIME_SECONDS,
-    MAXIMUM_QUESTIONS,
+    MAXIMUM_LOOKUPS,
     Found,
     InstanceDirectory,
     NotListed,
-    TokenBucket,
 )
 from attestors.aws.ec2.instance import Described, Instance, read_description
 from attestors.aws.partitions import Region, parse_region
 from attestors.clouds.errors import CloudUnavailable
+from attestors.net.rate_limiter import TokenBucket
 from tests.unit.attestors.aws.ec2.descriptions import ACCOUNT, description
 
 REGION: Final = parse_region("eu-west-1")
@@ -120,7 +120,7 @@ async def test_an_instance_that_is_described_oddly_spoils_no_other() -> None:
     await harness.clock.pass_to(harness.clock.now + 60)
     assert len(harness.calls) == 1
     assert [isinstance(task.exception(), CloudUnavailable) for task in asked] == [False, False, True, False]
-    assert str(asked[2].exception()) == "AWS EC2: EC2 describes the instance with a value that is not known here"
+    assert str(asked[2].exception()) == "AWS EC2: EC2 describes the instance with an unknown value"
     assert all(isinstance(asked[number].result(), Instance) for number in (0, 1, 3))
 
 
@@ -222,7 +222,7 @@ async def test_questions_while_a_call_is_under_way_make_the_next_call() -> None:
 
 async def test_too_many_questions_are_refused_and_not_kept() -> None:
     harness = DirectoryHarness()
-    asked = [harness.ask(name(number)) for number in range(MAXIMUM_QUESTIONS + 1)]
+    asked = [harness.ask(name(number)) for number in range(MAXIMUM_LOOKUPS + 1)]
     await harness.clock.settle()
     with pytest.raises(CloudUnavailable, match="too many"):
         asked[-1].result()
@@ -251,7 +251,7 @@ async def test_when_the_loop_ends_nobody_is_left_waiting() -> None:
 
 def test_the_bucket_lets_a_burst_through_and_then_a_rate() -> None:
     clock = Clock()
-    bucket = TokenBucket(per_second=CALLS_PER_SECOND, burst=BURST, clock=clock)
+    bucket = TokenBucket(BURST, 1 / CALLS_PER_SECOND, clock)
     assert [bucket.take() for _ in range(BURST + 3)] == [0.0] * BURST + [1.0, 2.0, 3.0]
     clock.now += 3600
     assert [bucket.take() for _ in range(BURST + 1)] == [0.0] * BURST + [1.0]

@@ -57,7 +57,7 @@ class RemovalHarness:
         self.management = ObjectStore()
         self.removed = RemovedBindings(self.management, NAMESPACE)
         self.auto_approval = AutoApprovalRemoval(self.removed)
-        self.owner = ClusterIdentity(CLUSTER, HASH)
+        self.owner = ClusterIdentity(CLUSTER, cluster_view().uid, HASH)
 
     async def reconcile(
         self,
@@ -123,7 +123,7 @@ class RemovalHarness:
 
     async def kept(self) -> list[str]:
         found = await self.removed.kept(self.owner.key)
-        return sorted(found.of(self.owner)) if isinstance(found, SavedBindings) else []
+        return sorted(found.of(self.owner).bindings) if isinstance(found, SavedBindings) else []
 
     def writes(self) -> list[str]:
         """Writes to the workload cluster, except reviews."""

@@ -104,9 +104,10 @@ class RestorationHarness:
             for item in self.api.objects("clusterrolebindings")
         }
 
-    async def remove(self, ca_cert_hash: str = "") -> None:
-        """Remove bindings as Enforce does."""
-        owner = ClusterIdentity(KEY, ca_cert_hash or self.cluster.ca_cert_hash)
+    async def remove(self, ca_cert_hash: str = "", uid: str = "") -> None:
+        """What Enforce does, or did when the cluster had another CA or UID."""
+        manifest = await self.management.get(CLUSTER)
+        owner = ClusterIdentity(KEY, uid or manifest["metadata"]["uid"], ca_cert_hash or self.cluster.ca_cert_hash)
         found = [self.api.get("clusterrolebindings", name) for name in (FIRST, RENEWAL)]
         await self.removed.keep(owner, [parse_cluster_role_binding(one) for one in found])
         for name in (FIRST, RENEWAL):

@@ -6,6 +6,7 @@ import base64
 import logging
 from collections.abc import AsyncGenerator, Callable
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -87,7 +88,7 @@ class WorkloadAPI:
         return [name for verb, name in self.calls if verb == "patch"]
 
     async def list_pages(
-        self, path: str, params: Parameters | None = None, limit: int = 500
+        self, path: str, params: Parameters | None = None, limit: int = 500, **options: Any
     ) -> AsyncGenerator[JsonObject, None]:
         assert (path, params) == (PATH, {"fieldSelector": "type=bootstrap.kubernetes.io/token"})
         self.before("list", "")

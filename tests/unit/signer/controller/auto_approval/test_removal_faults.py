@@ -364,16 +364,65 @@ async def test_an_incomplete_restoration_is_reported(harness: RemovalHarness) ->
 
 
 LATER: Final = f"sha256:{'cd' * 32}"
-"""The CA of whatever cluster has the name now."""
+"""The CA that the cluster, or another one of its name, has now."""
+ANOTHER: Final = cluster_view(uid="c-2")
 
 
-async def test_bindings_removed_under_another_ca_are_not_restored(harness: RemovalHarness) -> None:
-    """It may be another cluster with the same name, or this one after its CA was replaced."""
+async def test_a_rotated_ca_orphans_nothing(harness: RemovalHarness) -> None:
+    """What was removed before comes back when Enforce is left, and so does what was removed since."""
+    before = harness.bindings()
     await harness.reconcile()
     harness.bind("later", f"{BUILTIN}nodeclient", ("Group", "a"))
     await harness.reconcile(ca_cert_hash=LATER)
+    assert len(harness.management.config_maps()) == 1
+    assert (await harness.reconcile("Observe", ca_cert_hash=LATER)).reason == "Observing"
+    assert harness.bindings().keys() == {*before, "later"}
+    assert harness.management.config_maps() == []
+
+
+async def test_a_cluster_that_is_moved_after_its_ca_was_rotated(harness: RemovalHarness) -> None:
+    """Nothing was removed under both the new CA and the old UID."""
+    before = harness.bindings()
+    await harness.reconcile()
+    await harness.reconcile(ca_cert_hash=LATER)
+    assert (await harness.reconcile("Observe", cluster=ANOTHER, ca_cert_hash=LATER)).reason == "Observing"
+    assert harness.bindings() == before
+
+
+async def test_what_is_saved_follows_the_cluster_once(harness: RemovalHarness) -> None:
+    await harness.reconcile()
+    harness.management.calls.clear()
+    await harness.reconcile()
+    assert harness.management.calls == []
+    await harness.reconcile(ca_cert_hash=LATER, cluster=cluster_view(paused=True))
+    assert harness.management.calls == [], "a paused Cluster may be about to move, with what is saved as it is"
+    for _ in range(2):
+        await harness.reconcile(ca_cert_hash=LATER)
+        assert [call.split()[0] for call in harness.management.calls] == ["GET", "PATCH"]
+
+
+async def test_what_is_saved_cannot_be_read_for_a_while(
+    harness: RemovalHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It changes nothing of what Enforce does, and is tried again at the next look."""
+    await harness.reconcile()
+    (name,) = (one["metadata"]["name"] for one in harness.management.config_maps())
+    fault = f"GET {CONFIG_MAPS.object(name, NAMESPACE)}"
+    harness.management.failures[fault] = ServerError("etcd", status=500)
+    assert (await harness.reconcile(ca_cert_hash=LATER)).reason == "Removed"
+    assert "saved bindings cannot be read" in caplog.text
+    harness.management.failures.clear()
+    await harness.reconcile(ca_cert_hash=LATER)
+    assert (await harness.reconcile("Observe", cluster=ANOTHER, ca_cert_hash=LATER)).reason == "Observing"
+
+
+async def test_what_was_removed_from_another_cluster_is_left_to_a_person(harness: RemovalHarness) -> None:
+    """It may be another one under the same name, or this one, which was moved and whose CA was replaced meanwhile."""
+    await harness.reconcile()
+    harness.bind("later", f"{BUILTIN}nodeclient", ("Group", "a"))
+    await harness.reconcile(cluster=ANOTHER, ca_cert_hash=LATER)
     (config_map,) = harness.management.config_maps()
-    condition = await harness.reconcile("Observe", ca_cert_hash=LATER)
+    condition = await harness.reconcile("Observe", cluster=ANOTHER, ca_cert_hash=LATER)
     assert (condition.met, condition.reason) == (False, "RestorationIncomplete")
     name = config_map["metadata"]["name"]
     assert f"kubectl get configmap {name} --namespace {NAMESPACE} --output" in condition.message
@@ -382,13 +431,14 @@ async def test_bindings_removed_under_another_ca_are_not_restored(harness: Remov
     assert not {FIRST, RENEWAL} & harness.bindings().keys()
     # The person finds that it is another cluster.
     del harness.management.objects[f"{CONFIG_MAPS.collection(NAMESPACE)}/{name}"]
-    assert (await harness.reconcile("Observe", ca_cert_hash=LATER)).reason == "Observing"
+    assert (await harness.reconcile("Observe", cluster=ANOTHER, ca_cert_hash=LATER)).reason == "Observing"
 
 
-async def test_a_ca_that_was_replaced_and_restored(harness: RemovalHarness) -> None:
+async def test_a_cluster_that_was_replaced_and_put_back(harness: RemovalHarness) -> None:
     before = harness.bindings()
     await harness.reconcile()
-    assert (await harness.reconcile("Observe", ca_cert_hash=LATER)).reason == "RestorationIncomplete"
+    other = await harness.reconcile("Observe", cluster=ANOTHER, ca_cert_hash=LATER)
+    assert other.reason == "RestorationIncomplete"
     assert (await harness.reconcile("Observe")).reason == "Observing"
     assert harness.bindings() == before
 

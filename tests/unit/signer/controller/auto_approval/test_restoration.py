@@ -296,14 +296,25 @@ async def test_a_policy_that_clusterctl_moves(harness: RestorationHarness, spec:
     assert harness.config_maps() == []
 
 
-async def test_another_cluster_with_the_same_name_gets_nothing(harness: RestorationHarness) -> None:
-    """It is logged, because it may be the same cluster with a replaced CA."""
-    await harness.remove("cd" * 32)
+@pytest.mark.parametrize("mark", [{"ca_cert_hash": "cd" * 32}, {"uid": "another"}], ids=["another CA", "another UID"])
+async def test_a_cluster_whose_ca_was_rotated_or_that_was_moved(
+    harness: RestorationHarness, mark: dict[str, str]
+) -> None:
+    before = harness.bindings()
+    await harness.remove(**mark)
+    await harness.restoration._restore(KEY)
+    assert harness.bindings() == before
+    assert harness.config_maps() == []
+
+
+async def test_another_cluster_under_the_same_name_gets_nothing(harness: RestorationHarness) -> None:
+    """And a person is told: it may as well be the same one, which was moved and whose CA was replaced meanwhile."""
+    await harness.remove("cd" * 32, "another")
     await harness.restoration._restore(KEY)
     assert not {FIRST, RENEWAL} & harness.bindings().keys()
     (config_map,) = harness.config_maps()
-    (log,) = [record for record in harness.log.records if record.levelno == logging.WARNING]
-    assert f"kubectl get configmap {config_map['metadata']['name']}" in log.detail
+    (told,) = [record for record in harness.log.records if record.levelno == logging.WARNING]
+    assert f"kubectl get configmap {config_map['metadata']['name']}" in told.detail
 
 
 # Others

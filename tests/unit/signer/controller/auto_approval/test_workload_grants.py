@@ -36,7 +36,9 @@ class Scripted:
         self.lists: list[tuple[str, Parameters | None]] = []
         self.failure: ApiError | None = None
 
-    async def list_pages(self, path: str, params: Parameters | None = None) -> AsyncGenerator[JsonObject, None]:
+    async def list_pages(
+        self, path: str, params: Parameters | None = None, *arguments: Any, **options: Any
+    ) -> AsyncGenerator[JsonObject, None]:
         self.lists.append((path, params))
         if self.failure is not None:
             raise self.failure

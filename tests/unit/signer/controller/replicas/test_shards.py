@@ -50,7 +50,9 @@ class Leases:
     async def get(self, path: str) -> dict[str, Any]:
         return self._existing("get", path.removeprefix(f"{COLLECTION}/"))
 
-    async def list_pages(self, path: str, params: Any = None) -> AsyncGenerator[dict[str, Any], None]:
+    async def list_pages(
+        self, path: str, params: Any = None, *arguments: Any, **options: Any
+    ) -> AsyncGenerator[dict[str, Any], None]:
         assert (path, params) == (COLLECTION, {"labelSelector": f"{SHARDS_OF_LABEL}=lease"})
         self._called("list", "")
         ours = [

@@ -10,7 +10,7 @@ import pytest
 from signer.controller.requests.batched_requeue import BATCH_SIZE
 from signer.controller.requests.bounded_request import MAXIMUM_OBJECT_BYTES
 from signer.controller.requests.publisher import Publisher
-from signer.kube import cooperative_yield as cooperative_yield
+from signer.kube import scheduling as cooperative_yield
 from signer.kube.client import Client, JsonObject
 from signer.store.caches import ALL_PROVIDER_IDS
 from tests.unit.signer.controller.requests.handling_fixtures import (

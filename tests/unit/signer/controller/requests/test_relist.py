@@ -14,7 +14,7 @@ from signer.controller.requests import pending as pending_module
 from signer.controller.requests import relist as relist_module
 from signer.controller.requests.informer import RequestInformer
 from signer.controller.requests.relist import ListOvertaken, Relist
-from signer.kube import cooperative_yield as cooperative_yield
+from signer.kube import scheduling as cooperative_yield
 from signer.kube.client import JsonObject
 from signer.kube.errors import Gone, UnexpectedAnswer
 from signer.model.flow import Flow, PriorityLevel

@@ -103,7 +103,7 @@ def request(username: str = "system:bootstrap:abcdef") -> Malformed:
 
 
 def approval(reason: Reason) -> Approve:
-    entry = JournalEntry("csr", "uid-1", "", "", "", 1, NOW, NOW + timedelta(hours=1), "", "", "", NOW, NOW)
+    entry = JournalEntry("", "csr", "uid-1", "", "", "", 1, NOW, NOW + timedelta(hours=1), "", "", "", "", NOW, NOW)
     return Approve("n1", reason, "it is so", entry, b"")
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from signer.controller.status import machine_condition
 from signer.controller.status.machine_condition import MachineConditions
-from signer.kube import cooperative_yield as cooperative_yield
+from signer.kube import scheduling as cooperative_yield
 from signer.kube.errors import Forbidden, NotFound, ServerError
 from signer.model.cluster import WATCH_FILTER_LABEL, MachineView, WatchFilter
 from signer.model.decision import Decision, Deferred, Deny
