@@ -129,7 +129,7 @@ async def test_nobody_there_is_an_outage(desk: Desk, calls: CloudCalls) -> None:
         taken.bind(("127.0.0.1", 0))
         route = Route("127.0.0.1", taken.getsockname()[1], ssl.create_default_context())
         client = HTTPSClient(calls, routes=MappingProxyType({HOST: route}))
-        with pytest.raises(CloudUnavailable, match=f"AWS STS: {HOST} cannot be reached"):
+        with pytest.raises(CloudUnavailable, match=f"AWS STS: {HOST} is unreachable"):
             await client.get("AWS STS", "Get", HOST, "/", maximum_bytes=10)
 
 
