@@ -70,7 +70,7 @@ def test_a_challenge_is_answered_with_a_second_request_for_the_same_key(
     assert node.store.attempt(Purpose.CLIENT) == Attempt()
 
 
-def test_an_answer_that_nobody_decided_yet_is_waited_for_by_the_next_run(
+def test_an_undecided_answer_is_waited_for_by_the_next_run(
     api: EmbeddedAPI, desk: Desk, node: Node, nobody_decides: Timepiece
 ) -> None:
     with pytest.raises(Failure):
@@ -88,7 +88,7 @@ def test_an_answer_that_nobody_decided_yet_is_waited_for_by_the_next_run(
     assert len(created(api)) == 2
 
 
-def test_who_is_challenged_for_an_answer_stops(api: EmbeddedAPI, desk: Desk, node: Node) -> None:
+def test_a_challenge_to_an_answer_ends_the_exchange(api: EmbeddedAPI, desk: Desk, node: Node) -> None:
     """Else a hostile controller could have a machine sign for ever."""
     failure, found = failure_of(node, (desk, challenge(desk)), (desk, challenge(desk, "another")))
     assert isinstance(failure, Denied)
@@ -169,7 +169,7 @@ def test_an_attestor_that_answers_no_challenges_says_so(desk: Desk, api: Embedde
     assert "supports no challenges" in str(failure)
 
 
-def test_the_challenge_is_not_said_aloud(desk: Desk, node: Node) -> None:
+def test_the_challenge_is_not_printed(desk: Desk, node: Node) -> None:
     failure_of(node, (desk, challenge(desk, "secret-nonce")), (desk, challenge(desk, "secret-nonce")))
     assert "secret-nonce" not in "".join(node.reports)
     assert "challenge" in "".join(node.reports)

@@ -124,7 +124,7 @@ def test_it_is_stored_behind_the_end_of_the_plugin(
     attestor.wait_until_ended()
 
 
-def test_who_comes_meanwhile_neither_waits_nor_begins_another(
+def test_another_invocation_neither_waits_nor_starts_a_renewal(
     desk: Desk, node: Node, program: NodeProgram, attestor: SlowAttestor
 ) -> None:
     former = stored_key(node)

@@ -121,7 +121,7 @@ async def test_a_host_that_hangs_is_left(aws: FakeAWS) -> None:
     await asyncio.to_thread(calls.close)
 
 
-async def test_nobody_there_is_an_outage(desk: Desk, calls: CloudCalls) -> None:
+async def test_an_unreachable_host_is_an_outage(desk: Desk, calls: CloudCalls) -> None:
     import socket
     import ssl
 

@@ -29,7 +29,7 @@ def offline(desk: Desk, calls: CloudCalls) -> _OfflinePlugin:
     return _OfflinePlugin(plugin, _CountedKeys(lambda: ()))
 
 
-async def test_good_evidence_waits_for_whom_it_would_ask(desk: Desk, offline: _OfflinePlugin) -> None:
+async def test_good_evidence_waits_for_the_calls_it_would_need(desk: Desk, offline: _OfflinePlugin) -> None:
     request = desk.request(fields(presigned(desk.session)))
     outcome = await offline.verify_client(request)
     assert isinstance(outcome, NotProvableYet)
@@ -38,9 +38,7 @@ async def test_good_evidence_waits_for_whom_it_would_ask(desk: Desk, offline: _O
 
 
 @pytest.mark.parametrize("kind", ["presigned", "forged"])
-async def test_what_clouds_answered_is_judged_again_from_a_recording(
-    desk: Desk, offline: _OfflinePlugin, kind: str
-) -> None:
+async def test_cloud_answers_are_replayed_from_a_recording(desk: Desk, offline: _OfflinePlugin, kind: str) -> None:
     """Without signature and session token, which a recording does not hold."""
     url = presigned(desk.session)
     request = desk.request(fields(url if kind == "presigned" else url[:-8] + "00000000"))
@@ -57,9 +55,7 @@ async def test_what_clouds_answered_is_judged_again_from_a_recording(
     assert less.reason == NOT_ASKED
 
 
-async def test_a_request_for_somebody_elses_server_is_denied_without_asking(
-    desk: Desk, offline: _OfflinePlugin
-) -> None:
+async def test_a_request_for_another_server_is_denied_without_a_call(desk: Desk, offline: _OfflinePlugin) -> None:
     url = presigned(desk.session, host="sts.attacker.example")
     with pytest.raises(MalformedEvidence):
         await offline.verify_client(desk.request(fields(url)))

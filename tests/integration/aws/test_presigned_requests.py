@@ -29,7 +29,7 @@ OTHER_INSTANCE: Final = "i-0fedcba9876543210"
 OTHER_ACCOUNT: Final = "210987654321"
 
 
-async def test_an_instance_is_let_in(desk: Desk) -> None:
+async def test_an_instance_is_verified(desk: Desk) -> None:
     outcome = await desk.ask(fields(presigned(desk.session)))
     assert isinstance(outcome, VerifiedIdentity)
     assert outcome.provider_id == PROVIDER_ID
@@ -41,12 +41,12 @@ async def test_an_instance_is_let_in(desk: Desk) -> None:
     assert desk.ec2.described == [(ACCOUNT, REGION, (INSTANCE,))]
 
 
-async def test_serving_is_judged_alike(desk: Desk) -> None:
+async def test_serving_requests_are_verified_alike(desk: Desk) -> None:
     outcome = await desk.plugin.verify_serving(desk.request(fields(presigned(desk.session))))
     assert isinstance(outcome, VerifiedIdentity)
 
 
-async def test_screening_calls_nobody(desk: Desk) -> None:
+async def test_the_pre_filter_makes_no_call(desk: Desk) -> None:
     good = desk.request(fields(presigned(desk.session)))
     assert isinstance(desk.plugin.pre_filter(good), Plausible)
     old = desk.request(fields(presigned(desk.session, at=NOW - timedelta(minutes=16))))
@@ -85,7 +85,7 @@ async def test_another_instances_document_does_not_fit_the_caller(desk: Desk) ->
     assert not desk.ec2.described
 
 
-async def test_a_document_signed_by_somebody_else_is_refused(desk: Desk) -> None:
+async def test_a_document_with_another_signer_is_refused(desk: Desk) -> None:
     attacker = aws_documents.authority("attacker")
     forged = aws_documents.sign(aws_documents.document(), attacker)
     assert await desk.denied(fields(presigned(desk.session), document=forged)) == "IdentityDocumentRefused"
@@ -185,7 +185,7 @@ async def test_another_regions_sts_knows_the_session_too(desk: Desk, calls: Clou
     assert not desk.aws.sts_requests
 
 
-async def test_no_region_is_asked_that_nobody_here_knows(desk: Desk) -> None:
+async def test_no_call_to_an_unknown_region(desk: Desk) -> None:
     """The node chooses whose STS is asked: not any host that could be one, nor one that the operator rules out."""
     made_up = presigned(desk.session, region="us-moonbase-7")
     outcome = await desk.ask(fields(made_up))

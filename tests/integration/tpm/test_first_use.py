@@ -67,7 +67,7 @@ def test_the_token_of_another_machine(house: House, cluster: WorldCluster) -> No
     assert_denied(cluster.wait_until_decided(waits), "EndorsementKeyMismatch", "first came with another TPM")
 
 
-def test_a_token_that_nobody_made_for_a_machine(house: House, cluster: WorldCluster) -> None:
+def test_a_token_that_belongs_to_no_machine(house: House, cluster: WorldCluster) -> None:
     victim = add_worker(cluster)
     assert_waits(house, victim.but(token=""), "no KubeadmConfig of the Cluster holds the bootstrap token")
 
@@ -147,7 +147,7 @@ def test_a_slip_in_the_annotation_does_not_let_it_speak(house: House, cluster: W
     assert_waits(house, node, "is neither sha256:")
 
 
-def test_a_node_whose_record_is_lost_waits_until_the_machine_says_what_its_reservations_do(
+def test_a_node_with_a_lost_record_waits_until_the_machine_agrees_with_the_reservations(
     house: House, cluster: WorldCluster
 ) -> None:
     """As docs/recovering.md has it: by a restored backup, or under another controller key."""
@@ -193,7 +193,7 @@ def test_a_cluster_that_does_not_prefer_it_has_it_not(house: House) -> None:
     assert_waits(house, add_worker(cluster), "has no annotation")
 
 
-def test_a_policy_that_puts_it_before_who_knows(house: House) -> None:
+def test_a_policy_that_does_not_put_it_last(house: House) -> None:
     cluster = cluster_of(house, "wrong-order", "TrustOnFirstUse", "MachineAnnotation")
     condition = house.wait_for_condition(cluster, "AttestorsConfigured", "False")
     assert "must have TrustOnFirstUse last" in condition["message"]

@@ -192,7 +192,7 @@ async def test_an_instance_that_ec2_does_not_know_spoils_no_other() -> None:
     assert isinstance(found[1], NotListed)
 
 
-async def test_a_failure_is_told_to_all_who_asked_and_the_next_ask_anew() -> None:
+async def test_a_failure_reaches_all_callers_and_the_next_lookup_calls_again() -> None:
     desk = Desk(failure=CloudUnavailable("AWS EC2", "down"))
     asked = [desk.ask(name(number)) for number in range(3)]
     await desk.clock.pass_to(desk.clock.now + 1)
@@ -227,7 +227,7 @@ async def test_too_many_questions_are_refused_and_not_kept() -> None:
     await desk.answers(*asked[:-1])
 
 
-async def test_who_stops_waiting_does_not_stop_the_others() -> None:
+async def test_a_cancelled_caller_does_not_affect_the_others() -> None:
     desk = Desk()
     impatient, patient = desk.ask(name(1)), desk.ask(name(1))
     await desk.clock.settle()
@@ -236,7 +236,7 @@ async def test_who_stops_waiting_does_not_stop_the_others() -> None:
     assert isinstance(found, Instance)
 
 
-async def test_when_the_loop_ends_nobody_is_left_waiting() -> None:
+async def test_no_lookup_waits_after_the_loop_ends() -> None:
     desk = Desk()
     asked = desk.ask(name(1))
     await desk.clock.settle()
