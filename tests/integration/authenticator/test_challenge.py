@@ -166,7 +166,7 @@ def test_an_attestor_that_answers_no_challenges_says_so(desk: Desk, api: Embedde
     node.supply_bootstrap()
     failure, _ = failure_of(node, (desk, challenge(desk)))
     assert failure.exit_code == ExitCode.NO_EVIDENCE
-    assert "supports no challenges" in str(failure)
+    assert "answers no challenges" in str(failure)
 
 
 def test_the_challenge_is_not_printed(desk: Desk, node: Node) -> None:
