@@ -17,8 +17,8 @@ _TURNS_TO_CLOSE: Final = 8
 async def end_connections() -> None:
     """Abort all connections of this event loop; to be called before the loop is closed.
 
-    A closed TLS connection waits for its peer's close_notify, and one that arrives while a server closes is still in its
-    handshake; no other code has a reference to these.
+    A closed TLS connection waits for its peer's close_notify, and one that arrives while a server closes is still in
+    its handshake; no other code has a reference to these.
     """
     for _ in range(_TURNS_TO_CLOSE):
         for transport in list(getattr(asyncio.get_running_loop(), "_transports", {}).values()):
