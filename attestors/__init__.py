@@ -1,6 +1,6 @@
-"""Attestors: who can prove which machine is asking.
+"""Attestors: plugins that prove which machine sent a request.
 
-``attestors.contract`` is what an attestor implements, ``attestors.wire`` what travels between node and controller, and
-``attestors.registry`` finds the installed ones. Each provider is a package of its own beside these, found through the
-entry-point group and imported only when a cluster authorises it.
+``attestors.contract`` is the interface that an attestor implements. ``attestors.wire`` is the format that the node and
+the controller share. ``attestors.registry`` finds the installed attestors. Each provider has a package of its own,
+which the entry-point group names and which is imported only when a cluster authorises the provider.
 """

@@ -1,11 +1,12 @@
-"""Finds installed attestors through entry points and loads one only when it is asked for.
+"""Finds installed attestors through entry points and imports each one on first use.
 
-Group ``node_attestation.attestors``; the entry point's name is the provider name. Third-party attestors install with
-``pip`` and need no change here.
+The group is ``node_attestation.attestors``; the entry point's name is the provider name. Third-party attestors install
+with ``pip`` and need no change here.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
 import re
@@ -20,31 +21,31 @@ _PLUGINS: Final = ("server_plugin", "agent_plugin")
 
 
 class AttestorUnavailable(Exception):
-    """An attestor cannot be used here; the message names it and says what to do."""
+    """An attestor cannot be used in this installation; the message names it and the remedy."""
 
 
 class AttestorNotInstalled(AttestorUnavailable):
-    """No installed distribution provides it."""
+    """No installed distribution provides the attestor."""
 
 
 class MissingExtra(AttestorUnavailable):
-    """It is installed without the libraries it needs."""
+    """The attestor is installed without a library that it needs."""
 
 
 class InvalidAttestor(AttestorUnavailable):
-    """What its entry point names is not an attestor, or two distributions provide the same name."""
+    """The entry point's object is not an attestor, or two distributions provide the same provider name."""
 
 
 class Registry:
-    """The attestors that are installed; their names are known without importing them."""
+    """The installed attestors. Their names are known before they are imported."""
 
     def __init__(self, entry_points: Iterable[importlib.metadata.EntryPoint] | None = None) -> None:
-        """Look at ``entry_points``, or at those of the installed distributions."""
-        found = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP) if entry_points is None else entry_points
+        """Read ``entry_points``, or by default those of all installed distributions."""
+        found = _installed() if entry_points is None else entry_points
         self._entry_points: dict[str, list[importlib.metadata.EntryPoint]] = {}
         for entry_point in found:
             already = self._entry_points.setdefault(entry_point.name, [])
-            # The same distribution may be found twice, as on a path that is listed twice.
+            # A distribution is found twice if its path is listed twice in sys.path.
             if all(
                 (other.value, _distribution(other)) != (entry_point.value, _distribution(entry_point))
                 for other in already
@@ -99,8 +100,14 @@ class Registry:
         return missing_extra(self._entry_points[provider][0], error)
 
 
+@functools.cache
+def _installed() -> tuple[importlib.metadata.EntryPoint, ...]:
+    """Looked up once in a process: the lookup reads the metadata of every installed distribution."""
+    return tuple(importlib.metadata.entry_points(group=ENTRY_POINT_GROUP))
+
+
 def _imported(entry_point: importlib.metadata.EntryPoint) -> Any:
-    """What the entry point names. SystemExit is a fault like others: a script without ``if __name__`` has one."""
+    """The entry point's object. SystemExit counts as a fault: a script without ``if __name__`` raises it on import."""
     name = f"attestor {entry_point.name!r}"
     try:
         importlib.import_module(entry_point.module)
@@ -108,7 +115,7 @@ def _imported(entry_point: importlib.metadata.EntryPoint) -> Any:
         raise InvalidAttestor(f"{name} of {_distribution(entry_point)}: {error}") from error
     except ImportError as error:
         if isinstance(error, ModuleNotFoundError) and f"{entry_point.module}.".startswith(f"{error.name}."):
-            no_module = f"{entry_point.value} names no module that there is; it is written as package.module:object"
+            no_module = f"{entry_point.value} names no module that exists; write package.module:object"
             raise InvalidAttestor(f"{name} of {_distribution(entry_point)}: {no_module}") from error
         raise missing_extra(entry_point, error) from error
     except (Exception, SystemExit) as error:
@@ -129,29 +136,28 @@ def _is_described(entry_point: importlib.metadata.EntryPoint, attestor: object) 
 
 
 def _what_failed(entry_point: importlib.metadata.EntryPoint, error: BaseException) -> str:
-    """The exception's type, and where the attestor's own code raised or met it: its text may hold what is secret."""
+    """The exception's type, and the last line in the attestor's own code. Its text is left out: it may hold secrets."""
     file, line = "", 0
     if isinstance(error, SyntaxError):
         file, line = error.filename or "", error.lineno or 0
     found = error.__traceback__
     while found is not None:
         module = str(found.tb_frame.f_globals.get("__name__", ""))
-        if (
-            module.partition(".")[0] == re.split(r"[.:\[ ]", entry_point.value)[0]
-        ):  # .module fails where it is malformed
+        # The entry point's own .module fails for malformed values.
+        if module.partition(".")[0] == re.split(r"[.:\[ ]", entry_point.value)[0]:
             file, line = found.tb_frame.f_code.co_filename, found.tb_lineno
         found = found.tb_next
     return f"{type(error).__name__} ({PurePath(file).name}, line {line})" if file else type(error).__name__
 
 
 def missing_extra(entry_point: importlib.metadata.EntryPoint, error: ImportError) -> MissingExtra:
-    """Turn an import error of an attestor into what a person should install."""
+    """Turn an attestor's import error into an error that says what to install."""
     distribution = _distribution(entry_point)
     if str(error).startswith("cannot import name"):
         what = str(error).partition(" (")[0]
         return MissingExtra(
-            f"attestor {entry_point.name!r} of {distribution} cannot be imported: {what}: are their versions made for "
-            "each other?"
+            f"attestor {entry_point.name!r} of {distribution} cannot be imported: {what}: do their versions fit each "
+            "other?"
         )
     declared = entry_point.dist.metadata.get_all("Provides-Extra") or [] if entry_point.dist is not None else []
     extras = entry_point.extras or [extra for extra in declared if extra == entry_point.name]

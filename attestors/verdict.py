@@ -1,7 +1,7 @@
-"""What ends the judgement of a request in a server plugin: an answer that a step further down has.
+"""Exceptions by which a step of a server plugin ends verification with an outcome.
 
-A step raises one of these, or the next one follows. The server plugin turns them into outcomes of the contract; an
-exception that it did not foresee is a Defer of the core's.
+A step either raises one of these or returns, and then the next step runs. The server plugin turns them into outcomes of
+the contract. The core defers the request for any other exception.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LATER: Final = timedelta(minutes=1)
 
 
 class Ended(Exception):
-    """There is an answer; no further step is taken."""
+    """Verification has an outcome; no further step runs."""
 
     def __init__(self, outcome: Denied | NotProvableYet) -> None:
         super().__init__(outcome.reason)
@@ -27,21 +27,21 @@ class Ended(Exception):
 
 
 def denied(reason: str, message: str) -> Ended:
-    """Wrong for good."""
+    """A final denial."""
     return Ended(Denied(reason, _bounded(message)))
 
 
 def not_yet(reason: str, message: str, retry_after: timedelta = _SOON) -> Ended:
-    """Neither right nor wrong yet, by no fault of the node; ``retry_after`` is brought into the contract's bounds."""
+    """Not provable yet, through no fault of the node; ``retry_after`` is clamped to the contract's bounds."""
     return Ended(NotProvableYet(reason, _bounded(message), min(max(retry_after, _SHORTEST), _LONGEST)))
 
 
-def not_until_mended(reason: str, message: str) -> Ended:
-    """Somebody who runs the controller or the cloud's account has to mend it; asking often does not help."""
+def not_until_fixed(reason: str, message: str) -> Ended:
+    """Not provable until an operator fixes the controller or the cloud account; frequent retries do not help."""
     return not_yet(reason, message, _LATER)
 
 
 def _bounded(message: str) -> str:
-    """As long as an outcome's message may be, and printable: it may quote what others wrote."""
+    """Truncated to an outcome's maximum length and printable, since the message may quote untrusted text."""
     text = "".join(character if character.isprintable() else " " for character in message)
     return text[:MAXIMUM_MESSAGE_CHARACTERS]

@@ -1,4 +1,4 @@
-"""``kubelet-authenticator``: the entry point. A stored certificate is printed before anything else is imported."""
+"""``kubelet-authenticator``: the entry point. It prints a stored certificate before it imports anything else."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def main(arguments: list[str] | None = None) -> int:
         code = _print(given)
         return _run(given) if code is None else code
     except Exception as error:
-        # Not even the libraries can be imported, perhaps. A valid certificate is printed whatever goes wrong.
-        code = _print(given, nothing_else_works=True)
+        # Perhaps not even the libraries can be imported. A valid certificate is printed whatever fails.
+        code = _print(given, last_resort=True)
         if code is None:
             raise
-        _say(f"{error!r}; the stored certificate is still valid")
+        _report(f"{error!r}; the stored certificate is still valid")
         return code
 
 
@@ -31,21 +31,21 @@ def _run(given: list[str]) -> int:
     return run(given)
 
 
-def _print(given: list[str], *, nothing_else_works: bool = False) -> int | None:
-    """The exit code; None where nothing was printed, for there is more to do."""
+def _print(given: list[str], *, last_resort: bool = False) -> int | None:
+    """The exit code; None if nothing was printed, because there is more to do."""
     try:
-        print_stored(given[1:], nothing_else_works=nothing_else_works)
+        print_stored(given[1:], last_resort=last_resort)
     except MoreToDo:
         return None
-    except OSError as error:  # of standard output: what cannot be read is more to do
+    except OSError as error:  # of standard output; an unreadable file raises MoreToDo
         from authenticator.commands.output import end_without_output
 
         return end_without_output(error)
     return 0
 
 
-def _say(text: str) -> None:
-    """Without a buffer, which Python would empty at the end: a log that is full keeps no credential back."""
+def _report(text: str) -> None:
+    """Write to stderr unbuffered: Python would flush a buffer at exit, and fail there if the log is full."""
     import contextlib
 
     if sys.stderr is not None:

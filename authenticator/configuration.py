@@ -1,7 +1,8 @@
-"""Configuration: a flag wins over the environment, the environment over the file, the file over the default.
+"""Configuration: flags take precedence over the environment, the environment over the file, the file over defaults.
 
-The file is JSON, so that the printing path reads it with what it has already loaded, and cloud-init templates write it
-with ease.
+The file is JSON: the printing path parses it with what it has already imported, and cloud-init templates can write it
+easily.
+
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ DEFAULT_BOOTSTRAP_KUBECONFIG: Final = "/etc/kubernetes/bootstrap-kubelet.conf"
 DEFAULT_KUBECONFIG: Final = "/etc/kubernetes/kubelet.conf"
 DEFAULT_TIMEOUT_SECONDS: Final = 300.0
 
-_FOR_GOOD: Final = frozenset(
+_PERMANENT_ERRORS: Final = frozenset(
     {errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO}
 )
-"""What waiting does not mend; other errors are the disk's or the system's."""
+"""Errors that waiting does not fix; others are the disk's or the system's."""
 _MAXIMUM_FILE_BYTES: Final = 64 * 1024
 _TIMEOUT_BOUNDS: Final = (1.0, 3600.0)
 _NODE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-"""A DNS-1123 subdomain, nearly; the API server has the last word."""
+"""Approximately a DNS-1123 subdomain; the API server checks the exact form."""
 _FILE_KEYS: Final = frozenset(
     {
         "apiVersion",
@@ -64,7 +65,7 @@ _SERVING_KEYS: Final = frozenset({"dnsNames", "ipAddresses"})
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What the serving certificate is for; empty tuples mean the node's own name and addresses."""
+    """Names of the serving certificate; empty tuples mean the node's own name and addresses."""
 
     dns_names: tuple[str, ...] = ()
     ip_addresses: tuple[IPAddress, ...] = ()
@@ -72,39 +73,39 @@ class Serving:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """All that this program is told."""
+    """The whole configuration of this program."""
 
     provider: str
-    """The attestor."""
+    """The attestor's provider name."""
     settings: Mapping[str, str] = field(repr=False)
-    """Of the attestor's agent plugin; may hold secrets."""
+    """Settings of the attestor's agent plugin; may hold secrets."""
     node_name: str
     provider_id: str
-    """Empty where the attestor is to find it out."""
+    """Empty if the attestor determines it."""
     provider_id_oid: str
-    """Of the extension that requests hold it in."""
+    """OID of the CSR extension that holds the provider ID."""
     bootstrap_kubeconfig: Path
     kubeconfig: Path
     store: Path
     timeout: float
     """Seconds to wait for a certificate."""
     serving: Serving | None
-    """None where the agent is not to ask for a serving certificate."""
+    """None if the agent requests no serving certificate."""
     file: Path | None
-    """Where it was read from; None without a file."""
+    """The file that was read; None without a file."""
 
     @property
     def asker(self) -> str:
-        """As whom and with what this node asks, without saying it: another configuration has another one."""
-        told = [self.provider, self.node_name, self.provider_id, sorted(self.settings.items())]
-        if self.provider_id_oid != PROVIDER_ID_OID:  # else as before there was a choice: pauses outlast an upgrade
-            told.append(self.provider_id_oid)
-        return hashlib.sha256(json.dumps(told).encode("utf-8")).hexdigest()[:16] + " "
+        """A digest of everything that identifies this node in requests: another configuration has another digest."""
+        identifying = [self.provider, self.node_name, self.provider_id, sorted(self.settings.items())]
+        if self.provider_id_oid != PROVIDER_ID_OID:  # the default is left out, so that stored pauses keep their digest
+            identifying.append(self.provider_id_oid)
+        return hashlib.sha256(json.dumps(identifying).encode("utf-8")).hexdigest()[:16] + " "
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What the command line gave; None where it said nothing."""
+    """Values from the command line; None for those that are not given."""
 
     config: str | None = None
     provider: str | None = None
@@ -122,12 +123,12 @@ class Given:
 
 
 def configure(given: Given, environment: Mapping[str, str], *, needs_attestor: bool = True) -> Configuration:
-    """Put flags, environment, file and defaults together.
+    """Combine flags, environment, file and defaults.
 
-    Without ``needs_attestor``, ``provider`` may be empty: for what is done before it is known that there is work.
+    Without ``needs_attestor``, ``provider`` may be empty: for checks before it is known that there is work.
 
     Raises:
-        InvalidConfiguration: something is missing or wrong; the message names it, and where it stands.
+        InvalidConfiguration: a value is missing or wrong; the message names it and its source.
         UnreadableConfiguration: the file cannot be read at this moment.
     """
     named = given.config or environment.get(f"{ENVIRONMENT_PREFIX}CONFIG") or None
@@ -139,17 +140,17 @@ def configure(given: Given, environment: Mapping[str, str], *, needs_attestor: b
     def path(flag: str | None, variable: str, key: str, default: str) -> Path:
         text = value(flag, variable, key, default)
         if "\0" in text:
-            raise InvalidConfiguration(f"{key}: no path has a zero byte in it")
+            raise InvalidConfiguration(f"{key}: a path cannot contain a zero byte")
         try:
             os.fsencode(text)
         except UnicodeEncodeError:
-            raise InvalidConfiguration(f"{key}: no path has half a character in it, as {text!a} has") from None
+            raise InvalidConfiguration(f"{key}: a path cannot contain a lone surrogate, as {text!a} does") from None
         return Path(text)
 
     provider = value(given.provider, "PROVIDER", "provider")
     if not provider and needs_attestor:
         raise InvalidConfiguration(
-            f"no attestor is named: give --provider, {ENVIRONMENT_PREFIX}PROVIDER, or provider in "
+            f"no attestor is configured: give --provider, {ENVIRONMENT_PREFIX}PROVIDER, or provider in "
             f"{named or DEFAULT_CONFIGURATION_FILE}"
         )
     # In lower case, as kubeadm and the kubelet write it.
@@ -165,7 +166,7 @@ def configure(given: Given, environment: Mapping[str, str], *, needs_attestor: b
     except (InvalidProviderName, InvalidProviderID, InvalidOID) as error:
         raise InvalidConfiguration(f"{_WHAT[type(error)]}: {error}") from None
     if not _NODE_NAME.fullmatch(node_name):
-        raise InvalidConfiguration(f"nodeName: {node_name!r} can be no node's name; give --node-name")
+        raise InvalidConfiguration(f"nodeName: {node_name!r} is not a valid node name; give --node-name")
     return Configuration(
         provider=provider,
         settings=_settings(given, environment, content, file),
@@ -193,14 +194,14 @@ def _read_file(named: str | None) -> tuple[Path | None, Mapping[str, Any]]:
             raise InvalidConfiguration(f"{path}: there is no such file") from None
         return None, {}
     except OSError as error:
-        kind = InvalidConfiguration if error.errno in _FOR_GOOD else UnreadableConfiguration
+        kind = InvalidConfiguration if error.errno in _PERMANENT_ERRORS else UnreadableConfiguration
         raise kind(f"{path}: {error.strerror}") from None
     if len(data) > _MAXIMUM_FILE_BYTES:
         raise InvalidConfiguration(f"{path}: larger than {_MAXIMUM_FILE_BYTES} bytes")
     try:
         content = json.loads(data, object_pairs_hook=_without_repetitions)
     except _Repeated as error:
-        raise InvalidConfiguration(f"{path}: {error} stands in it twice") from None
+        raise InvalidConfiguration(f"{path}: {error} is repeated") from None
     except (ValueError, RecursionError) as error:
         where = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
         raise InvalidConfiguration(f"{path}: not JSON{where}") from None
@@ -213,7 +214,7 @@ def _read_file(named: str | None) -> tuple[Path | None, Mapping[str, Any]]:
 
 
 class _Repeated(ValueError):
-    """A key stands in an object twice."""
+    """A key is repeated in an object."""
 
 
 def _without_repetitions(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -235,7 +236,7 @@ def _text(content: Mapping[str, Any], key: str, file: Path | None) -> str:
 def _settings(
     given: Given, environment: Mapping[str, str], content: Mapping[str, Any], file: Path | None
 ) -> Mapping[str, str]:
-    """Merged by name: a setting given by a flag replaces that one setting of the file."""
+    """Settings merged by name: a flag replaces that one setting of the file."""
     settings = _texts_by_name(content.get("settings", {}), f"{file}: settings")
     variable = f"{ENVIRONMENT_PREFIX}SETTINGS"
     if environment.get(variable):
@@ -243,7 +244,7 @@ def _settings(
             found = json.loads(environment[variable], object_pairs_hook=_without_repetitions)
             settings |= _texts_by_name(found, variable)
         except _Repeated as error:
-            raise InvalidConfiguration(f"{variable}: {error} stands in it twice") from None
+            raise InvalidConfiguration(f"{variable}: {error} is repeated") from None
         except (ValueError, RecursionError):
             raise InvalidConfiguration(f"{variable} is not JSON") from None
     for setting in given.setting:
@@ -285,7 +286,7 @@ def _serving(given: Given, content: Mapping[str, Any], file: Path | None) -> Ser
     names = given.serving_dns_name or _texts(wanted, "dnsNames", file)
     for name in names:
         if not _NODE_NAME.fullmatch(name):
-            raise InvalidConfiguration(f"serving DNS name: {name!r} can be no host's name")
+            raise InvalidConfiguration(f"serving DNS name: {name!r} is not a valid host name")
     addresses = given.serving_ip_address or _texts(wanted, "ipAddresses", file)
     return Serving(tuple(names), tuple(map(_address, addresses)))
 
@@ -303,5 +304,5 @@ def _address(text: str) -> IPAddress:
     except ValueError as error:
         raise InvalidConfiguration(f"serving IP address: {error}") from None
     if "%" in text:
-        raise InvalidConfiguration(f"serving IP address: no certificate holds a zone, as {text!r} has one")
+        raise InvalidConfiguration(f"serving IP address: a certificate cannot hold a zone, as in {text!r}")
     return found

@@ -1,7 +1,8 @@
-"""The printing path: a stored certificate that has more than 20 % of its life left is printed at once.
+"""The printing path: prints a stored certificate at once if more than 20 % of its life is left.
 
-Nothing but the standard library, and little of it: no argparse, no dataclasses, no ssl. Whatever is out of the ordinary
-is left to :mod:`authenticator.commands`, which parses everything in full and says what is wrong.
+It imports only a little of the standard library: no argparse, no dataclasses, no ssl. Every unusual case is left to
+:mod:`authenticator.commands`, which parses everything in full and explains errors.
+
 """
 
 from __future__ import annotations
@@ -36,39 +37,39 @@ CREDENTIAL_FLAGS = (
     "--bootstrap-kubeconfig",
     "--timeout",
 )
-"""What ``credential`` takes; each has a value. Only the first two say where the certificate is."""
+"""The flags of ``credential``; each has a value. Only the first two determine where the certificate is."""
 
 _MAXIMUM_CONFIGURATION_BYTES = 64 * 1024
 _OTHERS_MAY_WRITE = 0o022
 
 
 class MoreToDo(Exception):
-    """There is more to do than to print; nothing was printed."""
+    """The stored certificate cannot simply be printed; nothing was printed."""
 
 
-def print_stored(arguments: list[str], *, nothing_else_works: bool = False) -> None:
-    """Print the stored certificate for client-go. ``arguments`` are those behind ``credential``.
+def print_stored(arguments: list[str], *, last_resort: bool = False) -> None:
+    """Print the stored certificate for client-go. ``arguments`` are those after ``credential``.
 
-    Where ``nothing_else_works``, as long as it is valid, and for a few seconds.
+    With ``last_resort``, print it as long as it is valid, for a few seconds of use.
 
     Raises:
-        MoreToDo: there is no certificate that can be printed without further ado.
+        MoreToDo: there is no certificate that can simply be printed.
         OSError: there is one, and standard output cannot be written.
     """
     try:
         info = parse_info(os.environ.get(INFO_VARIABLE, ""))
         store = store_folder(_flags(arguments))
-        if not nothing_else_works and os.path.lexists(f"{store}/{BOOTSTRAP_FILE}"):
-            raise MoreToDo  # a crash kept it from being wiped
+        if not last_resort and os.path.lexists(f"{store}/{BOOTSTRAP_FILE}"):
+            raise MoreToDo  # a crash prevented its wiping
         pair = read_stored(store)
     except (OSError, UnusableExecInfo, UnreadablePair, ValueError, RecursionError) as error:
         raise MoreToDo from error
     now = int(time.time())
-    end = pair.not_after if nothing_else_works else pair.renewal
+    end = pair.not_after if last_resort else pair.renewal
     if now >= end:
         raise MoreToDo
-    expiration = min(now + (RETRY_SECONDS if nothing_else_works else LONGEST_ANSWER_SECONDS), end)
-    # Flushed here: what fails when the process ends has an exit code of Python's own.
+    expiration = min(now + (RETRY_SECONDS if last_resort else LONGEST_ANSWER_SECONDS), end)
+    # Flush here: a failure at the end of the process would have Python's own exit code.
     text = encode_credential(info.api_version, certificate=pair.certificate, key=pair.key, expiration=expiration)
     print(text, flush=True)
 
@@ -77,21 +78,21 @@ def read_stored(folder: str) -> Pair:
     """The stored client pair.
 
     Raises:
-        OSError: there is none, or the folder is not this user's alone to write.
-        UnreadablePair: what is there is none.
+        OSError: there is none, or other users may write to the folder.
+        UnreadablePair: the file is not a pair.
     """
     found = os.stat(folder)
     if found.st_uid != os.geteuid() or found.st_mode & _OTHERS_MAY_WRITE:
-        raise PermissionError(1, "others may write in the store", folder)
+        raise PermissionError(1, "others may write to the store", folder)
     with open(f"{folder}/{CLIENT_PAIR_FILE}", encoding="ascii") as file:
         return parse_pair(file.read(MAXIMUM_CHARACTERS + 1))
 
 
 def store_folder(flags: dict[str, str]) -> str:
-    """The store's folder: the flag, the environment, the file or the default, in this order.
+    """The store's folder: from the flag, the environment, the file or the default, in this order.
 
     Raises:
-        MoreToDo, OSError, ValueError, RecursionError: the file cannot be read so.
+        MoreToDo, OSError, ValueError, RecursionError: the file cannot be parsed in this simple way.
     """
     store = flags.get("--store") or os.environ.get(f"{ENVIRONMENT_PREFIX}STORE")
     if store:
@@ -113,7 +114,7 @@ def store_folder(flags: dict[str, str]) -> str:
 
 
 def _flags(arguments: list[str]) -> dict[str, str]:
-    """The flags by name, each with a value of its own argument or behind ``=``; anything else is more to do."""
+    """The flags by name, with values as own arguments or after ``=``; MoreToDo for anything else."""
     flags: dict[str, str] = {}
     position = 0
     while position < len(arguments):
@@ -133,7 +134,7 @@ def _flags(arguments: list[str]) -> dict[str, str]:
 
 
 def _without_repetitions(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """A JSON object, unless a key stands in it twice: which of the two was meant is not ours to say."""
+    """A JSON object without repeated keys: which of two values was meant is unknown."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a repeated key")

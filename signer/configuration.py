@@ -1,6 +1,7 @@
-"""The controller's own configuration: what the operator, and no tenant, decides.
+"""The controller's configuration, which the operator sets and no tenant.
 
-Flags, and a YAML file for what does not fit into flags. A tenant's policy only chooses among what stands here.
+It comes from flags and, for structured settings, a YAML file. A tenant's policy can only choose among what the operator
+allows here.
 """
 
 from __future__ import annotations
@@ -22,32 +23,32 @@ from signer.model.lease import ElectionTimes
 ALL_NAMESPACES: Final = "*"
 # apimachinery ``validation.IsDNS1123Label``.
 NAMESPACE: Final = re.compile(r"(?=.{1,63}\Z)[a-z0-9](?:[a-z0-9-]*[a-z0-9])?", re.ASCII)
-WHAT_A_NAMESPACE_IS: Final = "up to 63 lower-case letters, digits and '-', a letter or digit at both ends"
+NAMESPACE_FORM: Final = "up to 63 lower-case letters, digits and '-', a letter or digit at both ends"
 MAXIMUM_DEPTH: Final = 64
-"""Of values within values in the file; no attestor's settings come near."""
+"""Maximum nesting of the file; no attestor's settings come near."""
 DEFAULT_WORKERS: Final = 32
 DEFAULT_LEASE_NAME: Final = "node-attestation-controller"
 _FIELDS: Final = frozenset({"namespaces", "settings", "settingsByNamespace"})
-"""Of an attestor in the file."""
+"""Fields of an attestor in the file."""
 
 
 class InvalidConfiguration(ValueError):
-    """The configuration cannot be followed; the message names the file's field or the flag."""
+    """The configuration is invalid; the message names the file's field or the flag."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorAttestor:
-    """What the operator allows and sets for one attestor."""
+    """The operator's permissions and settings for one attestor."""
 
     namespaces: frozenset[str] = frozenset({ALL_NAMESPACES})
     """Namespaces whose policies may authorize it; ``*`` for all."""
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """In every namespace. May hold secrets: never logged."""
+    """Settings for every namespace. They may hold secrets, so they are never logged."""
     settings_by_namespace: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
-    """Besides, or instead of that one setting; each of these namespaces is allowed by name, or all are."""
+    """Settings per namespace, which add to ``settings`` or override them by name. Each namespace must be allowed."""
 
     def settings_in(self, namespace: str) -> Mapping[str, Any]:
-        """What holds in that namespace: by the setting's name, its own before what holds everywhere."""
+        """The effective settings in a namespace: its own take precedence, by name."""
         return {**self.settings, **self.settings_by_namespace.get(namespace, {})}
 
     def allows(self, namespace: str) -> bool:
@@ -56,13 +57,13 @@ class OperatorAttestor:
 
 
 def operator_settings(attestors: Mapping[str, OperatorAttestor], provider: str, namespace: str) -> Mapping[str, Any]:
-    """What the operator sets for that attestor in that namespace; nothing for one that is not among ``attestors``."""
+    """The operator's settings for an attestor in a namespace; empty if ``attestors`` does not have it."""
     return attestors.get(provider, OperatorAttestor()).settings_in(namespace)
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderElection:
-    """One replica works at a time: who holds the Lease of that name in the controller's own namespace."""
+    """One replica works at a time: the holder of the Lease of that name in the controller's own namespace."""
 
     times: ElectionTimes = field(default_factory=ElectionTimes)
     lease_name: str = DEFAULT_LEASE_NAME
@@ -70,48 +71,46 @@ class LeaderElection:
 
 @dataclass(frozen=True, slots=True)
 class Sharding:
-    """Every replica works, each on the Clusters of its own shards; Leases in the controller's own namespace say whose
-    they are.
-    """
+    """Every replica serves the Clusters of its own shards, held by Leases in the controller's own namespace."""
 
     count: int
-    """Of shards; the same in all replicas."""
+    """Number of shards; the same in all replicas."""
     times: ElectionTimes = field(default_factory=ElectionTimes)
     lease_name: str = DEFAULT_LEASE_NAME
-    """What the names of the Leases begin with, and the value of their label."""
+    """Prefix of the Leases' names, and the value of their label."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoLeaderElection:
-    """Every replica works."""
+    """Every replica serves all Clusters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Everything that ``run`` needs to know."""
+    """The configuration of ``run``."""
 
     namespace: str
-    """The controller's own namespace, where IdentityReservations live."""
+    """The controller's own namespace, which holds the IdentityReservations."""
     watch_namespace: str | None = None
-    """Only this namespace's Clusters, or all (None)."""
+    """Serve only this namespace's Clusters; None means all."""
     watch_filter: WatchFilter = EVERY_CLUSTER
-    """Only Clusters with this label."""
+    """Serve only Clusters with this label."""
     leader_election: LeaderElection | Sharding | NoLeaderElection = NoLeaderElection()
     """How several replicas share the work."""
     insecure_enabled: bool = False
     insecure_namespaces: frozenset[str] = frozenset()
     attestors: Mapping[str, OperatorAttestor] = field(default_factory=dict)
-    """By provider name. One that is not here is allowed everywhere, without operator settings; ``insecure`` never."""
+    """By provider name. An attestor that is not listed is allowed everywhere without settings, except ``insecure``."""
     workers_per_cluster: int = DEFAULT_WORKERS
     provider_id_oids: tuple[str, ...] = (PROVIDER_ID_OID,)
-    """Under one of which a request has its provider ID."""
+    """OIDs of the extension in which a request carries its provider ID."""
 
     def attestor(self, provider: str) -> OperatorAttestor:
-        """What the operator set for that attestor."""
+        """The operator's permissions and settings for an attestor."""
         return self.attestors.get(provider, OperatorAttestor())
 
     def insecure_allowed(self, namespace: str) -> bool:
-        """Two of the three opt-ins of the insecure attestor; the cluster's policy is the third."""
+        """Whether the operator allows the insecure attestor: two of its three opt-ins; the policy is the third."""
         return self.insecure_enabled and namespace in self.insecure_namespaces
 
 
@@ -120,20 +119,20 @@ class _RepeatedKey(yaml.constructor.ConstructorError):
 
 
 class _NoValue(yaml.constructor.ConstructorError):
-    """A scalar has the form or the tag of a number, say, or of a date, and is none; the mark is where it begins."""
+    """A scalar has the form or tag of a number or a date, for example, but an invalid value; the mark is its start."""
 
 
 class _NestedTooDeeply(yaml.composer.ComposerError):
-    """The library's own time grows with the square of the depth."""
+    """The file exceeds the maximum nesting, beyond which the library's time grows with the square of the depth."""
 
 
 class _NoRepeatedKeys(yaml.SafeLoader):
-    """YAML lets the last of two equal keys win; here a second ``tpm:`` must not silently replace the first."""
+    """Loader that refuses repeated keys: in YAML a second ``tpm:`` would silently replace the first."""
 
     _depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Refuse what is nested too deeply."""
+        """Refuse nodes that are nested too deeply."""
         if self._depth == MAXIMUM_DEPTH:
             raise _NestedTooDeeply
         self._depth += 1
@@ -143,7 +142,7 @@ class _NoRepeatedKeys(yaml.SafeLoader):
             self._depth -= 1
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Say where the library stumbles: to it ``2024-99-99`` is a ValueError, and ``!!bool x`` a KeyError."""
+        """Report invalid scalars with their position: ``2024-99-99`` raises ValueError, and ``!!bool x`` KeyError."""
         try:
             return super().construct_object(node, deep)
         except (ValueError, LookupError, AttributeError, ArithmeticError):
@@ -168,13 +167,13 @@ def read_attestors(path: Path) -> Mapping[str, OperatorAttestor]:
               team-a: {allowTrustOnFirstUse: true}
 
     Raises:
-        InvalidConfiguration: it cannot be read, or a field is wrong.
+        InvalidConfiguration: the file cannot be read, or a field is invalid.
     """
     document = _document(path)
     if document is None:
         return {}
     if not isinstance(document, Mapping) or set(document) - {"attestors"}:
-        raise InvalidConfiguration(f"--config: {path}: the one top-level field is attestors")
+        raise InvalidConfiguration(f"--config: {path}: the only top-level field is attestors")
     entries = document.get("attestors")
     if entries is None:
         return {}
@@ -187,7 +186,7 @@ def read_attestors(path: Path) -> Mapping[str, OperatorAttestor]:
 
 
 def _document(path: Path) -> Any:
-    """What the file says; None where that is nothing. Messages never quote it: settings may hold secrets."""
+    """The parsed file; None if it is empty. Messages never quote it, because settings may hold secrets."""
     try:
         # A subclass of SafeLoader: it makes plain values only.
         return yaml.load(path.read_text(encoding="utf-8"), Loader=_NoRepeatedKeys)  # noqa: S506
@@ -200,11 +199,11 @@ def _document(path: Path) -> Any:
     except _RepeatedKey as error:
         raise InvalidConfiguration(f"--config: {path} repeats a key{position(error)}") from error
     except _NoValue as error:
-        why = "there is no such value; text that looks like a number or a date stands in quotes"
+        why = "there is no such value; quote text that looks like a number or a date"
         raise InvalidConfiguration(f"--config: {path} is not YAML{position(error)}: {why}") from error
     except yaml.YAMLError as error:
         raise InvalidConfiguration(f"--config: {path} is not YAML{position(error)}") from error
-    except ValueError:  # an escape sequence that is no character, a key of more digits than Python writes
+    except ValueError:  # an escape sequence for no character, or a key with more digits than Python converts
         raise InvalidConfiguration(f"--config: {path} is not YAML") from None
 
 
@@ -225,11 +224,11 @@ def _attestor(path: str, provider: Any, entry: Any) -> OperatorAttestor:
     everywhere = OperatorAttestor(frozenset(namespaces), settings)
     by_namespace = _object(f"{path}.settingsByNamespace", entry.get("settingsByNamespace"))
     for namespace in by_namespace:
-        _require_namespace(f"{path}.settingsByNamespace", namespace, "; what holds in all stands in settings")
+        _require_namespace(f"{path}.settingsByNamespace", namespace, "; settings of all namespaces belong in settings")
         if not everywhere.allows(namespace):
             raise InvalidConfiguration(
-                f"--config: {path}.settingsByNamespace: {namespace} is none of its namespaces: add it there, or leave "
-                "out its settings"
+                f"--config: {path}.settingsByNamespace: {namespace} is not among its namespaces: add it there, or "
+                "remove its settings"
             )
     return replace(
         everywhere,
@@ -240,10 +239,10 @@ def _attestor(path: str, provider: Any, entry: Any) -> OperatorAttestor:
 
 
 def _require_namespace(path: str, namespace: Any, otherwise: str) -> None:
-    """One that no namespace can have would allow nobody, or hold nowhere, and say nothing."""
+    """Refuse an impossible namespace name, which would silently have no effect."""
     if NAMESPACE.fullmatch(str(namespace)) is None or not isinstance(namespace, str):
         raise InvalidConfiguration(
-            f"--config: {path}: {printable(str(namespace))!r} is no namespace: {WHAT_A_NAMESPACE_IS}{otherwise}"
+            f"--config: {path}: {printable(str(namespace))!r} is no namespace: {NAMESPACE_FORM}{otherwise}"
         )
 
 

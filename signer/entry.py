@@ -21,15 +21,15 @@ def main() -> int:
 
         return run()  # which imports kubernetes where it is needed
     except ModuleNotFoundError as error:
-        missing = what_is_missing(error, "controller")
+        missing = what_is_missing(error, f"{DISTRIBUTION}[controller]")
         if not missing:
             raise
         print(f"node-attestation-controller: {missing}", file=sys.stderr)
         return EXIT_USAGE
 
 
-def what_is_missing(error: ModuleNotFoundError, extra: str) -> str:
-    """Which library of the controller's is missing, and how ``extra`` is installed; empty where it is another one."""
+def what_is_missing(error: ModuleNotFoundError, requirement: str) -> str:
+    """Which of the controller's libraries is missing, and what to install; empty if another module is missing."""
     if (error.name or "").partition(".")[0] not in _EXTRA:
         return ""
-    return f"{error.name} is not installed: pip install '{DISTRIBUTION}[{extra}]'"
+    return f"{error.name} is not installed: pip install '{requirement}'"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -17,6 +19,9 @@ from tests.support.control_plane import ControlPlane
 settings.register_profile("project", deadline=None)
 settings.load_profile("project")
 _LONGEST_NAME: Final = 100
+_ROOT: Final = Path(__file__).parents[1]
+_KUBEADM: Final = "tests/e2e/kubeadm/"
+_CONFORMANCE: Final = "tests/conformance/"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,6 +41,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         slow = {item.path for item in items if item.get_closest_marker("slow")}
         items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A file stays on one worker, as with ``--dist loadfile``, and so do files that share a control plane or ports."""
+    from xdist.scheduler import LoadFileScheduling
+
+    if config.getoption("dist") != "loadfile":
+        return None
+    scheduler: Any = LoadFileScheduling(config, log)
+    scheduler._split_scope = lambda node_id: scope_of(node_id.partition("::")[0])
+    return scheduler
+
+
+@functools.cache
+def scope_of(file: str) -> str:
+    """What runs on one worker, one after the other: a file, or all files of a kind."""
+    if file.startswith(_KUBEADM):
+        return _KUBEADM  # the kubelet's ports are those of every kubelet
+    path = _ROOT / file
+    is_real = file.startswith(_CONFORMANCE) or (path.is_file() and "real_control_plane" in path.read_text("utf-8"))
+    return real_control_plane.__name__ if is_real else file
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

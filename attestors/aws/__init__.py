@@ -1,7 +1,6 @@
-"""The AWS attestor: which EC2 instance is asking.
+"""The AWS attestor: proves which EC2 instance sent a request.
 
-The entry point names :data:`plugin`, which stays light: boto3 and botocore are imported by what calls AWS, and nothing
-else.
+The entry point names :data:`plugin`, whose import is light: only the code that calls AWS imports boto3 and botocore.
 """
 
 from __future__ import annotations
@@ -30,28 +29,28 @@ class AWSAttestor:
     )
 
     def __init__(self, elsewhere: Elsewhere | None = None) -> None:
-        """``elsewhere`` is for tests and the demo; :data:`plugin` finds AWS where AWS is."""
+        """``elsewhere`` redirects calls, for tests and the demo; :data:`plugin` calls AWS."""
         self._elsewhere = elsewhere
         self._services: dict[tuple[tuple[str, str], ...], AWSServices] = {}
 
     def server_plugin(self, settings: AttestorSettings) -> AWSServerPlugin:
-        """The half that verifies.
+        """Build the server plugin, which verifies.
 
         Raises:
             InvalidSettings: a setting is wrong, unknown or missing.
-            ImportError: botocore is not installed (extra ``aws``), and the settings want EC2 or IAM to be asked.
+            ImportError: botocore is not installed (extra ``aws``), and the settings require calls to EC2 or IAM.
         """
         from attestors.aws.controller import AWSServerPlugin
         from attestors.aws.settings import AWSSettings
 
         parsed = AWSSettings.parse(settings)
-        # It is imported with the first call, in a thread: it takes its time. That it is missing is told now.
+        # botocore is slow to import, so the first call imports it in a thread. A missing botocore is reported now.
         if parsed.asks_aws_with_credentials and importlib.util.find_spec("botocore") is None:
             raise ImportError("the AWS attestor needs botocore to ask EC2 and IAM", name="botocore")
         return AWSServerPlugin(parsed, self._services_for(parsed))
 
     def _services_for(self, settings: AWSSettings) -> AWSServices:
-        """One for all clusters of an operator: what EC2 said to one, and the rate of calls, is everybody's."""
+        """One instance for all clusters of an operator, which share cached EC2 answers and the rate limit."""
         from attestors.aws.services import NOWHERE_ELSE, make_services
 
         key = tuple(sorted(settings.account_roles.items()))
@@ -60,13 +59,13 @@ class AWSAttestor:
         return self._services[key]
 
     def explanations(self) -> Mapping[str, ReasonExplanation]:
-        """Cause and cure of its reasons (:class:`attestors.contract.ExplainsReasons`)."""
+        """Cause and remedy of its reasons (:class:`attestors.contract.ExplainsReasons`)."""
         from attestors.aws.reasons import EXPLANATIONS
 
         return EXPLANATIONS
 
     def redacted_fields(self, evidence: Evidence) -> Mapping[str, str]:
-        """Without the presigned request's session token and signature, and without a web identity token's signature.
+        """The fields without the presigned request's session token and signature, and without the token's signature.
 
         See :class:`attestors.contract.Auditable`.
         """
@@ -75,7 +74,7 @@ class AWSAttestor:
         return {name: redacted(name, value) for name, value in evidence.fields.items()}
 
     def agent_plugin(self, settings: Mapping[str, str]) -> AWSAgentPlugin:
-        """The half that asks this instance's metadata service, and signs with its role's credentials.
+        """Build the agent plugin, which reads the metadata service and signs with the instance role's credentials.
 
         Raises:
             InvalidSettings: a setting is wrong or unknown.

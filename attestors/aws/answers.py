@@ -1,4 +1,4 @@
-"""Answers of AWS in a form that can be written down: what the rules need of them, and nothing secret."""
+"""Serialises answers of AWS for the audit log: the values that the rules need, without secrets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _verified_read(written: Any) -> None:
 
 
 VERIFIED: Final[AnswerForm[None]] = AnswerForm(lambda _: True, _verified_read)
-"""A signature: the log does not hold it, so it is not verified again."""
+"""A verified signature: the log does not hold the signature, so a replay does not verify it again."""
 
 
 def _moment_written(moment: datetime | NoRootVolume | NotAttached) -> str:

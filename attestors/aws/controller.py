@@ -1,16 +1,16 @@
-"""The server plugin of the AWS attestor: which instance is asking, with its own role, now, for this request.
+"""The server plugin of the AWS attestor: verifies which instance sent the request, with its own role, for this request.
 
-In this order; everything before 6 is local, and nothing unverified is used to call anybody:
+The steps run in this order. Steps 1 to 5 are local, and no unverified value is used for a call:
 
-1. the fields: an instance identity document, and one proof of who calls
-2. the document is signed with the pinned key of its region; region and account are allowed; it is the claimed instance
-3. the proof is of its form, and for the document's partition, or of the document's account's issuer
+1. the fields: an instance identity document, and one proof of the caller
+2. the document is signed with its Region's pinned key; Region and account are allowed; it is the claimed instance
+3. the proof is well formed, and for the document's partition, or from the issuer of the document's account
 4. the proof was made for this binding
-5. the proof is of now
-6. STS says who signed the presigned request: the document's instance, by an allowed role of the document's account; or
-   the token is signed with its issuer's key and says the same
-7. presigned only: IAM says that nobody but EC2 may assume that role
-8. EC2 says that the instance runs, as it was launched, hardened as the operator wants it
+5. the proof is fresh
+6. STS says that the document's instance signed the presigned request, with an allowed role of the document's account;
+   or the token is signed with its issuer's key and says the same
+7. presigned requests only: IAM says that only EC2 may assume that role
+8. EC2 says that the instance runs, as it was launched, hardened as the operator requires
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from attestors.aws.settings import AnyRegion, AWSSettings, NotDescribed, Role
 from attestors.aws.web_identity import WebIdentity, parse_web_identity_token
 from attestors.clouds.errors import CloudError, CloudObjectMissing
 from attestors.clouds.json_web_token import InvalidToken, UnverifiedToken
-from attestors.clouds.recorded_calls import asked
+from attestors.clouds.recorded_calls import ask_recorded
 from attestors.contract import (
     AttestationRequest,
     Denied,
@@ -49,14 +49,14 @@ from attestors.contract import (
     RecordedCalls,
     VerifiedIdentity,
 )
-from attestors.verdict import Ended, denied, not_until_mended, not_yet
+from attestors.verdict import Ended, denied, not_until_fixed, not_yet
 from attestors.wire.binding import ProvenBinding
 from attestors.wire.evidence import Evidence, MalformedEvidence
 
 
 @dataclass(frozen=True, slots=True)
 class _Presigned:
-    """A presigned request for this binding, of now. Who signed it is not known yet."""
+    """A fresh presigned request for this binding; its signer is not verified yet."""
 
     request: PresignedRequest
     binding: ProvenBinding
@@ -64,7 +64,7 @@ class _Presigned:
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """A token for this binding, of now, about the document's instance. Who signed it is not known yet."""
+    """A fresh token for this binding about the document's instance; its signature is not verified yet."""
 
     token: UnverifiedToken
     identity: WebIdentity
@@ -82,22 +82,22 @@ class AWSServerPlugin:
     services: AWSServices = field(repr=False)
 
     def pre_filter(self, request: AttestationRequest) -> PreFiltered:
-        """Steps 1 to 5."""
+        """Run steps 1 to 5."""
         try:
-            self._judge(request)
+            self._check_locally(request)
         except Ended as ended:
             return ended.outcome if isinstance(ended.outcome, Denied) else Plausible()
         return Plausible()
 
     async def verify_client(self, request: AttestationRequest) -> Outcome:
-        """All steps.
+        """Run all steps.
 
         Raises:
-            MalformedEvidence: a field is missing, unknown or not of its form; the core denies.
+            MalformedEvidence: a field is missing, unknown or malformed; the core denies.
             BindingMismatch: the proof was made for another key, cluster or signer; the core denies.
         """
         try:
-            document, proof = self._judge(request)
+            document, proof = self._check_locally(request)
             role = await self._role_of(document, proof, request)
             return await self._describe(document, role, proof.binding, request.recorded_calls)
         except Ended as ended:
@@ -106,12 +106,12 @@ class AWSServerPlugin:
             return error.outcome()
 
     async def verify_serving(self, request: AttestationRequest) -> Outcome:
-        """The same; which names and addresses are the instance's is in every outcome."""
+        """Same as :meth:`verify_client`: every outcome holds the instance's names and addresses."""
         return await self.verify_client(request)
 
     # Steps 1 to 5.
 
-    def _judge(self, request: AttestationRequest) -> tuple[InstanceIdentityDocument, _Proof]:
+    def _check_locally(self, request: AttestationRequest) -> tuple[InstanceIdentityDocument, _Proof]:
         evidence = request.evidence
         with_token = wire.WEB_IDENTITY_TOKEN_FIELD in evidence.fields
         evidence.expect_fields(*(wire.WEB_IDENTITY_FIELDS if with_token else wire.CALLER_IDENTITY_FIELDS))
@@ -128,16 +128,16 @@ class AWSServerPlugin:
         except IdentityDocumentMalformed as error:
             raise MalformedEvidence(str(error)) from error
         except RegionCertificateMissing as error:
-            raise not_until_mended("RegionCertificateMissing", str(error)) from error
+            raise not_until_fixed("RegionCertificateMissing", str(error)) from error
         except IdentityDocumentRefused as error:
             raise denied("IdentityDocumentRefused", str(error)) from error
 
     def _require_allowed(self, document: InstanceIdentityDocument, claimed: str) -> None:
         region, account = document.region, document.account_id
         if not isinstance(self.settings.regions, AnyRegion) and region.name not in self.settings.regions:
-            raise denied("RegionNotAllowed", f"instances of region {region.name} are not let in")
+            raise denied("RegionNotAllowed", f"instances of Region {region.name} are not allowed")
         if not any((role.partition, role.account) == (region.partition.name, account) for role in self.settings.roles):
-            raise denied("AccountNotAllowed", f"no role of account {account} is let in")
+            raise denied("AccountNotAllowed", f"no role of account {account} is allowed")
         if document.provider_id != claimed:
             raise denied(
                 "ProviderIDMismatch", f"the instance identity document is of {document.provider_id}, not of {claimed}"
@@ -165,21 +165,23 @@ class AWSServerPlugin:
         return _Presigned(presigned, binding)
 
     def _require_sts_of(self, asked: Region, own: Region) -> None:
-        """Every Region's STS knows the sessions of its partition, and a node may be told to ask another than its own.
+        """A Region's STS knows its whole partition's sessions, and a node may be configured to use another Region's.
 
-        It must be one that exists and that the operator lets in, or a node could have any host asked that might be
-        one, also such that do not answer, and each takes threads of its own.
+        That Region must have a certificate and be allowed by the operator. Otherwise a node could make the controller
+        call any plausible host, including unresponsive ones, and each call occupies threads.
         """
         if asked.partition != own.partition:
             raise denied("PartitionMismatch", "the caller identity request is for another partition than the document")
         if asked == own:
             return
         if not isinstance(self.settings.regions, AnyRegion) and asked.name not in self.settings.regions:
-            raise denied("RegionNotAllowed", f"the caller identity request is for region {asked.name}, not let in")
+            raise denied(
+                "RegionNotAllowed", f"the caller identity request is for Region {asked.name}, which is not allowed"
+            )
         try:
             self.settings.certificates.of(asked)
         except RegionCertificateMissing as error:
-            raise not_until_mended("RegionCertificateMissing", str(error)) from error
+            raise not_until_fixed("RegionCertificateMissing", str(error)) from error
 
     def _token(self, request: AttestationRequest, document: InstanceIdentityDocument) -> _Token:
         text = request.evidence.text(
@@ -204,21 +206,21 @@ class AWSServerPlugin:
         return _Token(token, identity, binding)
 
     def _allowed_role(self, document: InstanceIdentityDocument, partition: str, account: str, name: str) -> Role:
-        """By partition, account and name together: any account may have a role of that name."""
+        """Compared by partition, account and name together: any account may have a role of that name."""
         if (partition, account) != (document.region.partition.name, document.account_id):
-            raise denied("CallerOfAnotherAccount", "the caller's role is of another account than the instance")
+            raise denied("CallerOfAnotherAccount", "the caller's role belongs to another account than the instance")
         role = Role(partition, account, name)
         if role not in self.settings.roles:
-            raise denied("RoleNotAllowed", f"role {name} of account {account} is not let in")
+            raise denied("RoleNotAllowed", f"role {name} of account {account} is not allowed")
         return role
 
     # Steps 6 and 7.
 
     async def _role_of(self, document: InstanceIdentityDocument, proof: _Proof, request: AttestationRequest) -> Role:
         if isinstance(proof, _Token):
-            return await self._vouched_by_issuer(document, proof, request)
+            return await self._verified_by_issuer(document, proof, request)
         presigned = proof.request
-        caller = await asked(
+        caller = await ask_recorded(
             request.recorded_calls,
             "AWS STS",
             lambda: self.services.callers.caller_of(presigned, proof.binding),
@@ -230,11 +232,13 @@ class AWSServerPlugin:
             await self._require_trust(document, caller, request.recorded_calls)
         return role
 
-    async def _vouched_by_issuer(
+    async def _verified_by_issuer(
         self, document: InstanceIdentityDocument, proof: _Token, request: AttestationRequest
     ) -> Role:
         identity = proof.identity
-        await asked(request.recorded_calls, identity.issuer, lambda: self._verify_token(proof, request.now), VERIFIED)
+        await ask_recorded(
+            request.recorded_calls, identity.issuer, lambda: self._verify_token(proof, request.now), VERIFIED
+        )
         self.settings.freshness.require_our_clock("the web identity token", made_at=identity.issued_at, now=request.now)
         return self._allowed_role(document, identity.partition, identity.account, identity.role_name)
 
@@ -248,7 +252,7 @@ class AWSServerPlugin:
         except KeyNotPublishedYet as error:
             raise not_yet(
                 "WebIdentityKeyNotPublished",
-                "the issuer's keys have none of that name: they may be older than the token, and are fetched again",
+                "the issuer's keys have none of that name: they may be older than the token, and will be fetched again",
                 timedelta(seconds=error.retry_after_seconds),
             ) from error
         except (UnknownKey, InvalidToken) as error:
@@ -257,13 +261,13 @@ class AWSServerPlugin:
     async def _require_trust(
         self, document: InstanceIdentityDocument, caller: CallerIdentity, recorded_calls: RecordedCalls
     ) -> None:
-        async def found() -> RoleTrust:
+        async def fetch() -> RoleTrust:
             try:
                 return await self.services.roles.find(caller.account, document.region, caller.role_name)
             except CloudObjectMissing as error:
-                raise not_until_mended("RoleMissing", str(error)) from error
+                raise not_until_fixed("RoleMissing", str(error)) from error
 
-        trust = await asked(recorded_calls, "AWS IAM", found, TRUST)
+        trust = await ask_recorded(recorded_calls, "AWS IAM", fetch, TRUST)
         require_trust(trust, role_name=caller.role_name, role_id=caller.role_id)
 
     # Step 8.
@@ -277,7 +281,7 @@ class AWSServerPlugin:
             # An instance keeps its first private address for as long as it exists.
             addresses = (document.private_ip,) if document.private_ip is not None else ()
             return VerifiedIdentity(document.provider_id, identity, binding, ip_addresses=addresses)
-        found = await asked(
+        found = await ask_recorded(
             recorded_calls,
             "AWS EC2",
             lambda: self.services.instances.find(document.account_id, document.region, document.instance_id),
@@ -300,7 +304,7 @@ class AWSServerPlugin:
         message = f"AWS EC2 does not list {document.instance_id} in account {account}, {region} (yet)"
         if account in self.settings.account_roles:
             return message
-        return f"{message}; if the controller's own credentials are of another account, name a role in accountRoles"
+        return f"{message}; if the controller's own credentials belong to another account, name a role in accountRoles"
 
 
 def _require_own_session(document: InstanceIdentityDocument, caller: CallerIdentity) -> None:
@@ -308,7 +312,7 @@ def _require_own_session(document: InstanceIdentityDocument, caller: CallerIdent
     if caller.session_name != document.instance_id:
         raise denied(
             "CallerIsAnotherInstance",
-            f"the caller's session is not {document.instance_id}'s, whose document the request shows",
+            f"the caller's session is not that of {document.instance_id}, the instance in the document",
         )
 
 

@@ -1,6 +1,6 @@
-"""botocore's clients, with connections that try the next address of a host beside one that is silent.
+"""botocore clients whose connections race the addresses of a host.
 
-This module needs botocore; import it inside what needs it.
+This module needs botocore; import it only where it is used.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _POOLS: Final = {"http": dialled(AWSHTTPConnectionPool), "https": dialled(AWSHTT
 
 
 def dial_for(session: Any) -> None:
-    """For each client that the session makes from now on, also by itself, to get credentials."""
+    """Apply to every client that the session creates from now on, including its own for credentials."""
     session.register("creating-client-class", _make_it_dial)
 
 
@@ -24,9 +24,9 @@ def _make_it_dial(base_classes: list[type], **_: object) -> None:
 
 
 class _Dialled:
-    """Mixed into a client. botocore has no setting for it: the pools' classes are an attribute of what sends.
+    """Mixin for a client. botocore has no setting for this: the pool classes are an attribute of the HTTP session.
 
-    A botocore without that attribute tries one address after the other, and works.
+    With a botocore without that attribute, clients still work and try one address after the other.
     """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:

@@ -1,7 +1,7 @@
-"""The published keys of accounts' token issuers: fetched, kept, and fetched again when a key is not among them.
+"""The published keys of accounts' token issuers: fetched, cached, and fetched again for an unknown key.
 
-Anybody may name any key: so an issuer is asked again for an unknown one only once in a while. Keys that were good are
-good for some hours more while the issuer is out of reach; AWS keeps old keys published for longer than a token lives.
+A requester can name any key, so an issuer is called for unknown keys at a limited rate. Cached keys stay usable for
+some hours while the issuer is unreachable; AWS publishes old keys for longer than a token lives.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from attestors.clouds.json_web_token import MAXIMUM_KEY_SET_BYTES, InvalidKeySet
 DISCOVERY_PATH: Final = "/.well-known/openid-configuration"
 LIFETIME_SECONDS: Final = 3600.0
 PAUSE_SECONDS: Final = 20.0
-"""Between two times that an issuer is asked, whatever for."""
+"""Minimum time between two fetches from one issuer, for any purpose."""
 STALE_SECONDS: Final = 6 * 3600.0
-"""How old keys may be while the issuer cannot be reached."""
+"""Maximum age of keys while the issuer is unreachable."""
 
 _ISSUER: Final = re.compile(r"https://(?P<host>[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?)")
 _MAXIMUM_DISCOVERY_BYTES: Final = 16 * 1024
@@ -33,11 +33,11 @@ _OK: Final = 200
 
 
 class UnknownKey(Exception):
-    """The issuer publishes no key of that name, and has been asked since the token was made."""
+    """The issuer publishes no key of that name, and was asked after the token was made."""
 
 
 class KeyNotPublishedYet(Exception):
-    """There is none of that name among keys that may be older than the token."""
+    """The cached keys, which may be older than the token, have none of that name."""
 
     def __init__(self, retry_after_seconds: float) -> None:
         super().__init__("the issuer's keys may be older than the token")
@@ -45,7 +45,7 @@ class KeyNotPublishedYet(Exception):
 
 
 def is_issuer(text: str) -> bool:
-    """Whether ``text`` is an issuer as AWS gives to accounts: ``https://<host>`` and nothing behind."""
+    """Whether ``text`` has the form of AWS's account issuers: ``https://<host>`` and nothing after it."""
     return _ISSUER.fullmatch(text) is not None
 
 
@@ -57,15 +57,15 @@ class _Keys:
 
 @dataclass(slots=True)
 class _Issuer:
-    """What is known of one issuer."""
+    """Cached state of one issuer."""
 
     keys: _Keys | None = None
     asked_at: float | None = None
-    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class IssuerKeys:
-    """Keys by issuer and name. Only issuers that the operator has set are asked for; so there are few."""
+    """Keys by issuer and name. Only the operator's configured issuers are used, so there are few."""
 
     def __init__(self, https: HTTPS, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._https = https
@@ -73,28 +73,28 @@ class IssuerKeys:
         self._issuers: dict[str, _Issuer] = {}
 
     async def key(self, issuer: str, key_id: str, *, made_seconds_ago: float) -> PublicKey:
-        """The issuer's key of this name, for a token that was made at least so many seconds ago.
+        """The issuer's key of this name, for a token that was made at least ``made_seconds_ago``.
 
         Raises:
-            UnknownKey: it has none, for good.
-            KeyNotPublishedYet: it has none that we know, and it is too early to ask again.
-            CloudUnavailable: its keys cannot be had.
+            UnknownKey: the issuer has no such key, finally.
+            KeyNotPublishedYet: the cached keys have none, and it is too early to fetch again.
+            CloudUnavailable: the keys are unavailable.
         """
         known = self._issuers.setdefault(issuer, _Issuer())
-        async with known.asking:
-            if not self._has(known, key_id) and self._may_ask(known):
-                await self._ask(issuer, known)
-                made_seconds_ago = math.inf  # whoever looks after a token came looks after it was made
-            return self._found(issuer, known, key_id, made_seconds_ago)
+        async with known.lock:
+            if not self._has(known, key_id) and self._may_fetch(known):
+                await self._refresh(issuer, known)
+                made_seconds_ago = math.inf  # fetched after the token arrived, and therefore after it was made
+            return self._find(issuer, known, key_id, made_seconds_ago)
 
     def _has(self, known: _Issuer, key_id: str) -> bool:
         keys = known.keys
         return keys is not None and self._age(keys) < LIFETIME_SECONDS and key_id in keys.by_id
 
-    def _may_ask(self, known: _Issuer) -> bool:
+    def _may_fetch(self, known: _Issuer) -> bool:
         return known.asked_at is None or self._clock() - known.asked_at >= PAUSE_SECONDS
 
-    async def _ask(self, issuer: str, known: _Issuer) -> None:
+    async def _refresh(self, issuer: str, known: _Issuer) -> None:
         known.asked_at = asked_at = self._clock()
         try:
             known.keys = _Keys(await self._fetch(issuer), asked_at)
@@ -102,14 +102,14 @@ class IssuerKeys:
             if known.keys is None or self._age(known.keys) >= STALE_SECONDS:
                 raise
 
-    def _found(self, issuer: str, known: _Issuer, key_id: str, made_seconds_ago: float) -> PublicKey:
+    def _find(self, issuer: str, known: _Issuer, key_id: str, made_seconds_ago: float) -> PublicKey:
         keys = known.keys
         if keys is None or self._age(keys) >= STALE_SECONDS:
-            raise CloudUnavailable(_service(issuer), "its keys could not be had a moment ago")
+            raise CloudUnavailable(_service(issuer), "its keys were unavailable a moment ago")
         if key_id in keys.by_id:
             return keys.by_id[key_id]
         if keys.fetched_at != known.asked_at:
-            raise CloudUnavailable(_service(issuer), "cannot be asked for a key that it did not have before")
+            raise CloudUnavailable(_service(issuer), "is unavailable for a key that it did not have before")
         if self._age(keys) >= made_seconds_ago:
             raise KeyNotPublishedYet(PAUSE_SECONDS - self._age(keys))
         raise UnknownKey("the issuer publishes no key of that name")
@@ -137,20 +137,20 @@ def _service(issuer: str) -> str:
 
 
 def _keys_path(service: str, issuer: str, status: int, body: bytes) -> str:
-    """Where the issuer says that its keys are, on its own host (OpenID Connect Discovery 1.0 section 4.3)."""
+    """The path of the keys, which must be on the issuer's own host (OpenID Connect Discovery 1.0 section 4.3)."""
     if status != _OK:
         raise CloudUnavailable(service, f"answers {status} instead of its configuration")
     try:
         document = parse_object(body)
-        said, url = text_of(document, "issuer"), urlsplit(text_of(document, "jwks_uri"))
+        named, url = text_of(document, "issuer"), urlsplit(text_of(document, "jwks_uri"))
     except ValueError as error:
-        raise CloudUnavailable(service, "answers with something else than its configuration") from error
+        raise CloudUnavailable(service, "answers with something other than its configuration") from error
     if (
-        said != issuer
+        named != issuer
         or f"{url.scheme}://{url.netloc}" != issuer
         or url.query
         or url.fragment
         or not url.path.isascii()
     ):
-        raise CloudUnavailable(service, "is another issuer, or has its keys elsewhere than on its own host")
+        raise CloudUnavailable(service, "is another issuer, or publishes its keys on another host")
     return url.path

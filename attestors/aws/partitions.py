@@ -1,7 +1,7 @@
-"""AWS partitions and Regions: which hosts, ARNs and service names go together.
+"""AWS partitions and Regions, with their hosts, ARNs and service names.
 
 A Region's name becomes part of a host name that is called, so its grammar is strict, and the host is built here from
-the partition and never taken from anybody. Source: ``partitions.json`` of the AWS SDKs.
+the partition, never from input. Source: ``partitions.json`` of the AWS SDKs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 
 class UnknownRegion(ValueError):
-    """Not the name of a Region in any partition; the message does not repeat it."""
+    """The name is not that of a Region in any partition; the message does not repeat it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """One Region; only :func:`parse_region` makes one."""
+    """One Region; only :func:`parse_region` creates it."""
 
     name: str
     partition: Partition
@@ -55,14 +55,14 @@ PARTITIONS: Final = (
     _partition("aws-iso-e", "cloud.adc-e.uk", "eu-isoe", "ec2.cloud.adc-e.uk"),
     _partition("aws-iso-f", "csp.hci.ic.gov", "us-isof", "ec2.csp.hci.ic.gov"),
 )
-"""All of them. A Region matches exactly one: ``us-gov-west-1`` is no Region of ``us``, for lack of a dash in names."""
+"""All partitions. A Region matches exactly one: ``us-gov-west-1`` does not match ``us``, for lack of a dash there."""
 
 
 def parse_region(name: str) -> Region:
-    """The Region of this name, if a partition has such Regions; whether AWS has opened it is not known here.
+    """The Region of this name, if it fits a partition's grammar; it is not known here whether AWS has opened it.
 
     Raises:
-        UnknownRegion: no partition's grammar.
+        UnknownRegion: it fits no partition's grammar.
     """
     for partition in PARTITIONS:
         if partition.regions.fullmatch(name):
@@ -74,7 +74,7 @@ def partition_named(name: str) -> Partition:
     """The partition that an ARN names.
 
     Raises:
-        UnknownRegion: there is none of this name.
+        UnknownRegion: there is no partition of this name.
     """
     for partition in PARTITIONS:
         if partition.name == name:

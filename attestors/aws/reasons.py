@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from attestors.clouds.reasons import BOTH_SETTINGS, SHARED_EXPLANATIONS
+from attestors.clouds.errors import BOTH_SETTINGS, SHARED_EXPLANATIONS
 from attestors.contract import ReasonExplanation
 
 _FIND_REQUESTER: Final = "Find the machine that sent the request: no genuine node sends this."

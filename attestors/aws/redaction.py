@@ -1,4 +1,4 @@
-"""The AWS attestor's evidence without what lets its holder act."""
+"""Removes bearer credentials from the AWS attestor's evidence."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from attestors.contract import digest_of
 from attestors.wire.evidence import MalformedEvidence
 
 _KEPT: Final = frozenset({wire.IDENTITY_DOCUMENT_FIELD, wire.CALLER_IDENTITY_BINDING_FIELD})
-"""The document says which instance, to everybody on it; the binding is nobody's credential."""
+"""Neither field is a credential: everything on the instance can read the document, and the binding is public."""
 
 
 def redacted(name: str, value: str) -> str:
-    """A field of the evidence for the audit log; what is not known here is replaced as a whole."""
+    """A field of the evidence for the audit log; an unknown field is replaced as a whole."""
     if name in _KEPT:
         return value
     if name == wire.WEB_IDENTITY_TOKEN_FIELD:

@@ -1,4 +1,4 @@
-"""Everything of AWS that the server plugin asks, in one place; one of each serves all workload clusters."""
+"""All calls to AWS that the server plugin makes; all workload clusters share one instance."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _TRUST_FAILURE_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """Where AWS is to be found, elsewhere than AWS says: for tests and the demo. No setting leads here."""
+    """Redirections of AWS calls, for tests and the demo. No setting sets them."""
 
     routes: Mapping[str, Route] = field(default_factory=lambda: MappingProxyType({}))
-    """By host, for what is asked without credentials."""
+    """By host, for calls without credentials."""
     endpoints: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """URL by service (``ec2``, ``iam``, ``sts``), for what is asked with the controller's credentials."""
+    """URL by service (``ec2``, ``iam``, ``sts``), for calls with the controller's credentials."""
 
 
 NOWHERE_ELSE: Final = Elsewhere()
 
 
 class RoleTrusts:
-    """Who may assume a role, as IAM says; kept for minutes, for roles change rarely and IAM is asked reluctantly."""
+    """Trust of roles according to IAM; cached for minutes, because roles change rarely and IAM's limits are low."""
 
     def __init__(self, accounts: Accounts) -> None:
         self._accounts = accounts
@@ -51,7 +51,7 @@ class RoleTrusts:
         )
 
     async def find(self, account: str, region: Region, role_name: str) -> RoleTrust:
-        """The role of that account.
+        """The trust of that account's role.
 
         Raises:
             CloudError: there is no answer.
@@ -61,7 +61,7 @@ class RoleTrusts:
 
 
 class Accounts:
-    """EC2 and IAM with credentials of the controller, in threads. boto3 is imported with the first call."""
+    """EC2 and IAM with the controller's credentials, in threads. The first call imports boto3."""
 
     def __init__(self, calls: CloudCalls, roles: Mapping[str, str], endpoints: Mapping[str, str]) -> None:
         self._calls = calls
@@ -87,7 +87,7 @@ class Accounts:
 
 @dataclass(frozen=True, slots=True)
 class AWSServices:
-    """What the server plugin asks."""
+    """The services that the server plugin calls."""
 
     callers: SecurityTokenService
     issuers: IssuerKeys
@@ -98,7 +98,7 @@ class AWSServices:
 def make_services(
     account_roles: Mapping[str, str], *, calls: CloudCalls | None = None, elsewhere: Elsewhere = NOWHERE_ELSE
 ) -> AWSServices:
-    """New ones, that know nothing yet."""
+    """New services, with empty caches."""
     threads = calls or shared_calls()
     https = HTTPSClient(threads, routes=elsewhere.routes)
     accounts = Accounts(threads, account_roles, elsewhere.endpoints)

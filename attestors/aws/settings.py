@@ -1,4 +1,4 @@
-"""The settings of the server plugin: the operator's, and what a cluster's policy may narrow."""
+"""Settings of the server plugin: the operator's, and those that a cluster's policy may narrow."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CERTIFICATES_SETTING: Final = "regionCertificatesFolder"
 REPLACED_CERTIFICATES_SETTING: Final = "replacedRegionCertificates"
 REQUIRED_TAGS_SETTING: Final = "requiredTags"
 
-OPERATORS: Final = frozenset(
+OPERATOR_SETTINGS: Final = frozenset(
     {
         ALLOWED_ROLES_SETTING,
         ALLOWED_REGIONS_SETTING,
@@ -51,7 +51,7 @@ OPERATORS: Final = frozenset(
         REPLACED_CERTIFICATES_SETTING,
     }
 )
-POLICYS: Final = frozenset({ALLOWED_ROLES_SETTING, ALLOWED_REGIONS_SETTING, REQUIRED_TAGS_SETTING})
+POLICY_SETTINGS: Final = frozenset({ALLOWED_ROLES_SETTING, ALLOWED_REGIONS_SETTING, REQUIRED_TAGS_SETTING})
 _ROLE_ARN: Final = re.compile(
     r"arn:(?P<partition>[a-z-]{1,16}):iam::(?P<account>[0-9]{12}):role/(?:[!-~]{1,511}/)?(?P<name>[A-Za-z0-9_+=,.@-]{1,64})"
 )
@@ -69,7 +69,7 @@ _ANY: Final = "any"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Role:
-    """A role of one account: a name alone says nothing, every account may have one of that name."""
+    """A role of one account: the name alone is ambiguous, as every account may have a role of that name."""
 
     partition: str
     account: str
@@ -78,51 +78,51 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class AnyRegion:
-    """Instances of every region are let in whose role is allowed."""
+    """Instances of every Region are allowed if their role is."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotDescribed:
-    """The operator lets EC2 not be asked: nobody knows then whether an instance still runs, or its names."""
+    """The operator turned EC2 calls off: then it is unknown whether an instance still runs, and which names it has."""
 
 
 @dataclass(frozen=True, slots=True)
 class AWSSettings:
-    """What the server plugin judges by."""
+    """The parsed settings of the server plugin."""
 
     roles: frozenset[Role]
-    """Of which an instance's own role must be one."""
+    """The allowed roles; an instance's own role must be one of them."""
     regions: frozenset[str] | AnyRegion
     instance_rules: InstanceRules | NotDescribed
     check_role_trust: bool
     require_session_tokens: bool
     accept_presigned: bool
     issuers: Mapping[str, str]
-    """The token issuer of each account that has one; tokens of no other account are looked at."""
+    """The token issuer of each account that has one; tokens of other accounts are refused."""
     freshness: Freshness
     certificates: RegionCertificates
     account_roles: Mapping[str, str]
-    """ARN of the role that the controller assumes in each account; its own credentials elsewhere."""
+    """ARN of the role that the controller assumes in each account; it uses its own credentials for all others."""
 
     @property
     def asks_aws_with_credentials(self) -> bool:
-        """Whether EC2 or IAM is asked, which takes credentials of the controller's."""
+        """Whether EC2 or IAM is called, which needs credentials of the controller."""
         return self.check_role_trust or not isinstance(self.instance_rules, NotDescribed)
 
     @classmethod
     def parse(cls, settings: AttestorSettings) -> AWSSettings:
-        """Read the settings. A policy can only leave out roles and regions, and want tags; it can open nothing.
+        """Parse the settings. A policy can leave out roles and Regions, and require tags; it can allow nothing.
 
         Raises:
             InvalidSettings: a setting is wrong, unknown or missing, or wider than the operator's.
         """
         operator, policy = settings.operator, settings.policy
-        _only(operator, OPERATORS, "the operator's settings")
-        _only(policy, POLICYS, "a policy's settings")
+        _reject_unknown(operator, OPERATOR_SETTINGS, "the operator's settings")
+        _reject_unknown(policy, POLICY_SETTINGS, "a policy's settings")
         issuers = _issuers(operator)
         accept_presigned = _switch(operator, ACCEPT_PRESIGNED_SETTING)
         if not accept_presigned and not issuers:
-            raise InvalidSettings(f"without {ACCEPT_PRESIGNED_SETTING} there must be {ISSUERS_SETTING}")
+            raise InvalidSettings(f"without {ACCEPT_PRESIGNED_SETTING}, {ISSUERS_SETTING} is required")
         return cls(
             roles=_allowed_roles(operator, policy),
             regions=_allowed_regions(operator, policy),
@@ -140,14 +140,14 @@ class AWSSettings:
         )
 
 
-def _only(given: Mapping[str, Any], known: frozenset[str], what: str) -> None:
+def _reject_unknown(given: Mapping[str, Any], known: frozenset[str], what: str) -> None:
     unknown = set(given) - known
     if unknown:
         raise InvalidSettings(f"{what} of the AWS attestor have no {min(unknown)!r}, only {', '.join(sorted(known))}")
 
 
 def _switch(given: Mapping[str, Any], name: str) -> bool:
-    """On, unless the operator says otherwise."""
+    """True unless the operator turns it off."""
     value = given.get(name, True)
     if not isinstance(value, bool):
         raise InvalidSettings(f"{name} must be true or false")
@@ -190,7 +190,7 @@ def _role(name: str, arn: str) -> Role:
             raise UnknownRegion
         return Role(partition_named(found["partition"]).name, found["account"], found["name"])
     except UnknownRegion:
-        raise InvalidSettings(f"{name}: a role is given as arn:aws:iam::<account>:role/<name>, without *") from None
+        raise InvalidSettings(f"{name}: write a role as arn:aws:iam::<account>:role/<name>, without *") from None
 
 
 def _allowed_roles(operator: Mapping[str, Any], policy: Mapping[str, Any]) -> frozenset[Role]:
@@ -223,7 +223,7 @@ def _regions(given: Mapping[str, Any]) -> frozenset[str] | AnyRegion:
     try:
         return frozenset(parse_region(name).name for name in _texts(given, ALLOWED_REGIONS_SETTING))
     except UnknownRegion as error:
-        raise InvalidSettings(f"{ALLOWED_REGIONS_SETTING} holds something that is no AWS Region") from error
+        raise InvalidSettings(f"{ALLOWED_REGIONS_SETTING} holds a value that is not an AWS Region") from error
 
 
 def _instance_rules(operator: Mapping[str, Any], policy: Mapping[str, Any]) -> InstanceRules | NotDescribed:
@@ -241,7 +241,7 @@ def _instance_rules(operator: Mapping[str, Any], policy: Mapping[str, Any]) -> I
     )
     if not _switch(operator, DESCRIBE_INSTANCES_SETTING):
         if tags:
-            raise InvalidSettings(f"{REQUIRED_TAGS_SETTING}: the operator lets EC2 not be asked, so nobody sees tags")
+            raise InvalidSettings(f"{REQUIRED_TAGS_SETTING}: the operator turned EC2 calls off, so tags cannot be read")
         return NotDescribed()
     return InstanceRules(require_session_tokens, hop_limit, check_attach_times, tags)
 
@@ -259,7 +259,7 @@ def _account_roles(operator: Mapping[str, Any]) -> Mapping[str, str]:
     for account, arn in roles.items():
         if _role(ACCOUNT_ROLES_SETTING, arn).account != account:
             raise InvalidSettings(
-                f"{ACCOUNT_ROLES_SETTING}: the role for account {account} must be one of that account"
+                f"{ACCOUNT_ROLES_SETTING}: the role for account {account} must belong to that account"
             )
     return roles
 

@@ -1,7 +1,7 @@
-"""A token of STS GetWebIdentityToken as proof of who asks: signed by AWS for this binding, and nothing is sent on.
+"""A token of STS GetWebIdentityToken as proof of the caller: AWS signed it for this binding, and it is not forwarded.
 
 It needs outbound identity federation in the node's account, and the account's issuer in the operator's settings. STS
-itself names the instance whose credentials asked (``ec2_source_instance_arn``): no session's name has to be believed.
+itself names the instance whose credentials were used (``ec2_source_instance_arn``), so no session name is trusted.
 Source: IAM user guide, "Understanding token claims", and a recorded token's claims.
 """
 
@@ -25,34 +25,34 @@ _ROLE: Final = re.compile(
 )
 _SESSION_TOKEN_DELIVERY: Final = "2.0"  # noqa: S105  a version of the metadata service
 _MAXIMUM_SECONDS: Final = 253402300799
-"""The last second of the year 9999: what Python's datetime can hold."""
+"""The last second of the year 9999, the maximum of Python's datetime."""
 MAXIMUM_LIFETIME: Final = timedelta(hours=1)
-"""``DurationSeconds`` of GetWebIdentityToken allows no more."""
+"""The maximum ``DurationSeconds`` of GetWebIdentityToken."""
 
 
 @dataclass(frozen=True, slots=True)
 class WebIdentity:
-    """What the token says; to be believed only after its signature was verified with a key of ``issuer``."""
+    """The token's claims; trust them only after its signature was verified with a key of ``issuer``."""
 
     issuer: str
     binding: bytes
-    """What its audience commits to."""
+    """The binding in its audience."""
     issued_at: datetime
     expires_at: datetime
     partition: str
     account: str
     role_name: str
     instance_arn: str
-    """Empty if no instance's credentials asked for it."""
+    """Empty if the credentials are not those of an instance."""
     delivered_to_session_token: bool
-    """Whether the instance got those credentials by IMDSv2 (``ec2_role_delivery``)."""
+    """Whether the instance got those credentials through IMDSv2 (``ec2_role_delivery``)."""
 
     @classmethod
     def read(cls, token: UnverifiedToken) -> WebIdentity:
-        """The claims.
+        """Parse the claims.
 
         Raises:
-            MalformedEvidence: one is missing or not of its form.
+            MalformedEvidence: a claim is missing or malformed.
         """
         claims = token.claims
         role = _ROLE.fullmatch(_text(claims, "sub"))
@@ -61,9 +61,9 @@ class WebIdentity:
             raise MalformedEvidence("the web identity token is not about a role of an AWS account")
         account = _text(session, "aws_account")
         if account != role["account"]:
-            raise MalformedEvidence("the web identity token is about a role of another account than its own")
+            raise MalformedEvidence("the web identity token names a role of another account than its own")
         if _moment(claims, "nbf", default="iat") != _moment(claims, "iat"):
-            raise MalformedEvidence("the web identity token is valid from another moment than that of its issue")
+            raise MalformedEvidence("the web identity token is not valid from the moment of its issue")
         return cls(
             issuer=_text(claims, "iss"),
             binding=wire.audience_binding(_audience(claims)),
@@ -77,7 +77,7 @@ class WebIdentity:
         )
 
     def require_instance(self, document: InstanceIdentityDocument, *, session_token: bool) -> None:
-        """STS says that this very instance asked, and, if wanted, by credentials that it got with IMDSv2.
+        """Require that this very instance requested the token and, if required, with credentials from IMDSv2.
 
         Raises:
             Ended: denied.
@@ -89,7 +89,7 @@ class WebIdentity:
         if self.instance_arn != expected:
             raise denied(
                 "CallerIsAnotherInstance",
-                f"the web identity token was not given to {document.instance_id}, whose document the request shows",
+                f"the web identity token was not issued to {document.instance_id}, the instance in the document",
             )
         if session_token and not self.delivered_to_session_token:
             raise denied(
@@ -101,10 +101,10 @@ class WebIdentity:
 
 
 def parse_web_identity_token(text: str) -> UnverifiedToken:
-    """The token, taken apart.
+    """Parse the token.
 
     Raises:
-        MalformedEvidence: it is none, or of an algorithm that is not allowed.
+        MalformedEvidence: it is malformed, or uses a forbidden algorithm.
     """
     try:
         return UnverifiedToken.parse(text)
@@ -113,25 +113,25 @@ def parse_web_identity_token(text: str) -> UnverifiedToken:
 
 
 def _audience(claims: Mapping[str, Any]) -> str:
-    """The only one: a token for several could be shown by each of them."""
+    """The only audience: each of several audiences could reuse the token."""
     audience = claims.get("aud")
     if isinstance(audience, list) and len(audience) == 1:
         audience = audience[0]
     if not isinstance(audience, str):
-        raise MalformedEvidence("the web identity token has not exactly one audience")
+        raise MalformedEvidence("the web identity token does not have exactly one audience")
     return audience
 
 
 def _text(claims: Mapping[str, Any], name: str, *, default: str | None = None) -> str:
     value = claims.get(name, default)
     if not isinstance(value, str):
-        raise MalformedEvidence(f"the web identity token has no {name}, or one of another form")
+        raise MalformedEvidence(f"the web identity token has a missing or malformed {name}")
     return value
 
 
 def _moment(claims: Mapping[str, Any], name: str, *, default: str = "") -> datetime:
-    """A NumericDate (RFC 7519 section 2); whole seconds, as STS writes."""
+    """A NumericDate (RFC 7519 section 2) in whole seconds, as STS writes it."""
     value = claims.get(name, claims.get(default))
     if type(value) is not int or not 0 <= value <= _MAXIMUM_SECONDS:
-        raise MalformedEvidence(f"the web identity token has no {name}, or one that is no time")
+        raise MalformedEvidence(f"the web identity token has a missing or invalid {name}")
     return datetime.fromtimestamp(value, UTC)

@@ -1,5 +1,5 @@
-"""Ground that attestors of clouds share: bounded calls, a cache of answers, and what the clouds' APIs say, typed.
+"""Shared code of cloud attestors: bounded calls, a cache of answers, and typed answers of the clouds' APIs.
 
-It knows no attestor. Libraries of clouds are imported only inside what needs them, so that everything here can be
+It depends on no attestor. Cloud libraries are imported only where they are used, so that every module here can be
 imported without them.
 """

@@ -1,4 +1,4 @@
-"""A cache of answers for seconds: one question under way at a time for each key, bounded, on a monotonic clock."""
+"""A cache of answers for seconds: at most one call in progress per key, bounded, on a monotonic clock."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ class _Failed:
 class SingleFlightCache(Generic[_Key, _Value]):
     """Answers by key.
 
-    Who asks for what is being asked already waits for that answer; who stops waiting does not stop the others. An
-    answer's age counts from the moment its question was asked, so that what it says is never older than ``lifetime``.
+    Callers for a key with a call in progress wait for that call; a caller that stops waiting does not affect the
+    others. The age of an answer counts from the start of its call, so that its content is never older than the
+    lifetime.
 
     Args:
         lifetime_seconds: how long an answer is kept.
-        failure_seconds: how long an exception is, so that an outage is not asked about by every request; 0 for not.
-        maximum_entries: the oldest are forgotten first.
+        failure_seconds: how long an exception is kept, so that an outage does not cause a call per request; 0 for not.
+        maximum_entries: the oldest entries are dropped first.
         clock: monotonic seconds.
     """
 
@@ -59,15 +60,15 @@ class SingleFlightCache(Generic[_Key, _Value]):
         return len(self._entries)
 
     async def get(self, key: _Key, ask: Callable[[], Awaitable[_Value]]) -> _Value:
-        """The kept answer, or that of ``ask``.
+        """The cached answer, or that of ``ask``.
 
         Raises:
-            Exception: what ``ask`` raised, now or shortly before.
+            Exception: the exception of ``ask``, now or shortly before.
         """
         entry = self._entries.get(key)
         if entry is not None and self._clock() < entry.until:
             if isinstance(entry, _Failed):
-                # Without the frames of those who saw it before: they would pile up.
+                # Without the traceback of earlier callers, which would grow with each one.
                 raise entry.error.with_traceback(None)
             return entry.value
         task = self._under_way.get(key)
@@ -90,7 +91,7 @@ class SingleFlightCache(Generic[_Key, _Value]):
         now = self._clock()
         self._entries.pop(key, None)
         self._entries[key] = entry
-        # Oldest first: those that have expired, and as many more as are too many.
+        # Oldest first: expired entries, and as many more as exceed the maximum.
         while self._entries:
             oldest = next(iter(self._entries))
             if len(self._entries) <= self._maximum and now < self._entries[oldest].until:

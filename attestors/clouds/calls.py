@@ -1,8 +1,9 @@
-"""Calls to clouds for asyncio callers: a bounded number of threads, a bounded number that waits, a deadline for each.
+"""Calls to clouds for asyncio callers: bounded threads, a bounded queue, and a deadline per call.
 
-The clouds' libraries are synchronous. A cloud that hangs must neither hold up the event loop nor pile up threads, nor
-keep the answers of another from those who wait for them: each service has threads of its own, for each of its sites,
-and what finds no place is refused at once, as an outage.
+Cloud libraries are synchronous. A hanging cloud must neither block the event loop, nor accumulate threads, nor delay
+answers of other services. Each service therefore has threads of its own for each of its sites, and a call that finds
+no free place fails at once, like an outage.
+
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _Answer = TypeVar("_Answer")
 
 
 class Deadline:
-    """When a call must have ended, however many exchanges it consists of."""
+    """The deadline of a call, however many exchanges it consists of."""
 
     def __init__(
         self, service: str, seconds: float, clock: Callable[[], float] = time.monotonic, *, site: str = ""
@@ -37,10 +38,10 @@ class Deadline:
         self._end = clock() + seconds
 
     def remaining(self) -> float:
-        """Seconds that are left.
+        """Remaining seconds.
 
         Raises:
-            CloudTimeout: none.
+            CloudTimeout: the deadline has passed.
         """
         left = self._end - self._clock()
         if left <= 0:
@@ -49,12 +50,12 @@ class Deadline:
 
 
 def too_slow(service: str, site: str = "") -> CloudTimeout:
-    """What a call ends with whose time is over."""
+    """The error of a call that exceeded its deadline."""
     return CloudTimeout(service, "did not answer in time" + (f" ({site})" if site else ""))
 
 
 def answered(answer: object) -> CloudCallOutcome:
-    """How a call ended that gave an answer, where any answer is one that was hoped for."""
+    """The outcome of a call that got an answer, for services whose every answer counts as success."""
     return CloudCallOutcome.OK
 
 
@@ -66,17 +67,17 @@ class _Flow:
         self.places = threading.BoundedSemaphore(threads + waiting)
 
     def leave(self, future: Future[Any]) -> None:
-        """A place is free again."""
+        """Free a place."""
         self.places.release()
 
 
 class CloudCalls:
-    """Runs synchronous calls in threads of its own.
+    """Runs synchronous calls in its own threads.
 
     Args:
-        threads: how many calls to one service run at once; where it has several sites, to each of them.
-        waiting: how many more may wait for a thread.
-        deadline_seconds: for each call, from the moment it is asked for.
+        threads: concurrent calls per service, or per site of a service with several sites.
+        waiting: further calls that may wait for a thread.
+        deadline_seconds: per call, counted from the start of ``run``.
     """
 
     def __init__(
@@ -101,16 +102,16 @@ class CloudCalls:
         site: str = "",
         outcome_of: Callable[[_Answer], CloudCallOutcome] = answered,
     ) -> _Answer:
-        """The answer of ``call``, which must heed its deadline; the caller is told at the deadline in any case.
+        """The answer of ``call``, which must respect its deadline; this method returns at the deadline in any case.
 
-        ``service`` is one of the few that code or the operator names, and ``operation`` stands in code: both are told
-        to whoever counts calls, and nothing that a node chooses may be among them. ``site`` is which of the service's
-        it is, such as a Region, of a few that are known: a node may choose one, and holds up nobody at another.
-        ``outcome_of`` says how a call ended whose answer may still be an error of the service.
+        ``service`` is a name from code or from the operator, and ``operation`` a name from code. Both are reported to
+        the observer of calls, so neither may depend on a node's input. ``site`` is the service's site, such as a
+        Region, out of a known set: a node may choose one, and delays no call to another. ``outcome_of`` classifies an
+        answer that may still be an error of the service.
 
         Raises:
-            CloudUnavailable: too many calls at once, or too slow.
-            Exception: what ``call`` raises.
+            CloudUnavailable: too many concurrent calls, or too slow.
+            Exception: the exception of ``call``.
         """
         began, outcome = time.monotonic(), CloudCallOutcome.ERROR
         try:
@@ -121,20 +122,20 @@ class CloudCalls:
             outcome = error.call_outcome
             raise
         finally:
-            # Nor is a call forgotten that nobody waits for any more: the answer took longer than a request may.
+            # A cancelled call is reported too: its answer took longer than a request may.
             cloud_called(CloudCall(service, operation, outcome, time.monotonic() - began))
 
     async def _run(self, service: str, site: str, call: Callable[[Deadline], _Answer]) -> _Answer:
         flow = self._flow(service, site)
         if not flow.places.acquire(blocking=False):
-            raise CloudThrottled(service, "not asked: too many calls are under way already")
+            raise CloudThrottled(service, "not called: too many calls are in progress already")
         deadline = Deadline(service, self._deadline_seconds, site=site)
         try:
             future = flow.pool.submit(call, deadline)
         except BaseException:
             flow.places.release()
             raise
-        # The place is free again when the thread is, not when the caller stops waiting.
+        # The place becomes free with the thread, not when the caller stops waiting.
         future.add_done_callback(flow.leave)
         try:
             return await asyncio.wait_for(asyncio.wrap_future(future), self._deadline_seconds)
@@ -148,7 +149,7 @@ class CloudCalls:
             return self._flows[service, site]
 
     def close(self) -> None:
-        """Start no more calls, and wait for those under way."""
+        """Start no more calls, and wait for those in progress."""
         with self._opening:
             flows = tuple(self._flows.values())
         for flow in flows:
@@ -157,5 +158,5 @@ class CloudCalls:
 
 @functools.cache
 def shared_calls() -> CloudCalls:
-    """The threads of this process; without them each workload cluster's attestor would have its own."""
+    """The threads of this process, which the attestors of all workload clusters share."""
     return CloudCalls()

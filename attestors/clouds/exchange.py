@@ -1,6 +1,6 @@
 """One HTTP exchange with a cloud, through requests: bounded in time and size, without redirects.
 
-This module needs the requests library; import it inside what needs it.
+This module needs the requests library; import it only where it is used.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _CONNECTIONS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back."""
+    """An HTTP answer."""
 
     status: int
     headers: Mapping[str, str] = field(repr=False)
-    """By name, in any case."""
+    """By name, case-insensitive."""
     body: bytes = field(repr=False)
 
 
 class Exchange:
-    """Connections that are kept and used again, from any thread.
+    """A thread-safe pool of reused connections.
 
-    Environment variables for proxies and certificates, and ``.netrc``, are not looked at: where secrets are sent is
-    said in one place.
+    It ignores environment variables for proxies and certificates, and ``.netrc``, so that only the settings decide
+    where secrets are sent.
     """
 
     def __init__(self, *, proxy: Proxy = NO_PROXY, maximum_body_bytes: int = MAXIMUM_BODY_BYTES) -> None:
@@ -61,11 +61,11 @@ class Exchange:
         body: bytes | str | None = None,
         plain_hosts: PlainHosts = PlainHosts.LOOPBACK,
     ) -> Answer:
-        """Send and read the whole answer, whatever its status, which is never a redirect.
+        """Send, and read the whole answer, whatever its status; a redirect is an error.
 
         Raises:
-            CloudUnavailable: no connection, no answer in time, a redirect, too large, or compressed unasked.
-            InvalidURL: the URL is not one that may be called.
+            CloudUnavailable: no connection, no answer in time, a redirect, too large, or compressed without request.
+            InvalidURL: the URL may not be called.
         """
         check_url(url, plain_hosts)
         service = deadline.service
@@ -82,20 +82,20 @@ class Exchange:
             )
             with response:
                 if 300 <= response.status_code < 400:
-                    raise CloudUnavailable(service, "redirects, which is never followed")
+                    raise CloudUnavailable(service, "answers with a redirect, which is never followed")
                 return Answer(response.status_code, response.headers, self._read(response, deadline))
         except (requests.exceptions.Timeout, urllib3.exceptions.TimeoutError):
             raise too_slow(service) from None
         except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-            # Their texts repeat addresses, and what the server sent.
+            # The exceptions' texts repeat addresses, and data of the server.
             raise CloudUnavailable(service, _cause(error)) from None
 
     def _read(self, response: Any, deadline: Deadline) -> bytes:
         if response.headers.get("Content-Encoding", "identity") != "identity":
-            raise CloudUnavailable(deadline.service, "answers compressed, which was not asked for")
+            raise CloudUnavailable(deadline.service, "answers compressed, which was not requested")
         chunks: list[bytes] = []
         size = 0
-        # One read of the socket at a time: an answer that comes byte by byte ends at the deadline too.
+        # One socket read at a time, so that a slow answer ends at the deadline too.
         while chunk := response.raw.read1(_CHUNK, decode_content=False):
             size += len(chunk)
             if size > self._maximum:
@@ -110,15 +110,15 @@ class Exchange:
 
 
 class _Adapter(requests.adapters.HTTPAdapter):  # type: ignore[misc]
-    """With pools of ours, for connections to hosts and for those to a proxy."""
+    """An adapter that uses our connection pools for hosts and for a proxy."""
 
     def init_poolmanager(self, *arguments: Any, **named: Any) -> None:
-        """See requests."""
+        """Override of requests."""
         super().init_poolmanager(*arguments, **named)
         self.poolmanager.pool_classes_by_scheme = POOLS
 
     def proxy_manager_for(self, *arguments: Any, **named: Any) -> Any:
-        """See requests."""
+        """Override of requests."""
         manager = super().proxy_manager_for(*arguments, **named)
         manager.pool_classes_by_scheme = POOLS
         return manager
@@ -128,7 +128,7 @@ def _cause(error: Exception) -> str:
     if isinstance(error, requests.exceptions.SSLError):
         return "its TLS certificate cannot be verified, or TLS failed otherwise"
     if isinstance(error, requests.exceptions.ProxyError):
-        return "the proxy cannot be reached, or does not let us through"
+        return "the proxy is unreachable, or rejects the controller"
     if isinstance(error, requests.exceptions.ConnectionError):
-        return "cannot be reached, or closed the connection"
-    return "broke off its answer, or did not answer in HTTP"
+        return "is unreachable, or closed the connection"
+    return "aborted its answer, or did not answer in HTTP"

@@ -1,7 +1,7 @@
-"""One HTTPS GET to a host that was chosen here: no credentials, no redirects, no proxies, bounded in bytes and time.
+"""One HTTPS GET to a host chosen by code: no credentials, no redirects, no proxies, bounded in bytes and time.
 
-For what is asked of a cloud without credentials of ours: STS with a node's signature, an issuer's published keys. The
-standard library's client is enough, and a connection serves one request.
+For calls to a cloud without credentials of the controller: STS with a node's signature, an issuer's published keys. The
+standard library's client suffices, and a connection serves one request.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from typing import Final, Protocol
 from attestors.clouds.calls import CloudCalls, Deadline, too_slow
 from attestors.clouds.errors import CloudUnavailable
 from attestors.contract import CloudCallOutcome
-from attestors.net.dial import dial
+from attestors.net.dial import ConnectedSocket, dial
 from attestors.net.http_response import StrictResponse
-from attestors.net.tls import ConnectedSocket
 
 _PORT: Final = 443
 _TOO_MANY_REQUESTS: Final = 429
@@ -29,7 +28,7 @@ _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class HTTPSAnswer:
-    """What a host answered, redirects too; nobody has looked at it yet."""
+    """An HTTP answer as received; it may be a redirect."""
 
     status: int
     content_type: str
@@ -38,7 +37,7 @@ class HTTPSAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a host is to be found, elsewhere than DNS says: for tests. It must show that host's certificate there."""
+    """A replacement for DNS, for tests. The server there must still present the host's certificate."""
 
     address: str
     port: int
@@ -46,7 +45,7 @@ class Route:
 
 
 class HTTPS(Protocol):
-    """Something that gets."""
+    """Sends HTTPS GET requests."""
 
     async def get(
         self,
@@ -58,10 +57,10 @@ class HTTPS(Protocol):
         headers: Mapping[str, str] = _NO_HEADERS,
         maximum_bytes: int,
     ) -> HTTPSAnswer:
-        """``https://<host><target>``, once, with these headers; ``service`` is who is called, for a person.
+        """Get ``https://<host><target>`` once, with these headers; ``service`` names the called service for a person.
 
-        ``operation`` is what is asked, for who counts calls; see :meth:`attestors.clouds.calls.CloudCalls.run`. Hosts
-        are few: each has threads of its own, so that one which does not answer keeps no other's answers.
+        ``operation`` names the call for metrics; see :meth:`attestors.clouds.calls.CloudCalls.run`. There must be few
+        hosts: each has its own threads, so that an unresponsive host delays no other.
 
         Raises:
             CloudUnavailable: no answer, not in time, not from that host, or more than ``maximum_bytes``.
@@ -73,7 +72,7 @@ class HTTPSClient:
     """Implements :class:`HTTPS` in the threads of ``calls``."""
 
     def __init__(self, calls: CloudCalls, *, routes: Mapping[str, Route] = MappingProxyType({})) -> None:
-        """``routes`` are for tests alone: no setting leads here."""
+        """``routes`` are only for tests: no setting sets them."""
         self._calls = calls
         self._routes = routes
         self._system_authorities: ssl.SSLContext | None = None
@@ -109,10 +108,10 @@ class HTTPSClient:
         except TimeoutError:
             raise too_slow(deadline.service, host) from None
         except ssl.SSLError:
-            raise CloudUnavailable(deadline.service, f"{host} shows no certificate that is trusted here") from None
+            raise CloudUnavailable(deadline.service, f"{host} presents no certificate that is trusted here") from None
         except (OSError, http.client.HTTPException, ValueError):
-            # Their texts repeat addresses, and what the server sent.
-            raise CloudUnavailable(deadline.service, f"{host} cannot be reached, or broke off its answer") from None
+            # The exceptions' texts repeat addresses, and data of the server.
+            raise CloudUnavailable(deadline.service, f"{host} is unreachable, or aborted its answer") from None
         finally:
             connection.close()
 
@@ -125,14 +124,14 @@ class HTTPSClient:
 
 
 def _outcome(answer: HTTPSAnswer) -> CloudCallOutcome:
-    """By the status; one of 400 to 499 is about what was asked, which a node may have chosen: the service is well."""
+    """By status. 400 to 499 concern the request, which a node may have influenced, so the service counts as healthy."""
     if answer.status == _TOO_MANY_REQUESTS:
         return CloudCallOutcome.THROTTLED
     return CloudCallOutcome.ERROR if answer.status >= _SERVER_ERROR else CloudCallOutcome.OK
 
 
 class _Connection(http.client.HTTPSConnection):
-    """To where the route says, for the host that was meant: its name is asked for, and stands in the certificate."""
+    """Connects to the route's address, but verifies the certificate for the host."""
 
     response_class = StrictResponse
 
@@ -143,7 +142,7 @@ class _Connection(http.client.HTTPSConnection):
         self._deadline = deadline
 
     def connect(self) -> None:
-        """Open the connection, as :class:`http.client.HTTPSConnection` does."""
+        """Override of :class:`http.client.HTTPSConnection`: open the connection."""
         plain = dial(self._route.address, self._route.port, self._deadline.remaining())
         try:
             plain.settimeout(self._deadline.remaining())
@@ -154,7 +153,7 @@ class _Connection(http.client.HTTPSConnection):
 
 
 def _read(response: http.client.HTTPResponse, deadline: Deadline, maximum_bytes: int) -> bytes:
-    """One read of the socket at a time: an answer that comes byte by byte ends at the deadline too."""
+    """Read the body, one socket read at a time, so that a slow answer ends at the deadline too."""
     body = bytearray()
     while chunk := response.read1(_CHUNK_BYTES):
         body += chunk

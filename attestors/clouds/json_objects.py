@@ -1,4 +1,4 @@
-"""JSON objects from clouds and from operators' files: strict, without repeated keys."""
+"""Strict parsing of JSON objects from clouds and from operators' files: no repeated keys."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
 _MAXIMUM_NESTED: Final = 512
-"""Objects and lists in all: more than any answer has, and fewer than Python's parser nests on any stack. By its own
-bound what is read in one place is refused in another, and a hostile token would be judged now so and now otherwise."""
+"""Limit for objects and lists in total: more than any answer has, and below the nesting limit of Python's parser on any
+stack. The parser's own limit depends on the stack, so the same hostile token could pass in one place and fail in
+another."""
 
 
 class InvalidObject(ValueError):
-    """Not one JSON object in UTF-8 in which every key stands once, or a value in it is missing or of another type."""
+    """Not one JSON object in UTF-8 with unique keys, or a value in it is missing or of another type."""
 
 
 def parse_object(content: bytes) -> Mapping[str, Any]:
-    """Read one JSON object (RFC 8259).
+    """Parse one JSON object (RFC 8259).
 
     Raises:
-        InvalidObject: anything else, repeated keys at any depth, numbers that are none, and hundreds of objects and
-            lists.
+        InvalidObject: anything else, repeated keys at any depth, NaN or infinity, or more than :data:`_MAXIMUM_NESTED`
+            objects and lists.
     """
     if content.count(b"{") + content.count(b"[") > _MAXIMUM_NESTED:
         raise InvalidObject(f"more than {_MAXIMUM_NESTED} objects and lists")
@@ -34,35 +35,35 @@ def parse_object(content: bytes) -> Mapping[str, Any]:
 
 
 def text_of(document: Mapping[str, Any], name: str, *, maximum_characters: int = 1024) -> str:
-    """A value that must be there and be a text.
+    """A required text.
 
     Raises:
-        InvalidObject: missing, no text, empty or too long.
+        InvalidObject: missing, not a text, empty or too long.
     """
     value = document.get(name)
     if not isinstance(value, str) or not 0 < len(value) <= maximum_characters:
-        raise InvalidObject(f"{name} is missing, or no text of at most {maximum_characters} characters")
+        raise InvalidObject(f"{name} is missing, or not a text of at most {maximum_characters} characters")
     return value
 
 
 def optional_text_of(document: Mapping[str, Any], name: str, *, maximum_characters: int = 1024) -> str:
-    """A text, or the empty one where it is missing.
+    """An optional text; empty if missing.
 
     Raises:
-        InvalidObject: no text, or too long.
+        InvalidObject: not a text, or too long.
     """
     return text_of(document, name, maximum_characters=maximum_characters) if document.get(name, "") != "" else ""
 
 
 def objects_of(document: Mapping[str, Any], name: str, *, maximum: int) -> tuple[Mapping[str, Any], ...]:
-    """A list of objects; empty where it is missing.
+    """An optional list of objects; empty if missing.
 
     Raises:
-        InvalidObject: no list, too many, or something else in it.
+        InvalidObject: not a list, too long, or an item is not an object.
     """
     value = document.get(name, [])
     if not isinstance(value, list) or len(value) > maximum or not all(isinstance(one, dict) for one in value):
-        raise InvalidObject(f"{name} is no list of at most {maximum} objects")
+        raise InvalidObject(f"{name} is not a list of at most {maximum} objects")
     return tuple(value)
 
 

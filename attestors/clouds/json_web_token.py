@@ -1,9 +1,9 @@
-"""JSON Web Tokens in compact form, and the public keys that sign them: one strict reading, few algorithms.
+"""JSON Web Tokens in compact form, and the public keys that sign them: strict parsing, few algorithms.
 
-Of RFC 7515 (JWS) and RFC 7519 (JWT) this reads what clouds write: three parts, a header of ``alg``, ``kid`` and
-``typ``, and claims in one JSON object. A header that names, carries or points to keys is refused and never followed.
-The key is chosen by ``kid`` among the issuer's own, and the algorithm must be one that this kind of key signs with: a
-token cannot ask for ``none``, and a public key is never taken for a shared secret (RFC 8725 section 2.1).
+Of RFC 7515 (JWS) and RFC 7519 (JWT) this accepts what clouds write: three parts, a header of ``alg``, ``kid`` and
+``typ``, and claims in one JSON object. A header that names, contains or references keys is rejected. ``kid`` selects
+the key among the issuer's own, and the algorithm must fit the kind of key. A token cannot select ``none``, and a public
+key is never used as a shared secret (RFC 8725 section 2.1).
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _COORDINATE_BYTES: Final = 48
 
 
 class InvalidToken(ValueError):
-    """The token is not of the form, or its signature is not of the key; the message repeats nothing of it."""
+    """The token is malformed, or its signature is not the key's; the message quotes nothing of it."""
 
 
 class InvalidKeySet(ValueError):
-    """The issuer's key set is not of the form: never the bearer's fault."""
+    """The issuer's key set is malformed: never the fault of the token's bearer."""
 
 
 class Algorithm(enum.Enum):
-    """``alg`` of RFC 7518 section 3.1, as far as clouds sign with them."""
+    """``alg`` of RFC 7518 section 3.1: the algorithms that clouds use."""
 
     RS256 = "RS256"
     ES384 = "ES384"
@@ -56,7 +56,7 @@ class Algorithm(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class UnverifiedToken:
-    """A token's parts. Nothing in it is to be believed before :meth:`verify`; ``claims`` may be used to refuse it."""
+    """A token's parts. Trust nothing in it before :meth:`verify`; ``claims`` may be used to reject it."""
 
     algorithm: Algorithm
     key_id: str
@@ -66,18 +66,18 @@ class UnverifiedToken:
 
     @classmethod
     def parse(cls, text: str) -> UnverifiedToken:
-        """Take a token apart.
+        """Parse a token.
 
         Raises:
             InvalidToken: not three parts in base64url without padding, a header with more or less than ``alg``,
-                ``kid`` and ``typ``, an algorithm that is none of :class:`Algorithm`, claims that are no JSON object,
-                or a key twice anywhere.
+                ``kid`` and ``typ``, an algorithm outside :class:`Algorithm`, claims that are not a JSON object, or a
+                repeated key.
         """
         if len(text) > MAXIMUM_TOKEN_CHARACTERS:
             raise InvalidToken(f"the token has more than {MAXIMUM_TOKEN_CHARACTERS} characters")
         parts = text.split(".", 3)
         if len(parts) != 3:
-            raise InvalidToken("the token has not three parts")
+            raise InvalidToken("the token does not have three parts")
         header, claims = (_json_object(_decoded(part)) for part in parts[:2])
         if set(header) - {"typ"} != _HEADER_NAMES - {"typ"} or str(header.get("typ", "JWT")).upper() != "JWT":
             raise InvalidToken("the token's header must have alg and kid, may have typ JWT, and nothing else")
@@ -87,15 +87,15 @@ class UnverifiedToken:
             raise InvalidToken("the token is signed with another algorithm than RS256 or ES384") from error
         key_id = header["kid"]
         if not isinstance(key_id, str) or not _KEY_ID.fullmatch(key_id):
-            raise InvalidToken("the token's kid is not of the form of a key's name")
+            raise InvalidToken("the token's kid is malformed")
         signed = f"{parts[0]}.{parts[1]}".encode("ascii")
         return cls(algorithm, key_id, MappingProxyType(claims), signed, _decoded(parts[2]))
 
     def verify(self, key: PublicKey) -> None:
-        """The signature is of this key, by an algorithm that is the key's.
+        """Verify that the key made the signature, with the key's algorithm.
 
         Raises:
-            InvalidToken: it is not.
+            InvalidToken: it did not.
         """
         try:
             if self.algorithm is Algorithm.RS256 and isinstance(key, rsa.RSAPublicKey):
@@ -112,37 +112,37 @@ class UnverifiedToken:
 def parse_key_set(content: bytes) -> Mapping[str, PublicKey]:
     """The signing keys of a JSON Web Key Set (RFC 7517 section 5), by ``kid``.
 
-    Keys of other kinds are left out, as section 5 says; one of a kind that is used here must be sound.
+    Keys of other kinds are skipped, as section 5 requires; a key of a supported kind must be valid.
 
     Raises:
-        InvalidKeySet: not of the form, no keys or too many, a ``kid`` twice, or a weak key.
+        InvalidKeySet: malformed, no keys or too many, a repeated ``kid``, or a weak key.
     """
     if len(content) > MAXIMUM_KEY_SET_BYTES:
         raise InvalidKeySet(f"the key set has more than {MAXIMUM_KEY_SET_BYTES} bytes")
     try:
         entries = parse_object(content).get("keys")
     except InvalidObject as error:
-        raise InvalidKeySet("the key set is no JSON object") from error
+        raise InvalidKeySet("the key set is not a JSON object") from error
     if not isinstance(entries, list) or len(entries) > MAXIMUM_KEYS:
         raise InvalidKeySet(f"the key set has no list of at most {MAXIMUM_KEYS} keys")
     keys: dict[str, PublicKey] = {}
     for entry in entries:
         if not isinstance(entry, dict):
-            raise InvalidKeySet("the key set holds something that is no key")
+            raise InvalidKeySet("the key set holds an entry that is not a key")
         if entry.get("use", "sig") != "sig" or (entry.get("kty"), entry.get("crv")) not in _KINDS:
             continue
         key_id = entry.get("kid")
         if not isinstance(key_id, str) or not _KEY_ID.fullmatch(key_id) or key_id in keys:
-            raise InvalidKeySet("the key set holds a key without a name of its own")
+            raise InvalidKeySet("the key set holds a key without a unique name")
         keys[key_id] = _public_key(entry)
     if not keys:
-        # No issuer has none: who asks now would be denied for what its server lacks.
+        # Every issuer has a key: otherwise nodes would be denied for a fault of the issuer's server.
         raise InvalidKeySet("the key set holds no key that signs")
     return MappingProxyType(keys)
 
 
 _KINDS: Final = (("RSA", None), ("EC", "P-384"))
-"""No set: what is looked up may be any JSON, and lists have no hash."""
+"""A tuple, not a set: the value that is looked up may be any JSON, and lists are not hashable."""
 
 
 def _public_key(entry: Mapping[str, Any]) -> PublicKey:
@@ -161,20 +161,20 @@ def _public_key(entry: Mapping[str, Any]) -> PublicKey:
     except InvalidKeySet:
         raise
     except ValueError as error:
-        raise InvalidKeySet("the key set holds a key that is none") from error
+        raise InvalidKeySet("the key set holds an invalid key") from error
 
 
 def _dss_signature(signature: bytes) -> bytes:
-    """From r and s of fixed length (RFC 7518 section 3.4) to the DER that cryptography reads."""
+    """Convert r and s of fixed length (RFC 7518 section 3.4) to the DER that cryptography reads."""
     if len(signature) != 2 * _COORDINATE_BYTES:
-        raise InvalidToken("the token's signature is not of the length of its algorithm")
+        raise InvalidToken("the token's signature does not have the length of its algorithm")
     return encode_dss_signature(
         int.from_bytes(signature[:_COORDINATE_BYTES], "big"), int.from_bytes(signature[_COORDINATE_BYTES:], "big")
     )
 
 
 def _decoded(text: str) -> bytes:
-    """Base64url without padding, in the one way to write it (RFC 7515 section 2)."""
+    """Decode base64url without padding, in canonical form (RFC 7515 section 2)."""
     if not _BASE64URL.fullmatch(text):
         raise InvalidToken("the token holds a part that is not base64url without padding")
     try:
@@ -190,4 +190,4 @@ def _json_object(content: bytes) -> Mapping[str, Any]:
     try:
         return parse_object(content)
     except InvalidObject as error:
-        raise InvalidToken("the token holds a part that is no JSON object, or has a key twice") from error
+        raise InvalidToken("the token holds a part that is not a JSON object, or has a repeated key") from error

@@ -1,4 +1,4 @@
-"""What clouds are told and say, as the audit log notes it (:class:`attestors.contract.Auditable`)."""
+"""Recorded calls of cloud attestors in the audit log (:class:`attestors.contract.Auditable`)."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ T = TypeVar("T")
 
 
 def without_signature(token: str, *, maximum_characters: int) -> str:
-    """A token in JWS Compact Serialization with a digest in place of its signature: nobody accepts it any more.
+    """A token in JWS Compact Serialization with a digest in place of its signature, which makes it useless.
 
-    It is of the token's own form and no longer: whoever takes it apart refuses it where the token was refused. What has
-    not three parts, or more than ``maximum_characters``, is replaced as a whole.
+    It keeps the token's form and length, so a parser rejects it exactly if it rejected the token. A text without three
+    parts, or with more than ``maximum_characters``, is replaced as a whole.
     """
     header, *others = token.split(".")
     if len(others) != 2 or len(token) > maximum_characters:
         return digest_of(token)
-    return f"{header}.{others[0]}.{_in_place_of(others[1])}"
+    return f"{header}.{others[0]}.{_signature_digest(others[1])}"
 
 
-def _in_place_of(signature: str) -> str:
-    """Canonical base64url for such, and no base64url for what is none."""
+def _signature_digest(signature: str) -> str:
+    """The digest, as canonical base64url exactly if the signature is."""
     digest = hashlib.sha256(signature.encode("utf-8", "surrogatepass"))
     try:
         octets = base64.urlsafe_b64decode(signature + "=" * (-len(signature) % 4))
@@ -42,18 +42,18 @@ def _base64url(octets: bytes) -> str:
     return base64.urlsafe_b64encode(octets).rstrip(b"=").decode("ascii")
 
 
-async def asked(
+async def ask_recorded(
     recorded_calls: RecordedCalls, question: str, answer: Callable[[], Awaitable[T]], form: AnswerForm[T]
 ) -> T:
-    """Ask, where the answer may also end the judgement.
+    """Make a recorded call that may also end the verification.
 
     Raises:
-        Ended: it does.
+        Ended: the call ended the verification.
     """
-    said = await recorded_calls.ask(question, lambda: _or_ended(answer), _form(form))
-    if isinstance(said, Ended):
-        raise said
-    return said
+    result = await recorded_calls.ask(question, lambda: _or_ended(answer), _form(form))
+    if isinstance(result, Ended):
+        raise result
+    return result
 
 
 async def _or_ended(answer: Callable[[], Awaitable[T]]) -> T | Ended:
@@ -64,30 +64,30 @@ async def _or_ended(answer: Callable[[], Awaitable[T]]) -> T | Ended:
 
 
 def _form(form: AnswerForm[T]) -> AnswerForm[T | Ended]:
-    def write(said: T | Ended) -> Any:
-        if isinstance(said, Ended):
-            return {"ended": ending_written(said.outcome)}
-        return {"said": form.write(said)}
+    def write(result: T | Ended) -> Any:
+        if isinstance(result, Ended):
+            return {"ended": write_outcome(result.outcome)}
+        return {"said": form.write(result)}
 
     def read(written: Any) -> T | Ended:
-        return Ended(ending_read(written["ended"])) if "ended" in written else form.read(written["said"])
+        return Ended(read_outcome(written["ended"])) if "ended" in written else form.read(written["said"])
 
     return AnswerForm(write, read)
 
 
-def ending_written(outcome: Denied | NotProvableYet) -> Mapping[str, Any]:
-    """An answer that ends the judgement."""
+def write_outcome(outcome: Denied | NotProvableYet) -> Mapping[str, Any]:
+    """Serialise an outcome that ended the verification."""
     written: dict[str, Any] = {"reason": outcome.reason, "message": outcome.message}
     if isinstance(outcome, NotProvableYet):
         written["retryAfterSeconds"] = int(outcome.retry_after.total_seconds())
     return written
 
 
-def ending_read(written: Any) -> Denied | NotProvableYet:
-    """Read it back.
+def read_outcome(written: Any) -> Denied | NotProvableYet:
+    """Parse a serialised outcome.
 
     Raises:
-        KeyError, TypeError, ValueError: it is none.
+        KeyError, TypeError, ValueError: it is malformed.
     """
     reason, message = text_of(written["reason"]), text_of(written["message"])
     if "retryAfterSeconds" not in written:
@@ -96,10 +96,10 @@ def ending_read(written: Any) -> Denied | NotProvableYet:
 
 
 def text_of(value: Any) -> str:
-    """The text.
+    """Return ``value`` if it is a text.
 
     Raises:
-        TypeError: it is none.
+        TypeError: it is not.
     """
     if not isinstance(value, str):
         raise TypeError("not text")

@@ -1,4 +1,4 @@
-"""Which URLs may be called: secrets go over TLS, or stay on this machine."""
+"""URLs that may be called: secrets travel over TLS, or stay on this machine."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from dataclasses import dataclass, field
 from typing import Final
 
 _METADATA_HOSTS: Final = frozenset({"metadata.google.internal", "169.254.169.254", "fd20:ce::254"})
-"""Google's metadata server, by name and by its link-local addresses, which answers plain HTTP only."""
+"""Google's metadata server, by name and by its link-local addresses; it answers plain HTTP only."""
 _MAXIMUM_CHARACTERS: Final = 2048
 
 
 class InvalidURL(ValueError):
-    """Not a URL that may be called; the message says why."""
+    """The URL may not be called; the message says why."""
 
 
 class PlainHosts(enum.Enum):
-    """Where HTTP without TLS is allowed."""
+    """Hosts for which HTTP without TLS is allowed."""
 
     LOOPBACK = "loopback"
     LOOPBACK_AND_METADATA = "loopback, and the metadata server"
     ANYWHERE = "anywhere"
-    """For a proxy's own address: what goes through it has TLS of its own."""
+    """For a proxy's own address: the traffic through it has its own TLS."""
 
 
 def check_url(url: str, plain_hosts: PlainHosts = PlainHosts.LOOPBACK) -> str:
-    """Return ``url`` if it is ``https``, or ``http`` to an address of this machine (or as ``plain_hosts`` says).
+    """Return ``url`` if it is ``https``, or ``http`` to an address of this machine (or as ``plain_hosts`` allows).
 
     Raises:
-        InvalidURL: anything else, a user name or password in it, a fragment, blanks or control characters.
+        InvalidURL: anything else, or a URL with user name, password, fragment, blanks or control characters.
     """
     if len(url) > _MAXIMUM_CHARACTERS or not url.isascii() or not url.isprintable() or set(url) & set(" \\"):
         raise InvalidURL("a URL is printable ASCII without blanks")
@@ -54,12 +54,12 @@ def _is_plain_allowed(host: str, plain_hosts: PlainHosts) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return False  # a name, also localhost: what it resolves to is not known here
+        return False  # a name, even localhost: its addresses are unknown here
 
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """Through which proxy clouds are called; an empty URL for none. The URL may hold a password."""
+    """The proxy for cloud calls; an empty URL for none. The URL may hold a password."""
 
     url: str = field(default="", repr=False)
 

@@ -1,12 +1,12 @@
-"""The plugin contract: what an attestor implements, and the outcomes it may return.
+"""The plugin contract: the protocols that an attestor implements, and the outcomes that it may return.
 
-An attestor says *which machine* the evidence proves. It does not choose the Machine object, the node name or the
-certificate: the core does that from the outcome, so no attestor can forget it (the Cluster API proposal's
-``MachineName``, moved). The proposal's ``VerifyClientAttestationData`` and ``VerifyServingAttestationData`` are
+An attestor says *which machine* the evidence proves. The core derives the Machine object, the node name and the
+certificate from that outcome, so an attestor cannot get them wrong (this moves the Cluster API proposal's
+``MachineName`` into the core). The proposal's ``VerifyClientAttestationData`` and ``VerifyServingAttestationData`` are
 :meth:`ServerPlugin.verify_client` and :meth:`ServerPlugin.verify_serving`.
 
-A success is a :class:`VerifiedIdentity`, which needs a :class:`~attestors.wire.binding.ProvenBinding`: no attestor can
-skip the comparison.
+A success is a :class:`VerifiedIdentity`. It needs a :class:`~attestors.wire.binding.ProvenBinding`, so no attestor can
+skip the comparison of the binding.
 Only an attestor that declares itself :attr:`Security.INSECURE` may return :class:`AssertedIdentity`.
 """
 

@@ -1,7 +1,7 @@
-"""Calls to clouds, counted: what an attestor says of each, to whoever runs it.
+"""Counts calls to clouds: an attestor reports each call, and an observer such as the metrics collector counts it.
 
-An attestor knows no metrics library, and several controllers may run in one process. So the observer goes with the
-context (:mod:`contextvars`) in which an attestor is asked; tasks inherit it, and threads of an executor do not.
+An attestor knows no metrics library, and one process may run several controllers. The observer is therefore a context
+variable (:mod:`contextvars`): tasks inherit it, threads of an executor do not.
 """
 
 from __future__ import annotations
@@ -18,47 +18,47 @@ class CloudCallOutcome(enum.Enum):
     """How a call to a cloud ended."""
 
     OK = "ok"
-    """Answered; also that there is no such object."""
+    """The cloud answered, which includes "no such object"."""
     REFUSED = "refused"
-    """The cloud does not accept our credentials, or they lack a permission."""
+    """The cloud rejected the controller's credentials, or they lack a permission."""
     THROTTLED = "throttled"
-    """It asks for fewer calls; or too many of ours were under way, and it was not asked."""
+    """The cloud asked for fewer calls, or the controller's own limit of concurrent calls stopped the call."""
     TIMEOUT = "timeout"
     ERROR = "error"
-    """Not reached, or an answer that cannot be used."""
+    """The cloud was not reached, or its answer is unusable."""
 
 
 @dataclass(frozen=True, slots=True)
 class CloudCall:
-    """One call that has ended."""
+    """One completed call."""
 
     service: str
-    """Who was called, such as ``AWS EC2``: a name from code or from the operator, and nothing that a node chooses."""
+    """The called service, such as ``AWS EC2``: a name from code or from the operator, never from a node."""
     operation: str
-    """What was asked, such as ``DescribeInstances``; from code."""
+    """The operation, such as ``DescribeInstances``; from code."""
     outcome: CloudCallOutcome
     seconds: float
 
 
 CloudCallObserver: TypeAlias = Callable[[CloudCall], None]
-"""Told of each call in the event loop's thread; must neither wait nor raise."""
+"""Receives each call in the event loop's thread; must neither block nor raise."""
 
 
-def _nobody(call: CloudCall) -> None:
-    """Nobody counts."""
+def _ignore(call: CloudCall) -> None:
+    """The default observer: counts nothing."""
 
 
-_OBSERVER: Final[ContextVar[CloudCallObserver]] = ContextVar("cloud_call_observer", default=_nobody)
+_OBSERVER: Final[ContextVar[CloudCallObserver]] = ContextVar("cloud_call_observer", default=_ignore)
 
 
 def cloud_called(call: CloudCall) -> None:
-    """Tell whoever observes in this context of a call that has ended."""
+    """Report a completed call to the observer of this context."""
     _OBSERVER.get()(call)
 
 
 @contextlib.contextmanager
 def observing_cloud_calls(observer: CloudCallObserver) -> Iterator[None]:
-    """Within the block, and in the tasks that are made in it, ``observer`` is told of calls."""
+    """``observer`` receives the calls of the block and of tasks created in it."""
     token = _OBSERVER.set(observer)
     try:
         yield

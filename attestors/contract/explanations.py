@@ -1,4 +1,4 @@
-"""What a person needs who reads a reason."""
+"""The explanation of a reason, for a person."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Protocol, runtime_checkable
 
 @dataclass(frozen=True, slots=True)
 class ReasonExplanation:
-    """Cause and cure of a reason: sentences, in Markdown. Links are relative to ``docs/``."""
+    """Cause and remedy of a reason: Markdown sentences. Links are relative to ``docs/``."""
 
     cause: str
-    """What was found."""
+    """What the controller found."""
     remedy: str
     """What to do about it."""
 
 
 @runtime_checkable
 class ExplainsReasons(Protocol):
-    """What an :class:`~attestors.contract.Attestor` may have besides: ``explain`` and the documents say it."""
+    """Optional interface of an :class:`~attestors.contract.Attestor`; ``explain`` and the documents print it."""
 
     def explanations(self) -> Mapping[str, ReasonExplanation]:
-        """By reason: each that its outcomes may have, and that is its own."""
+        """Explanations by reason, for every reason that is specific to this attestor's outcomes."""
         ...

@@ -1,4 +1,4 @@
-"""What the core tells an attestor about the Machine that a request claims, and about whoever asks."""
+"""Facts that the core gives an attestor about the claimed Machine and about the requester."""
 
 from __future__ import annotations
 
@@ -9,75 +9,75 @@ from typing import Protocol, TypeAlias
 
 
 class MachineRole(enum.Enum):
-    """What a Machine is in its Cluster, as far as it matters to how much may be taken on trust."""
+    """The role of a Machine in its Cluster, as far as it limits what an attestor may trust on first use."""
 
     WORKER = "worker"
     POOL_MEMBER = "pool-member"
-    """A MachinePool owns it; all of a pool's machines share one bootstrap token."""
+    """A MachinePool owns the Machine; all Machines of a pool share one bootstrap token."""
     CONTROL_PLANE = "control-plane"
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedIdentity:
-    """The identity that this same attestor proved for the Machine before, and that still holds it."""
+    """The identity that this attestor proved earlier for the Machine, and that still holds its reservation."""
 
     identity: str
 
 
 @dataclass(frozen=True, slots=True)
 class NoRecordedIdentity:
-    """This attestor has not proved anything for the Machine yet."""
+    """This attestor has proved no identity for the Machine yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimedMachine:
-    """What the management cluster says of the Machine whose provider ID a request claims.
+    """The Machine in the management cluster whose provider ID a request claims.
 
-    The claim is not proven by it. Whoever may write the cluster's Machines, and the platform's controllers, wrote the
-    annotations: a node cannot.
+    This does not prove the claim. The annotations were written by the platform's controllers or by clients with write
+    access to the cluster's Machines; a node cannot write them.
     """
 
     name: str
     annotations: Mapping[str, str]
-    """Those for attestors: their keys begin with ``attestation.cluster.x-k8s.io/``; one that is too long is empty."""
+    """Annotations with the prefix ``attestation.cluster.x-k8s.io/``; a value that is too long is empty."""
     role: MachineRole = MachineRole.WORKER
     recorded: RecordedIdentity | NoRecordedIdentity = NoRecordedIdentity()
 
 
 @dataclass(frozen=True, slots=True)
 class NoClaimedMachine:
-    """The claimed provider ID is that of an instance of a MachinePool, and no Machine stands for it.
+    """The claimed provider ID belongs to an instance of a MachinePool, and no Machine represents that instance.
 
-    The core asks no attestor about what nothing in the Cluster has.
+    The core consults no attestor about a provider ID that nothing in the Cluster has.
     """
 
     pool: str = ""
-    """The MachinePool that lists the provider ID; empty only in requests that a test made."""
+    """The MachinePool that lists the provider ID; empty only in requests that a test built."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeCredential:
-    """The requester is a node with a certificate of its own: no bootstrap token is involved."""
+    """The requester is a node that authenticated with its own certificate, without a bootstrap token."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenOfMachine:
-    """The bootstrap token was made for exactly the claimed Machine, and for no other.
+    """The bootstrap token was made for exactly the claimed Machine.
 
-    Who asks is the workload API server's word, and whoever read the Machine's bootstrap data has the token too.
+    The workload API server vouches for the token's use. Any reader of the Machine's bootstrap data also has the token.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class OtherToken:
-    """The bootstrap token was made for others, or several, or nobody can tell; ``cause`` says which, for a person."""
+    """The bootstrap token belongs to another Machine, several or an unknown one; ``cause`` says which, for a person."""
 
     cause: str
 
 
 @dataclass(frozen=True, slots=True)
 class TokenNotTraceableNow:
-    """Whose bootstrap token it is cannot be told at this moment; ``cause`` says why."""
+    """The owner of the bootstrap token cannot be determined at this moment; ``cause`` says why."""
 
     cause: str
 
@@ -94,7 +94,7 @@ class DocumentKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A ConfigMap or Secret: its texts by key; a value that is no UTF-8 is left out."""
+    """A ConfigMap or Secret: its text values by key. Values that are not UTF-8 are left out."""
 
     texts: Mapping[str, str] = field(repr=False)
     resource_version: str
@@ -102,21 +102,21 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class NotThere:
-    """There is no such object, or not one that may be looked at; ``cause`` says why, for a person."""
+    """The object does not exist, or the attestor may not read it; ``cause`` says why, for a person."""
 
     cause: str
 
 
 class ManagementCluster(Protocol):
-    """What an attestor may look up about the claimed Machine beyond its annotations, each by a call to the API server.
+    """Lookups about the claimed Machine beyond its annotations; each one calls the API server.
 
-    The core confines every look-up to the Cluster's own namespace and to that Machine, and answers from what it saw
-    less than two seconds ago where it was asked before. An exception of these methods need not be caught: it makes the
-    request wait. What can be told without them should be told first.
+    The core confines every lookup to the Cluster's own namespace and to that Machine. It repeats an answer that is less
+    than two seconds old. A plugin need not catch exceptions of these methods: they defer the request. Run checks that
+    need no lookup first.
     """
 
     async def infrastructure_annotations(self) -> Mapping[str, str] | NotThere:
-        """Annotations for attestors on the Machine's InfraMachine, which its platform's controller may write."""
+        """The attestor annotations of the Machine's InfraMachine; the platform's controller may write them."""
         ...
 
     async def document(self, kind: DocumentKind, name: str) -> Document | NotThere:
@@ -125,12 +125,12 @@ class ManagementCluster(Protocol):
 
 
 class NoManagementCluster:
-    """For requests that are judged away from a controller: nothing can be looked up."""
+    """For requests that are verified outside a controller: nothing can be looked up."""
 
     async def infrastructure_annotations(self) -> Mapping[str, str] | NotThere:
-        """Never any."""
+        """Always NotThere."""
         return NotThere("there is no management cluster here to look it up in")
 
     async def document(self, kind: DocumentKind, name: str) -> Document | NotThere:
-        """Never any."""
+        """Always NotThere."""
         return NotThere(f"there is no management cluster here to look {kind.value} {name} up in")

@@ -1,4 +1,4 @@
-"""What an attestor may answer: one value of one closed type."""
+"""Outcomes: the values, of one closed type, that an attestor may return."""
 
 from __future__ import annotations
 
@@ -30,45 +30,45 @@ _MAXIMUM_ANNOTATION_CHARACTERS: Final = 1024
 
 
 class InvalidOutcome(ValueError):
-    """An attestor built an outcome that the contract does not allow: a defect of the attestor, never the node's."""
+    """An attestor built an outcome that the contract forbids: a defect of the attestor, not of the node."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedIdentity:
-    """The evidence proves which machine asked, and was made for this very request."""
+    """The evidence proves which machine sent the request, and was made for exactly this request."""
 
     provider_id: str
-    """What the evidence proves, in the form of ``Machine.spec.providerID``; the core compares it with the claim."""
+    """The proven provider ID, in the form of ``Machine.spec.providerID``; the core compares it with the claim."""
     identity: str
-    """What stays the same for this hardware or instance for as long as it exists, such as a hash of its EK."""
+    """A value that stays the same for the life of this hardware or instance, such as a hash of its endorsement key."""
     binding: ProvenBinding
     node_names: tuple[str, ...] = ()
-    """Node names that the evidence or the platform gives to this machine; empty when it does not say."""
+    """Node names that the evidence or the platform gives this machine; empty if neither names any."""
     dns_names: tuple[str, ...] = ()
-    """DNS names that belong to this machine, as the platform says; empty when it does not say."""
+    """DNS names of this machine according to the platform; empty if the platform names none."""
     ip_addresses: tuple[IPAddress, ...] = ()
-    """IP addresses that belong to this machine, as the platform says; empty when it does not say."""
+    """IP addresses of this machine according to the platform; empty if the platform names none."""
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """Written on the CertificateSigningRequest with its approval, over whatever the requester wrote there: what the
-    attestor resolved itself, to be read by people. Keys begin with ``cluster-x-k8s-io/`` or
-    ``attestation.cluster.x-k8s.io/``; a challenge or the supported versions are the core's own to write."""
+    """Annotations that the controller writes on the CertificateSigningRequest on approval, over the requester's own
+    values. They show people what the attestor resolved. Keys begin with ``cluster-x-k8s-io/`` or
+    ``attestation.cluster.x-k8s.io/``; only the core writes the challenge and the supported versions."""
 
     def __post_init__(self) -> None:
-        # The types say so already, but not every attestor is type-checked: a digest's bytes would be reserved as
-        # something else than its text, and of a name that is no tuple each letter would be a name.
+        # The types say so already, but not every attestor is type-checked: bytes would be reserved as other text than
+        # their str form, and a plain str instead of a tuple would turn each letter into a name.
         _check_identity(self.provider_id, self.identity)
         require_tuple_of("node_names", self.node_names, str)
         require_tuple_of("dns_names", self.dns_names, str)
         require_tuple_of("ip_addresses", self.ip_addresses, IPv4Address, IPv6Address)
         _check_annotations(self.annotations)
-        # And the request's own Binding looks alike.
+        # Type-checked by identity: the request's own Binding has the same attribute.
         if type(self.binding) is not ProvenBinding:
             raise InvalidOutcome("a verified identity needs the ProvenBinding that Binding.prove() returned")
 
 
 @dataclass(frozen=True, slots=True)
 class AssertedIdentity:
-    """Nothing was proven: the node says who it is. Only from insecure attestors, which need three opt-ins to run."""
+    """An unproven identity that the node claims. Only insecure attestors return it; they need three opt-ins to run."""
 
     provider_id: str
     identity: str
@@ -79,7 +79,7 @@ class AssertedIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """The evidence is wrong for good. ``reason`` is CamelCase; ``message`` says what to mend and holds no secret."""
+    """The evidence is wrong for good. ``reason`` is CamelCase; ``message`` names the remedy and holds no secret."""
 
     reason: str
     message: str
@@ -90,9 +90,10 @@ class Denied:
 
 @dataclass(frozen=True, slots=True)
 class ChallengeIssued:
-    """Good so far; the node must now prove that the evidence is live.
+    """The evidence is good so far; the node must now prove that it is live.
 
-    ``challenge`` goes into an annotation of the CSR and is readable by every bootstrap token: no secret in clear.
+    ``challenge`` goes into an annotation of the CSR. Every bootstrap token can read it: it must hold no secret in
+    clear.
     """
 
     challenge: str
@@ -105,12 +106,12 @@ class ChallengeIssued:
 
 @dataclass(frozen=True, slots=True)
 class NotProvableYet:
-    """Neither right nor wrong yet: a cloud is unreachable, an instance too new to be listed. Never the node's fault."""
+    """Not decidable yet and not the node's fault: a cloud is unreachable, or an instance is too new to be listed."""
 
     reason: str
     message: str
     retry_after: timedelta = timedelta(seconds=10)
-    """Until the request is judged again. It grows by a quarter each time, up to 5 minutes."""
+    """Delay until the controller verifies the request again. It grows by a quarter each time, up to 5 minutes."""
 
     def __post_init__(self) -> None:
         _check_reason_and_message(self.reason, self.message)
@@ -120,7 +121,7 @@ class NotProvableYet:
 
 @dataclass(frozen=True, slots=True)
 class Plausible:
-    """Nothing that can be told locally speaks against the evidence. It admits nothing."""
+    """No local check speaks against the evidence. It approves nothing."""
 
 
 PreFiltered: TypeAlias = Plausible | Denied
@@ -129,7 +130,7 @@ Outcome: TypeAlias = VerifiedIdentity | AssertedIdentity | Denied | ChallengeIss
 
 
 def require_tuple_of(name: str, values: object, *kinds: type) -> None:
-    """Raises InvalidOutcome unless ``values`` is a tuple of these kinds; ``name`` is the field's."""
+    """Raise InvalidOutcome unless ``values`` is a tuple of these kinds; ``name`` is the field's name."""
     if not isinstance(values, tuple) or not all(isinstance(value, kinds) for value in values):
         wanted = " or ".join(kind.__name__ for kind in kinds)
         raise InvalidOutcome(f"{name} is a tuple of {wanted}")
@@ -144,7 +145,7 @@ def _check_text(name: str, value: object) -> None:
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
-        raise InvalidOutcome(f"{name} is text that UTF-8 can hold") from None
+        raise InvalidOutcome(f"{name} is text that UTF-8 cannot hold") from None
 
 
 def _check_identity(provider_id: object, identity: str) -> None:

@@ -1,4 +1,4 @@
-"""The two halves of an attestor, and what its entry point names."""
+"""The agent plugin and the server plugin of an attestor, and the object that its entry point names."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from attestors.wire.evidence import VERSION_FORM, Evidence
 from attestors.wire.names import Purpose
 
 _NO_MACHINE: Final = NoClaimedMachine()
-_NOBODY_LOOKED: Final = OtherToken("nobody has looked whose bootstrap token it is")
+_UNCHECKED_CREDENTIAL: Final = OtherToken("the owner of the bootstrap token was not looked up")
 
 
 class EvidenceUnavailable(Exception):
-    """The agent plugin cannot gather evidence; the message says why and what to do, for a person at that node."""
+    """The agent plugin cannot gather evidence; the message gives cause and remedy, for a person at that node."""
 
 
 class Security(enum.Enum):
-    """Whether an attestor proves anything."""
+    """Whether an attestor proves anything about the machine."""
 
     SECURE = "secure"
     INSECURE = "insecure"
@@ -40,21 +40,21 @@ class Security(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class AttestorDescription:
-    """What the core must know of an attestor before it hands it a request.
+    """What the core must know about an attestor before it passes it a request.
 
-    An insecure attestor neither renews nor serves (proposal, "Insecure providers").
+    An insecure attestor cannot renew or serve (proposal, "Insecure providers").
     """
 
     provider: str
-    """The name in its signer names and in the entry point."""
+    """The provider name, as in its signer names and its entry point."""
     security: Security
     evidence_versions: tuple[str, ...]
-    """Versions it reads, newest last."""
+    """Evidence versions that the attestor reads, newest last."""
     renews: bool
     serves: bool
 
     def __post_init__(self) -> None:
-        # Not every attestor is type-checked: the text "insecure" would not be taken for what it says.
+        # Not every attestor is type-checked: the text "insecure" would compare unequal to Security.INSECURE.
         if not isinstance(self.security, Security):
             raise InvalidOutcome("an attestor's security is Security.SECURE or Security.INSECURE")
         if not all(isinstance(declared, bool) for declared in (self.renews, self.serves)):
@@ -72,68 +72,70 @@ class AttestorDescription:
 class AttestationRequest:
     """One request as an attestor's server plugin sees it.
 
-    Shape, requester and policy were checked before; nothing in here is believed yet but ``binding``, the cluster,
-    ``machine``, ``management`` and ``now``, which are ours.
+    The core has already checked shape, requester and policy. Trust only ``binding``, the cluster, ``machine``,
+    ``management`` and ``now``: the core provides them. Everything else is a claim of the requester.
     """
 
     provider_id: str
-    """The claim in the CSR's extension."""
+    """The provider ID that the CSR's extension claims."""
     evidence: Evidence
     binding: Binding
-    """What the evidence must commit to."""
+    """The value that the evidence must commit to."""
     cluster_namespace: str
     cluster_name: str
     csr_uid: str
     """UID of the CertificateSigningRequest, for challenges."""
     dns_names: tuple[str, ...]
-    """Subject alternative names asked for; empty for client certificates."""
+    """Requested subject alternative names; empty for client certificates."""
     ip_addresses: tuple[IPAddress, ...]
     now: datetime
     machine: ClaimedMachine | NoClaimedMachine = _NO_MACHINE
-    credential: RequesterCredential = _NOBODY_LOOKED
+    credential: RequesterCredential = _UNCHECKED_CREDENTIAL
     management: ManagementCluster = field(default_factory=NoManagementCluster, repr=False, compare=False)
     recorded_calls: RecordedCalls = field(default=UNRECORDED, repr=False, compare=False)
-    """Through which others are asked, by attestors that are :class:`~attestors.contract.Auditable`."""
+    """Wraps calls to other parties, for attestors that are :class:`~attestors.contract.Auditable`."""
 
 
 class ServerPlugin(Protocol):
-    """Verifies evidence, in the management cluster. One instance serves one workload cluster, many requests at once.
+    """Verifies evidence in the management cluster. One instance serves many concurrent requests of one workload
+    cluster.
 
-    No method needs to catch anything: :class:`~attestors.wire.evidence.MalformedEvidence` and
-    :class:`~attestors.wire.binding.BindingMismatch` become denials, every other exception a counted Defer. Check
-    locally before calling out.
+    No method needs to catch exceptions: :class:`~attestors.wire.evidence.MalformedEvidence` and
+    :class:`~attestors.wire.binding.BindingMismatch` become denials, and every other exception a counted Defer. Run
+    local checks before calls to other services.
     """
 
     def pre_filter(self, request: AttestationRequest) -> PreFiltered:
-        """Say a cheap no where the evidence can be seen to be wrong without asking anybody.
+        """Deny evidence that local checks alone show to be wrong.
 
-        Asked while a requester has many requests waiting, to find those that deserve their turn: what is refused here
-        waits behind what is plausible, and both are judged again in full. For requests of both purposes. Synchronous,
-        without network, files or memory of other requests, in about a millisecond: a MAC, a signature, a certificate
-        chain. Where it cannot be told, the evidence is plausible. Every exception refuses, and one that is not
-        MalformedEvidence or BindingMismatch is logged as a defect.
+        The core calls this while a requester has many requests waiting. Requests that are denied here queue behind the
+        plausible ones; both are later verified in full. It applies to both purposes. The method is synchronous and
+        takes about a millisecond: it checks a MAC, a signature or a certificate chain, and uses no network, files or
+        memory of other requests. Evidence that it cannot decide on is plausible. Every exception counts as a denial;
+        one other than MalformedEvidence or BindingMismatch is logged as a defect.
         """
         ...
 
     async def verify_client(self, request: AttestationRequest) -> Outcome:
-        """Judge the evidence of a request for a kubelet client certificate."""
+        """Verify the evidence of a request for a kubelet client certificate."""
         ...
 
     async def verify_serving(self, request: AttestationRequest) -> Outcome:
-        """Judge the evidence of a request for a kubelet serving certificate.
+        """Verify the evidence of a request for a kubelet serving certificate.
 
-        What the platform knows of the machine's names and addresses goes into the outcome; the core compares.
+        The outcome holds the machine's names and addresses as the platform knows them; the core compares them with the
+        request.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class GatherRequest:
-    """What the agent plugin needs to make evidence."""
+    """The input from which the agent plugin makes evidence."""
 
     binding: Binding
     cluster: str
-    """The cluster's CA certificate hash, ``sha256:`` and hexadecimal digits."""
+    """The cluster's CA certificate hash: ``sha256:`` and hexadecimal digits."""
     evidence_version: str
     purpose: Purpose
     challenge: str
@@ -141,13 +143,13 @@ class GatherRequest:
 
 
 class AgentPlugin(Protocol):
-    """Gathers evidence, on the node. Plain synchronous code: it runs inside a short-lived process."""
+    """Gathers evidence on the node. Synchronous: it runs inside a short-lived process."""
 
     def provider_id(self) -> str:
-        """This machine's provider ID, as far as the platform can tell.
+        """This machine's provider ID, as the platform gives it.
 
         Raises:
-            EvidenceUnavailable: the platform does not say; then it must be configured.
+            EvidenceUnavailable: the platform does not give it, so it must be configured.
         """
         ...
 
@@ -155,21 +157,21 @@ class AgentPlugin(Protocol):
         """Make evidence that commits to ``request.binding``.
 
         Raises:
-            EvidenceUnavailable: with a sentence for a person.
+                EvidenceUnavailable: the message tells a person the cause.
         """
         ...
 
 
 class Attestor(Protocol):
-    """What the entry point names: light to import; each half imports its libraries when it is asked for."""
+    """The object that the entry point names. Its import is light: each plugin imports its libraries when built."""
 
     @property
     def description(self) -> AttestorDescription:
-        """What the core must know before it asks for a half."""
+        """What the core must know before it builds a plugin."""
         ...
 
     def server_plugin(self, settings: AttestorSettings) -> ServerPlugin:
-        """The server plugin with these settings.
+        """Build the server plugin with these settings.
 
         Raises:
             InvalidSettings: a setting is wrong.
@@ -178,7 +180,7 @@ class Attestor(Protocol):
         ...
 
     def agent_plugin(self, settings: Mapping[str, str]) -> AgentPlugin:
-        """The agent plugin with these settings (flags, environment or file of ``kubelet-authenticator``).
+        """Build the agent plugin with these settings (flags, environment or file of ``kubelet-authenticator``).
 
         Raises:
             InvalidSettings: a setting is wrong.

@@ -1,4 +1,4 @@
-"""What an attestor is configured with, by whom, and the keys for its challenges."""
+"""Settings of an attestor, by source, and the keys for its challenges."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class InvalidSettings(ValueError):
 
 
 class NoChallengeKeys(Exception):
-    """There are no keys for challenges here: settings that were made without a controller."""
+    """These settings were made without a controller and have no challenge keys."""
 
 
 def no_challenge_keys() -> tuple[bytes, ...]:
-    """The keys of settings that were made without a controller.
+    """The default of ``challenge_keys`` for settings that were made without a controller.
 
     Raises:
         NoChallengeKeys: always.
@@ -28,14 +28,14 @@ def no_challenge_keys() -> tuple[bytes, ...]:
 class AttestorSettings:
     """Settings for one attestor in one cluster, from two sources of different trust.
 
-    ``operator`` comes from the controller's own configuration and may hold secrets; ``policy`` comes from the cluster's
-    NodeAttestationPolicy, which a tenant writes. An attestor must not let the latter widen the former. Each half has
-    copies of its own.
+    ``operator`` comes from the controller's own configuration and may hold secrets. ``policy`` comes from the cluster's
+    NodeAttestationPolicy, which a tenant writes; it must never widen what ``operator`` allows. Each plugin gets its own
+    copies.
     """
 
     operator: Mapping[str, Any] = field(default_factory=dict, repr=False)
     policy: Mapping[str, Any] = field(default_factory=dict)
     challenge_keys: Callable[[], tuple[bytes, ...]] = field(default=no_challenge_keys, repr=False, compare=False)
-    """Keys of 32 bytes for this attestor's challenges, the newest first: what a challenge needs to be remembered by
-    nobody, good after a restart and on another replica. To be asked for each time: keys are rotated. It raises where
-    there are none at the moment, which makes the request wait."""
+    """Keys of 32 bytes for this attestor's challenges, newest first. With them a challenge needs no stored state and
+    stays valid after a restart and on other replicas. Call it for each use: keys are rotated. It raises if there are
+    no keys at the moment, which defers the request."""

@@ -1,6 +1,6 @@
-"""The GCP attestor: which virtual machine of Compute Engine is asking.
+"""The GCP attestor: proves which virtual machine of Compute Engine sent a request.
 
-The entry point names :data:`plugin`, which stays light: the server plugin imports google-auth and requests, and the
+The entry point names :data:`plugin`, whose import is light: the server plugin imports google-auth and requests, and the
 agent plugin needs neither.
 """
 
@@ -27,7 +27,7 @@ class GCPAttestor:
     """Implements :class:`attestors.contract.Attestor`.
 
     Args:
-        certificates_url: where Google's certificates are; another than Google's in tests only.
+        certificates_url: URL of Google's certificates; set only in tests.
     """
 
     description = AttestorDescription(
@@ -36,13 +36,13 @@ class GCPAttestor:
 
     def __init__(self, certificates_url: str | None = None) -> None:
         self._certificates_url = certificates_url
-        # One for all clusters. What waits for a call belongs to the event loop that made it.
+        # Shared by all clusters. A pending call belongs to the event loop that started it.
         self._sources: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Proxy, CertificateSource]] = (
             WeakKeyDictionary()
         )
 
     def server_plugin(self, settings: AttestorSettings) -> GCPServerPlugin:
-        """The half that verifies.
+        """Build the server plugin, which verifies.
 
         Raises:
             InvalidSettings: a setting is missing, wrong or unknown.
@@ -78,13 +78,13 @@ class GCPAttestor:
         return sources[proxy]
 
     def explanations(self) -> Mapping[str, ReasonExplanation]:
-        """Cause and cure of its reasons (:class:`attestors.contract.ExplainsReasons`)."""
+        """Cause and remedy of its reasons (:class:`attestors.contract.ExplainsReasons`)."""
         from attestors.gcp.reasons import EXPLANATIONS
 
         return EXPLANATIONS
 
     def redacted_fields(self, evidence: Evidence) -> Mapping[str, str]:
-        """Without the identity token's signature; what is no field of this attestor's is replaced as a whole.
+        """The fields without the identity token's signature; any other field is replaced as a whole.
 
         See :class:`attestors.contract.Auditable`.
         """
@@ -100,7 +100,7 @@ class GCPAttestor:
         return {name: redacted(name, value) for name, value in evidence.fields.items()}
 
     def agent_plugin(self, settings: Mapping[str, str]) -> GCPAgentPlugin:
-        """The half that asks this instance's metadata server.
+        """Build the agent plugin, which reads this instance's metadata server.
 
         Raises:
             InvalidSettings: a setting is wrong or unknown.

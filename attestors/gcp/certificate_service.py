@@ -23,9 +23,9 @@ _NONE: Final = timedelta()
 def certificate_service(
     url: str = CERTIFICATES_URL, *, proxy: Proxy = NO_PROXY, calls: CloudCalls | None = None
 ) -> FetchCertificates:
-    """What fetches the certificates.
+    """The function that fetches the certificates.
 
-    ``url`` is another than Google's in tests only: whoever answers there vouches for every instance.
+    ``url`` differs from Google's only in tests: its server can vouch for every instance.
 
     Raises:
         ImportError: requests is not installed (extra ``gcp``).
@@ -34,8 +34,8 @@ def certificate_service(
 
     runner = calls or shared_calls()
 
-    def ask(deadline: Deadline) -> CertificatesAnswer:
-        # Hours apart: no connection is worth keeping.
+    def call(deadline: Deadline) -> CertificatesAnswer:
+        # Calls are hours apart, so the connection is not kept.
         with contextlib.closing(Exchange(proxy=proxy, maximum_body_bytes=MAXIMUM_CERTIFICATES_BYTES)) as exchange:
             answer = exchange.send("GET", url, deadline=deadline, headers={"Accept": "application/json"})
         if answer.status != _OK:
@@ -45,13 +45,13 @@ def certificate_service(
         return CertificatesAnswer(answer.body, maximum_age(answer.headers), _seconds(answer.headers.get("Age", "")))
 
     async def fetch() -> CertificatesAnswer:
-        return await runner.run(SERVICE, "certificates", ask)
+        return await runner.run(SERVICE, "certificates", call)
 
     return fetch
 
 
 def maximum_age(headers: Mapping[str, str]) -> timedelta:
-    """``max-age`` of Cache-Control (RFC 9111 section 5.2.2.1); zero where it is missing, unreadable or contradicted."""
+    """``max-age`` of Cache-Control (RFC 9111 section 5.2.2.1); zero if missing, malformed or contradicted."""
     directives = [part.strip().lower() for part in headers.get("Cache-Control", "").split(",")]
     ages = {value for name, _, value in (part.partition("=") for part in directives) if name == "max-age"}
     if len(ages) != 1 or {"no-store", "no-cache"} & set(directives):

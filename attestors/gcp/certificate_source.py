@@ -1,4 +1,4 @@
-"""Keeps Google's certificates: fetched when they are needed, as seldom as can be, and used for a while without Google.
+"""Caches Google's certificates: fetched on demand, as rarely as possible, and used for a while if Google is down.
 
 ==================  ====================================================================================
 fresh               as long as Cache-Control says, between 5 minutes and a day
@@ -8,7 +8,7 @@ a key is missing    fetched again if a minute has passed, because Google may hav
 a failure           remembered for 10 seconds, so that a crowd does not wait for it one by one
 ==================  ====================================================================================
 
-Everybody who needs them while they are fetched waits for that one call.
+Concurrent callers wait for the same call.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ SERVICE: Final = "Google's certificates (www.googleapis.com)"
 SHORTEST_FRESH: Final = timedelta(minutes=5)
 LONGEST_FRESH: Final = timedelta(days=1)
 STALE_LIMIT: Final = timedelta(days=1)
-"""How old certificates are used at most while Google does not answer."""
+"""Maximum age of certificates in use while Google does not answer."""
 UNKNOWN_KEY_INTERVAL: Final = timedelta(minutes=1)
-"""Between two calls because of a key that is not among them."""
+"""Minimum time between two calls for unknown keys."""
 FAILURE_INTERVAL: Final = timedelta(seconds=10)
-"""Between two calls of which the first failed."""
+"""Minimum time between a failed call and the next one."""
 
 
 class UnknownKey(Exception):
@@ -41,7 +41,7 @@ class UnknownKey(Exception):
 
 
 class KeyNotPublishedYet(Exception):
-    """Such a key is not among the certificates, and they may be older than the token."""
+    """The certificates, which may be older than the token, have no such key."""
 
     def __init__(self, retry_after: timedelta) -> None:
         super().__init__("the certificates may be older than the token")
@@ -50,13 +50,13 @@ class KeyNotPublishedYet(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CertificatesAnswer:
-    """What the certificates' service answered."""
+    """An answer of the certificate service."""
 
     body: bytes
     maximum_age: timedelta
     """``max-age`` of Cache-Control (RFC 9111 section 5.2.2.1); zero without it."""
     age: timedelta
-    """How long a cache on the way had it already (RFC 9111 section 5.1)."""
+    """Time that a cache on the way has kept the answer (RFC 9111 section 5.1)."""
 
 
 FetchCertificates: TypeAlias = Callable[[], Awaitable[CertificatesAnswer]]
@@ -69,7 +69,7 @@ class _Published:
     fetched: float
     """Monotonic, in seconds."""
     as_of: float
-    """When Google published them at the earliest: before a cache kept them. Monotonic, in seconds."""
+    """Earliest time of publication, before any cache kept the answer. Monotonic, in seconds."""
     fresh_until: float
 
 
@@ -80,23 +80,23 @@ class CertificateSource:
         self._fetch = fetch
         self._monotonic = monotonic
         self._published: _Published | None = None
-        self._flight: asyncio.Task[_Published] | None = None
+        self._refreshing: asyncio.Task[_Published] | None = None
         self._tried = float("-inf")
-        self._failure = CloudUnavailable(SERVICE, "was not asked yet")
+        self._failure = CloudUnavailable(SERVICE, "was not called yet")
 
     async def key(self, key_id: str, *, issued: datetime, now: datetime) -> GoogleKey:
         """The key of that ID, for a token that was issued then.
 
         Raises:
-            UnknownKey: there is none, for good.
-            KeyNotPublishedYet: there is none among certificates that may be older than the token.
+            UnknownKey: there is no such key, finally.
+            KeyNotPublishedYet: there is no such key among certificates that may be older than the token.
             CloudUnavailable: there are no certificates.
         """
         published = await self._current()
         if not _has(published, key_id, now):
-            # How old the token is says our clock, which may be ahead: it denies nobody without a fresh look.
+            # The token's age is measured with our clock, which may be ahead: fetch again before denying.
             if self._since(self._tried) >= UNKNOWN_KEY_INTERVAL:
-                published = await self._fetched()
+                published = await self._refresh()
             if not _has(published, key_id, now):
                 if self._are_older(published, now - issued):
                     raise KeyNotPublishedYet(UNKNOWN_KEY_INTERVAL - self._since(self._tried))
@@ -107,17 +107,17 @@ class CertificateSource:
         published = self._published
         if published is not None and self._monotonic() < published.fresh_until:
             return published
-        if self._flight is None and self._since(self._tried) < FAILURE_INTERVAL:
+        if self._refreshing is None and self._since(self._tried) < FAILURE_INTERVAL:
             return self._stale()
         try:
-            return await self._fetched()
+            return await self._refresh()
         except CloudUnavailable:
             return self._stale()
 
     def _stale(self) -> _Published:
         published = self._published
         if published is None or self._since(published.fetched) > STALE_LIMIT:
-            # Without the frames of those who saw it before: they would pile up.
+            # Without the traceback of earlier callers, which would grow with each one.
             raise self._failure.with_traceback(None)
         return published
 
@@ -126,29 +126,29 @@ class CertificateSource:
         return timedelta(seconds=elapsed) if elapsed < timedelta.max.total_seconds() else timedelta.max
 
     def _are_older(self, published: _Published, age_of_token: timedelta) -> bool:
-        """Whether the token may have been signed with a key that Google published later."""
+        """Whether the token may be signed with a key that Google published later."""
         return self._since(published.as_of) + CLOCK_SKEW >= age_of_token
 
-    async def _fetched(self) -> _Published:
-        """A set that arrives after this call; one call for all who wait.
+    async def _refresh(self) -> _Published:
+        """A set that arrives after this call began; concurrent callers share one call.
 
         Raises:
-            CloudUnavailable: it does not arrive, or cannot be read.
+            CloudUnavailable: it does not arrive, or is unreadable.
         """
-        if self._flight is None:
-            self._flight = asyncio.ensure_future(self._fly())
-            self._flight.add_done_callback(_looked_at)
-        # Whoever gives up waiting must not end the call for the others.
-        return await asyncio.shield(self._flight)
+        if self._refreshing is None:
+            self._refreshing = asyncio.ensure_future(self._fetch_set())
+            self._refreshing.add_done_callback(_consume_exception)
+        # A caller that stops waiting must not cancel the call for the others.
+        return await asyncio.shield(self._refreshing)
 
-    async def _fly(self) -> _Published:
+    async def _fetch_set(self) -> _Published:
         try:
             started = self._monotonic()
             answer = await self._fetch()
             try:
                 keys = parse_certificates(answer.body)
             except CertificatesUnreadable as error:
-                raise CloudUnavailable(SERVICE, f"gives an answer that cannot be read: {error}") from error
+                raise CloudUnavailable(SERVICE, f"returns an unreadable answer: {error}") from error
             fresh = min(max(answer.maximum_age - answer.age, SHORTEST_FRESH), LONGEST_FRESH)
             self._published = _Published(
                 keys, started, started - answer.age.total_seconds(), started + fresh.total_seconds()
@@ -159,16 +159,16 @@ class CertificateSource:
             raise
         finally:
             self._tried = self._monotonic()
-            self._flight = None
+            self._refreshing = None
 
 
 def _has(published: _Published, key_id: str, now: datetime) -> bool:
-    """Whether the key is there and its certificate valid: what Google let run out is rotated, whoever keeps it."""
+    """Whether the key exists and its certificate is valid: Google rotates a key when its certificate expires."""
     key = published.keys.get(key_id)
     return key is not None and key.not_before - CLOCK_SKEW <= now <= key.not_after + CLOCK_SKEW
 
 
-def _looked_at(flight: asyncio.Task[_Published]) -> None:
-    """Nobody may be left to wait for it: its failure is kept, and asyncio need not tell of it."""
-    if not flight.cancelled():
-        flight.exception()
+def _consume_exception(task: asyncio.Task[_Published]) -> None:
+    """Retrieve the exception, so that asyncio does not log it if no caller waits; the source keeps the failure."""
+    if not task.cancelled():
+        task.exception()

@@ -1,4 +1,4 @@
-"""Google's certificates for identity tokens, and the verification of a token's signature with one of them."""
+"""Google's certificates for identity tokens, and the verification of token signatures with them."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ _EXPONENT: Final = 65537
 
 
 class CertificatesUnreadable(ValueError):
-    """What the certificates' service answered is no set of certificates; the message says what is wrong."""
+    """The answer is not a set of certificates; the message names the error."""
 
 
 class InvalidSignature(Exception):
-    """The token was not signed with that key of Google's."""
+    """The token was not signed with this key of Google."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedToken:
-    """What Google signed. Only :meth:`GoogleKey.verify` makes one."""
+    """Claims that Google signed. Only :meth:`GoogleKey.verify` creates one."""
 
     claims: Claims
 
 
 @dataclass(frozen=True, slots=True)
 class GoogleKey:
-    """One of the keys that Google signs identity tokens with."""
+    """One of Google's keys for identity tokens."""
 
     key_id: str
     not_before: datetime
@@ -53,10 +53,10 @@ class GoogleKey:
     public_key: RSAPublicKey = field(repr=False)
 
     def verify(self, token: IdentityToken) -> VerifiedToken:
-        """Verify the signature, with google-auth's verifier.
+        """Verify the signature with google-auth's verifier.
 
         Raises:
-            InvalidSignature: the token says another key, or this one did not sign it.
+            InvalidSignature: the token names another key, or this key did not sign it.
         """
         from google.auth.crypt import RSAVerifier
 
@@ -69,10 +69,10 @@ class GoogleKey:
 
 
 def parse_certificates(body: bytes) -> Mapping[str, GoogleKey]:
-    """Google's keys by key ID. Those of another kind than RSA are left out: no token that is accepted needs them.
+    """Parse Google's keys, by key ID. Keys other than RSA are skipped: no accepted token needs them.
 
     Raises:
-        CertificatesUnreadable: no JSON object of certificates in PEM, too many of them, or none that is of use.
+        CertificatesUnreadable: not a JSON object of certificates in PEM, too many, or none usable.
     """
     if len(body) > MAXIMUM_CERTIFICATES_BYTES:
         raise CertificatesUnreadable(f"larger than {MAXIMUM_CERTIFICATES_BYTES} bytes")
@@ -91,7 +91,7 @@ def parse_certificates(body: bytes) -> Mapping[str, GoogleKey]:
 
 @dataclass(frozen=True, slots=True)
 class _OtherKey:
-    """A certificate of a key that RS256 is not made with, or too small or too large a one."""
+    """A certificate whose key is not usable for RS256, or has an unaccepted size."""
 
 
 def _key(key_id: str, pem: object) -> GoogleKey | _OtherKey:
@@ -107,7 +107,7 @@ def _key(key_id: str, pem: object) -> GoogleKey | _OtherKey:
         raise CertificatesUnreadable("one of its entries is not exactly one certificate in PEM") from error
     if not isinstance(public_key, RSAPublicKey):
         return _OtherKey()
-    # Bounded, so that a verification is never slow, and never weak.
+    # Bounded, so that verification is neither slow nor weak.
     if not _MINIMUM_BITS <= public_key.key_size <= _MAXIMUM_BITS or public_key.public_numbers().e != _EXPONENT:
         return _OtherKey()
     return GoogleKey(key_id, not_before, not_after, public_key)

@@ -1,7 +1,7 @@
-"""What an instance identity token says, typed.
+"""Typed claims of an instance identity token.
 
 Source: "Verify VM identity" of Compute Engine's documentation (``format=full``), OpenID Connect Core 1.0 section 2,
-RFC 7519. Everything here is a claim until the token's signature is verified.
+RFC 7519. They are unverified until the token's signature is verified.
 """
 
 from __future__ import annotations
@@ -15,49 +15,49 @@ from typing import Any, Final, TypeAlias
 from attestors.clouds.google.provider_id import GCEProviderID, InvalidGCEName, check_instance_id
 
 SERVICE_ACCOUNT: Final = re.compile(r"[A-Za-z0-9._+-]{1,128}@[a-z0-9.-]{1,253}")
-"""The address of a service account."""
+"""The email address of a service account."""
 
 _MAXIMUM_UNSIGNED_64: Final = 2**64 - 1
 _LATEST_SECONDS: Final = 253_402_300_799
-"""9999-12-31T23:59:59Z: what :class:`datetime.datetime` can hold."""
+"""9999-12-31T23:59:59Z, the maximum of :class:`datetime.datetime`."""
 
 
 class MalformedClaims(ValueError):
-    """A claim is missing or not of its form; the message names it and never holds its value."""
+    """A claim is missing or malformed; the message names it and never quotes its value."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceClaims:
-    """``google.compute_engine``: which virtual machine asked the metadata server."""
+    """``google.compute_engine``: the virtual machine that requested the token."""
 
     provider_id: GCEProviderID
     project_number: int
     instance_id: str
-    """Digits; unlike the name never used again."""
+    """Digits; unlike the name it is never reused."""
     created: datetime
     """To the second."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoInstance:
-    """There is no ``google.compute_engine``: the token of a user, of a service account, or of ``format=standard``."""
+    """There is no ``google.compute_engine``: a token of a user, of a service account, or of ``format=standard``."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedEmail:
-    """The instance's service account, as Google vouches for it."""
+    """The instance's service account, verified by Google."""
 
     address: str
 
 
 @dataclass(frozen=True, slots=True)
 class NoVerifiedEmail:
-    """Google does not say whose the token is."""
+    """Google does not vouch for the token's email address."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """All claims that are looked at. Others, such as licences, are not."""
+    """All claims in use. Others, such as licences, are ignored."""
 
     issuer: str
     audience: str
@@ -71,10 +71,10 @@ _Object: TypeAlias = Mapping[str, Any]
 
 
 def read_claims(payload: _Object) -> Claims:
-    """Read the token's payload.
+    """Parse the token's payload.
 
     Raises:
-        MalformedClaims: a claim is missing or not of its form.
+        MalformedClaims: a claim is missing or malformed.
     """
     return Claims(
         issuer=_text(payload, "iss"),
@@ -91,8 +91,8 @@ def _service_account(payload: _Object) -> VerifiedEmail | NoVerifiedEmail:
         return NoVerifiedEmail()
     address = _text(payload, "email")
     if not SERVICE_ACCOUNT.fullmatch(address):
-        raise MalformedClaims("email is no service account's address")
-    # Anything but JSON's true says no: "false" is a text, and not empty.
+        raise MalformedClaims("email is not a service account's address")
+    # Only JSON's true counts: "false" is a non-empty text.
     return VerifiedEmail(address) if payload.get("email_verified") is True else NoVerifiedEmail()
 
 
@@ -121,22 +121,22 @@ def _instance(payload: _Object) -> InstanceClaims | NoInstance:
 def _object(parent: _Object, name: str) -> _Object:
     value = parent.get(name)
     if not isinstance(value, dict):
-        raise MalformedClaims(f"{name} is no JSON object")
+        raise MalformedClaims(f"{name} is not a JSON object")
     return value
 
 
 def _text(parent: _Object, name: str) -> str:
     value = parent.get(name)
     if not isinstance(value, str) or not value:
-        raise MalformedClaims(f"{name} is missing or no text")
+        raise MalformedClaims(f"{name} is missing or not a text")
     return value
 
 
 def _integer(parent: _Object, name: str, *, maximum: int) -> int:
     value = parent.get(name)
-    # JSON's true is an int to Python.
+    # JSON's true is an int in Python.
     if type(value) is not int or not 0 < value <= maximum:
-        raise MalformedClaims(f"{name} is missing or no positive whole number")
+        raise MalformedClaims(f"{name} is missing or not a positive whole number")
     return value
 
 

@@ -1,13 +1,14 @@
-"""The server plugin of the GCP attestor: which virtual machine is asking, by the word of Google.
+"""The server plugin of the GCP attestor: verifies, through Google's signature, which virtual machine sent a request.
 
-In this order, local before remote, so that nothing unverified is used and nothing that is wrong anyway costs a call:
+The steps run in this order, local before remote, so that nothing unverified is used and a bad request costs no call:
 
-1. the evidence is one identity token, signed with RS256, and says with which key
-2. Google issued it, for this request's binding, for an hour at most, and it has not run out
-3. it names an instance, in an allowed project, with an allowed service account; the one that the request claims to be
-4. Google's certificate of that key: it signed the token
+
+1. the evidence is one identity token, signed with RS256, which names its key
+2. Google issued it for this request's binding, for at most an hour, and it has not expired
+3. it names an instance in an allowed project, with an allowed service account: the instance that the request claims
+4. Google's certificate of that key: the key signed the token
 5. the token is not from the future
-6. where instances are looked up: Compute Engine has this very instance, and it runs
+6. if instances are looked up: Compute Engine has this very instance, and it runs
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from attestors.clouds.errors import CloudError
-from attestors.clouds.recorded_calls import asked
+from attestors.clouds.recorded_calls import ask_recorded
 from attestors.contract import (
     AttestationRequest,
     Denied,
@@ -42,15 +43,15 @@ from attestors.wire.binding import ProvenBinding
 
 @dataclass(frozen=True, slots=True)
 class GCPServerPlugin:
-    """Implements :class:`attestors.contract.ServerPlugin`. Nothing is remembered of a request."""
+    """Implements :class:`attestors.contract.ServerPlugin`. It keeps no state of requests."""
 
     settings: GCPSettings
     certificates: Callable[[], CertificateSource] = field(repr=False)
-    """Those of the running event loop."""
+    """Returns the source of the running event loop."""
     instances: InstanceAddresses = field(repr=False)
 
     def pre_filter(self, request: AttestationRequest) -> PreFiltered:
-        """Steps 1 to 3: all that is local."""
+        """Run steps 1 to 3, which are local."""
         try:
             check_locally(request, self.settings)
         except Ended as ended:
@@ -58,7 +59,7 @@ class GCPServerPlugin:
         return Plausible()
 
     async def verify_client(self, request: AttestationRequest) -> Outcome:
-        """Judge a request for a client certificate.
+        """Verify a request for a client certificate.
 
         Raises:
             MalformedEvidence: the evidence is not one identity token; the core denies.
@@ -67,13 +68,13 @@ class GCPServerPlugin:
         return await self._verify(request)
 
     async def verify_serving(self, request: AttestationRequest) -> Outcome:
-        """The same; names and addresses that are Google's word go into the outcome, and the core compares."""
+        """Same as :meth:`verify_client`; the outcome holds names and addresses from Google, which the core compares."""
         return await self._verify(request)
 
     async def _verify(self, request: AttestationRequest) -> Outcome:
         try:
             token = check_locally(request, self.settings)
-            verified = await asked(
+            verified = await ask_recorded(
                 request.recorded_calls,
                 "Google's certificates",
                 lambda: self._verified(token, request.now),
@@ -92,7 +93,9 @@ class GCPServerPlugin:
         """Step 6."""
         if isinstance(self.instances, NoLookUp):
             return await self.instances.addresses(instance)
-        return await asked(recorded_calls, "Compute Engine", lambda: self.instances.addresses(instance), ADDRESSES)
+        return await ask_recorded(
+            recorded_calls, "Compute Engine", lambda: self.instances.addresses(instance), ADDRESSES
+        )
 
     async def _verified(self, token: IdentityToken, now: datetime) -> VerifiedToken:
         """Step 4."""
@@ -106,7 +109,7 @@ class GCPServerPlugin:
         except KeyNotPublishedYet as error:
             raise not_yet(
                 "TokenKeyNotPublished",
-                f"Google's certificates have no key ID {token.key_id}: they may be older than the token, and are "
+                f"Google's certificates have no key ID {token.key_id}: they may be older than the token, and will be "
                 "fetched again",
                 error.retry_after,
             ) from error
@@ -128,9 +131,9 @@ def _identity(instance: InstanceClaims, proof: ProvenBinding, addresses: tuple[I
 def internal_dns_names(instance: InstanceClaims) -> tuple[str, ...]:
     """The instance's own name, its zonal and its global internal DNS name.
 
-    Source: "Internal DNS" of Compute Engine's documentation. Which of the two a project uses is not looked up: within
-    the project the zonal one is this instance's alone; the global one is too, where names of instances are unique.
-    Projects inside a domain (``example.com:web``) have other names, which are left to the Machine.
+    Source: "Internal DNS" of Compute Engine's documentation. Which of the two a project uses is not looked up. Within
+    the project, the zonal name is unique to this instance; the global one is too if instance names are unique. Projects
+    inside a domain (``example.com:web``) have other names, which the Machine must provide.
     """
     name, zone, project = instance.provider_id.name, instance.provider_id.zone, instance.provider_id.project
     if ":" in project:

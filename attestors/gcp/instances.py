@@ -1,4 +1,4 @@
-"""What Compute Engine says of an instance, beside what its token says (``instances.get``)."""
+"""Compute Engine's description of an instance, in addition to its token (``instances.get``)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from attestors.gcp.claims import InstanceClaims
 from attestors.verdict import denied, not_yet
 
 _ROUNDING: Final = timedelta(seconds=1)
-"""A token has the time of creation in whole seconds, Compute Engine in milliseconds."""
+"""A token holds the time of creation in whole seconds, Compute Engine in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoLookUp:
-    """Instances are not looked up: nothing but the token is known of them."""
+    """Instances are not looked up: only the token describes them."""
 
     async def addresses(self, claimed: InstanceClaims) -> tuple[IPAddress, ...]:
-        """None: a token names no address."""
+        """Always empty: a token names no address."""
         return ()
 
 
@@ -32,11 +32,11 @@ class InstanceLookUp:
     engine: Callable[[], ComputeEngine] = field(repr=False)
 
     async def addresses(self, claimed: InstanceClaims) -> tuple[IPAddress, ...]:
-        """The internal addresses of that very instance, which runs.
+        """The internal addresses of that very instance, which must run.
 
         Raises:
-            Ended: it is not there any more, does not run, or is not the one yet that Compute Engine knows.
-            CloudError: Compute Engine does not answer, does not let us ask, or knows no instance of that name.
+            Ended: the instance is gone, does not run, or is not yet the one that Compute Engine reports.
+            CloudError: Compute Engine does not answer, rejects the call, or knows no instance of that name.
         """
         place = claimed.provider_id
         found = await self.engine().instance(place.project, place.zone, place.name)
@@ -49,13 +49,14 @@ InstanceAddresses: TypeAlias = InstanceLookUp | NoLookUp
 
 
 def check_is_the_same(claimed: InstanceClaims, found: Instance) -> None:
-    """What has the name now is the instance that the token is of. Names are used again, numbers are not.
+    """Check that the instance that has the name now is the token's instance. Names are reused, numeric IDs are not.
 
-    So the number alone says which it is. When it was created says only which of two is the later one: where token and
-    Compute Engine do not mean the very same moment by it, an instance must not wait for ever.
+    Only the ID identifies the instance. The times of creation only order two instances: token and Compute Engine may
+    not agree on the exact moment, and an instance must not wait for ever.
 
     Raises:
-        Ended: denied where another one was made since; else Compute Engine's answer may be older than the token.
+        Ended: denied if another instance was created since; otherwise Compute Engine's answer may be older than the
+        token.
     """
     if found.instance_id == claimed.instance_id:
         return
@@ -73,6 +74,6 @@ def check_is_the_same(claimed: InstanceClaims, found: Instance) -> None:
 
 
 def check_is_running(claimed: InstanceClaims, found: Instance) -> None:
-    """It runs. Raises ``Ended``: not now; it may be started again."""
+    """Raises ``Ended`` if the instance does not run now; it may be started again."""
     if not found.running:
         raise not_yet("InstanceNotRunning", f"instance {claimed.provider_id} is {found.status}, and not RUNNING")

@@ -1,6 +1,6 @@
-"""What can be told of a token without asking anybody, in the order in which it is told.
+"""Checks of a token that need no call, in their order.
 
-google-auth checks neither who issued a token, nor how long it is good for, nor whose it is.
+google-auth checks neither a token's issuer, nor its lifetime, nor its subject.
 """
 
 from __future__ import annotations
@@ -21,20 +21,19 @@ from attestors.wire.names import EVIDENCE_EXPIRED
 ISSUERS: Final = frozenset({"https://accounts.google.com", "accounts.google.com"})
 """Both forms are Google's (OpenID Connect, "Validating an ID token")."""
 CLOCK_SKEW: Final = timedelta(seconds=60)
-"""How far the controller's clock and Google's may be apart."""
+"""Tolerated difference between the controller's clock and Google's."""
 MAXIMUM_LIFETIME: Final = timedelta(hours=1)
 
 
 def check_locally(request: AttestationRequest, settings: GCPSettings) -> IdentityToken:
-    """Every check that needs nobody else.
+    """Run every check that needs no call.
 
-    Nothing is proven by it: whoever writes a token can write it so that it passes. It keeps what is wrong anyway from
-    costing a call.
+    They prove nothing: a forged token can pass them. They only avoid calls for bad requests.
 
     Raises:
         MalformedEvidence: the evidence holds anything but one identity token.
         BindingMismatch: the token is for another request.
-        Ended: with the first check that does not pass.
+        Ended: the first check that fails.
     """
     token = read_token(request.evidence)
     claims = token.claims
@@ -49,11 +48,11 @@ def check_locally(request: AttestationRequest, settings: GCPSettings) -> Identit
 
 
 def read_token(evidence: Evidence) -> IdentityToken:
-    """The token, and nothing beside it.
+    """The token, as the only field.
 
     Raises:
         MalformedEvidence: another field, or no token.
-        Ended: the token is signed in another way than Google's.
+        Ended: the token has another signature algorithm than Google's.
     """
     evidence.expect_fields(wire.IDENTITY_TOKEN_FIELD)
     text = evidence.text(wire.IDENTITY_TOKEN_FIELD, maximum_characters=wire.MAXIMUM_TOKEN_CHARACTERS)
@@ -66,45 +65,45 @@ def read_token(evidence: Evidence) -> IdentityToken:
 
 
 def check_issuer(claims: Claims) -> None:
-    """Google made the token. Raises ``Ended``: somebody else did."""
+    """Raises ``Ended`` if Google did not issue the token."""
     if claims.issuer not in ISSUERS:
         raise denied("TokenIssuerRefused", "the identity token's issuer (iss) is not accounts.google.com")
 
 
 def prove_audience(claims: Claims, binding: Binding) -> ProvenBinding:
-    """The token was made for this request.
+    """Prove that the token was made for this request.
 
     Raises:
-        BindingMismatch: for another key, cluster or signer, or for something else altogether.
+        BindingMismatch: it was made for another key, cluster or signer, or for another purpose.
     """
-    # JSON may hold a lone surrogate, which is no UTF-8; it equals nothing that we write.
+    # JSON may hold a lone surrogate, which UTF-8 cannot encode; it equals no audience of ours.
     committed = claims.audience.encode("utf-8", "surrogatepass")
     return binding.prove(committed, through=lambda value: wire.audience(value).encode("ascii"))
 
 
 def check_times(claims: Claims, now: datetime) -> None:
-    """The token is good no longer than Google makes them, and still good.
+    """Check that the token's lifetime is one that Google issues, and has not ended.
 
-    That it is from the future is another matter (:func:`check_clock`).
+    :func:`check_clock` checks whether the token is from the future.
 
     Raises:
-        Ended: it has run out, or would be good for longer.
+        Ended: the token has expired, or is valid for too long.
     """
     if not timedelta() < claims.expires - claims.issued <= MAXIMUM_LIFETIME + CLOCK_SKEW:
-        raise denied("TokenLifetimeRefused", "the identity token is good for longer than an hour, or never")
-    # Never added to the token's time: it may be the last that there is.
+        raise denied("TokenLifetimeRefused", "the identity token is valid for longer than an hour, or never")
+    # The token's own expiry is not shortened: this may be the last usable token.
     if claims.expires <= now - CLOCK_SKEW:
-        raise denied(EVIDENCE_EXPIRED, "the identity token has run out: the node must ask again with a new one")
+        raise denied(EVIDENCE_EXPIRED, "the identity token has expired: the node must retry with a new one")
 
 
 def check_clock(claims: Claims, now: datetime) -> None:
-    """The token is from the past. Only for a token whose signature was verified.
+    """Check that the token is not from the future. Only for a token with a verified signature.
 
-    Google does not sign ahead of time: where this does not hold the controller's clock is slow, and it is no ground to
-    deny anything.
+    Google does not sign ahead of time. If the token is from the future, the controller's clock is slow, which is no
+    reason to deny.
 
     Raises:
-        Ended: it is from the future; the request waits.
+        Ended: the token is from the future; the request waits.
     """
     ahead = claims.issued - now
     if ahead > CLOCK_SKEW:
@@ -116,7 +115,7 @@ def check_clock(claims: Claims, now: datetime) -> None:
 
 
 def check_instance(claims: Claims) -> InstanceClaims:
-    """The token is an instance's. Raises ``Ended``: a user's or a service account's, or without the instance."""
+    """The token's instance. Raises ``Ended`` for a token of a user or service account, or without the instance."""
     if isinstance(claims.instance, NoInstance):
         raise denied(
             "TokenOfNoInstance",
@@ -127,20 +126,20 @@ def check_instance(claims: Claims) -> InstanceClaims:
 
 
 def check_project(instance: InstanceClaims, settings: GCPSettings) -> None:
-    """The instance is in an allowed project, by ID and by number. Raises ``Ended``: it is in another."""
+    """Check the instance's project by ID and number. Raises ``Ended`` for another project."""
     project = instance.provider_id.project
     number = settings.projects.get(project)
     if number is None:
-        raise denied("ProjectNotAllowed", f"instances of project {project} are not allowed here")
+        raise denied("ProjectNotAllowed", f"instances of project {project} are not allowed")
     if number != instance.project_number:
         raise denied(
             "ProjectNumberMismatch",
-            f"project {project} has number {instance.project_number}, and another one is allowed here",
+            f"project {project} has number {instance.project_number}, but another number is allowed",
         )
 
 
 def check_service_account(claims: Claims, settings: GCPSettings) -> None:
-    """The instance runs as an allowed service account. Raises ``Ended``: as another, or Google does not say."""
+    """Check the instance's service account. Raises ``Ended`` for another one, or an unverified one."""
     if isinstance(settings.service_accounts, AnyServiceAccount):
         return
     if isinstance(claims.service_account, NoVerifiedEmail):
@@ -152,9 +151,9 @@ def check_service_account(claims: Claims, settings: GCPSettings) -> None:
 
 
 def check_claimed_provider_id(instance: InstanceClaims, claimed: str) -> None:
-    """The token is of the instance that the request claims to be. Raises ``Ended``: of another.
+    """Check that the token's instance is the one that the request claims. Raises ``Ended`` for another.
 
-    The core compares it again; here it keeps a false claim from costing a call.
+    The core compares it again; this check avoids a call for a false claim.
     """
     if str(instance.provider_id) != claimed:
-        raise denied("ProviderIDMismatch", f"the identity token is of instance {instance.provider_id}")
+        raise denied("ProviderIDMismatch", f"the identity token is for instance {instance.provider_id}")

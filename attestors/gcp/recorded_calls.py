@@ -1,4 +1,4 @@
-"""What others say to the GCP attestor, as the audit log notes it: nothing secret is among it."""
+"""Recorded calls of the GCP attestor in the audit log; they contain no secrets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from attestors.gcp.token import IdentityToken
 
 
 def verified_form(token: IdentityToken) -> AnswerForm[VerifiedToken]:
-    """That Google signed this token. The log does not hold the signature, so it is not verified again."""
+    """Whether Google signed this token. The log does not hold the signature, so a replay does not verify it again."""
 
     def read(written: Any) -> VerifiedToken:
         if written != {"keyID": token.key_id}:
@@ -29,4 +29,4 @@ def _addresses_read(written: Any) -> tuple[IPAddress, ...]:
 ADDRESSES: Final[AnswerForm[tuple[IPAddress, ...]]] = AnswerForm(
     lambda addresses: [str(address) for address in addresses], _addresses_read
 )
-"""Of the running instance with that number."""
+"""Addresses of the running instance with that numeric ID."""

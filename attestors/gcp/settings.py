@@ -1,4 +1,4 @@
-"""The settings of the server plugin: the operator's, and how a cluster's policy may narrow them."""
+"""Settings of the server plugin: the operator's, and how a cluster's policy may narrow them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ PROJECTS_SETTING: Final = "projects"
 SERVICE_ACCOUNTS_SETTING: Final = "serviceAccounts"
 CHECK_INSTANCE_SETTING: Final = "checkInstance"
 
-OPERATORS: Final = frozenset({PROJECTS_SETTING, SERVICE_ACCOUNTS_SETTING, CHECK_INSTANCE_SETTING}) | ACCESS_SETTINGS
-POLICYS: Final = frozenset({PROJECTS_SETTING, SERVICE_ACCOUNTS_SETTING})
+OPERATOR_SETTINGS: Final = (
+    frozenset({PROJECTS_SETTING, SERVICE_ACCOUNTS_SETTING, CHECK_INSTANCE_SETTING}) | ACCESS_SETTINGS
+)
+POLICY_SETTINGS: Final = frozenset({PROJECTS_SETTING, SERVICE_ACCOUNTS_SETTING})
 
 MAXIMUM_ENTRIES: Final = 1000
-"""Of each list."""
+"""Per list."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnyServiceAccount:
-    """Neither the operator nor the policy says which service accounts nodes run as."""
+    """Neither the operator nor the policy restricts the service accounts of nodes."""
 
 
 ServiceAccounts: TypeAlias = frozenset[str] | AnyServiceAccount
@@ -32,7 +34,7 @@ ServiceAccounts: TypeAlias = frozenset[str] | AnyServiceAccount
 
 @dataclass(frozen=True, slots=True)
 class TokenOnly:
-    """Instances are not looked up: the token alone is judged."""
+    """Instances are not looked up: only the token is verified."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,24 +44,25 @@ class LookUp:
 
 @dataclass(frozen=True, slots=True)
 class GCPSettings:
-    """What the server plugin judges by."""
+    """The parsed settings of the server plugin."""
 
     projects: Mapping[str, int]
-    """Project number by project ID: instances of no other project are let in."""
+    """Project number by project ID; instances of other projects are denied."""
     service_accounts: ServiceAccounts
     instances: TokenOnly | LookUp
     access: GoogleAccess
-    """How Google is reached, and for looking instances up as whom."""
+    """Access to Google, and the credentials for instance lookups."""
 
     @classmethod
     def parse(cls, settings: AttestorSettings) -> GCPSettings:
-        """Read the settings. A policy chooses among what the operator allows; it can add nothing.
+        """Parse the settings. A policy selects among what the operator allows; it can add nothing.
 
         Raises:
-            InvalidSettings: a setting is missing, wrong or unknown, or the policy names what the operator does not.
+            InvalidSettings: a setting is missing, wrong or unknown, or the policy names what the operator does not
+            allow.
         """
-        _only(settings.operator, OPERATORS, "the operator's settings")
-        _only(settings.policy, POLICYS, "a policy's settings")
+        _reject_unknown(settings.operator, OPERATOR_SETTINGS, "the operator's settings")
+        _reject_unknown(settings.policy, POLICY_SETTINGS, "a policy's settings")
         return cls(
             _narrowed_projects(_projects(settings.operator), settings.policy),
             _narrowed_accounts(_service_accounts(settings.operator), settings.policy),
@@ -68,7 +71,7 @@ class GCPSettings:
         )
 
 
-def _only(given: Mapping[str, Any], known: frozenset[str], what: str) -> None:
+def _reject_unknown(given: Mapping[str, Any], known: frozenset[str], what: str) -> None:
     unknown = set(given) - known
     if unknown:
         raise InvalidSettings(f"{what} of the GCP attestor have no {min(unknown)!r}, only {', '.join(sorted(known))}")
@@ -85,7 +88,7 @@ def _projects(operator: Mapping[str, Any]) -> dict[str, int]:
         try:
             check_project(project if isinstance(project, str) else "")
         except InvalidGCEName as error:
-            raise InvalidSettings(f"{PROJECTS_SETTING}: one of them is no project ID, such as my-project") from error
+            raise InvalidSettings(f"{PROJECTS_SETTING}: a key is not a project ID, such as my-project") from error
         if type(number) is not int or not 0 < number < 2**64:
             raise InvalidSettings(f"{PROJECTS_SETTING}: {project} needs its project number, a whole number")
     return dict(projects)
@@ -136,5 +139,5 @@ def _instances(operator: Mapping[str, Any]) -> TokenOnly | LookUp:
         return LookUp()
     useless = set(operator) & (ACCESS_SETTINGS - {PROXY_SETTING})
     if useless:
-        raise InvalidSettings(f"{min(useless)} is for {CHECK_INSTANCE_SETTING}: true")
+        raise InvalidSettings(f"{min(useless)} requires {CHECK_INSTANCE_SETTING}: true")
     return TokenOnly()

@@ -1,4 +1,4 @@
-"""The field of the GCP attestor's evidence, its bounds, and the audience that ties it to a request."""
+"""The field of the GCP attestor's evidence, its bounds, and the audience that binds it to a request."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 EVIDENCE_VERSION: Final = "v1"
 
 IDENTITY_TOKEN_FIELD: Final = "identityToken"  # noqa: S105  the name of a field
-"""The instance identity token (``format=full``), as the metadata server gives it."""
+"""The instance identity token (``format=full``), as the metadata server returns it."""
 
 MAXIMUM_TOKEN_CHARACTERS: Final = 8 * 1024
 """Genuine ones have about 1,200; licences of images make them longer."""

@@ -1,8 +1,8 @@
-"""The insecure attestor: believes what the node says. For tests, and for providers that have nothing.
+"""The insecure attestor: believes the node's claim. For tests, and for providers without any evidence.
 
-Whoever holds a bootstrap token can get a certificate for any Machine of the cluster. It gives exactly the security that
-Cluster API has without attestation, so it runs only where the controller's flag, the controller's list of namespaces
-and the cluster's policy all name it; it neither renews nor signs serving certificates (proposal, "Insecure providers").
+Any holder of a bootstrap token can get a certificate for any Machine of the cluster. This is exactly the security of
+Cluster API without attestation, so the attestor runs only if the controller's flag, the controller's list of namespaces
+and the cluster's policy all name it. It neither renews nor signs serving certificates (proposal, "Insecure providers").
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ class InsecureServerPlugin:
     """Verifies nothing."""
 
     def pre_filter(self, request: AttestationRequest) -> Plausible:
-        """Everything that can be read is plausible."""
+        """Every well-formed request is plausible."""
         request.evidence.expect_fields()
         return Plausible()
 
     async def verify_client(self, request: AttestationRequest) -> Outcome:
-        """Believe the claim, within its own cluster: an unproven claim must not block anybody else's."""
+        """Believe the claim, within its own cluster: an unproven claim must not block other clusters."""
         request.evidence.expect_fields()
         identity = f"{request.cluster_namespace}/{request.cluster_name}/{request.provider_id}"
         return AssertedIdentity(provider_id=request.provider_id, identity=identity)
 
     async def verify_serving(self, request: AttestationRequest) -> Outcome:
-        """Refuse: the core never asks, and would be refused if it did."""
+        """Refuse. The core never calls it, and would reject a success."""
         return Denied("ServingNotSupported", "the insecure attestor signs no serving certificates")
 
 
 class InsecureAgentPlugin:
-    """Sends an envelope without any proof in it."""
+    """Sends evidence without any proof."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        """Take the provider ID from the settings, if it is there."""
+        """Take the provider ID from the settings, if present."""
         unknown = set(settings) - {PROVIDER_ID_SETTING}
         if unknown:
             raise InvalidSettings(
@@ -73,7 +73,7 @@ class InsecureAgentPlugin:
             ) from error
 
     def gather(self, request: GatherRequest) -> Evidence:
-        """The bare envelope."""
+        """Evidence without fields."""
         return Evidence(request.evidence_version, CACertHash(request.cluster), MappingProxyType({}))
 
 
@@ -85,10 +85,10 @@ class InsecureAttestor:
     )
 
     def server_plugin(self, settings: AttestorSettings) -> InsecureServerPlugin:
-        """It has no settings.
+        """Build the server plugin. It has no settings.
 
         Raises:
-            InvalidSettings: there are some.
+            InvalidSettings: settings were given.
         """
         if settings.operator or settings.policy:
             raise InvalidSettings("the insecure attestor has no settings")
@@ -99,7 +99,7 @@ class InsecureAttestor:
         return InsecureAgentPlugin(settings)
 
     def redacted_fields(self, evidence: Evidence) -> Mapping[str, str]:
-        """All of them: it has no fields that mean anything (:class:`attestors.contract.Auditable`)."""
+        """All fields: none of them is a credential (:class:`attestors.contract.Auditable`)."""
         return evidence.fields
 
 

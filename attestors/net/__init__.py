@@ -1,1 +1,1 @@
-"""Connecting to API servers, clouds and metadata services: dialling, TLS, HTTP responses, repeated attempts."""
+"""Connecting to API servers, clouds and metadata services: dialling, TLS, HTTP responses, repeated attempts, rates."""

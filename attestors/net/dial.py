@@ -1,8 +1,9 @@
-"""From a host's name to a TCP connection: the next of its addresses is tried beside one that is silent (RFC 8305).
+"""Opens a TCP connection by host name and races the host's addresses (Happy Eyeballs, RFC 8305).
 
-``socket.create_connection`` gives each address the whole time before it tries the next: where packets of IPv6 are
-dropped on their way, a call does not get to the IPv4 address that would answer at once. asyncio and aiohappyeyeballs
-want an event loop, which neither the node's program nor a thread of cloud calls has.
+``socket.create_connection`` spends the whole timeout on each address in turn: if IPv6 packets are dropped on the way,
+a call never reaches an IPv4 address that would answer at once. asyncio and aiohappyeyeballs need an event loop, which
+neither the node's program nor a thread for cloud calls has. The peer may
+reset a connection at any moment, also before the TLS handshake: :class:`ConnectedSocket`.
 """
 
 from __future__ import annotations
@@ -12,30 +13,31 @@ import itertools
 import os
 import selectors
 import socket
+import ssl
 import time
 from collections.abc import Iterable
 from typing import Any, Final
 
 ATTEMPT_SECONDS: Final = 0.25
-"""After which the next address is tried beside those that do not answer (RFC 8305 section 5)."""
-_NO_WAY: Final = frozenset(
+"""Delay before the next address is tried in parallel (RFC 8305 section 5)."""
+_UNREACHABLE: Final = frozenset(
     {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EHOSTUNREACH, errno.EINVAL, errno.ENETUNREACH}
 )
 
 _Address = tuple[int, int, int, str, Any]
-"""As ``getaddrinfo`` has it."""
+"""A tuple of ``getaddrinfo``."""
 
 
 def dial(host: str, port: int, seconds: float) -> socket.socket:
-    """A connection to the first of the host's addresses that answers, with a timeout of ``seconds``, too.
+    """Connect to the first of the host's addresses that answers; the socket's timeout is ``seconds`` too.
 
     Raises:
-        TimeoutError: none has answered within ``seconds``.
-        OSError: none can be connected to; ``socket.gaierror`` where there is none.
-        UnicodeError: no name that DNS can hold.
+        TimeoutError: no address answered within ``seconds``.
+        OSError: every address failed; ``socket.gaierror`` if the host has no address.
+        UnicodeError: the host name cannot be encoded for DNS.
     """
     end = time.monotonic() + seconds
-    left = _in_turn(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    left = _interleave_families(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     failures: list[int] = []
     opened: list[socket.socket] = []
     connected: socket.socket | None = None
@@ -60,17 +62,17 @@ def dial(host: str, port: int, seconds: float) -> socket.socket:
 
 
 def most_telling(failures: Iterable[int]) -> int:
-    """Of the errors (``errno``) of all addresses, the one to tell.
+    """The error (``errno``) to report out of those of all addresses.
 
-    What an address has answered says more than that none came, and this more than that there is no way to an address,
-    as there is to none of a family that this machine is not connected with.
+    An answer from an address takes precedence over a timeout, and a timeout over a missing route: a machine without
+    IPv6, for example, has no route to any IPv6 address.
     """
     known = tuple(failures) or (errno.ETIMEDOUT,)
-    return min(known, key=lambda code: 2 if code in _NO_WAY else int(code == errno.ETIMEDOUT))
+    return min(known, key=lambda code: 2 if code in _UNREACHABLE else int(code == errno.ETIMEDOUT))
 
 
-def _in_turn(found: Iterable[_Address]) -> list[_Address]:
-    """One of each family after the other; the first of all stays the first (RFC 8305 section 4)."""
+def _interleave_families(found: Iterable[_Address]) -> list[_Address]:
+    """Alternate the address families; the first address stays first (RFC 8305 section 4)."""
     families: dict[int, list[_Address]] = {}
     for address in found:
         families.setdefault(address[0], []).append(address)
@@ -82,7 +84,7 @@ def _begin(address: _Address, opened: list[socket.socket], trying: selectors.Bas
     family, kind, protocol, _, where = address
     try:
         attempt = socket.socket(family, kind, protocol)
-    except OSError as error:  # this machine does not know the family
+    except OSError as error:  # the kernel does not support the family
         failures.append(error.errno or errno.EAFNOSUPPORT)
         return
     opened.append(attempt)
@@ -95,7 +97,7 @@ def _begin(address: _Address, opened: list[socket.socket], trying: selectors.Bas
 
 
 def _connected(trying: selectors.BaseSelector, until: float, failures: list[int]) -> socket.socket | None:
-    """Whichever has connected first; None where one has failed, or none has answered: it is the next one's turn."""
+    """The first socket that connects; None if an attempt failed or none answered, so that the next address is tried."""
     if not trying.get_map():
         return None
     for key, _ in trying.select(max(0.0, until - time.monotonic())):
@@ -107,3 +109,24 @@ def _connected(trying: selectors.BaseSelector, until: float, failures: list[int]
             return attempt
         failures.append(code)
     return None
+
+
+class ConnectedSocket(ssl.SSLSocket):
+    """What ``wrap_socket`` makes of a connection where it is the context's ``sslsocket_class``.
+
+    ``wrap_socket`` takes the plain socket's descriptor, and then asks for the peer. Where the other side has reset the
+    connection by then, it would leave the descriptor open when it fails, or hand out a socket without TLS (``ssl``
+    takes such a one for a socket that is not connected yet).
+    """
+
+    def getpeername(self) -> Any:
+        """As in ``socket``; a connection that the other side has reset is closed.
+
+        Raises:
+            ConnectionResetError: there is no peer any more.
+        """
+        try:
+            return super().getpeername()
+        except OSError as error:
+            self.close()
+            raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)) from error

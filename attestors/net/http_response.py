@@ -1,7 +1,7 @@
-"""HTTP/1.1 answers whose sizes are read to the letter: ``int()``, which ``http.client`` reads them with, takes more.
+"""Reads the sizes in HTTP/1.1 responses strictly; ``http.client`` uses ``int()``, which accepts more than digits.
 
-A chunk size of ``-1`` has ``http.client`` read whatever the server sends, to its end and into memory, past the bound
-that its caller gave; others are a ValueError or an OverflowError, which no caller expects.
+With a chunk size of ``-1``, ``http.client`` reads into memory whatever the server sends, past its caller's bound. Other
+sizes raise a ValueError or an OverflowError, which no caller expects.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ import re
 from typing import Final
 
 _CHUNK_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,16})(?:[ \t]*;[^\r\n]*)?\r?\n")
-"""RFC 9112 section 7.1, with or without an extension; at the end of the line as lenient as ``http.client``."""
+"""RFC 9112 section 7.1, with or without an extension; line endings are as lenient as in ``http.client``."""
 _LENGTH: Final = re.compile(r"[0-9]{1,19}")
 _MAXIMUM_LINE_BYTES: Final = 4096
 _MAXIMUM_CHUNK_BYTES: Final = 2**31 - 1
-"""No answer that anybody reads here is as large, and every machine can count so far."""
+"""More than any response that this project reads."""
 
 
 class MalformedSize(http.client.HTTPException):
-    """A size that is none: where the answer ends is not known."""
+    """A size is not a number, so the end of the response is unknown."""
 
 
 class StrictResponse(http.client.HTTPResponse):
-    """To be the ``response_class`` of a connection."""
+    """Use it as the ``response_class`` of a connection."""
 
     def begin(self) -> None:
-        """As in ``http.client``.
+        """Override of ``http.client``.
 
         Raises:
-            MalformedSize: ``Content-Length`` is no number.
+            MalformedSize: ``Content-Length`` is not a number.
         """
         super().begin()
         for length in self.headers.get_all("Content-Length", ()):
@@ -37,7 +37,7 @@ class StrictResponse(http.client.HTTPResponse):
                 raise MalformedSize("Content-Length")
 
     def _read_next_chunk_size(self) -> int:
-        """Where ``http.client``, in every version, reads a chunk's size; the tests see to it that it does."""
+        """Override of the private method that reads a chunk's size in each ``http.client``; tests check this."""
         line = _CHUNK_LINE.fullmatch(self.fp.readline(_MAXIMUM_LINE_BYTES + 1))
         size = int(line[1], 16) if line else -1
         if not 0 <= size <= _MAXIMUM_CHUNK_BYTES:

@@ -1,7 +1,7 @@
-"""The TPM attestor: which chip is asking.
+"""The TPM attestor: proves which TPM 2.0 chip a request comes from.
 
-The entry point names :data:`plugin`, which stays light: the server plugin needs no TPM library, and the agent plugin is
-the only one that imports one.
+The entry point names :data:`plugin`, whose import is light: the server plugin needs no TPM library, and only the agent
+plugin imports one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class TPMAttestor:
     )
 
     def server_plugin(self, settings: AttestorSettings) -> TPMServerPlugin:
-        """The half that challenges and verifies.
+        """Build the server plugin, which challenges and verifies.
 
         Raises:
             InvalidSettings: a setting is wrong or unknown, or a file of an endorsement authority cannot be read.
@@ -38,7 +38,7 @@ class TPMAttestor:
         return TPMServerPlugin(TPMSettings.parse(settings), settings.challenge_keys)
 
     def agent_plugin(self, settings: Mapping[str, str]) -> TPMAgentPlugin:
-        """The half that asks this machine's TPM.
+        """Build the agent plugin, which uses this machine's TPM.
 
         Raises:
             InvalidSettings: a setting is wrong or unknown.
@@ -49,13 +49,13 @@ class TPMAttestor:
         return agent_plugin_from(settings)
 
     def explanations(self) -> Mapping[str, ReasonExplanation]:
-        """Cause and cure of its reasons (:class:`attestors.contract.ExplainsReasons`)."""
+        """Cause and remedy of its reasons (:class:`attestors.contract.ExplainsReasons`)."""
         from attestors.tpm.reasons import EXPLANATIONS
 
         return EXPLANATIONS
 
     def redacted_fields(self, evidence: Evidence) -> Mapping[str, str]:
-        """All of them: public keys, certificates, and a quote that is good for one request only."""
+        """All fields as they are: public keys, certificates, and a quote that is good for one request only."""
         return evidence.fields
 
 

@@ -1,7 +1,7 @@
-"""``python -m attestors.tpm``: judge what a TPM showed, as the controller would, without controller and without TPM.
+"""``python -m attestors.tpm``: verifies a TPM's certificate or quote as the controller does, without controller or TPM.
 
-For operators who want to know whether their folders hold the authorities of their machines before any of these asks,
-and for reviewers. The files are those that tpm2-tools write.
+For operators who want to check, before any machine joins, that their folders hold their machines' authorities, and for
+reviewers. The input files are those that tpm2-tools write.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _REFUSED: Final = (EndorsementCertificateRefused, MalformedStructure, Unsuitable
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0: it verifies; 1: it is refused, and why; 2: wrong use, or a file cannot be used."""
+    """Exit codes: 0 verified; 1 refused, with the reason printed; 2 wrong usage, or an unusable file."""
     options = _parser().parse_args(arguments)
-    if isinstance(sys.stdout, io.TextIOWrapper):  # names in certificates are of any script
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names in certificates may be in any script
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        for name, value in options.judge(options).items():
+        for name, value in options.verify(options).items():
             print(f"{name:<16}{value}")
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read has read enough
+    except BrokenPipeError:  # the reader closed the pipe, for example `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except _REFUSED as error:
         print(f"refused: {error}")
@@ -66,15 +66,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m attestors.tpm",
-        description="Judges what a TPM showed, as the controller would. Exit code 0: it verifies; 1: it is refused.",
+        description="Verifies a TPM's certificate or quote like the controller. Exit code 0 verified, 1 refused.",
     )
     kinds = parser.add_subparsers(required=True, metavar="COMMAND")
-    certificate = kinds.add_parser("endorsement", help="an endorsement key certificate: does a manufacturer vouch?")
-    certificate.set_defaults(judge=_judge_certificate)
-    certificate.add_argument("certificate", type=Path, metavar="FILE", help="as it stands in NV, or in PEM")
+    certificate = kinds.add_parser("endorsement", help="verify an endorsement key certificate")
+    certificate.set_defaults(verify=_verify_certificate)
+    certificate.add_argument("certificate", type=Path, metavar="FILE", help="as stored in NV, or in PEM")
     certificate.add_argument("--roots", type=Path, required=True, metavar="FILE|FOLDER", help="endorsementRootsFolder")
     certificate.add_argument("--intermediates", type=Path, metavar="FILE|FOLDER", help="endorsementIntermediatesFolder")
-    certificate.add_argument("--chain", type=Path, metavar="FILE", help="authorities from the TPM, as they are or PEM")
+    certificate.add_argument("--chain", type=Path, metavar="FILE", help="authorities from the TPM, as stored or in PEM")
     certificate.add_argument(
         "--key",
         type=Path,
@@ -83,8 +83,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     certificate.add_argument("--accept-expired", action="store_true", help="acceptExpiredAuthorities")
     certificate.add_argument("--at", type=_time, metavar="TIME", help="such as 2026-01-02T03:04:05Z (default: now)")
-    quote = kinds.add_parser("quote", help="a quote: did this key's TPM say this of its PCRs?")
-    quote.set_defaults(judge=_judge_quote)
+    quote = kinds.add_parser("quote", help="verify a quote of PCRs by an attestation key")
+    quote.set_defaults(verify=_verify_quote)
     for flag, text in (
         ("--ak", "public area of the attestation key: tpm2_createak --public, tpm2_readpublic --output"),
         ("--quote", "tpm2_quote --message"),
@@ -97,20 +97,20 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _judge_certificate(options: argparse.Namespace) -> Mapping[str, object]:
+def _verify_certificate(options: argparse.Namespace) -> Mapping[str, object]:
     authorities = load_endorsement_authorities(
         roots=_files(options.roots),
         intermediates=_files(options.intermediates) if options.intermediates is not None else {},
         accept_expired=options.accept_expired,
     )
-    certificate = _plain(options.certificate.read_bytes())
+    certificate = _without_pem(options.certificate.read_bytes())
     own = read_stored_certificate(certificate).public_key
     verified = verify_endorsement_certificate(
         certificate,
         endorsement_key=own if options.key is None else _endorsement_key(options.key.read_bytes()),
         authorities=authorities,
         at=options.at or datetime.now(UTC),
-        intermediates=() if options.chain is None else _row(options.chain.read_bytes()),
+        intermediates=() if options.chain is None else _pem_blocks(options.chain.read_bytes()),
     )
     return {
         "verified": "a manufacturer vouches for this endorsement key",
@@ -120,11 +120,11 @@ def _judge_certificate(options: argparse.Namespace) -> Mapping[str, object]:
         "issuer": verified.issuer,
         "root": verified.root,
         "valid": f"{verified.not_before:%Y-%m-%d} to {verified.not_after:%Y-%m-%d}",
-        "key": "that of the certificate, no TPM's: --key compares one" if options.key is None else "the TPM's",
+        "key": "the certificate's own; compare a TPM's key with --key" if options.key is None else "the TPM's",
     }
 
 
-def _judge_quote(options: argparse.Namespace) -> Mapping[str, object]:
+def _verify_quote(options: argparse.Namespace) -> Mapping[str, object]:
     verified = verify_quote(
         ak_public=_public_area(options.ak.read_bytes()),
         quote=options.quote.read_bytes(),
@@ -141,20 +141,20 @@ def _judge_quote(options: argparse.Namespace) -> Mapping[str, object]:
 
 
 def _files(path: Path) -> Mapping[str, bytes]:
-    """One file, or all of a folder but hidden ones, as the controller reads them."""
+    """The file, or every file of a folder except hidden ones, as the controller reads them."""
     if not path.is_dir():
         return {path.name: path.read_bytes()}
     found = sorted(one for one in path.iterdir() if not one.name.startswith(".") and not one.is_dir())
     return {one.name: one.read_bytes() for one in found}
 
 
-def _plain(data: bytes) -> bytes:
-    """Without PEM's clothes, where it has some."""
-    return _row(data)[0]
+def _without_pem(data: bytes) -> bytes:
+    """The content of the first PEM block, or the data itself if it is not PEM."""
+    return _pem_blocks(data)[0]
 
 
-def _row(data: bytes) -> Sequence[bytes]:
-    """What stands in PEM's blocks, or all of it, where there are none that can be read."""
+def _pem_blocks(data: bytes) -> Sequence[bytes]:
+    """The contents of the PEM blocks, or the data itself if it holds no readable block."""
     try:
         return [binascii.a2b_base64(b"".join(body.split())) for _, body in _PEM.findall(data)] or [data]
     except binascii.Error:
@@ -162,13 +162,13 @@ def _row(data: bytes) -> Sequence[bytes]:
 
 
 def _endorsement_key(data: bytes) -> PublicKey | bytes:
-    """A public area begins with the kind of key, or with its size: never as a SubjectPublicKeyInfo does."""
-    plain = _plain(data)
+    """A public area starts with the key type or with its size; both differ from the start of a SubjectPublicKeyInfo."""
+    plain = _without_pem(data)
     return plain if plain.startswith(_SEQUENCE) else EndorsementKey.decode(_public_area(plain)).key
 
 
 def _public_area(data: bytes) -> bytes:
-    """TPMT_PUBLIC. tpm2-tools write it as TPM2B_PUBLIC, two bytes of size before it; a type is never its size."""
+    """TPMT_PUBLIC. tpm2-tools write TPM2B_PUBLIC, which has a two-byte size before it; a type never equals the size."""
     size, public = int.from_bytes(data[:_SIZE_BYTES], "big"), data[_SIZE_BYTES:]
     return public if size == len(public) else data
 

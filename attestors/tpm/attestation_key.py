@@ -1,8 +1,8 @@
-"""Which public areas may be an attestation key (AK), and which an endorsement key (EK).
+"""Checks which public areas may be an attestation key (AK) or an endorsement key (EK).
 
-A TPM activates a credential for any key that it holds, also for one that signs whatever its owner says, a forged quote
-among it. Only the attributes tell them apart; they are part of the key's name, so they are as genuine as the activated
-name is. Having an :class:`AttestationKey` or an :class:`EndorsementKey` means that its public area was judged.
+A TPM activates a credential for any key that it holds, including a key that signs arbitrary data, such as a forged
+quote. Only the attributes distinguish these keys. They are part of the key's name, so activating the name proves them.
+An :class:`AttestationKey` or :class:`EndorsementKey` exists only for a public area that passed the check.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from attestors.tpm.constants import Curve, HashAlgorithm, ObjectAttribute
 from attestors.tpm.structures import PublicArea, PublicKey, RSAKey, Scheme, decode_public
 
 _KindOfKey: TypeAlias = int | Curve
-"""The bits of an RSA key, or the curve of an ECC key."""
+"""Bits of an RSA key, or the curve of an ECC key."""
 
 
 class UnsuitableKey(ValueError):
-    """A key that exists but may not play this part; the message says which property is in the way."""
+    """The key may not be used in this role; the message names the property that prevents it."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttestationKey:
-    """A key that never leaves its TPM and signs nothing but what this TPM itself states."""
+    """A key that never leaves its TPM and signs only statements of that TPM."""
 
     public: PublicArea
     scheme: Scheme = field(init=False)
-    """The only one that this key signs with: a restricted key has one from the start."""
+    """The key's only signing scheme: a restricted key has a fixed one."""
     key: PublicKey = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -39,17 +39,17 @@ class AttestationKey:
 
     @classmethod
     def decode(cls, public: bytes) -> AttestationKey:
-        """Read and judge TPMT_PUBLIC.
+        """Parse and check TPMT_PUBLIC.
 
         Raises:
-            MalformedStructure: it is no TPMT_PUBLIC of an RSA or ECC key, or its key makes no sense.
+            MalformedStructure: not a TPMT_PUBLIC of an RSA or ECC key, or the key is invalid.
             UnsuitableKey: it may not be an attestation key.
         """
         return cls(decode_public(public))
 
     @property
     def name(self) -> bytes:
-        """What credentials are made for."""
+        """The name for which credentials are made."""
         return self.public.name
 
 
@@ -72,7 +72,7 @@ class EndorsementTemplate:
     """One of the templates of the TCG EK Credential Profile for TPM Family 2.0, annex B."""
 
     title: str
-    """As the profile numbers it."""
+    """Its designation in the profile."""
     name_algorithm: HashAlgorithm
     attributes: ObjectAttribute
     authorization_policy: bytes
@@ -101,7 +101,7 @@ _KINDS: Final = frozenset(template.kind for template in ENDORSEMENT_TEMPLATES)
 
 @dataclass(frozen=True, slots=True)
 class EndorsementKey:
-    """A key that only decrypts, for its own TPM, what was made for an object of that TPM."""
+    """A key that only decrypts, for its own TPM, data made for an object of that TPM."""
 
     public: PublicArea
     template: EndorsementTemplate = field(init=False)
@@ -113,10 +113,10 @@ class EndorsementKey:
 
     @classmethod
     def decode(cls, public: bytes) -> EndorsementKey:
-        """Read and judge TPMT_PUBLIC. That the key is somebody's EK is for its certificate or an inventory to say.
+        """Parse and check TPMT_PUBLIC. A certificate or an inventory must show to which TPM the key belongs.
 
         Raises:
-            MalformedStructure: it is no TPMT_PUBLIC of an RSA or ECC key, or its key makes no sense.
+            MalformedStructure: not a TPMT_PUBLIC of an RSA or ECC key, or the key is invalid.
             UnsuitableKey: it may not be an endorsement key.
         """
         return cls(decode_public(public))

@@ -1,20 +1,20 @@
-"""Challenges that nobody remembers.
+"""Challenges that need no stored state.
 
-The controller cannot keep what it asked: a flood of first requests would fill its memory, and the answer may reach
-another replica, or the same one after a restart. So the secret that the TPM has to open is computed, not drawn::
+The controller does not store its challenges: a flood of first requests would fill its memory, and the answer may reach
+another replica, or the same one after a restart. It therefore derives the secret that the TPM must recover::
 
     token  = "<UID of the first CSR>-<identifier of the challenge key>.<expiry, Unix time>"
     secret = HMAC-SHA256(challenge key, "tpm challenge v1", token, EK name, AK name, binding)
 
-each part with its length before it. The token goes to the node in clear and comes back with the answer; whoever changes
-it, or answers for another key, cluster, signer, EK or AK, has not the secret that belongs to it. Only the TPM with that
-EK, holding that AK, can open the credential in which the secret travels (TPM 2.0 Library Part 1, section 24).
+Each part is prefixed with its length. The token goes to the node in clear and comes back with the answer. An answer
+with a changed token, or for another key, cluster, signer, EK or AK, needs another secret. Only the TPM with that EK and
+that AK can decrypt the credential that carries the secret (TPM 2.0 Library Part 1, section 24).
 
-The identifier says nothing about the key. By it a replica that does not know the key yet, or any more, can tell an
-honest answer, for which it waits, from one that is wrong. Tokens of 0.1.0 have none.
+The identifier reveals nothing about the key. It lets a replica that does not hold the key, yet or any more, tell an
+answer that must wait from a wrong one.
 
-An answer is good until it expires. It commits to the request's key, and the core gives one key one certificate, so a
-copy of an answer gets nobody a second one.
+An answer is good until the token expires. It commits to the request's key, and the core issues one certificate for one
+key, so a copied answer yields no second certificate.
 """
 
 from __future__ import annotations
@@ -35,83 +35,84 @@ from attestors.tpm.selection import PCRSelection
 from attestors.wire.binding import Binding
 
 LIFETIME: Final = timedelta(minutes=5)
-"""A TPM answers within a second; the rest is for the node's way back. Far below the life of any certificate."""
+"""A TPM answers within a second; the rest covers the node's second request. Far below any certificate's lifetime."""
 
 CLOCKS_APART: Final = timedelta(minutes=5)
-"""As much as the clocks of two replicas may differ."""
+"""Tolerated clock difference between two replicas."""
 
 _CONTEXT: Final = b"tpm challenge v1"
 _KEY_CONTEXT: Final = b"tpm challenge key identifier v1"
 _IDENTIFIER_CHARACTERS: Final = 16
-_TOKEN: Final = re.compile(r"(?P<uid>[0-9A-Za-z-]{1,128}?)(?:-(?P<key>[0-9a-f]{16}))?\.(?P<expiry>[1-9][0-9]{0,11})")
+_UID: Final = re.compile(r"[0-9A-Za-z-]{1,128}")
+_TOKEN: Final = re.compile(r"(?P<uid>[0-9A-Za-z-]{1,128})-(?P<key>[0-9a-f]{16})\.(?P<expiry>[1-9][0-9]{0,11})")
 
 
 def key_identifier(challenge_key: bytes) -> str:
-    """What a token names a challenge key by."""
+    """The identifier of a challenge key in a token."""
     return hmac.digest(challenge_key, _KEY_CONTEXT, "sha256").hex()[:_IDENTIFIER_CHARACTERS]
 
 
 class InvalidToken(ValueError):
-    """The token is not of the form that challenges have."""
+    """The token is malformed."""
 
 
 class ChallengeExpired(Exception):
-    """The answer comes too late, or had to wait for too long."""
+    """The answer arrived, or was verified, after the token expired."""
 
 
 class ChallengeFromTheFuture(Exception):
-    """The challenge was made while a clock was ahead."""
+    """The challenge was made while the clock of a replica was ahead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What the answer brings back in clear."""
+    """The part of a challenge that the answer returns in clear."""
 
     csr_uid: str
     expiry: int
     """Unix time."""
     key_identifier: str = ""
-    """Of the challenge key; empty in a token of 0.1.0, and before one is chosen."""
+    """Identifier of the challenge key; empty until a key is chosen."""
 
     def __str__(self) -> str:
         key = f"-{self.key_identifier}" if self.key_identifier else ""
         return f"{self.csr_uid}{key}.{self.expiry}"
 
     def under(self, challenge_key: bytes) -> Token:
-        """The token of a challenge under that key."""
+        """The token with the identifier of that challenge key."""
         return replace(self, key_identifier=key_identifier(challenge_key))
 
     @classmethod
     def issue(cls, csr_uid: str, now: datetime) -> Token:
-        """The token of a challenge that is made now.
+        """Create the token of a new challenge.
 
         Raises:
-            InvalidToken: the UID is none that an API server gives.
+            InvalidToken: the UID is not one that API servers assign.
         """
-        issued = cls(csr_uid, int((now + LIFETIME).timestamp()))
-        cls.parse(str(issued))
-        return issued
+        if not _UID.fullmatch(csr_uid):
+            raise InvalidToken("the request's UID is of no form that an API server gives")
+        return cls(csr_uid, int((now + LIFETIME).timestamp()))
 
     @classmethod
     def parse(cls, text: str) -> Token:
-        """Read a token.
+        """Parse a token.
 
         Raises:
-            InvalidToken: it is none.
+            InvalidToken: it is malformed.
         """
         found = _TOKEN.fullmatch(text)
         if found is None:
-            raise InvalidToken("the challenge token is not of the form that the controller gives")
-        return cls(found["uid"], int(found["expiry"]), found["key"] or "")
+            raise InvalidToken("the challenge token does not have the form that the controller issues")
+        return cls(found["uid"], int(found["expiry"]), found["key"])
 
     def require_valid(self, now: datetime) -> None:
-        """The answer is in time.
+        """Check that the token is valid at ``now``.
 
         Raises:
-            ChallengeExpired: it is too late.
-            ChallengeFromTheFuture: for as long as that it could be answered in advance.
+            ChallengeExpired: the token has expired.
+            ChallengeFromTheFuture: the token expires so late that it could be answered in advance.
         """
-        # As numbers: a node may write an expiry that is no date any more.
+        # Compared as numbers: a node may send an expiry beyond the range of datetime.
         if now.timestamp() >= self.expiry:
             expiry = datetime.fromtimestamp(self.expiry, UTC)
             raise ChallengeExpired(
@@ -123,13 +124,13 @@ class Token:
             )
 
     def expires_in(self, now: datetime) -> timedelta:
-        """How long a token that is valid stays so."""
+        """Remaining validity of a valid token."""
         return timedelta(seconds=self.expiry - now.timestamp())
 
 
 @dataclass(frozen=True, slots=True)
-class Challenged:
-    """Whom a challenge is for: the secret depends on all of it."""
+class ChallengeInputs:
+    """The inputs of a challenge; its secret depends on all of them."""
 
     token: Token
     endorsement_key: EndorsementKey
@@ -150,7 +151,7 @@ class Challenged:
         return hmac.digest(challenge_key, bytes(message), "sha256")
 
     def text(self, challenge_key: bytes, selection: PCRSelection, *, random_bytes: Callable[[int], bytes]) -> str:
-        """The challenge as it goes into the annotation: readable by all, to be opened by one TPM.
+        """The JSON text for the annotation. Everybody can read it; only one TPM can recover the secret.
 
         Its token names ``challenge_key``.
         """

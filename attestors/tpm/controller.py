@@ -1,15 +1,15 @@
-"""The server plugin of the TPM attestor: which chip is asking, and is it here, now, for this request.
+"""The server plugin of the TPM attestor: verifies which TPM sent the request, and that it did so for this request.
 
-In this order, so that nothing unverified is used:
+The steps run in this order, so that nothing unverified is used:
 
-1. the fields, decoded in bounds; EK and AK judged by their public areas
+1. parse the fields within bounds; check EK and AK by their public areas
 2. the EK is not on the deny list
-3. where authorities are configured: the EK certificate is the EK's own, and one of them vouches for it
-4. as far as the Machine itself says it: the EK is that of the Machine whose provider ID is claimed
-5. in an answer: the token is in time; the quote is signed by the AK, over the secret that only the TPM with this EK and
-   AK could open, and over the binding; of the registers that were asked for, and their values are allowed
-6. the EK is that of the claimed machine, say the sources that the cluster prefers; here others are asked
-7. without an answer: a challenge for exactly this EK, AK and binding
+3. if authorities are configured: the certificate is for the EK, and chains to one of them
+4. if the first source is the Machine's annotation: it names the EK
+5. in an answer: the token is valid; the AK signed the quote; the quote covers the secret that only the TPM with this EK
+   and AK can recover, and the binding; its registers are the requested ones, with allowed values
+6. the endorsement key sources, in the cluster's order, assign the EK to the claimed machine; other services are called
+7. in a first request: issue a challenge for exactly this EK, AK and binding
 """
 
 from __future__ import annotations
@@ -29,16 +29,22 @@ from attestors.contract import (
 )
 from attestors.tpm import wire
 from attestors.tpm.challenge import (
-    Challenged,
     ChallengeExpired,
     ChallengeFromTheFuture,
+    ChallengeInputs,
     InvalidToken,
     Token,
     key_identifier,
 )
-from attestors.tpm.endorsement_key_sources import CannotBeAskedNow, NobodySays, Owned, OwnedByOthers, identity
+from attestors.tpm.endorsement_key_sources import (
+    KeyConfirmed,
+    KeyContradicted,
+    SourceUnavailable,
+    Undetermined,
+    identity,
+)
 from attestors.tpm.operator_files import OperatorFileUnusable
-from attestors.tpm.presented_keys import PresentedKeys, judge_keys, shown_fingerprint
+from attestors.tpm.presented_keys import PresentedKeys, check_keys, shown_fingerprint
 from attestors.tpm.quote import BoundTo, QuoteRefused, verify_quote
 from attestors.tpm.reader import MalformedStructure
 from attestors.tpm.recorded_calls import (
@@ -63,15 +69,15 @@ from attestors.wire.names import ENDORSEMENT_KEY_ANNOTATION, ENDORSEMENT_KEY_SOU
 
 @dataclass(frozen=True, slots=True)
 class TPMServerPlugin:
-    """Implements :class:`attestors.contract.ServerPlugin`. It remembers nothing between two requests."""
+    """Implements :class:`attestors.contract.ServerPlugin`. It keeps no state between requests."""
 
     settings: TPMSettings
     challenge_keys: Callable[[], tuple[bytes, ...]] = field(repr=False)
 
     def pre_filter(self, request: AttestationRequest) -> PreFiltered:
-        """Steps 1 to 4, by what is known of the operator's files: the rest needs others, or the controller's keys."""
+        """Steps 1 to 4, with the operator's files as last read. The others need services or the controller's keys."""
         try:
-            self._judge(request, self.settings.trust.last())
+            self._check_keys(request, self.settings.trust.last())
         except OperatorFileUnusable:
             return Plausible()
         except Ended as ended:
@@ -79,30 +85,30 @@ class TPMServerPlugin:
         return Plausible()
 
     async def verify_client(self, request: AttestationRequest) -> Outcome:
-        """Challenge, or judge the answer.
+        """Issue a challenge, or verify the answer to one.
 
         Raises:
-            MalformedEvidence: a field is missing, unknown or not of its form; the core denies.
+            MalformedEvidence: a field is missing, unknown or malformed; the core denies.
             BindingMismatch: the quote was made for another key, cluster, signer or challenge; the core denies.
         """
         return await self._verify(request)
 
     async def verify_serving(self, request: AttestationRequest) -> Outcome:
-        """The same; names and addresses are the Machine's to say, a TPM knows none."""
+        """Same as :meth:`verify_client`: a TPM knows no names or addresses, so the core takes them from the Machine."""
         return await self._verify(request)
 
     async def _verify(self, request: AttestationRequest) -> Outcome:
         try:
-            keys = self._judge(request, self._current_trust(request))
+            keys = self._check_keys(request, self._current_trust(request))
             if wire.CHALLENGE_TOKEN_FIELD not in request.evidence.fields:
                 token = _token(request)
-                await self._owner(request, keys)
+                await self._confirm_key(request, keys)
                 return self._challenge(request, keys, token)
-            proof = self._judge_answer(request, keys)
-            owned = await self._owner(request, keys)
+            proof = self._verify_answer(request, keys)
+            confirmed = await self._confirm_key(request, keys)
         except OperatorFileUnusable as error:
             return not_yet("OperatorFileUnusable", str(error)).outcome
-        except CannotBeAskedNow as error:
+        except SourceUnavailable as error:
             return not_yet("EndorsementKeySourceUnavailable", str(error), error.retry_after).outcome
         except Ended as ended:
             return ended.outcome
@@ -112,17 +118,17 @@ class TPMServerPlugin:
             binding=proof,
             annotations={
                 ENDORSEMENT_KEY_ANNOTATION: keys.fingerprint,
-                ENDORSEMENT_KEY_SOURCE_ANNOTATION: owned.source.value,
+                ENDORSEMENT_KEY_SOURCE_ANNOTATION: confirmed.source.value,
             },
         )
 
     # Steps 1 to 4.
 
-    def _judge(self, request: AttestationRequest, trust: Trust) -> PresentedKeys:
-        keys = judge_keys(request, trust)
-        said = self.settings.sources.look(request, keys.endorsement)
-        if isinstance(said, OwnedByOthers):
-            raise _not_this(said, keys)
+    def _check_keys(self, request: AttestationRequest, trust: Trust) -> PresentedKeys:
+        keys = check_keys(request, trust)
+        answer = self.settings.sources.check_locally(request, keys.endorsement)
+        if isinstance(answer, KeyContradicted):
+            raise _mismatch(answer, keys)
         return keys
 
     def _current_trust(self, request: AttestationRequest) -> Trust:
@@ -131,31 +137,31 @@ class TPMServerPlugin:
 
     # Step 6.
 
-    async def _owner(self, request: AttestationRequest, keys: PresentedKeys) -> Owned:
-        said = await self.settings.sources.ask(request, keys.endorsement, keys.certificate)
-        match said:
-            case Owned():
-                return said
-            case OwnedByOthers():
-                raise _not_this(said, keys)
-            case NobodySays():
+    async def _confirm_key(self, request: AttestationRequest, keys: PresentedKeys) -> KeyConfirmed:
+        answer = await self.settings.sources.ask(request, keys.endorsement, keys.certificate)
+        match answer:
+            case KeyConfirmed():
+                return answer
+            case KeyContradicted():
+                raise _mismatch(answer, keys)
+            case Undetermined():
                 shown = f"; the request shows {keys.fingerprint}"
-                lacking = said.within(MAXIMUM_MESSAGE_CHARACTERS - len(shown))
-                raise not_yet("EndorsementKeyUnknown", lacking + shown, said.retry_after)
+                lacking = answer.within(MAXIMUM_MESSAGE_CHARACTERS - len(shown))
+                raise not_yet("EndorsementKeyUnknown", lacking + shown, answer.retry_after)
 
     # Step 7.
 
     def _challenge(self, request: AttestationRequest, keys: PresentedKeys, token: Token) -> ChallengeIssued:
-        challenged = Challenged(token, keys.endorsement, keys.attestation, request.binding)
+        inputs = ChallengeInputs(token, keys.endorsement, keys.attestation, request.binding)
 
-        def made() -> str:
+        def create() -> str:
             current = self._challenge_keys()[0]
-            return challenged.text(current, self.settings.selection, random_bytes=secrets.token_bytes)
+            return inputs.text(current, self.settings.selection, random_bytes=secrets.token_bytes)
 
-        return ChallengeIssued(request.recorded_calls.look(CHALLENGE_QUESTION, made, CHALLENGE))
+        return ChallengeIssued(request.recorded_calls.look(CHALLENGE_QUESTION, create, CHALLENGE))
 
     def _challenge_keys(self) -> tuple[bytes, ...]:
-        """At least one; where there are none, the node is not to blame."""
+        """At least one key. A missing key is not the node's fault, so the request waits."""
         keys = self.challenge_keys()
         if not keys:
             raise not_yet("ChallengeKeysMissing", "the controller has no keys for challenges at the moment")
@@ -163,7 +169,7 @@ class TPMServerPlugin:
 
     # Step 5.
 
-    def _judge_answer(self, request: AttestationRequest, keys: PresentedKeys) -> ProvenBinding:
+    def _verify_answer(self, request: AttestationRequest, keys: PresentedKeys) -> ProvenBinding:
         evidence = request.evidence
         try:
             token = Token.parse(
@@ -173,32 +179,32 @@ class TPMServerPlugin:
         except InvalidToken as error:
             raise MalformedEvidence(str(error)) from error
         except ChallengeExpired as error:
-            # Often it had to wait, for its node name as an example: then the node shall not have to pause besides.
+            # Often it expired while the request waited, for example for its node name: the node may retry at once.
             raise denied(EVIDENCE_EXPIRED, str(error)) from error
         except ChallengeFromTheFuture as error:
             raise denied("ChallengeFromTheFuture", str(error)) from error
-        challenged = Challenged(token, keys.endorsement, keys.attestation, request.binding)
+        inputs = ChallengeInputs(token, keys.endorsement, keys.attestation, request.binding)
         try:
-            return self._quote(request, keys, challenged)
+            return self._verify_quote(request, keys, inputs)
         except MalformedStructure as error:
             raise MalformedEvidence(str(error)) from error
         except QuoteRefused as error:
             raise denied("QuoteRefused", str(error)) from error
 
-    def _quote(self, request: AttestationRequest, keys: PresentedKeys, challenged: Challenged) -> ProvenBinding:
-        """The quote under the newest challenge key, or under the one before it: it may have been rotated meanwhile."""
+    def _verify_quote(self, request: AttestationRequest, keys: PresentedKeys, inputs: ChallengeInputs) -> ProvenBinding:
+        """Verify the quote under the newest challenge key, or the one before it: the key may have been rotated."""
         evidence = request.evidence
         quote = evidence.binary(wire.QUOTE_FIELD, maximum_bytes=wire.MAXIMUM_QUOTE_BYTES)
         signature = evidence.binary(wire.QUOTE_SIGNATURE_FIELD, maximum_bytes=wire.MAXIMUM_SIGNATURE_BYTES)
         values = evidence.binary(wire.PCR_VALUES_FIELD, maximum_bytes=wire.MAXIMUM_PCR_VALUES_BYTES)
-        known = self._key_is_known(request, challenged.token)
+        known = self._key_is_known(request, inputs.token)
         mismatch: BindingMismatch | None = None
         recorded_calls, form = request.recorded_calls, secret_form(quote)
         for challenge_key in recorded_calls.look(KEYS_QUESTION, self._challenge_keys, CHALLENGE_KEYS):
 
             def through(binding: bytes, key: bytes = challenge_key) -> bytes:
                 return recorded_calls.look(
-                    QUOTE_QUESTION, lambda: wire.qualifying_data(challenged.secret(key), binding), form
+                    QUOTE_QUESTION, lambda: wire.qualifying_data(inputs.secret(key), binding), form
                 )
 
             try:
@@ -219,19 +225,18 @@ class TPMServerPlugin:
             raise not_yet(
                 "ChallengeKeysMissing",
                 "the challenge was made under a controller key that is not known here, or not yet: it was rotated",
-                challenged.token.expires_in(request.now),
+                inputs.token.expires_in(request.now),
             )
-        raise mismatch or BindingMismatch("the quote is for no challenge of this controller")
+        raise mismatch or BindingMismatch("the quote answers no challenge of this controller")
 
     def _key_is_known(self, request: AttestationRequest, token: Token) -> bool:
-        """Whether the challenge was made under a key of ours, as far as its token says.
+        """Whether the challenge was made under a key of this controller, according to its token.
 
-        One so new that it was not read yet, or that was rotated away, is no fault of the node: until the token expires
-        its answer waits for whoever has that key, and then the node starts again. The core judges it again when it has
-        read other keys; not before, for whoever asks names any key that he likes.
+        A key that is too new to have been read, or that was rotated away, is not the node's fault. The answer then
+        waits until the token expires: another replica may hold the key, and this one may read it. After that the node
+        starts again. The core verifies the request again only after it has read other keys, because a requester can
+        name any key.
         """
-        if not token.key_identifier:
-            return True
 
         def is_known() -> bool:
             return token.key_identifier in map(key_identifier, self._challenge_keys())
@@ -243,9 +248,9 @@ def _token(request: AttestationRequest) -> Token:
     try:
         return Token.issue(request.csr_uid, request.now)
     except InvalidToken as error:
-        # Only an API server that is not one gives such UIDs.
+        # Only something other than an API server assigns such UIDs.
         raise denied("UnusableRequestUID", "the request's UID is not of the form that API servers give") from error
 
 
-def _not_this(said: OwnedByOthers, keys: PresentedKeys) -> Ended:
-    return denied("EndorsementKeyMismatch", f"{said.message} than {keys.fingerprint}")
+def _mismatch(answer: KeyContradicted, keys: PresentedKeys) -> Ended:
+    return denied("EndorsementKeyMismatch", f"{answer.message} than {keys.fingerprint}")

@@ -1,8 +1,8 @@
-"""TPM2_MakeCredential without a TPM: a secret that only one TPM can read, and only if it holds a certain object.
+"""TPM2_MakeCredential in software: encrypts a secret for one TPM, which can read it only if it holds a given object.
 
 TPM 2.0 Library, Part 1: section 24 (credential protection), 11.4.10.2 (KDFa), 11.4.10.3 (KDFe), annexes B.4 (OAEP) and
-C.6.1 (ECDH); TPM2B_ID_OBJECT and TPM2B_ENCRYPTED_SECRET are in Part 2, 12.4.3 and 11.4.3. The hash algorithm is the
-endorsement key's name algorithm throughout, whatever the object's is.
+C.6.1 (ECDH); TPM2B_ID_OBJECT and TPM2B_ENCRYPTED_SECRET are in Part 2, 12.4.3 and 11.4.3. The hash algorithm is always
+the endorsement key's name algorithm, whatever the object's is.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-# The TPM's mode; the data is one short secret under a key of its own, with an HMAC behind it.
+# The TPM uses CFB; the data is one short secret under its own key, followed by an HMAC.
 from cryptography.hazmat.decrepit.ciphers.modes import CFB
 from cryptography.hazmat.primitives.asymmetric import ec, padding
 from cryptography.hazmat.primitives.ciphers import Cipher
@@ -27,14 +27,14 @@ from attestors.tpm.reader import sized
 from attestors.tpm.structures import CRYPTOGRAPHY_CURVES, CRYPTOGRAPHY_HASHES, ECCKey, RSAKey
 
 RandomBytes = Callable[[int], bytes]
-"""As many unpredictable bytes as asked for, such as ``secrets.token_bytes``."""
+"""Returns that many unpredictable bytes, such as ``secrets.token_bytes``."""
 
 _IDENTITY: Final = b"IDENTITY"
 _STORAGE: Final = b"STORAGE"
 _INTEGRITY: Final = b"INTEGRITY"
 _COUNTER_BYTES: Final = 4
 _EXTRA_RANDOM_BYTES: Final = 8
-"""So that a scalar modulo the order is as good as uniform (FIPS 186-4, B.4.1)."""
+"""Make a scalar modulo the order practically uniform (FIPS 186-4, B.4.1)."""
 _ORDERS: Final[Mapping[Curve, int]] = MappingProxyType(
     {
         Curve.NIST_P256: 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551,
@@ -43,21 +43,21 @@ _ORDERS: Final[Mapping[Curve, int]] = MappingProxyType(
         ),
     }
 )
-"""Of the curves that endorsement keys are on (SP 800-186, 3.2.1)."""
+"""Orders of the curves of endorsement keys (SP 800-186, 3.2.1)."""
 
 
 class InvalidSecret(ValueError):
-    """A secret that the endorsement key's TPM could not take: empty, or larger than its name algorithm's digest."""
+    """The secret is empty, or larger than the digest of the endorsement key's name algorithm."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What TPM2_ActivateCredential takes. Public: only the TPM with the endorsement key can open it."""
+    """Input of TPM2_ActivateCredential. Public: only the TPM with the endorsement key can decrypt it."""
 
     id_object: bytes
     """TPM2B_ID_OBJECT: the HMAC and the encrypted secret."""
     encrypted_secret: bytes
-    """TPM2B_ENCRYPTED_SECRET: the seed of both keys, for the endorsement key."""
+    """TPM2B_ENCRYPTED_SECRET: the seed of both keys, encrypted for the endorsement key."""
 
 
 def make_credential(
@@ -65,8 +65,8 @@ def make_credential(
 ) -> Credential:
     """Encrypt ``secret`` so that only a TPM that holds both keys can read it.
 
-    It takes keys that were judged, and no bare name: a credential for a key that signs whatever it is told to would
-    prove nothing about what that key signs.
+    It takes checked keys and not a bare name: a credential for a key that signs arbitrary data would prove nothing
+    about what that key signs.
 
     Raises:
         InvalidSecret: ``secret`` is empty or too large for this endorsement key.
@@ -85,7 +85,7 @@ def make_credential(
 
 
 def _make_seed(endorsement_key: EndorsementKey, random_bytes: RandomBytes) -> tuple[bytes, bytes]:
-    """A seed, and the content of TPM2B_ENCRYPTED_SECRET with which the TPM finds the same one."""
+    """A seed, and the content of TPM2B_ENCRYPTED_SECRET from which the TPM recovers it."""
     algorithm, public = endorsement_key.public.name_algorithm, endorsement_key.public.key
     if isinstance(public, RSAKey):
         return _rsa_seed(public, algorithm, random_bytes)
@@ -95,7 +95,7 @@ def _make_seed(endorsement_key: EndorsementKey, random_bytes: RandomBytes) -> tu
 def _rsa_seed(public: RSAKey, algorithm: HashAlgorithm, random_bytes: RandomBytes) -> tuple[bytes, bytes]:
     seed = random_bytes(algorithm.digest_bytes)
     digest = CRYPTOGRAPHY_HASHES[algorithm]
-    # The label ends with a zero byte (Part 1, B.4), as those of the key derivations do, which add it themselves.
+    # The OAEP label ends with a zero byte (Part 1, B.4). The key derivation functions add theirs themselves.
     oaep = padding.OAEP(padding.MGF1(digest), digest, _IDENTITY + b"\0")
     return seed, public.public_key().encrypt(seed, oaep)
 
@@ -106,7 +106,7 @@ def _ecc_seed(public: ECCKey, algorithm: HashAlgorithm, random_bytes: RandomByte
     ephemeral = ec.derive_private_key(scalar, CRYPTOGRAPHY_CURVES[public.curve])
     point = ephemeral.public_key().public_numbers()
     x, y = point.x.to_bytes(size, "big"), point.y.to_bytes(size, "big")
-    # Our point goes in padded to the curve's size (Part 1, C.8); the TPM takes its own as it stores and shows it.
+    # The ephemeral point is padded to the curve's size (Part 1, C.8); the TPM uses its own as stored and shown.
     context = _IDENTITY + b"\0" + x + public.x
     derivation = ConcatKDFHash(CRYPTOGRAPHY_HASHES[algorithm], algorithm.digest_bytes, context)
     return derivation.derive(ephemeral.exchange(ec.ECDH(), public.public_key())), sized(x) + sized(y)

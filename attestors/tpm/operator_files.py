@@ -1,4 +1,4 @@
-"""Files of the operator that may change while the controller runs: read in bounds, and read again when they change."""
+"""Operator files that may change while the controller runs: read within bounds, and re-read when they change."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from pathlib import Path
 from typing import Final, Generic, TypeAlias, TypeVar
 
 MAXIMUM_BYTES: Final = 4 * 1024 * 1024
-"""Of a file, and of all files of a folder together."""
+"""Limit for one file, and for all files of a folder together."""
 MAXIMUM_FILES: Final = 4096
 
 _SETTLED_NANOSECONDS: Final = 2_000_000_000
-"""File systems stamp changes with a clock that stands still for some milliseconds, or for seconds on a network: a file
-that was changed just now may change again without a sign of it."""
+"""File systems stamp changes with a clock that stands still for milliseconds, or for seconds on network storage: a
+recently changed file may change again with the same stamp."""
 
 T = TypeVar("T")
 
 Contents: TypeAlias = Mapping[str, bytes]
-"""By absolute path, in the order of names."""
+"""Contents by absolute path, in the order of names."""
 _Signature: TypeAlias = tuple[tuple[str, int, int, int, int, int], ...]
 _Digests: TypeAlias = tuple[tuple[tuple[str, bytes], ...], ...]
-"""Of each source the paths, and digests of what stood there."""
+"""Per source: paths, and the digests of their contents."""
 
 
 class OperatorFileUnusable(Exception):
-    """A file of the operator is not there, unreadable, malformed or too large; the message names it and says why."""
+    """An operator's file is missing, unreadable, malformed or too large; the message names it and the cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorFile:
-    """One file, and the setting that names it."""
+    """One file, with the setting that names it."""
 
     setting: str
     path: str
@@ -46,7 +46,7 @@ class OperatorFile:
 
 @dataclass(frozen=True, slots=True)
 class OperatorFolder:
-    """All files of a folder. Hidden ones are left out (``..data`` of mounted ConfigMaps), and so are folders."""
+    """All files of a folder, except hidden ones (``..data`` of mounted ConfigMaps) and subfolders."""
 
     setting: str
     path: str
@@ -55,8 +55,8 @@ class OperatorFolder:
         """Its files, in the order of names.
 
         Raises:
-            OSError: it cannot be listed.
-            OperatorFileUnusable: it holds no file, or far too many.
+            OSError: the folder cannot be listed.
+            OperatorFileUnusable: it holds no file, or more than :data:`MAXIMUM_FILES`.
         """
         with os.scandir(self.path) as entries:
             found = []
@@ -66,17 +66,17 @@ class OperatorFolder:
                 if len(found) > MAXIMUM_FILES:
                     raise OperatorFileUnusable(f"{self.setting}: {self.path} holds more than {MAXIMUM_FILES} files")
         if not found:
-            raise OperatorFileUnusable(f"{self.setting}: {self.path} holds no file; folders in it are not looked into")
+            raise OperatorFileUnusable(f"{self.setting}: {self.path} holds no file; subfolders are not read")
         return sorted(found)
 
 
 @dataclass(frozen=True, slots=True)
 class _Read(Generic[T]):
-    """What was read last, and how the files looked then."""
+    """The last result, and the file stamps at that time."""
 
     signature: _Signature
     since: int
-    """When they were first seen to look so, in nanoseconds."""
+    """First time, in nanoseconds, at which the files had this signature."""
     settled: bool
     digests: _Digests
     result: T | OperatorFileUnusable
@@ -84,14 +84,14 @@ class _Read(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class _NeverRead:
-    """Nothing was."""
+    """The files were never read."""
 
 
 class WatchedFiles(Generic[T]):
-    """What a group of files says, as of now: they are looked at each time, and read and parsed when they have changed.
+    """The parsed content of a group of files, current at each call: the files are checked, and re-read after a change.
 
-    The kubelet replaces a mounted ConfigMap by swapping a symbolic link; so links are followed, and what they lead to
-    is looked at. What cannot be used any more is an error each time until it can: never what it said before.
+    The kubelet replaces a mounted ConfigMap by swapping a symbolic link, so links are followed and their targets
+    checked. Unusable files raise an error at each call until they are fixed; an earlier result is never reused.
     """
 
     def __init__(
@@ -100,42 +100,42 @@ class WatchedFiles(Generic[T]):
         parse: Callable[[tuple[Contents, ...]], T],
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
-        """``parse`` gets the contents of each source; it raises OperatorFileUnusable."""
+        """``parse`` gets the contents of each source; it may raise OperatorFileUnusable."""
         self._sources = sources
         self._parse = parse
         self._clock = clock
         self._read: _Read[T] | _NeverRead = _NeverRead()
 
     def current(self) -> T:
-        """What the files say now.
+        """The current result.
 
         Raises:
-            OperatorFileUnusable: one cannot be used, or is being written at this moment.
+            OperatorFileUnusable: a file cannot be used, or is being written at this moment.
         """
         now = self._clock()
-        signature = self._look()
+        signature = self._stat()
         read = self._read
         if isinstance(read, _NeverRead) or read.signature != signature or not read.settled:
-            read = self._read = self._read_again(signature, now)
+            read = self._read = self._reread(signature, now)
         return _result(read)
 
     def last(self) -> T:
-        """What they said when they were last looked at. For guesses that admit nothing: no file is touched.
+        """The result of the last read, without access to files. For pre-filters that approve nothing.
 
         Raises:
-            OperatorFileUnusable: they could not be used then, or were never read.
+            OperatorFileUnusable: the files were unusable then, or were never read.
         """
         if isinstance(self._read, _NeverRead):
             raise OperatorFileUnusable("the operator's files were not read yet")
         return _result(self._read)
 
-    def _read_again(self, signature: _Signature, now: int) -> _Read[T]:
+    def _reread(self, signature: _Signature, now: int) -> _Read[T]:
         contents = tuple(_contents(source) for source in self._sources)
-        if self._look() != signature:
-            raise OperatorFileUnusable(f"{_names(self._sources)}: changed while it was read")
+        if self._stat() != signature:
+            raise OperatorFileUnusable(f"{_names(self._sources)}: changed during the read")
         before = self._read
         since = before.since if isinstance(before, _Read) and before.signature == signature else now
-        # By our own clock, too: one stamp that is ahead of it would have everything read for each request.
+        # Also by our own clock: a stamp ahead of it would cause a re-read for each request.
         settled = since < now - _SETTLED_NANOSECONDS or all(
             max(changed, modified) < now - _SETTLED_NANOSECONDS for *_, modified, changed in signature
         )
@@ -149,7 +149,7 @@ class WatchedFiles(Generic[T]):
             result = error
         return _Read(signature, since, settled, digests, result)
 
-    def _look(self) -> _Signature:
+    def _stat(self) -> _Signature:
         found = []
         for source in self._sources:
             try:
@@ -178,7 +178,7 @@ def _contents(source: OperatorFile | OperatorFolder) -> Contents:
 
 
 def _read_file(source: OperatorFile | OperatorFolder, path: str, maximum_bytes: int) -> bytes:
-    # Without O_NONBLOCK a named pipe would hold the whole controller.
+    # Without O_NONBLOCK a named pipe would block the whole controller.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -211,11 +211,11 @@ def _names(sources: tuple[OperatorFile | OperatorFolder, ...]) -> str:
 
 
 def absolute_path(text: object) -> str:
-    """A path as settings must have it.
+    """Return ``text`` if it is an absolute path.
 
     Raises:
-        ValueError: it is none, or relative.
+        ValueError: it is not.
     """
     if not isinstance(text, str) or not Path(text).is_absolute() or "\0" in text:
-        raise ValueError("no absolute path")
+        raise ValueError("not an absolute path")
     return text

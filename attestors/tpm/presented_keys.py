@@ -1,6 +1,6 @@
-"""What a request presents of its TPM: the keys, and what vouches for the endorsement key.
+"""The keys that a request presents, and the certificate of its endorsement key.
 
-Steps 1 to 3 of the server plugin (`controller`): all of it is local, and none of it is proven to be there now.
+Steps 1 to 3 of the server plugin (`controller`). They are local, and prove nothing about the present machine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from attestors.wire.evidence import Evidence, MalformedEvidence
 
 @dataclass(frozen=True, slots=True)
 class PresentedKeys:
-    """The keys that the evidence shows, judged, and what is known of the endorsement key's certificate."""
+    """The presented keys after the check, and the state of the endorsement key's certificate."""
 
     endorsement: EndorsementKey
     attestation: AttestationKey
@@ -35,12 +35,12 @@ class PresentedKeys:
     certificate: CertificateState
 
 
-def judge_keys(request: AttestationRequest, trust: Trust) -> PresentedKeys:
-    """Steps 1 to 3.
+def check_keys(request: AttestationRequest, trust: Trust) -> PresentedKeys:
+    """Run steps 1 to 3.
 
     Raises:
-        MalformedEvidence: a field is missing, unknown or not of its form.
-        Ended: a key is unsuitable or denied, or its certificate does not hold.
+        MalformedEvidence: a field is missing, unknown or malformed.
+        Ended: a key is unsuitable or denied, or its certificate does not verify.
     """
     evidence = request.evidence
     evidence.expect_fields(*_expected_fields(evidence))
@@ -61,7 +61,7 @@ def judge_keys(request: AttestationRequest, trust: Trust) -> PresentedKeys:
 
 
 def shown_fingerprint(evidence: Evidence) -> str:
-    """By which the endorsement key is denied; empty where none can be read, which :func:`judge_keys` then says."""
+    """Fingerprint for the deny list; empty if the key cannot be parsed, which :func:`check_keys` reports."""
     try:
         public = evidence.binary(wire.ENDORSEMENT_PUBLIC_FIELD, maximum_bytes=wire.MAXIMUM_PUBLIC_BYTES)
         return fingerprint(EndorsementKey.decode(public))
@@ -84,8 +84,8 @@ def _check_certificate(request: AttestationRequest, endorsement_key: Endorsement
     if wire.ENDORSEMENT_CERTIFICATE_FIELD not in evidence.fields:
         raise denied(
             "EndorsementCertificateMissing",
-            "this TPM shows no endorsement certificate, and the operator's endorsement authorities want one: with the "
-            "node's setting ek choose a key that has one",
+            "this TPM presents no endorsement certificate, and the operator's endorsement authorities require one: "
+            "choose a key that has one with the node's setting ek",
         )
     certificate = evidence.binary(wire.ENDORSEMENT_CERTIFICATE_FIELD, maximum_bytes=wire.MAXIMUM_CERTIFICATE_BYTES)
     chain = (
@@ -102,17 +102,17 @@ def _check_certificate(request: AttestationRequest, endorsement_key: Endorsement
             intermediates=chain,
         )
     except (AuthorityMissing, AuthorityOutsideValidity) as error:
-        # Of the operator's making, and the operator may mend it.
+        # The operator's configuration, which the operator can fix.
         raise not_yet("EndorsementAuthorityMissing", str(error)) from error
     except CertificateNotYetValid as error:
-        # Of time's making, or of our clock's.
+        # A matter of time, or of the controller's clock.
         raise not_yet("EndorsementCertificateNotYetValid", str(error)) from error
     except EndorsementCertificateRefused as error:
         raise denied("EndorsementCertificateRefused", str(error)) from error
 
 
 def _expected_fields(evidence: Evidence) -> tuple[str, ...]:
-    """The fields of a first request or of an answer, with the optional ones that are there."""
+    """The fields of a first request or of an answer, with the optional ones that are present."""
     optional = tuple(name for name in wire.OPTIONAL_FIELDS if name in evidence.fields)
     answers = wire.CHALLENGE_TOKEN_FIELD in evidence.fields
     return (*wire.IDENTITY_FIELDS, *optional, *(wire.ANSWER_FIELDS if answers else ()))

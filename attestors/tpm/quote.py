@@ -1,18 +1,18 @@
-"""Quotes: a TPM's signed word on its platform configuration registers (PCRs), made for this very request.
+"""Quotes: a TPM's signed statement about its platform configuration registers (PCRs), made for one request.
 
-:func:`verify_quote` is the entry point, the only one. A quote that somebody recorded is judged like this::
+:func:`verify_quote` is the only entry point. To verify a recorded quote::
 
     verified = verify_quote(
         ak_public=...,     # TPMT_PUBLIC: what `tpm2_readpublic -f tss` writes, without the two bytes of size in front
         quote=...,         # TPMS_ATTEST: `tpm2_quote -m`
         signature=...,     # TPMT_SIGNATURE: `tpm2_quote -s`
-        pcr_values=...,    # the values, one behind the other, in the order of the selection: `tpm2_quote -o -F values`
+        pcr_values=...,    # the concatenated values in the order of the selection: `tpm2_quote -o -F values`
         selection=PCRSelection.parse("sha256:0,1,7"),
         extra_data=Nonce(b"..."),
     )
     verified.pcrs[PCR(HashAlgorithm.SHA256, 7)]
 
-and one that must belong to a request with ``extra_data=BoundTo(binding, through)``, whose ``verified.proof`` is the
+For a quote that must belong to a request, pass ``extra_data=BoundTo(binding, through)``. Its ``verified.proof`` is the
 :class:`~attestors.wire.binding.ProvenBinding` that a verified identity needs.
 """
 
@@ -38,7 +38,7 @@ from attestors.wire.binding import Binding, BindingMismatch, ProvenBinding
 
 
 class QuoteRefused(Exception):
-    """The quote is well formed and says, or is, something else than it should; the message says what."""
+    """The quote is well formed but not acceptable; the message says why."""
 
 
 class InvalidQuoteSignature(QuoteRefused):
@@ -46,29 +46,29 @@ class InvalidQuoteSignature(QuoteRefused):
 
 
 class OtherPCRSelection(QuoteRefused):
-    """Other registers were quoted than were asked for."""
+    """The quote covers other registers than requested."""
 
 
 class OtherPCRValues(QuoteRefused):
-    """The values that came with the quote are not those that were quoted."""
+    """The values sent with the quote are not the quoted ones."""
 
 
 class PCRNotAllowed(QuoteRefused):
-    """A register has a value that the cluster's policy does not allow, or was not quoted although it has a policy."""
+    """A register has a value that the cluster's policy does not allow, or the policy names it and it was not quoted."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundTo:
-    """The quote must have been made for one request: ``extraData`` is what ``through`` makes of its binding."""
+    """The quote must be made for one request: ``extraData`` equals ``through(binding)``."""
 
     binding: Binding
     through: Callable[[bytes], bytes]
-    """Gets the binding, returns at least 32 bytes: ``lambda value: sha256(secret + value).digest()``."""
+    """Maps the binding to at least 32 bytes: ``lambda value: sha256(secret + value).digest()``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nonce:
-    """``extraData`` must be exactly this: for a quote that belongs to no request of ours. It proves no binding."""
+    """``extraData`` must equal this value: for a quote outside any request. It proves no binding."""
 
     value: bytes
 
@@ -79,7 +79,7 @@ class Nonce:
 
 @dataclass(frozen=True, slots=True)
 class PCRPolicy:
-    """Which values registers may have; one that is not named may have any."""
+    """Allowed values of registers; a register that is not named may have any."""
 
     allowed: Mapping[PCR, frozenset[bytes]]
 
@@ -92,14 +92,14 @@ class PCRPolicy:
 
 
 ANY_PCR_VALUES: Final = PCRPolicy(MappingProxyType({}))
-"""The cluster has no policy for PCRs."""
+"""The cluster has no PCR policy."""
 
 Proof_co = TypeVar("Proof_co", bound=ProvenBinding | Nonce, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedQuote(Generic[Proof_co]):
-    """The TPM that holds ``attestation_key`` says this, and said it for ``proof``."""
+    """The TPM that holds ``attestation_key`` made this statement, for ``proof``."""
 
     attestation_key: AttestationKey
     statement: QuoteStatement
@@ -143,42 +143,42 @@ def verify_quote(
     extra_data: BoundTo | Nonce,
     pcr_policy: PCRPolicy = ANY_PCR_VALUES,
 ) -> VerifiedQuote[ProvenBinding | Nonce]:
-    """Judge a quote, from untrusted bytes to what the TPM said. Whose TPM it is, is not judged here.
+    """Verify a quote from untrusted bytes. It does not establish whose TPM made it.
 
-    In this order, each step with what the steps before it established:
+    The steps run in this order; each relies on those before it:
 
-    1. ``ak_public`` is exactly one TPMT_PUBLIC, and of a key that signs only what its TPM made.
+    1. ``ak_public`` is exactly one TPMT_PUBLIC, of a key that signs only TPM-generated data.
     2. ``signature`` is exactly one TPMT_SIGNATURE in that key's own scheme and hash, and verifies over the bytes of
-       ``quote`` as they came.
-    3. ``quote`` is exactly one TPMS_ATTEST: made by a TPM, a quote, nothing behind it.
+       ``quote`` as received.
+    3. ``quote`` is exactly one TPMS_ATTEST: generated by a TPM, a quote, with nothing after it.
     4. Its ``extraData`` is what ``extra_data`` demands, compared in constant time.
-    5. The selection in it, which is signed, is ``selection``.
-    6. ``pcr_values`` holds one value for each selected register, and nothing else; together they hash, with the
-       signature's hash algorithm, to the ``pcrDigest`` in it.
+    5. Its signed selection equals ``selection``.
+    6. ``pcr_values`` holds one value for each selected register, and nothing else; their hash, with the signature's
+       hash algorithm, is its ``pcrDigest``.
     7. Each register that ``pcr_policy`` names was quoted, with a value that the policy allows.
 
     Raises:
-        MalformedStructure: step 1, 2 or 3; bytes that are not the structure that they should be.
+        MalformedStructure: step 1, 2 or 3; the bytes are not the expected structure.
         UnsuitableKey: step 1; the key may not be an attestation key.
         BindingMismatch: step 4.
-        QuoteRefused: step 2, 5, 6 or 7; each has a class of its own.
+        QuoteRefused: step 2, 5, 6 or 7; each has its own subclass.
     """
     # 1. The key.
     attestation_key = AttestationKey.decode(ak_public)
 
-    # 2. The signature, over the very bytes.
+    # 2. The signature, over the received bytes.
     signed = decode_signature(signature)
     _check_signature(attestation_key, signed, quote)
 
-    # 3. The statement: nothing of it was looked at before.
+    # 3. The statement. It is not parsed before its signature is verified.
     statement = decode_quote(quote)
 
-    # 4. For whom it was made.
+    # 4. The request that it was made for.
     proof = _prove_extra_data(extra_data, statement.extra_data)
 
-    # 5. Which registers: what is signed, never what came beside it.
+    # 5. The registers, from the signed selection only.
     if statement.selection != selection:
-        raise OtherPCRSelection(f"the quote is of {statement.selection}, and {selection} was asked for")
+        raise OtherPCRSelection(f"the quote covers {statement.selection}, but {selection} was requested")
 
     # 6. Their values.
     pcrs = _cut_values(statement.selection, pcr_values)
@@ -186,7 +186,7 @@ def verify_quote(
     if not hmac.compare_digest(digest, statement.pcr_digest):
         raise OtherPCRValues("the PCR values do not hash to the quoted digest")
 
-    # 7. What the cluster allows.
+    # 7. The cluster's policy.
     _check_policy(pcr_policy, pcrs)
     return VerifiedQuote(attestation_key, statement, pcrs, proof)
 
@@ -211,7 +211,7 @@ def _check_signature(attestation_key: AttestationKey, signature: Signature, sign
 def _rsa_padding(signature: Signature) -> padding.PKCS1v15 | padding.PSS:
     if signature.scheme.algorithm is SignatureAlgorithm.RSASSA:
         return padding.PKCS1v15()
-    # TPMs differ in how long a salt they take: the longest that fits, or the digest's size.
+    # TPMs use different salt lengths: the longest that fits, or the digest's size.
     return padding.PSS(padding.MGF1(CRYPTOGRAPHY_HASHES[signature.scheme.hash]), padding.PSS.AUTO)
 
 

@@ -1,14 +1,14 @@
-"""Reads bytes the way a TPM writes them (TPM 2.0 Library, Part 1, 3.2 "Marshaling"): big-endian, sizes in front."""
+"""Parses TPM marshalling (TPM 2.0 Library, Part 1, 3.2 "Marshaling"): big-endian, with sizes before contents."""
 
 from __future__ import annotations
 
 
 class MalformedStructure(ValueError):
-    """The bytes are not the structure that they should be; the message names the structure, the field and the fault."""
+    """The bytes are not the expected structure; the message names the structure, the field and the error."""
 
 
 class Reader:
-    """Takes a structure apart from front to back, and insists that nothing is left."""
+    """Parses a structure from front to back, and requires that no bytes are left."""
 
     def __init__(self, data: bytes, structure: str, *, maximum_bytes: int) -> None:
         """Raises ``MalformedStructure``: ``data`` is larger than ``maximum_bytes``."""
@@ -19,7 +19,7 @@ class Reader:
             raise self.malformed(f"larger than {maximum_bytes} bytes")
 
     def malformed(self, fault: str) -> MalformedStructure:
-        """The error to raise, with the structure's name in front."""
+        """The error to raise, prefixed with the structure's name."""
         return MalformedStructure(f"{self._structure}: {fault}")
 
     def octets(self, count: int, field: str) -> bytes:
@@ -44,10 +44,10 @@ class Reader:
         return int.from_bytes(self.octets(count, field), "big")
 
     def sized(self, field: str, *, maximum_bytes: int) -> bytes:
-        """The content of a TPM2B: two bytes of size, then as many.
+        """The content of a TPM2B: a two-byte size, then that many bytes.
 
         Raises:
-            MalformedStructure: larger than ``maximum_bytes``, or there are fewer.
+            MalformedStructure: the size exceeds ``maximum_bytes`` or the available bytes.
         """
         size = self.integer(2, field)
         if size > maximum_bytes:
@@ -55,9 +55,9 @@ class Reader:
         return self.octets(size, field)
 
     def finish(self) -> None:
-        """Raises ``MalformedStructure``: bytes are left."""
+        """Raises ``MalformedStructure`` if bytes are left."""
         if self._position != len(self._data):
-            raise self.malformed("has bytes behind its end")
+            raise self.malformed("has bytes after its end")
 
 
 def sized(content: bytes) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from attestors.clouds.reasons import SHARED_EXPLANATIONS
+from attestors.clouds.errors import SHARED_EXPLANATIONS
 from attestors.contract import ReasonExplanation
 
 EXPLANATIONS: Final[Mapping[str, ReasonExplanation]] = MappingProxyType(

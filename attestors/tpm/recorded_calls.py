@@ -1,6 +1,6 @@
-"""What the TPM attestor is told while it judges, as the audit log notes it (:class:`attestors.contract.Auditable`).
+"""The TPM attestor's recorded calls in the audit log (:class:`attestors.contract.Auditable`).
 
-Secrets are not among it: no challenge key, and of a challenge's secret only what a quote has shown already.
+They contain no secrets: no challenge key, and of a challenge's secret only what a quote has already shown.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ QUOTE_QUESTION: Final = "quote's challenge"
 KEY_IS_KNOWN_QUESTION: Final = "challenge key is known"
 _NO_AUTHORITIES: Final = "none"
 _NO_MATCH: Final = b""
-"""What no evidence commits to (:meth:`attestors.wire.binding.Binding.prove`): any bytes could stand in a quote."""
+"""A value that no evidence commits to (:meth:`attestors.wire.binding.Binding.prove`); other bytes may be in a quote."""
 
 
 def trust_form(fingerprint: Callable[[], str], current: Callable[[], Trust]) -> AnswerForm[Trust]:
-    """Which authorities, by their digest, and whether this key is denied. Judging again needs the same authorities."""
+    """The authorities' digest, and whether this key is denied. A replay needs the same authorities."""
 
     def write(trust: Trust) -> Mapping[str, Any]:
         return {"authorities": _digest(trust), "denied": fingerprint() in trust.denied}
@@ -33,10 +33,10 @@ def trust_form(fingerprint: Callable[[], str], current: Callable[[], Trust]) -> 
         denied = frozenset({fingerprint()}) if written["denied"] is True else frozenset()
         if written["authorities"] == _NO_AUTHORITIES:
             return Trust(NoAuthorities(), denied)
-        today = current()
-        if _digest(today) != written["authorities"]:
+        configured = current()
+        if _digest(configured) != written["authorities"]:
             raise AnswerNotRecorded("the endorsement authorities were others than those of --config")
-        return Trust(today.authorities, denied)
+        return Trust(configured.authorities, denied)
 
     return AnswerForm(write, read)
 
@@ -52,7 +52,7 @@ def _text(value: Any) -> str:
 
 
 CHALLENGE: Final[AnswerForm[str]] = AnswerForm(str, _text)
-"""It stands in an annotation of the request, for everybody."""
+"""Recorded in clear: the challenge is in a public annotation of the request."""
 
 
 def _keys(number: Any) -> tuple[bytes, ...]:
@@ -74,9 +74,9 @@ KEY_IS_KNOWN: Final[AnswerForm[bool]] = AnswerForm(bool, _flag)
 
 
 def secret_form(quote: bytes) -> AnswerForm[bytes]:
-    """Whether the quote is over the secret of a challenge of ours: what it had to hold, where it holds that.
+    """Whether the quote covers the secret of a challenge: the expected value is recorded only if the quote holds it.
 
-    Where it holds something else that is not said: it would let a key that is in no TPM answer the challenge.
+    The expected value of a wrong quote is not recorded: a key outside any TPM could answer the challenge with it.
     """
 
     def shown() -> bytes:

@@ -1,6 +1,6 @@
-"""Which platform configuration registers (PCRs): TPML_PCR_SELECTION, and its text form ``sha256:0,1,7``.
+"""Selections of platform configuration registers (PCRs): TPML_PCR_SELECTION, and its text form ``sha256:0,1,7``.
 
-A quote's digest says nothing about which registers went into it; only the selection that is signed with it does.
+A quote's digest does not identify its registers; only the selection that is signed with it does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BANK_TEXT: Final = re.compile(r"(sha256|sha384|sha512):((?:0|[1-9][0-9]?)(?:,(?
 
 
 class InvalidPCRSelection(ValueError):
-    """A selection that nobody can quote: empty, out of order, repeated or out of range; the message says which."""
+    """The selection cannot be quoted: empty, out of order, repeated or out of range; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class PCRBankSelection:
 
 @dataclass(frozen=True, slots=True)
 class PCRSelection:
-    """TPML_PCR_SELECTION (Part 2, 10.9.7): at least one bank, each once, in the order in which they are hashed."""
+    """TPML_PCR_SELECTION (Part 2, 10.9.7): at least one bank, each once, in hash order."""
 
     banks: tuple[PCRBankSelection, ...]
 
@@ -62,10 +62,10 @@ class PCRSelection:
 
     @classmethod
     def parse(cls, text: str) -> PCRSelection:
-        """Read the text form, as tpm2-tools have it: ``sha256:0,1,7``, several banks joined by ``+``.
+        """Parse the text form of tpm2-tools: ``sha256:0,1,7``, several banks joined by ``+``.
 
         Raises:
-            InvalidPCRSelection: anything else, and what no quote can be of.
+            InvalidPCRSelection: anything else, or a selection that cannot be quoted.
         """
         banks = []
         for part in text.split("+"):
@@ -84,7 +84,7 @@ class PCRSelection:
         )
 
     def registers(self) -> Iterator[PCR]:
-        """Every selected register, in the order in which they are hashed."""
+        """Every selected register, in hash order."""
         for selected in self.banks:
             for index in selected.indices:
                 yield PCR(selected.bank, index)
@@ -100,13 +100,13 @@ class PCRSelection:
 
 
 def read_selection(reader: Reader) -> PCRSelection:
-    """Read TPML_PCR_SELECTION.
+    """Parse TPML_PCR_SELECTION.
 
-    Real TPMs write what they were asked: each bank once, three bytes of bits. Everything else that could mean the same
-    as another selection, or nothing, is refused.
+    TPMs return what they were asked for: each bank once, with a three-byte bitmap. Any other encoding of the same
+    selection, or of an empty one, is rejected.
 
     Raises:
-        MalformedStructure: another form, an unknown bank, SHA-1, a bank without PCRs or twice, no bank.
+        MalformedStructure: another form, an unknown bank, SHA-1, a bank without PCRs or repeated, no bank.
     """
     count = reader.integer(4, "pcrSelect count")
     if count > tpm.MAXIMUM_PCR_BANKS:
@@ -126,10 +126,10 @@ def _read_bank(reader: Reader) -> PCRBankSelection:
 
 
 def read_hash(reader: Reader, field: str) -> HashAlgorithm:
-    """Read TPMI_ALG_HASH.
+    """Parse TPMI_ALG_HASH.
 
     Raises:
-        MalformedStructure: SHA-1, or an algorithm that is not known here.
+        MalformedStructure: SHA-1, or an unknown algorithm.
     """
     identifier = reader.integer(2, field)
     if identifier == tpm.TPM_ALG_SHA1:

@@ -1,4 +1,4 @@
-"""The settings of the server plugin: the operator's, and what a cluster's policy may add."""
+"""Settings of the server plugin: the operator's, and those that a cluster's policy may set."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SHIELDED_PROJECTS_SETTING: Final = "shieldedVMProjects"
 GOOGLE_SETTING: Final = "googleCloud"
 PCRS_SETTING: Final = "pcrs"
 
-_OPERATORS: Final = frozenset(
+_OPERATOR_SETTINGS: Final = frozenset(
     {
         ROOTS_SETTING,
         INTERMEDIATES_SETTING,
@@ -62,7 +62,7 @@ _OPERATORS: Final = frozenset(
         GOOGLE_SETTING,
     }
 )
-_POLICYS: Final = frozenset({PCRS_SETTING, SOURCES_SETTING, INVENTORY_SETTING})
+_POLICY_SETTINGS: Final = frozenset({PCRS_SETTING, SOURCES_SETTING, INVENTORY_SETTING})
 _DEFAULT_SELECTION: Final = "sha256:0,1,2,3,4,5,6,7"
 """Firmware, its configuration, boot loader and Secure Boot state (TCG PC Client Platform Firmware Profile)."""
 _REGISTER: Final = re.compile(r"(?P<bank>sha256|sha384|sha512):(?P<index>[0-9]|1[0-9]|2[0-3])")
@@ -71,39 +71,39 @@ _MAXIMUM_DIGESTS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class TPMSettings:
-    """What the server plugin judges by."""
+    """The parsed settings of the server plugin."""
 
     trust: OperatorTrust = field(compare=False)
     sources: SourcesInOrder
-    """Who says whose endorsement key it is, in the cluster's order of preference."""
+    """Endorsement key sources, in the cluster's order of preference."""
     selection: PCRSelection
     pcr_policy: PCRPolicy
 
     @classmethod
     def parse(cls, settings: AttestorSettings) -> TPMSettings:
-        """Read the settings.
+        """Parse the settings.
 
-        A policy chooses who says whose endorsement key it is, and what registers must hold. It can open nothing that
-        the operator has not opened.
+        A policy selects the sources of endorsement keys and the required register values. It cannot allow anything that
+        the operator does not allow.
 
         Raises:
-            InvalidSettings: a setting is wrong or unknown, or a file of the operator cannot be used.
+            InvalidSettings: a setting is wrong or unknown, or an operator's file cannot be used.
         """
-        _only(settings.operator, _OPERATORS, "the operator's settings")
-        _only(settings.policy, _POLICYS, "a policy's settings")
+        _reject_unknown(settings.operator, _OPERATOR_SETTINGS, "the operator's settings")
+        _reject_unknown(settings.policy, _POLICY_SETTINGS, "a policy's settings")
         trust = _trust(settings.operator)
         sources = parse_sources(settings.policy, _allows(settings.operator))
         return cls(trust, sources, *_registers(settings.policy.get(PCRS_SETTING, {})))
 
 
-def _only(given: Mapping[str, Any], known: frozenset[str], what: str) -> None:
+def _reject_unknown(given: Mapping[str, Any], known: frozenset[str], what: str) -> None:
     unknown = set(given) - known
     if unknown:
         raise InvalidSettings(f"{what} of the TPM attestor have no {min(unknown)!r}, only {', '.join(sorted(known))}")
 
 
 def _trust(operator: Mapping[str, Any]) -> TrustFromFiles:
-    """Reads the files once, so that a mistake is found before a node asks."""
+    """Reads the files once, so that mistakes surface before the first request."""
     trust = TrustFromFiles(_authorities(operator), _denied_file(operator), _denied(operator))
     try:
         trust.current()
@@ -115,10 +115,10 @@ def _trust(operator: Mapping[str, Any]) -> TrustFromFiles:
 def _authorities(operator: Mapping[str, Any]) -> WatchedFiles[EndorsementAuthorities] | NoAuthorities:
     if ROOTS_SETTING not in operator:
         if INTERMEDIATES_SETTING in operator or ACCEPT_EXPIRED_SETTING in operator:
-            raise InvalidSettings(f"{ROOTS_SETTING} is missing: intermediates alone vouch for nothing")
+            raise InvalidSettings(f"{ROOTS_SETTING} is missing: intermediates need a root")
         return NoAuthorities()
     intermediates = _folder(operator, INTERMEDIATES_SETTING) if INTERMEDIATES_SETTING in operator else NotConfigured()
-    accept_expired = _truth(operator, ACCEPT_EXPIRED_SETTING)
+    accept_expired = _boolean(operator, ACCEPT_EXPIRED_SETTING)
     return watched_authorities(_folder(operator, ROOTS_SETTING), intermediates, accept_expired)
 
 
@@ -146,7 +146,7 @@ def _allows(operator: Mapping[str, Any]) -> OperatorAllows:
 def _shielded_vms(operator: Mapping[str, Any]) -> ShieldedVMs | NotConfigured:
     if SHIELDED_PROJECTS_SETTING not in operator:
         if GOOGLE_SETTING in operator:
-            raise InvalidSettings(f"{SHIELDED_PROJECTS_SETTING} is missing: without it Google is asked nothing")
+            raise InvalidSettings(f"{SHIELDED_PROJECTS_SETTING} is missing: without it Google is not called")
         return NotConfigured()
     access = operator.get(GOOGLE_SETTING, {})
     if not isinstance(access, dict):
@@ -159,16 +159,16 @@ def _shielded_vms(operator: Mapping[str, Any]) -> ShieldedVMs | NotConfigured:
 
 
 def _first_use(operator: Mapping[str, Any]) -> FirstUse:
-    if not _truth(operator, FIRST_USE_SETTING):
+    if not _boolean(operator, FIRST_USE_SETTING):
         return FirstUse.NOT_ALLOWED
     return FirstUse.ALLOWED if ROOTS_SETTING in operator else FirstUse.WITHOUT_AUTHORITIES
 
 
-def _truth(operator: Mapping[str, Any], setting: str) -> bool:
-    said = operator.get(setting, False)
-    if not isinstance(said, bool):
+def _boolean(operator: Mapping[str, Any], setting: str) -> bool:
+    value = operator.get(setting, False)
+    if not isinstance(value, bool):
         raise InvalidSettings(f"{setting} must be true or false")
-    return said
+    return value
 
 
 def _denied(operator: Mapping[str, Any]) -> frozenset[str]:
@@ -179,7 +179,7 @@ def _denied(operator: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _registers(registers: Any) -> tuple[PCRSelection, PCRPolicy]:
-    """``{"sha256:7": ["<hex>", ...]}``: what is named is quoted, and must have one of these values."""
+    """``{"sha256:7": ["<hex>", ...]}``: each named register is quoted and must have one of these values."""
     if not isinstance(registers, dict):
         raise InvalidSettings(f"{PCRS_SETTING} must be an object such as {{'sha256:7': ['<digest in hexadecimal>']}}")
     if not registers:
@@ -208,4 +208,4 @@ def _digests(name: str, digests: Any) -> frozenset[bytes]:
     try:
         return frozenset(bytes.fromhex(digest) for digest in digests)
     except (TypeError, ValueError):
-        raise InvalidSettings(f"{PCRS_SETTING}: {name} holds something that is no digest in hexadecimal") from None
+        raise InvalidSettings(f"{PCRS_SETTING}: {name} holds a value that is not a digest in hexadecimal") from None

@@ -1,11 +1,11 @@
-"""Whose endorsement key it is, as Google says of its Shielded VMs.
+"""Compares an endorsement key with the one that Google reports for a Shielded VM.
 
-Google made the virtual TPM of each instance and knows its endorsement keys. In this order:
+Google created the virtual TPM of each instance and knows its endorsement keys. The checks, in this order:
 
-1. the provider ID is one of Compute Engine, of a project that the operator allows
+1. the provider ID is one of Compute Engine, in a project that the operator allows
 2. the instance that has this name now is running, and has a numeric ID
-3. the endorsement keys of the instance with that ID: were another machine made under the name meanwhile, there is none
-4. the key shown is the one of its kind
+3. Google returns the endorsement keys of the instance with that ID: if another instance took the name, there is none
+4. the presented key equals the one of its kind
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _ANSWER_PAUSE: Final = timedelta(seconds=ANSWER_SECONDS + 1)
 
 
 @dataclass(frozen=True, slots=True)
-class InstancesKey:
-    """The key is that of the instance's own virtual TPM."""
+class KeyMatchesInstance:
+    """The key is one of the instance's own virtual TPM."""
 
 
 @dataclass(frozen=True, slots=True)
-class AnotherKey:
+class KeyDiffersFromInstance:
     """The instance's virtual TPM has another key of that kind."""
 
     instance: str
@@ -45,25 +45,25 @@ class AnotherKey:
 
 
 @dataclass(frozen=True, slots=True)
-class NotAsked:
-    """Google has no say in this machine: not of Compute Engine, or of no project that the operator allows."""
+class NotApplicable:
+    """Google is not asked: the machine is not in Compute Engine, or not in a project that the operator allows."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
-class NotSaidYet:
-    """It is one of Google's, and Google does not say now which key it has. It is nobody else's to say either."""
+class NotAnsweredYet:
+    """The instance is Google's, and Google does not report its key now. No other source may answer instead."""
 
     message: str
     retry_after: timedelta
 
 
-ShieldedVirtualMachineAnswer: TypeAlias = InstancesKey | AnotherKey | NotAsked | NotSaidYet
+ShieldedVirtualMachineAnswer: TypeAlias = KeyMatchesInstance | KeyDiffersFromInstance | NotApplicable | NotAnsweredYet
 
 
 class ShieldedInstances(Protocol):
-    """What is asked of Compute Engine (:class:`attestors.clouds.google.ComputeEngine`)."""
+    """The required calls of Compute Engine (:class:`attestors.clouds.google.ComputeEngine`)."""
 
     async def instance_now(self, project: str, zone: str, name_or_id: str) -> Instance:
         """``instances.get``."""
@@ -75,19 +75,19 @@ class ShieldedInstances(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
-    """What Google said of the instance with a name, in answer to questions that were asked at ``asked``."""
+class _Fetched:
+    """Google's answer for the instance with a name; its calls began at ``asked``."""
 
     identity: ShieldedInstanceIdentity
     asked: float
 
 
 class ShieldedVirtualMachines:
-    """Compares endorsement keys with those that Google says the instance has.
+    """Compares endorsement keys with those that Google reports for an instance.
 
     Args:
-        compute: who is asked.
-        projects: those whose instances may join; the operator's, never a policy's.
+        compute: the Compute Engine API.
+        projects: projects whose instances may join; from the operator, never from a policy.
         clock: monotonic seconds, for the age of answers.
     """
 
@@ -97,7 +97,7 @@ class ShieldedVirtualMachines:
         self._compute = compute
         self._projects = projects
         self._clock = clock
-        self._said: SingleFlightCache[GCEProviderID, _Said | NotSaidYet] = SingleFlightCache(
+        self._answers: SingleFlightCache[GCEProviderID, _Fetched | NotAnsweredYet] = SingleFlightCache(
             lifetime_seconds=ANSWER_SECONDS, failure_seconds=FAILURE_SECONDS, clock=clock
         )
 
@@ -105,46 +105,46 @@ class ShieldedVirtualMachines:
         """Whether the instance with that name has this endorsement key.
 
         Raises:
-            CloudUnavailable: Compute Engine cannot be asked now.
-            CloudRefused: it does not let the controller ask.
+            CloudUnavailable: Compute Engine is unavailable now.
+            CloudRefused: Compute Engine rejects the controller's credentials or permissions.
         """
         try:
             instance = GCEProviderID.parse(provider_id)
         except InvalidGCEProviderID:
-            return NotAsked("the provider ID is not one of Google Compute Engine")
+            return NotApplicable("the provider ID is not one of Google Compute Engine")
         if instance.project not in self._projects:
-            return NotAsked("the operator's settings do not allow that Google project")
+            return NotApplicable("the operator's settings do not allow that Google project")
         begun = self._clock()
-        said = await self._said.get(instance, lambda: self._look(instance))
-        if isinstance(said, NotSaidYet):
-            return said
+        answer = await self._answers.get(instance, lambda: self._fetch(instance))
+        if isinstance(answer, NotAnsweredYet):
+            return answer
         shown = _subject_public_key_info(key)
-        if any(bytes_eq(shown, known.subject_public_key_info) for known in said.identity.keys):
-            return InstancesKey()
-        if not any(_kind(key) == _kind_of_encoded(known.subject_public_key_info) for known in said.identity.keys):
-            return NotSaidYet(
+        if any(bytes_eq(shown, known.subject_public_key_info) for known in answer.identity.keys):
+            return KeyMatchesInstance()
+        if not any(_kind(key) == _kind_of_encoded(known.subject_public_key_info) for known in answer.identity.keys):
+            return NotAnsweredYet(
                 f"Google names no endorsement key of that kind for {instance}: have the node use RSA-2048 or P-256",
                 _PAUSE,
             )
-        if said.asked < begun:
-            # A machine made anew under this name a moment ago must not be refused for its predecessor's key.
-            return NotSaidYet(f"Google named another endorsement key for {instance} a moment ago", _ANSWER_PAUSE)
-        return AnotherKey(str(instance))
+        if answer.asked < begun:
+            # The answer is older than the request: an instance recreated under this name has another key by now.
+            return NotAnsweredYet(f"Google named another endorsement key for {instance} a moment ago", _ANSWER_PAUSE)
+        return KeyDiffersFromInstance(str(instance))
 
-    async def _look(self, named: GCEProviderID) -> _Said | NotSaidYet:
+    async def _fetch(self, named: GCEProviderID) -> _Fetched | NotAnsweredYet:
         asked = self._clock()
         try:
             instance = await self._compute.instance_now(named.project, named.zone, named.name)
             if instance.name != named.name:
-                return NotSaidYet(f"Google answers about another instance than {named}", _PAUSE)
+                return NotAnsweredYet(f"Google answers about another instance than {named}", _PAUSE)
             if not instance.running:
-                return NotSaidYet(f"instance {named} is not running: {instance.status}", _PAUSE)
+                return NotAnsweredYet(f"instance {named} is not running: {instance.status}", _PAUSE)
             identity = await self._compute.shielded_instance_identity(named.project, named.zone, instance.instance_id)
         except CloudObjectMissing:
-            return NotSaidYet(f"Google knows no instance {named}, or it has just been replaced", _PAUSE)
+            return NotAnsweredYet(f"Google knows no instance {named}, or it has just been replaced", _PAUSE)
         if not identity.keys:
-            return NotSaidYet(f"instance {named} has no virtual TPM, as far as Google says", _PAUSE)
-        return _Said(identity, asked)
+            return NotAnsweredYet(f"instance {named} has no virtual TPM, according to Google", _PAUSE)
+        return _Fetched(identity, asked)
 
 
 def _subject_public_key_info(key: PublicKey) -> bytes:
@@ -157,5 +157,5 @@ def _kind(key: PublicKey) -> str:
 
 def _kind_of_encoded(subject_public_key_info: bytes) -> str:
     key = load_der_public_key(subject_public_key_info)
-    # The answers hold RSA and P-256 keys only; another one is of no kind that anybody shows.
+    # The answers hold RSA and P-256 keys only; any other key matches no presented key.
     return _kind(key) if isinstance(key, PublicKey) else ""

@@ -1,4 +1,4 @@
-"""The settings that say which sources are asked whose endorsement key it is, and in which order."""
+"""Settings that select the endorsement key sources and their order."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _OBJECT_NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9](?:[-a-z0-9]*[a-z0-9])?
 
 
 class FirstUse(enum.Enum):
-    """Whether the operator lets the first genuine TPM be a Machine's."""
+    """Whether the operator allows trust on first use: the first genuine TPM becomes the Machine's."""
 
     ALLOWED = "allowed"
     NOT_ALLOWED = "not allowed"
-    WITHOUT_AUTHORITIES = "allowed, but nobody vouches for TPMs"
+    WITHOUT_AUTHORITIES = "allowed, but no authorities are configured"
 
 
 @dataclass(frozen=True, slots=True)
 class ShieldedVMs:
-    """Google Cloud, as the operator lets policies ask it."""
+    """Access to Google Cloud that the operator allows to policies."""
 
     access: GoogleAccess
     projects: frozenset[str]
@@ -49,21 +49,21 @@ class ShieldedVMs:
 
 @dataclass(frozen=True, slots=True)
 class OperatorAllows:
-    """Which sources beyond annotations and inventories a policy may choose."""
+    """The sources beyond annotations and inventories that a policy may select."""
 
     first_use: FirstUse = FirstUse.NOT_ALLOWED
     shielded: ShieldedVMs | NotConfigured = field(default_factory=NotConfigured)
 
 
 def parse_sources(policy: Mapping[str, Any], allows: OperatorAllows) -> SourcesInOrder:
-    """The sources of a cluster.
+    """The sources of a cluster, in order.
 
     Raises:
         InvalidSettings: a source is unknown, named twice, not allowed, or lacks what it needs.
     """
     names = _names(policy.get(SOURCES_SETTING, [name.value for name in _DEFAULT]))
     if INVENTORY_SETTING in policy and SourceName.INVENTORY not in names:
-        raise InvalidSettings(f"{INVENTORY_SETTING} is set, and {SOURCES_SETTING} does not have Inventory")
+        raise InvalidSettings(f"{INVENTORY_SETTING} is set, but {SOURCES_SETTING} does not have Inventory")
     return SourcesInOrder(tuple(_source(name, policy, allows) for name in names))
 
 
@@ -75,7 +75,7 @@ def _names(given: Any) -> list[SourceName]:
     if len(set(names)) != len(names):
         raise InvalidSettings(f"{SOURCES_SETTING} names a source twice")
     if SourceName.TRUST_ON_FIRST_USE in names[:-1]:
-        raise InvalidSettings(f"{SOURCES_SETTING} must have TrustOnFirstUse last: it would speak before who knows")
+        raise InvalidSettings(f"{SOURCES_SETTING} must have TrustOnFirstUse last: later sources would not be asked")
     return names
 
 

@@ -1,8 +1,8 @@
-"""Exact, bounded decoding of a TPM's keys and signatures: TPMT_PUBLIC and TPMT_SIGNATURE.
+"""Exact, bounded parsing of a TPM's keys and signatures: TPMT_PUBLIC and TPMT_SIGNATURE.
 
-Every decoder reads all of its bytes or raises :class:`MalformedStructure`; what it returns encodes to the very same
-bytes. Structures are those of the TPM 2.0 Library Specification, Part 2 (sections of revision 1.59). What this package
-has no use for (other key types and schemes) is refused here, by its identifier.
+Every parser consumes all of its bytes or raises :class:`MalformedStructure`; its result encodes to the same bytes.
+Structures are those of the TPM 2.0 Library Specification, Part 2 (sections of revision 1.59). Key types and schemes
+that this package does not use are rejected by their identifiers.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ CRYPTOGRAPHY_CURVES: Final[Mapping[Curve, ec.EllipticCurve]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """How a key signs: TPMT_RSA_SCHEME and TPMT_ECC_SCHEME (Part 2, 11.2.4.2 and 11.2.5.6)."""
+    """A signing scheme: TPMT_RSA_SCHEME and TPMT_ECC_SCHEME (Part 2, 11.2.4.2 and 11.2.5.6)."""
 
     algorithm: SignatureAlgorithm
     hash: HashAlgorithm
 
     def encode(self) -> bytes:
-        """Both identifiers."""
-        return _two(self.algorithm.value) + _two(self.hash.value)
+        """Both identifiers, encoded."""
+        return _uint16(self.algorithm.value) + _uint16(self.hash.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +55,18 @@ class RSAKey:
 
     key_bits: int
     exponent: int
-    """As written: zero means 65537."""
+    """As encoded: zero means 65537."""
     modulus: bytes
 
     def public_key(self) -> rsa.RSAPublicKey:
         """The key for ``cryptography``.
 
         Raises:
-            MalformedStructure: the modulus is even or not of ``key_bits``, or the exponent is neither 65537 nor zero.
+            MalformedStructure: the modulus is even or not of ``key_bits``, or the exponent is not 65537 or zero.
         """
         modulus = int.from_bytes(self.modulus, "big")
         if len(self.modulus) * 8 != self.key_bits or modulus.bit_length() != self.key_bits:
-            raise MalformedStructure(f"TPMT_PUBLIC: the RSA modulus has not {self.key_bits} bits")
+            raise MalformedStructure(f"TPMT_PUBLIC: the RSA modulus does not have {self.key_bits} bits")
         if modulus % 2 == 0:
             raise MalformedStructure("TPMT_PUBLIC: the RSA modulus is even")
         if self.exponent not in (0, tpm.RSA_DEFAULT_EXPONENT):
@@ -81,7 +81,7 @@ class ECCKey:
     curve: Curve
     x: bytes
     y: bytes
-    """As written: older TPMs leave out zeros in front."""
+    """As encoded: older TPMs omit leading zeros."""
 
     def public_key(self) -> ec.EllipticCurvePublicKey:
         """The key for ``cryptography``.
@@ -105,35 +105,35 @@ class PublicArea:
     authorization_policy: bytes
     """Empty, or a digest of ``name_algorithm``."""
     symmetric_key_bits: int | None
-    """TPMT_SYM_DEF_OBJECT: of AES in CFB mode, or None for TPM_ALG_NULL."""
+    """TPMT_SYM_DEF_OBJECT: key bits of AES in CFB mode, or None for TPM_ALG_NULL."""
     scheme: Scheme | None
     key: RSAKey | ECCKey
 
     @property
     def name(self) -> bytes:
-        """What names this object for a TPM (Part 1, 16): everything in the public area goes into it."""
+        """The object's name (Part 1, 16): a digest over the whole public area."""
         encoded = self.encode()
-        return _two(self.name_algorithm.value) + hashlib.new(self.name_algorithm.text, encoded).digest()
+        return _uint16(self.name_algorithm.value) + hashlib.new(self.name_algorithm.text, encoded).digest()
 
     def encode(self) -> bytes:
         """TPMT_PUBLIC."""
         kind = tpm.TPM_ALG_RSA if isinstance(self.key, RSAKey) else tpm.TPM_ALG_ECC
-        head = _two(kind) + _two(self.name_algorithm.value) + self.attributes.to_bytes(4, "big")
-        symmetric = _two(tpm.TPM_ALG_NULL)
+        head = _uint16(kind) + _uint16(self.name_algorithm.value) + self.attributes.to_bytes(4, "big")
+        symmetric = _uint16(tpm.TPM_ALG_NULL)
         if self.symmetric_key_bits is not None:
-            symmetric = _two(tpm.TPM_ALG_AES) + _two(self.symmetric_key_bits) + _two(tpm.TPM_ALG_CFB)
-        scheme = _two(tpm.TPM_ALG_NULL) if self.scheme is None else self.scheme.encode()
+            symmetric = _uint16(tpm.TPM_ALG_AES) + _uint16(self.symmetric_key_bits) + _uint16(tpm.TPM_ALG_CFB)
+        scheme = _uint16(tpm.TPM_ALG_NULL) if self.scheme is None else self.scheme.encode()
         if isinstance(self.key, RSAKey):
-            key = _two(self.key.key_bits) + self.key.exponent.to_bytes(4, "big") + sized(self.key.modulus)
+            key = _uint16(self.key.key_bits) + self.key.exponent.to_bytes(4, "big") + sized(self.key.modulus)
         else:
-            key = _two(self.key.curve.value) + _two(tpm.TPM_ALG_NULL) + sized(self.key.x) + sized(self.key.y)
+            key = _uint16(self.key.curve.value) + _uint16(tpm.TPM_ALG_NULL) + sized(self.key.x) + sized(self.key.y)
         return head + sized(self.authorization_policy) + symmetric + scheme + key
 
 
 def decode_public(data: bytes) -> PublicArea:
-    """Read TPMT_PUBLIC: an RSA key of 2048, 3072 or 4096 bits, or one on NIST P-256, P-384 or P-521.
+    """Parse TPMT_PUBLIC: an RSA key of 2048, 3072 or 4096 bits, or a key on NIST P-256, P-384 or P-521.
 
-    Whether the key itself makes sense (bits of the modulus, the point) is for ``key.public_key()`` to say.
+    ``key.public_key()`` checks the key itself (bits of the modulus, point on the curve).
 
     Raises:
         MalformedStructure: anything else.
@@ -179,7 +179,7 @@ def _read_scheme(reader: Reader, kind: int) -> Scheme | None:
         return None
     algorithm = _identified(reader, SignatureAlgorithm, identifier, "scheme")
     if (algorithm is SignatureAlgorithm.ECDSA) != (kind == tpm.TPM_ALG_ECC):
-        raise reader.malformed("scheme is not one of this type of key")
+        raise reader.malformed("scheme does not belong to this type of key")
     return Scheme(algorithm, read_hash(reader, "scheme"))
 
 
@@ -229,10 +229,10 @@ class Signature:
 
 
 def decode_signature(data: bytes) -> Signature:
-    """Read TPMT_SIGNATURE: RSASSA, RSAPSS or ECDSA over SHA-256, SHA-384 or SHA-512.
+    """Parse TPMT_SIGNATURE: RSASSA, RSAPSS or ECDSA over SHA-256, SHA-384 or SHA-512.
 
     Raises:
-        MalformedStructure: anything else, SHA-1 among it.
+        MalformedStructure: anything else, including SHA-1.
     """
     reader = Reader(data, "TPMT_SIGNATURE", maximum_bytes=tpm.MAXIMUM_SIGNATURE_BYTES)
     algorithm = _identified(reader, SignatureAlgorithm, reader.integer(2, "sigAlg"), "sigAlg")
@@ -255,5 +255,5 @@ def _identified(reader: Reader, kind: type[_Identified], identifier: int, field:
         raise reader.malformed(f"{field} {identifier:#06x} is none of {accepted}") from None
 
 
-def _two(number: int) -> bytes:
+def _uint16(number: int) -> bytes:
     return number.to_bytes(2, "big")

@@ -1,4 +1,4 @@
-"""Whom the operator trusts, and whom not any more: endorsement authorities and denied endorsement keys."""
+"""The operator's trust: endorsement authorities, and denied endorsement keys."""
 
 from __future__ import annotations
 
@@ -15,57 +15,57 @@ from attestors.tpm.operator_files import Contents, OperatorFile, OperatorFileUnu
 
 @dataclass(frozen=True, slots=True)
 class NoAuthorities:
-    """The operator configured none: an EK certificate is not asked for, whose EK it is says a source."""
+    """The operator configured no authorities: EK certificates are not required; a source must name the EK."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """What holds at one moment."""
+    """The operator's trust at one moment."""
 
     authorities: EndorsementAuthorities | NoAuthorities = NoAuthorities()
     denied: frozenset[str] = frozenset()
-    """Endorsement keys that are not let in any more, ``sha256:`` and hexadecimal digits of the SubjectPublicKeyInfo."""
+    """Denied endorsement keys: ``sha256:`` and hexadecimal digits of the SubjectPublicKeyInfo."""
 
 
 class OperatorTrust(Protocol):
-    """Where it comes from."""
+    """Provides the operator's trust."""
 
     def current(self) -> Trust:
-        """As of now.
+        """The current trust.
 
         Raises:
-            OperatorFileUnusable: a file of the operator cannot be used, and the request has to wait.
+            OperatorFileUnusable: an operator's file cannot be used; the request must wait.
         """
         ...
 
     def last(self) -> Trust:
-        """As of the last request that was judged, without touching a file.
+        """The trust as of the last verified request, without access to files.
 
         Raises:
-            OperatorFileUnusable: a file could not be used then.
+            OperatorFileUnusable: a file was unusable then, or none has been read.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class NotConfigured:
-    """The operator does not say."""
+    """The operator did not configure this."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrustFromFiles:
-    """Trust that follows the operator's files, each time it is asked for."""
+    """The operator's trust, re-read from files when they change."""
 
     authorities: WatchedFiles[EndorsementAuthorities] | NoAuthorities
     denied_file: WatchedFiles[frozenset[str]] | NotConfigured
     denied: frozenset[str]
-    """From the settings; the file adds to them."""
+    """Keys denied in the settings; the file adds to them."""
 
     def current(self) -> Trust:
-        """What the files say now.
+        """The current trust.
 
         Raises:
-            OperatorFileUnusable: one of them cannot be used.
+            OperatorFileUnusable: a file cannot be used.
         """
         authorities, denied = self.authorities, self.denied_file
         return Trust(
@@ -74,10 +74,10 @@ class TrustFromFiles:
         )
 
     def last(self) -> Trust:
-        """What they said at the last look.
+        """The trust as of the last read.
 
         Raises:
-            OperatorFileUnusable: one of them could not be used then.
+            OperatorFileUnusable: a file was unusable then, or none has been read.
         """
         authorities, denied = self.authorities, self.denied_file
         return Trust(
@@ -87,7 +87,7 @@ class TrustFromFiles:
 
 
 _AuthoritiesKey = tuple[OperatorFolder, "OperatorFolder | NotConfigured", bool]
-# All clusters of a controller share what they read: an operator may trust hundreds of authorities.
+# All clusters of a controller share the parsed files: an operator may trust hundreds of authorities.
 _AUTHORITIES: Final[WeakValueDictionary[_AuthoritiesKey, WatchedFiles[EndorsementAuthorities]]] = WeakValueDictionary()
 _DENIED: Final[WeakValueDictionary[OperatorFile, WatchedFiles[frozenset[str]]]] = WeakValueDictionary()
 
@@ -95,7 +95,7 @@ _DENIED: Final[WeakValueDictionary[OperatorFile, WatchedFiles[frozenset[str]]]] 
 def watched_authorities(
     roots: OperatorFolder, intermediates: OperatorFolder | NotConfigured, accept_expired: bool
 ) -> WatchedFiles[EndorsementAuthorities]:
-    """The endorsement authorities of these folders, as of each moment."""
+    """The endorsement authorities in these folders, re-read when they change."""
 
     def parse(contents: tuple[Contents, ...]) -> EndorsementAuthorities:
         by_name = [{PurePath(path).name: data for path, data in content.items()} for content in contents]
@@ -107,34 +107,34 @@ def watched_authorities(
             raise OperatorFileUnusable(f"endorsement authorities: {error}") from error
 
     folders = (roots,) if isinstance(intermediates, NotConfigured) else (roots, intermediates)
-    made: WatchedFiles[EndorsementAuthorities] = WatchedFiles(folders, parse)
-    return _AUTHORITIES.setdefault((roots, intermediates, accept_expired), made)
+    watched: WatchedFiles[EndorsementAuthorities] = WatchedFiles(folders, parse)
+    return _AUTHORITIES.setdefault((roots, intermediates, accept_expired), watched)
 
 
 def watched_denied_keys(file: OperatorFile) -> WatchedFiles[frozenset[str]]:
-    """The endorsement keys of a deny list in a file, as of each moment."""
+    """The endorsement keys of a deny list file, re-read when it changes."""
 
     def parse(contents: tuple[Contents, ...]) -> frozenset[str]:
         (content,) = contents
         return parse_denied_keys(content, f"{file.setting}: {file.path}")
 
-    made: WatchedFiles[frozenset[str]] = WatchedFiles((file,), parse)
-    return _DENIED.setdefault(file, made)
+    watched: WatchedFiles[frozenset[str]] = WatchedFiles((file,), parse)
+    return _DENIED.setdefault(file, watched)
 
 
 def parse_denied_keys(content: Mapping[str, bytes], place: str) -> frozenset[str]:
-    """Read a deny list: one fingerprint a line, comments (``#``) and blank lines.
+    """Parse a deny list: one fingerprint per line, comments (``#``) and blank lines.
 
-    A file that is empty is one that is just being written: it would open the door for a moment. A comment of several
-    lines, or with several fingerprints, is a list whose line ends are lost: it would open the door for good. So is one
-    that ends with a fingerprint, where nothing else is in the file.
+    Content that looks truncated is an error, because it would allow denied keys. An empty file is one that is being
+    written at this moment. A comment of several lines, or with several fingerprints, is a list that lost its line ends.
+    So is a file that consists of one comment ending with a fingerprint.
 
     Raises:
-        OperatorFileUnusable: a line is neither, or such a comment; ``place`` begins the message.
+        OperatorFileUnusable: a line is malformed, or one of the cases above; ``place`` begins the message.
     """
     (data,) = content.values()
     if not data:
-        raise OperatorFileUnusable(f"{place}: is empty; a list of nobody has a comment at least")
+        raise OperatorFileUnusable(f"{place}: is empty; a list that denies no key needs at least a comment")
     try:
         listed = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -155,7 +155,7 @@ def parse_denied_keys(content: Mapping[str, bytes], place: str) -> frozenset[str
 
 
 def _is_list_in_a_comment(listed: str) -> bool:
-    """One line, a comment: words, and a fingerprint behind them. One without words is an entry that was taken out."""
+    """Whether the list is one comment of words that ends with a fingerprint. Without words, it is a removed entry."""
     line = listed.strip()
     if "\n" in line or not line.startswith("#"):
         return False

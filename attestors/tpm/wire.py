@@ -1,4 +1,4 @@
-"""Names and bounds of the fields of the TPM attestor's evidence and challenge: what its two plugins must agree on."""
+"""Names and bounds of the fields in the TPM attestor's evidence and challenge; both plugins use them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ EVIDENCE_VERSION: Final = "v1"
 ENDORSEMENT_PUBLIC_FIELD: Final = "ekPublic"
 """TPMT_PUBLIC of the endorsement key."""
 ENDORSEMENT_CERTIFICATE_FIELD: Final = "ekCertificate"
-"""As it stands in the TPM's NV memory, padding and all; left out where there is none."""
+"""As stored in the TPM's NV memory, including padding; omitted if there is none."""
 ENDORSEMENT_CHAIN_FIELD: Final = "ekCertificateChain"
-"""Intermediate certificates from the TPM, one behind the other; left out where there are none."""
+"""Intermediate certificates from the TPM, concatenated; omitted if there are none."""
 ATTESTATION_PUBLIC_FIELD: Final = "akPublic"
 """TPMT_PUBLIC of the attestation key."""
 IDENTITY_FIELDS: Final = (ENDORSEMENT_PUBLIC_FIELD, ATTESTATION_PUBLIC_FIELD)
@@ -24,7 +24,7 @@ QUOTE_FIELD: Final = "quote"
 QUOTE_SIGNATURE_FIELD: Final = "quoteSignature"
 """TPMT_SIGNATURE."""
 PCR_VALUES_FIELD: Final = "pcrValues"
-"""One behind the other, in the order of the selection."""
+"""Concatenated values, in the order of the selection."""
 ANSWER_FIELDS: Final = (CHALLENGE_TOKEN_FIELD, QUOTE_FIELD, QUOTE_SIGNATURE_FIELD, PCR_VALUES_FIELD)
 
 MAXIMUM_PUBLIC_BYTES: Final = 1024
@@ -44,5 +44,5 @@ PCR_SELECTION_KEY: Final = "pcrSelection"
 
 
 def qualifying_data(secret: bytes, binding: bytes) -> bytes:
-    """What the quote's ``extraData`` must be: that the challenge was opened, and for which request."""
+    """The quote's ``extraData``: it shows that the challenge was opened, and for which request."""
     return hashlib.sha256(secret + binding).digest()

@@ -1,8 +1,8 @@
-"""The binding: what makes evidence good for one key, one cluster and one signer, and for nothing else.
+"""The binding: it ties evidence to one key, one cluster and one signer.
 
-The attestation blocks stand outside the CSR's own signature and every bootstrap token may read them, so evidence that
-does not commit to the binding can be copied. An attestor gets the expected binding as a :class:`Binding` and can only
-obtain the :class:`ProvenBinding` that a verified identity needs by comparing what the evidence commits to.
+The attestation blocks are not covered by the CSR's signature, and every bootstrap token can read them. Evidence that
+does not commit to the binding could be copied. An attestor gets the expected binding as a :class:`Binding`. It can
+obtain the :class:`ProvenBinding` that a verified identity needs only by comparing what the evidence commits to.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ DIGEST_BYTES: Final = 32
 
 
 class BindingMismatch(Exception):
-    """The evidence commits to another key, cluster or signer than this request's."""
+    """The evidence commits to another key, cluster or signer than this request has."""
 
 
 class InvalidCACertHash(ValueError):
-    """Not a hash of kubeadm's discovery form, ``sha256:`` and 64 lower-case hexadecimal digits."""
+    """The text is not in kubeadm's discovery form: ``sha256:`` and 64 lower-case hexadecimal digits."""
 
 
 @dataclass(frozen=True, slots=True)
 class CACertHash:
-    """The workload cluster as the node knows it: SHA-256 of its CA's SubjectPublicKeyInfo, in kubeadm's text form.
+    """Identifies the workload cluster: SHA-256 of its CA's SubjectPublicKeyInfo, in kubeadm's text form.
 
     Source: ``--discovery-token-ca-cert-hash`` (kubeadm, ``cmd/kubeadm/app/util/pubkeypin``).
     """
@@ -49,7 +49,7 @@ class CACertHash:
 
 
 class _Seal:
-    """Held by this module alone: what tells a proof from a copy of the expected value."""
+    """Private to this module: distinguishes a proof from a copy of the expected value."""
 
 
 _SEAL: Final = _Seal()
@@ -57,11 +57,11 @@ _SEAL: Final = _Seal()
 
 @dataclass(frozen=True, slots=True)
 class ProvenBinding:
-    """Evidence was seen to commit to ``value``. Only :meth:`Binding.prove` makes one."""
+    """Proof that the evidence commits to ``value``. Only :meth:`Binding.prove` creates one."""
 
     value: bytes
     seal: InitVar[object]
-    """Not kept, so that one proof cannot be turned into another (``dataclasses.replace``)."""
+    """Not stored, so that ``dataclasses.replace`` cannot turn one proof into another."""
 
     def __post_init__(self, seal: object) -> None:
         if seal is not _SEAL:
@@ -79,16 +79,16 @@ class Binding:
             raise ValueError(f"a binding has {DIGEST_BYTES} bytes")
 
     def prove(self, committed: bytes, *, through: Callable[[bytes], bytes] | None = None) -> ProvenBinding:
-        """Compare, in constant time, what the evidence commits to with this binding.
+        """Compare, in constant time, the value that the evidence commits to with this binding.
 
-        ``through`` is for evidence that commits to something derived from the binding, such as a MAC over it or a
-        hash of it with a secret: it gets the binding and returns what the evidence should hold.
+        ``through`` is for evidence that commits to a value derived from the binding, such as a MAC over it or a hash of
+        it with a secret: it maps the binding to the value that the evidence should hold.
 
         Raises:
-            BindingMismatch: the evidence commits to something else, or to nothing.
+            BindingMismatch: the evidence commits to another value, or to none.
         """
         expected = self.value if through is None else through(self.value)
-        # An empty or short expectation would let empty evidence pass.
+        # With an empty or short expected value, empty evidence would pass.
         if len(expected) < DIGEST_BYTES or not hmac.compare_digest(expected, committed):
             raise BindingMismatch("the evidence was made for another key, cluster or signer")
         return ProvenBinding(self.value, _SEAL)
@@ -97,7 +97,7 @@ class Binding:
 def compute(
     *, evidence_version: str, cluster: CACertHash, signer_name: SignerName, subject_public_key_info: bytes
 ) -> Binding:
-    """The binding of one request; every input is prefixed with its length (8 bytes, big-endian).
+    """The binding of one request: SHA-256 over the inputs, each prefixed with its length (8 bytes, big-endian).
 
     ``subject_public_key_info`` is the CSR's, in DER.
     """

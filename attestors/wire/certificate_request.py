@@ -1,4 +1,4 @@
-"""The PKCS#10 request that a node makes: subject, provider-ID extension, alternative names, and nothing else.
+"""The PKCS#10 request of a node: subject, provider ID extension and alternative names, and nothing else.
 
 Source: Cluster API kubelet authentication proposal, "CSR format used by kubelet-authenticator".
 """
@@ -28,14 +28,14 @@ _UPPER_BOUND_COMMON_NAME: Final = 64
 
 
 class TooManyNames(ValueError):
-    """The request would be larger than the controller reads; the message says by how many names."""
+    """The request would be larger than the controller reads; the message gives the number of names."""
 
 
 def node_subject(node_name: str) -> x509.Name:
     """``O=system:nodes, CN=system:node:<node name>``.
 
-    X.520 bounds a common name at 64 characters, Kubernetes does not: a node name may have 253. API servers take it, so
-    the library's objection to long ones is set aside here, for this one attribute.
+    X.520 limits a common name to 64 characters; Kubernetes does not, and a node name may have 253. API servers accept
+    long ones, so this function suppresses the library's check for this one attribute.
     """
     common_name = NODE_USER_PREFIX + node_name
     organization = x509.NameAttribute(NameOID.ORGANIZATION_NAME, NODES_GROUP)
@@ -56,10 +56,10 @@ def build(
     ip_addresses: Sequence[IPv4Address | IPv6Address] = (),
     provider_id_oid: str = PROVIDER_ID_OID,
 ) -> bytes:
-    """DER of a request for a client certificate, or, with alternative names, for a serving certificate.
+    """DER of a request for a client certificate or, with alternative names, for a serving certificate.
 
     Raises:
-        InvalidProviderID: ``provider_id`` is none.
+        InvalidProviderID: ``provider_id`` is malformed.
         TooManyNames: the request would be larger than the controller reads.
     """
     builder = x509.CertificateSigningRequestBuilder(subject_name=node_subject(node_name)).add_extension(

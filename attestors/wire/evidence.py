@@ -1,7 +1,7 @@
-"""The evidence envelope: UTF-8 JSON, one object, ``version`` first, ``caCertHash`` second, then the attestor's fields.
+"""The evidence format: a UTF-8 JSON object with ``version`` first, ``caCertHash`` second, then the attestor's fields.
 
-Unknown, repeated and missing keys are refused, so that no two readers can understand the same evidence differently.
-The values of an attestor's fields are strings; binary ones are base64 (RFC 4648 section 4, canonical).
+The parser rejects unknown, repeated and missing keys, so that no two readers can interpret the same evidence
+differently. An attestor's fields are strings; binary values are base64 (RFC 4648 section 4, canonical).
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ CA_CERT_HASH_KEY: Final = "caCertHash"
 MAXIMUM_FIELDS: Final = 32
 
 ENVELOPE_VERSIONS: Final = ("v1",)
-"""Evidence versions whose envelope this module reads."""
+"""Evidence versions whose header (``version`` and ``caCertHash``) this module reads."""
 
 VERSION_FORM: Final = re.compile(r"v[1-9][0-9]{0,3}")
 
 
 class MalformedEvidence(ValueError):
-    """The evidence is not of the envelope's form; the message names the key and what is wrong with it."""
+    """The evidence is malformed; the message names the key and the error."""
 
 
 class UnsupportedVersion(ValueError):
-    """The evidence is of a version whose envelope is not known here; nothing behind ``version`` was looked at."""
+    """The evidence version is unknown to this module; nothing after ``version`` was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Parsed evidence: the envelope's two keys, and the fields that belong to the attestor."""
+    """Parsed evidence: the two header keys, and the attestor's fields."""
 
     version: str
     cluster: CACertHash
@@ -47,7 +47,7 @@ class Evidence:
         """Require exactly these fields.
 
         Raises:
-            MalformedEvidence: one is missing, or there is another.
+            MalformedEvidence: a field is missing or unknown.
         """
         missing = set(names) - set(self.fields)
         if missing:
@@ -86,10 +86,10 @@ class Evidence:
 
 
 def encode(evidence: Evidence) -> bytes:
-    """Write the envelope; ``decode`` of the result gives ``evidence`` back.
+    """Serialise the evidence; ``decode`` of the result returns an equal ``evidence``.
 
     Raises:
-        MalformedEvidence: a field has the name of one of the envelope's own.
+        MalformedEvidence: a field has the name of a header key.
     """
     document = {VERSION_KEY: evidence.version, CA_CERT_HASH_KEY: evidence.cluster.text, **evidence.fields}
     if len(document) != 2 + len(evidence.fields):
@@ -98,11 +98,11 @@ def encode(evidence: Evidence) -> bytes:
 
 
 def decode(data: bytes) -> Evidence:
-    """Read the envelope.
+    """Parse evidence.
 
     Raises:
-        MalformedEvidence: not UTF-8 JSON of one flat object of strings, keys out of order, repeated or too many.
-        UnsupportedVersion: of another version than :data:`ENVELOPE_VERSIONS`.
+        MalformedEvidence: not UTF-8 JSON of one flat object of strings, or keys out of order, repeated or too many.
+        UnsupportedVersion: the version is not in :data:`ENVELOPE_VERSIONS`.
     """
     try:
         pairs = _DECODER.decode(data.decode("utf-8"))
@@ -137,7 +137,7 @@ def _from_pairs(pairs: _Pairs) -> Evidence:
 
 
 def _version(pairs: _Pairs) -> str:
-    """The version, before anything else is judged: a later version may have another form behind it."""
+    """The version, checked before everything else: a later version may have another format after it."""
     if not pairs or pairs[0][0] != VERSION_KEY:
         raise MalformedEvidence("the evidence must begin with version and caCertHash")
     version = pairs[0][1]
@@ -149,12 +149,12 @@ def _version(pairs: _Pairs) -> str:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """Marks a JSON object while keeping its order and its repetitions."""
+    """A JSON object as ordered pairs, which keeps order and repeated keys."""
 
 
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_Pairs)
 
 
 def _is_unicode(text: str) -> bool:
-    # "\ud800" is JSON but no text: it cannot be written back as UTF-8.
+    # "\ud800" is valid JSON but not valid Unicode text: it cannot be encoded as UTF-8.
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)

@@ -1,8 +1,8 @@
 """Names that travel between node, workload API server and controller.
 
-Sources: the Cluster API kubelet authentication proposal (20210222), with the corrections that API servers force: a
+Sources: the Cluster API kubelet authentication proposal (20210222), with the corrections that API servers require: a
 signer name's domain needs two dot-separated labels (``ValidateSignerName`` in ``pkg/apis/core/validation/names.go``),
-so the proposal's dashed ``cluster-x-k8s-io/`` signers cannot exist.
+so the proposal's dashed ``cluster-x-k8s-io/`` signers are invalid.
 """
 
 from __future__ import annotations
@@ -20,43 +20,43 @@ CERTIFICATE_REQUEST_LABEL: Final = "CERTIFICATE REQUEST"
 ATTESTATION_PROVIDER_LABEL: Final = "KUBELET AUTHENTICATOR ATTESTATION PROVIDER"
 ATTESTATION_DATA_LABEL: Final = "KUBELET AUTHENTICATOR ATTESTATION DATA"
 ATTESTATION_DATA_LABEL_ALIAS: Final = "ATTESTATION DATA"
-"""What the proposal's own example calls the data block; read, never written."""
+"""The label of the data block in the proposal's own example; read, never written."""
 
 PROVIDER_ID_OID: Final = "1.3.6.1.4.1.11129.2.1.21"
 """KubernetesNodeProviderIdentifierOID: Google's arc, as the proposal suggests until one is assigned to Kubernetes.
 
-A default: nodes and controllers can be told another.
+This is the default; nodes and controllers can be configured with another.
 """
 
 ENTRY_POINT_GROUP: Final = "node_attestation.attestors"
 
 CREDENTIAL_ID_KEY: Final = "authentication.kubernetes.io/credential-id"
-"""In a CSR's ``spec.extra`` from Kubernetes 1.32 on: which credential the requester authenticated with
+"""Key in a CSR's ``spec.extra`` from Kubernetes 1.32 on: the credential that the requester authenticated with
 (``CredentialIDKey`` in ``staging/src/k8s.io/apiserver/pkg/authentication/user``)."""
 CERTIFICATE_CREDENTIAL_PREFIX: Final = "X509SHA256="
-"""Before the SHA-256 of a client certificate's DER, in lower-case hexadecimal
+"""Prefix of the SHA-256 of a client certificate's DER, in lower-case hexadecimal
 (``staging/src/k8s.io/apiserver/pkg/authentication/request/x509``)."""
 
 ANNOTATION_PREFIX: Final = "attestation.cluster.x-k8s.io"
 CHALLENGE_ANNOTATION: Final = f"{ANNOTATION_PREFIX}/challenge"
 SUPPORTED_VERSIONS_ANNOTATION: Final = f"{ANNOTATION_PREFIX}/supported-evidence-versions"
 ENDORSEMENT_KEY_ANNOTATION: Final = "cluster-x-k8s-io/tpm-endorsement-key"
-"""Written by the controller alone, after it resolved the key itself; worthless when a requester set it."""
+"""Only the controller writes it, after it resolved the key itself; a value that a requester set means nothing."""
 ENDORSEMENT_KEY_SOURCE_ANNOTATION: Final = f"{ANNOTATION_PREFIX}/tpm-endorsement-key-source"
-"""Written beside it: which source said that the key is that machine's."""
+"""Written with it: the source that assigned the key to the machine."""
 
 EVIDENCE_EXPIRED: Final = "EvidenceExpired"
-"""Reason of a denial, by any attestor, for evidence that was good once: the node asks again with new evidence."""
+"""Denial reason, for any attestor, of evidence that was valid earlier: the node retries with new evidence."""
 
 EVIDENCE_VERSION: Final = "v1"
-"""The newest evidence version, which nodes write first."""
+"""The newest evidence version; nodes try it first."""
 
 ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: Final = f"{ANNOTATION_PREFIX}/tpm-endorsement-key"
-"""On a Machine: which TPM is in it, as whoever manages the hardware knows."""
+"""On a Machine: the endorsement key of its TPM, written by the hardware's administrator."""
 
 MAXIMUM_REQUEST_BYTES: Final = 64 * 1024
 MAXIMUM_CERTIFICATE_REQUEST_BYTES: Final = 8 * 1024
-"""Of DER: RSA-8192, the longest names and dozens of addresses take half; to decode the worst takes 2 ms."""
+"""In DER. RSA-8192, the longest names and dozens of addresses take half of it; the worst case decodes in 2 ms."""
 MAXIMUM_PROVIDER_ID_CHARACTERS: Final = 512
 """Cluster API's own bound on ``Machine.spec.providerID``."""
 
@@ -81,7 +81,7 @@ class Purpose(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class SignerName:
-    """One of our signer names, taken apart."""
+    """One of this project's signer names, parsed."""
 
     purpose: Purpose
     provider: str
@@ -95,14 +95,14 @@ class SignerName:
 
 
 class BuiltinSigner(enum.Enum):
-    """The signers that kubelets ask by themselves; kube-controller-manager signs (``api/certificates/v1/types.go``)."""
+    """The built-in kubelet signers; kube-controller-manager signs for them (``api/certificates/v1/types.go``)."""
 
     KUBELET_CLIENT = "kubernetes.io/kube-apiserver-client-kubelet"
     KUBELET_SERVING = "kubernetes.io/kubelet-serving"
 
     @property
     def purpose(self) -> Purpose:
-        """What its certificates are for."""
+        """The purpose of its certificates."""
         return Purpose.SERVING if self is BuiltinSigner.KUBELET_SERVING else Purpose.CLIENT
 
     def __str__(self) -> str:
@@ -111,15 +111,15 @@ class BuiltinSigner(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ForeignSigner:
-    """A signer name that is not one of ours; the request belongs to somebody else."""
+    """A signer name outside this project; another signer handles the request."""
 
     name: str
 
 
 def check_provider_name(provider: str) -> str:
-    """Return ``provider`` if it may stand in a signer name.
+    """Return ``provider`` if it is valid within a signer name.
 
-    One DNS-1123 label of at most 40 characters, so that both signer names stay valid on every API server.
+    It is one DNS-1123 label of at most 40 characters, so that both signer names are valid on every API server.
 
     Raises:
         InvalidProviderName: anything else.
@@ -132,9 +132,9 @@ def check_provider_name(provider: str) -> str:
 
 
 def parse_signer_name(name: str) -> SignerName | ForeignSigner:
-    """Take apart ``spec.signerName``.
+    """Parse ``spec.signerName``.
 
-    A name below our prefix whose rest is no provider name belongs to nobody, so it is foreign too.
+    A name with our prefix whose rest is not a provider name is foreign too.
     """
     for prefix, purpose in ((CLIENT_SIGNER_PREFIX, Purpose.CLIENT), (SERVING_SIGNER_PREFIX, Purpose.SERVING)):
         if name.startswith(prefix):

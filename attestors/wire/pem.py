@@ -1,8 +1,8 @@
 """A strict splitter of PEM blocks (RFC 7468, strict grammar of section 3, figure 3).
 
-Lenient loaders disagree: Go skips what it cannot read, OpenSSL-based ones find a CSR in any position. What the API
-server validated and what the controller judges must be the same bytes, so exactly one reading is accepted: block after
-block, no text between or behind, no headers, LF line ends, 64 characters in every full line, canonical base64.
+Lenient loaders disagree: Go skips what it cannot read, OpenSSL-based ones find a CSR in any position. The API server
+must validate the same bytes on which the controller decides. This module therefore accepts exactly one form: block
+after block, no other text, no headers, LF line ends, 64 characters in every full line, canonical base64.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BASE64_TEXT: Final = re.compile(rb"[A-Za-z0-9+/]+={0,2}")
 
 
 class MalformedPEM(ValueError):
-    """The bytes are not a sequence of strict PEM blocks; the message names the line and what is wrong with it."""
+    """The bytes are not a sequence of strict PEM blocks; the message names the line and the error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Block:
 
 
 def encode(block: Block) -> bytes:
-    """Write one block the way Go's ``encoding/pem`` does, ending with a newline."""
+    """Serialise one block as Go's ``encoding/pem`` does, with a final newline."""
     text = base64.b64encode(block.content)
     lines = [text[start : start + _LINE_CHARACTERS] for start in range(0, len(text), _LINE_CHARACTERS)]
     label = block.label.encode("ascii")
@@ -46,7 +46,7 @@ def split(data: bytes, *, maximum_bytes: int, maximum_blocks: int) -> tuple[Bloc
     The newline after the last block may be missing. At least one block is returned.
 
     Raises:
-        MalformedPEM: anything that is not exactly a sequence of blocks, or exceeds a bound.
+        MalformedPEM: the data is not exactly a sequence of blocks, or exceeds a bound.
     """
     if len(data) > maximum_bytes:
         raise MalformedPEM(f"larger than {maximum_bytes} bytes")
@@ -66,10 +66,10 @@ def split(data: bytes, *, maximum_bytes: int, maximum_blocks: int) -> tuple[Bloc
 
 
 def first(data: bytes, *, maximum_bytes: int) -> Block:
-    """The first block alone; behind it may be anything.
+    """The first block; anything may follow it.
 
     Raises:
-        MalformedPEM: it is no block, or ``data`` exceeds the bound.
+        MalformedPEM: the data does not begin with a block, or exceeds the bound.
     """
     if len(data) > maximum_bytes:
         raise MalformedPEM(f"larger than {maximum_bytes} bytes")
@@ -101,14 +101,14 @@ def _decode_lines(lines: list[bytes], start: int, stop: int) -> bytes:
         content = base64.b64decode(text, validate=True)
     except binascii.Error as error:
         raise MalformedPEM(f"line {start + 1}: bad base64") from error
-    # Bits behind the last byte must be zero (RFC 4648 section 3.5), or two texts would mean the same block.
+    # The unused bits of the last byte must be zero (RFC 4648 section 3.5), or two texts would encode the same block.
     if base64.b64encode(content) != text:
         raise MalformedPEM(f"line {stop}: base64 is not canonical")
     return content
 
 
 def _are_full(lines: list[bytes], start: int, stop: int) -> bool:
-    """Whether all lines but the last are full, and padding can only be in the last: no need to look at each then."""
+    """Whether every line but the last is full and only the last can be padded, so that no per-line check is needed."""
     last = lines[stop - 1]
     if len(last) > _LINE_CHARACTERS or not _BASE64_LINE.fullmatch(last):
         return False
@@ -116,10 +116,10 @@ def _are_full(lines: list[bytes], start: int, stop: int) -> bool:
 
 
 def _require_base64(lines: list[bytes], start: int, stop: int) -> None:
-    """Line by line.
+    """Check line by line.
 
     Raises:
-        MalformedPEM: names the first line that is wrong.
+        MalformedPEM: the message names the first bad line.
     """
     for number in range(start, stop):
         line = lines[number]

@@ -1,6 +1,6 @@
-"""The provider ID as a CSR extension: KubernetesNodeProviderIdentifierOID holding one DER UTF8String.
+"""The provider ID as a CSR extension: KubernetesNodeProviderIdentifierOID with one DER UTF8String.
 
-It is a claim. Evidence must prove it and a Machine must carry it before it means anything.
+It is a claim of the requester, which evidence must prove and a Machine must carry.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from typing import Final
 
 from attestors.wire.names import MAXIMUM_PROVIDER_ID_CHARACTERS, PROVIDER_ID_OID
 
-# `scheme://rest` without white space or control characters: what every Cluster API provider writes.
+# `scheme://rest` without white space or control characters: the form that every Cluster API provider writes.
 _PROVIDER_ID: Final = re.compile(r"[a-z][a-z0-9+.-]*://[\x21-\x7e]+")
 _MAXIMUM_DER_BYTES: Final = MAXIMUM_PROVIDER_ID_CHARACTERS + 8
 _UTF8_STRING: Final = 0x0C
 """Identifier octet of a primitive UTF8String (X.690 section 8.23)."""
 _LONG_LENGTH: Final = 0x80
 _ARCS_BELOW_0_AND_1: Final = 40
-"""X.660: below 0 and 1 there are no more; their encoding has no room."""
+"""X.660: arcs 0 and 1 have at most 40 children; the encoding allows no more."""
 
 MAXIMUM_OIDS: Final = 4
-"""That a controller reads: the one that nodes write, and those that others still write."""
+"""Number of OIDs that a controller reads: the current one, and those of nodes not yet migrated."""
 _OID: Final = re.compile(r"[0-2](?:\.(?:0|[1-9][0-9]{0,9})){2,19}", re.ASCII)
 _LARGEST_NUMBER: Final = 2**31 - 1
-"""That Go reads in an OID (``encoding/asn1``, ``parseBase128Int``), and so any API server."""
+"""The largest that Go reads in an OID (``encoding/asn1``, ``parseBase128Int``), and so any API server."""
 _MAXIMUM_OID_BYTES: Final = 63
-"""That the library keeps of an OID."""
-_OF_OTHERS: Final = (
+"""The longest OID that the library keeps."""
+_RESERVED_ARCS: Final = (
     "2.5.29",  # extensions of X.509 itself
     "1.3.6.1.5.5.7",  # PKIX
     "1.3.6.1.4.1.11129.2.4",  # Certificate Transparency
@@ -35,7 +35,7 @@ _OF_OTHERS: Final = (
     "1.3.36",  # TeleTrusT
     "2.16.840.1.113730",  # Netscape
 )
-"""Arcs of extensions that mean something else, to libraries as to API servers."""
+"""Arcs of extensions that have another meaning to libraries and API servers."""
 
 
 class InvalidOID(ValueError):
@@ -43,7 +43,7 @@ class InvalidOID(ValueError):
 
 
 class InvalidProviderID(ValueError):
-    """The extension, or the text in it, is no provider ID; the message says what is wrong."""
+    """The extension or its text is not a provider ID; the message names the error."""
 
 
 def check_provider_id(text: str) -> str:
@@ -63,7 +63,7 @@ def check_oid(text: str) -> str:
     """Return ``text`` if it is an OID in dotted form under which requests may hold the provider ID.
 
     Raises:
-        InvalidOID: it is none, API servers or the library cannot read it, or other extensions have it.
+        InvalidOID: it is malformed, API servers or the library cannot read it, or it may belong to other extensions.
     """
     if not _OID.fullmatch(text) or (text[0] != "2" and int(text.split(".")[1]) >= _ARCS_BELOW_0_AND_1):
         raise InvalidOID(f"{text[:40]!r} is no OID: numbers with dots between them, such as {PROVIDER_ID_OID}")
@@ -72,28 +72,28 @@ def check_oid(text: str) -> str:
         raise InvalidOID(f"{text} has a number in it that is larger than API servers read in an OID")
     if sum(max(1, -(-number.bit_length() // 7)) for number in encoded) > _MAXIMUM_OID_BYTES:
         raise InvalidOID(f"{text[:40]}... is longer than {_MAXIMUM_OID_BYTES} bytes in DER")
-    if any(f"{text}.".startswith(f"{arc}.") for arc in _OF_OTHERS):
+    if any(f"{text}.".startswith(f"{arc}.") for arc in _RESERVED_ARCS):
         raise InvalidOID(f"{text} is the OID of another extension, or could be")
     return text
 
 
 def _encoded_numbers(oid: str) -> list[int]:
-    """As they are encoded (X.690 section 8.19.4): the first two in one, each in groups of seven bits."""
+    """The encoded numbers (X.690 section 8.19.4): the first two arcs combine into one; each takes groups of 7 bits."""
     first, second, *others = map(int, oid.split("."))
     return [first * _ARCS_BELOW_0_AND_1 + second, *others]
 
 
 def read_oids(text: str) -> tuple[str, ...]:
-    """OIDs with commas between them. Their order says nothing: a request holds its provider ID under one of them.
+    """Parse OIDs separated by commas. The order has no meaning: a request holds its provider ID under one of them.
 
     Raises:
-        InvalidOID: one is none, or is there twice, or there are more than :data:`MAXIMUM_OIDS`.
+        InvalidOID: an OID is invalid or repeated, or there are more than :data:`MAXIMUM_OIDS`.
     """
     oids = tuple(map(check_oid, text.split(",")))
     if len(oids) > MAXIMUM_OIDS:
         raise InvalidOID(f"more than {MAXIMUM_OIDS} OIDs")
     if len(set(oids)) < len(oids):
-        raise InvalidOID("an OID is there twice")
+        raise InvalidOID("an OID is repeated")
     return oids
 
 
@@ -101,24 +101,24 @@ def encode(provider_id: str) -> bytes:
     """The extension's value for ``provider_id``.
 
     Raises:
-        InvalidProviderID: the text is no provider ID.
+            InvalidProviderID: the text is not a provider ID.
     """
     content = check_provider_id(provider_id).encode("ascii")
     return bytes((_UTF8_STRING, *_length(len(content)))) + content
 
 
 def _length(octets: int) -> bytes:
-    """The length octets of DER: definite, and as few as there can be (X.690 section 10.1)."""
+    """The length octets of DER: definite, and as few as possible (X.690 section 10.1)."""
     if octets < _LONG_LENGTH:
         return bytes((octets,))
     length = octets.to_bytes((octets.bit_length() + 7) // 8, "big")
     return bytes((_LONG_LENGTH | len(length),)) + length
 
 
-# Asked for six times while a request is judged.
+# Called six times per request.
 @functools.lru_cache(maxsize=256)
 def decode(value: bytes) -> str:
-    """Read the extension's value: exactly one UTF8String in DER, nothing behind it.
+    """Parse the extension's value: exactly one UTF8String in DER, with nothing after it.
 
     Raises:
         InvalidProviderID: another type, another encoding, trailing bytes, or no provider ID.
@@ -129,19 +129,19 @@ def decode(value: bytes) -> str:
         raise InvalidProviderID("the extension's value is not a UTF8String")
     start, end = _content(value)
     if end < len(value):
-        raise InvalidProviderID("the extension's value has bytes behind the UTF8String")
+        raise InvalidProviderID("the extension's value has bytes after the UTF8String")
     try:
         text = value[start:end].decode("utf-8")
     except UnicodeDecodeError as error:
         raise InvalidProviderID("the extension's value is not a UTF8String") from error
-    # Any length was accepted here, in any form: encoding again must give the very same bytes.
+    # The length was accepted in any form so far: only DER encodes back to the same bytes.
     if encode(text) != value:
         raise InvalidProviderID("the extension's value is not DER")
     return text
 
 
 def _content(value: bytes) -> tuple[int, int]:
-    """Where the content of the element begins, and where its length octets say that it ends."""
+    """Start of the element's content, and its end according to the length octets."""
     length, start = value[1], 2
     if length >= _LONG_LENGTH:
         start += length - _LONG_LENGTH

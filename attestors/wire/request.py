@@ -1,8 +1,7 @@
-"""The content of ``spec.request``: the PKCS#10 block, then who attests, then the evidence.
+"""The content of ``spec.request``: the PKCS#10 block, the provider name, the evidence.
 
-Only the first block is seen and verified by the API server (``ParseCSR`` in
-``pkg/apis/certificates/v1/helpers.go``); the others are stored as they came, unsigned and readable by every bootstrap
-token.
+The API server parses and verifies only the first block (``ParseCSR`` in ``pkg/apis/certificates/v1/helpers.go``). It
+stores the others as they came: unsigned, and readable by every bootstrap token.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _BLOCKS: Final = 3
 
 
 class MalformedRequestBlocks(ValueError):
-    """``spec.request`` is not made of the three blocks in their form; the message says which and why."""
+    """``spec.request`` does not consist of the three blocks; the message names the block and the error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ class RequestBlocks:
 
 
 def encode(blocks: RequestBlocks) -> bytes:
-    """Write ``spec.request`` (before the base64 that JSON needs).
+    """Serialise ``spec.request`` (before the base64 that JSON needs).
 
     Raises:
         MalformedRequestBlocks: the result would be larger than the controller reads.
@@ -57,7 +56,7 @@ def encode(blocks: RequestBlocks) -> bytes:
 
 
 def decode(data: bytes) -> RequestBlocks:
-    """Take ``spec.request`` apart: the CSR first, then each attestation block exactly once, and nothing else.
+    """Parse ``spec.request``: the CSR first, then each attestation block exactly once, and nothing else.
 
     Raises:
         MalformedRequestBlocks: anything else.

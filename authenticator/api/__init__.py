@@ -1,1 +1,1 @@
-"""The workload cluster's API server, as far as this program needs it: three calls on CertificateSigningRequests."""
+"""The part of the workload cluster's API server that this program uses: three calls on CertificateSigningRequests."""

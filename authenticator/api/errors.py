@@ -1,18 +1,18 @@
-"""Why a call failed, and whether the API server may have done it all the same.
+"""Failures of a call, by whether the API server may have executed it.
 
 ::
 
     CallFailed
-      NotDone            surely without effect
+      NotDone            certainly without effect
         Unreachable      no connection                                temporary
-        Untrusted        the server is not the one whose CA we have
-        Busy             429: come back later                         temporary
+        Untrusted        the server has no certificate of our CA
+        Busy             429: retry later                             temporary
         Unauthorized     401
         Forbidden        403
         NotFound         404
         AlreadyExists    409
         Expired          410: a watch from a version that is too old
-        Rejected         anything else that the server refused
+        Rejected         any other refusal of the server
       PerhapsDone        the connection broke, or the server failed   temporary
 """
 
@@ -32,11 +32,11 @@ class Unreachable(NotDone):
 
 
 class Untrusted(NotDone):
-    """Whoever answers does not have a certificate of the cluster's CA, or speaks no TLS."""
+    """The server has no certificate of the cluster's CA, or does not speak TLS."""
 
 
 class Busy(NotDone):
-    """The server wants to be asked later."""
+    """The server asks for a retry later."""
 
     def __init__(self, message: str, retry_after: float) -> None:
         super().__init__(message)
@@ -57,16 +57,16 @@ class NotFound(NotDone):
 
 
 class AlreadyExists(NotDone):
-    """An object of that name is there."""
+    """An object of that name exists."""
 
 
 class Expired(NotDone):
-    """The server no longer knows the version that a watch is to start from."""
+    """The server no longer knows the resource version from which a watch should start."""
 
 
 class Rejected(NotDone):
-    """The server refused the request as it is."""
+    """The server rejected the request."""
 
 
 class PerhapsDone(CallFailed):
-    """The request went out, and no answer came back that says what became of it."""
+    """The request was sent, but no answer reports its result."""

@@ -1,7 +1,7 @@
-"""The API server over HTTPS: TLS by the cluster's CA alone, no redirects, no proxies, bounded answers.
+"""The API server over HTTPS: TLS with the cluster's CA only, no redirects, no proxies, bounded answers.
 
-The standard library's client, because every import counts in a program that a kubelet waits for
-(``kubernetes``: a second and more).
+It uses the standard library's client, because a kubelet waits for this program and imports are slow (``kubernetes``
+takes a second or more).
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from attestors.net.dial import dial
+from attestors.net.dial import ConnectedSocket, dial
 from attestors.net.http_response import StrictResponse
-from attestors.net.tls import ConnectedSocket
 from authenticator.api.errors import (
     AlreadyExists,
     Busy,
@@ -37,15 +36,15 @@ from authenticator.model.unix_time import time_text
 
 SIGNING_REQUESTS: Final = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 CALL_SECONDS: Final = 15.0
-"""For connecting, whatever the number of the server's addresses, for the handshake, and for a call behind that, however
-slowly the answer trickles in. kube-apiserver itself gives up after 60."""
+"""Timeout for connecting, whatever the number of the server's addresses; for the handshake; and for a call after that,
+however slowly the answer arrives. kube-apiserver itself gives up after 60."""
 
 _MAXIMUM_ANSWER_BYTES: Final = 4 * 1024 * 1024
-"""etcd holds objects of 1.5 MiB; a watch event is such an object in base64 and a little more."""
+"""etcd holds objects of 1.5 MiB; a watch event is such an object in base64 and slightly more."""
 _MAXIMUM_MESSAGE_CHARACTERS: Final = 300
 _MAXIMUM_RETRY_AFTER_SECONDS: Final = 60.0
 _USER_AGENT: Final = "kubelet-authenticator"
-_NOT_NOW: Final = frozenset({9, 10})
+_OUTSIDE_VALIDITY: Final = frozenset({9, 10})
 """X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED of OpenSSL."""
 
 
@@ -58,10 +57,10 @@ class Event:
 
 
 class ApiServer:
-    """Calls to one API server with one credential. A connection per call: there are few, and minutes lie between."""
+    """Calls to one API server with one credential. One connection per call: calls are few, and minutes apart."""
 
     def __init__(self, cluster: Cluster, credential: Credential, *, seconds: float | None = None) -> None:
-        """``seconds`` bounds a call, and what a watch takes beyond its time (:data:`CALL_SECONDS`)."""
+        """``seconds`` bounds a call, and the overrun of a watch (:data:`CALL_SECONDS`)."""
         self._cluster = cluster
         self._seconds = CALL_SECONDS if seconds is None else seconds
         self._headers = {"Accept": "application/json", "User-Agent": _USER_AGENT}
@@ -81,14 +80,14 @@ class ApiServer:
         """The CertificateSigningRequest of that name.
 
         Raises:
-            CallFailed: see :mod:`authenticator.api.errors`; NotFound where there is none.
+            CallFailed: see :mod:`authenticator.api.errors`; NotFound if there is none.
         """
         return self._call("GET", f"{SIGNING_REQUESTS}/{name}", None)
 
     def watch(self, name: str, resource_version: str, *, seconds: float) -> Iterator[Event]:
         """Changes of the CertificateSigningRequest of that name after ``resource_version``, for some ``seconds``.
 
-        Ends when the server ends it; one that does not is given up a little later, whether it is silent or not.
+        It ends when the server ends it. Shortly after its time it is abandoned, even if the server keeps sending.
 
         Raises:
             CallFailed: see :mod:`authenticator.api.errors`.
@@ -125,7 +124,7 @@ class ApiServer:
                 connection.request(method, self._cluster.path + path, body, headers)
                 return connection.getresponse()
 
-            with _during_call(self._cluster, exchange) as answer:  # it may outlive the connection
+            with _during_call(self._cluster, exchange) as answer:  # the answer may outlive the connection
                 if not 200 <= answer.status < 300:
                     _raise_refusal(answer, self._cluster)
                 yield answer
@@ -134,7 +133,7 @@ class ApiServer:
 
 
 class _Connection(http.client.HTTPSConnection):
-    """Connects to the cluster's address, and expects the name that its certificate should bear."""
+    """Connects to the cluster's address, and verifies the certificate for the configured name."""
 
     response_class = StrictResponse
 
@@ -147,43 +146,43 @@ class _Connection(http.client.HTTPSConnection):
         """Seconds."""
 
     def connect(self) -> None:
-        """Connect within a call's time; the exchange behind that may take longer, but ends."""
+        """Connect within a call's time; the exchange after that may take longer, but is bounded."""
         expected = self._cluster.tls_server_name or self._cluster.host
-        expected.encode("idna")  # what is no name is told before a connection stands
+        expected.encode("idna")  # report an invalid name before connecting
         plain = dial(self._cluster.host, self._cluster.port, self.connecting)
         try:
             connected = self._context_in_use.wrap_socket(plain, server_hostname=expected)
         except BaseException:
             plain.close()
             raise
-        if isinstance(connected, _EndingSocket):
+        if isinstance(connected, _DeadlineSocket):
             connected.end = time.monotonic() + self._exchanging
         self.sock = connected
 
 
-class _EndingSocket(ConnectedSocket):
-    """A connection on which everything together ends in time: a timeout bounds each single step only.
+class _DeadlineSocket(ConnectedSocket):
+    """A connection with one deadline for all operations: a socket timeout bounds each operation only.
 
-    Without it, a server that sends one byte at a time could hold its client for weeks.
+    Without it, a server that sends one byte at a time could block the client for weeks.
     """
 
     end: float | None = None
     """On the monotonic clock; None during the handshake, which the socket's own timeout bounds as a whole."""
 
     def recv_into(self, *arguments: Any) -> int:
-        """As in ``socket``.
+        """Override of ``socket``.
 
         Raises:
-            TimeoutError: the time is over.
+            TimeoutError: the deadline has passed.
         """
         self._bound()
         return super().recv_into(*arguments)
 
     def send(self, *arguments: Any) -> int:
-        """As in ``socket``.
+        """Override of ``socket``.
 
         Raises:
-            TimeoutError: the time is over.
+            TimeoutError: the deadline has passed.
         """
         self._bound()
         return super().send(*arguments)
@@ -198,18 +197,18 @@ class _EndingSocket(ConnectedSocket):
 
 def _context(cluster: Cluster, credential: Credential) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.sslsocket_class = _EndingSocket
+    context.sslsocket_class = _DeadlineSocket
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # Whatever CA the kubeconfig names is trusted, an intermediate one too, as Go does it.
+    # Any CA in the kubeconfig is trusted, even an intermediate one, as in Go.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.load_verify_locations(cadata=cluster.certificate_authority)
     if isinstance(credential, ClientCertificate):
-        # OpenSSL reads files only; this one is memory, and holds both, so that they cannot be of different pairs.
+        # OpenSSL reads only files. This memory file holds both, so that they cannot be of different pairs.
         descriptor = os.memfd_create("client-certificate", os.MFD_CLOEXEC)
         with os.fdopen(descriptor, "wb") as file:
             file.write(f"{credential.certificate}{credential.key}".encode("ascii"))
             file.flush()
-            # An encrypted key is refused: without a password at hand, OpenSSL would ask for one at the terminal.
+            # An encrypted key is refused: without a password, OpenSSL would ask for one at the terminal.
             context.load_cert_chain(f"/proc/self/fd/{descriptor}", password="")
     return context
 
@@ -218,31 +217,31 @@ def _connect(connection: _Connection, cluster: Cluster) -> None:
     try:
         connection.connect()
     except ssl.SSLCertVerificationError as error:
-        if error.verify_code in _NOT_NOW:
+        if error.verify_code in _OUTSIDE_VALIDITY:
             raise Untrusted(
                 f"{cluster.server} has a certificate that is not valid at the time of this node's clock, "
                 f"{time_text(int(time.time()))} ({error.verify_message}): is the clock right?"
             ) from error
         raise Untrusted(
             f"{cluster.server} has a certificate that does not belong to this cluster's CA or to its name "
-            f"({error.verify_message}): is the address or the CA in the kubeconfig out of date, or does somebody stand "
-            "in between?"
+            f"({error.verify_message}): is the address or the CA in the kubeconfig out of date, or is there a machine "
+            "in the middle?"
         ) from error
     except TimeoutError as error:
         raise Unreachable(f"{cluster.server} does not answer within {connection.connecting:.0f} s") from error
     except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
-        # Also what a load balancer does while no API server is behind it.
-        raise Unreachable(f"{cluster.server} closed the connection before it said who it is") from error
+        # A load balancer does the same while no API server is behind it.
+        raise Unreachable(f"{cluster.server} closed the connection before it presented a certificate") from error
     except ssl.SSLError as error:
-        raise Untrusted(f"{cluster.server} does not speak TLS as an API server does ({error.reason})") from error
+        raise Untrusted(f"{cluster.server} does not speak TLS like an API server ({error.reason})") from error
     except OSError as error:
-        raise Unreachable(f"{cluster.server} cannot be reached: {error.strerror or error}") from error
+        raise Unreachable(f"{cluster.server} is unreachable: {error.strerror or error}") from error
     except ValueError as error:
-        raise Untrusted(f"{cluster.server}: no server can have this name, or tls-server-name ({error})") from error
+        raise Untrusted(f"{cluster.server}: the host or tls-server-name is not a valid name ({error})") from error
 
 
 def _during_call(cluster: Cluster, step: Any) -> Any:
-    """Run one step of a call behind the connection's start: whatever breaks now leaves open what the server did."""
+    """Run a step of a call on an open connection: after a failure it is unknown what the server did."""
     try:
         return step()
     except (OSError, http.client.HTTPException, ValueError) as error:
@@ -251,17 +250,17 @@ def _during_call(cluster: Cluster, step: Any) -> Any:
 
 def _raise_refusal(answer: http.client.HTTPResponse, cluster: Cluster) -> None:
     content = _during_call(cluster, lambda: answer.read(_MAXIMUM_ANSWER_BYTES + 1))
-    said = f"{cluster.server} answered {answer.status}: {_message(content)}"
+    text = f"{cluster.server} answered {answer.status}: {_message(content)}"
     if answer.status == http.HTTPStatus.TOO_MANY_REQUESTS:
-        raise Busy(said, _retry_after(answer))
+        raise Busy(text, _retry_after(answer))
     if answer.status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
-        raise PerhapsDone(said)
+        raise PerhapsDone(text)
     kinds = {401: Unauthorized, 403: Forbidden, 404: NotFound, 409: AlreadyExists, 410: Expired}
-    raise kinds.get(answer.status, Rejected)(said)
+    raise kinds.get(answer.status, Rejected)(text)
 
 
 def _message(content: bytes) -> str:
-    """What the server's Status says, in bounded printable text."""
+    """The message of the server's Status, bounded and printable."""
     try:
         status = json.loads(content)
         text = str(status["message"])
@@ -281,7 +280,7 @@ def _object(cluster: Cluster, content: bytes) -> dict[str, Any]:
     try:
         found = json.loads(content)
     except (ValueError, RecursionError):
-        raise PerhapsDone(f"{cluster.server} answered something that is not JSON") from None
+        raise PerhapsDone(f"{cluster.server} returned an answer that is not JSON") from None
     if not isinstance(found, dict):
-        raise PerhapsDone(f"{cluster.server} answered something that is no object")
+        raise PerhapsDone(f"{cluster.server} returned an answer that is not an object")
     return found

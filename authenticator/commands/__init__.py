@@ -1,4 +1,4 @@
-"""The commands, once there is more to do than to print a stored certificate."""
+"""The commands, for everything beyond printing a stored certificate."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import Final, NoReturn
 
 from authenticator.commands import agent, credential, prepare, request, status
 from authenticator.commands.arguments import report
-from authenticator.commands.output import end_without_output, prepare_streams, settle_log, words_of_argparse
+from authenticator.commands.output import argparse_output, end_without_output, flush_log, prepare_streams
 from authenticator.model.failures import ExitCode, Failure, OutputNotWritten
 
 __all__ = ["parser", "run"]
 
 _EXIT_CODES = """\
 exit codes:
-  0 done                     4 API server unreachable    8 no credential, or run out
+  0 done                     4 API server unreachable    8 no credential, or expired
   1 a defect of ours         5 API server not trusted    9 no evidence
   2 wrong configuration      6 credential refused       10 store unusable or locked
-  3 still pending            7 denied                 11 output not written
+  3 still pending            7 denied                   11 output not written
 """
 
-# As shells say it: 128, and SIGINT.
+# The convention of shells: 128 + SIGINT.
 _INTERRUPTED: Final = 130
 
 
@@ -35,14 +35,14 @@ def run(arguments: list[str]) -> int:
     try:
         code = _run(arguments)
     except SystemExit as end:
-        _leave_behind(threads, end.code if isinstance(end.code, int) else ExitCode.UNEXPECTED)
+        _exit_past_threads(threads, end.code if isinstance(end.code, int) else ExitCode.UNEXPECTED)
         raise
     except Exception:
-        if _begun_since(threads):
+        if _has_new_threads(threads):
             traceback.print_exc()
-        _leave_behind(threads, ExitCode.UNEXPECTED)
+        _exit_past_threads(threads, ExitCode.UNEXPECTED)
         raise
-    _leave_behind(threads, code)
+    _exit_past_threads(threads, code)
     return code
 
 
@@ -50,7 +50,7 @@ def _run(arguments: list[str]) -> int:
     prepare_streams()
     try:
         known = parser()
-        with words_of_argparse():
+        with argparse_output():
             options = known.parse_args(arguments)
         return int(options.command(options))
     except (OutputNotWritten, BrokenPipeError) as error:
@@ -61,17 +61,17 @@ def _run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     finally:
-        settle_log()
+        flush_log()
 
 
-def _begun_since(threads: set[threading.Thread]) -> bool:
+def _has_new_threads(threads: set[threading.Thread]) -> bool:
     return not threads.issuperset(threading.enumerate())
 
 
-def _leave_behind(threads: set[threading.Thread], code: int) -> None:
-    """End the process where an attestor left a thread that hangs, perhaps: Python would wait for that one's end."""
-    if _begun_since(threads):
-        settle_log()
+def _exit_past_threads(threads: set[threading.Thread], code: int) -> None:
+    """Exit at once if an attestor left a thread, which may hang: Python would wait for its end."""
+    if _has_new_threads(threads):
+        flush_log()
         os._exit(code)
 
 
@@ -82,7 +82,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _without_values(message: str) -> str:
-    """argparse repeats what it does not know, and that may be a misspelt flag with a secret behind it."""
+    """Remove values from argparse's message: an unknown argument may be a misspelt flag with a secret as its value."""
     what, colon, words = message.partition("unrecognized arguments: ")
     if colon:
         flags = [word.partition("=")[0] for word in words.split() if word.startswith("-")]
@@ -99,7 +99,7 @@ def parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
     top = _Parser(
         prog="kubelet-authenticator",
-        description="The agent plugin of node attestation: the kubelet's exec credential plugin, and its agent.",
+        description="The node's program of node attestation: the kubelet's exec credential plugin, and its agent.",
         epilog=_EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

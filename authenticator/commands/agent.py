@@ -25,15 +25,15 @@ def add(commands: Commands) -> None:
     """Add the command."""
     command = commands.add_parser(
         "agent",
-        help="keep the certificates fresh ahead of time; a service",
-        description="Takes in the bootstrap kubeconfig when it appears, asks for the client certificate and, with "
-        "--serving, for the serving certificate, and renews both before the kubelet needs it. Tells systemd when they "
-        "are there (Type=notify).",
+        help="renew the certificates early; a service",
+        description="Copies the bootstrap kubeconfig's credential when it appears, requests the client certificate "
+        "and, with --serving, the serving certificate, and renews both before the kubelet needs it. Notifies systemd "
+        "when they are stored (Type=notify).",
     )
     add_common(command)
     add_kubeconfig(command)
     add_exec_api_version(command)
-    add_serving(command, "ask for a serving certificate, too: for the kubelet's tlsCertFile and tlsPrivateKeyFile")
+    add_serving(command, "request a serving certificate too: for the kubelet's tlsCertFile and tlsPrivateKeyFile")
     command.set_defaults(command=run)
 
 
@@ -41,9 +41,9 @@ def run(options: argparse.Namespace) -> ExitCode:
     """Run until SIGTERM.
 
     Raises:
-        InvalidConfiguration: nothing will ever come of it.
+        InvalidConfiguration: the configuration cannot work.
     """
-    # Whatever is under way may be cut off anywhere: that is what the store is made for.
+    # SIGTERM may interrupt any step: the store is made for that.
     signal.signal(signal.SIGTERM, _stop)
     try:
         _run(options)
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 
 class _Stopped(BaseException):
-    """SIGTERM came. Not a SystemExit, for which attestors are blamed, nor anything else that somebody catches."""
+    """SIGTERM arrived. Not a SystemExit, which counts as an attestor's fault, nor anything that other code catches."""
 
 
 def _stop(_signal: int, _frame: FrameType | None) -> NoReturn:
@@ -64,14 +64,14 @@ def _run(options: argparse.Namespace) -> NoReturn:
     configuration = configuration_of(options)
     clock = Clock(sleep=interruptible_sleep())
 
-    def take_in() -> None:
+    def prepare_kubeconfig() -> None:
         prepared = prepare_once(options, configuration)
         if prepared is Prepared.WRITTEN:
             report(f"{configuration.kubeconfig}: {prepared.value}")
 
     Agent(
         NodeCertificates(configuration, Store(configuration.store), clock, report),
-        take_in,
+        prepare_kubeconfig,
         clock,
         report,
         notify_systemd,

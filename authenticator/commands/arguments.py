@@ -28,23 +28,26 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 _HELP = {
-    "--config": ("FILE", f"configuration in JSON (default: {DEFAULT_CONFIGURATION_FILE}, where it exists)"),
-    "--store": ("FOLDER", f"where key and certificate are kept (default: {DEFAULT_STORE})"),
+    "--config": ("FILE", f"configuration in JSON (default: {DEFAULT_CONFIGURATION_FILE}, if it exists)"),
+    "--store": ("FOLDER", f"folder for key and certificate (default: {DEFAULT_STORE})"),
     "--provider": ("NAME", "the attestor that proves which machine this is"),
     "--setting": ("NAME=VALUE", "a setting of the attestor's agent plugin; may be repeated"),
-    "--node-name": ("NAME", "the Node's name (default: the host's name in lower case, as the kubelet's)"),
-    "--provider-id": ("ID", "this machine's provider ID (default: what the attestor finds out)"),
-    "--provider-id-oid": ("OID", f"of the extension that requests hold it in (default: {PROVIDER_ID_OID})"),
-    "--bootstrap-kubeconfig": ("FILE", f"where the bootstrap token is (default: {DEFAULT_BOOTSTRAP_KUBECONFIG})"),
+    "--node-name": ("NAME", "the Node's name (default: the host's name in lower case, like the kubelet's)"),
+    "--provider-id": ("ID", "this machine's provider ID (default: determined by the attestor)"),
+    "--provider-id-oid": ("OID", f"OID of the extension with the provider ID (default: {PROVIDER_ID_OID})"),
+    "--bootstrap-kubeconfig": (
+        "FILE",
+        f"kubeconfig with the bootstrap token (default: {DEFAULT_BOOTSTRAP_KUBECONFIG})",
+    ),
     "--timeout": ("SECONDS", f"how long to wait for a certificate (default: {DEFAULT_TIMEOUT_SECONDS:.0f})"),
 }
 _PATHS = ("--config", "--store", "--bootstrap-kubeconfig")
 
 
 def add_common(command: argparse.ArgumentParser) -> None:
-    """The options of ``credential``, which every command takes."""
+    """Add the options of ``credential``, which every command takes."""
     options = command.add_argument_group(
-        "configuration", "A flag wins over KUBELET_AUTHENTICATOR_<NAME>, that over the file."
+        "configuration", "A flag takes precedence over KUBELET_AUTHENTICATOR_<NAME>, and that over the file."
     )
     for flag in CREDENTIAL_FLAGS:
         metavar, text = _HELP[flag]
@@ -55,14 +58,14 @@ def add_common(command: argparse.ArgumentParser) -> None:
 
 
 def add_kubeconfig(command: argparse.ArgumentParser) -> None:
-    """Where the kubelet's kubeconfig is."""
+    """Add the option for the kubelet's kubeconfig."""
     command.add_argument(
         "--kubeconfig", metavar="FILE", help=f"the kubelet's kubeconfig (default: {DEFAULT_KUBECONFIG})"
     )
 
 
 def add_serving(command: argparse.ArgumentParser, text: str) -> None:
-    """Whether and for which names a serving certificate is asked for."""
+    """Add the options for the serving certificate."""
     command.add_argument("--serving", action="store_true", help=text)
     command.add_argument(
         "--serving-dns-name",
@@ -81,7 +84,7 @@ def add_serving(command: argparse.ArgumentParser, text: str) -> None:
 
 
 def given(options: argparse.Namespace) -> Given:
-    """What the command line gave."""
+    """The values from the command line."""
     return Given(
         config=options.config,
         provider=options.provider,
@@ -100,22 +103,22 @@ def given(options: argparse.Namespace) -> Given:
 
 
 def wants_serving(options: argparse.Namespace) -> bool:
-    """Whether a serving certificate is asked for: whoever gives names for it means it."""
+    """Whether a serving certificate is requested; giving names for it implies it."""
     names = getattr(options, "serving_dns_name", []) or getattr(options, "serving_ip_address", [])
     return bool(getattr(options, "serving", False) or names)
 
 
 def configuration_of(options: argparse.Namespace) -> Configuration:
-    """The configuration that the command line, the environment and the file give.
+    """The configuration from the command line, the environment and the file.
 
     Raises:
-        InvalidConfiguration: something is missing or wrong.
+        InvalidConfiguration: a value is missing or wrong.
     """
     return configure(given(options), os.environ)
 
 
 def credential_arguments(options: argparse.Namespace) -> list[str]:
-    """The command line on which ``credential`` does what this command was told, wherever it is run."""
+    """A command line with which ``credential``, run in any folder, uses the same configuration as this command."""
     arguments = ["credential"]
     for flag in CREDENTIAL_FLAGS:
         value = getattr(options, flag.removeprefix("--").replace("-", "_"))
@@ -127,6 +130,6 @@ def credential_arguments(options: argparse.Namespace) -> list[str]:
 
 
 def report(text: str) -> None:
-    """A line for whoever reads the kubelet's log. Where it cannot be written, the work goes on all the same."""
+    """Print a line for the reader of the kubelet's log. If it cannot be written, the work continues."""
     with contextlib.suppress(OSError):
         print(f"kubelet-authenticator: {text}", file=sys.stderr, flush=True)

@@ -8,8 +8,8 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from authenticator.commands.arguments import add_common, configuration_of, report
-from authenticator.commands.output import output_kept_back, standard_output
-from authenticator.commands.renewal import Broken, Finished, UnderWay, renew_apart
+from authenticator.commands.output import reserved_output, standard_output
+from authenticator.commands.renewal import Failed, Finished, StillRunning, renew_in_child
 from authenticator.flow.bounded import bounded, longest
 from authenticator.flow.certificates import NodeCertificates
 from authenticator.flow.clock import Clock
@@ -23,7 +23,7 @@ from authenticator.store.store import Store
 from authenticator.stored_credential import DEFAULT_STORE, MoreToDo, read_stored, store_folder
 
 RENEWAL_LIMIT_SECONDS: Final = 6.0
-"""A hard limit on what a renewal may keep a kubelet waiting, whatever hangs: all its requests wait behind this one."""
+"""Hard limit for a kubelet's wait for a renewal, whatever hangs: all its requests wait for this one."""
 
 if TYPE_CHECKING:
     from authenticator.commands.arguments import Commands
@@ -33,9 +33,9 @@ def add(commands: Commands) -> None:
     """Add the command."""
     command = commands.add_parser(
         "credential",
-        help="print a client certificate for client-go; what the exec stanza of a kubeconfig runs",
-        description="Prints an ExecCredential with the node's client certificate; asks for one where there is none or "
-        "it is due.",
+        help="print a client certificate for client-go; the exec stanza of a kubeconfig runs it",
+        description="Prints an ExecCredential with the node's client certificate; requests a certificate if there is "
+        "none or it is due.",
     )
     add_common(command)
     command.set_defaults(command=run)
@@ -44,8 +44,8 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> ExitCode:
     """Print an ExecCredential.
 
-    A kubelet whose plugin fails cannot talk to its API server any more, so a valid certificate is printed whatever goes
-    wrong: with the configuration, the attestor, the disk, or the next certificate.
+    A kubelet whose plugin fails cannot reach its API server any more. A valid certificate is therefore printed whatever
+    fails: the configuration, the attestor, the disk, or the renewal.
 
     Raises:
         Failure: there is no certificate.
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     now = Clock().now()
     stored = _still_valid(options, now)
     if stored is None:
-        with output_kept_back():
+        with reserved_output():
             certificates = _certificates(options, info)
             with bounded(longest(exchanges=1, timeout=certificates.configuration.timeout)):
                 use = certificates.client()
@@ -79,7 +79,7 @@ def _certificates(options: argparse.Namespace, info: ExecInfo) -> NodeCertificat
 
 
 def _still_valid(options: argparse.Namespace, now: int) -> Pair | None:
-    """The stored pair, if it can be printed as a last resort."""
+    """The stored pair, if it is usable as a last resort."""
     try:
         pair = read_stored(_known_store(options))
         check_pair(pair)
@@ -89,31 +89,31 @@ def _still_valid(options: argparse.Namespace, now: int) -> Pair | None:
 
 
 def _known_store(options: argparse.Namespace) -> str:
-    """The store's folder; the default one where a broken configuration file does not say which."""
+    """The store's folder; the default if a broken configuration file does not name it."""
     try:
         store = store_folder({"--store": options.store or "", "--config": options.config or ""})
         with contextlib.suppress(OSError):
-            os.stat(store)  # a ValueError: no path at all
+            os.stat(store)  # raises ValueError for an invalid path
     except (MoreToDo, OSError, ValueError, RecursionError):
         return DEFAULT_STORE
     return store
 
 
 def _renewed(options: argparse.Namespace, info: ExecInfo, stored: Pair, now: int) -> Use:
-    """The certificate that comes within a few seconds; else the stored one, and a word on why."""
+    """The renewed certificate if it comes within a few seconds; otherwise the stored one, and the cause is reported."""
     try:
-        renewal = renew_apart(lambda: _certificates(options, info).client().until, seconds=RENEWAL_LIMIT_SECONDS)
+        renewal = renew_in_child(lambda: _certificates(options, info).client().until, seconds=RENEWAL_LIMIT_SECONDS)
     except OSError as error:
-        renewal = Broken(f"it cannot begin: {error}")
+        renewal = Failed(f"it cannot start: {error}")
     if isinstance(renewal, Finished):
         found = _still_valid(options, now)
-        # Until then what was stored has work; what was there before may have run out.
+        # The renewal's result applies to the pair that is stored now; the earlier one may have expired.
         return Use(found, renewal.until) if found is not None else Use(stored, now + RETRY_SECONDS)
-    if isinstance(renewal, UnderWay):
+    if isinstance(renewal, StillRunning):
         report(
-            "renewing takes longer than a kubelet should wait, and goes on as process "
+            "the renewal takes longer than a kubelet should wait, and continues as process "
             f"{renewal.process}; the stored certificate is still valid"
         )
-    elif renewal.how:
-        report(f"the certificate was not renewed: {renewal.how}; the stored certificate is still valid")
+    elif renewal.cause:
+        report(f"the certificate was not renewed: {renewal.cause}; the stored certificate is still valid")
     return Use(stored, now + RETRY_SECONDS)

@@ -1,4 +1,4 @@
-"""What commands print, and what becomes of it where nobody reads it or it cannot be written."""
+"""Standard output of commands, and its failures: a closed pipe, or a full disk."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from typing import Final, TextIO
 from authenticator.commands.arguments import report
 from authenticator.model.failures import ExitCode, OutputNotWritten
 
-# As shells say it: 128, and SIGPIPE.
-_NOBODY_READS: Final = 141
+# The convention of shells: 128 + SIGPIPE.
+_BROKEN_PIPE: Final = 141
 
 
 def prepare_streams() -> None:
-    """Make standard output take any text, whatever its encoding. What was closed, nobody wants to see."""
+    """Make standard output accept any text, whatever its encoding. Replace closed streams by /dev/null."""
     if sys.stdout is None:
-        sys.stdout = _nowhere()
+        sys.stdout = _devnull()
     elif isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     if sys.stderr is None:
-        sys.stderr = _nowhere()  # print would take standard output for it
+        sys.stderr = _devnull()  # otherwise print would use standard output
 
 
 @contextlib.contextmanager
 def standard_output() -> Iterator[None]:
-    """Print in here, and nothing else; it is written when it ends.
+    """Print only within this block; the output is flushed at its end.
 
     Raises:
-        BrokenPipeError: nobody reads it any more.
-        OutputNotWritten: it cannot be written.
+        BrokenPipeError: the reader closed the pipe.
+        OutputNotWritten: the output cannot be written.
     """
     try:
         try:
@@ -47,66 +47,66 @@ def standard_output() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def words_of_argparse() -> Iterator[None]:
-    """Parse arguments in here: argparse says nothing where its help cannot be written, and ends as if it had been.
+def argparse_output() -> Iterator[None]:
+    """Parse arguments within this block: argparse ignores errors in writing its help, and exits as if it succeeded.
 
     Raises:
         BrokenPipeError, OutputNotWritten: see :func:`standard_output`.
     """
-    words = io.StringIO()
+    output = io.StringIO()
     try:
-        with contextlib.redirect_stdout(words):
+        with contextlib.redirect_stdout(output):
             yield
     finally:
-        if words.getvalue():
+        if output.getvalue():
             with standard_output():
-                print(words.getvalue(), end="")
+                print(output.getvalue(), end="")
 
 
 @contextlib.contextmanager
-def output_kept_back() -> Iterator[None]:
-    """Standard output is for what is printed behind this alone; in here, where attestors work, it is standard error.
+def reserved_output() -> Iterator[None]:
+    """Reserve standard output for the code after this block; within it, where attestors run, it is standard error.
 
-    For their libraries and programs, it stays so: a library in C may keep what it writes until this process ends. A
-    process that they fork has none, for a kubelet reads to its end, however long that one lives.
+    File descriptor 1 stays redirected for their libraries and programs: a C library may write its buffer only at exit.
+    Processes that they fork do not inherit the output: a kubelet would read it until the last of them ends.
     """
     sys.stdout.flush()
-    kept = os.fdopen(fcntl.fcntl(sys.stdout.fileno(), fcntl.F_DUPFD_CLOEXEC, 3), "w", encoding="utf-8")
-    os.register_at_fork(after_in_child=kept.close)
+    reserved = os.fdopen(fcntl.fcntl(sys.stdout.fileno(), fcntl.F_DUPFD_CLOEXEC, 3), "w", encoding="utf-8")
+    os.register_at_fork(after_in_child=reserved.close)
     os.dup2(sys.stderr.fileno(), 1)
     sys.stdout = sys.stderr
     try:
         yield
     finally:
-        sys.stdout = kept
+        sys.stdout = reserved
 
 
 def end_without_output(error: OSError | OutputNotWritten) -> int:
-    """The exit code where standard output took nothing, or not all of it; somebody is told, unless nobody reads."""
-    _give_up(sys.stdout)
-    if isinstance(error, BrokenPipeError):  # whoever read has read enough, as `head` does
-        return _NOBODY_READS
+    """The exit code if standard output was not fully written; reports the error, unless the reader closed the pipe."""
+    _discard(sys.stdout)
+    if isinstance(error, BrokenPipeError):  # the reader has read enough, for example `| head`
+        return _BROKEN_PIPE
     why = str(error) if isinstance(error, OutputNotWritten) else _cause(error)
     with contextlib.suppress(BrokenPipeError):
-        report(f"standard output cannot be written: {why}: mend that, or write elsewhere")
-    settle_log()
+        report(f"standard output cannot be written: {why}: fix that, or write elsewhere")
+    flush_log()
     return ExitCode.OUTPUT
 
 
-def settle_log() -> None:
-    """What a full disk did not take of the log changes no exit code when the process ends."""
+def flush_log() -> None:
+    """Flush the log, so that a full disk does not change the exit code at the end of the process."""
     try:
         sys.stderr.flush()
     except OSError:
-        _give_up(sys.stderr)
+        _discard(sys.stderr)
 
 
-def _give_up(stream: TextIO) -> None:
-    """What is left of it is not tried again when the process ends: that would fail again, and end it with 120."""
+def _discard(stream: TextIO) -> None:
+    """Discard buffered output: flushing it at the end of the process would fail again, with exit code 120."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _nowhere() -> TextIO:
+def _devnull() -> TextIO:
     return open(os.devnull, "w", encoding="utf-8")
 
 

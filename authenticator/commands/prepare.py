@@ -32,9 +32,9 @@ def add(commands: Commands) -> None:
     """Add the command."""
     command = commands.add_parser(
         "prepare",
-        help="take in the bootstrap kubeconfig and write the kubelet's; for the kubelet's ExecStartPre",
-        description="Where the bootstrap kubeconfig exists: copies its credential into the store, and writes the "
-        "kubelet's kubeconfig, whose user is this program. A kubeconfig of somebody else is left alone.",
+        help="copy the bootstrap kubeconfig's credential and write the kubelet's kubeconfig; for ExecStartPre",
+        description="If the bootstrap kubeconfig exists: copies its credential into the store, and writes the "
+        "kubelet's kubeconfig, whose user is this program. A kubeconfig that another program wrote is left alone.",
     )
     add_common(command)
     add_kubeconfig(command)
@@ -43,12 +43,12 @@ def add(commands: Commands) -> None:
 
 
 def add_exec_api_version(command: argparse.ArgumentParser) -> None:
-    """Which ExecCredential the kubelet is to ask for."""
+    """Add the option for the ExecCredential version."""
     command.add_argument(
         "--exec-api-version",
         choices=EXEC_API_VERSIONS,
         default=EXEC_API_VERSIONS[0],
-        help="of the exec stanza; kubelets before 1.22 know v1beta1 only (default: %(default)s)",
+        help="version in the exec stanza; kubelets before 1.22 support only v1beta1 (default: %(default)s)",
     )
 
 
@@ -56,9 +56,9 @@ def run(options: argparse.Namespace) -> ExitCode:
     """Prepare once.
 
     Raises:
-        Failure: it cannot be done.
+        Failure: it fails.
     """
-    # An image is the same for machines that join and for the one that `kubeadm init` sets up, which needs no attestor.
+    # The same image serves machines that join and the one that `kubeadm init` sets up, which needs no attestor.
     try:
         known = configure(given(options), os.environ, needs_attestor=False)
     except InvalidConfiguration as error:
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     try:
         report(f"{configuration.kubeconfig}: {prepare_once(options, configuration).value}")
     except NotNeeded as failure:
-        report(f"{failure}; the kubelet goes on with {configuration.kubeconfig} and the stored certificate")
+        report(f"{failure}; the kubelet continues with {configuration.kubeconfig} and the stored certificate")
     return ExitCode.DONE
 
 
@@ -85,10 +85,10 @@ def _is_there(bootstrap_kubeconfig: Path) -> bool:
 
 
 def prepare_once(options: argparse.Namespace, configuration: Configuration) -> Prepared:
-    """Prepare for a kubelet that is to run this program as it was run now.
+    """Prepare for a kubelet that runs this program with the same configuration as now.
 
     Raises:
-        Failure: it cannot be done.
+        Failure: it fails.
     """
     require_no_settings(options)
     stanza = ExecStanza(_own_path(), credential_arguments(options), options.exec_api_version)
@@ -96,20 +96,20 @@ def prepare_once(options: argparse.Namespace, configuration: Configuration) -> P
 
 
 def require_no_settings(options: argparse.Namespace) -> None:
-    """Settings may be secrets, and what this command is told goes into the kubelet's kubeconfig.
+    """Refuse settings on the command line: they may be secrets, and this command writes its flags to the kubeconfig.
 
     Raises:
-        InvalidConfiguration: there are some on the command line.
+        InvalidConfiguration: there are settings on the command line.
     """
     if options.setting:
         raise InvalidConfiguration(
-            "--setting would stand in the kubelet's kubeconfig and in the command line of every call, for all to read: "
+            "--setting would be readable in the kubelet's kubeconfig and in the command line of every call: "
             "write settings into the configuration file, mode 0600"
         )
 
 
 def _own_path() -> str:
-    """Where this program is: as it was called, so that a link stays a link."""
+    """The path of this program, as it was called, so that a link stays a link."""
     called = os.path.abspath(sys.argv[0])
     if os.path.basename(called) == PROGRAM and os.access(called, os.X_OK):
         return called

@@ -1,7 +1,7 @@
-"""A renewal in a process of its own: it goes on where the plugin, which a kubelet waits for, has to end.
+"""A renewal in a child process, which continues when the plugin, for which a kubelet waits, has to end.
 
-The process is a fork of one that has a single thread, no lock and no attestor: it loads the attestor, opens the TPM,
-and takes and releases the lock itself. Who comes meanwhile finds the lock held, and does not wait.
+The child is a fork of a process with a single thread, no lock and no attestor. It loads the attestor, opens the TPM,
+and takes and releases the lock itself. Other invocations find the lock held, and do not wait.
 """
 
 from __future__ import annotations
@@ -30,75 +30,75 @@ _POLL_SECONDS: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The stored pair is the one to use; there is nothing to do before ``until`` (Unix time)."""
+    """The stored pair is the one to use; the next step is due at ``until`` (Unix time)."""
 
     until: int
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
-    """It ended without an answer."""
+class Failed:
+    """The renewal ended without a result."""
 
-    how: str
-    """What it could not say itself; empty where it did."""
+    cause: str
+    """What the child could not report itself; empty if it did."""
 
 
 @dataclass(frozen=True, slots=True)
-class UnderWay:
-    """It goes on."""
+class StillRunning:
+    """The renewal continues."""
 
     process: int
 
 
-Renewal: TypeAlias = Finished | Broken | UnderWay
+Renewal: TypeAlias = Finished | Failed | StillRunning
 
 
-def renew_apart(renew: Callable[[], int], *, seconds: float) -> Renewal:
-    """Begin to renew, and wait so long for it. ``renew`` returns until when there is nothing to do.
+def renew_in_child(renew: Callable[[], int], *, seconds: float) -> Renewal:
+    """Start a renewal, and wait that long for it. ``renew`` returns the time of the next step.
 
     Raises:
-        OSError: there can be no further process.
+        OSError: no further process can be created.
     """
     end = time.monotonic() + seconds
     reading, writing = os.pipe()
     with FileIO(reading) as answers, FileIO(writing, "w") as answering, _messages() as messages:
         process = os.fork()
         if process == 0:
-            _go_on(renew, answering.fileno(), messages.fileno())
+            _run_child(renew, answering.fileno(), messages.fileno())
         answering.close()
-        looking = select.poll()
-        looking.register(answers, select.POLLIN)
-        ended = looking.poll(seconds * 1000)
+        polling = select.poll()
+        polling.register(answers, select.POLLIN)
+        ended = polling.poll(seconds * 1000)
         answer = answers.read(_MAXIMUM_ANSWER_BYTES) if ended else b""
-        _pass_on(messages)
+        _forward(messages)
     if answer:
         return Finished(int(answer))
-    return Broken(_signal(process, end)) if ended else UnderWay(process)
+    return Failed(_signal(process, end)) if ended else StillRunning(process)
 
 
-def _go_on(renew: Callable[[], int], answering: int, messages: int) -> NoReturn:
-    """The new process, which must never return into its parent's code."""
+def _run_child(renew: Callable[[], int], answering: int, messages: int) -> NoReturn:
+    """The child process, which must never return into its parent's code."""
     code = 1
     try:
-        os.setsid()  # no signal that is meant for the plugin and a terminal's other processes
+        os.setsid()  # do not receive signals meant for the plugin and the terminal's other processes
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(messages, 2)
-        os.dup2(2, 1)  # a kubelet waits for the end of the plugin's stdout, and takes all of it for the credential
-        sys.stdout = sys.stderr  # without a buffer of its own, which would be lost
+        os.dup2(2, 1)  # a kubelet reads the plugin's stdout to its end, and takes all of it as the credential
+        sys.stdout = sys.stderr  # has no buffer that could be lost
         with bounded(longest(exchanges=1, timeout=RENEWAL_TIMEOUT_SECONDS)):
             os.write(answering, b"%d" % renew())
         code = 0
-    except BaseException as error:  # noqa: BLE001 - nothing of the next certificate may keep the present one back
+    except BaseException as error:  # noqa: BLE001 - a failed renewal must not withhold the present certificate
         report(f"{error if isinstance(error, Failure) else repr(error)}; the stored certificate is still valid")
     finally:
         os._exit(code)
 
 
 def _messages() -> FileIO:
-    """What a renewal says goes to the journal, however late it says it.
+    """The file for the renewal's messages: the log, however late they come.
 
-    Where stderr is a pipe, it has none: who reads that to its end waits for the plugin, and must not wait for longer.
-    It is passed on then, as long as the renewal is waited for.
+    If stderr is a pipe, the child must not hold it: its reader waits for the pipe's end, and must not wait longer than
+    for the plugin. The messages are then forwarded while the plugin waits for the renewal.
     """
     log = sys.stderr.fileno()
     if stat.S_ISFIFO(os.fstat(log).st_mode):
@@ -106,18 +106,18 @@ def _messages() -> FileIO:
     return FileIO(os.dup(log), "w")
 
 
-def _pass_on(messages: FileIO) -> None:
+def _forward(messages: FileIO) -> None:
     if messages.readable():
-        # Without moving the position, which the other process writes at.
-        said = os.pread(messages.fileno(), _MAXIMUM_MESSAGES_BYTES, 0)
+        # pread does not move the position, at which the child writes.
+        text = os.pread(messages.fileno(), _MAXIMUM_MESSAGES_BYTES, 0)
         with contextlib.suppress(OSError):
-            sys.stderr.write(said.decode("utf-8", "replace"))
+            sys.stderr.write(text.decode("utf-8", "replace"))
             sys.stderr.flush()
 
 
 def _signal(process: int, end: float) -> str:
-    """Which signal ended the process, which has just closed its end of the pipe; empty where none did."""
-    with contextlib.suppress(ChildProcessError):  # its end is nobody's to know: SIGCHLD is ignored
+    """The signal that ended the process, which has just closed its end of the pipe; empty if none did."""
+    with contextlib.suppress(ChildProcessError):  # the exit status is unknown: SIGCHLD is ignored
         while time.monotonic() < end:
             found, status = os.waitpid(process, os.WNOHANG)
             if found:

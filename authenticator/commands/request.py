@@ -1,4 +1,4 @@
-"""``request``: one request now, or what it would be."""
+"""``request``: make a request now, or show it."""
 
 from __future__ import annotations
 
@@ -49,25 +49,25 @@ def add(commands: Commands) -> None:
     """Add the command."""
     command = commands.add_parser(
         "request",
-        help="ask for a certificate now, or show what would be asked",
-        description="Asks for the node's certificate where there is none or it is due, and stores it. With --now: even "
-        "if it was refused a short while ago. With --dry-run: makes a key and a request that nobody stores or sends, "
-        "and prints it decoded.",
+        help="request a certificate now, or show the request",
+        description="Requests the node's certificate if there is none or it is due, and stores it. With --now: even "
+        "if it was refused recently. With --dry-run: makes a key and a request that are neither stored nor sent, "
+        "and prints the request decoded.",
     )
     add_common(command)
     add_kubeconfig(command)
-    add_serving(command, "ask for the serving certificate")
+    add_serving(command, "request the serving certificate")
     how = command.add_mutually_exclusive_group()
-    how.add_argument("--now", action="store_true", help="end the pause after a refusal, once what it named is mended")
+    how.add_argument("--now", action="store_true", help="end the pause after a refusal, once its cause is fixed")
     how.add_argument("--dry-run", action="store_true", help="print the request, decoded, and send nothing")
     command.set_defaults(command=run)
 
 
 def run(options: argparse.Namespace) -> ExitCode:
-    """Ask once, or show what would be asked.
+    """Request once, or show the request.
 
     Raises:
-        Failure: it cannot be done.
+        Failure: it fails.
     """
     configuration = configuration_of(options)
     store = Store(configuration.store)
@@ -92,7 +92,7 @@ def _dry_run(configuration: Configuration, store: Store, purpose: Purpose) -> Pe
     attestation = Attestation.of(configuration)
     versions = attestation.versions()
     if not versions:
-        raise NoEvidence(f"attestor {configuration.provider} writes no evidence version that is known here: upgrade")
+        raise NoEvidence(f"attestor {configuration.provider} writes no known evidence version: upgrade")
     names: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     if purpose is Purpose.SERVING:
         require_serving(attestation)
@@ -110,7 +110,7 @@ def _dry_run(configuration: Configuration, store: Store, purpose: Purpose) -> Pe
 
 
 def _cluster(configuration: Configuration, store: Store) -> Cluster:
-    """The cluster that would be asked; evidence names it."""
+    """The cluster of the request; evidence names it."""
     supplied = read_bootstrap_kubeconfig(configuration.bootstrap_kubeconfig) or store.bootstrap()
     if supplied is not None:
         return supplied.cluster
@@ -121,13 +121,13 @@ def _cluster(configuration: Configuration, store: Store) -> Cluster:
     if known is None:
         raise NoCredential(
             f"evidence names the cluster by its CA, and neither {configuration.bootstrap_kubeconfig} nor "
-            f"{configuration.kubeconfig} nor the store {configuration.store} says which that is"
+            f"{configuration.kubeconfig} nor the store {configuration.store} names it"
         )
     return known.cluster
 
 
 def _provider_id_oid(csr: x509.CertificateSigningRequest) -> str:
-    """The one extension that the library does not know."""
+    """The only extension that the library does not know."""
     (oid,) = (str(one.oid.dotted_string) for one in csr.extensions if isinstance(one.value, x509.UnrecognizedExtension))
     return oid
 
@@ -138,7 +138,7 @@ def describe(pending: PendingRequest, purpose: Purpose) -> list[str]:
     blocks = request_format.decode(base64.b64decode(pending.request))
     csr = x509.load_der_x509_csr(blocks.certificate_request)
     lines = [
-        "CertificateSigningRequest (not sent; the next one has another key, and so another name)",
+        "CertificateSigningRequest (not sent; a real one has another key, and so another name)",
         f"  name         {pending.name}",
         f"  signer name  {sent['spec']['signerName']}",
         f"  usages       {', '.join(sent['spec']['usages'])}",

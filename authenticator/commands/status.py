@@ -1,4 +1,4 @@
-"""``status``: what is stored, how long it lives, what comes next. Changes nothing and asks nobody."""
+"""``status``: the stored certificates, their validity, and the next step. Changes nothing and makes no call."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _YELLOW: Final = "33"
 _RED: Final = "31"
 _DAY: Final = 86400
 _MAXIMUM_NAME_CHARACTERS: Final = 1024
-"""What else an API server wrote into a name is not shown, nor what would command root's terminal."""
+"""Longer names are truncated, and control characters removed: an API server wrote them, and root reads them."""
 
 
 def add(commands: Commands) -> None:
     """Add the command."""
     command = commands.add_parser(
         "status",
-        help="show the stored certificates, how long they live, and the next step",
-        description="Shows what is stored. Exit code 0 with a valid client certificate, 8 without; 2 where the "
-        "attestor cannot be loaded, for nothing is renewed then.",
+        help="show the stored certificates, their validity, and the next step",
+        description="Shows what is stored. Exit code 0 with a valid client certificate, 8 without; 2 if the "
+        "attestor cannot be loaded, because nothing is renewed then.",
     )
     add_common(command)
     command.add_argument("--output", choices=("text", "json"), default="text", help="(default: %(default)s)")
@@ -52,7 +52,7 @@ def add(commands: Commands) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StoredCertificate:
-    """What ``status`` says of one certificate."""
+    """One certificate as ``status`` shows it."""
 
     file: str
     subject: str
@@ -63,7 +63,7 @@ class StoredCertificate:
     names: tuple[str, ...]
 
     def left(self, now: int) -> int:
-        """Seconds."""
+        """Remaining seconds."""
         return self.not_after - now
 
 
@@ -71,11 +71,11 @@ def run(options: argparse.Namespace) -> ExitCode:
     """Print the status.
 
     Raises:
-        StoreUnusable: the store cannot be read, or is not ours alone to write: then nothing would be read from it.
+        StoreUnusable: the store is unreadable, or writable by other users: then nothing is read from it.
     """
     configuration = configuration_of(options)
     store = Store(configuration.store)
-    store.look()
+    store.check_folder()
     now = Clock().now()
     client = store.pair(Purpose.CLIENT)
     certificates = {
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> ExitCode:
     }
     attempts = {purpose: _open_attempt(store, purpose) for purpose in Purpose}
     renews, problem = _attestor(configuration)
-    next_thing = next_step(
+    planned = next_step(
         client,
         store.bootstrap(),
         attempts[Purpose.CLIENT],
@@ -92,11 +92,11 @@ def run(options: argparse.Namespace) -> ExitCode:
         asker=configuration.asker,
     )
     if options.output == "json":
-        document = _document(configuration, problem, store, certificates, attempts, next_thing, now)
+        document = _document(configuration, problem, store, certificates, attempts, planned, now)
         lines = [json.dumps(document, indent=2)]
     else:
         paint = _painter()
-        shown = _lines(configuration, problem, store, certificates, attempts, next_thing, now)
+        shown = _lines(configuration, problem, store, certificates, attempts, planned, now)
         lines = [paint(*line) if isinstance(line, tuple) else line for line in shown]
     with standard_output():
         print("\n".join(lines))
@@ -107,7 +107,7 @@ def run(options: argparse.Namespace) -> ExitCode:
 
 
 def _attestor(configuration: Configuration) -> tuple[bool, str]:
-    """Whether it renews, and what is wrong with it: what is stored is there to see in any case."""
+    """Whether the attestor renews, and why it cannot be loaded: the stored state is shown in any case."""
     try:
         return Attestation.of(configuration).description.renews, ""
     except (InvalidConfiguration, NoEvidence) as error:
@@ -115,7 +115,7 @@ def _attestor(configuration: Configuration) -> tuple[bool, str]:
 
 
 def _open_attempt(store: Store, purpose: Purpose) -> Attempt:
-    """The attempt, without a request that has its certificate already: a crash kept it from being removed."""
+    """The attempt, without a request whose certificate is already stored: a crash prevented its removal."""
     attempt, pair = store.attempt(purpose), store.pair(purpose)
     if attempt.pending is not None and pair is not None and attempt.pending.key == pair.key:
         return Attempt(pause=attempt.pause)
@@ -143,19 +143,19 @@ def _stored(store: Store, purpose: Purpose, pair: Pair) -> StoredCertificate:
     )
 
 
-def _next_words(next_thing: Next, configuration: Configuration, now: int) -> str:
-    if isinstance(next_thing, Use):
-        what = "renew" if next_thing.until < next_thing.pair.not_after else "run out"
-        return f"{what} at {time_text(next_thing.until)}, in {_span(next_thing.until - now)}"
-    if isinstance(next_thing, Renew):
+def _describe_step(planned: Next, configuration: Configuration, now: int) -> str:
+    if isinstance(planned, Use):
+        what = "renew" if planned.until < planned.pair.not_after else "expire"
+        return f"{what} at {time_text(planned.until)}, in {_span(planned.until - now)}"
+    if isinstance(planned, Renew):
         return "renew now: the kubelet's next call or the agent does it"
-    if isinstance(next_thing, Join):
-        return f"ask {next_thing.bootstrap.cluster.server} for the first certificate"
-    if isinstance(next_thing, KeepStill):
-        return f"keep still until {time_text(next_thing.pause.until)}, then ask again"
+    if isinstance(planned, Join):
+        return f"request the first certificate from {planned.bootstrap.cluster.server}"
+    if isinstance(planned, KeepStill):
+        return f"pause until {time_text(planned.pause.until)}, then retry"
     if os.path.exists(configuration.bootstrap_kubeconfig):
-        return f"take in {configuration.bootstrap_kubeconfig}, if its token was not used before"
-    why = "the certificate ran out" if isinstance(next_thing, Expired) else "nothing to ask with"
+        return f"import {configuration.bootstrap_kubeconfig}, unless its token was used before"
+    why = "the certificate expired" if isinstance(planned, Expired) else "there is no credential"
     return f"{why}: supply a new bootstrap kubeconfig as {configuration.bootstrap_kubeconfig}"
 
 
@@ -165,7 +165,7 @@ def _lines(
     store: Store,
     certificates: dict[Purpose, StoredCertificate],
     attempts: dict[Purpose, Attempt],
-    next_thing: Next,
+    planned: Next,
     now: int,
 ) -> list[str | tuple[str, str]]:
     lines: list[str | tuple[str, str]] = [
@@ -193,21 +193,21 @@ def _lines(
     for purpose, attempt in attempts.items():
         if attempt.pending is not None:
             step = "answer to a challenge" if attempt.pending.step is Step.ANSWER else "request"
-            lines.append((f"under way    {purpose.value} {step} {attempt.pending.name}", _YELLOW))
+            lines.append((f"pending      {purpose.value} {step} {attempt.pending.name}", _YELLOW))
         if attempt.pause is not None:
             lines.append(
                 (f"refused      {purpose.value}, {times(attempt.pause.failures)}: {attempt.pause.message}", _RED)
             )
     if store.bootstrap() is not None:
-        lines.append(("bootstrap    credential taken in, to be wiped with the first certificate", _YELLOW))
-    lines.append(f"next         {_next_words(next_thing, configuration, now)}")
+        lines.append(("bootstrap    credential stored, until the first certificate replaces it", _YELLOW))
+    lines.append(f"next         {_describe_step(planned, configuration, now)}")
     return lines
 
 
 def _lifetime(purpose: Purpose, certificate: StoredCertificate, now: int) -> tuple[str, str]:
     left = certificate.left(now)
     if left <= 0:
-        return f"{purpose.value:<12} ran out at {time_text(certificate.not_after)}, {_span(-left)} ago", _RED
+        return f"{purpose.value:<12} expired at {time_text(certificate.not_after)}, {_span(-left)} ago", _RED
     behind = clock_behind(certificate.not_before, now)
     if behind:
         return f"{purpose.value:<12} {behind}", _RED
@@ -223,7 +223,7 @@ def _document(
     store: Store,
     certificates: dict[Purpose, StoredCertificate],
     attempts: dict[Purpose, Attempt],
-    next_thing: Next,
+    planned: Next,
     now: int,
 ) -> dict[str, Any]:
     known = store.known_cluster()
@@ -267,7 +267,7 @@ def _document(
             if attempt.pause is not None
         },
         "bootstrapCredential": store.bootstrap() is not None,
-        "next": {"step": _NEXT_NAMES[type(next_thing)], "message": _next_words(next_thing, configuration, now)},
+        "next": {"step": _NEXT_NAMES[type(planned)], "message": _describe_step(planned, configuration, now)},
     }
 
 

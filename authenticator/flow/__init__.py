@@ -1,1 +1,1 @@
-"""How a certificate is asked for: the shell around the rules of :mod:`authenticator.model`."""
+"""Requests certificates: the I/O around the rules of :mod:`authenticator.model`."""

@@ -1,4 +1,4 @@
-"""The agent: keeps the certificates fresh ahead of time, so that a kubelet never waits for one again."""
+"""The agent: renews the certificates early, so that a kubelet never waits for one after the first."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from authenticator.model.failures import Failure, NoCredential
 from authenticator.model.plan import AGENT_SHARE, clock_behind
 
 NOTIFY_VARIABLE: Final = "NOTIFY_SOCKET"
-"""systemd's (sd_notify(3))."""
+"""The environment variable of systemd (sd_notify(3))."""
 LONGEST_SLEEP_SECONDS: Final = 300.0
-"""A wall clock that was set, or a machine that slept, is noticed after this at the latest."""
+"""Upper bound, so that a changed wall clock or a suspended machine is noticed."""
 
 _NOTHING_YET_SECONDS: Final = 2.0
-"""Between two looks for a bootstrap kubeconfig."""
+"""Interval between checks for a bootstrap kubeconfig."""
 _FIRST_RETRY_SECONDS: Final = 5.0
-_SAY_AGAIN_AFTER: Final = 30
-"""A failure that stays the same is said again after this many times."""
+_REPORT_AGAIN_AFTER: Final = 30
+"""An unchanged failure is reported again after this many repetitions."""
 
 
 @dataclass
@@ -34,22 +34,22 @@ class Agent:
 
     certificates: NodeCertificates
     prepare: Callable[[], None]
-    """Takes in a bootstrap kubeconfig that appeared, and writes the kubelet's."""
+    """Copies a new bootstrap kubeconfig's credential, and writes the kubelet's kubeconfig."""
     clock: Clock
     report: Callable[[str], None]
     notify: Callable[[str], None]
-    """Tells systemd."""
+    """Sends a state to systemd."""
     bounded: Callable[[float], AbstractContextManager[None]]
-    """Ends the process where a block takes longer: one that hangs holds the lock, and nobody else renews."""
+    """Ends the process if a block takes longer: a hanging process holds the lock, and blocks every renewal."""
     _ready: bool = False
     _failures: int = 0
-    _said: dict[str, tuple[str, int]] = field(default_factory=dict)
+    _reported: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def run(self) -> NoReturn:
-        """Never returns.
+        """Run for ever.
 
         Raises:
-            InvalidConfiguration: nothing will ever come of it.
+            InvalidConfiguration: the configuration cannot work.
         """
         with self.bounded(longest(exchanges=0, timeout=0)):
             self.certificates.check()
@@ -57,9 +57,9 @@ class Agent:
             self.clock.sleep(self.turn())
 
     def turn(self) -> float:
-        """Do what is due; seconds until the next turn.
+        """Do what is due; returns the seconds until the next turn.
 
-        No failure is for good: a bootstrap kubeconfig that cannot be read may be one that kubeadm is about to write.
+        No failure is final: an unreadable bootstrap kubeconfig may be one that kubeadm is about to write.
         """
         configuration = self.certificates.configuration
         exchanges = 1 if configuration.serving is None else 2
@@ -72,16 +72,16 @@ class Agent:
         try:
             timeout = self.certificates.configuration.timeout
             uses = [self.certificates.client(share=AGENT_SHARE, timeout=timeout)]
-            self._well(what)
+            self._clear("client")
             if self.certificates.configuration.serving is not None:
                 what = "serving"
                 uses.append(self.certificates.serving(share=AGENT_SHARE))
-                self._well(what)
+                self._clear(what)
         except NoCredential as failure:
-            self._say(what, failure)
+            self._report_failure(what, failure)
             return _NOTHING_YET_SECONDS
-        except Exception as failure:  # noqa: BLE001 - an attestor's defect must not end what keeps the node alive
-            self._say(what, failure)
+        except Exception as failure:  # noqa: BLE001 - an attestor's defect must not stop renewals
+            self._report_failure(what, failure)
             self._failures += 1
             return float(min(_FIRST_RETRY_SECONDS * 2 ** min(self._failures - 1, 10), LONGEST_SLEEP_SECONDS))
         self._failures = 0
@@ -90,41 +90,41 @@ class Agent:
             self.notify("READY=1")
         now = self.clock.now()
         left = min(use.until for use in uses) - now
-        behind = next((said for use in uses if (said := clock_behind(use.pair.not_before, now))), "")
+        behind = next((text for use in uses if (text := clock_behind(use.pair.not_before, now))), "")
         overdue = "; ".join(use.overdue for use in uses if use.overdue)
         if overdue:
-            self.notify(f"STATUS=valid, but not renewed: {overdue}; the next try is due in {left} s")
+            self.notify(f"STATUS=valid, but not renewed: {overdue}; the next attempt is due in {left} s")
         elif behind:
-            self._say("clock", Failure(f"the certificates are {behind}"))
+            self._report_failure("clock", Failure(f"the certificates are {behind}"))
             self.notify(f"STATUS={behind}")
         else:
-            self.notify(f"STATUS=certificates are fresh; the next work is due in {left} s")
+            self.notify(f"STATUS=certificates are fresh; the next step is due in {left} s")
         return min(max(left, 1.0), LONGEST_SLEEP_SECONDS)
 
     def _prepare(self) -> None:
-        """What is wrong with a bootstrap kubeconfig is no reason to let a certificate run out."""
+        """A faulty bootstrap kubeconfig must not stop the renewal of certificates."""
         try:
             self.prepare()
-            self._well("prepare")
+            self._clear("prepare")
         except Failure as failure:
-            self._say("prepare", failure)
+            self._report_failure("prepare", failure)
 
-    def _well(self, what: str) -> None:
-        self._said.pop(what, None)
+    def _clear(self, what: str) -> None:
+        self._reported.pop(what, None)
 
-    def _say(self, what: str, failure: Exception) -> None:
-        """Say what is wrong, once and then from time to time."""
+    def _report_failure(self, what: str, failure: Exception) -> None:
+        """Report a failure once, and then from time to time."""
         text = str(failure) if isinstance(failure, Failure) else f"unexpected {type(failure).__name__}: {failure}"
-        before, times = self._said.get(what, ("", 0))
+        before, times = self._reported.get(what, ("", 0))
         times = times + 1 if before == text else 0
-        if times % _SAY_AGAIN_AFTER == 0:
+        if times % _REPORT_AGAIN_AFTER == 0:
             self.report(text)
             self.notify(f"STATUS={text}")
-        self._said[what] = (text, times)
+        self._reported[what] = (text, times)
 
 
 def notify_systemd(state: str) -> None:
-    """Tell systemd, where it started this process with ``Type=notify``; elsewhere, nothing."""
+    """Send a state to systemd if it started this process with ``Type=notify``; otherwise do nothing."""
     address = os.environ.get(NOTIFY_VARIABLE, "")
     if not address.startswith(("/", "@")):
         return

@@ -1,4 +1,4 @@
-"""What both of the node's certificates are asked with: the attestor, the API server, and time to be patient."""
+"""What the node's two certificates share: attestor, API server and deadlines of their requests."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from authenticator.store.store import Store
 
 
 @dataclass
-class Asking:
-    """Asks for this node's certificates. The caller holds the lock of the purpose that is asked for."""
+class Requester:
+    """Requests this node's certificates. The caller holds the lock of the requested purpose."""
 
     configuration: Configuration
     store: Store
     clock: Clock
     report: Callable[[str], None]
-    """Says to a person what is going on."""
+    """Prints progress for a person."""
     named_cluster: Cluster | None
-    """The cluster as client-go names it; None where it does not say."""
+    """The cluster according to client-go; None if client-go does not name it."""
     load_attestation: Callable[[Configuration], Attestation]
 
     def __post_init__(self) -> None:
@@ -38,25 +38,25 @@ class Asking:
 
     @property
     def attestation(self) -> Attestation:
-        """The attestor, loaded when it is first needed.
+        """The attestor, loaded on first use.
 
         Raises:
-            InvalidConfiguration: it cannot be.
+            InvalidConfiguration: it cannot be loaded.
         """
         if self._attestation is None:
             self._attestation = self.load_attestation(self.configuration)
         return self._attestation
 
     def deadline(self) -> Deadline:
-        """As long as the configuration allows, from now on."""
+        """The configured timeout, from now on."""
         return Deadline(self.clock, self.configuration.timeout)
 
     def cluster(self) -> Cluster:
-        """The cluster to renew at: as client-go says, as the kubelet's kubeconfig says, as it was known last.
+        """The cluster for renewals: from client-go, else from the kubelet's kubeconfig, else the stored one.
 
         Raises:
-            NoCredential: nothing says it.
-            Failure: what says it cannot be read.
+            NoCredential: no source names it.
+            Failure: a source cannot be read.
         """
         if self.named_cluster is not None:
             return self.named_cluster
@@ -66,30 +66,30 @@ class Asking:
         known = self.store.known_cluster()
         if known is None:
             raise NoCredential(
-                f"nothing says where the API server is: {self.configuration.kubeconfig} does not, and no bootstrap "
-                f"kubeconfig was taken in to {self.store.folder}"
+                f"the address of the API server is unknown: {self.configuration.kubeconfig} does not name it, and no "
+                f"bootstrap kubeconfig was copied to {self.store.folder}"
             )
         return known.cluster
 
-    def ask(
+    def request(
         self,
         purpose: Purpose,
         cluster: Cluster,
         credential: Credential,
-        asked_with: str,
+        credential_digest: str,
         deadline: Deadline,
         dns_names: tuple[str, ...] = (),
         ip_addresses: tuple[str, ...] = (),
     ) -> Pair:
-        """A new certificate and its key, not stored yet; ``asked_with`` is what a pause remembers of the credential.
+        """A new certificate with its key, not stored yet. ``credential_digest`` identifies the credential in a pause.
 
         Raises:
-            Failure: there is none; what was refused is remembered, with a pause.
+            Failure: there is none; a refusal is stored, with a pause.
         """
         try:
             server = ApiServer(cluster, credential, seconds=min(CALL_SECONDS, deadline.seconds))
         except (OSError, ValueError) as error:
-            raise UntrustedServer(f"the CA or the client certificate cannot be used: {error}") from None
+            raise UntrustedServer(f"the CA or the client certificate is unusable: {error}") from None
         return Exchange(
             store=self.store,
             attestation=self.attestation,
@@ -106,11 +106,11 @@ class Asking:
                 ip_addresses=ip_addresses,
             ),
             asker=self.configuration.asker,
-            credential=asked_with,
+            credential=credential_digest,
             report=self.report,
         ).run()
 
 
 def client_certificate(pair: Pair) -> ClientCertificate:
-    """A pair as what a client shows."""
+    """A pair in the form of a client credential."""
     return ClientCertificate(pair.certificate, pair.key)

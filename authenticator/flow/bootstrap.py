@@ -1,4 +1,4 @@
-"""The bootstrap credential: copied in at first sight, because kubeadm deletes its file before attestation can end."""
+"""The bootstrap credential: copied when first seen, because kubeadm deletes its file before attestation can end."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from authenticator.store.store import Store
 
 
 def read_bootstrap_kubeconfig(path: Path) -> Bootstrap | None:
-    """What the bootstrap kubeconfig says; None where there is none.
+    """The content of the bootstrap kubeconfig; None if there is none.
 
     Raises:
-        InvalidConfiguration: it is there and cannot be used.
+        InvalidConfiguration: it exists and is unusable.
     """
     try:
         data = read_bounded(path, MAXIMUM_KUBECONFIG_BYTES)
@@ -39,15 +39,15 @@ def read_bootstrap_kubeconfig(path: Path) -> Bootstrap | None:
         raise InvalidConfiguration(f"bootstrap kubeconfig {path}: {error}") from None
 
 
-def take_in(configuration: Configuration, store: Store, *, now: int) -> None:
+def import_bootstrap(configuration: Configuration, store: Store, *, now: int) -> None:
     """Copy a newly supplied bootstrap credential into the store. The caller holds the bootstrap lock.
 
-    Not one that was used up, and none while the certificate is good: valid, of the same cluster, in this node's name,
-    and not refused by the API server. Certificates of another cluster (a machine that was reset), of another name, and
-    refused ones are set aside.
+    A credential that was already used is not copied. Neither is any while the certificate is good: valid, of the same
+    cluster, in this node's name, and accepted by the API server. Certificates of another cluster (after a reset), of
+    another name, and refused ones are set aside.
 
     Raises:
-        InvalidConfiguration: the bootstrap kubeconfig cannot be used.
+        InvalidConfiguration: the bootstrap kubeconfig is unusable.
         StoreUnusable: the store cannot be read or written.
     """
     supplied = read_bootstrap_kubeconfig(configuration.bootstrap_kubeconfig)
@@ -73,7 +73,7 @@ def take_in(configuration: Configuration, store: Store, *, now: int) -> None:
 
 
 def cluster_of_own_kubeconfig(path: Path) -> Cluster | None:
-    """The cluster in the kubeconfig that this program wrote; None where it wrote none, or it cannot be read."""
+    """The cluster in the kubeconfig that this program wrote; None if it wrote none, or the file is unreadable."""
     try:
         data = read_bounded(path, MAXIMUM_KUBECONFIG_BYTES)
         return cluster_of_kubeconfig(data) if runs_this_program(data) else None

@@ -1,4 +1,4 @@
-"""A bound on work that may hang in somebody else's code: the kernel ends this process, and so releases its locks."""
+"""Bounds work that may hang in foreign code: the kernel ends this process, and thereby releases its locks."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from collections.abc import Iterator
 from typing import Final
 
 _ATTESTOR_SECONDS: Final = 600.0
-"""What an attestor may take beside the waits for a decision. A TPM may take a minute for a key; Linux gives it five."""
+"""Time for an attestor beside the waits for decisions. A TPM may take a minute per key; Linux allows it five."""
 
 
 def longest(*, exchanges: int, timeout: float) -> float:
-    """The seconds that so many exchanges never take, each with a wait of ``timeout``, unless something hangs."""
+    """Upper bound in seconds for that many exchanges, each with a wait of ``timeout``, unless something hangs."""
     return exchanges * timeout + _ATTESTOR_SECONDS
 
 
 @contextlib.contextmanager
 def bounded(seconds: float) -> Iterator[None]:
-    """End this process by SIGALRM where the block takes longer, and say on stderr where it hung: in a traceback.
+    """End this process by SIGALRM if the block takes longer; a traceback on stderr shows where it hung.
 
-    Not by a handler in Python, which would wait for the call in C that hangs; nor by systemd's watchdog, which asks for
-    a core dump, in which a key would be, and knows nothing of a kubelet's plugin.
+    A Python signal handler would have to wait for the hanging C call. systemd's watchdog causes a core dump, which
+    would contain a key, and does not cover a kubelet's plugin.
     """
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})

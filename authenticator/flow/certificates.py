@@ -1,4 +1,4 @@
-"""The node's certificates: which is there, and how the next one comes to be there."""
+"""The node's certificates: the stored ones, and their renewal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from authenticator.configuration import Configuration
-from authenticator.flow.asking import Asking
+from authenticator.flow.asking import Requester
 from authenticator.flow.client_pair import ClientPair
 from authenticator.flow.clock import Clock
 from authenticator.flow.evidence import Attestation
@@ -17,7 +17,7 @@ from authenticator.model.plan import PLUGIN_SHARE, Use
 from authenticator.store.store import Store
 
 RENEWAL_TIMEOUT_SECONDS: Final = 5.0
-"""How long a kubelet that has a valid certificate waits for the next one; then it goes on with the one it has."""
+"""How long a kubelet with a valid certificate waits for a renewal; then it continues with the stored certificate."""
 
 
 @dataclass
@@ -29,11 +29,11 @@ class NodeCertificates:
     clock: Clock = field(default_factory=Clock)
     report: Callable[[str], None] = lambda _: None
     cluster: Cluster | None = None
-    """The cluster as client-go names it; None where it does not say."""
+    """The cluster according to client-go; None if client-go does not name it."""
     load_attestation: Callable[[Configuration], Attestation] = Attestation.of
 
     def __post_init__(self) -> None:
-        self._asking = Asking(
+        self._requester = Requester(
             configuration=self.configuration,
             store=self.store,
             clock=self.clock,
@@ -41,36 +41,36 @@ class NodeCertificates:
             named_cluster=self.cluster,
             load_attestation=self.load_attestation,
         )
-        self._client = ClientPair(self._asking)
-        self._serving = ServingPair(self._asking)
+        self._client = ClientPair(self._requester)
+        self._serving = ServingPair(self._requester)
 
     def client(self, *, share: float = PLUGIN_SHARE, timeout: float = RENEWAL_TIMEOUT_SECONDS) -> Use:
-        """A valid client certificate, and until when there is nothing to do.
+        """A valid client certificate, and the time until which there is nothing to do.
 
-        ``share`` is the share of its life from which on it is renewed; ``timeout`` the seconds to wait for a renewal
-        before the former certificate is returned once more.
+        ``share`` is the remaining share of its life at which it is renewed. ``timeout`` is how many seconds to wait for
+        a renewal before the stored certificate is returned.
 
         Raises:
-            Failure: there is none.
+            Failure: there is no valid certificate.
         """
         return self._client.use(share=share, timeout=timeout)
 
     def serving(self, *, share: float = PLUGIN_SHARE) -> Use:
-        """A valid serving certificate for this node's names, and until when there is nothing to do.
+        """A valid serving certificate for this node's names, and the time until which there is nothing to do.
 
-        It is asked for with the client certificate. ``share`` as of the client certificate.
+        The client certificate authenticates the request. ``share`` as for the client certificate.
 
         Raises:
-            Failure: there is none.
+            Failure: there is no valid certificate.
         """
         return self._serving.use(share=share)
 
     def check(self) -> None:
-        """See that the attestor can do what is configured; asks nobody.
+        """Check that the attestor supports the configuration; makes no request.
 
         Raises:
-            InvalidConfiguration: it cannot, and waiting does not mend it.
+            InvalidConfiguration: it does not, and waiting does not help.
         """
-        attestation = self._asking.attestation
+        attestation = self._requester.attestation
         if self.configuration.serving is not None:
             require_serving(attestation)

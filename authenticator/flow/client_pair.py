@@ -1,4 +1,4 @@
-"""The node's client certificate and its key: asked for with a bootstrap token, and renewed with themselves."""
+"""The node's client certificate and its key: requested with a bootstrap token, and renewed with the certificate."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from attestors.wire.names import Purpose
-from authenticator.flow.asking import Asking, client_certificate
-from authenticator.flow.bootstrap import take_in
+from authenticator.flow.asking import Requester, client_certificate
+from authenticator.flow.bootstrap import import_bootstrap
 from authenticator.flow.deadline import Deadline
 from authenticator.flow.pauses import paused
 from authenticator.model.attempt import LONGEST_PAUSE_SECONDS, Attempt, Pause, pause_after, pause_in_force
@@ -31,54 +31,54 @@ from authenticator.store.lock import LockHeld
 from authenticator.store.store import KnownCluster
 
 _FLOOR_SECONDS: Final = 30
-"""After a certificate came that is due for renewal at once, because it is so short or the clock so wrong; at least."""
-_NEARLY_OVER: Final = "the certificate that came has almost run out: is this node's clock right?"
+"""Minimum pause after a new certificate that is already due for renewal, because it is short or the clock is wrong."""
+_NEARLY_OVER: Final = "the new certificate has almost expired: is this node's clock right?"
 
 
 class ClientPair:
-    """Which client certificate is there, and how the next one comes to be there."""
+    """The stored client certificate, and its renewal."""
 
-    def __init__(self, asking: Asking) -> None:
-        self._asking = asking
-        self._configuration, self._store = asking.configuration, asking.store
-        self._clock, self._report = asking.clock, asking.report
+    def __init__(self, requester: Requester) -> None:
+        self._requester = requester
+        self._configuration, self._store = requester.configuration, requester.store
+        self._clock, self._report = requester.clock, requester.report
 
     def use(self, *, share: float, timeout: float) -> Use:
-        """A valid one, and until when there is nothing to do: see :meth:`.certificates.NodeCertificates.client`.
+        """A valid certificate, and the time of the next step: see :meth:`.certificates.NodeCertificates.client`.
 
         Raises:
-            Failure: there is none.
+            Failure: there is no valid certificate.
         """
         self._store.open()
-        deadline = self._asking.deadline()
-        next_thing = self._next(share)
-        if isinstance(next_thing, Use) and not self._store.keeps_bootstrap():
-            return next_thing
+        deadline = self._requester.deadline()
+        planned = self._next(share)
+        if isinstance(planned, Use) and not self._store.keeps_bootstrap():
+            return planned
         try:
-            with self._locked(next_thing, deadline):
+            with self._locked(planned, deadline):
                 return self._use_locked(share, timeout, deadline)
         except LockHeld:
-            if isinstance(next_thing, (Use, Renew)):
-                return Use(next_thing.pair, self._clock.now() + RETRY_SECONDS)
+            if isinstance(planned, (Use, Renew)):
+                return Use(planned.pair, self._clock.now() + RETRY_SECONDS)
             raise
 
     def _use_locked(self, share: float, timeout: float, deadline: Deadline) -> Use:
         with self._store.bootstrap_lock():
-            self._tidy()
-            self._take_in()
-        next_thing = self._next(share)
-        if isinstance(next_thing, Use):
-            return next_thing
-        if isinstance(next_thing, Renew):
-            return self._renew(next_thing.pair, share, Deadline(self._clock, min(timeout, self._configuration.timeout)))
-        if isinstance(next_thing, Join):
-            return self._join(next_thing.bootstrap, share, deadline)
-        if isinstance(next_thing, KeepStill):
-            raise paused(next_thing.pause)
-        raise self._nothing_to_ask_with(next_thing)
+            self._finish_interrupted()
+            self._import_bootstrap()
+        planned = self._next(share)
+        if isinstance(planned, Use):
+            return planned
+        if isinstance(planned, Renew):
+            return self._renew(planned.pair, share, Deadline(self._clock, min(timeout, self._configuration.timeout)))
+        if isinstance(planned, Join):
+            return self._join(planned.bootstrap, share, deadline)
+        if isinstance(planned, KeepStill):
+            raise paused(planned.pause)
+        raise self._no_credential(planned)
 
     def _join(self, bootstrap: Bootstrap, share: float, deadline: Deadline) -> Use:
-        fresh = self._asking.ask(
+        fresh = self._requester.request(
             Purpose.CLIENT,
             bootstrap.cluster,
             bootstrap.credential,
@@ -88,12 +88,12 @@ class ClientPair:
         return self._keep(fresh, KnownCluster(bootstrap.cluster, bootstrap.digest), share)
 
     def _renew(self, pair: Pair, share: float, deadline: Deadline) -> Use:
-        """Renew; whatever goes wrong, the pair that is there stays good until it runs out."""
+        """Renew. Whatever fails, the stored pair stays in use until it expires."""
         known = self._store.known_cluster()
         try:
-            cluster = self._asking.cluster()
+            cluster = self._requester.cluster()
             asker = self._configuration.asker
-            fresh = self._asking.ask(Purpose.CLIENT, cluster, client_certificate(pair), asker, deadline)
+            fresh = self._requester.request(Purpose.CLIENT, cluster, client_certificate(pair), asker, deadline)
         except StillPending as failure:
             overdue = str(failure)
             until = self._clock.now() + RETRY_SECONDS
@@ -106,7 +106,7 @@ class ClientPair:
         return Use(pair, min(until, pair.not_after), overdue)
 
     def _pause_renewal(self, failure: Failure, pair: Pair) -> int:
-        """When to try again: later each time, but several times before the certificate runs out."""
+        """When to retry: later each time, but several times before the certificate expires."""
         now = self._clock.now()
         attempt = self._store.attempt(Purpose.CLIENT)
         pause = attempt.pause
@@ -130,17 +130,17 @@ class ClientPair:
         return bounded.until
 
     def _keep(self, fresh: Pair, known: KnownCluster, share: float) -> Use:
-        """Store a certificate. A crash in between leaves the bootstrap credential until the pair is there.
+        """Store a certificate. After a crash in between, the bootstrap credential is still there until the pair is.
 
-        It is wiped last: while it is there, the next run tidies up.
+        The credential is wiped last: while it exists, the next run finishes this step.
         """
         with self._store.bootstrap_lock():
             copied = self._store.bootstrap()
             if copied is not None and not copied.cluster.shares_authority_with(known.cluster):
                 self._store.save_attempt(Purpose.CLIENT, Attempt())
                 raise StillPending(
-                    "meanwhile, a bootstrap kubeconfig of another cluster was supplied: the certificate that came "
-                    "is not used, and that cluster is asked next"
+                    "meanwhile, a bootstrap kubeconfig of another cluster was supplied: the new certificate is not "
+                    "used, and that cluster is next"
                 )
             self._store.save_known_cluster(known)
             self._store.save_pair(Purpose.CLIENT, fresh)
@@ -150,9 +150,9 @@ class ClientPair:
         return Use(fresh, renewal_time(fresh, share))
 
     def _floor(self, fresh: Pair, share: float) -> Pause | None:
-        """A pause where the certificate that just came is due again: each renewal costs an entry in the journal.
+        """A pause if the new certificate is already due for renewal: each renewal costs an entry in the journal.
 
-        It is twice as long each time, as behind a refusal: a whole fleet may have been told the wrong time.
+        It doubles each time, as after a refusal: a whole fleet may have the wrong time.
         """
         now = self._clock.now()
         if now < renewal_time(fresh, share):
@@ -164,8 +164,8 @@ class ClientPair:
         seconds = max(min(seconds, (fresh.not_after - now) // 4), _FLOOR_SECONDS)
         return Pause(now + seconds, failures, ExitCode.DENIED, _NEARLY_OVER, self._configuration.asker)
 
-    def _tidy(self) -> None:
-        """Finish what a crash behind the storing of a pair left undone: who has a certificate needs no token."""
+    def _finish_interrupted(self) -> None:
+        """Finish the cleanup after a crash that followed the storing of a pair: a valid certificate needs no token."""
         pair = self._store.pair(Purpose.CLIENT)
         if pair is None:
             return
@@ -175,47 +175,47 @@ class ClientPair:
         if self._clock.now() < pair.not_after:
             self._store.wipe_bootstrap()
 
-    def _take_in(self) -> None:
-        """What is wrong with a bootstrap kubeconfig is no reason to let a certificate run out."""
+    def _import_bootstrap(self) -> None:
+        """A faulty bootstrap kubeconfig must not stop the renewal of a certificate."""
         try:
-            take_in(self._configuration, self._store, now=self._clock.now())
+            import_bootstrap(self._configuration, self._store, now=self._clock.now())
         except Failure as failure:
             pair = self._store.pair(Purpose.CLIENT)
             if pair is None or self._clock.now() >= pair.not_after:
                 raise
-            self._report(f"it is not taken in: {failure}")
+            self._report(f"the bootstrap credential is not copied: {failure}")
 
     def _next(self, share: float) -> Next:
         pair = self._store.pair(Purpose.CLIENT)
         now = self._clock.now()
-        # Only near its end does it matter whether the attestor renews; until then it need not be imported.
+        # Whether the attestor renews matters only near the end; until then it need not be imported.
         due = pair is not None and renewal_time(pair, share) <= now < pair.not_after
         return next_step(
             pair,
             self._store.bootstrap(),
             self._store.attempt(Purpose.CLIENT),
-            renews=self._asking.attestation.description.renews if due else True,
+            renews=self._requester.attestation.description.renews if due else True,
             now=now,
             share=share,
             asker=self._configuration.asker,
         )
 
     @contextlib.contextmanager
-    def _locked(self, next_thing: Next, deadline: Deadline) -> Iterator[None]:
-        # Who has a valid certificate does not wait for somebody else who is renewing it.
-        timeout = 0.0 if isinstance(next_thing, (Use, Renew)) else deadline.left()
+    def _locked(self, planned: Next, deadline: Deadline) -> Iterator[None]:
+        # With a valid certificate, do not wait for another process that renews it.
+        timeout = 0.0 if isinstance(planned, (Use, Renew)) else deadline.left()
         with self._store.lock(Purpose.CLIENT, timeout=timeout):
             yield
 
-    def _nothing_to_ask_with(self, next_thing: Next) -> NoCredential:
+    def _no_credential(self, planned: Next) -> NoCredential:
         where = self._configuration.bootstrap_kubeconfig
         supply = f"Supply a new bootstrap kubeconfig as {where} (with Cluster API: let the Machine be replaced)"
-        if isinstance(next_thing, Expired):
-            when = time_text(next_thing.not_after)
+        if isinstance(planned, Expired):
+            when = time_text(planned.not_after)
             return NoCredential(
-                f"the certificate in {self._store.folder} ran out at {when}, and only a valid one can be renewed. "
+                f"the certificate in {self._store.folder} expired at {when}, and only a valid one can be renewed. "
                 f"{supply}; one that was used before does not count. Is this node's clock right?"
             )
-        if not isinstance(next_thing, Nothing):
-            raise TypeError(f"{type(next_thing).__name__} leaves something to do")
+        if not isinstance(planned, Nothing):
+            raise TypeError(f"{type(planned).__name__} leaves something to do")
         return NoCredential(f"there is no certificate in {self._store.folder} and no bootstrap kubeconfig. {supply}")

@@ -1,4 +1,4 @@
-"""Time, in one place, so that tests can say what it is."""
+"""Time, in one place, so that tests can control it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 
 
 def _jitter() -> float:
-    return random.random()  # noqa: S311 - it spreads load, it protects nothing
+    return random.random()  # noqa: S311 - it spreads load and protects nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The wall clock for what is stored, the monotonic one for waiting."""
+    """The wall clock for stored times, the monotonic clock for waiting."""
 
     wall: Callable[[], float] = time.time
     """Unix time."""
@@ -28,7 +28,7 @@ class Clock:
     """Between 0 and 1."""
 
     def now(self) -> int:
-        """Unix time, whole seconds."""
+        """Unix time in whole seconds."""
         return int(self.wall())
 
     def today(self) -> datetime:
@@ -37,10 +37,10 @@ class Clock:
 
 
 def interruptible_sleep() -> Callable[[float], None]:
-    """A sleep that ends with each signal, for the main thread of a process; once in its life.
+    """A sleep that ends at each signal, for the main thread; call it once per process.
 
-    ``time.sleep`` goes on where a signal comes after Python's last look for one and before the system call, or to
-    another thread: a service that is told to stop would sleep on for minutes.
+    ``time.sleep`` continues if a signal arrives between Python's last check and the system call, or in another thread:
+    a service that is told to stop would sleep on for minutes.
     """
     woken, waker = socket.socketpair()
     for end in (woken, waker):

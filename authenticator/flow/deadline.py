@@ -1,4 +1,4 @@
-"""Calls to the API server that may fail for a while: until when they are tried again, and what comes of others."""
+"""Retries of calls to the API server until a deadline, and the failures of calls that are not retried."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 
 @dataclass
 class Deadline:
-    """Until when to be patient, and how long to wait before the next try."""
+    """A deadline, with the backoff between attempts."""
 
     clock: Clock
     seconds: float
@@ -38,11 +38,11 @@ class Deadline:
         self._backoff = _FIRST_BACKOFF_SECONDS
 
     def left(self) -> float:
-        """Seconds; negative behind the end."""
+        """Remaining seconds; negative after the deadline."""
         return self._end - self.clock.monotonic()
 
     def back_off(self, *, at_least: float = 0.0) -> bool:
-        """Sleep before the next try, ``at_least`` so many seconds; False, at once, where no time is left for it."""
+        """Sleep before the next attempt, at least ``at_least`` seconds; False, at once, if no time is left for it."""
         pause = max(self._backoff * (0.75 + self.clock.jitter() / 2), at_least)
         if pause >= self.left():
             return False
@@ -53,18 +53,18 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True)
 class RetryUntilDeadline:
-    """Tries again what fails for a while, until the deadline."""
+    """Retries temporary failures until the deadline."""
 
     deadline: Deadline
     report: Callable[[str], None]
-    """Says to a person what is going on."""
+    """Prints progress for a person."""
 
     def call(self, call: Callable[[], _T]) -> _T:
-        """What ``call`` returns, in the end.
+        """The result of ``call``, retried as needed.
 
         Raises:
             NotFound: at once.
-            Failure: trying again would not help, or there is no time left.
+            Failure: a retry would not help, or no time is left.
         """
         while True:
             try:
@@ -75,31 +75,31 @@ class RetryUntilDeadline:
                 self.wait_after(error)
 
     def wait_after(self, error: CallFailed) -> None:
-        """Return when it is time to try again.
+        """Return when the next attempt is due.
 
         Raises:
-            Failure: it would not help, or there is no time left.
+            Failure: a retry would not help, or no time is left.
         """
         if not isinstance(error, (Unreachable, Busy, PerhapsDone)):
-            raise lasting(error) from error
+            raise permanent_failure(error) from error
         retry_after = error.retry_after if isinstance(error, Busy) else 0.0
         if not self.deadline.back_off(at_least=retry_after):
             raise ApiUnavailable(str(error)) from error
-        self.report(f"{error}; trying again")
+        self.report(f"{error}; retrying")
 
 
-def lasting(error: CallFailed) -> Failure:
-    """What a call that need not be tried again means for a person."""
+def permanent_failure(error: CallFailed) -> Failure:
+    """The failure, for a person, of a call that is not retried."""
     if isinstance(error, Untrusted):
         return UntrustedServer(str(error))
     if isinstance(error, Unauthorized):
         return CredentialRefused(
-            f"{error}. The bootstrap token has run out or was removed, or the certificate is none of this cluster: "
+            f"{error}. The bootstrap token has expired or was removed, or the certificate is not of this cluster: "
             "supply a new bootstrap kubeconfig"
         )
     if isinstance(error, Forbidden):
         return CredentialRefused(
             f"{error}. The credential may not create, get and watch CertificateSigningRequests: is it a bootstrap "
-            "token of group system:bootstrappers, and are kubeadm's grants for it there?"
+            "token of group system:bootstrappers, and do kubeadm's grants for it exist?"
         )
     return Denied(f"the API server refused the request: {error}")

@@ -1,4 +1,4 @@
-"""The attestor's agent plugin, and what is made with it: evidence, provider ID, and the CertificateSigningRequest."""
+"""The attestor's agent plugin, and what it contributes: evidence, provider ID, CertificateSigningRequest."""
 
 from __future__ import annotations
 
@@ -32,39 +32,39 @@ USAGES: Final = {
     Purpose.CLIENT: ("digital signature", "client auth"),
     Purpose.SERVING: ("digital signature", "server auth"),
 }
-"""Without key encipherment, as the kubelet asks with keys that are not RSA (Kubernetes, ``GetUsages``)."""
+"""Without key encipherment, as the kubelet requests for keys other than RSA (Kubernetes, ``GetUsages``)."""
 
 _METHODS: Final = ("provider_id", "gather")
-_PLACES: Final = 4
-"""The innermost, of where an attestor failed."""
-_MAXIMUM_SAID_CHARACTERS: Final = 1024
+_FRAMES: Final = 4
+"""Number of innermost stack frames in the message about a failed attestor."""
+_MAXIMUM_MESSAGE_CHARACTERS: Final = 1024
 
 
 @contextmanager
-def _code_of(provider: str, *known: type[Exception]) -> Iterator[None]:
-    """That attestor's code runs, which may not end the program: with an exit code of its own, perhaps that of success.
+def _attestor_code(provider: str, *expected: type[Exception]) -> Iterator[None]:
+    """Run the attestor's code, which must not end the program: its exit code could even be that of success.
 
     Raises:
-        NoEvidence: it called ``sys.exit``, or raised what is not ``known``.
+        NoEvidence: it called ``sys.exit``, or raised an exception that is not ``expected``.
     """
     try:
         yield
-    except known:
+    except expected:
         raise
-    except BrokenPipeError:  # whoever read our output is gone
+    except BrokenPipeError:  # the reader of our output is gone
         raise
     except SystemExit as error:
-        raise NoEvidence(f"attestor {provider} called sys.exit() instead of raising what is wrong") from error
+        raise NoEvidence(f"attestor {provider} called sys.exit() instead of raising an exception") from error
     except Exception as error:
-        # What it says may be secret, and goes into a file; where it comes from is what the attestor's author needs.
-        frames = traceback.extract_tb(error.__traceback__)[2:][-_PLACES:]  # this one, and who runs it
+        # The exception's text may hold secrets, and goes into a file. The attestor's author needs the stack frames.
+        frames = traceback.extract_tb(error.__traceback__)[2:][-_FRAMES:]  # without this frame and its caller
         places = ", ".join(f"{PurePath(frame.filename).name}:{frame.lineno}" for frame in frames)
         raise NoEvidence(f"attestor {provider} failed with {type(error).__name__} at {places}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class Attestation:
-    """The attestor that this node was told to use."""
+    """The configured attestor."""
 
     description: AttestorDescription
     agent_plugin: AgentPlugin
@@ -76,18 +76,18 @@ class Attestation:
         """Load the attestor that ``configuration`` names.
 
         Raises:
-            InvalidConfiguration: it is not installed, lacks a library, or does not take these settings.
+            InvalidConfiguration: it is not installed, lacks a library, or rejects these settings.
             NoEvidence: it failed.
         """
         attestors = registry or Registry()
         try:
             attestor = attestors.load(configuration.provider)
-            with _code_of(configuration.provider, InvalidSettings, ImportError):
+            with _attestor_code(configuration.provider, InvalidSettings, ImportError):
                 agent_plugin = attestor.agent_plugin(configuration.settings)
         except AttestorUnavailable as error:
             raise InvalidConfiguration(str(error)) from error
         except InvalidSettings as error:
-            raise InvalidConfiguration(f"settings of attestor {configuration.provider}: {_said(error)}") from error
+            raise InvalidConfiguration(f"settings of attestor {configuration.provider}: {_message(error)}") from error
         except ImportError as error:
             raise InvalidConfiguration(str(attestors.missing_extra(configuration.provider, error))) from error
         if missing := next((name for name in _METHODS if not callable(getattr(agent_plugin, name, None))), ""):
@@ -95,28 +95,32 @@ class Attestation:
         return cls(attestor.description, agent_plugin, configuration.provider_id, configuration.provider_id_oid)
 
     def versions(self) -> tuple[str, ...]:
-        """Evidence versions that both the attestor and this program write, newest last."""
+        """Evidence versions that both the attestor and this program support, newest last."""
         return tuple(version for version in self.description.evidence_versions if version in ENVELOPE_VERSIONS)
 
     def provider_id(self) -> str:
-        """The provider ID: configured, or found out by the attestor.
+        """The provider ID: configured, or determined by the attestor.
 
         Raises:
-            NoEvidence: neither.
+            NoEvidence: neither is possible.
         """
         if self.configured_provider_id:
             return self.configured_provider_id
         try:
-            with _code_of(self.description.provider, EvidenceUnavailable):
+            with _attestor_code(self.description.provider, EvidenceUnavailable):
                 found: object = self.agent_plugin.provider_id()
             if not isinstance(found, str):
                 provider = self.description.provider
-                raise NoEvidence(f"attestor {provider} gave {type(found).__name__} for the provider ID, which is a str")
+                raise NoEvidence(f"attestor {provider} returned {type(found).__name__} as the provider ID, not str")
             return check_provider_id(found)
         except EvidenceUnavailable as error:
-            raise NoEvidence(f"attestor {self.description.provider}: {_said(error)} (or give --provider-id)") from error
+            raise NoEvidence(
+                f"attestor {self.description.provider}: {_message(error)} (or give --provider-id)"
+            ) from error
         except InvalidProviderID as error:
-            raise NoEvidence(f"attestor {self.description.provider} found an unusable provider ID: {error}") from error
+            raise NoEvidence(
+                f"attestor {self.description.provider} returned an unusable provider ID: {error}"
+            ) from error
 
     def pending_request(
         self,
@@ -128,11 +132,11 @@ class Attestation:
         tried: Sequence[str],
         challenge: str,
     ) -> PendingRequest:
-        """Gather evidence and make a request of it, to be sent.
+        """Gather evidence, and build the request to be sent.
 
         Raises:
-            NoEvidence: the attestor cannot, or its evidence is larger than a request may be, or none that can be read.
-            InvalidConfiguration: so many names are asked for that the controller would not read the request.
+            NoEvidence: the attestor fails, or its evidence is too large for a request or malformed.
+            InvalidConfiguration: so many names are requested that the controller would not read the request.
         """
         private = load_key(key)
         signer_name = SignerName(purpose, subject.provider)
@@ -153,15 +157,15 @@ class Attestation:
                 ip_addresses=[ip_address(address) for address in subject.ip_addresses],
                 provider_id_oid=self.provider_id_oid,
             )
-            with _code_of(subject.provider, EvidenceUnavailable):
+            with _attestor_code(subject.provider, EvidenceUnavailable):
                 gathered = self.agent_plugin.gather(
                     GatherRequest(expected, cluster.text, evidence_version, purpose, challenge)
                 )
             content = request.encode(RequestBlocks(asked, subject.provider, _encoded(gathered, evidence_version)))
         except EvidenceUnavailable as error:
-            raise NoEvidence(f"attestor {subject.provider}: {_said(error)}") from error
+            raise NoEvidence(f"attestor {subject.provider}: {_message(error)}") from error
         except TooManyNames as error:
-            raise InvalidConfiguration(f"{error}: ask for fewer names") from error
+            raise InvalidConfiguration(f"{error}: request fewer names") from error
         except (MalformedRequestBlocks, MalformedEvidence) as error:
             raise NoEvidence(f"attestor {subject.provider}: {error}") from error
         der = private.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
@@ -176,21 +180,21 @@ class Attestation:
         )
 
 
-def _said(error: Exception) -> str:
-    """An attestor's own sentence for a person, who reads it at a terminal: it may repeat what a platform has said."""
-    return printable(str(error), _MAXIMUM_SAID_CHARACTERS)
+def _message(error: Exception) -> str:
+    """An attestor's message, safe for a terminal: it may repeat what a platform has sent."""
+    return printable(str(error), _MAXIMUM_MESSAGE_CHARACTERS)
 
 
 def _encoded(gathered: object, evidence_version: str) -> bytes:
-    """The evidence as the controller will be able to read it: a request that it denies is denied for good.
+    """Encode the evidence, and check that the controller can read it: a malformed request would be denied.
 
     Raises:
-        MalformedEvidence: it will not; not every attestor is type-checked.
+        MalformedEvidence: the controller could not read it; not every attestor is type-checked.
     """
     if not isinstance(gathered, Evidence):
-        raise MalformedEvidence(f"it returned {type(gathered).__name__} in place of Evidence")
+        raise MalformedEvidence(f"it returned {type(gathered).__name__} instead of Evidence")
     if gathered.version != evidence_version:
-        raise MalformedEvidence(f"it made evidence {gathered.version!r} where {evidence_version} was asked for")
+        raise MalformedEvidence(f"it made evidence {gathered.version!r} instead of {evidence_version}")
     if not isinstance(gathered.cluster, CACertHash):
         raise MalformedEvidence("the evidence's cluster must be a CACertHash")
     if not all(isinstance(text, str) for item in gathered.fields.items() for text in item):
@@ -204,10 +208,10 @@ def _encoded(gathered: object, evidence_version: str) -> bytes:
 
 
 def signing_request(pending: PendingRequest, purpose: Purpose) -> dict[str, Any]:
-    """The CertificateSigningRequest that is sent.
+    """The CertificateSigningRequest to send.
 
-    Source: ``staging/src/k8s.io/api/certificates/v1/types.go``. Without ``expirationSeconds``: how long a certificate
-    lives is the controller's policy, and API servers before 1.22 do not know the field.
+    Source: ``staging/src/k8s.io/api/certificates/v1/types.go``. It has no ``expirationSeconds``: the controller's
+    policy sets the lifetime, and API servers before 1.22 do not know the field.
     """
     return {
         "apiVersion": "certificates.k8s.io/v1",

@@ -1,22 +1,22 @@
 """One exchange with the API server: from a key to a certificate, over crashes, lost connections and challenges.
 
-Every step is stored before it is taken, so that whoever comes back after a crash goes on with the same step of the same
+Every step is stored before it is taken. After a crash, the next run continues with the same step of the same
 CertificateSigningRequest:
 
 =====================  ==============================================================================================
 stored                 next
 =====================  ==============================================================================================
 nothing                make a key, gather evidence, store both
-of other settings      the same: what is mended here counts at once
+of other settings      the same: corrected settings take effect at once
 request, not sent      store "perhaps sent", send it
-request, perhaps sent  look whether it is there; if not, it may still come or be gone again: never twice, so a new key
+request, perhaps sent  get it; if it is not there it may still arrive, or be gone already: use a new key
 request, sent          wait for the decision
-challenged             gather evidence that answers, with the same key; a request of its own
-version unsupported    gather evidence of an older version both know, with the same key; a request of its own
-denied, failed, gone   forget the key; keep still for a while that grows with each time
+challenged             gather evidence that answers, with the same key, in a request of its own
+version unsupported    gather evidence of an older version that both know, with the same key, in a new request
+denied, failed, gone   forget the key; pause, longer each time
 =====================  ==============================================================================================
 
-So no name is ever created twice, and for one key there is at most one request of each step and version.
+So no name is ever created twice, and one key has at most one request of each step and version.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from authenticator.api.server import ApiServer
 from authenticator.flow.clock import Clock
 from authenticator.flow.deadline import Deadline, RetryUntilDeadline
 from authenticator.flow.evidence import Attestation, signing_request
-from authenticator.flow.waiting import Gone, Waiting, is_the_same, metadata_of
+from authenticator.flow.waiting import Gone, Waiting, is_same_request, metadata_of
 from authenticator.model.answer import Challenged, Decision, Issued, Outdated, Refused, VersionUnsupported
 from authenticator.model.attempt import Attempt, PendingRequest, Sent, Step, Subject, pause_after
 from authenticator.model.certificate import UnusableCertificate, accept, load_key, new_key
@@ -41,16 +41,16 @@ from authenticator.model.pair import Pair
 from authenticator.store.store import Store
 
 _SHORTEST_EVIDENCE_SECONDS: Final = 30.0
-"""No evidence runs out sooner; what is said to have is denied, with a pause, or it would be asked without end."""
+"""Evidence lives at least this long. If it seems to expire sooner, it is denied, with a pause, to avoid a loop."""
 
 _MAXIMUM_UID_CHARACTERS: Final = 128
 _VERSION: Final = re.compile(r"v[0-9]{1,4}")
-"""What is shown to people of an annotation that anybody may have written."""
+"""Versions are shown to people only in this form: any client may have written the annotation."""
 
 
 @dataclass
 class Exchange:
-    """Ask for one certificate. The caller holds the lock of ``purpose``."""
+    """Requests one certificate. The caller holds the lock of ``purpose``."""
 
     store: Store
     attestation: Attestation
@@ -59,28 +59,28 @@ class Exchange:
     deadline: Deadline
     purpose: Purpose
     find_subject: Callable[[], Subject]
-    """Who asks whom for what. It may have to ask, too: for this machine's provider ID."""
+    """Determines the subject. It may call the attestor for this machine's provider ID."""
     asker: str
-    """With which configuration this node asks, a digest: settings of the attestor, too."""
+    """Digest of the configuration with which this node makes requests, including the attestor's settings."""
     credential: str
-    """Digest of the bootstrap credential that ``server`` is asked with, empty for a certificate."""
+    """Digest of the bootstrap credential that authenticates the request; empty for a certificate."""
     report: Callable[[str], None]
-    """Says to a person what is going on."""
+    """Prints progress for a person."""
     subject: Subject = field(init=False)
 
     def __post_init__(self) -> None:
         self._retry = RetryUntilDeadline(self.deadline, self.report)
 
     def run(self) -> Pair:
-        """The certificate and its key, checked, not stored yet; the attempt is still stored.
+        """The certificate with its key, checked, but not stored yet; the attempt is still stored.
 
         Raises:
-            Failure: there is none; what was refused is remembered, with a pause.
+            Failure: there is none; a refusal is stored, with a pause.
         """
         try:
             self.subject = self.find_subject()
         except NoEvidence as failure:
-            # What is under way is waited for once it can be found out.
+            # A pending request stays: it is waited for once the provider ID is available.
             self._remember(failure, pending=self.store.attempt(self.purpose).pending)
             raise
         try:
@@ -89,7 +89,7 @@ class Exchange:
             self._remember(failure, pending=None)
             raise
         except CredentialRefused as failure:
-            # Another credential may go on with the same request.
+            # Another credential may continue the same request.
             self._remember(failure, pending=self.store.attempt(self.purpose).pending)
             raise
 
@@ -108,15 +108,15 @@ class Exchange:
                     raise Denied(
                         f"{pending.name} was {answer} (it was new: are this node's and the controller's clocks right?)"
                     )
-                self.report(f"{pending.name} waited longer than its evidence is good for; asking anew")
+                self.report(f"{pending.name} waited longer than its evidence is valid; requesting anew")
                 made = self.clock.monotonic()
                 pending = self._fresh()
             elif isinstance(answer, Challenged):
                 pending = self._challenged(pending, answer)
             else:
-                pending = self._refiled(pending, answer)
+                pending = self._with_older_version(pending, answer)
 
-    # What is sent.
+    # Building requests.
 
     def _stored(self) -> PendingRequest | None:
         pending = self.store.attempt(self.purpose).pending
@@ -125,17 +125,17 @@ class Exchange:
         try:
             load_key(pending.key)
         except ValueError:
-            return None  # nobody has a certificate for it, and nobody could use one
+            return None  # no certificate exists for this key, and none would be usable
         if pending.asker and pending.asker != self.asker:
-            # It may wait for ever for what was mended here, such as which of its keys the attestor shows.
-            self.report(f"{pending.name} was made with other settings; asking anew")
+            # It may wait for ever for something that was corrected here, such as the attestor's choice of a key.
+            self.report(f"{pending.name} was made with other settings; requesting anew")
             return None
         return pending if pending.evidence_version in self.attestation.versions() else None
 
     def _fresh(self) -> PendingRequest:
         versions = self.attestation.versions()
         if not versions:
-            raise NoEvidence(f"attestor {self.subject.provider} writes no evidence version that is known here: upgrade")
+            raise NoEvidence(f"attestor {self.subject.provider} writes no known evidence version: upgrade")
         return self._gathered(new_key(), versions[-1], tried=(), challenge="")
 
     def _challenged(self, pending: PendingRequest, answer: Challenged) -> PendingRequest:
@@ -146,7 +146,7 @@ class Exchange:
             pending.key, pending.evidence_version, tried=pending.tried_versions, challenge=answer.challenge
         )
 
-    def _refiled(self, pending: PendingRequest, answer: VersionUnsupported) -> PendingRequest:
+    def _with_older_version(self, pending: PendingRequest, answer: VersionUnsupported) -> PendingRequest:
         known = [
             version
             for version in self.attestation.versions()
@@ -158,7 +158,7 @@ class Exchange:
                 f"the controller reads evidence of {', '.join(read) or 'no version'} from attestor "
                 f"{self.subject.provider}, this node writes {', '.join(self.attestation.versions())}: upgrade the older"
             )
-        self.report(f"the controller does not read evidence {pending.evidence_version}; filing again with {known[-1]}")
+        self.report(f"the controller does not read evidence {pending.evidence_version}; retrying with {known[-1]}")
         return self._gathered(pending.key, known[-1], tried=pending.tried_versions, challenge="")
 
     def _gathered(self, key: str, version: str, *, tried: tuple[str, ...], challenge: str) -> PendingRequest:
@@ -167,12 +167,12 @@ class Exchange:
         )
         return self._save(replace(pending, asker=self.asker))
 
-    # What becomes of it.
+    # Sending and waiting.
 
     def _decision(self, pending: PendingRequest) -> tuple[PendingRequest, Decision]:
-        """Send ``pending`` where it was not sent, and wait until somebody decides.
+        """Send ``pending`` unless it was sent, and wait for the decision.
 
-        Returned with the request that was decided: another one, where ``pending`` was lost.
+        Returns the decision with the request that was decided: a new one if ``pending`` was lost.
         """
         seen: dict[str, Any] | None = None
         while pending.sent is not Sent.YES:
@@ -187,7 +187,7 @@ class Exchange:
         try:
             created = self.server.create(signing_request(pending, self.purpose))
         except AlreadyExists as error:
-            # A proxy sent it twice, or an answer was lost. It is slow to be there only where the server lies.
+            # A proxy sent it twice, or an answer was lost. It stays invisible only if the server misbehaves.
             if not self.deadline.back_off():
                 raise ApiUnavailable(str(error)) from error
             return perhaps, None
@@ -198,22 +198,22 @@ class Exchange:
             self._save(pending)
             self._retry.wait_after(error)
             return pending, None
-        self.report(f"asked for {SignerName(self.purpose, self.subject.provider)} as {pending.name}")
+        self.report(f"requested {SignerName(self.purpose, self.subject.provider)} as {pending.name}")
         return self._sent(perhaps, created), created
 
     def _find(self, pending: PendingRequest) -> tuple[PendingRequest, dict[str, Any] | None]:
         try:
             found = self._retry.call(lambda: self.server.get(pending.name))
         except NotFound:
-            # Never the same name twice: the lost request may still arrive, or it was there and is gone.
+            # Never the same name twice: the lost request may still arrive, or it existed and is gone.
             return self._fresh(), None
-        if not is_the_same(found, pending):
+        if not is_same_request(found, pending):
             return self._fresh(), None
         return self._sent(pending, found), found
 
     def _sent(self, pending: PendingRequest, created: dict[str, Any]) -> PendingRequest:
         uid = metadata_of(created).get("uid")
-        # What is longer than any UID is not kept: the request's content tells it, too.
+        # A text longer than any UID is not kept: the request's content identifies it too.
         known = uid if isinstance(uid, str) and len(uid) <= _MAXIMUM_UID_CHARACTERS else ""
         return self._save(replace(pending, sent=Sent.YES, uid=known))
 
@@ -229,9 +229,9 @@ class Exchange:
                 now=self.clock.today(),
             )
         except UnusableCertificate as error:
-            raise Denied(f"the certificate of {pending.name} is of no use: {error}") from error
+            raise Denied(f"the certificate of {pending.name} is unusable: {error}") from error
 
-    # What is remembered.
+    # Storing.
 
     def _save(self, pending: PendingRequest) -> PendingRequest:
         self.store.save_attempt(self.purpose, Attempt(pending, self.store.attempt(self.purpose).pause))

@@ -14,43 +14,42 @@ from authenticator.configuration import Serving
 from authenticator.flow.clock import Clock
 
 MOVED_AFTER_SECONDS: Final = 600.0
-"""A node whose IPv4 has been away for so long, while IPv6 was there, has moved to IPv6."""
-
-_FAR_AWAY: Final = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
-"""Addresses for documentation (RFC 5737, RFC 3849): the default route leads there, and nothing is sent."""
+"""After IPv4 has been missing for this long while IPv6 was present, the node has moved to IPv6."""
+_REMOTE_ADDRESSES: Final = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
+"""Documentation addresses (RFC 5737, RFC 3849): the default route leads there, and nothing is sent."""
 _DISCARD_PORT: Final = 9
 _ADDRESS_PREFERENCES: Final = 72
-"""IPV6_ADDR_PREFERENCES of Linux, which Python does not name (RFC 5014)."""
+"""IPV6_ADDR_PREFERENCES of Linux, which Python does not define (RFC 5014)."""
 _PREFER_PUBLIC: Final = 2
-"""IPV6_PREFER_SRC_PUBLIC: not one of the addresses that change for privacy's sake (RFC 8981)."""
-_NOT_OURS: Final = "kubernetes"
-"""The controller signs no name that begins so; such a node serves by its addresses."""
+"""IPV6_PREFER_SRC_PUBLIC: excludes temporary privacy addresses (RFC 8981)."""
+_RESERVED_PREFIX: Final = "kubernetes"
+"""The controller signs no name with this prefix; such a node serves by its addresses."""
 
 
 def serving_names(
     serving: Serving, node_name: str, find_addresses: Callable[[], tuple[IPAddress, ...]]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """DNS names and IP addresses to ask for: what was configured, else the node's name and the addresses found so."""
+    """DNS names and IP addresses to request: the configured ones, else the node's name and the found addresses."""
     addresses = serving.ip_addresses or find_addresses()
-    names = serving.dns_names or (() if node_name.startswith(_NOT_OURS) and addresses else (node_name,))
+    names = serving.dns_names or (() if node_name.startswith(_RESERVED_PREFIX) and addresses else (node_name,))
     return names, tuple(str(address) for address in addresses)
 
 
 @dataclass
 class LastingAddresses:
-    """The node's own addresses, without the moments in which a route is gone: at boot, or while DHCP renews a lease.
+    """The node's own addresses, without short losses of a route: at boot, or while DHCP renews a lease.
 
-    Only what asks again and again remembers anything.
+    Only a long-running process keeps this state.
     """
 
     clock: Clock
     _away_since: float | None = None
 
     def now(self, stored: tuple[IPAddress, ...], *, due: bool) -> tuple[IPAddress, ...]:
-        """:func:`own_addresses`, or those of the stored certificate while their family is away for a moment.
+        """:func:`own_addresses`, or those of the stored certificate while their family is briefly missing.
 
-        IPv4 that comes back, or comes late, counts at once. So does IPv6 with ``due``, where the certificate has to be
-        replaced anyhow: a node that moved gets there even where nobody remembers since when.
+        A late or returning IPv4 address counts at once. So does IPv6 with ``due``, when the certificate must be
+        replaced anyway: a node that moved gets there even if no process remembers since when.
         """
         found = own_addresses()
         if not found:
@@ -64,13 +63,13 @@ class LastingAddresses:
 
 
 def own_addresses() -> tuple[IPAddress, ...]:
-    """The address from which this node goes out by its default route, of IPv4 or else of IPv6; empty without any.
+    """The source address of this node's default route, of IPv4 or else of IPv6; empty without any.
 
-    As the kubelet finds its own: one family, and not every address of every interface. Those of bridges and containers,
-    and IPv6 addresses that change for privacy's sake, are not the Machine's, and the controller refuses a request that
-    holds one. Nodes of both families are told theirs.
+    This is how the kubelet finds its own address: one family, not every address of every interface. Addresses of
+    bridges and containers, and temporary IPv6 addresses, are not the Machine's, and the controller denies a request
+    that names one. Dual-stack nodes need configured addresses.
     """
-    for family, destination in _FAR_AWAY:
+    for family, destination in _REMOTE_ADDRESSES:
         with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
             if family == socket.AF_INET6:
                 with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The pauses after refusals: what is said while one holds, and how a person ends them who has mended the cause."""
+"""The pauses after refusals: the failure while one is in force, and ending them once the cause is fixed."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _FAILURES: Final[dict[int, type[Failure]]] = {
 
 
 def paused(pause: Pause) -> Failure:
-    """What is to be raised while ``pause`` holds: what was refused, once more."""
+    """The failure to raise while ``pause`` is in force: the recorded failure, once more."""
     kind = _FAILURES.get(pause.exit_code, Denied)
-    return kind(f"{pause.message} (asked {times(pause.failures)}; not again before {time_text(pause.until)})")
+    return kind(f"{pause.message} (failed {times(pause.failures)}; no retry before {time_text(pause.until)})")
 
 
 def end_pauses(store: Store, *, timeout: float) -> None:
-    """Let the next request of each purpose be asked at once; a request that is under way stays.
+    """Let the next request of each purpose start at once; a pending request stays.
 
-    ``timeout`` is how many seconds to wait for whoever is asking.
+    ``timeout`` is how many seconds to wait for another process that is requesting.
 
     Raises:
-        LockHeld: somebody is still asking.
+        LockHeld: another process is still requesting.
         StoreUnusable: the store cannot be read or written.
     """
     store.open()

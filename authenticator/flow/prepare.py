@@ -1,7 +1,7 @@
-"""What must be there before the kubelet starts: the bootstrap credential's copy, and the exec kubeconfig.
+"""Prepares what the kubelet needs to start: the copy of the bootstrap credential, and the exec kubeconfig.
 
-kubeadm starts the kubelet right after it wrote the bootstrap kubeconfig, and an image cannot carry the kubeconfig: it
-knows neither server nor CA, and ``kubeadm init`` refuses one that it did not write.
+kubeadm starts the kubelet right after it wrote the bootstrap kubeconfig. An image cannot contain the kubeconfig: it
+knows neither server nor CA, and ``kubeadm init`` refuses a kubeconfig that it did not write.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from attestors.wire.names import Purpose
 from authenticator.configuration import Configuration
-from authenticator.flow.bootstrap import cluster_of_own_kubeconfig, read_bootstrap_kubeconfig, take_in
+from authenticator.flow.bootstrap import cluster_of_own_kubeconfig, import_bootstrap, read_bootstrap_kubeconfig
 from authenticator.flow.clock import Clock
 from authenticator.model.failures import InvalidConfiguration, StoreUnusable
 from authenticator.model.kubeconfig import MAXIMUM_KUBECONFIG_BYTES, exec_kubeconfig, runs_this_program
@@ -21,21 +21,21 @@ from authenticator.store.store import Store
 
 
 class Prepared(enum.Enum):
-    """What was done."""
+    """The result."""
 
     NO_BOOTSTRAP_KUBECONFIG = "no bootstrap kubeconfig: nothing to do"
     WRITTEN = "wrote the kubeconfig"
-    AS_IT_WAS = "the kubeconfig is as it should be"
-    NOT_OURS = "left the kubeconfig alone, which somebody else wrote"
+    AS_IT_WAS = "the kubeconfig is up to date"
+    NOT_OURS = "left the kubeconfig alone, which another program wrote"
 
 
 class NotNeeded(InvalidConfiguration):
-    """The bootstrap kubeconfig cannot be used; the kubelet's is there, and a valid certificate."""
+    """The bootstrap kubeconfig is unusable, but the kubelet's kubeconfig and a valid certificate exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecStanza:
-    """How the kubelet is to run this program."""
+    """How the kubelet runs this program."""
 
     command: str
     arguments: Sequence[str]
@@ -43,11 +43,11 @@ class ExecStanza:
 
 
 def prepare(configuration: Configuration, store: Store, stanza: ExecStanza, clock: Clock) -> Prepared:
-    """Take in the bootstrap credential and write the kubeconfig, where there is a bootstrap kubeconfig.
+    """If there is a bootstrap kubeconfig, copy its credential and write the kubelet's kubeconfig.
 
     Raises:
-        NotNeeded: the bootstrap kubeconfig cannot be used, and the kubelet can do without it.
-        Failure: the bootstrap kubeconfig cannot be used, or something cannot be written.
+        NotNeeded: the bootstrap kubeconfig is unusable, and the kubelet does not need it.
+        Failure: the bootstrap kubeconfig is unusable, or a file cannot be written.
     """
     try:
         supplied = read_bootstrap_kubeconfig(configuration.bootstrap_kubeconfig)
@@ -59,7 +59,7 @@ def prepare(configuration: Configuration, store: Store, stanza: ExecStanza, cloc
         return Prepared.NO_BOOTSTRAP_KUBECONFIG
     store.open()
     with store.bootstrap_lock():
-        take_in(configuration, store, now=clock.now())
+        import_bootstrap(configuration, store, now=clock.now())
         wanted = exec_kubeconfig(
             supplied.cluster, command=stanza.command, arguments=stanza.arguments, api_version=stanza.api_version
         )
@@ -80,11 +80,11 @@ def prepare(configuration: Configuration, store: Store, stanza: ExecStanza, cloc
 
 
 def _is_prepared(configuration: Configuration, store: Store, *, now: int) -> bool:
-    """Whether the kubelet has all that it needs to start."""
+    """Whether the kubelet has everything that it needs to start."""
     if cluster_of_own_kubeconfig(configuration.kubeconfig) is None:
         return False
     try:
-        store.look()
+        store.check_folder()
         pair = store.pair(Purpose.CLIENT)
     except StoreUnusable:
         return False

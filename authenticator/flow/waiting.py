@@ -1,4 +1,4 @@
-"""Waiting for the decision about a request that was sent: looks, and watches in between."""
+"""Waits for the decision about a sent request: reads it, and watches it in between."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from authenticator.api.errors import Busy, CallFailed, Expired, NotFound, PerhapsDone, Unreachable
 from authenticator.api.server import ApiServer
-from authenticator.flow.deadline import RetryUntilDeadline, lasting
+from authenticator.flow.deadline import RetryUntilDeadline, permanent_failure
 from authenticator.model.answer import Answer, Decision, Undecided, read_answer
 from authenticator.model.attempt import PendingRequest
 from authenticator.model.failures import Denied, Failure, StillPending
@@ -17,32 +17,32 @@ _SHORTEST_WATCH_SECONDS: Final = 1.0
 
 
 class Gone(Failure):
-    """The request was deleted, or another stands in its place."""
+    """The request was deleted, or replaced by another one."""
 
     exit_code = Denied.exit_code
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Waits for one decision, as long as ``retry`` lasts."""
+    """Waits for one decision, until the deadline of ``retry``."""
 
     server: ApiServer
     retry: RetryUntilDeadline
     pending: PendingRequest
 
     def decision(self, seen: dict[str, Any] | None) -> Decision:
-        """The decision; ``seen`` is the request as the API server showed it a moment ago, or None.
+        """The decision; ``seen`` is the request as the API server returned it a moment ago, or None.
 
         Raises:
-            Gone: the request is not there any more.
-            StillPending: nobody has decided, and there is no time left.
-            Failure: the API server cannot be asked.
+            Gone: the request no longer exists.
+            StillPending: there is no decision, and no time is left.
+            Failure: the API server is unavailable.
         """
         deadline = self.retry.deadline
         while True:
-            found = seen if seen is not None else self._look()
+            found = seen if seen is not None else self._get()
             seen = None
-            answer = self._judge(found)
+            answer = self._answer(found)
             if not isinstance(answer, Undecided):
                 return answer
             if deadline.left() <= 0:
@@ -54,33 +54,33 @@ class Waiting:
             if deadline.clock.monotonic() - began < _SHORTEST_WATCH_SECONDS and not deadline.back_off():
                 raise self._still_pending(answer)
 
-    def _look(self) -> dict[str, Any]:
+    def _get(self) -> dict[str, Any]:
         try:
             return self.retry.call(lambda: self.server.get(self.pending.name))
         except NotFound:
             raise self._gone() from None
 
     def _watch(self, resource_version: str) -> Decision | None:
-        """The decision, or None when the watch ended or broke without one."""
+        """The decision, or None if the watch ended or broke without one."""
         seconds = min(max(self.retry.deadline.left(), _SHORTEST_WATCH_SECONDS), _LONGEST_WATCH_SECONDS)
         try:
             for event in self.server.watch(self.pending.name, resource_version, seconds=seconds):
                 if event.type == "DELETED":
                     raise self._gone()
                 if event.type in ("ADDED", "MODIFIED"):
-                    answer = self._judge(event.object)
+                    answer = self._answer(event.object)
                     if not isinstance(answer, Undecided):
                         return answer
                 elif event.type == "ERROR":
-                    return None  # too old a resourceVersion, as a rule: look again
+                    return None  # usually a resourceVersion that is too old: read again
         except (Unreachable, Busy, Expired, PerhapsDone):
             return None
         except CallFailed as error:
-            raise lasting(error) from error
+            raise permanent_failure(error) from error
         return None
 
-    def _judge(self, found: dict[str, Any]) -> Answer:
-        if not is_the_same(found, self.pending):
+    def _answer(self, found: dict[str, Any]) -> Answer:
+        if not is_same_request(found, self.pending):
             raise self._gone()
         return read_answer(found)
 
@@ -91,23 +91,23 @@ class Waiting:
         subject = self.pending.subject
         shown = f"its provider ID {subject.provider_id}"
         if subject.dns_names or subject.ip_addresses:
-            shown += ", and addresses of each kind that is asked for"
-        what = "is approved and not signed" if answer.approved else "has been waiting for a decision"
+            shown += ", and addresses of each requested kind"
+        what = "is approved but still not signed" if answer.approved else "is still undecided"
         return StillPending(
-            f"{self.pending.name} {what}, and {self.retry.deadline.seconds:.0f} s are over; the same request is "
-            "waited for next time. Does node-attestation-controller watch this cluster, does its NodeAttestationPolicy "
-            f"authorize attestor {subject.provider}, and has the Machine {shown}?"
+            f"{self.pending.name} {what} after {self.retry.deadline.seconds:.0f} s; the next run waits for the same "
+            "request. Does node-attestation-controller watch this cluster, does its NodeAttestationPolicy authorize "
+            f"attestor {subject.provider}, and does the Machine have {shown}?"
         )
 
 
-def is_the_same(found: dict[str, Any], pending: PendingRequest) -> bool:
-    """Whether ``found`` is the request that was sent, and not one that somebody put in its place."""
+def is_same_request(found: dict[str, Any], pending: PendingRequest) -> bool:
+    """Whether ``found`` is the request that was sent, and not a replacement by another client."""
     spec = found.get("spec")
     same_content = isinstance(spec, dict) and spec.get("request") == pending.request
     return same_content and (not pending.uid or metadata_of(found).get("uid") == pending.uid)
 
 
 def metadata_of(found: dict[str, Any]) -> dict[str, Any]:
-    """The object's metadata; empty where it has none."""
+    """The object's metadata; empty if it has none."""
     metadata = found.get("metadata")
     return metadata if isinstance(metadata, dict) else {}

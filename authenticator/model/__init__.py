@@ -1,1 +1,1 @@
-"""Values of the agent plugin, and rules over them. Nothing here reads a clock, a file or the network."""
+"""Values of the node's program, and rules over them. Nothing here reads a clock, a file or the network."""

@@ -1,8 +1,7 @@
-"""What a CertificateSigningRequest says about itself, as one closed type.
+"""The state of a CertificateSigningRequest, as one closed type.
 
-Sources: ``staging/src/k8s.io/api/certificates/v1/types.go`` for the conditions, DESIGN of the protocol in
-``docs/protocol.md`` for the reasons and annotations. The object comes from the workload API server: its texts are
-bounded and made printable before anybody sees them.
+Sources: ``staging/src/k8s.io/api/certificates/v1/types.go`` for the conditions, ``docs/protocol.md`` for the reasons
+and annotations. The object comes from the workload API server, so its texts are bounded and made printable.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ _MAXIMUM_MESSAGE_CHARACTERS: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """Nobody has decided, or it is approved and not signed yet."""
+    """There is no decision, or the request is approved and not signed yet."""
 
     approved: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """There is a certificate."""
+    """The certificate is issued."""
 
     certificate: bytes
 
@@ -47,14 +46,14 @@ class Challenged:
 
 @dataclass(frozen=True, slots=True)
 class VersionUnsupported:
-    """The controller does not read this version of evidence, but these."""
+    """The controller does not read this version of evidence, but these versions."""
 
     supported: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Denied or failed, for good."""
+    """Denied or failed, finally."""
 
     condition: str
     """``Denied`` or ``Failed``."""
@@ -67,7 +66,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Outdated:
-    """Denied, for the evidence has run out: while the request waited, or before it was sent."""
+    """Denied because the evidence expired: while the request waited, or before it was sent."""
 
     message: str
 
@@ -80,7 +79,7 @@ Answer: TypeAlias = Undecided | Decision
 
 
 def read_answer(signing_request: Mapping[str, Any]) -> Answer:
-    """What ``signing_request`` says. Whatever of it cannot be read says nothing."""
+    """The state of ``signing_request``. Malformed parts count as absent."""
     status = _mapping(signing_request.get("status"))
     conditions: dict[str, Mapping[str, Any]] = {}
     for condition in map(_mapping, _sequence(status.get("conditions"))):
@@ -117,7 +116,7 @@ def _refusal(kind: str, condition: Mapping[str, Any], annotations: Mapping[str, 
 
 
 def printable(text: object, maximum_characters: int) -> str:
-    """What of ``text`` a person may be shown: no line ends, nothing that a terminal would obey; empty if it is none."""
+    """``text`` without line ends and terminal control characters; empty if it is not text."""
     if not isinstance(text, str):
         return ""
     cleaned = "".join(character if character.isprintable() else " " for character in text[:maximum_characters])

@@ -1,4 +1,4 @@
-"""What must outlive a crash: the request that is under way, and how long to keep still after a refusal.
+"""State that must survive a crash: the pending request, and the pause after a refusal.
 
 An :class:`Attempt` is one file, so that one write moves from one state to the next. A request's private key is in it
 from before the request is sent until the certificate is stored.
@@ -31,15 +31,15 @@ FIRST_PAUSE_SECONDS: Final = {
 LONGEST_PAUSE_SECONDS: Final = 3600
 
 _LAST_TIME: Final = 253402300799
-"""The end of the year 9999: no later time can be shown."""
+"""The end of the year 9999, the last time that can be shown."""
 
 
 class UnreadableAttempt(ValueError):
-    """The file holds no attempt: it is not of this program's writing."""
+    """The file holds no attempt in this program's format."""
 
 
 class Step(enum.Enum):
-    """Where in the exchange a request stands."""
+    """The step of a request in the exchange."""
 
     FIRST = "first"
     ANSWER = "answer"
@@ -51,13 +51,13 @@ class Sent(enum.Enum):
 
     NO = "no"
     MAYBE = "maybe"
-    """The answer was never seen: a crash, or a connection that broke."""
+    """The answer was never received: after a crash, or a broken connection."""
     YES = "yes"
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Who asks whom for what: what one key is used for. Another subject means another key."""
+    """The subject of a request, for which one key is used. Another subject means another key."""
 
     provider: str
     node_name: str
@@ -69,7 +69,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class PendingRequest:
-    """A CertificateSigningRequest that is under way."""
+    """A CertificateSigningRequest that is pending."""
 
     subject: Subject
     key: str = field(repr=False)
@@ -77,42 +77,42 @@ class PendingRequest:
     step: Step
     evidence_version: str
     tried_versions: tuple[str, ...]
-    """Evidence versions that this key was used with, this one included."""
+    """Evidence versions with which this key was used, including this one."""
     name: str
     request: str = field(repr=False)
-    """``spec.request`` as it was or will be sent: a retry sends the very same bytes."""
+    """``spec.request`` as it was or will be sent: a retry sends the same bytes."""
     sent: Sent = Sent.NO
     uid: str = ""
     asker: str = ""
-    """With which configuration its evidence was gathered, a digest; empty where an older version has written it."""
+    """Digest of the configuration with which its evidence was gathered; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """After a refusal: what was said, and until when (Unix time) nothing is asked."""
+    """After a refusal: its message, and the time (Unix time) until which no request is made."""
 
     until: int
     failures: int
     exit_code: ExitCode
     message: str
     credential: str
-    """What was asked with: a bootstrap credential's digest, or nothing for the certificate; for a serving certificate
-    the names that were asked for. Who asks otherwise need not wait."""
+    """Digest of what the request was made with: the configuration, and for a bootstrap credential its digest, for a
+    serving certificate the requested names. A request with another digest need not wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What the file holds."""
+    """The content of the file."""
 
     pending: PendingRequest | None = None
     pause: Pause | None = None
 
 
 def request_name(key_der: bytes, signer_name: SignerName, step: Step, evidence_version: str) -> str:
-    """The CSR's name, which only the holder of the private key can know before it is there.
+    """The CSR's name, which only the holder of the private key can predict.
 
-    HMAC-SHA256 under the private key (PKCS#8 DER): a bootstrap token may create CSRs of any name, so a name that can be
-    guessed could be taken by somebody else first.
+    It is an HMAC-SHA256 under the private key (PKCS#8 DER). A bootstrap token may create CSRs of any name, so another
+    client could take a predictable name first.
     """
     message = bytearray(_NAME_CONTEXT)
     for part in (str(signer_name), step.value, evidence_version):
@@ -126,7 +126,7 @@ def pause_after(
 ) -> Pause:
     """The pause after one more refusal: twice as long each time, up to an hour.
 
-    ``jitter`` between 0 and 1 spreads the nodes of a fleet that were refused together: up to a quarter is added.
+    ``jitter`` between 0 and 1 adds up to a quarter, which spreads the nodes of a fleet that were refused together.
     """
     failures = before.failures + 1 if before is not None and before.credential == credential else 1
     seconds = _pause_seconds(exit_code, failures)
@@ -138,7 +138,7 @@ def _pause_seconds(exit_code: ExitCode, failures: int) -> int:
 
 
 def pause_in_force(pause: Pause | None, *, credential: str, now: int) -> bool:
-    """Whether to keep still: not with another credential, and not because the clock was ahead when it began."""
+    """Whether the pause applies: not for another credential, and not if the clock was ahead when it began."""
     if pause is None or pause.credential != credential:
         return False
     seconds = _pause_seconds(pause.exit_code, pause.failures)
@@ -164,10 +164,10 @@ def encode_attempt(attempt: Attempt) -> str:
 
 
 def decode_attempt(text: str) -> Attempt:
-    """Read the content of the file.
+    """Parse the content of the file.
 
     Raises:
-        UnreadableAttempt: it is not what :func:`encode_attempt` writes.
+        UnreadableAttempt: it does not have the format of :func:`encode_attempt`.
     """
     try:
         document = json.loads(text)
@@ -178,7 +178,7 @@ def decode_attempt(text: str) -> Attempt:
             pause=_pause(document["pause"]) if "pause" in document else None,
         )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        # Without the cause: it may quote the key.
+        # Without the cause, which may quote the key.
         raise UnreadableAttempt("it is not an attempt of this program's format") from None
 
 

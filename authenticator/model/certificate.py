@@ -1,5 +1,5 @@
-"""What was issued is checked before it is stored: for this key, in this node's name, for this use and these names, and
-not run out."""
+"""Checks an issued certificate before it is stored: it must be for this key, in this node's name, for this use and
+these names, and not expired."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ _USAGES: Final = {
 
 
 class UnusableCertificate(ValueError):
-    """What was issued is not what was asked for; the message says in what."""
+    """The issued certificate is not the requested one; the message says how it differs."""
 
 
 def new_key() -> str:
-    """A new private key, PEM (PKCS#8): ECDSA on P-256, as the kubelet's own."""
+    """A new private key, PEM (PKCS#8): ECDSA on P-256, like the kubelet's own."""
     key = ec.generate_private_key(ec.SECP256R1())
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode("ascii")
 
 
 def load_key(pem: str) -> ec.EllipticCurvePrivateKey:
-    """Read a key that :func:`new_key` made.
+    """Parse a key that :func:`new_key` made.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not such a key.
     """
     try:
         key = load_pem_private_key(pem.encode("ascii"), password=None)
@@ -74,14 +74,14 @@ def accept(
     ip_addresses: tuple[str, ...],
     now: datetime,
 ) -> Pair:
-    """The pair of what was issued and the key, if they belong together.
+    """The pair of the issued certificate and the key, if they belong together.
 
-    ``issued`` is ``status.certificate``: PEM, the node's certificate first. It is written again from what was read, so
-    nothing else that stood in it is stored.
+    ``issued`` is ``status.certificate``: PEM, the node's certificate first. The pair is encoded again from the parsed
+    certificates, so nothing else from ``issued`` is stored.
 
     Raises:
-        UnusableCertificate: another key, subject or use, or other alternative names; run out, not valid yet by more
-            than :data:`CLOCK_SKEW`, or no certificate at all.
+        UnusableCertificate: another key, subject or use, or other alternative names; expired, not valid yet by more
+            than :data:`CLOCK_SKEW`, or not a certificate.
     """
     if len(issued) > MAXIMUM_CERTIFICATE_BYTES:
         raise UnusableCertificate(f"it is larger than {MAXIMUM_CERTIFICATE_BYTES} bytes")
@@ -89,30 +89,32 @@ def accept(
         chain = load_chain(issued)
         certificate = chain[0]
         public, subject = public_key_info_of(certificate), name_of(certificate)
-        issuer_of(certificate)  # `status` shows it
+        issuer_of(certificate)  # must be parsable: `status` shows it
         usages = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
         names = alternative_names_of(certificate)
-        # The library looks at these, too, only when they are asked for: there may be no such time.
+        # The library parses the validity on access too, and it may be invalid.
         not_before, not_after = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
-        raise UnusableCertificate("it cannot be read, or does not say what it is for") from error
+        raise UnusableCertificate("it is unreadable, or does not state its use") from error
     try:
         own = public_key_info(load_key(key_pem))
     except ValueError as error:
-        raise UnusableCertificate("the stored key that it was asked for with cannot be read") from error
+        raise UnusableCertificate("the stored key of the request is unreadable") from error
     if public != own:
         raise UnusableCertificate("it is for another key")
     if set(subject) != set(node_subject(node_name)):
         raise UnusableCertificate(f"its subject is not that of node {node_name}")
     if _USAGES[purpose] not in usages:
         raise UnusableCertificate(f"it is not for {purpose.value} authentication")
-    # The controller signs what was asked for, or nothing. Another would be asked for again at every turn.
+    # The controller signs the requested names or nothing. Other names would be requested again at every turn.
     if names != {*dns_names, *map(ip_address, ip_addresses)}:
-        raise UnusableCertificate("it is for other names or addresses than were asked for")
+        raise UnusableCertificate("it is for other names or addresses than requested")
     if now >= not_after:
-        raise UnusableCertificate("it has run out already; is this node's clock right?")
+        raise UnusableCertificate("it has expired already; is this node's clock right?")
     if now + CLOCK_SKEW < not_before:
-        raise UnusableCertificate(f"it is valid from {not_before:%Y-%m-%dT%H:%M:%SZ} only; is this node's clock right?")
+        raise UnusableCertificate(
+            f"it is not valid before {not_before:%Y-%m-%dT%H:%M:%SZ}; is this node's clock right?"
+        )
     text = "".join(one.public_bytes(Encoding.PEM).decode("ascii") for one in chain)
     return _pair(text, key_pem)
 
@@ -121,16 +123,16 @@ def is_of_node(pair: Pair, node_name: str) -> bool:
     """Whether the certificate is in that node's name.
 
     Raises:
-        UnusableCertificate: it cannot be read.
+        UnusableCertificate: it is unreadable.
     """
     try:
         return set(name_of(load_chain(pair.certificate.encode("ascii"))[0])) == set(node_subject(node_name))
     except ValueError as error:
-        raise UnusableCertificate("the certificate cannot be read") from error
+        raise UnusableCertificate("the certificate is unreadable") from error
 
 
 def check_pair(pair: Pair) -> None:
-    """Certificate and key of a stored pair belong together.
+    """Check that certificate and key of a stored pair belong together.
 
     Raises:
         UnusableCertificate: they do not; no crash of this program leaves such a pair.
@@ -139,7 +141,7 @@ def check_pair(pair: Pair) -> None:
         public = public_key_info_of(load_chain(pair.certificate.encode("ascii"))[0])
         same = public == public_key_info(load_key(pair.key))
     except ValueError as error:
-        raise UnusableCertificate("certificate or key cannot be read") from error
+        raise UnusableCertificate("certificate or key is unreadable") from error
     if not same:
         raise UnusableCertificate("certificate and key do not belong together")
 

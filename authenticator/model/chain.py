@@ -1,4 +1,4 @@
-"""Reading certificates, in one place."""
+"""Parses certificates, in one place."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 AlternativeName: TypeAlias = str | IPv4Address | IPv6Address | IPv4Network | IPv6Network | x509.GeneralName
-"""A DNS name's text, an address, or a name of another kind, of which nothing here asks for one."""
+"""A DNS name's text, an address, or a name of another kind, which this program never requests."""
 
 
 def load_chain(pem: bytes) -> list[x509.Certificate]:
-    """The certificates in ``pem``, at least one.
+    """The certificates in ``pem``; at least one.
 
-    Cluster API gives its CAs serial number 0, which the library reads and complains of; that complaint is left out.
+    Cluster API gives its CAs serial number 0, about which the library warns; the warning is suppressed.
 
     Raises:
-        ValueError: there is none, or one cannot be read.
+        ValueError: there is none, or one is malformed.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Parsed a serial number which wasn't positive")
@@ -36,7 +36,7 @@ def name_of(holder: x509.Certificate | x509.CertificateSigningRequest) -> x509.N
     """The subject.
 
     Raises:
-        ValueError: it cannot be read; the library looks at it only now.
+        ValueError: it is malformed; the library parses it only on access.
     """
     with _reading_a_name():
         return holder.subject
@@ -46,17 +46,17 @@ def issuer_of(certificate: x509.Certificate) -> x509.Name:
     """The issuer.
 
     Raises:
-        ValueError: it cannot be read.
+        ValueError: it is malformed.
     """
     with _reading_a_name():
         return certificate.issuer
 
 
 def alternative_names_of(certificate: x509.Certificate) -> frozenset[AlternativeName]:
-    """The subject alternative names; empty without any.
+    """The subject alternative names; empty if there are none.
 
     Raises:
-        ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType: the extensions cannot be read.
+        ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType: the extensions are malformed.
     """
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -67,12 +67,12 @@ def alternative_names_of(certificate: x509.Certificate) -> frozenset[Alternative
 
 @contextlib.contextmanager
 def _reading_a_name() -> Iterator[None]:
-    """X.520 bounds a common name, Kubernetes does not; the library's complaint is left out."""
+    """X.520 limits a common name, Kubernetes does not; the library's warning is suppressed."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Attribute's length must be", category=UserWarning)
         try:
             yield
-        except TypeError as error:  # the library's way to refuse a BIT STRING
+        except TypeError as error:  # the library raises it for a BIT STRING
             raise ValueError("a name with a value of another kind than text") from error
 
 
@@ -80,7 +80,7 @@ def public_key_info_of(certificate: x509.Certificate) -> bytes:
     """The certificate's SubjectPublicKeyInfo, DER.
 
     Raises:
-        ValueError: its key is of no known kind.
+        ValueError: its key is of an unknown kind.
     """
     try:
         return certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)

@@ -1,4 +1,4 @@
-"""The workload cluster as a node knows it, and what it may ask there with."""
+"""The workload cluster from the node's view, and the credentials for it."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class InvalidCluster(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Where the API server is, and whom to believe that it is the one."""
+    """The address of the API server, and the CA that authenticates it."""
 
     server: str
     """``https://host[:port][/path]``."""
     certificate_authority: str
     """One or more CA certificates, PEM."""
     tls_server_name: str = ""
-    """The name in the API server's certificate, where it is not the host of ``server``."""
+    """The name in the API server's certificate, if it is not the host of ``server``."""
     ca_cert_hash: CACertHash = field(init=False)
-    """Of the first CA: what evidence names the cluster by."""
+    """Hash of the first CA, which identifies the cluster in evidence."""
 
     def __post_init__(self) -> None:
         wanted = InvalidCluster("the API server's address must be https://host[:port]")
@@ -45,11 +45,11 @@ class Cluster:
         try:
             public = public_key_info_of(load_chain(self.certificate_authority.encode("ascii"))[0])
         except ValueError as error:
-            raise InvalidCluster(f"the API server's CA certificate cannot be read: {error}") from None
+            raise InvalidCluster(f"the API server's CA certificate is unreadable: {error}") from None
         object.__setattr__(self, "ca_cert_hash", CACertHash.of(public))
 
     def shares_authority_with(self, other: Cluster) -> bool:
-        """Whether it is the same cluster: a CA stands in both, also when one of them is being rotated."""
+        """Whether it is the same cluster: the two have a CA in common, even during a rotation."""
         return not self._authorities().isdisjoint(other._authorities())
 
     def _authorities(self) -> frozenset[bytes]:
@@ -67,13 +67,13 @@ class Cluster:
 
     @property
     def path(self) -> str:
-        """What stands before ``/apis``: empty, or a proxy's prefix."""
+        """The path before ``/apis``: empty, or a proxy's prefix."""
         return urlsplit(self.server).path.rstrip("/")
 
 
 @dataclass(frozen=True, slots=True)
 class BearerToken:
-    """A bootstrap token, or another one that a bootstrap kubeconfig holds."""
+    """A bootstrap token, or another token from a bootstrap kubeconfig."""
 
     token: str = field(repr=False)
 
@@ -91,14 +91,14 @@ Credential: TypeAlias = BearerToken | ClientCertificate
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """What a bootstrap kubeconfig says: the cluster, and the credential to ask for the first certificate with."""
+    """The content of a bootstrap kubeconfig: the cluster, and the credential to request the first certificate."""
 
     cluster: Cluster
     credential: Credential
 
     @property
     def digest(self) -> str:
-        """Tells one bootstrap credential from another without holding it: SHA-256, hexadecimal."""
+        """Identifies the bootstrap credential without revealing it: SHA-256, hexadecimal."""
         credential = self.credential
         parts = (credential.token,) if isinstance(credential, BearerToken) else (credential.certificate, credential.key)
         digest = hashlib.sha256()

@@ -1,8 +1,8 @@
-"""ExecCredential: what client-go asks of a credential plugin, and the answer.
+"""ExecCredential: client-go's request to a credential plugin, and the answer.
 
 Source: ``staging/src/k8s.io/client-go/pkg/apis/clientauthentication/{v1,v1beta1}/types.go``, and
-``plugin/pkg/client/auth/exec/exec.go``, which reads the answer. Part of the printing path: standard library only, and
-little of that.
+``plugin/pkg/client/auth/exec/exec.go``, which reads the answer. This module is on the printing path: it imports only a
+little of the standard library.
 """
 
 from __future__ import annotations
@@ -11,39 +11,39 @@ import json
 import time
 
 INFO_VARIABLE = "KUBERNETES_EXEC_INFO"
-"""The environment variable in which client-go hands over its ExecCredential."""
+"""The environment variable in which client-go passes its ExecCredential."""
 _GROUP = "client.authentication.k8s.io"
 API_VERSIONS = (f"{_GROUP}/v1", f"{_GROUP}/v1beta1")
-"""Newest first. The answer must be of the version that was asked for, or client-go refuses it."""
+"""Newest first. The answer must have the requested version, or client-go refuses it."""
 KIND = "ExecCredential"
 
 _MAXIMUM_INFO_CHARACTERS = 1024 * 1024
 
 
 class UnusableExecInfo(ValueError):
-    """What client-go handed over cannot be answered; the message says what is wrong and what to do."""
+    """client-go's request cannot be answered; the message names the error and the remedy."""
 
 
 class ExecInfo:
-    """What client-go asks for."""
+    """client-go's request."""
 
     __slots__ = ("api_version", "cluster")
 
     def __init__(self, api_version: str, cluster: dict[str, object] | None) -> None:
-        """``cluster`` is ``spec.cluster``, which is there where the exec stanza says ``provideClusterInfo: true``."""
+        """``cluster`` is ``spec.cluster``, which is present if the exec stanza has ``provideClusterInfo: true``."""
         self.api_version = api_version
         self.cluster = cluster
 
 
 def parse_info(text: str) -> ExecInfo:
-    """Read the content of :data:`INFO_VARIABLE`.
+    """Parse the content of :data:`INFO_VARIABLE`.
 
     Raises:
-        UnusableExecInfo: it is empty, no ExecCredential, or of a version that is not known here.
+        UnusableExecInfo: it is empty, not an ExecCredential, or of an unknown version.
     """
     if not text:
         raise UnusableExecInfo(
-            f"{INFO_VARIABLE} is not set: `credential` is run by a kubelet or kubectl, through the exec stanza of a "
+            f"{INFO_VARIABLE} is not set: a kubelet or kubectl runs `credential` through the exec stanza of a "
             "kubeconfig; by hand, use `status` or `request`"
         )
     if len(text) > _MAXIMUM_INFO_CHARACTERS:
@@ -53,11 +53,11 @@ def parse_info(text: str) -> ExecInfo:
     except (ValueError, RecursionError):
         raise UnusableExecInfo(f"{INFO_VARIABLE} is not JSON") from None
     if not isinstance(info, dict) or info.get("kind") != KIND:
-        raise UnusableExecInfo(f"{INFO_VARIABLE} holds no {KIND}")
+        raise UnusableExecInfo(f"{INFO_VARIABLE} is not an {KIND}")
     api_version = info.get("apiVersion")
     if api_version not in API_VERSIONS:
         raise UnusableExecInfo(
-            f"{INFO_VARIABLE} asks for another API version than {' and '.join(API_VERSIONS)}: "
+            f"{INFO_VARIABLE} requests another API version than {' and '.join(API_VERSIONS)}: "
             "set apiVersion of the exec stanza to one of these"
         )
     spec = info.get("spec")

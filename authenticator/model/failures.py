@@ -1,21 +1,21 @@
-"""Why there is no certificate, and the exit code that says so.
+"""Reasons for having no certificate, with their exit codes.
 
 ::
 
     Failure
       InvalidConfiguration     2   flags, environment, file or the attestor's settings are wrong
-      UnreadableConfiguration 10   disk or system do not give the file at this moment
-      StillPending             3   nobody has decided yet; the same request is waited for next time
+      UnreadableConfiguration 10   the disk or the system does not return the file at this moment
+      StillPending             3   there is no decision yet; the next run waits for the same request
       ApiUnavailable           4   the API server is unreachable, busy or broken
-      UntrustedServer          5   whoever answers at the API server's address is not it
-      CredentialRefused        6   the API server does not accept the credential, or does not let it ask
+      UntrustedServer          5   the server at the API server's address is not the cluster's
+      CredentialRefused        6   the API server rejects the credential, or does not authorize it
       Denied                   7   the controller, or a person, refused
-      NoCredential             8   nothing to ask with: no certificate or an expired one, and no bootstrap kubeconfig
-      NoEvidence               9   the attestor cannot gather evidence here
+      NoCredential             8   no certificate or an expired one, and no bootstrap kubeconfig
+      NoEvidence               9   the attestor cannot gather evidence on this machine
       StoreUnusable           10   the store cannot be read, written or locked
       OutputNotWritten        11   standard output cannot be written
 
-0 is success, and 1 a defect of this program. Scripts may rely on the numbers.
+0 is success, and 1 is a defect of this program. Scripts may rely on the numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import ClassVar, Final, NamedTuple
 
 
 class ExitCode(enum.IntEnum):
-    """What the process ends with."""
+    """The exit code of the process."""
 
     DONE = 0
     UNEXPECTED = 1
@@ -42,7 +42,7 @@ class ExitCode(enum.IntEnum):
 
 
 class Explanation(NamedTuple):
-    """What an exit code means, and what a person does about it."""
+    """The meaning of an exit code, and the remedy."""
 
     meaning: str
     remedy: str
@@ -53,49 +53,49 @@ EXPLANATIONS: Final = {
     ExitCode.UNEXPECTED: Explanation("a defect of this program", "report it, with the traceback"),
     ExitCode.CONFIGURATION: Explanation(
         "flags, environment, file, a kubeconfig or the attestor's settings are wrong",
-        "mend what the message names; trying again does not help",
+        "correct what the message names; a retry does not help",
     ),
     ExitCode.PENDING: Explanation(
-        "nobody has decided before the deadline",
-        "see that the controller watches the cluster, that its policy authorizes the attestor, and that the Machine "
+        "there was no decision before the deadline",
+        "check that the controller watches the cluster, that its policy authorizes the attestor, and that the Machine "
         "has its provider ID; the next run waits for the same request",
     ),
     ExitCode.UNAVAILABLE: Explanation(
-        "the API server is unreachable, busy or broken", "see to the network and the API server; the next run goes on"
+        "the API server is unreachable, busy or broken", "check the network and the API server; the next run continues"
     ),
     ExitCode.UNTRUSTED: Explanation(
-        "whoever answers at the API server's address is not it",
-        "compare address, CA and tls-server-name of the kubeconfig with the cluster; see that the clock is right; look "
-        "for somebody in between",
+        "the server at the API server's address is not the cluster's",
+        "compare address, CA and tls-server-name of the kubeconfig with the cluster; check the clock; look for a "
+        "machine in the middle",
     ),
     ExitCode.REFUSED: Explanation(
-        "the API server does not accept the credential, or does not let it ask",
-        "supply a new bootstrap kubeconfig; see that kubeadm's grants for bootstrap tokens are there",
+        "the API server rejects the credential, or does not authorize it",
+        "supply a new bootstrap kubeconfig; check that kubeadm's grants for bootstrap tokens exist",
     ),
     ExitCode.DENIED: Explanation(
-        "the controller or a person refused, or the certificate is not what was asked for",
-        "mend what the reason names; it is asked again, with a new key, after a pause that grows up to an hour, or at "
-        "once with `kubelet-authenticator request --now`",
+        "the controller or a person refused, or the certificate is not the requested one",
+        "correct what the reason names; the next request, with a new key, follows after a pause that grows up to an "
+        "hour, or at once with `kubelet-authenticator request --now`",
     ),
     ExitCode.NO_CREDENTIAL: Explanation(
-        "no certificate, or one that ran out, and no bootstrap kubeconfig that was not used before",
-        "supply one, or let Cluster API replace the Machine; see that the clock is right",
+        "no certificate, or an expired one, and no unused bootstrap kubeconfig",
+        "supply one, or let Cluster API replace the Machine; check the clock",
     ),
     ExitCode.NO_EVIDENCE: Explanation(
-        "the attestor cannot gather evidence on this machine", "mend what the message names: device, service, settings"
+        "the attestor cannot gather evidence on this machine", "fix what the message names: device, service, settings"
     ),
     ExitCode.STORE: Explanation(
-        "the store cannot be read, written or locked, or the disk does not give the configuration file",
-        "see to the folder, its owner and the disk; or to who holds the lock",
+        "the store cannot be read, written or locked, or the disk does not return the configuration file",
+        "check the folder, its owner and the disk, or the process that holds the lock",
     ),
     ExitCode.OUTPUT: Explanation(
-        "standard output cannot be written, as on a full disk", "see to what it is directed to, and run it again"
+        "standard output cannot be written, as on a full disk", "check where it is redirected, and run it again"
     ),
 }
 
 
 class Failure(Exception):
-    """There is no certificate. The text is for a person: what is wrong, and what to do. It holds no secret."""
+    """There is no certificate. The message tells a person cause and remedy. It holds no secret."""
 
     exit_code: ClassVar[ExitCode] = ExitCode.UNEXPECTED
 
@@ -107,49 +107,49 @@ class InvalidConfiguration(Failure):
 
 
 class UnreadableConfiguration(InvalidConfiguration):
-    """The file is there, and disk or system do not give it: the agent is started again, as with its store."""
+    """The file exists, but the disk or the system does not return it: the agent is restarted, as for its store."""
 
     exit_code = ExitCode.STORE
 
 
 class StillPending(Failure):
-    """Nobody has decided yet; the same request is waited for next time."""
+    """There is no decision yet; the next run waits for the same request."""
 
     exit_code = ExitCode.PENDING
 
 
 class ApiUnavailable(Failure):
-    """The API server is unreachable, busy or broken; it is worth asking again."""
+    """The API server is unreachable, busy or broken; a retry may help."""
 
     exit_code = ExitCode.UNAVAILABLE
 
 
 class UntrustedServer(Failure):
-    """Whoever answers at the API server's address is not it."""
+    """The server at the API server's address is not the cluster's."""
 
     exit_code = ExitCode.UNTRUSTED
 
 
 class CredentialRefused(Failure):
-    """The API server does not accept the credential, or does not let it ask."""
+    """The API server rejects the credential, or does not authorize it."""
 
     exit_code = ExitCode.REFUSED
 
 
 class Denied(Failure):
-    """The controller, or a person, refused; or what was issued is not what was asked for."""
+    """The controller or a person refused, or the issued certificate is not the requested one."""
 
     exit_code = ExitCode.DENIED
 
 
 class NoCredential(Failure):
-    """There is nothing to ask with."""
+    """There is no credential for a request."""
 
     exit_code = ExitCode.NO_CREDENTIAL
 
 
 class NoEvidence(Failure):
-    """The attestor cannot gather evidence here."""
+    """The attestor cannot gather evidence on this machine."""
 
     exit_code = ExitCode.NO_EVIDENCE
 
@@ -161,6 +161,6 @@ class StoreUnusable(Failure):
 
 
 class OutputNotWritten(Failure):
-    """Standard output cannot be written; the text says why."""
+    """Standard output cannot be written; the message says why."""
 
     exit_code = ExitCode.OUTPUT

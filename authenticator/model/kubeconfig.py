@@ -1,8 +1,8 @@
-"""Kubeconfigs on the node: the bootstrap kubeconfig that is read, and the one with the exec stanza that is written.
+"""Kubeconfigs on the node: the bootstrap kubeconfig, which is read, and the one with the exec stanza, which is written.
 
-Format: ``staging/src/k8s.io/client-go/tools/clientcmd/api/v1/types.go``. What a bootstrap kubeconfig holds beyond
-server, CA and one credential is refused rather than passed over: a proxy or a program that is not used would make this
-program go another way than the file says.
+Format: ``staging/src/k8s.io/client-go/tools/clientcmd/api/v1/types.go``. A bootstrap kubeconfig that holds more than
+server, CA and one credential is refused: if this program ignored a proxy or an exec plugin, it would act differently
+from what the file says.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _UNUSED_CLUSTER_FIELDS: Final = {
 _UNUSED_USER_FIELDS: Final = ("exec", "auth-provider", "username", "password", "as", "as-uid", "as-groups")
 
 ReadFile = Callable[[str], bytes]
-"""Reads a file that a kubeconfig names; raises OSError."""
+"""Reads a file named in a kubeconfig; raises OSError."""
 
 
 class UnusableKubeconfig(ValueError):
-    """A kubeconfig cannot be used; the message names the field and what to do, and holds no secret."""
+    """The kubeconfig is unusable; the message names the field and the remedy, and holds no secret."""
 
 
 def parse_bootstrap(data: bytes, read_file: ReadFile) -> Bootstrap:
     """The cluster and the credential of the current context.
 
     Raises:
-        UnusableKubeconfig: it is none, names no API server with a CA, or holds no token or client certificate.
+        UnusableKubeconfig: it is not a kubeconfig, names no API server with a CA, or holds no token or certificate.
     """
     document = _document(data)
     context = _named(document, "contexts", "context", str(document.get("current-context") or ""))
@@ -51,7 +51,7 @@ def parse_bootstrap(data: bytes, read_file: ReadFile) -> Bootstrap:
 
 
 def cluster_of_kubeconfig(data: bytes) -> Cluster:
-    """The cluster of the current context, whoever its user is.
+    """The cluster of the current context, regardless of its user.
 
     Raises:
         UnusableKubeconfig: it names no API server with an inline CA.
@@ -62,18 +62,18 @@ def cluster_of_kubeconfig(data: bytes) -> Cluster:
 
 
 def cluster_of_exec_info(info: Mapping[str, object]) -> Cluster:
-    """The cluster that client-go hands to a plugin (``spec.cluster`` of ExecCredential, the same fields).
+    """The cluster that client-go passes to a plugin (``spec.cluster`` of ExecCredential, with the same fields).
 
     Raises:
-        UnusableKubeconfig: it is not verified, or reached through a proxy.
+        UnusableKubeconfig: the connection is not verified, or goes through a proxy.
     """
     return _cluster(info, _no_file)
 
 
 def exec_kubeconfig(cluster: Cluster, *, command: str, arguments: Sequence[str], api_version: str) -> str:
-    """A kubeconfig whose user is this program, for a kubelet.
+    """A kubeconfig for a kubelet, whose user is this program.
 
-    ``provideClusterInfo`` lets the plugin follow this file when somebody changes server or CA in it.
+    With ``provideClusterInfo`` the plugin follows later changes of server or CA in this file.
     """
     target = {
         "server": cluster.server,
@@ -101,7 +101,7 @@ def exec_kubeconfig(cluster: Cluster, *, command: str, arguments: Sequence[str],
 
 
 def runs_this_program(data: bytes) -> bool:
-    """Whether a kubeconfig's users are all this program, so that :func:`exec_kubeconfig` may replace it."""
+    """Whether all users of a kubeconfig are this program, so that :func:`exec_kubeconfig` may replace the file."""
     try:
         users = _document(data).get("users")
     except UnusableKubeconfig:
@@ -118,11 +118,11 @@ def _command(user: object) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Without aliases: nobody writes them into kubeconfigs, and a few lines of them unfold to more than fits."""
+    """Rejects aliases: kubeconfigs have none, and a few lines of them can expand beyond memory."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
-            raise UnusableKubeconfig("it holds a YAML alias (*name): write out what that stands for")
+            raise UnusableKubeconfig("it holds a YAML alias (*name): write out the value")
         return super().compose_node(parent, index)
 
 
@@ -134,11 +134,11 @@ def _document(data: bytes) -> Mapping[str, Any]:
     except UnusableKubeconfig:
         raise
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError):
-        # PyYAML's constructors raise whatever comes: KeyError for `!!bool x`, AttributeError for `!!timestamp x`.
+        # PyYAML's constructors raise various exceptions: KeyError for `!!bool x`, AttributeError for `!!timestamp x`.
         # The parser's own message quotes the line, which may hold a token.
         raise UnusableKubeconfig("it is not YAML") from None
     if not isinstance(document, dict) or document.get("kind") != "Config":
-        raise UnusableKubeconfig("it is no kubeconfig (kind: Config)")
+        raise UnusableKubeconfig("it is not a kubeconfig (kind: Config)")
     return document
 
 
@@ -186,7 +186,7 @@ def _credential(fields: Mapping[str, Any], read_file: ReadFile) -> Credential:
 
 
 def _inline_or_file(fields: Mapping[str, Any], name: str, read_file: ReadFile) -> str:
-    """Inline data wins, as in client-go."""
+    """Inline data takes precedence, as in client-go."""
     inline = fields.get(f"{name}-data")
     if inline:
         try:

@@ -1,11 +1,12 @@
-"""A certificate and its key in one PEM file, and how long the certificate lives.
+"""A certificate and its key in one PEM file, and the certificate's validity.
 
-One file, because one rename then replaces both: no crash leaves a certificate beside another's key. The kubelet keeps
-its own pairs so (``kubelet-client-current.pem``), and Go's ``tls.LoadX509KeyPair`` takes the same file for both.
+One file, so that one rename replaces both: no crash leaves a certificate with another key. The kubelet stores its own
+pairs in the same way (``kubelet-client-current.pem``), and Go's ``tls.LoadX509KeyPair`` takes the same file for both.
 
-Part of the printing path: standard library only. The validity is read from the certificate's own DER, so nothing beside
-the certificate can disagree with it. What is read here was written by this program after a full check
-(:mod:`authenticator.model.certificate`); this reader only has to find its way, and to refuse what it cannot read.
+This module is on the printing path: it imports only the standard library. The validity is parsed from the certificate's
+own DER, so no second source can disagree with it. This program wrote the file after a full check
+(:mod:`authenticator.model.certificate`), so this parser only has to find the validity, and to reject what it cannot
+parse.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ MAXIMUM_CHARACTERS = 64 * 1024
 RENEWAL_DIVISOR = 5
 """A certificate is renewed when a fifth of its life, 20 %, is left (proposal, "client-authenticator-flow")."""
 LONGEST_ANSWER_SECONDS = 3600
-"""client-go asks again at least once an hour."""
+"""client-go runs the plugin again at least once an hour."""
 RETRY_SECONDS = 15
-"""When client-go is to ask again while a certificate is due and not renewed yet."""
+"""When client-go runs the plugin again while a certificate is due and not renewed yet."""
 
 _SEQUENCE = 0x30
 _INTEGER = 0x02
@@ -34,7 +35,7 @@ _DAYS_TO_1970 = 719468
 
 
 class UnreadablePair(ValueError):
-    """The file holds no pair; the message says what is wrong, and nothing of the key."""
+    """The file holds no pair; the message names the error, and quotes nothing of the key."""
 
 
 class Pair:
@@ -55,7 +56,7 @@ class Pair:
 
     @property
     def renewal(self) -> int:
-        """When it is to be renewed: the moment at which 20 % of its life is left."""
+        """The time of renewal, at which 20 % of its life is left."""
         return self.not_after - self.lifetime // RENEWAL_DIVISOR
 
     def encode(self) -> str:
@@ -64,24 +65,24 @@ class Pair:
 
 
 def parse_pair(text: str) -> Pair:
-    """Read the content of a pair's file.
+    """Parse the content of a pair's file.
 
     Raises:
-        UnreadablePair: it is no certificate and key as :meth:`Pair.encode` writes them.
+        UnreadablePair: it is not a certificate and key in the format of :meth:`Pair.encode`.
     """
     if len(text) > MAXIMUM_CHARACTERS:
         raise UnreadablePair(f"longer than {MAXIMUM_CHARACTERS} characters")
     certificate, separator, rest = text.partition(KEY_BEGIN)
     key = separator + rest
     if not certificate.startswith(CERTIFICATE_BEGIN) or not certificate.endswith(CERTIFICATE_END):
-        raise UnreadablePair("does not begin with a certificate and a key behind it")
+        raise UnreadablePair("does not begin with a certificate that a key follows")
     if not key.endswith(KEY_END) or key.count("-----BEGIN ") != 1:
         raise UnreadablePair("does not end with one private key")
     body = certificate[len(CERTIFICATE_BEGIN) : certificate.index(CERTIFICATE_END)]
     try:
         not_before, not_after = _validity(binascii.a2b_base64(body))
     except (ValueError, IndexError):
-        raise UnreadablePair("the certificate cannot be read") from None
+        raise UnreadablePair("the certificate is unreadable") from None
     return Pair(certificate, key, not_before, not_after)
 
 
@@ -104,7 +105,7 @@ def _validity(certificate: bytes) -> tuple[int, int]:
 
 
 def _content(data: bytes, position: int, tag: int) -> tuple[int, int]:
-    """Where the content of the DER element at ``position`` begins and ends."""
+    """Start and end of the content of the DER element at ``position``."""
     if data[position] != tag:
         raise ValueError("another element was expected")
     length = data[position + 1]
@@ -135,9 +136,9 @@ def _time(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _days_since_1970(year: int, month: int, day: int) -> int:
-    """Of the proleptic Gregorian calendar, counted in eras of 400 years that begin on 1 March.
+    """Days in the proleptic Gregorian calendar, counted in eras of 400 years that begin on 1 March.
 
-    ``calendar.timegm`` says the same, but its import costs more than all the rest of the printing path.
+    ``calendar.timegm`` does the same, but its import costs more than the rest of the printing path.
     """
     year -= month <= 2
     era, year_of_era = divmod(year, 400)

@@ -1,18 +1,18 @@
-"""What to do next, from what is stored and the time. All of it; nothing else decides.
+"""The next step, from the stored state and the time. Nothing else decides it.
 
 ======================================  =======================================================================
 stored                                  next
 ======================================  =======================================================================
 valid, more than 20 % of life left      use it
-valid, less left                        renew with it, and use it until the new one is there
-valid, less left, cannot be renewed     use it until it runs out (the attestor ``insecure``)
-none or run out, bootstrap credential   ask for one with the bootstrap credential
-run out, no bootstrap credential        stop: nothing renews a certificate that has run out
-none, no bootstrap credential           stop: nothing to ask with
-refused a short while ago               keep still until the pause ends, or a new credential is supplied
+valid, less left                        renew with it, and use it until the new one is stored
+valid, less left, cannot be renewed     use it until it expires (the attestor ``insecure``)
+none or expired, bootstrap credential   request one with the bootstrap credential
+expired, no bootstrap credential        stop: an expired certificate cannot be renewed
+none, no bootstrap credential           stop: there is no credential
+refused recently                        pause until its end, or until a new credential is supplied
 ======================================  =======================================================================
 
-The agent renews earlier (:data:`AGENT_SHARE`), so that the plugin that a kubelet waits for seldom has to.
+The agent renews earlier (:data:`AGENT_SHARE`), so that the plugin, which blocks a kubelet, rarely has to.
 """
 
 from __future__ import annotations
@@ -28,64 +28,64 @@ from authenticator.model.pair import LONGEST_ANSWER_SECONDS, RENEWAL_DIVISOR, Pa
 from authenticator.model.unix_time import time_text
 
 PLUGIN_SHARE: Final = 1 / RENEWAL_DIVISOR
-"""Share of its life that a certificate has left when the plugin renews it."""
+"""Remaining share of its life at which the plugin renews a certificate."""
 AGENT_SHARE: Final = 0.3
-"""The same for the agent, which has time; at the latest."""
+"""The same for the agent, at the latest."""
 AGENT_SPREAD: Final = 0.05
-"""So much earlier it may be, each certificate at a moment of its own: who joined together does not renew together."""
+"""By up to this share earlier, individually per certificate: nodes that joined together do not renew together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Use the stored pair; there is nothing to do before ``until`` (Unix time)."""
+    """Use the stored pair; the next step is due at ``until`` (Unix time)."""
 
     pair: Pair
     until: int
     overdue: str = ""
-    """Why it was not renewed although it is due, for a person; empty where it is not due, or is not renewed at all."""
+    """Why a due renewal has not happened, for a person; empty if it is not due, or the certificate is not renewed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """Ask for a new certificate with the stored one, which stays in use until then."""
+    """Renew with the stored certificate, which stays in use meanwhile."""
 
     pair: Pair
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Ask for the first certificate with the bootstrap credential."""
+    """Request the first certificate with the bootstrap credential."""
 
     bootstrap: Bootstrap
 
 
 @dataclass(frozen=True, slots=True)
 class KeepStill:
-    """Ask nothing until the pause ends."""
+    """Make no request until the pause ends."""
 
     pause: Pause
 
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """The certificate ran out (Unix time), and there is no bootstrap credential."""
+    """The certificate expired (Unix time), and there is no bootstrap credential."""
 
     not_after: int
 
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """Neither a certificate nor a bootstrap credential."""
+    """There is neither a certificate nor a bootstrap credential."""
 
 
 Next: TypeAlias = Use | Renew | Join | KeepStill | Expired | Nothing
 
 
 def renewal_time(pair: Pair, share: float) -> int:
-    """When ``share`` of the certificate's life is left, or a little earlier (:data:`AGENT_SPREAD`)."""
+    """The time at which ``share`` of the certificate's life is left, or a little earlier (:data:`AGENT_SPREAD`)."""
     if share == PLUGIN_SHARE:
-        return pair.renewal  # the very moment that the printing path computes
-    # By the certificate and not by chance: whoever looks again, or begins again, finds the same moment.
+        return pair.renewal  # exactly the time that the printing path computes
+        # Derived from the certificate, not random: every later check and restart computes the same time.
     digest = hashlib.sha256(pair.certificate.encode("ascii")).digest()
     earlier = AGENT_SPREAD * int.from_bytes(digest[:4], "big") / 2**32
     return pair.not_after - int(pair.lifetime * (share + earlier))
@@ -101,10 +101,10 @@ def next_step(
     share: float = PLUGIN_SHARE,
     asker: str = "",
 ) -> Next:
-    """What to do at ``now`` (Unix time). ``renews`` says whether the attestor does.
+    """The next step at ``now`` (Unix time). ``renews`` says whether the attestor renews.
 
-    ``asker`` stands before the credential in pauses: who asks as somebody else, after the configuration was mended,
-    need not wait.
+    ``asker`` is the configuration's digest, which prefixes the credential in pauses: after a correction of the
+    configuration, no pause applies.
     """
     if pair is not None and now < pair.not_after:
         due = renewal_time(pair, share)
@@ -123,12 +123,12 @@ def next_step(
 
 
 def clock_behind(not_before: int, now: int) -> str:
-    """What to say to a person of a certificate that begins only after ``now``: the clock was right when it came."""
+    """A message if the certificate becomes valid only after ``now``: the clock was right when it was issued."""
     if now + CLOCK_SKEW.seconds >= not_before:
         return ""
-    return f"valid from {time_text(not_before)} only: is this node's clock right?"
+    return f"not valid before {time_text(not_before)}: is this node's clock right?"
 
 
 def expiration(use: Use, now: int) -> int:
-    """``expirationTimestamp``: the next moment at which the plugin has work, at most an hour away."""
+    """``expirationTimestamp``: the next time at which the plugin has work, at most an hour away."""
     return max(now + 1, min(use.until, now + LONGEST_ANSWER_SECONDS))

@@ -1,1 +1,1 @@
-"""What stays on the node's disk: pairs, the request that is under way, the bootstrap credential's copy."""
+"""Files on the node's disk: pairs, the pending request, the copy of the bootstrap credential."""

@@ -1,7 +1,7 @@
-"""Files that are there whole or not at all.
+"""Atomic and durable file writes.
 
-A file is written beside its place, made durable, and renamed into it; then the folder is made durable. A crash at any
-instruction leaves the old content or the new.
+A file is written under another name, synced, and renamed; then the folder is synced. After a crash at any instruction,
+the file has its old content or the new.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ _FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOE
 
 
 class TooLargeFile(OSError):
-    """A file is larger than it may be."""
+    """A file exceeds its limit."""
 
 
 def write_atomically(path: Path, content: str, *, mode: int = PRIVATE) -> None:
-    """Replace ``path``'s content; whoever reads meanwhile sees the old one or the new one.
+    """Replace ``path``'s content; concurrent readers see the old content or the new.
 
-    The caller holds the lock that guards ``path``: two writers would use the same file beside it.
+    The caller holds the lock that guards ``path``: two writers would use the same temporary file.
 
     Raises:
         OSError: it could not be written; the old content is still there.
     """
-    beside = _beside(path)
+    temporary = _temporary(path)
     with contextlib.suppress(FileNotFoundError):
-        beside.unlink()  # of a crash
-    descriptor = os.open(beside, _FLAGS, mode)
+        temporary.unlink()  # left by a crash
+    descriptor = os.open(temporary, _FLAGS, mode)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-            os.fchmod(file.fileno(), mode)  # whatever the umask
+            os.fchmod(file.fileno(), mode)  # regardless of the umask
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(beside, path)
+        os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
-            beside.unlink()
+            temporary.unlink()
         raise
     _sync_folder(path.parent)
 
@@ -60,7 +60,7 @@ def read_bounded(path: Path, maximum_bytes: int) -> bytes:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, for good; it may be gone already.
+    """Remove a file durably; it may be gone already.
 
     Raises:
         OSError: it could not be removed.
@@ -73,15 +73,15 @@ def remove(path: Path) -> None:
 def wipe(path: Path) -> None:
     """Overwrite a file with zeros and remove it; it may be gone already.
 
-    On a disk that writes elsewhere (flash, copy-on-write, a journal of data) the old blocks may survive, as they do
-    with every program.
+    On a disk that writes elsewhere (flash, copy-on-write, a data journal) the old blocks may survive, as with every
+    program.
 
     Raises:
         OSError: it could not be overwritten or removed.
     """
-    for file_there in (_beside(path), path):  # a crash may have left half of it beside its place
+    for present in (_temporary(path), path):  # a crash may have left part of it in the temporary file
         try:
-            descriptor = os.open(file_there, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            descriptor = os.open(present, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
             continue
         try:
@@ -90,10 +90,10 @@ def wipe(path: Path) -> None:
                 file.flush()
                 os.fsync(file.fileno())
         finally:
-            remove(file_there)  # also where it cannot be overwritten: a full disk that copies on write
+            remove(present)  # even if it cannot be overwritten: a full copy-on-write disk
 
 
-def _beside(path: Path) -> Path:
+def _temporary(path: Path) -> Path:
     return path.with_name(f".{path.name}.partial")
 
 

@@ -1,4 +1,4 @@
-"""The store: a folder with what this node holds. Every method is one step that a crash leaves done or not done."""
+"""The store: a folder with this node's files. Every method is one step that a crash leaves done or not done."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _OTHERS_MAY_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 class TooLarge(StoreUnusable):
-    """A file of the store is larger than any that this program writes."""
+    """A file of the store is larger than this program writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownCluster:
-    """The cluster that the stored certificates are of, and which bootstrap credential was used up for it."""
+    """The cluster of the stored certificates, and the bootstrap credential that was used for it."""
 
     cluster: Cluster
     used: str
-    """Digest of the bootstrap credential, or empty."""
+    """Digest of the bootstrap credential; may be empty."""
 
 
 class Store:
@@ -51,58 +51,58 @@ class Store:
         self.folder = folder
 
     def open(self) -> None:
-        """Make the folder where it is missing, and see that it is ours alone to write.
+        """Create the folder if it is missing, and check that only this user can write to it.
 
         Raises:
-            StoreUnusable: it cannot be made, belongs to somebody else, or others may write in it.
+            StoreUnusable: it cannot be created, belongs to another user, or other users may write to it.
         """
         with self._reporting("open"):
             missing = takewhile(lambda folder: not folder.exists(), self.folder.parents)
-            with contextlib.suppress(FileExistsError):  # by something else than a folder
-                for folder in (*reversed([*missing]), self.folder):  # `parents` would leave their mode to the umask
+            with contextlib.suppress(FileExistsError):  # if it is not a folder
+                for folder in (*reversed([*missing]), self.folder):  # `parents=True` would use the umask for their mode
                     folder.mkdir(mode=0o755, exist_ok=True)
-            self._require_ours()
+            self._require_exclusive()
 
-    def look(self) -> None:
-        """See that the folder is ours alone to write, for who only reads; a missing one is empty, and not made.
+    def check_folder(self) -> None:
+        """Check, for reading, that only this user can write to the folder; a missing folder counts as empty.
 
         Raises:
-            StoreUnusable: it belongs to somebody else, or others may write in it.
+            StoreUnusable: it belongs to another user, or other users may write to it.
         """
         with self._reporting("open"), contextlib.suppress(FileNotFoundError):
-            self._require_ours()
+            self._require_exclusive()
 
-    def _require_ours(self) -> None:
+    def _require_exclusive(self) -> None:
         found = self.folder.stat()
         if not stat.S_ISDIR(found.st_mode):
-            raise StoreUnusable(f"the store {self.folder} is no folder: name another one with --store")
+            raise StoreUnusable(f"the store {self.folder} is not a folder: name another one with --store")
         if found.st_uid != os.geteuid() or found.st_mode & _OTHERS_MAY_WRITE:
             raise StoreUnusable(
                 f"the store {self.folder} must belong to the user who runs kubelet-authenticator (uid {os.geteuid()}), "
-                "and nobody else may write in it: chown and chmod go-w, or name another folder with --store"
+                "and must not be writable by others: chown and chmod go-w, or name another folder with --store"
             )
 
     @contextlib.contextmanager
     def lock(self, purpose: Purpose, *, timeout: float) -> Iterator[None]:
-        """Be the only one who asks for a certificate of ``purpose``: held for as long as that takes.
+        """Hold the exclusive right to request a certificate of ``purpose``, for as long as the request takes.
 
         Raises:
-            LockHeld: somebody else was, for ``timeout`` seconds.
-            StoreUnusable: the lock's file cannot be opened.
+            LockHeld: another process held it for ``timeout`` seconds.
+            StoreUnusable: the lock file cannot be opened.
         """
         with self._locked(purpose.value, timeout):
             yield
 
     @contextlib.contextmanager
     def bootstrap_lock(self) -> Iterator[None]:
-        """Be the only one who writes the bootstrap credential's copy, the cluster and the kubelet's kubeconfig.
+        """Hold the exclusive right to write the bootstrap credential's copy, the cluster and the kubelet's kubeconfig.
 
-        Nobody asks anybody while holding it, so that ``prepare`` does not wait for one who is asking. Whoever holds a
-        purpose's lock may take this one, too; never the other way round.
+        No call to the API server is made while it is held, so that ``prepare`` does not wait for a running request. A
+        holder of a purpose's lock may take this lock, but never the other way round.
 
         Raises:
-            LockHeld: somebody else held it for a long time.
-            StoreUnusable: the lock's file cannot be opened.
+            LockHeld: another process held it for a long time.
+            StoreUnusable: the lock file cannot be opened.
         """
         with self._locked("bootstrap", _BOOTSTRAP_LOCK_SECONDS):
             yield
@@ -115,15 +115,16 @@ class Store:
             yield
 
     def pair_file(self, purpose: Purpose) -> Path:
-        """Where the pair is."""
+        """The path of the pair."""
         return self.folder / (CLIENT_PAIR_FILE if purpose is Purpose.CLIENT else SERVING_PAIR_FILE)
 
     def pair(self, purpose: Purpose) -> Pair | None:
-        """The stored pair; None where there is none.
+        """The stored pair; None if there is none.
 
         Raises:
-            StoreUnusable: what is there is no pair, or certificate and key do not belong together. Nothing that this
-                program does leaves such a file, so a person should look at it.
+            StoreUnusable: the file is not a pair, or certificate and key do not belong together. This program never
+            leaves
+                such a file, so a person should look at it.
         """
         path = self.pair_file(purpose)
         text = self._read(path)
@@ -137,20 +138,20 @@ class Store:
         return pair
 
     def save_pair(self, purpose: Purpose, pair: Pair) -> None:
-        """Store a pair; the former one is gone with the same step."""
+        """Store a pair; the same step removes the former one."""
         with self._reporting("write"):
             write_atomically(self.pair_file(purpose), pair.encode())
 
     def set_aside(self, purpose: Purpose) -> None:
-        """Keep a pair of another cluster under another name, where nobody uses it."""
+        """Rename a pair of another cluster, so that it is no longer used."""
         path = self.pair_file(purpose)
         with self._reporting("rename"), contextlib.suppress(FileNotFoundError):
             os.replace(path, path.with_suffix(".former.pem"))
 
     def attempt(self, purpose: Purpose) -> Attempt:
-        """The request that is under way and the pause, as far as there are any.
+        """The pending request and the pause, if any.
 
-        What cannot be read is no attempt: the key in it has no certificate yet, so a new one does as well.
+        An unreadable file counts as no attempt: its key has no certificate yet, so a new key is as good.
         """
         try:
             text = self._read(self._attempt_file(purpose))
@@ -168,14 +169,14 @@ class Store:
                 write_atomically(path, encode_attempt(attempt))
 
     def bootstrap(self) -> Bootstrap | None:
-        """The copied bootstrap credential; None where there is none, or none any more.
+        """The copied bootstrap credential; None if there is none, or none any more.
 
         Raises:
-            StoreUnusable: the copy cannot be read.
+            StoreUnusable: the copy is unreadable.
         """
         path = self.folder / BOOTSTRAP_FILE
         text = self._read(path)
-        if text is None or "\0" in text:  # somebody is wiping it, or a crash came in between
+        if text is None or "\0" in text:  # another process is wiping it, or a crash interrupted that
             return None
         try:
             document = json.loads(text)
@@ -184,25 +185,25 @@ class Store:
             raise StoreUnusable(f"{path} is damaged: remove it, and supply the bootstrap kubeconfig again") from None
 
     def save_bootstrap(self, bootstrap: Bootstrap) -> None:
-        """Copy a bootstrap credential in."""
+        """Store a copy of a bootstrap credential."""
         document = {"cluster": _cluster_document(bootstrap.cluster), "credential": _credential_document(bootstrap)}
         with self._reporting("write"):
             write_atomically(self.folder / BOOTSTRAP_FILE, json.dumps(document, indent=1) + "\n")
 
     def keeps_bootstrap(self) -> bool:
-        """Whether there is a copy that is still to be wiped, readable or not."""
+        """Whether a copy must still be wiped, readable or not."""
         return os.path.lexists(self.folder / BOOTSTRAP_FILE)
 
     def wipe_bootstrap(self) -> None:
-        """Forget the bootstrap credential."""
+        """Wipe the bootstrap credential."""
         with self._reporting("wipe"):
             wipe(self.folder / BOOTSTRAP_FILE)
 
     def known_cluster(self) -> KnownCluster | None:
-        """The cluster of the stored certificates; None before the first.
+        """The cluster of the stored certificates; None before the first certificate.
 
         Raises:
-            StoreUnusable: the file cannot be read.
+            StoreUnusable: the file is unreadable.
         """
         path = self.folder / CLUSTER_FILE
         text = self._read(path)
@@ -274,5 +275,5 @@ def _credential_from(document: dict[str, Any]) -> Credential:
 def _text(document: dict[str, Any], name: str) -> str:
     value = document[name]
     if not isinstance(value, str):
-        raise TypeError(f"{name} is no text")
+        raise TypeError(f"{name} is not a text")
     return value

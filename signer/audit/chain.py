@@ -155,8 +155,7 @@ def read_line(line: bytes) -> AnyLine:
 
 
 def _is_start(content: Mapping[str, Any]) -> bool:
-    texts = all(isinstance(content.get(name, ""), str) for name in ("torn", "program"))
-    return texts and content.keys() - {"program"} == {"time", "torn"}  # 0.1.0 did not say which program it was
+    return content.keys() == {"time", "torn", "program"} and all(isinstance(text, str) for text in content.values())
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

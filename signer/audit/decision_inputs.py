@@ -24,7 +24,7 @@ from attestors.contract import (
     digest_of,
 )
 from attestors.wire.binding import Binding
-from signer.audit.values import InvalidValue
+from signer.audit.values import MAY_BE_MISSING, InvalidValue
 from signer.model.bootstrap_token import (
     NodeAsks,
     TokenAsks,
@@ -77,6 +77,7 @@ class RequestStage:
     ca_cert_hashes: frozenset[str]
     signing_ca_cert_hash: str
     ca_not_after: datetime
+    waiting_ca_cert_hashes: frozenset[str] = field(default=frozenset(), metadata=MAY_BE_MISSING)
 
 
 @dataclass(frozen=True, slots=True)

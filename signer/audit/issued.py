@@ -16,6 +16,7 @@ from signer.audit.decision_line import DecisionLine, NoEntry
 from signer.audit.errors import Inconsistent
 from signer.authority import certificate_validity
 from signer.authority.errors import CertificateAuthorityUnavailable, IssuanceRefused
+from signer.model.certificate_kind import KUBELET_KINDS
 from signer.model.record import JournalEntry
 from signer.model.signing_request import SigningRequest
 from signer.rules.issuance import certificate_duration, duration_asked_for, public_key_digest
@@ -44,6 +45,8 @@ def require_issued(line: DecisionLine, request: SigningRequest, facts: MachineFa
         raise Inconsistent("the journal entry is of another request")
     if entry.requester != request.header.username or entry.created != facts.created:
         raise Inconsistent("the journal entry names another requester or time of creation")
+    if entry.evidence_ca_cert_hash != request.evidence.cluster.text:
+        raise Inconsistent("the journal entry names another CA than the evidence")
     if entry.csr_name != request.header.name or entry.decided != _decided(entry, facts):
         raise Inconsistent("the journal entry has another name of the request or time of decision")
     duration = certificate_duration(facts.policy, facts.purpose, facts.identity.security)
@@ -94,6 +97,8 @@ def _require_of_this_request(line: DecisionLine, request: SigningRequest, entry:
     node_name = node_name_of(request)
     if line.decision.node_name != node_name:
         raise Inconsistent(f"the decision is about node {line.decision.node_name}, the request about {node_name}")
+    if entry.kind != KUBELET_KINDS[request.header.signer.purpose]:
+        raise Inconsistent("the journal entry is of another kind of certificate")
     if entry.signer_name != str(request.header.signer) or entry.public_key_digest != public_key_digest(request):
         raise Inconsistent("the journal entry is of another key or signer")
     try:

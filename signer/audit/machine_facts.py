@@ -12,11 +12,11 @@ from signer.model.record import AttestedIdentity
 from signer.model.signing_request import SigningRequest
 from signer.rules.issuance import asked_since, public_key_digest
 from signer.rules.machine import MachineFacts
-from signer.rules.shape import node_name_of
 
 
 def machine_facts(
     request: SigningRequest,
+    node_name: str,
     identity: AttestedIdentity,
     outcome: VerifiedIdentity | AssertedIdentity,
     machine: MachineView,
@@ -26,9 +26,9 @@ def machine_facts(
     policy: Policy,
     now: datetime,
 ) -> MachineFacts:
-    """``outcome`` is the attestor's, and ``found`` what is recorded of the node name and of the Machine."""
+    """``node_name`` is the subject's, ``outcome`` the attestor's, ``found`` what is recorded of name and Machine."""
     return MachineFacts(
-        node_name=node_name_of(request),
+        node_name=node_name,
         signer_name=str(request.header.signer),
         created=asked_since(request, found.record, now),
         public_key_digest=public_key_digest(request),

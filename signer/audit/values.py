@@ -150,6 +150,8 @@ def _inside(where: str, reader: Callable[[Any], Any], value: Any) -> Any:
 
 
 _OF_THE_LOG: Final = "signer.audit"
+MAY_BE_MISSING: Final[Mapping[str, bool]] = MappingProxyType({"may be missing": True})
+"""Metadata of a field that lines of the same version lack: it came later, and its default says the same."""
 
 
 @functools.lru_cache(maxsize=128)
@@ -160,10 +162,11 @@ def _fields(kind: type) -> Mapping[str, Any]:
 
 def _needed(kind: type) -> frozenset[str]:
     """Those that a line must have. Of a view, a field with a default may have come later than the line that is read;
-    what the log itself defines is versioned, and a stage that is left out would say that it was not reached.
+    what the log itself defines is versioned, and a stage that is left out would say that it was not reached. There only
+    a field that is marked so may be missing.
     """
     if kind.__module__.startswith(_OF_THE_LOG):
-        return frozenset(_fields(kind))
+        return frozenset(field.name for field in dataclasses.fields(kind) if not field.metadata)
     missing = dataclasses.MISSING
     return frozenset(
         field.name

@@ -191,7 +191,7 @@ async def verify(paths: Sequence[Path], plugins: ReplayAttestors) -> AsyncIterat
                 if line.kind == DECISION:
                     yield _by_version(await _judged(place, line, plugins), written_by)
                 else:
-                    written_by = str(line.content.get("program", ""))
+                    written_by = str(line.content["program"])
         if not any_of_ours:
             yield Broken(Place(printable(path.name), 1), _NO_LINE if number else _EMPTY)
     for finding in chain.ends():
@@ -202,7 +202,7 @@ def _by_version(finding: Judged | Broken, written_by: str) -> Judged | Broken:
     """Rules change: what another version decided otherwise is not forged for that."""
     if isinstance(finding, Broken) or not isinstance(finding.comparison, Differs) or written_by == program_version():
         return finding
-    writer = f"version {written_by}" if written_by else "a version that does not say which"
+    writer = f"version {written_by}" if written_by else "a program that does not say which version it was"
     advice = f"written by {writer}, judged by the rules of {program_version()}: judge it with the one that wrote it"
     return replace(finding, comparison=Differs(printable(f"{finding.comparison.why}; {advice}")))
 

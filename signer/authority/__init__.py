@@ -6,7 +6,6 @@ Pure and synchronous: no clock, no network, no Kubernetes. ``now`` and the Secre
 from __future__ import annotations
 
 from signer.authority.certificate_authority import (
-    Authority,
     CertificateAuthority,
     KeyWithheld,
     load_authority_certificates,
@@ -20,8 +19,10 @@ from signer.authority.errors import (
     IssuanceRefused,
     IssuanceRefusedReason,
 )
-from signer.authority.issuance import CertificateUsage, IssuanceRequest, NodePublicKey, issue, require_issuable
+from signer.authority.issuance import IssuanceRequest, NodePublicKey, issue, require_issuable
+from signer.authority.issuing_set import IssuingSet
 from signer.authority.lenient_certificate import CACertificate
+from signer.authority.profiles import CANARY, KUBELET_CLIENT, KUBELET_SERVING, CertificateProfile, CertificateUsage
 
 __all__ = [
     "load_certificate_authority",
@@ -29,12 +30,16 @@ __all__ = [
     "KeyWithheld",
     "CertificateAuthority",
     "CACertificate",
-    "Authority",
+    "IssuingSet",
     "certificate_validity",
     "Validity",
     "new_serial_number",
     "IssuanceRequest",
+    "CertificateProfile",
     "CertificateUsage",
+    "KUBELET_CLIENT",
+    "KUBELET_SERVING",
+    "CANARY",
     "NodePublicKey",
     "issue",
     "require_issuable",

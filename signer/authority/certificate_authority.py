@@ -1,15 +1,17 @@
 """The certificate authority of one workload cluster, read from the Secret ``<cluster>-ca``.
 
 What the Secret holds (Cluster API ``util/secret``): ``tls.crt``, whose first PEM block is the CA that signs, and
-``tls.key``, its private key. Blocks after the first belong to a CA of the operator's own: the issuers of an
-intermediate. They are candidates only. Whoever may write the Secret could list any CA there, so a candidate counts
-solely when the signing CA was issued by it, directly or through others that count.
+``tls.key``, its private key. Further blocks of ``tls.crt`` are candidates for the issuers of that CA. Anyone who may
+write the Secret can list any CA there, so a candidate counts only if the signing CA was issued by it, directly or
+through others that count. The other candidates, and what ``ca.crt`` lists, do not count. They are known as CAs that
+this cluster may be rotating in or out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from cryptography import x509
@@ -32,7 +34,6 @@ from signer.authority.private_key import (
 )
 
 __all__ = [
-    "Authority",
     "CertificateAuthority",
     "KeyWithheld",
     "load_authority_certificates",
@@ -76,6 +77,8 @@ class CertificateAuthority:
     trusted: tuple[CACertificate, ...] = ()
     """The CAs that came with this one and that it provably chains to, nearest first. Other CAs of the Secret are not
     here."""
+    listed: frozenset[str] = frozenset()
+    """The discovery hashes of the Secret's other certificates, which this CA does not chain to."""
 
     @property
     def ca_certificate_hashes(self) -> frozenset[str]:
@@ -88,34 +91,14 @@ class CertificateAuthority:
         return not isinstance(self.private_key, KeyWithheld) and signs_slowly(self.private_key)
 
 
-@dataclass(frozen=True, slots=True)
-class Authority:
-    """All CAs of one workload cluster whose private keys are held: one, or two while CAs are being rotated.
-
-    ``signing`` issues every new certificate; ``others`` are trusted, and name the cluster as well, but do not sign.
-    """
-
-    signing: CertificateAuthority
-    others: tuple[CertificateAuthority, ...] = ()
-
-    @property
-    def ca_certificate_hashes(self) -> frozenset[str]:
-        """Every discovery hash by which evidence may name this cluster."""
-        return self.signing.ca_certificate_hashes.union(*(other.ca_certificate_hashes for other in self.others))
-
-    @property
-    def is_slow_to_sign(self) -> bool:
-        """Whether `signer.authority.issue` belongs in a thread."""
-        return self.signing.is_slow_to_sign
-
-
 def load_certificate_authority(secret_data: Mapping[str, bytes], *, now: datetime) -> CertificateAuthority:
     """Read and check a cluster's CA. Takes CPU (about 3 ms for RSA-4096): keep the value while the Secret is the same.
 
     A value that is kept can expire: `signer.authority.certificate_validity` looks at that each time.
 
     Args:
-        secret_data: the Secret's ``data``, base64 decoded. Other keys than ``tls.crt`` and ``tls.key`` are ignored.
+        secret_data: the Secret's ``data``, base64 decoded. Of other keys than ``tls.crt`` and ``tls.key`` only
+            ``ca.crt`` is looked at, for `CertificateAuthority.listed`.
         now: aware.
 
     Raises:
@@ -124,9 +107,7 @@ def load_certificate_authority(secret_data: Mapping[str, bytes], *, now: datetim
     certificate, candidates = _read_authority(secret_data, now)
     private_key = read_private_key(secret_data.get("tls.key"))
     _require_match(certificate, private_key)
-    return CertificateAuthority(
-        certificate=certificate, private_key=private_key, trusted=_chain(certificate, candidates, now)
-    )
+    return _with_others(CertificateAuthority(certificate, private_key), candidates, secret_data, now)
 
 
 def load_authority_certificates(secret_data: Mapping[str, bytes], *, now: datetime) -> CertificateAuthority:
@@ -136,7 +117,33 @@ def load_authority_certificates(secret_data: Mapping[str, bytes], *, now: dateti
         CertificateAuthorityUnavailable: whatever stands there is not a CA that could sign now.
     """
     certificate, candidates = _read_authority(secret_data, now)
-    return CertificateAuthority(certificate, KeyWithheld(), _chain(certificate, candidates, now))
+    return _with_others(CertificateAuthority(certificate, KeyWithheld()), candidates, secret_data, now)
+
+
+def _with_others(
+    authority: CertificateAuthority,
+    candidates: list[CACertificate],
+    secret_data: Mapping[str, bytes],
+    now: datetime,
+) -> CertificateAuthority:
+    """The CA with the Secret's other certificates: those that it chains to, and those that are only listed."""
+    chained = replace(authority, trusted=_chain(authority.certificate, candidates, now))
+    hashes = {candidate.public_key_hash for candidate in candidates}.union(_read_listed(secret_data.get("ca.crt")))
+    return replace(chained, listed=frozenset(hashes) - chained.ca_certificate_hashes)
+
+
+def _read_listed(text: bytes | None) -> Iterator[str]:
+    """The discovery hashes of the certificates in ``ca.crt``. Nothing depends on that key: what cannot be read there is
+    left out."""
+    try:
+        blocks = read_blocks(
+            text or b"", maximum_bytes=_MAXIMUM_CERTIFICATE_BYTES, maximum_blocks=_MAXIMUM_CERTIFICATES
+        )
+    except PemError:
+        return
+    for block in blocks:
+        with contextlib.suppress(CertificateUnreadable):
+            yield parse_ca_certificate(block.content).public_key_hash
 
 
 def _read_authority(secret_data: Mapping[str, bytes], now: datetime) -> tuple[CACertificate, list[CACertificate]]:

@@ -1,7 +1,8 @@
-"""Issue a kubelet certificate.
+"""Issue a certificate by a profile.
 
 The signer's policy is kube-controller-manager's: only the fields of `IssuanceRequest` go in, whatever extensions the
-CSR asked for are dropped, and the result is one end-entity certificate without a chain.
+CSR asked for are dropped, and the result is one end-entity certificate without a chain. What the fields may hold is the
+profile's to say (:mod:`signer.authority.profiles`).
 
 The to-be-signed part is assembled here, from extension values that `cryptography` encodes, because its builder refuses
 a common name of more than 64 characters (X.520's ub-common-name). Kubernetes has no such limit: ``system:node:`` and a
@@ -13,11 +14,8 @@ from __future__ import annotations
 
 import functools
 import ipaddress
-import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
-from typing import Final
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -26,45 +24,31 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from signer.authority import der
-from signer.authority.certificate_authority import Authority, CertificateAuthority, KeyWithheld
+from signer.authority.certificate_authority import CertificateAuthority, KeyWithheld
 from signer.authority.duration import BACKDATE
 from signer.authority.errors import IssuanceRefused, IssuanceRefusedReason
+from signer.authority.issuing_set import IssuingSet
 from signer.authority.lenient_certificate import CACertificate
 from signer.authority.pem import encode_block
 from signer.authority.private_key import require_supported_public_key, sign, signature_algorithm, verify
+from signer.authority.profiles import (
+    COMMON_NAME,
+    EXTENDED_USAGES,
+    ORGANIZATION,
+    CertificateContents,
+    CertificateProfile,
+    CertificateUsage,
+)
 
-__all__ = ["CertificateUsage", "IssuanceRequest", "NodePublicKey", "encode_extension", "issue", "require_issuable"]
+__all__ = ["IssuanceRequest", "NodePublicKey", "encode_extension", "issue", "require_issuable"]
 
 NodePublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey
 
 _Reason = IssuanceRefusedReason
-_NODES_GROUP: Final = "system:nodes"
-_NODE_USER_PREFIX: Final = "system:node:"
-_DNS_NAME = re.compile(
-    r"(?=.{1,253}\Z)[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*\Z"
-)
-_NODE_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*\Z")
-"""Kubernetes' DNS-1123 subdomain, which does not bound a label."""
-_MAXIMUM_ALTERNATIVE_NAMES = 64
 _MAXIMUM_SERIAL_NUMBER_BITS = 159
 """20 octets with the sign bit clear (RFC 5280 4.1.2.2)."""
 _NODE_RSA_BITS = range(2048, 8193)
 _NODE_CURVES = frozenset({"secp256r1", "secp384r1", "secp521r1"})
-
-
-class CertificateUsage(StrEnum):
-    """``spec.usages`` of a CSR (``k8s.io/api/certificates/v1`` KeyUsage), as far as kubelet certificates have them."""
-
-    DIGITAL_SIGNATURE = "digital signature"
-    KEY_ENCIPHERMENT = "key encipherment"
-    CLIENT_AUTH = "client auth"
-    SERVER_AUTH = "server auth"
-
-
-_EXTENDED = {
-    CertificateUsage.CLIENT_AUTH: ExtendedKeyUsageOID.CLIENT_AUTH,
-    CertificateUsage.SERVER_AUTH: ExtendedKeyUsageOID.SERVER_AUTH,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +59,17 @@ class IssuanceRequest:
     them. The signature is the same too, wherever OpenSSL can sign ECDSA deterministically.
 
     Raises:
-        IssuanceRefused: a field is not what a kubelet certificate may have.
+        IssuanceRefused: a field is not what the profile allows.
     """
 
+    profile: CertificateProfile
     subject_common_name: str
-    """``system:node:<node name>``."""
     organization: str
-    """``system:nodes``."""
+    """Empty: none."""
     public_key: NodePublicKey
     dns_names: tuple[str, ...]
     ip_addresses: tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, ...]
     usages: frozenset[CertificateUsage]
-    """Digital signature, exactly one of client auth and server auth, and key encipherment if the CSR has it."""
     serial_number: int
     not_before: datetime
     """UTC, whole seconds."""
@@ -94,24 +77,23 @@ class IssuanceRequest:
     """UTC, whole seconds."""
 
     def __post_init__(self) -> None:
-        self._check_subject()
         self._check_public_key()
-        self._check_usages()
-        self._check_alternative_names()
         if not 0 < self.serial_number < 1 << _MAXIMUM_SERIAL_NUMBER_BITS:
             raise IssuanceRefused(_Reason.SERIAL_NUMBER_INVALID, "the serial number must be positive, in 20 octets")
         for moment in (self.not_before, self.not_after):
             if moment.utcoffset() != timedelta(0) or moment.microsecond:
                 raise IssuanceRefused(_Reason.VALIDITY_INVALID, "the validity must be in UTC and in whole seconds")
-        if self.not_before >= self.not_after:
-            raise IssuanceRefused(_Reason.VALIDITY_INVALID, "the validity ends before it begins")
-
-    def _check_subject(self) -> None:
-        before, prefix, name = self.subject_common_name.partition(_NODE_USER_PREFIX)
-        if self.organization != _NODES_GROUP or before or not prefix or not _NODE_NAME.match(name):
-            raise IssuanceRefused(
-                _Reason.SUBJECT_INVALID, f"the subject must be O={_NODES_GROUP}, CN={_NODE_USER_PREFIX}<node name>"
+        self.profile.require(
+            CertificateContents(
+                organization=self.organization,
+                common_name=self.subject_common_name,
+                usages=self.usages,
+                dns_names=self.dns_names,
+                ip_addresses=self.ip_addresses,
+                not_before=self.not_before,
+                not_after=self.not_after,
             )
+        )
 
     def _check_public_key(self) -> None:
         key = self.public_key
@@ -127,44 +109,20 @@ class IssuanceRequest:
                 "the requested key must be RSA with 2048 to 8192 bits, ECDSA on P-256, P-384 or P-521, or Ed25519",
             )
 
-    def _check_usages(self) -> None:
-        purposes = self.usages & _EXTENDED.keys()
-        if CertificateUsage.DIGITAL_SIGNATURE not in self.usages or len(purposes) != 1:
-            raise IssuanceRefused(
-                _Reason.USAGES_INVALID, "usages must hold digital signature and one of client auth and server auth"
-            )
 
-    def _check_alternative_names(self) -> None:
-        count = len(self.dns_names) + len(self.ip_addresses)
-        if CertificateUsage.CLIENT_AUTH in self.usages:
-            problem = "a client certificate has none" if count else None
-        elif not 1 <= count <= _MAXIMUM_ALTERNATIVE_NAMES:
-            problem = f"a serving certificate has 1 to {_MAXIMUM_ALTERNATIVE_NAMES}"
-        elif not all(_DNS_NAME.match(name) for name in self.dns_names):
-            problem = "one is not a host name"
-        elif any(getattr(address, "scope_id", None) is not None for address in self.ip_addresses):
-            problem = "an address has a zone"
-        else:
-            problem = None
-        if problem is not None:
-            raise IssuanceRefused(
-                _Reason.SUBJECT_ALTERNATIVE_NAMES_INVALID, f"subject alternative names are wrong: {problem}"
-            )
+def issue(authority: IssuingSet, request: IssuanceRequest) -> bytes:
+    """Sign a certificate with the CA that signs for the profile's purpose; PEM, one CERTIFICATE block.
 
-
-def issue(authority: Authority, request: IssuanceRequest) -> bytes:
-    """Sign a certificate with the cluster's signing CA; PEM, one CERTIFICATE block.
-
-    CPU only, no clock and no network. Where ``authority.is_slow_to_sign``, call it in a thread: signing releases the
-    GIL. What is returned has been read back and its signature verified with the public key in the CA certificate; a
-    faulty RSA computation must not get out, since it can give the private key away.
+    CPU only, no clock and no network. Where that CA ``is_slow_to_sign``, call it in a thread: signing releases the GIL.
+    What is returned has been read back, its profile enforced again, and its signature verified with the public key in
+    the CA certificate; a faulty RSA computation must not get out, since it can give the private key away.
 
     Raises:
         IssuanceRefused: ``OutsideAuthorityValidity``, ``UsageNotPermittedByAuthority``, ``KeyWithheld`` or
             ``SelfCheckFailed``.
     """
     require_issuable(authority, request)
-    signing = authority.signing
+    signing = authority.signer_of(request.profile.purpose)
     private_key = signing.private_key
     if isinstance(private_key, KeyWithheld):
         raise IssuanceRefused(_Reason.KEY_WITHHELD, "the CA's private key is not here; nothing can be signed")
@@ -176,13 +134,13 @@ def issue(authority: Authority, request: IssuanceRequest) -> bytes:
     return encode_block("CERTIFICATE", certificate)
 
 
-def require_issuable(authority: Authority, request: IssuanceRequest) -> None:
+def require_issuable(authority: IssuingSet, request: IssuanceRequest) -> None:
     """The cluster's CA may sign such a certificate; for `issue`, and for who only wants to know.
 
     Raises:
         IssuanceRefused: ``OutsideAuthorityValidity`` or ``UsageNotPermittedByAuthority``.
     """
-    certificate = authority.signing.certificate
+    certificate = authority.signer_of(request.profile.purpose).certificate
     if request.not_before < certificate.not_before - BACKDATE or request.not_after > certificate.not_after:
         raise IssuanceRefused(
             _Reason.OUTSIDE_AUTHORITY_VALIDITY,
@@ -192,8 +150,8 @@ def require_issuable(authority: Authority, request: IssuanceRequest) -> None:
     permitted = certificate.extended_key_usage
     if permitted is None or ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE in permitted:
         return
-    for usage in request.usages & _EXTENDED.keys():
-        if _EXTENDED[usage] not in permitted:
+    for usage in request.usages & EXTENDED_USAGES.keys():
+        if EXTENDED_USAGES[usage] not in permitted:
             raise IssuanceRefused(
                 _Reason.USAGE_NOT_PERMITTED_BY_AUTHORITY,
                 f"the CA certificate in tls.crt has an extended key usage without {usage.value}; no API server would "
@@ -239,7 +197,7 @@ def _usage_extensions(usages: frozenset[CertificateUsage]) -> _Extensions:
         encipher_only=False,
         decipher_only=False,
     )
-    purposes = [identifier for usage, identifier in _EXTENDED.items() if usage in usages]
+    purposes = [identifier for usage, identifier in EXTENDED_USAGES.items() if usage in usages]
     return (
         _Extension.of(x509.BasicConstraints(ca=False, path_length=None), critical=True),
         _Extension.of(key_usage, critical=True),
@@ -262,8 +220,6 @@ def _authority_key_identifier(certificate: CACertificate) -> _Extension:
 
 
 _VERSION_3 = der.context_constructed(0, der.integer(2))
-_COMMON_NAME = der.object_identifier("2.5.4.3")
-_ORGANIZATION = der.object_identifier("2.5.4.10")
 _TRUE = der.encode(der.Tag.BOOLEAN, b"\xff")
 
 
@@ -278,8 +234,8 @@ def _tbs_certificate(
         signing.certificate.subject,
         der.sequence(der.time(request.not_before), der.time(request.not_after)),
         der.sequence(
-            _attribute(_ORGANIZATION, request.organization),
-            _attribute(_COMMON_NAME, request.subject_common_name),
+            *([_attribute(ORGANIZATION, request.organization)] if request.organization else []),
+            _attribute(COMMON_NAME, request.subject_common_name),
         ),
         request.public_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo),
         der.context_constructed(3, der.sequence(*(extension.encoded for extension in extensions))),
@@ -299,10 +255,9 @@ def encode_extension(value: x509.ExtensionType, critical: bool) -> bytes:
 def _self_check(
     signing: CertificateAuthority, request: IssuanceRequest, extensions: _Extensions, tbs: bytes, certificate: bytes
 ) -> None:
-    """Read the new certificate back with the library and compare.
+    """Read the new certificate back with the library, compare it with the request, and enforce the profile on it.
 
-    Not the two names: the library complains of long ones. The issuer's is a copy, the subject's two attributes differ
-    between certificates in their text alone.
+    Not the issuer's name: the library complains of long ones, and this one is a copy.
     """
     try:
         issued = x509.load_der_x509_certificate(certificate)
@@ -327,3 +282,9 @@ def _self_check(
         raise IssuanceRefused(_Reason.SELF_CHECK_FAILED, "the new certificate cannot be read back") from None
     if not as_requested:
         raise IssuanceRefused(_Reason.SELF_CHECK_FAILED, "the new certificate is not what was asked for")
+    try:
+        request.profile.require_certificate(issued)
+    except (IssuanceRefused, ValueError) as error:
+        raise IssuanceRefused(
+            _Reason.SELF_CHECK_FAILED, f"the new certificate is not what profile {request.profile.name} allows: {error}"
+        ) from None

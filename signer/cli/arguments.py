@@ -14,7 +14,7 @@ from attestors.wire.names import PROVIDER_ID_OID
 from attestors.wire.provider_id import InvalidOID, read_oids
 from signer.configuration import (
     NAMESPACE,
-    WHAT_A_NAMESPACE_IS,
+    NAMESPACE_FORM,
     Configuration,
     InvalidConfiguration,
     OperatorAttestor,
@@ -40,7 +40,7 @@ class WrongUse(ValueError):
 def namespace(text: str) -> str:
     """The argparse type of a namespace argument."""
     if NAMESPACE.fullmatch(text) is None:
-        raise argparse.ArgumentTypeError(f"{printable(text)!r} is not a namespace: {WHAT_A_NAMESPACE_IS}")
+        raise argparse.ArgumentTypeError(f"{printable(text)!r} is not a namespace: {NAMESPACE_FORM}")
     return text
 
 

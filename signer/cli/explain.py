@@ -36,7 +36,7 @@ from signer.explain.offline import OfflineRegistry
 from signer.explain.record import Recorder, as_yaml
 from signer.explain.recorded_calls import NotingRegistry
 from signer.explain.recorded_objects import RecordedObjects, UnusableRecording
-from signer.explain.source import Source
+from signer.kube.calls import GetList
 from signer.kube.client import Client
 from signer.kube.errors import ApiError, Forbidden, NotFound
 from signer.kube.management import management_connection
@@ -146,7 +146,7 @@ async def _live(options: argparse.Namespace) -> Explanation:
         from_file = _request_from_file(options.csr)
         manifest = await _read(management, key, options.csr) if from_file is None else from_file
         recorder = Recorder(management)
-        source: Source = management if options.record is None else recorder
+        source: GetList = management if options.record is None else recorder
         registry = NotingRegistry()
         around = Circumstances(source, configuration, registry, _clock(options.at))
         notes = _notes(manifest) if options.config is not None else (NO_SETTINGS, *_notes(manifest))

@@ -119,7 +119,7 @@ def as_json(found: Preflight) -> dict[str, Any]:
             {
                 "subresource": opening.subresource.value,
                 "who": opening.identity.label,
-                "staysOpen": opening in found.stays_open,
+                "staysOpen": opening in found.not_removed,
             }
             for opening in found.openings
         ],
@@ -205,7 +205,7 @@ def _plain(text: str) -> Text:
 
 def _show_grants(found: Preflight, console: Console) -> None:
     console.print(Text("Grants that auto-approve", style="bold"))
-    for grant in found.grants_that_matter:
+    for grant in found.relevant_grants:
         subresources = " and ".join(sorted(subresource.value for subresource in grant.subresources))
         subjects = printable(", ".join(str(subject) for subject in grant.binding.subjects))
         removed = ("Enforce removes it", "green")
@@ -213,10 +213,10 @@ def _show_grants(found: Preflight, console: Console) -> None:
             removed = (f"Enforce keeps it: {grant.obstacle.value}", "red")
         console.print(Text(f" ClusterRoleBinding {shown(grant.binding.name)}"))
         console.print(Padding(Text.assemble(f"approves {subresources} for {subjects}; ", removed), (0, 0, 0, 4)))
-    if not found.grants_that_matter:
+    if not found.relevant_grants:
         console.print(" No ClusterRoleBinding grants auto-approval.")
     others = [
-        one for one in found.stays_open if not any(one.subresource in grant.subresources for grant in found.grants)
+        one for one in found.not_removed if not any(one.subresource in grant.subresources for grant in found.grants)
     ]
     for opening in others:
         text = f"{opening.identity.label} may create {opening.subresource.resource}, but no binding grants it."

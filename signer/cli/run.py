@@ -21,7 +21,7 @@ from signer.cli.collector import collect_less_often, freeze_existing_objects
 from signer.cli.leader_election import add_leader_election, leader_election
 from signer.cli.open_files import open_as_many_files_as_allowed
 from signer.configuration import DEFAULT_WORKERS, Configuration, InvalidConfiguration
-from signer.controller.diagnostics.scrape_access import AT_ONCE as REVIEWS_AT_ONCE
+from signer.controller.diagnostics.scrape_access import CONCURRENT_REVIEWS
 from signer.controller.diagnostics.server import diagnostics_server, health_server, insecure_diagnostics_server
 from signer.controller.replica import run_replica
 from signer.controller.run import ControllerOptions
@@ -153,7 +153,9 @@ async def _run_until_signal(options: argparse.Namespace, configuration: Configur
                 server = insecure_diagnostics_server(host, port, controller.metrics, controller.health)
             else:
                 # A client of its own: scrapers and their impostors must not use up the controller's connections.
-                reviews = Client(access.connection, token_source=access.token_source, connection_limit=REVIEWS_AT_ONCE)
+                reviews = Client(
+                    access.connection, token_source=access.token_source, connection_limit=CONCURRENT_REVIEWS
+                )
                 server = diagnostics_server(host, port, controller.metrics, await stack.enter_async_context(reviews))
             await _serve(stack, flag, server)
         if options.audit_log_path:

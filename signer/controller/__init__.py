@@ -1,7 +1,12 @@
-"""The shell: it watches, asks the rules, and writes. ``run`` puts the pieces together.
+"""The controller: it watches, decides and writes. ``run`` composes it.
 
-fleet               which workload clusters there are, one isolated task each
-workload_cluster    one cluster: connection, watch, queue, workers
-adjudicator         one CSR: from its object to a Decision, journal written
-publisher           one Decision: the writes to the workload cluster
+``cluster``         the fleet of workload clusters, with one isolated task for each
+``requests``        the CSRs of one workload cluster: informer, queue, workers, publisher
+``auto_approval``   removes kubeadm's auto-approval grants and restores them
+``status``          conditions of policies and Machines, status of InfraClusters
+``replicas``        leader election and shards
+``diagnostics``     ``/metrics``, ``/healthz`` and ``/readyz``
+``telemetry``       logs, metrics and Events
+
+:mod:`signer.decision` decides one CSR.
 """

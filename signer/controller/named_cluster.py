@@ -1,12 +1,13 @@
-"""The Cluster that a person names on the command line is there, or what there is instead is said."""
+"""Checks that a Cluster named on the command line exists, and suggests similar names if it does not."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 from difflib import SequenceMatcher
-from typing import Final, Protocol
+from typing import Final
 
+from signer.kube.calls import GetList
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, NotFound
 from signer.kube.resources import Resource
@@ -14,56 +15,46 @@ from signer.model.cluster import ClusterKey
 from signer.model.decision import printable
 from signer.model.fields import items_of, mapping_of, text_of
 
-_NEAR: Final = 0.6
-"""From so much likeness on, as ``difflib`` measures it, one name may have been meant for the other."""
-_AT_MOST: Final = 3
+_SIMILAR: Final = 0.6
+"""Minimum ``difflib`` ratio of a suggestion."""
+_MAXIMUM_SUGGESTIONS: Final = 3
 
 
 class NoSuchCluster(Exception):
-    """It does not exist; the message says which ones may have been meant."""
+    """The Cluster does not exist; the message suggests others."""
 
 
-class ClusterCalls(Protocol):
-    """The calls that are used of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-    def list_pages(self, path: str) -> AsyncGenerator[JsonObject, None]:
-        """See Client."""
-        ...
-
-
-async def require_cluster(client: ClusterCalls, clusters: Resource, key: ClusterKey) -> None:
-    """Whatever else is missing follows from it: so it is looked at first.
+async def require_cluster(client: GetList, clusters: Resource, key: ClusterKey) -> None:
+    """Check that the Cluster exists. Commands do this first, because a missing Cluster causes every other error.
 
     Raises:
-        NoSuchCluster: it does not exist.
-        ApiError: it cannot be told.
+        NoSuchCluster: the Cluster does not exist.
+        ApiError: the management cluster did not say.
     """
     try:
         await client.get(clusters.object(key.name, key.namespace))
     except NotFound:
-        raise NoSuchCluster(f"Cluster {key} does not exist: {await _instead(client, clusters, key)}") from None
+        raise NoSuchCluster(f"Cluster {key} does not exist: {await _suggestion(client, clusters, key)}") from None
 
 
-async def _instead(client: ClusterCalls, clusters: Resource, key: ClusterKey) -> str:
-    there = await _all(client, clusters, key.namespace)
-    near = sorted((one for one in there if _likeness(one, key) >= _NEAR), key=lambda one: -_likeness(one, key))
-    if near:
-        return f"there is {printable(', '.join(map(str, near[:_AT_MOST])))}"
-    return "`kubectl get clusters --all-namespaces` says which do; is --kubeconfig that of their management cluster?"
+async def _suggestion(client: GetList, clusters: Resource, key: ClusterKey) -> str:
+    existing = await _list_clusters(client, clusters, key.namespace)
+    similar = sorted(
+        (one for one in existing if _similarity(one, key) >= _SIMILAR), key=lambda one: -_similarity(one, key)
+    )
+    if similar:
+        return f"there is {printable(', '.join(map(str, similar[:_MAXIMUM_SUGGESTIONS])))}"
+    return "`kubectl get clusters --all-namespaces` lists them; is --kubeconfig that of their management cluster?"
 
 
-def _likeness(one: ClusterKey, key: ClusterKey) -> float:
-    """1 for the same name in another namespace."""
+def _similarity(one: ClusterKey, key: ClusterKey) -> float:
+    """``difflib`` ratio of the names: 1 for the same name in another namespace."""
     ratio = SequenceMatcher(None, one.name, key.name).ratio()
-    return max(ratio, _NEAR) if one.name in key.name or key.name in one.name else ratio
+    return max(ratio, _SIMILAR) if one.name in key.name or key.name in one.name else ratio
 
 
-async def _all(client: ClusterCalls, clusters: Resource, namespace: str) -> list[ClusterKey]:
-    """Those of the namespace, for who may not list the others; none where even that fails: they are a help only."""
+async def _list_clusters(client: GetList, clusters: Resource, namespace: str) -> list[ClusterKey]:
+    """All Clusters, or those of the namespace if the caller may not list others; none if that fails too."""
     for path in (clusters.collection(), clusters.collection(namespace)):
         with contextlib.suppress(ApiError):
             return sorted([key async for page in client.list_pages(path) for key in _keys(page)], key=str)

@@ -1,4 +1,4 @@
-"""One replica of the controller: how it shares the work with others, if there are any."""
+"""Runs one replica of the controller: alone, as a candidate for leader, or with shards."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ async def run_replica(
 ) -> None:
     """Run until ``stop`` is set; see :func:`~signer.controller.run.run_controller`.
 
-    ``standing_by`` is called once, at the start of an election.
+    ``standing_by`` is called once, when an election starts.
 
-    A standby holds nothing but one connection to the management cluster: it watches nothing, and lists when it leads.
-    With shards every replica watches the management cluster, and the workload clusters of its shards. A replica that
-    loses its Lease ends at once, as in a crash: what is under way stands in the journal, and whoever comes next
-    carries it on. What it holds in memory is gone with the process, so that nothing of it can be stale later.
+    A standby keeps only one connection to the management cluster: it watches nothing until it leads. With shards, every
+    replica watches the management cluster and the workload clusters of its own shards. A replica that loses its Lease
+    ends at once, as in a crash: the journal has its unfinished work, which the next replica continues. Its memory goes
+    with the process, so nothing can be stale later.
 
     Raises:
-        ApiError, ClusterAPIChanged: as with ``run_controller``.
-        LeadershipLost: it led, or owned shards, and does so no more.
+        ApiError, ClusterAPIChanged: from ``run_controller``.
+        LeadershipLost: the replica led or owned shards and lost its Lease.
     """
     options = options if options is not None else ControllerOptions()
 
-    async def work(begun: _Started) -> None:
+    async def work(on_started: _Started) -> None:
         await run_controller(
-            connection, configuration, stop=stop, token_source=token_source, options=options, started=begun
+            connection, configuration, stop=stop, token_source=token_source, options=options, started=on_started
         )
 
     def client(times: ElectionTimes) -> Client:
-        """One of its own: renewals wait for no slot behind the controller's calls, and two fit into the deadline."""
+        """A separate client, so that renewals do not queue behind other calls. Two calls fit into the deadline."""
         seconds = times.renew_deadline.total_seconds() / 2
         return Client(connection, token_source=token_source, timeout_seconds=seconds)
 
@@ -69,14 +69,14 @@ async def run_replica(
                     leadership = Leadership(calls, namespace, election, now=now, monotonic=monotonic)
                     options.health.standing_by(leadership)
                     standing_by(leadership)
-                    await _lead(leadership, work, started, options, stop)
+                    await _run_as_leader(leadership, work, started, options, stop)
             case Sharding() as sharding:
                 async with client(sharding.times) as calls:
                     shared = SharedShards(
                         calls, namespace, sharding, stop=stop, metrics=options.metrics, now=now, monotonic=monotonic
                     )
                     options.health.sharing(shared)
-                    await _share(shared, work, started)
+                    await _run_sharded(shared, work, started)
             case never:
                 assert_never(never)
     finally:
@@ -84,32 +84,32 @@ async def run_replica(
         options.metrics.shards_owned.set(0)
 
 
-async def _lead(
+async def _run_as_leader(
     leadership: Leadership,
     work: _Work,
     started: Callable[[Caches], None],
     options: ControllerOptions,
     stop: asyncio.Event,
 ) -> None:
-    """Stand by, then work for as long as the Lease is held."""
-    await _first(leadership.lead(), stop.wait())
+    """Stand by until elected, then work while the Lease is held."""
+    await _until_first_ends(leadership.lead(), stop.wait())
     try:
         if not stop.is_set():
             _LOG.info("leading", extra={"identity": leadership.identity})
             options.metrics.leader.set(1)
-            # The Lease is renewed until all work has ended, and released then.
-            await _first(work(lambda caches, fleet: started(caches)), leadership.hold())
+            # The Lease is renewed until all work has ended, and then released.
+            await _until_first_ends(work(lambda caches, fleet: started(caches)), leadership.renew_until_lost())
     except Exception:
         await leadership.release()
         raise
     await leadership.release()
 
 
-async def _share(shared: SharedShards, work: _Work, started: Callable[[Caches], None]) -> None:
-    """Work on what this replica has of the shards; it takes none before it can serve them."""
+async def _run_sharded(shared: SharedShards, work: _Work, started: Callable[[Caches], None]) -> None:
+    """Serve this replica's shards; it takes none before its caches are filled."""
     serving: asyncio.Future[tuple[Caches, Fleet]] = asyncio.get_running_loop().create_future()
 
-    def begun(caches: Caches, fleet: Fleet) -> None:
+    def on_started(caches: Caches, fleet: Fleet) -> None:
         serving.set_result((caches, fleet))
         started(caches)
 
@@ -117,15 +117,15 @@ async def _share(shared: SharedShards, work: _Work, started: Callable[[Caches], 
         await shared.share(*await serving)
 
     try:
-        await _first(work(begun), share())
+        await _until_first_ends(work(on_started), share())
     except Exception:
-        await shared.leave()
+        await shared.release()
         raise
-    await shared.leave()
+    await shared.release()
 
 
-async def _first(*coroutines: Coroutine[Any, Any, object]) -> None:
-    """Run them until one ends, and end as that one did; the others are cancelled."""
+async def _until_first_ends(*coroutines: Coroutine[Any, Any, object]) -> None:
+    """Run coroutines until one ends, cancel the others, and raise the exception of the one that ended."""
     tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""Puts the pieces together and runs them: the controller as one coroutine."""
+"""Composes the controller and runs it as one coroutine."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from signer.decision.lookups import Lookups
 from signer.kube.client import Client, TokenSource
 from signer.kube.connection import ClusterConnection
 from signer.kube.resource_limits import ResourceLimits
-from signer.kube.semaphore import TimedSemaphore
+from signer.kube.scheduling import TimedSemaphore
 from signer.kube.supervision import supervised
 from signer.model.cluster import ClusterKey
 from signer.model.shard import EVERY_SHARD, SomeShards
@@ -70,13 +70,14 @@ from signer.store.reservations import Reservations
 _LOG = logging.getLogger(__name__)
 DRAIN_SECONDS: Final = 8.0
 FLUSH_SECONDS: Final = 1.0
-"""Both, and the release of the Lease behind them, below Cluster API's usual terminationGracePeriodSeconds of 10."""
+"""Draining, flushing and the release of the Lease together stay below Cluster API's usual
+terminationGracePeriodSeconds of 10."""
 _MANAGEMENT_CONNECTIONS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerOptions:
-    """How a controller runs, beside its configuration."""
+    """Dependencies of a controller that are not part of its configuration."""
 
     registry: Registry = field(default_factory=Registry)
     metrics: Metrics = field(default_factory=Metrics)
@@ -85,7 +86,7 @@ class ControllerOptions:
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
     monotonic: Callable[[], float] = time.monotonic
     services: tuple[Callable[[ClusterKey], ClusterService], ...] = ()
-    """Optional parts that run for each workload cluster: each makes its service of one."""
+    """Factories of optional services that run for each workload cluster."""
 
 
 async def run_controller(
@@ -97,25 +98,25 @@ async def run_controller(
     options: ControllerOptions | None = None,
     started: Callable[[Caches, Fleet], None] = lambda caches, fleet: None,
 ) -> None:
-    """Run until ``stop`` is set, then finish what is under way. It sets ``stop`` itself where it has to end.
+    """Run until ``stop`` is set, then finish the current requests. The controller may set ``stop`` itself.
 
-    ``connection`` is the management cluster's. ``started`` is called once, when decisions can be made, with
-    what they will rest upon and who serves the clusters. With shards this replica has none before somebody says so
-    (:meth:`~signer.store.caches.Caches.own_shards`).
+    ``connection`` is the management cluster's. ``started`` is called once with the caches and the fleet, when decisions
+    can be made. With shards, this replica serves none until
+    :meth:`~signer.store.caches.Caches.own_shards` is called.
 
     Raises:
-        ApiError: the management cluster cannot be reached at the start, or does not serve Cluster API.
-        ClusterAPIChanged: it serves another Cluster API by now; what was under way is finished.
+        ApiError: the management cluster is unreachable at the start, or does not serve Cluster API.
+        ClusterAPIChanged: the management cluster now serves another Cluster API version; current requests are finished.
     """
     options = options if options is not None else ControllerOptions()
-    with observing_cloud_calls(options.metrics.cloud_called):  # by all tasks that are made within
+    with observing_cloud_calls(options.metrics.cloud_called):  # applies to all tasks created within
         await _run(connection, configuration, stop, token_source, options, started)
     _LOG.info("stopped")
 
 
 @dataclass(frozen=True, slots=True)
 class SharedParts:
-    """What the parts of all workload clusters share; :func:`compose_workload_cluster` hands each part what it uses."""
+    """Parts that all workload clusters share; :func:`compose_workload_cluster` passes each part what it uses."""
 
     management: Client
     caches: Caches
@@ -137,9 +138,9 @@ class SharedParts:
 def compose_workload_cluster(
     key: ClusterKey, configuration: Configuration, options: ControllerOptions, shared: SharedParts
 ) -> WorkloadCluster:
-    """Compose what runs for one workload cluster."""
+    """Compose the parts that run for one workload cluster."""
     caches, now, monotonic, random = shared.caches, options.now, options.monotonic, SystemRandom()
-    status_wanted, reconnect = asyncio.Event(), asyncio.Event()
+    status_changed, reconnect = asyncio.Event(), asyncio.Event()
     permits = permitted_in(key.namespace, configuration, options.registry)
     authority_source = AuthoritySource(shared.management, key, now=now, monotonic=monotonic)
     decider = Decider(
@@ -165,7 +166,7 @@ def compose_workload_cluster(
         removed_bindings=shared.removed_bindings,
         bootstrap_tokens=shared.bootstrap_tokens,
         checks=shared.auto_approval_checks,
-        changed=status_wanted,
+        changed=status_changed,
         metrics=options.metrics,
         now=now,
     )
@@ -174,7 +175,7 @@ def compose_workload_cluster(
         key, peek=decider.peek, pre_filter=decider.pre_filter, shared_memory=shared.request_memory
     )
     reachability = Reachability(
-        key, pending, monotonic=monotonic, random=random, changed=status_wanted, reconnect=reconnect
+        key, pending, monotonic=monotonic, random=random, changed=status_changed, reconnect=reconnect
     )
     reporter = Reporter(
         key,
@@ -240,7 +241,7 @@ def compose_workload_cluster(
         authority_source=authority_source,
         caches=caches,
         metrics=options.metrics,
-        status_wanted=status_wanted,
+        status_changed=status_changed,
         reconnect=reconnect,
         random=random,
         now=now,
@@ -365,7 +366,7 @@ def _process_gauges(health: Health, caches: Caches, recorder: Recorder) -> Proce
 
 
 async def _flush(recorder: Recorder) -> None:
-    """Write the Events that are left; a management cluster that is slow or gone does not hold up the end."""
+    """Write the remaining Events, for a bounded time, so that a slow management cluster does not delay the shutdown."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(FLUSH_SECONDS):
             await recorder.flush()

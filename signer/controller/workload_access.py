@@ -1,47 +1,40 @@
-"""How a workload cluster is reached: Secret ``<cluster>-kubeconfig``, read by name."""
+"""Connects to workload clusters with Secret ``<cluster>-kubeconfig``, which is read by name."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from signer.decision.authority_source import UnreadableSecret, decode_secret
-from signer.kube.client import Client, JsonObject
+from signer.kube.calls import Get
+from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import ApiError, NotFound
 from signer.kube.kubeconfig import KubeconfigRefused, parse_kubeconfig
 from signer.kube.resource_limits import ResourceLimits
 from signer.kube.resources import SECRETS
-from signer.kube.semaphore import TimedSemaphore
+from signer.kube.scheduling import TimedSemaphore
 from signer.model.cluster import ClusterKey
 
 MAXIMUM_BODY_BYTES: Final = 8 * 1024 * 1024
-"""Of one answer. Lists that are larger are asked for in smaller pages."""
-CONNECTIONS_BESIDE_WORKERS: Final = 5
-"""Of each cluster: for its services, and for the list of overflowed requests."""
+"""Limit per response. Larger lists are requested in smaller pages."""
+EXTRA_CONNECTIONS: Final = 5
+"""Connections per cluster besides those of the workers: for services and for relists."""
 
 
 class WorkloadAccessRefused(Exception):
-    """There is no kubeconfig that can be used; ``reason`` is stable, the message says what to do."""
+    """There is no usable kubeconfig; ``reason`` is stable, and the message says what to do."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
 
 
-class SecretCalls(Protocol):
-    """The one call that is used of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-
-async def workload_connection(management: SecretCalls, key: ClusterKey) -> ClusterConnection:
-    """The connection that the kubeconfig Secret gives.
+async def workload_connection(management: Get, key: ClusterKey) -> ClusterConnection:
+    """The connection from the kubeconfig Secret.
 
     Raises:
-        WorkloadAccessRefused: there is none, or it names what a tenant's kubeconfig must not name.
+        WorkloadAccessRefused: the Secret is missing or unreadable, or its kubeconfig has a field that is not allowed.
     """
     name = f"{key.name}-kubeconfig"
     try:
@@ -52,8 +45,8 @@ async def workload_connection(management: SecretCalls, key: ClusterKey) -> Clust
     except (KubeconfigRefused, UnreadableSecret) as error:
         raise WorkloadAccessRefused("KubeconfigRefused", f"Secret {key.namespace}/{name}: {error}") from error
     except ApiError as error:
-        said = f"Secret {key.namespace}/{name} cannot be read in the management cluster: {error}"
-        raise WorkloadAccessRefused("ManagementClusterUnreachable", said) from error
+        message = f"Secret {key.namespace}/{name} cannot be read in the management cluster: {error}"
+        raise WorkloadAccessRefused("ManagementClusterUnreachable", message) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +54,24 @@ class WorkloadConnector:
     """Connects to workload clusters."""
 
     management: Client
-    """Where the kubeconfig Secrets are."""
+    """Client of the management cluster, which has the kubeconfig Secrets."""
     workers_per_cluster: int
     resource_limits: ResourceLimits
-    """What all connections together may take of memory and of the event loop."""
+    """Limits of memory and event loop time for all connections together."""
     attempts: TimedSemaphore
-    """How many connections begin at once."""
+    """Limits concurrent connection attempts."""
 
     async def client(self, key: ClusterKey) -> Client:
-        """A client for that cluster, not connected yet.
+        """A client for the cluster, not connected yet.
 
         Raises:
-            WorkloadAccessRefused: there is no kubeconfig that can be used.
-            TlsMaterialRefused: its certificates or key cannot be used.
+            WorkloadAccessRefused: there is no usable kubeconfig.
+            TlsMaterialRefused: the kubeconfig's certificates or key are unusable.
         """
         connection = await workload_connection(self.management, key)
         return Client(
             connection,
             maximum_body_bytes=MAXIMUM_BODY_BYTES,
-            connection_limit=CONNECTIONS_BESIDE_WORKERS + self.workers_per_cluster,
+            connection_limit=EXTRA_CONNECTIONS + self.workers_per_cluster,
             resource_limits=self.resource_limits,
         )

@@ -1,4 +1,4 @@
-"""The request checks and the attestor: from a request that was read to the identity that its evidence proves."""
+"""The CA and the attestor: from a request that was read to the identity that its evidence proves."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Final
 
 from attestors.contract import (
@@ -23,31 +24,37 @@ from attestors.contract import (
     Outcome,
     PreFiltered,
     RecordedIdentity,
+    RequesterCredential,
     ServerPlugin,
     VerifiedIdentity,
 )
+from attestors.wire import binding as binding_format
 from attestors.wire.binding import BindingMismatch
 from attestors.wire.evidence import MalformedEvidence
 from attestors.wire.names import Purpose
 from signer.audit.decision_inputs import Answer, AnswerStage, Asks, ClaimStage, RequestStage
 from signer.audit.recorded_calls import CallRecorder, RecordedManagementCluster
-from signer.authority import Authority
+from signer.authority import IssuingSet
 from signer.configuration import Configuration
-from signer.decision.attestation_request import AttestationRequests
 from signer.decision.attestor_timing import AttestorTiming, AttestorTimings, TimedAwaitable
 from signer.decision.authority_source import AuthoritySource, AuthorityUnavailable
+from signer.decision.lookups import Lookups
 from signer.decision.snapshot import Snapshot
 from signer.kube.errors import ApiError
 from signer.kube.supervision import was_told_to_end
-from signer.model.cluster import ClusterKey, MachineView
+from signer.model.bootstrap_token import NodeAsks, TokenAsks
+from signer.model.cluster import MACHINE_KIND, ClusterKey, ClusterView, MachineView
 from signer.model.decision import Deferred, Refused
 from signer.model.reasons import Reason
+from signer.model.record import MachineKey
 from signer.model.signing_request import SigningRequest
 from signer.rules import step_comparisons as compared
-from signer.rules.checks import IDENTITY_CHECKS, REQUEST_CHECKS, run_checks
-from signer.rules.identity import IdentityFacts
+from signer.rules.claim import recorded_identity, requester_credential, role_of
+from signer.rules.machine import the_machine
+from signer.rules.plan import Note
 from signer.rules.request import RequestFacts, claimed_provider_id
-from signer.rules.trace import SILENCE, Step, Trace
+from signer.store.bootstrap_tokens import BootstrapTokens
+from signer.store.caches import Caches
 
 _LOG = logging.getLogger(__name__)
 _ATTESTATION_SECONDS: Final = 30.0
@@ -58,19 +65,101 @@ class AttestorEnded(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Attested:
-    """What the evidence proved, and what the cluster had at that moment."""
+class Claim:
+    """What a request claims, and what the management cluster says beside it, at one moment."""
 
-    outcome: VerifiedIdentity | AssertedIdentity
-    description: AttestorDescription
-    authority: Authority
-    """Its CA."""
-    told: MachineView | NoClaimedMachine
-    """The Machine that the attestor was told of."""
+    machine: MachineView | NoClaimedMachine
+    """The Machine that has the claimed provider ID, or the name of its MachinePool."""
+    asks: NodeAsks | TokenAsks
+    """Who asks, with the trace of the bootstrap token."""
+    attestation: AttestationRequest
+    """What the attestor is told."""
+
+
+class AttestationRequests:
+    """The claims of one cluster's requests. It looks at caches only: nothing is waited for until an attestor asks."""
+
+    def __init__(self, key: ClusterKey, caches: Caches, tokens: BootstrapTokens, lookups: Lookups) -> None:
+        self._key = key
+        self._caches = caches
+        self._tokens = tokens
+        self._lookups = lookups
+
+    def machines(self, provider_id: str) -> tuple[MachineView, ...]:
+        """Whatever in the Cluster has that provider ID."""
+        return self._caches.matching(self._key, provider_id)
+
+    def claim(
+        self,
+        request: SigningRequest,
+        snapshot: Snapshot,
+        provider: str,
+        provider_id: str,
+        machines: tuple[MachineView, ...],
+    ) -> Claim:
+        """The one Machine among ``machines``, and the request as the attestor ``provider`` sees it.
+
+        No attestor hears of what the Cluster has not: provider IDs are invented by the thousand, and judging or asking
+        a cloud about each would keep honest nodes waiting.
+
+        Raises:
+            Refused: neither a node nor a bootstrap token asks.
+            Deferred: nothing in the Cluster has the provider ID, several have, or it cannot be told what is recorded
+                for the Machine.
+        """
+        found = the_machine(provider_id, machines)
+        machine = found if found.kind == MACHINE_KIND else NoClaimedMachine(pool=found.name)
+        asks = self._tokens.asks(self._key, request.header.username)
+        credential = requester_credential(asks, machine)
+        asked = request.certificate_request
+        attestation = AttestationRequest(
+            provider_id=provider_id,
+            evidence=request.evidence,
+            binding=binding_format.compute(
+                evidence_version=request.evidence.version,
+                cluster=request.evidence.cluster,
+                signer_name=request.header.signer,
+                subject_public_key_info=asked.subject_public_key_info,
+            ),
+            cluster_namespace=self._key.namespace,
+            cluster_name=self._key.name,
+            csr_uid=request.header.uid,
+            dns_names=asked.dns_names,
+            ip_addresses=asked.ip_addresses,
+            now=snapshot.now,
+            machine=self._told_of(machine, provider, credential, snapshot.cluster),
+            credential=credential,
+            management=self._lookups.of(self._key, machine),
+        )
+        return Claim(machine, asks, attestation)
+
+    def _told_of(
+        self,
+        machine: MachineView | NoClaimedMachine,
+        provider: str,
+        credential: RequesterCredential,
+        cluster: ClusterView,
+    ) -> ClaimedMachine | NoClaimedMachine:
+        if isinstance(machine, NoClaimedMachine):
+            return machine
+        authentic, key = self._caches.authentic, MachineKey.of(machine)
+        authentic.require_all_known(key)
+        return ClaimedMachine(
+            name=machine.name,
+            annotations=MappingProxyType(dict(machine.annotations)),
+            role=role_of(machine),
+            recorded=recorded_identity(
+                machine,
+                authentic.of_machine(key),
+                provider,
+                credential=credential,
+                cluster_created=cluster.created,
+            ),
+        )
 
 
 class Attestation:
-    """Runs the request checks of one cluster, and asks its attestors."""
+    """Reads the CA of one cluster, and asks its attestors."""
 
     def __init__(
         self,
@@ -79,33 +168,12 @@ class Attestation:
         authority_source: AuthoritySource,
         attestation_requests: AttestationRequests,
         timings: AttestorTimings,
-        monotonic: Callable[[], float],
-        trace: Trace = SILENCE,
     ) -> None:
         self._key = key
         self._configuration = configuration
         self._authority_source = authority_source
         self._attestation_requests = attestation_requests
         self._timings = timings
-        self._monotonic = monotonic
-        self._trace = trace
-
-    async def attest(
-        self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription
-    ) -> Attested | ChallengeIssued:
-        """Judge request and evidence.
-
-        Raises:
-            Refused, Deferred: from the first check that does not pass, or from the attestor's answer.
-        """
-        authority = await self._checked(request, snapshot, description)
-        told, attestation = self._claimed(request, snapshot, description)
-        outcome = await self._answer(attestation, request, snapshot)
-        if isinstance(outcome, ChallengeIssued):
-            return outcome
-        facts = IdentityFacts(attestation.provider_id, attestation.binding, description, outcome)
-        run_checks(IDENTITY_CHECKS, facts, self._trace)
-        return Attested(outcome, description, authority, told)
 
     def pre_filter(self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription) -> PreFiltered:
         """What the attestor can say without asking anybody: it only puts requests in order.
@@ -116,11 +184,13 @@ class Attestation:
                 is recorded for the Machine.
         """
         plugin: ServerPlugin = snapshot.attestors.ready(description.provider).server_plugin
-        asked = self._attestation_requests.attestation_request(request, snapshot, description.provider)
+        provider_id = claimed_provider_id(request)
+        machines = self._attestation_requests.machines(provider_id)
+        claim = self._attestation_requests.claim(request, snapshot, description.provider, provider_id, machines)
         with self._timings.of(description.provider, self._key):
-            return plugin.pre_filter(asked)
+            return plugin.pre_filter(claim.attestation)
 
-    async def authority(self, *, not_before: float = float("-inf")) -> Authority:
+    async def authority(self, *, not_before: float = float("-inf")) -> IssuingSet:
         """The cluster's CA.
 
         Raises:
@@ -131,56 +201,22 @@ class Attestation:
         except AuthorityUnavailable as error:
             raise Deferred(Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE, str(error)) from error
 
-    async def _checked(
-        self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription
-    ) -> Authority:
-        with self._trace.step(Step.AUTHORITY) as note:
-            authority = await self.authority()
-            if self._names_another(request, snapshot, description, authority):
-                # Perhaps the CA was changed a moment ago: what we keep being old must never be a denial.
-                authority = await self.authority(not_before=self._monotonic())
-            signing = authority.signing.certificate
-            note(lambda: compared.authority(signing.public_key_hash, signing.not_after, snapshot.now))
-        self._check(request, snapshot, description, authority)
-        return authority
-
-    def _names_another(
-        self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription, authority: Authority
-    ) -> bool:
-        """Whether nothing stands against the request but that it names another CA than ours as we know it.
-
-        What is refused in any case is not worth a call: whoever asks chooses what CA to name.
-        """
-        if request.evidence.cluster.text in authority.ca_certificate_hashes:
-            return False
-        try:
-            run_checks(REQUEST_CHECKS, self._facts(request, snapshot, description, authority))
-        except (Refused, Deferred) as error:
-            return isinstance(error, Refused) and error.deny.reason is Reason.CLUSTER_MISMATCH
-        return False
-
-    def _claimed(
-        self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription
-    ) -> tuple[MachineView | NoClaimedMachine, AttestationRequest]:
-        """The Machine, and what the attestor is told of it, at one moment: nothing is waited for between the two."""
-        if snapshot.audited:
-            snapshot.decision_inputs.claimed = self._attestation_requests.machines(request)
-        with self._trace.step(Step.CLAIM) as note:
-            told = self._attestation_requests.machine(request)
-            note(lambda: compared.claim(claimed_provider_id(request), told))
-            attestation = self._attestation_requests.attestation_request(request, snapshot, description.provider)
-        if snapshot.audited:
-            machine = attestation.machine
-            recorded = machine.recorded if isinstance(machine, ClaimedMachine) else NoRecordedIdentity()
-            identity = recorded.identity if isinstance(recorded, RecordedIdentity) else ""
-            snapshot.decision_inputs.claim = ClaimStage(Asks.of(self._attestation_requests.asks(request)), identity)
-        return told, attestation
-
-    def _check(
-        self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription, authority: Authority
-    ) -> None:
-        facts = self._facts(request, snapshot, description, authority)
-        signing = authority.signing.certificate
+    def facts(
+        self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription, authority: IssuingSet
+    ) -> RequestFacts:
+        """What the request checks look at."""
+        namespace = self._key.namespace
+        signing = authority.signer_of(request.header.signer.purpose).certificate
+        facts = RequestFacts(
+            request=request,
+            cluster=snapshot.cluster,
+            policy=snapshot.policy,
+            attestor=description,
+            insecure_allowed=self._configuration.insecure_allowed(namespace),
+            operator_allows=self._configuration.attestor(description.provider).allows(namespace),
+            ca_cert_hashes=authority.accepted_hashes,
+            waiting_ca_cert_hashes=authority.waiting_hashes,
+        )
         snapshot.decision_inputs.request = RequestStage(
             description,
             facts.insecure_allowed,
@@ -188,35 +224,49 @@ class Attestation:
             facts.ca_cert_hashes,
             signing.public_key_hash,
             signing.not_after,
+            facts.waiting_ca_cert_hashes,
         )
-        run_checks(REQUEST_CHECKS, facts, self._trace)
+        return facts
 
-    def _facts(
-        self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription, authority: Authority
-    ) -> RequestFacts:
-        return RequestFacts(
-            request=request,
-            cluster=snapshot.cluster,
-            policy=snapshot.policy,
-            attestor=description,
-            insecure_allowed=self._configuration.insecure_allowed(self._key.namespace),
-            operator_allows=self._configuration.attestor(description.provider).allows(self._key.namespace),
-            ca_cert_hashes=authority.ca_certificate_hashes,
-        )
+    def claim(self, request: SigningRequest, snapshot: Snapshot, provider: str, note: Note) -> Claim:
+        """The Machine, and what the attestor is told of it, at one moment: nothing is waited for between the two.
 
-    async def _answer(
-        self, attestation: AttestationRequest, request: SigningRequest, snapshot: Snapshot
+        Raises:
+            Refused: the provider ID is not well formed, or the requester may not ask.
+            Deferred: nothing in the Cluster has the provider ID, several have, or it cannot be told what is recorded
+                for the Machine.
+        """
+        provider_id = claimed_provider_id(request)
+        machines = self._attestation_requests.machines(provider_id)
+        note(lambda: compared.claim(provider_id, machines))
+        if snapshot.audited:
+            snapshot.decision_inputs.claimed = machines
+        claim = self._attestation_requests.claim(request, snapshot, provider, provider_id, machines)
+        if snapshot.audited:
+            told = claim.attestation.machine
+            recorded = told.recorded if isinstance(told, ClaimedMachine) else NoRecordedIdentity()
+            identity = recorded.identity if isinstance(recorded, RecordedIdentity) else ""
+            snapshot.decision_inputs.claim = ClaimStage(Asks.of(claim.asks), identity)
+        return claim
+
+    async def answer(
+        self, attestation: AttestationRequest, request: SigningRequest, snapshot: Snapshot, note: Note
     ) -> VerifiedIdentity | AssertedIdentity | ChallengeIssued:
-        with self._trace.step(Step.ATTEST) as note:
-            outcome = await self._ask(attestation, request, snapshot)
-            note(lambda: compared.answer(outcome, attestation.provider_id))
-            match outcome:
-                case Denied():
-                    raise Refused(outcome.reason, outcome.message)
-                case NotProvableYet():
-                    raise Deferred(outcome.reason, outcome.message, outcome.retry_after, grows=True)
-                case ChallengeIssued() | VerifiedIdentity() | AssertedIdentity():
-                    return outcome
+        """The attestor's answer.
+
+        Raises:
+            Refused, Deferred: it says no, or not yet, or it failed.
+            ApiError: from the management cluster, through what the attestor was given to ask.
+        """
+        outcome = await self._ask(attestation, request, snapshot)
+        note(lambda: compared.answer(outcome, attestation.provider_id))
+        match outcome:
+            case Denied():
+                raise Refused(outcome.reason, outcome.message)
+            case NotProvableYet():
+                raise Deferred(outcome.reason, outcome.message, outcome.retry_after, grows=True)
+            case ChallengeIssued() | VerifiedIdentity() | AssertedIdentity():
+                return outcome
 
     async def _ask(self, attestation: AttestationRequest, request: SigningRequest, snapshot: Snapshot) -> Outcome:
         signer = request.header.signer

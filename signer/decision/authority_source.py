@@ -14,11 +14,12 @@ from datetime import datetime
 from typing import Any, Final, Protocol
 
 from signer.authority import (
-    Authority,
     CertificateAuthority,
     CertificateAuthorityUnavailable,
+    IssuingSet,
     load_certificate_authority,
 )
+from signer.kube.calls import Get
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, Forbidden, NotFound
 from signer.kube.resources import SECRETS
@@ -37,14 +38,6 @@ class AuthorityUnavailable(Exception):
         self.reason = reason
 
 
-class SecretCalls(Protocol):
-    """The one call that is used of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-
 class LoadAuthority(Protocol):
     """Makes a CA of what a Secret holds, as :func:`~signer.authority.load_certificate_authority` does."""
 
@@ -60,7 +53,7 @@ class _Kept:
     read_at: float
     """When the look began that showed ``answer``; never later than ``looked_at``."""
     resource_version: str
-    answer: Authority | AuthorityUnavailable
+    answer: IssuingSet | AuthorityUnavailable
     loaded_at: float = 0.0
 
 
@@ -69,7 +62,7 @@ class AuthoritySource:
 
     def __init__(
         self,
-        client: SecretCalls,
+        client: Get,
         cluster: ClusterKey,
         *,
         now: Callable[[], datetime],
@@ -89,12 +82,12 @@ class AuthoritySource:
     def expiry(self) -> tuple[datetime, ...]:
         """When the CA that was last read runs out; empty where there is none that could be read."""
         kept = self._kept
-        if kept is None or not isinstance(kept.answer, Authority):
+        if kept is None or not isinstance(kept.answer, IssuingSet):
             return ()
-        return (kept.answer.signing.certificate.not_after,)
+        return (kept.answer.not_after,)
 
-    async def authority(self, *, not_before: float = float("-inf")) -> Authority:
-        """The CA to sign with, as its Secret stood at ``not_before`` (of the monotonic clock) or later.
+    async def authority(self, *, not_before: float = float("-inf")) -> IssuingSet:
+        """The CAs to sign with and to believe, as the Secret stood at ``not_before`` (of the monotonic clock) or later.
 
         Raises:
             AuthorityUnavailable: missing, unusable, or the management cluster cannot be asked and nothing is kept that
@@ -126,7 +119,7 @@ class AuthoritySource:
             return _Kept(read_at, read_at, "", missing)
         except ApiError as error:
             # A management cluster that is away for a while must not stop renewals; one that says no must.
-            if before is not None and isinstance(before.answer, Authority) and not isinstance(error, Forbidden):
+            if before is not None and isinstance(before.answer, IssuingSet) and not isinstance(error, Forbidden):
                 return replace(before, looked_at=read_at)
             unreachable = AuthorityUnavailable("ManagementClusterUnreachable", f"{self._name}: {error}")
             return _Kept(read_at, read_at, "", unreachable)
@@ -140,10 +133,10 @@ class AuthoritySource:
         """Whether the same Secret may give another answer by now: a CA that was not yet valid."""
         return isinstance(kept.answer, AuthorityUnavailable) and self._monotonic() - kept.loaded_at > KEPT_SECONDS
 
-    def _load(self, secret: JsonObject) -> Authority | AuthorityUnavailable:
+    def _load(self, secret: JsonObject) -> IssuingSet | AuthorityUnavailable:
         try:
             data = decode_secret(secret)
-            return Authority((self._load_authority or load_certificate_authority)(data, now=self._now()))
+            return IssuingSet.of((self._load_authority or load_certificate_authority)(data, now=self._now()))
         except CertificateAuthorityUnavailable as error:
             return AuthorityUnavailable(str(error.reason), f"{self._name}: {error}")
         except UnreadableSecret as error:
@@ -168,4 +161,4 @@ def decode_secret(secret: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def _kept_seconds(kept: _Kept) -> float:
-    return KEPT_SECONDS if isinstance(kept.answer, Authority) else FAILURE_KEPT_SECONDS
+    return KEPT_SECONDS if isinstance(kept.answer, IssuingSet) else FAILURE_KEPT_SECONDS

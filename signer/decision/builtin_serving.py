@@ -1,6 +1,6 @@
 """Kubelets' own requests to ``kubernetes.io/kubelet-serving``: approved on the strength of a live record, never signed.
 
-    request checks → record and Machine → serving checks → journal → approve
+Which stages it goes through, and in which order, stands in ``signer.rules.checks``.
 
 The approval is written into the record first: what was approved and is not recorded cannot be. After a crash between
 the two the same request is judged again, and approved without a second entry.
@@ -8,7 +8,7 @@ the two the same request is judged again, and approved without a second entry.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
@@ -17,8 +17,9 @@ from signer.audit.decision_inputs import BuiltinStage, DecisionInputs, SnapshotS
 from signer.configuration import Configuration
 from signer.decision.live_recheck import LiveRecheck, rests_on_cached_objects
 from signer.decision.snapshot import Snapshot, Snapshots
+from signer.model.certificate_kind import BUILTIN_KUBELET_SERVING
 from signer.model.cluster import LONG_AGO, ClusterKey, MachineView
-from signer.model.decision import ApproveOnly, Defer, Deferred, Deny, Ignore, LeftAlone, Refused
+from signer.model.decision import ApproveOnly, Deferred, Ignore, LeftAlone, Refused
 from signer.model.reasons import Reason
 from signer.model.record import BUILTIN_APPROVALS, AttestedNode, BuiltinApproval, was_just_decided
 from signer.model.reservation import Pair, ReservationSide
@@ -34,17 +35,17 @@ from signer.rules.builtin_serving import (
     the_attested_machine,
     waits_for,
 )
-from signer.rules.checks import BUILTIN_REQUEST_CHECKS, BUILTIN_SERVING_CHECKS, run_checks
+from signer.rules.checks import decide_builtin_serving
+from signer.rules.issuance import public_key_digest
 from signer.rules.machine import MachineGone, NoRecord
 from signer.rules.machine_comparisons import recorded_machine
-from signer.rules.shape import node_name_of
-from signer.rules.trace import SILENCE, Step, Trace
+from signer.rules.plan import PROCEED, SILENCE, Note, Proceed, Trace
+from signer.rules.shape import ClusterFacts, node_name_of
 from signer.store.caches import Caches
 from signer.store.conflicting_sans import conflicting_names
 from signer.store.live_reads import LiveReads
-from signer.store.records import RecordChanged, Records
+from signer.store.records import Records
 
-_RECORD_ATTEMPTS: Final = 5
 SETTLED_REQUESTS_ARE_KEPT: Final = timedelta(hours=1)
 """By a cluster (``pkg/controller/certificates/cleaner``). A record names every approved request that still exists."""
 
@@ -71,11 +72,11 @@ class BuiltinServing:
     ) -> None:
         self._key = key
         self._configuration = configuration
-        self._snapshots = snapshots
+        self.snapshots = snapshots
         self._caches = caches
         self._records = records
         self._live_recheck = LiveRecheck(records, live_reads)
-        self._trace = trace
+        self.trace = trace
         self._newest: dict[str, datetime] = {}
         """When a kubelet's newest request was posted, by its username."""
 
@@ -90,81 +91,43 @@ class BuiltinServing:
         """
         if not request.header.username.startswith(NODE_USER_PREFIX):
             return Ignore()  # an administrator's own business; nobody approves those of others by themselves
-        with self._trace.step(Step.POLICY) as note:
-            snapshot = self._taken(decision_inputs)
-            note(lambda: compared.policy(snapshot.policy))
-        if isinstance(request, BuiltinServingRequest):
-            self._remember(request)
-        if not snapshot.policy.approves_builtin_serving:
-            return LeftAlone(self._would_be(request, snapshot))
-        request = self._readable(request)
-        for _ in range(_RECORD_ATTEMPTS):
-            attested = await self._judged_by_the_newest_record(request, snapshot)
-            try:
-                return await self._journal(request, attested, snapshot)
-            except RecordChanged:
-                snapshot = self._taken(decision_inputs)
-        raise Deferred(Reason.RESERVATION_PENDING, "the record is contended; it is tried again")
-
-    def _taken(self, decision_inputs: DecisionInputs) -> Snapshot:
-        snapshot = replace(self._snapshots.take(), decision_inputs=decision_inputs)
-        decision_inputs.snapshot = SnapshotStage(snapshot.cluster, snapshot.policy, snapshot.now)
-        return snapshot
-
-    def _would_be(
-        self, request: BuiltinServingRequest | MalformedBuiltinServingRequest, snapshot: Snapshot
-    ) -> ApproveOnly | Deny | Defer:
+        deciding = BuiltinServingDecision(self, request, decision_inputs)
         try:
-            return _approval(self._judge(self._readable(request), snapshot).record)
+            approve = await decide_builtin_serving(deciding, self.trace)
         except Refused as error:
-            return error.deny
-        except Deferred as error:
-            return error.defer
-
-    def _readable(self, request: BuiltinServingRequest | MalformedBuiltinServingRequest) -> BuiltinServingRequest:
-        with self._trace.step(Step.READ) as note:
-            note(lambda: compared.read(str(request.header.signer.value)))
-            if isinstance(request, MalformedBuiltinServingRequest):
-                raise refuse_malformed(request.message)
-            return request
-
-    async def _judged_by_the_newest_record(self, request: BuiltinServingRequest, snapshot: Snapshot) -> AttestedMachine:
-        """Judged again after a live recheck where a check of the record or its Machine refuses."""
-        try:
-            return self._judge(request, snapshot)
-        except Refused as error:
-            if not rests_on_cached_objects(error):
+            if not deciding.is_left_alone:
                 raise
-            node_name = node_name_of(request)
-            machine = self._machine_of(self._records.recorded(self._key, node_name))
-            await self._live_recheck.look(error, self._key, node_name, machine, machine)
-        return self._judge(request, snapshot)
-
-    def _judge(self, request: BuiltinServingRequest, snapshot: Snapshot) -> AttestedMachine:
-        """Everything that is checked, without a call."""
-        run_checks(BUILTIN_REQUEST_CHECKS, BuiltinRequestFacts(request, snapshot.cluster), self._trace)
-        node_name = node_name_of(request)
-        record = self._records.recorded(self._key, node_name)
-        machine = self._machine_of(record)
-        snapshot.decision_inputs.builtin = BuiltinStage(record, machine)
-        try:
-            with self._trace.step(Step.RECORD) as note:
-                note(lambda: recorded_machine(record, machine))
-                attested = the_attested_machine(node_name, record, machine)
-            run_checks(BUILTIN_SERVING_CHECKS, self._facts(request, node_name, attested, snapshot), self._trace)
+            return LeftAlone(error.deny)
         except Deferred as error:
-            defer = error.defer
-            raise Deferred(
-                defer.reason, defer.message, defer.retry_after, waits_for=waits_for(node_name, record)
-            ) from error
-        return attested
+            waiting = deciding.waiting(error)
+            if not deciding.is_left_alone:
+                raise waiting from error
+            return LeftAlone(waiting.defer)
+        return LeftAlone(approve) if deciding.is_left_alone else approve
 
-    def _machine_of(self, record: AttestedNode | NoRecord) -> MachineView | MachineGone:
-        return MachineGone() if isinstance(record, NoRecord) else self._caches.machine(record.machine)
+    def recorded(self, node_name: str) -> tuple[AttestedNode | NoRecord, MachineView | MachineGone]:
+        """What is recorded under that node name, and the Machine that it names.
 
-    def _facts(
+        Raises:
+            Deferred: the controller key is not available, or there is a newer one.
+        """
+        record = self._records.recorded(self._key, node_name)
+        return record, MachineGone() if isinstance(record, NoRecord) else self._caches.machine(record.machine)
+
+    async def recheck(self, error: Refused, node_name: str) -> None:
+        """Look at what a refusal rests upon in the API server itself.
+
+        Raises:
+            Deferred: the Machine is not as it is known here.
+            ApiError: from the management cluster.
+        """
+        _, machine = self.recorded(node_name)
+        await self._live_recheck.look(error, self._key, node_name, machine, machine)
+
+    def facts(
         self, request: BuiltinServingRequest, node_name: str, attested: AttestedMachine, snapshot: Snapshot
     ) -> BuiltinServingFacts:
+        """What the checks of the attestation look at, as it is now."""
         record, machine = attested.record, attested.machine
         dns_names, ip_addresses = request.certificate_request.dns_names, request.certificate_request.ip_addresses
         operator = self._configuration.attestor(record.identity.provider)
@@ -194,26 +157,41 @@ class BuiltinServing:
         stands = all(side is not None and side.pair == pair for side in sides)
         return PairState.RESERVED if stands else PairState.NOT_RESERVED
 
-    async def _journal(
-        self, request: BuiltinServingRequest, attested: AttestedMachine, snapshot: Snapshot
+    async def journal(
+        self, request: BuiltinServingRequest, node_name: str, attested: AttestedMachine, snapshot: Snapshot
     ) -> ApproveOnly:
+        """Write the approval into the record, unless it is there.
+
+        Raises:
+            Deferred: the kubelet has given the request up, or there is no room.
+            RecordChanged: somebody else wrote the record first.
+            ApiError: from the management cluster.
+        """
         header, record = request.header, attested.record
         if record.has_builtin_approval(header.uid, header.spec_digest):
-            return _approval(record)
-        with self._trace.step(Step.BUILTIN_JOURNAL):
-            self._require_newest(request, snapshot)
-            _require_room(record, snapshot)
-        entry = BuiltinApproval(header.name, header.uid, header.spec_digest, snapshot.now.replace(microsecond=0))
-        await self._records.write(record.with_builtin_approval(entry), snapshot.cluster)
-        return _approval(record)
+            return approval(record)
+        self._require_newest(request, node_name, snapshot)
+        _require_room(record, snapshot)
+        approved = BuiltinApproval(
+            kind=BUILTIN_KUBELET_SERVING,
+            csr_name=header.name,
+            csr_uid=header.uid,
+            spec_digest=header.spec_digest,
+            public_key_digest=public_key_digest(request),
+            created=posted_at(request),
+            decided=snapshot.now.replace(microsecond=0),
+        )
+        await self._records.write(record.with_builtin_approval(approved), snapshot.cluster)
+        return approval(record)
 
-    def _remember(self, request: BuiltinServingRequest) -> None:
+    def remember(self, request: BuiltinServingRequest) -> None:
+        """Remember a kubelet's newest request."""
         username, posted = request.header.username, posted_at(request)
         self._newest[username] = max(self._newest.pop(username, posted), posted)
         if len(self._newest) > _KUBELETS:
             del self._newest[next(iter(self._newest))]
 
-    def _require_newest(self, request: BuiltinServingRequest, snapshot: Snapshot) -> None:
+    def _require_newest(self, request: BuiltinServingRequest, node_name: str, snapshot: Snapshot) -> None:
         """A kubelet posts another request every quarter of an hour, and waits for the newest alone: what it has given
         up must not use up the room in its record.
 
@@ -223,9 +201,95 @@ class BuiltinServing:
         if posted_at(request) < newest <= snapshot.now:
             raise Deferred(
                 Reason.RESERVATION_PENDING,
-                f"the kubelet of node {node_name_of(request)} has given this request up: it has posted another at "
+                f"the kubelet of node {node_name} has given this request up: it has posted another at "
                 f"{newest:%Y-%m-%d %H:%M:%S} UTC",
             )
+
+
+@dataclass(slots=True)
+class BuiltinServingDecision:
+    """Implements :class:`~signer.rules.supplies.BuiltinSupplies` for one request.
+
+    Where the policy leaves such requests alone it finds what would be decided: nothing is asked of an API server, and
+    nothing is written.
+    """
+
+    parts: BuiltinServing
+    parsed: BuiltinServingRequest | MalformedBuiltinServingRequest
+    decision_inputs: DecisionInputs
+    is_left_alone: bool = field(default=False, init=False)
+    snapshot: Snapshot = field(init=False)
+    request: BuiltinServingRequest = field(init=False)
+    node_name: str = field(init=False)
+    """From the subject; found once the checks of the subject have passed."""
+    looking_at: AttestedNode | NoRecord | None = field(default=None, init=False)
+    """The record whose attestation is being judged; None before and afterwards."""
+    attested: AttestedMachine = field(init=False)
+
+    def waiting(self, error: Deferred) -> Deferred:
+        """``error``, with what may change it where a record or its Machine is waited for."""
+        if self.looking_at is None:
+            return error
+        defer = error.defer
+        return Deferred(
+            defer.reason, defer.message, defer.retry_after, waits_for=waits_for(self.node_name, self.looking_at)
+        )
+
+    async def policy(self, note: Note) -> Proceed:
+        """See BuiltinSupplies."""
+        taken = replace(self.parts.snapshots.take(), decision_inputs=self.decision_inputs)
+        note(lambda: compared.policy(taken.policy))
+        self.snapshot = taken
+        self.decision_inputs.snapshot = SnapshotStage(taken.cluster, taken.policy, taken.now)
+        if isinstance(self.parsed, BuiltinServingRequest):
+            self.parts.remember(self.parsed)
+        self.is_left_alone = not taken.policy.approves_builtin_serving
+        return PROCEED
+
+    async def cluster_facts(self) -> ClusterFacts:
+        """See BuiltinSupplies."""
+        return self.snapshot
+
+    async def read(self, note: Note) -> Proceed:
+        """See BuiltinSupplies."""
+        note(lambda: compared.read(str(self.parsed.header.signer.value)))
+        if isinstance(self.parsed, MalformedBuiltinServingRequest):
+            raise refuse_malformed(self.parsed.message)
+        self.request = self.parsed
+        return PROCEED
+
+    async def request_facts(self) -> BuiltinRequestFacts:
+        """See BuiltinSupplies."""
+        return BuiltinRequestFacts(self.request, self.snapshot.cluster)
+
+    async def record(self, note: Note) -> Proceed:
+        """See BuiltinSupplies."""
+        self.node_name = node_name_of(self.request)
+        record, machine = self.parts.recorded(self.node_name)
+        self.looking_at = record
+        self.decision_inputs.builtin = BuiltinStage(record, machine)
+        note(lambda: recorded_machine(record, machine))
+        self.attested = the_attested_machine(self.node_name, record, machine)
+        return PROCEED
+
+    async def serving_facts(self) -> BuiltinServingFacts:
+        """See BuiltinSupplies."""
+        return self.parts.facts(self.request, self.node_name, self.attested, self.snapshot)
+
+    async def recheck_record(self, error: Refused | Deferred) -> None:
+        """See BuiltinSupplies."""
+        if self.is_left_alone or not (isinstance(error, Refused) and rests_on_cached_objects(error)):
+            raise error
+        self.looking_at = None
+        await self.parts.recheck(error, self.node_name)
+
+    async def journal(self, note: Note) -> ApproveOnly:
+        """See BuiltinSupplies."""
+        del note
+        self.looking_at = None
+        if self.is_left_alone:
+            return approval(self.attested.record)
+        return await self.parts.journal(self.request, self.node_name, self.attested, self.snapshot)
 
 
 def _require_room(record: AttestedNode, snapshot: Snapshot) -> None:
@@ -242,7 +306,8 @@ def _require_room(record: AttestedNode, snapshot: Snapshot) -> None:
         )
 
 
-def _approval(record: AttestedNode) -> ApproveOnly:
+def approval(record: AttestedNode) -> ApproveOnly:
+    """The decision that lets kube-controller-manager sign."""
     return ApproveOnly(
         node_name=record.node_name,
         reason=Reason.ATTESTED,

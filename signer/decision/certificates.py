@@ -14,19 +14,22 @@ from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from attestors.contract import Security
-from attestors.wire.names import NODE_USER_PREFIX, NODES_GROUP
+from attestors.wire.names import NODE_USER_PREFIX, NODES_GROUP, Purpose
 from signer.authority import (
-    Authority,
+    KUBELET_CLIENT,
+    KUBELET_SERVING,
     CertificateUsage,
     IssuanceRefused,
     IssuanceRefusedReason,
     IssuanceRequest,
+    IssuingSet,
     certificate_validity,
     issue,
     new_serial_number,
     require_issuable,
 )
 from signer.authority.errors import CertificateAuthorityUnavailable
+from signer.model.certificate_kind import KUBELET_KINDS
 from signer.model.decision import Approve, Deferred, Refused
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, JournalEntry
@@ -49,7 +52,7 @@ class Certificate:
     """SHA-256 of its DER, hexadecimal."""
 
 
-def plan(request: SigningRequest, facts: MachineFacts, authority: Authority) -> IssuanceRequest:
+def plan(request: SigningRequest, facts: MachineFacts, authority: IssuingSet) -> IssuanceRequest:
     """The certificate that this request may become, with a serial number and a validity of its own.
 
     Raises:
@@ -59,7 +62,9 @@ def plan(request: SigningRequest, facts: MachineFacts, authority: Authority) -> 
     duration = certificate_duration(facts.policy, facts.purpose, facts.identity.security)
     asked = duration_asked_for(request, facts.record)
     try:
-        validity = certificate_validity(facts.now, duration, asked, authority.signing.certificate.not_after)
+        validity = certificate_validity(
+            facts.now, duration, asked, authority.signer_of(facts.purpose).certificate.not_after
+        )
     except CertificateAuthorityUnavailable as error:
         raise Deferred(Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE, str(error)) from error
     except IssuanceRefused as error:
@@ -86,6 +91,7 @@ def _issuance(
     except ValueError:
         raise IssuanceRefused(IssuanceRefusedReason.USAGES_INVALID, "a usage is none of a kubelet's") from None
     return IssuanceRequest(
+        profile=KUBELET_CLIENT if request.header.signer.purpose is Purpose.CLIENT else KUBELET_SERVING,
         subject_common_name=NODE_USER_PREFIX + node_name,
         organization=NODES_GROUP,
         public_key=certificate_request.public_key,  # type: ignore[arg-type]  # its constructor refuses other kinds
@@ -98,14 +104,14 @@ def _issuance(
     )
 
 
-async def sign(issuance: IssuanceRequest, authority: Authority) -> Certificate:
+async def sign(issuance: IssuanceRequest, authority: IssuingSet) -> Certificate:
     """Sign; slow keys in a thread, because signing releases the GIL.
 
     Raises:
         Deferred: the certificate would be a bad one, which is a fault of ours or of the CA.
     """
     try:
-        if authority.is_slow_to_sign:
+        if authority.signer_of(issuance.profile.purpose).is_slow_to_sign:
             pem = await asyncio.to_thread(issue, authority, issuance)
         else:
             pem = issue(authority, issuance)
@@ -127,12 +133,12 @@ class NotRepeatable:
 class Signing(Protocol):
     """Who makes certificates of what was planned."""
 
-    async def sign(self, issuance: IssuanceRequest, authority: Authority) -> Certificate:
+    async def sign(self, issuance: IssuanceRequest, authority: IssuingSet) -> Certificate:
         """A new one; see :func:`sign`."""
         ...
 
     async def sign_again(
-        self, issuance: IssuanceRequest, digest: str, authority: Authority
+        self, issuance: IssuanceRequest, digest: str, authority: IssuingSet
     ) -> Certificate | NotRepeatable:
         """The one that was made before, and had that digest."""
         ...
@@ -141,12 +147,12 @@ class Signing(Protocol):
 class SigningByKey:
     """Makes certificates with the cluster's CA."""
 
-    async def sign(self, issuance: IssuanceRequest, authority: Authority) -> Certificate:
+    async def sign(self, issuance: IssuanceRequest, authority: IssuingSet) -> Certificate:
         """See Signing."""
         return await sign(issuance, authority)
 
     async def sign_again(
-        self, issuance: IssuanceRequest, digest: str, authority: Authority
+        self, issuance: IssuanceRequest, digest: str, authority: IssuingSet
     ) -> Certificate | NotRepeatable:
         """See Signing."""
         certificate = await sign(issuance, authority)
@@ -161,11 +167,12 @@ def journal_entry(
     facts: MachineFacts,
     issuance: IssuanceRequest,
     certificate: Certificate,
-    authority: Authority,
+    authority: IssuingSet,
 ) -> JournalEntry:
     """What the journal says of this request and its certificate."""
     header = request.header
     return JournalEntry(
+        kind=KUBELET_KINDS[header.signer.purpose],
         csr_name=header.name,
         csr_uid=header.uid,
         spec_digest=header.spec_digest,
@@ -174,7 +181,8 @@ def journal_entry(
         serial_number=issuance.serial_number,
         not_before=issuance.not_before,
         not_after=issuance.not_after,
-        ca_cert_hash=signing_hash(authority),
+        ca_cert_hash=signing_hash(authority, facts.purpose),
+        evidence_ca_cert_hash=request.evidence.cluster.text,
         certificate_digest=certificate.digest,
         public_key_digest=public_key_digest(request),
         created=facts.created,
@@ -186,7 +194,7 @@ async def repeat(
     request: SigningRequest,
     record: AttestedNode,
     entry: JournalEntry,
-    authority: Authority,
+    authority: IssuingSet,
     now: datetime,
     signing: Signing = SIGNING_BY_KEY,
 ) -> Approve | NotRepeatable:
@@ -195,7 +203,7 @@ async def repeat(
     A copy that somebody approved comes here before its shape is judged: it may ask for what no certificate may have.
     And the CA's certificate may be a new one for its old key, which is valid only since then.
     """
-    if not fits(entry, authority, now):
+    if not fits(entry, authority, request.header.signer.purpose, now):
         return NotRepeatable()
     try:
         issuance = planned(request, record.node_name, entry)
@@ -210,7 +218,7 @@ async def repeat_for_key(
     request: SigningRequest,
     facts: MachineFacts,
     record: AttestedNode,
-    authority: Authority,
+    authority: IssuingSet,
     signing: Signing = SIGNING_BY_KEY,
 ) -> Approve | NotRepeatable:
     """The certificate that this very key has already: one made for as long as a new one, in the first half of its life.
@@ -235,7 +243,7 @@ async def repeat_for_key(
 async def repeat_approved(
     request: SigningRequest,
     record: AttestedNode,
-    authority: Authority,
+    authority: IssuingSet,
     now: datetime,
     signing: Signing = SIGNING_BY_KEY,
 ) -> Approve | NotRepeatable:
@@ -247,10 +255,10 @@ async def repeat_approved(
     return NotRepeatable()
 
 
-def fits(entry: JournalEntry, authority: Authority, now: datetime) -> bool:
+def fits(entry: JournalEntry, authority: IssuingSet, purpose: Purpose, now: datetime) -> bool:
     """Whether the certificate of a journal entry can still be issued, and is worth it."""
-    same = entry.ca_cert_hash == signing_hash(authority)
-    return same and now + _LEAST_LIFETIME < entry.not_after <= authority.signing.certificate.not_after
+    same = entry.ca_cert_hash == signing_hash(authority, purpose)
+    return same and now + _LEAST_LIFETIME < entry.not_after <= authority.signer_of(purpose).certificate.not_after
 
 
 def approval(record: AttestedNode, entry: JournalEntry, certificate: Certificate) -> Approve:
@@ -266,6 +274,6 @@ def approval(record: AttestedNode, entry: JournalEntry, certificate: Certificate
     )
 
 
-def signing_hash(authority: Authority) -> str:
-    """The CA that signs, in kubeadm's hash form."""
-    return authority.signing.certificate.public_key_hash
+def signing_hash(authority: IssuingSet, purpose: Purpose) -> str:
+    """The CA that signs for that purpose, in kubeadm's hash form."""
+    return authority.signer_of(purpose).certificate.public_key_hash

@@ -1,42 +1,35 @@
 """One CSR, from its object to a Decision.
 
-    parse → request checks → attest → identity checks → match → machine checks → reserve → journal
-
-Nothing here writes to the workload cluster; what it returns is published by ``signer.controller.requests.publisher``.
-The order of all checks stands in ``signer.rules.checks``.
+Which stages it goes through, and in which order, stands in ``signer.rules.checks``. Nothing here writes to the workload
+cluster; what it returns is published by ``signer.controller.requests.publisher``.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from attestors.contract import AttestorDescription, ChallengeIssued, PreFiltered
+from attestors.contract import PreFiltered
 from attestors.registry import Registry
-from signer.audit.decision_inputs import DecisionInputs, RepeatStage, SnapshotStage
-from signer.authority import Authority
+from signer.audit.decision_inputs import DecisionInputs
 from signer.configuration import Configuration
-from signer.decision.attestation import Attestation
-from signer.decision.attestation_request import AttestationRequests
+from signer.decision.approved_before import ApprovedBefore
+from signer.decision.attestation import Attestation, AttestationRequests
 from signer.decision.attestor_set import AttestorSet
 from signer.decision.attestor_timing import AttestorTimings
 from signer.decision.authority_source import AuthoritySource
 from signer.decision.builtin_serving import BuiltinServing
 from signer.decision.certificates import (
     SIGNING_BY_KEY,
-    NotRepeatable,
     Signing,
-    repeat,
-    repeat_approved,
-    signing_hash,
 )
 from signer.decision.lookups import Lookups
-from signer.decision.pre_filter import flow_of_parsed, requester_of
+from signer.decision.pre_filter import flow_of_parsed
+from signer.decision.request_decision import DecidesWith, RequestDecision
 from signer.decision.reserve_and_journal import ReserveAndJournal
 from signer.decision.snapshot import Snapshot, Snapshots
 from signer.kube.client import JsonObject
@@ -44,26 +37,22 @@ from signer.kube.errors import ApiError, ServerError, TooManyRequests
 from signer.model.cluster import ClusterKey
 from signer.model.csr_header import Condition, NotOurs
 from signer.model.decision import Challenge, Decision, Defer, Deferred, Deny, Fail, Ignore, Refused, printable
-from signer.model.flow import Flow, PriorityLevel
-from signer.model.peek import NO_CLAIM, peek_claimed_provider_id
-from signer.model.policy import ApprovalByOthers, Policy
+from signer.model.flow import Flow, PriorityLevel, requester_of
+from signer.model.policy import Policy
 from signer.model.reasons import Reason
-from signer.model.record import AttestedNode, JournalEntry, Unjournaled, record_name
+from signer.model.record import Unjournaled
 from signer.model.signing_request import (
+    NO_CLAIM,
     BuiltinServingRequest,
-    Malformed,
     MalformedBuiltinServingRequest,
     Parsed,
     Settled,
     SigningRequest,
     parse_signing_request,
+    peek_claimed_provider_id,
 )
-from signer.rules import step_comparisons as compared
-from signer.rules.checks import CLUSTER_CHECKS, run_checks
-from signer.rules.machine import NoRecord, require_not_deleting, the_machine
-from signer.rules.request import operator_allows_the_attestor, policy_names_the_attestor, unsupported_version
-from signer.rules.shape import node_name_of
-from signer.rules.trace import SILENCE, Step, Trace
+from signer.rules.checks import decide_request
+from signer.rules.plan import SILENCE, Trace
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches
 from signer.store.records import Records
@@ -106,20 +95,27 @@ class Decider:
     ) -> None:
         """``trace`` is told of every check and step; only who explains decisions gives one, or another ``signing``."""
         self._key = key
-        self._audited = audited
         self._configuration = configuration
-        self._registry = registry
+        self._providers = registry.providers
         self._caches = caches
-        self._records = records
         self._snapshots = Snapshots(key, configuration, registry, caches, now, monotonic)
-        attestation_requests = AttestationRequests(key, caches, tokens, lookups)
-        self._signing = signing
         self._trace = trace
         self._attestation = Attestation(
-            key, configuration, authority_source, attestation_requests, timings, monotonic, trace
+            key, configuration, authority_source, AttestationRequests(key, caches, tokens, lookups), timings
         )
-        self._reserve_and_journal = ReserveAndJournal(
-            key, self._snapshots, caches, reservations, records, tokens, signing=signing, trace=trace
+        self._approved_before = ApprovedBefore(key, caches, records, self._attestation.authority, signing)
+        self._parts = DecidesWith(
+            key=key,
+            configuration=configuration,
+            snapshots=self._snapshots,
+            records=records,
+            approved_before=self._approved_before,
+            attestation=self._attestation,
+            reserve_and_journal=ReserveAndJournal(
+                key, self._snapshots, caches, reservations, records, tokens, signing=signing
+            ),
+            monotonic=monotonic,
+            audited=audited,
         )
         self._builtin_serving = BuiltinServing(
             key, configuration, self._snapshots, caches, records, reservations.live_reads, trace
@@ -130,7 +126,7 @@ class Decider:
         parsed: Parsed = NotOurs()
         decision_inputs = DecisionInputs()
         try:
-            parsed = parse_signing_request(manifest, self._registry.providers, self._configuration.provider_id_oids)
+            parsed = parse_signing_request(manifest, self._providers, self._configuration.provider_id_oids)
             decision = await self._decide(parsed, decision_inputs)
         except Refused as error:
             decision = error.deny
@@ -149,7 +145,7 @@ class Decider:
             return decision
         if isinstance(decision, Challenge):
             return Fail(Reason.APPROVED_BY_OTHERS, "approved by somebody else before its challenge was answered")
-        if isinstance(parsed, SigningRequest) and not isinstance(self._journaled(parsed), Unjournaled):
+        if isinstance(parsed, SigningRequest) and not isinstance(self._approved_before.journaled(parsed), Unjournaled):
             return Fail(decision.reason, f"approved by us before this changed: {decision.message}")
         return Fail(Reason.APPROVED_BY_OTHERS, f"approved by somebody else. {decision.reason}: {decision.message}")
 
@@ -158,9 +154,7 @@ class Decider:
         CPU."""
         provider_id = NO_CLAIM
         try:
-            provider_id = peek_claimed_provider_id(
-                manifest, self._registry.providers, self._configuration.provider_id_oids
-            )
+            provider_id = peek_claimed_provider_id(manifest, self._providers, self._configuration.provider_id_oids)
         except Exception as error:  # noqa: BLE001 - here is the watch: one request's fault must not end its cluster's task
             _LOG.error("unexpected fault while reading", exc_info=error, extra={"cluster": str(self._key)})
         return self._placed(Flow(PriorityLevel.UNFILTERED, requester_of(manifest), provider_id))
@@ -174,7 +168,7 @@ class Decider:
         """The flow that a CSR waits in; never raises."""
         requester = requester_of(manifest)
         try:
-            parsed = parse_signing_request(manifest, self._registry.providers, self._configuration.provider_id_oids)
+            parsed = parse_signing_request(manifest, self._providers, self._configuration.provider_id_oids)
             snapshot = self._snapshots.take()
         except Deferred:
             return Flow(PriorityLevel.UNFILTERED, requester)
@@ -185,7 +179,7 @@ class Decider:
 
     def _pre_filter(self, snapshot: Snapshot, request: SigningRequest) -> PreFiltered:
         provider = request.header.signer.provider
-        return self._attestation.pre_filter(request, snapshot, self._description(provider, snapshot))
+        return self._attestation.pre_filter(request, snapshot, self._parts.description(provider, snapshot))
 
     def attestors(self, policy: Policy) -> AttestorSet:
         """The attestors under this policy."""
@@ -196,109 +190,7 @@ class Decider:
             return Ignore()
         if isinstance(parsed, BuiltinServingRequest | MalformedBuiltinServingRequest):
             return await self._builtin_serving.decide(parsed, decision_inputs)
-        with self._trace.step(Step.POLICY) as note:
-            snapshot = replace(self._snapshots.take(), decision_inputs=decision_inputs, audited=self._audited)
-            note(lambda: compared.policy(snapshot.policy))
-        decision_inputs.snapshot = SnapshotStage(snapshot.cluster, snapshot.policy, snapshot.now)
-        run_checks(CLUSTER_CHECKS, snapshot, self._trace)
-        await self._records.require_listed(self._key)
-        description = self._described(parsed, snapshot)
-        request = self._readable(parsed, description)
-        if Condition.APPROVED in request.header.conditions:
-            with self._trace.step(Step.APPROVED_BEFORE):
-                decided = await self._decide_approved(request, snapshot)
-            if not isinstance(decided, NotRepeatable):
-                return decided
-        outcome = await self._attestation.attest(request, snapshot, description)
-        if isinstance(outcome, ChallengeIssued):
-            return Challenge(outcome.challenge)
-        return await self._reserve_and_journal.run(request, snapshot, outcome)
-
-    def _described(self, parsed: SigningRequest | Malformed, snapshot: Snapshot) -> AttestorDescription:
-        provider = parsed.header.signer.provider
-        with self._trace.step(Step.ATTESTOR) as note:
-            note(lambda: compared.attestor(provider, snapshot.policy))
-            return self._description(provider, snapshot)
-
-    def _description(self, provider: str, snapshot: Snapshot) -> AttestorDescription:
-        """What the attestor says of itself. One that may not be used here is not imported: its code is third parties'.
-
-        Raises:
-            Refused: the policy does not name it, or the operator does not allow it in this namespace.
-            Deferred: it cannot be loaded.
-        """
-        policy_names_the_attestor(snapshot.policy, provider)
-        operator_allows_the_attestor(
-            provider, self._key.namespace, allowed=self._configuration.attestor(provider).allows(self._key.namespace)
-        )
-        return snapshot.attestors.description(provider)
-
-    def _readable(self, parsed: SigningRequest | Malformed, description: AttestorDescription) -> SigningRequest:
-        with self._trace.step(Step.READ) as note:
-            note(lambda: compared.read(str(parsed.header.signer)))
-            if isinstance(parsed, SigningRequest):
-                return parsed
-            if parsed.reason is Reason.UNSUPPORTED_VERSION:
-                raise unsupported_version(description)
-            raise Refused(parsed.reason, parsed.message)
-
-    async def _decide_approved(self, request: SigningRequest, snapshot: Snapshot) -> Decision | NotRepeatable:
-        """One that has its approval: by us, before a controller stopped; or by somebody else."""
-        journaled = self._journaled(request)
-        if isinstance(journaled, Unjournaled):
-            # Another replica may have approved it a moment ago, before our watch showed its journal.
-            journaled = await self._journaled_live(request)
-        if not isinstance(journaled, Unjournaled):
-            record, entry = journaled
-            # Not repeatable when the CA has changed since: attested again, and planned anew.
-            authority = await self._authority_to_repeat(record, snapshot)
-            return await repeat(request, record, entry, authority, snapshot.now, self._signing)
-        copied = await self._copied(request, snapshot)
-        if not isinstance(copied, NotRepeatable):
-            return copied
-        if snapshot.policy.approval_by_others is ApprovalByOthers.REFUSE:
-            return Fail(
-                Reason.APPROVED_BY_OTHERS, "approved by somebody else, which the policy's approvalByOthers refuses"
-            )
-        return NotRepeatable()
-
-    async def _copied(self, request: SigningRequest, snapshot: Snapshot) -> Decision | NotRepeatable:
-        """A copy of a request that was allowed: what it gets is out already, whoever approved the copy."""
-        try:
-            record = self._records.recorded(self._key, node_name_of(request))
-        except Refused:
-            return NotRepeatable()
-        if isinstance(record, NoRecord):
-            return NotRepeatable()
-        authority = await self._authority_to_repeat(record, snapshot)
-        return await repeat_approved(request, record, authority, snapshot.now, self._signing)
-
-    async def _authority_to_repeat(self, record: AttestedNode, snapshot: Snapshot) -> Authority:
-        """The CA, where the record's Machine is still there and to stay."""
-        provider_id = record.machine.provider_id
-        matched = snapshot.decision_inputs.matched = self._caches.matching(self._key, provider_id)
-        snapshot.decision_inputs.repeat = RepeatStage(record)
-        require_not_deleting(the_machine(provider_id, matched))
-        authority = await self._attestation.authority()
-        not_after = authority.signing.certificate.not_after
-        snapshot.decision_inputs.repeat = RepeatStage(record, signing_hash(authority), not_after)
-        return authority
-
-    def _journaled(self, request: SigningRequest) -> tuple[AttestedNode, JournalEntry] | Unjournaled:
-        """What the journal holds for exactly this CSR: where a controller stopped between approval and certificate."""
-        try:
-            record = self._records.recorded(self._key, node_name_of(request))
-        except Refused:
-            return Unjournaled()
-        if isinstance(record, NoRecord):
-            return Unjournaled()
-        entry = record.entry_for(request.header.uid, request.header.spec_digest)
-        return entry if isinstance(entry, Unjournaled) else (record, entry)
-
-    async def _journaled_live(self, request: SigningRequest) -> tuple[AttestedNode, JournalEntry] | Unjournaled:
-        with contextlib.suppress(Refused):
-            await self._records.refresh(self._key, record_name(self._key, node_name_of(request)))
-        return self._journaled(request)
+        return await decide_request(RequestDecision(self._parts, parsed, decision_inputs), self._trace)
 
 
 def deferral_of(reason: Reason, error: ApiError) -> Defer:

@@ -15,10 +15,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from attestors.contract import Document, DocumentKind, ManagementCluster, NoClaimedMachine, NotThere
-from signer.kube.client import JsonObject
+from signer.kube.calls import Get
 from signer.kube.coalescing_cache import CoalescingCache
 from signer.kube.errors import Forbidden, NotFound, ResourceNotServed
 from signer.kube.resources import CONFIG_MAPS, SECRETS, Resource
@@ -53,18 +53,10 @@ _Annotations: TypeAlias = Mapping[str, str] | NotThere
 _DefinitionKey: TypeAlias = tuple[str, str, str]
 
 
-class LookupCalls(Protocol):
-    """The call that is used of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-
 class Lookups:
     """Looks up for all Clusters; one for the whole controller."""
 
-    def __init__(self, client: LookupCalls, monotonic: Callable[[], float]) -> None:
+    def __init__(self, client: Get, monotonic: Callable[[], float]) -> None:
         """``monotonic`` is a clock, in seconds."""
         self._client = client
         self._monotonic = monotonic

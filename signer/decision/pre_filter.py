@@ -18,6 +18,8 @@ from signer.kube.client import JsonObject
 from signer.model.csr_header import NotOurs
 from signer.model.decision import Deferred, Refused
 from signer.model.flow import Flow, PriorityLevel
+from signer.model.flow import requester_of as requester_of
+from signer.model.flow import unfiltered as unfiltered
 from signer.model.signing_request import (
     BuiltinServingRequest,
     Malformed,
@@ -32,18 +34,6 @@ _LOG = logging.getLogger(__name__)
 
 PreFilter: TypeAlias = Callable[[JsonObject], Flow]
 """Finds the flow of a CSR: no network, no waiting, never raises; 0.3 to 1 ms of CPU."""
-
-
-def unfiltered(manifest: JsonObject) -> Flow:
-    """The flow of a CSR that was not looked at yet."""
-    return Flow(PriorityLevel.UNFILTERED, requester_of(manifest))
-
-
-def requester_of(manifest: JsonObject) -> str:
-    """``spec.username``: who posted the CSR, as the workload API server says."""
-    spec = manifest.get("spec")
-    username = spec.get("username") if isinstance(spec, dict) else None
-    return username if isinstance(username, str) else ""
 
 
 def flow_of_parsed(requester: str, parsed: Parsed, pre_filter: Callable[[SigningRequest], PreFiltered]) -> Flow:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
 from datetime import timedelta
 from itertools import chain, islice
-from types import MappingProxyType
 from typing import Final
 
-from attestors.contract import AssertedIdentity, Security, VerifiedIdentity
+from attestors.contract import (
+    AssertedIdentity,
+    AttestorDescription,
+    NoClaimedMachine,
+    Security,
+    VerifiedIdentity,
+)
 from signer.audit.decision_inputs import Asks, MachineStage
 from signer.audit.machine_facts import machine_facts
-from signer.authority import Authority
-from signer.decision.attestation import Attested
+from signer.authority import IssuingSet
 from signer.decision.certificates import (
     SIGNING_BY_KEY,
     NotRepeatable,
@@ -42,18 +45,15 @@ from signer.model.record import (
 from signer.model.reservation import Pair
 from signer.model.signing_request import SigningRequest
 from signer.rules import step_comparisons as compared
-from signer.rules.checks import MACHINE_CHECKS, run_checks
 from signer.rules.claim import require_as_told
 from signer.rules.machine import (
     MachineFacts,
     MachineGone,
     NoRecord,
-    former_identity_has_run_out,
     has_that_name,
     the_machine,
 )
-from signer.rules.shape import node_name_of
-from signer.rules.trace import SILENCE, Step, Trace
+from signer.rules.plan import Note
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches
 from signer.store.conflicting_sans import conflicting_names
@@ -61,7 +61,6 @@ from signer.store.records import RecordChanged, Records
 from signer.store.reservation_rebuild import ReservationRebuild
 from signer.store.reservations import Reservations
 
-_RECORD_ATTEMPTS: Final = 5
 _MOST_OTHERS: Final = 8
 """Machines of one name that a decision looks at."""
 _JOURNAL_SPAN: Final = timedelta(minutes=1)
@@ -69,7 +68,7 @@ _JOURNAL_SPAN: Final = timedelta(minutes=1)
 
 
 class ReserveAndJournal:
-    """Admits proven identities of one cluster."""
+    """Matches, reserves and journals for one cluster; each method is one stage of the plan, or a part of one."""
 
     def __init__(
         self,
@@ -81,7 +80,6 @@ class ReserveAndJournal:
         tokens: BootstrapTokens,
         *,
         signing: Signing = SIGNING_BY_KEY,
-        trace: Trace = SILENCE,
     ) -> None:
         self._key = key
         self._snapshots = snapshots
@@ -92,92 +90,71 @@ class ReserveAndJournal:
         self._live_recheck = LiveRecheck(records, reservations.live_reads)
         self._tokens = tokens
         self._signing = signing
-        self._trace = trace
         self._being_named: set[MachineKey] = set()
         """Machines for which a node name is being recorded that they did not have."""
 
-    async def run(self, request: SigningRequest, snapshot: Snapshot, attested: Attested) -> Approve:
-        """Match, reserve and journal; again from the match when somebody else wrote the record first.
-
-        Raises:
-            Refused, Deferred: from the first check that does not pass.
-            ApiError: from the management cluster.
-        """
-        outcome = attested.outcome
-        identity = AttestedIdentity(attested.description.provider, outcome.identity, attested.description.security)
-        for _ in range(_RECORD_ATTEMPTS):
-            self._require_unchanged(snapshot)
-            snapshot.decision_inputs.reserved = False
-            machine = self._matched(attested, snapshot)
-            facts = await self._checked(request, snapshot, attested, identity, machine)
-            await self._require_gone(facts)
-            await self._require_own_token(request, snapshot, machine)
-            await self._reserve(facts)
-            snapshot.decision_inputs.reserved = True
-            try:
-                with self._trace.step(Step.JOURNAL):
-                    await self._require_former_identity_run_out(facts)
-                    approve = await self._journal(request, facts, snapshot, attested.authority)
-                return replace(approve, annotations=_annotations(outcome))
-            except RecordChanged:
-                continue
-        raise Deferred(Reason.RESERVATION_PENDING, "the record is contended; it is tried again")
-
-    def _require_unchanged(self, snapshot: Snapshot) -> None:
+    def require_unchanged(self, snapshot: Snapshot) -> None:
         """Raises Deferred: the Cluster or its policy has changed, or has been away."""
         self._snapshots.require_unchanged(snapshot)
         self._records.require_still_listed(self._key)
 
-    def _matched(self, attested: Attested, snapshot: Snapshot) -> MachineView:
-        provider_id = attested.outcome.provider_id
-        with self._trace.step(Step.MATCH) as note:
-            machines = snapshot.decision_inputs.matched = self._caches.matching(self._key, provider_id)
-            note(lambda: compared.match(provider_id, machines))
-            machine = the_machine(provider_id, machines)
-            require_as_told(attested.told, machine)
-            return machine
+    def match(
+        self, provider_id: str, told: MachineView | NoClaimedMachine, snapshot: Snapshot, note: Note
+    ) -> MachineView:
+        """The Machine that has the proven provider ID now.
 
-    async def _require_own_token(self, request: SigningRequest, snapshot: Snapshot, machine: MachineView) -> None:
+        Raises:
+            Deferred: none has it, several have, or it is not as the attestor was told.
+        """
+        machines = snapshot.decision_inputs.matched = self._caches.matching(self._key, provider_id)
+        note(lambda: compared.match(provider_id, machines))
+        machine = the_machine(provider_id, machines)
+        require_as_told(told, machine)
+        return machine
+
+    async def require_own_token(
+        self, request: SigningRequest, snapshot: Snapshot, machine: MachineView, note: Note
+    ) -> None:
+        """The bootstrap token was made for that Machine.
+
+        Raises:
+            Refused, Deferred: it was made for another, or it cannot be told.
+            ApiError: from the management cluster.
+        """
         username = request.header.username
         if snapshot.audited:
             snapshot.decision_inputs.token = Asks.of(self._tokens.asks(self._key, username), machine)
-        with self._trace.step(Step.TOKEN) as note:
-            note(lambda: compared.token(self._tokens.asks(self._key, username), machine))
-            await self._tokens.require_the_machines(username, machine, snapshot.policy)
+        note(lambda: compared.token(self._tokens.asks(self._key, username), machine))
+        await self._tokens.require_the_machines(username, machine, snapshot.policy)
 
-    async def _reserve(self, facts: MachineFacts) -> None:
-        """Reserve the pair; what was reserved before, and only its record says so, first."""
+    async def reserve(self, facts: MachineFacts, note: Note) -> None:
+        """Reserve the pair; what was reserved before, and only its record says so, first.
+
+        Raises:
+            Refused, Deferred: identity or Machine is reserved for another.
+            ApiError: from the management cluster.
+        """
         machine, record = facts.machine, facts.record
         # A Machine re-created under its old name, or moved by clusterctl, is looked up anew.
         of_this_machine = isinstance(record, AttestedNode) and record.machine_uid == machine.uid
         pair = Pair(MachineKey.of(machine), facts.identity)
-        with self._trace.step(Step.RESERVE) as note:
-            stood = self._reservations.cached(pair)
-            note(lambda: compared.pair(pair, "reserved" if stood else "not reserved before"))
-            await self._rebuild.rebuild(pair)
-            await self._reservations.reserve(pair, record if of_this_machine else NoRecord())
+        stood = self._reservations.cached(pair)
+        note(lambda: compared.pair(pair, "reserved" if stood else "not reserved before"))
+        await self._rebuild.rebuild(pair)
+        await self._reservations.reserve(pair, record if of_this_machine else NoRecord())
 
-    async def _checked(
-        self,
-        request: SigningRequest,
-        snapshot: Snapshot,
-        attested: Attested,
-        identity: AttestedIdentity,
-        machine: MachineView,
-    ) -> MachineFacts:
-        """Run the checks of the Machine; again after a live recheck where one of them refuses."""
-        facts = self._facts(request, snapshot, attested, identity, machine)
-        try:
-            run_checks(MACHINE_CHECKS, facts, self._trace)
-        except Refused as error:
-            if not rests_on_cached_objects(error):
-                raise
-            await self._live_recheck.look(error, self._key, facts.node_name, machine, facts.recorded_machine)
-            facts = self._facts(request, snapshot, attested, identity, machine)
-            run_checks(MACHINE_CHECKS, facts, self._trace)
-        return facts
+    async def recheck_machine(self, error: Refused | Deferred, facts: MachineFacts) -> None:
+        """Look at what a refusal rests upon in the API server itself, before it denies.
 
-    async def _require_gone(self, facts: MachineFacts) -> None:
+        Raises:
+            Refused, Deferred: ``error``, which rests upon nothing there; or a Machine is not as it is known here.
+            ApiError: from the management cluster.
+        """
+        if not (isinstance(error, Refused) and rests_on_cached_objects(error)):
+            raise error
+        await self._live_recheck.look(error, self._key, facts.node_name, facts.machine, facts.recorded_machine)
+
+    async def require_gone(self, facts: MachineFacts) -> None:
         """Where the name's record is another identity's, its Machine must be gone, and not only from the cache.
 
         Raises:
@@ -194,31 +171,33 @@ class ReserveAndJournal:
                 Reason.RESERVATION_PENDING, f"{record.machine} is there, and is not known yet", timedelta(seconds=1)
             )
 
-    async def _require_former_identity_run_out(self, facts: MachineFacts) -> None:
-        """By a live recheck at the record: somebody may have deleted it a moment ago, to let the new hardware in.
+    async def recheck_record(self, error: Refused | Deferred, facts: MachineFacts) -> None:
+        """Look at the record itself: somebody may have deleted it a moment ago, to let the new hardware in.
 
         Raises:
-            Deferred: it has not.
+            Refused, Deferred: ``error``; the record is as it was.
             RecordChanged: the record is another one.
             ApiError: from the management cluster.
         """
-        try:
-            former_identity_has_run_out(facts)
-        except Deferred:
-            await self._records.refresh(self._key, record_name(self._key, facts.node_name))
-            if self._records.recorded(self._key, facts.node_name) != facts.record:
-                raise RecordChanged(facts.node_name) from None
-            raise
+        await self._records.refresh(self._key, record_name(self._key, facts.node_name))
+        if self._records.recorded(self._key, facts.node_name) != facts.record:
+            raise RecordChanged(facts.node_name) from None
+        raise error
 
-    def _facts(
+    def facts(
         self,
         request: SigningRequest,
+        node_name: str,
         snapshot: Snapshot,
-        attested: Attested,
-        identity: AttestedIdentity,
+        description: AttestorDescription,
+        outcome: VerifiedIdentity | AssertedIdentity,
         machine: MachineView,
     ) -> MachineFacts:
-        node_name = node_name_of(request)
+        """What the checks of the Machine look at, as it is now.
+
+        Raises:
+            Deferred: the controller key is not available, or there is a newer one.
+        """
         record = self._records.recorded(self._key, node_name)
         found = snapshot.decision_inputs.machine = MachineStage(
             record,
@@ -229,8 +208,9 @@ class ReserveAndJournal:
         )
         return machine_facts(
             request,
-            identity,
-            attested.outcome,
+            node_name,
+            AttestedIdentity(description.provider, outcome.identity, description.security),
+            outcome,
             machine,
             found,
             cluster=snapshot.cluster,
@@ -255,10 +235,16 @@ class ReserveAndJournal:
         asked = request.certificate_request
         return conflicting_names(self._caches, self._records, machine, asked.dns_names, asked.ip_addresses)
 
-    async def _journal(
-        self, request: SigningRequest, facts: MachineFacts, snapshot: Snapshot, authority: Authority
+    async def journal(
+        self, request: SigningRequest, facts: MachineFacts, snapshot: Snapshot, authority: IssuingSet
     ) -> Approve:
-        """What was looked at must still be so when the entry is written: a move may have begun, the Machine be gone."""
+        """What was looked at must still be so when the entry is written: a move may have begun, the Machine be gone.
+
+        Raises:
+            Refused, Deferred: no certificate can be planned, the node asks too often, or the Cluster has changed.
+            RecordChanged: somebody else wrote the record first, or the Machine has changed.
+            ApiError: from the management cluster.
+        """
         record = facts.record
         if not isinstance(record, NoRecord):
             issued = await self._issued_before(request, facts, record, authority)
@@ -309,7 +295,7 @@ class ReserveAndJournal:
             self._being_named.discard(machine)
 
     async def _issued_before(
-        self, request: SigningRequest, facts: MachineFacts, record: AttestedNode, authority: Authority
+        self, request: SigningRequest, facts: MachineFacts, record: AttestedNode, authority: IssuingSet
     ) -> Approve | NotRepeatable:
         """The certificate that was journaled for this request, before a restart or by another replica; or its key's."""
         entry = record.entry_for(request.header.uid, request.header.spec_digest)
@@ -330,12 +316,8 @@ class ReserveAndJournal:
             Deferred: the Cluster or its policy has.
             RecordChanged: the Machine has, or its reservation was taken away; it is judged again.
         """
-        self._require_unchanged(snapshot)
+        self.require_unchanged(snapshot)
         key, identity = MachineKey.of(facts.machine), facts.identity
         displaced = identity.security is Security.INSECURE and not self._reservations.cached(Pair(key, identity))
         if displaced or self._caches.machine(key) != facts.machine:
             raise RecordChanged(facts.node_name)
-
-
-def _annotations(outcome: VerifiedIdentity | AssertedIdentity) -> Mapping[str, str]:
-    return MappingProxyType(dict(outcome.annotations) if isinstance(outcome, VerifiedIdentity) else {})

@@ -16,8 +16,8 @@ from signer.decision.decider import DecidedRequest, Decider
 from signer.decision.lookups import Lookups
 from signer.explain.dry_run_client import DryRunClient
 from signer.explain.findings import Findings
-from signer.explain.source import Source
 from signer.explain.unsigned import Unsigned
+from signer.kube.calls import GetList
 from signer.model.cluster import ClusterKey
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches
@@ -30,7 +30,7 @@ from signer.store.reservations import Reservations
 class Circumstances:
     """What a judgement rests on beside the request."""
 
-    source: Source
+    source: GetList
     configuration: Configuration
     registry: Registry
     now: Callable[[], datetime]
@@ -86,7 +86,7 @@ async def judge(manifest: Mapping[str, Any], key: ClusterKey, around: Circumstan
     return DryRunResult(decided_request, findings, dry_run_client.intended, caches, makes_key)
 
 
-async def filled_caches(source: Source, configuration: Configuration) -> Caches:
+async def filled_caches(source: GetList, configuration: Configuration) -> Caches:
     """The caches that decisions rest upon, filled once; records are nobody's until the controller key was read.
 
     Raises:

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from signer.explain.source import Source
+from signer.kube.calls import GetList
 from signer.kube.client import LIST_PAGE_OBJECTS, JsonObject, Parameters
 from signer.kube.errors import AlreadyExists, Conflict, NotFound
 from signer.kube.resources import segment
@@ -27,7 +27,7 @@ class _Deleted:
 class DryRunClient:
     """The calls of :class:`~signer.kube.client.Client`: reads go to the source, writes stay in memory."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: GetList) -> None:
         self._source = source
         self._written: dict[str, JsonObject | _Deleted] = {}
         self._versions = 0

@@ -36,8 +36,8 @@ from signer.model.documentation import reason_url
 from signer.model.fields import mapping_of, text_of
 from signer.model.reasons import EXPLANATIONS, Reason
 from signer.model.signing_request import Malformed, SigningRequest
+from signer.rules.checks import APPROVED_BEFORE
 from signer.rules.request import claimed_provider_id
-from signer.rules.trace import Step
 from signer.store.controller_key import SECRET_NAME, WHERE_MISSING
 
 NOT_POSTED: Final = "not-posted"
@@ -134,7 +134,7 @@ def _explained(
 ) -> Explanation:
     parsed, decision = dry_run_result.decided_request.parsed, dry_run_result.decided_request.decision
     if isinstance(decision, Fail) and decision.reason == Reason.APPROVED_BY_OTHERS:
-        dry_run_result.findings.refused_afterwards(Step.APPROVED_BEFORE, decision.reason, decision.message)
+        dry_run_result.findings.refused_afterwards(APPROVED_BEFORE, decision.reason, decision.message)
     metadata, spec = mapping_of(manifest, "metadata"), mapping_of(manifest, "spec")
     request = Request(
         *(printable(text) for text in (text_of(metadata, "name"), text_of(spec, "signerName"))),

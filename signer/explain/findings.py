@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from signer.kube.errors import ApiError
 from signer.model.decision import Defer, Deferred, Deny, Refused, printable
 from signer.model.reasons import Reason
-from signer.rules.checks import BUILTIN_SEQUENCE, SEQUENCE
+from signer.rules.checks import BUILTIN_PLAN, REQUEST_PLAN
 from signer.rules.comparison import NOTHING_COMPARED, Comparison
 from signer.rules.machine import MachineFacts
-from signer.rules.trace import Check, Compares, Step
+from signer.rules.plan import Check, Compares, Listed, Note, Step
 
 Facts = TypeVar("Facts")
-CheckOrStep: TypeAlias = Check[Any] | Step
-
-_ONLY_WHERE_IT_APPLIES: Final = frozenset({Step.APPROVED_BEFORE})
 
 
 class Outcome(enum.Enum):
@@ -36,9 +33,9 @@ class Finding:
     """One line of an explanation."""
 
     number: int
-    """Of a check, as ``docs/internals.md`` counts them; 0 for a step between checks."""
+    """Of a check, as the plan counts them; 0 for a step between checks."""
     name: str
-    """Stable: the check's function, or the step in lower case."""
+    """Stable: the check's function, or the step's name."""
     says: str
     """What must hold."""
     outcome: Outcome = Outcome.NOT_REACHED
@@ -49,10 +46,10 @@ class Finding:
 
 
 class Findings:
-    """A :class:`~signer.rules.trace.Trace` that keeps everything; of what is run twice, how it went last."""
+    """A :class:`~signer.rules.plan.Trace` that keeps everything; of what is run twice, how it went last."""
 
     def __init__(self) -> None:
-        self._found: dict[CheckOrStep, Finding] = {}
+        self._found: dict[Listed, Finding] = {}
         self.facts: list[MachineFacts] = []
         """What the checks of the Machine looked at, if they were reached."""
 
@@ -66,12 +63,12 @@ class Findings:
         """See Trace."""
         self._keep(check, Outcome.STOPPED, lambda: check.compares(facts), error)
 
-    def step(self, step: Step) -> AbstractContextManager[Callable[[Compares], None]]:
+    def step(self, step: Step[Any]) -> AbstractContextManager[Note]:
         """See Trace."""
         return self._around(step)
 
     @contextmanager
-    def _around(self, step: Step) -> Iterator[Callable[[Compares], None]]:
+    def _around(self, step: Step[Any]) -> Iterator[Note]:
         noted: list[Compares] = []
         try:
             yield noted.append
@@ -80,33 +77,29 @@ class Findings:
             raise
         self._keep(step, Outcome.PASSED, noted[-1] if noted else _nothing)
 
-    def refused_afterwards(self, step: Step, reason: str, message: str) -> None:
+    def refused_afterwards(self, step: Step[Any], reason: str, message: str) -> None:
         """The step passed, and what it found out is the reason of a decision against the request."""
-        found = self._found.get(step, _not_reached(step, 0))
+        found = self._found.get(step, _not_reached(step))
         self._found[step] = replace(found, outcome=Outcome.STOPPED, reason=reason, message=message)
 
     def in_order(self, builtin: bool) -> tuple[Finding, ...]:
         """Every check and step of a request to one of our signers, or to the built-in serving signer."""
-        findings, number = [], 0
-        for one in BUILTIN_SEQUENCE if builtin else SEQUENCE:
-            number += isinstance(one, Check)
-            if one in _ONLY_WHERE_IT_APPLIES and one not in self._found:
+        findings = []
+        for number, one in (BUILTIN_PLAN if builtin else REQUEST_PLAN).numbered():
+            if isinstance(one, Step) and one.applies is not None and one not in self._found:
                 continue
-            found = self._found.get(one, _not_reached(one, number))
-            findings.append(replace(found, number=number if isinstance(one, Check) else 0))
+            findings.append(replace(self._found.get(one, _not_reached(one)), number=number))
         return tuple(findings)
 
-    def _keep(self, one: CheckOrStep, outcome: Outcome, compares: Compares, error: Exception | None = None) -> None:
+    def _keep(self, one: Listed, outcome: Outcome, compares: Compares, error: Exception | None = None) -> None:
         reason, message = ("", "") if error is None else _why(error)
         self._found[one] = replace(
-            _not_reached(one, 0), outcome=outcome, comparison=_compared(compares), reason=reason, message=message
+            _not_reached(one), outcome=outcome, comparison=_compared(compares), reason=reason, message=message
         )
 
 
-def _not_reached(one: CheckOrStep, number: int) -> Finding:
-    if isinstance(one, Step):
-        return Finding(number, one.name.lower(), one.value)
-    return Finding(number, one.run.__name__, one.says)
+def _not_reached(one: Listed) -> Finding:
+    return Finding(0, one.name, one.says)
 
 
 def _compared(compares: Compares) -> Comparison:

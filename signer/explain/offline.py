@@ -146,7 +146,7 @@ class _OfflinePlugin:
                 outcome: Outcome = await verify(request)
             except AnswerNotRecorded as error:
                 return NotProvableYet(NOT_ASKED, f"not called: offline; {printable(str(error))} in the recording")
-            except Exception as error:
+            except Exception as error:  # an attestor raises whatever it likes where the network is refused
                 if refused:
                     return _not_called(refused)
                 if isinstance(error, BindingMismatch) and self.keys.asked > asked:

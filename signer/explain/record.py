@@ -22,7 +22,7 @@ from signer.explain.current_conditions import as_posted
 from signer.explain.dry_run import Circumstances, DryRunResult
 from signer.explain.explanation import NOT_POSTED, Explanation
 from signer.explain.recorded_objects import RECORDING_API_VERSION, RECORDING_KIND
-from signer.explain.source import Source
+from signer.kube.calls import GetList
 from signer.kube.client import LIST_PAGE_OBJECTS, JsonObject, Parameters
 from signer.kube.errors import Forbidden, ResourceNotServed
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey
@@ -63,7 +63,7 @@ _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 class Recorder:
     """A source that keeps a copy of everything read from another source."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: GetList) -> None:
         self._source = source
         self._read: dict[str, JsonObject] = {}
         self._listed: list[JsonObject] = []

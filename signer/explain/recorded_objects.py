@@ -93,7 +93,7 @@ class Header:
 
 
 class RecordedObjects:
-    """The documents by their paths; see :class:`~signer.explain.source.Source`."""
+    """The documents by their paths; see :class:`~signer.kube.calls.GetList`."""
 
     def __init__(self, manifests: Iterable[Mapping[str, Any]], default_namespace: str) -> None:
         """``default_namespace`` is the controller's namespace if the recording does not name it."""

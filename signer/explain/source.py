@@ -2,32 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from typing import Protocol
-
-from signer.kube.client import LIST_PAGE_OBJECTS, JsonObject, Parameters
+from signer.kube.calls import GetList
+from signer.kube.client import JsonObject
 
 
-class Source(Protocol):
-    """The reading half of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-    def list_pages(
-        self,
-        path: str,
-        params: Parameters | None = None,
-        limit: int = LIST_PAGE_OBJECTS,
-        *,
-        maximum_bytes: int | None = None,
-    ) -> AsyncGenerator[JsonObject, None]:
-        """See Client."""
-        ...
-
-
-async def items_of_list(source: Source, path: str) -> list[JsonObject]:
+async def items_of_list(source: GetList, path: str) -> list[JsonObject]:
     """All objects of a collection.
 
     Raises:

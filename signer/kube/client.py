@@ -16,19 +16,22 @@ from typing import Any, Protocol, Self
 
 import msgspec
 
-from signer.kube.connection import ClusterConnection
-from signer.kube.decoding import decoded
+from signer.kube.connection import ClusterConnection, bearer, target
+from signer.kube.decoding import TOO_MANY_EVENTS, decoded, lines_of
 from signer.kube.errors import AnswerTooLarge, ApiError, Cause, Unauthorized, UnexpectedAnswer, Unreachable
 from signer.kube.http.errors import MalformedAnswer
 from signer.kube.http.pool import Pool, Response
 from signer.kube.http.request import Origin, RequestWriter
 from signer.kube.listing import Listing
-from signer.kube.request_target import bearer, target
-from signer.kube.resource_limits import MemoryQuota, MemoryQuotaExceeded, ResourceLimits
-from signer.kube.throttle import CALL_THROTTLE_SECONDS, Throttle
+from signer.kube.resource_limits import (
+    CALL_THROTTLE_SECONDS,
+    MemoryQuota,
+    MemoryQuotaExceeded,
+    ResourceLimits,
+    Throttle,
+)
 from signer.kube.tls import client_context
 from signer.kube.transport import TOO_MANY_ANSWERS, check_is_json, error_from_answer, read_bounded, unreachable
-from signer.kube.watch_lines import TOO_MANY_EVENTS, lines_of
 
 DEFAULT_USER_AGENT = "node-attestation-controller"
 DEFAULT_TIMEOUT_SECONDS = 30.0

@@ -1,15 +1,24 @@
-"""JSON of API servers, which may be hostile: to objects, within bounds of values, memory and time."""
+"""JSON of API servers, which may be hostile: to objects, within bounds of values, depth, memory and time.
+
+A watch comes as one event a line (`lines_of`). API servers store objects nested 10,000 levels deep; Python's decoders
+stop at about a thousand. One such object, in a free-form field that any tenant may write, would make a whole list
+unreadable and so stop the controller for everybody: `shallow` cuts it first.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import math
+import re
+import time
+from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 import msgspec
 
-from signer.kube.depth_limit import shallow
 from signer.kube.errors import AnswerTooLarge, UnexpectedAnswer
-from signer.kube.resource_limits import MemoryQuota
+from signer.kube.http.pool import Response
+from signer.kube.resource_limits import MemoryQuota, MemoryQuotaExceeded, Throttle
 
 MAXIMUM_VALUES: Final = 500_000
 """In one answer or event: what takes three bytes of JSON takes twenty times as much when it is read."""
@@ -69,3 +78,88 @@ def values_in(raw: bytes) -> int:
     """How many there are at most, without reading them."""
     # Each value but the first of its array or object follows a comma, and each array and object begins once.
     return sum(map(raw.count, (b",", b"[", b"{")))
+
+
+MAXIMUM_DEPTH: Final = 128
+"""What stands deeper is read as null. No field that is read here stands deeper than ten levels."""
+
+# One match for each bracket, with all before it. Strings are skipped whole: brackets in them mean nothing. The pattern
+# cannot backtrack, and what is no string to its end goes to the end of all: else each escaped quote in it would be
+# tried as the beginning of another one.
+_STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)'
+_TOKEN: Final = re.compile(rb'(?:[^"\[\]{}]++|%b)*+([\[\]{}]|\Z)' % _STRING, re.DOTALL)
+_OPENING: Final = frozenset({b"[", b"{"})
+_CLOSING: Final = frozenset({b"]", b"}"})
+
+
+def shallow(raw: bytes) -> bytes:
+    """``raw`` with every value below :data:`MAXIMUM_DEPTH` replaced by ``null``; iterative, in linear time.
+
+    What is not JSON stays so: the decoder refuses it afterwards.
+    """
+    kept: list[bytes] = []
+    depth = 0
+    copied_to = 0
+    for match in _TOKEN.finditer(raw):
+        token = match[1]
+        if token in _OPENING:
+            depth += 1
+            if depth == MAXIMUM_DEPTH + 1:
+                kept.append(raw[copied_to : match.start(1)])
+        elif token in _CLOSING:
+            depth -= 1
+            if depth == MAXIMUM_DEPTH:
+                kept.append(b"null")
+                copied_to = match.end()
+    if depth <= MAXIMUM_DEPTH:
+        kept.append(raw[copied_to:])
+    return b"".join(kept)
+
+
+WATCH_READ_BYTES = 16 * 1024
+"""At once, of a watch: some ten milliseconds of work at most, before others have the event loop."""
+TOO_MANY_EVENTS = "too many large events are being read"
+
+
+async def lines_of(
+    answer: Response,
+    throttle: Throttle,
+    memory_quota: MemoryQuota,
+    idle_seconds: float,
+    ends_at: float,
+    *,
+    maximum_bytes: int,
+) -> AsyncGenerator[bytes, None]:
+    """Complete lines. Whoever takes them does what there is to do before asking for the next: that counts too.
+
+    Raises:
+        UnexpectedAnswer: one is too large, or cut off, or there is no room for it.
+        TimeoutError: ``idle_seconds`` of silence, or it is past ``ends_at``, the event loop's time.
+        MalformedAnswer, OSError: the stream broke.
+    """
+    loop = asyncio.get_running_loop()
+    pending = bytearray()
+    while True:
+        async with asyncio.timeout(min(idle_seconds, max(0.0, ends_at - loop.time()))):
+            chunk = await answer.read(WATCH_READ_BYTES)
+        if loop.time() > ends_at:  # a stream that never pauses would never meet the timeout above
+            raise TimeoutError
+        if not chunk:
+            break
+        began = time.thread_time()
+        *complete, rest = chunk.split(b"\n")
+        for line in complete:
+            if len(pending) + len(line) > maximum_bytes:
+                raise UnexpectedAnswer("the watch holds an event that is too large", status=200)
+            yield bytes(pending + line) if pending else line
+            pending.clear()
+        pending += rest
+        if len(pending) > maximum_bytes:
+            raise UnexpectedAnswer("the watch holds an event that is too large", status=200)
+        try:
+            memory_quota.hold(len(pending))
+        except MemoryQuotaExceeded:
+            raise UnexpectedAnswer(TOO_MANY_EVENTS, status=200) from None
+        await throttle.after(time.thread_time() - began)
+    if pending:
+        raise UnexpectedAnswer("the watch ended within an event", status=200)

@@ -8,20 +8,12 @@ them at once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
-from signer.kube.client import JsonObject
-
-
-class DiscoveryCalls(Protocol):
-    """The call of :class:`~signer.kube.client.Client` that is used."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
+from signer.kube.calls import Get
 
 
-async def served_versions(client: DiscoveryCalls, group: str) -> frozenset[str]:
+async def served_versions(client: Get, group: str) -> frozenset[str]:
     """The versions of an API group.
 
     Raises:
@@ -31,7 +23,7 @@ async def served_versions(client: DiscoveryCalls, group: str) -> frozenset[str]:
     return _texts((await client.get(f"/apis/{group}")).get("versions"), "version")
 
 
-async def served_plurals(client: DiscoveryCalls, group: str, version: str) -> frozenset[str]:
+async def served_plurals(client: Get, group: str, version: str) -> frozenset[str]:
     """The resources of a version of an API group, by their plurals; with subresources, as ``machines/status``.
 
     Raises:

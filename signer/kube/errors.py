@@ -18,16 +18,16 @@
     └── Unreachable         none   no answer: name resolution, refused, TLS, reset, timeout
 
 Statuses and reasons are those of ``metav1.Status`` (apimachinery ``pkg/apis/meta/v1/types.go``, StatusReason). Their
-text comes from an API server that may be a tenant's: it is bounded and escaped here, once, so that it can be logged.
+text comes from an API server that may be a tenant's: it is bounded and escaped here, once, so that it can be logged. An
+honest server quotes names and numbers; a webhook, a proxy or a hostile server may quote the request with its
+credentials, which are redacted here too.
 """
 
 from __future__ import annotations
 
 import enum
 import re
-from typing import ClassVar
-
-from signer.kube.redaction import without_credentials
+from typing import ClassVar, Final
 
 MAXIMUM_MESSAGE_CHARACTERS = 256
 MAXIMUM_RETRY_AFTER_SECONDS = 300.0
@@ -230,3 +230,27 @@ def error_for_status(
     if status == 409 and reason == "AlreadyExists":
         return AlreadyExists(text, status=status, reason=reason)
     return _BY_STATUS.get(status, UnexpectedAnswer)(text, status=status, reason=reason)
+
+
+REDACTED: Final = "[redacted]"
+_CREDENTIALS: Final = re.compile(
+    r"-----BEGIN [A-Z0-9 ]{1,64}-----.*?(?:-----END [A-Z0-9 ]{1,64}-----|\Z)"  # PEM, also where it is cut off
+    r"|\b(?:bearer|basic)\s+[!-~]+"  # an Authorization header
+    r"|\beyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]*)?"  # a JSON Web Token
+    r"|\b[a-z0-9]{6}\.[a-z0-9]{16}\b"  # a bootstrap token
+    r"|[A-Za-z0-9+/_=-]{96,}",  # keys, certificates, evidence; names of our own objects hold digests of 64 digits
+    # ASCII: then each alternative that fails has looked at no more than 96 characters, or the last one takes them all.
+    re.IGNORECASE | re.DOTALL | re.ASCII,
+)
+_READ_CHARACTERS: Final = 4096
+"""A message is shown to a few hundred; a hostile server's may have millions, and is looked at in the event loop."""
+
+
+def without_credentials(text: str) -> str:
+    """``text`` with ``[redacted]`` in place of whatever has the form of a credential, a key or evidence; its beginning
+    where it is long.
+    """
+    if len(text) > _READ_CHARACTERS:
+        # Half of a credential does not look like one.
+        text = f"{text[:_READ_CHARACTERS].rpartition(' ')[0]} {REDACTED}"
+    return _CREDENTIALS.sub(REDACTED, text)

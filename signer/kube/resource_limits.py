@@ -2,15 +2,19 @@
 
 One server that sends without a pause, or answers without an end, meets the bounds of its own client. These bounds hold
 for a hundred of them: together they take no more than a share, and whoever sends and answers as an API server does
-never comes near it.
+never comes near it. `Throttle` is what one client waits by: how long its server is left alone after it has taken CPU.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Final, Self
+
+from attestors.net.rate_limiter import TokenBucket
+from signer.kube.errors import Cause, Unreachable
 
 LOOP_SHARE: Final = 0.5
 """Of one core, for all servers together that have more to say than they should. A thief's flood through an honest API
@@ -41,7 +45,7 @@ class ResourceLimits:
     ) -> None:
         """``clock``: seconds, monotonic."""
         self._clock = clock
-        self._shared_bucket = TokenBucket(loop_share, clock())
+        self._shared_bucket = _cpu_time(loop_share, clock)
         self.bytes_left = large_bytes
 
     @classmethod
@@ -63,40 +67,23 @@ class ResourceLimits:
             memory_quota.hold(0)
 
 
-class TokenBucket:
-    """CPU time that comes at some rate; what was taken beforehand has to be waited for."""
-
-    def __init__(self, share: float, now: float) -> None:
-        self._share = share
-        self._left = BURST_SECONDS
-        self._at = now
-
-    def left(self, now: float) -> float:
-        """Seconds of CPU time; below zero where they were taken beforehand."""
-        self._left = min(BURST_SECONDS, self._left + (now - self._at) * self._share)
-        self._at = now
-        return self._left
-
-    def take(self, cpu_seconds: float, now: float) -> float:
-        """Seconds until it would be full enough again."""
-        self._left = self.left(now) - cpu_seconds
-        return max(0.0, -self._left / self._share)
-
-
 class RateLimiter:
     """How fast one server may be read: up to its own share as it likes, beyond that as the crowd leaves room."""
 
     def __init__(self, crowd: TokenBucket, clock: Callable[[], float]) -> None:
         self._shared_bucket = crowd
-        self._clock = clock
-        self._own = TokenBucket(OWN_SHARE, clock())
+        self._own = _cpu_time(OWN_SHARE, clock)
 
     def pause_after(self, cpu_seconds: float) -> float:
         """How many seconds to leave the event loop to others after this much work."""
-        now = self._clock()
-        if self._own.left(now) >= cpu_seconds:
-            return self._own.take(cpu_seconds, now)
-        return self._shared_bucket.take(cpu_seconds, now)
+        if self._own.take_if_there(cpu_seconds):
+            return 0.0
+        return self._shared_bucket.take(cpu_seconds)
+
+
+def _cpu_time(share: float, clock: Callable[[], float]) -> TokenBucket:
+    """Seconds of CPU time, of which that share of a core may be used."""
+    return TokenBucket(BURST_SECONDS, 1 / share, clock)
 
 
 class MemoryQuota:
@@ -117,3 +104,62 @@ class MemoryQuota:
             raise MemoryQuotaExceeded
         self._shared_memory.bytes_left -= more
         self._held += more
+
+
+LONGEST_THROTTLE_SECONDS: Final = 150.0
+CALL_THROTTLE_SECONDS: Final = 30.0
+"""At most, before a call and after its answer: whoever calls has a request in hand. What asks for more fails."""
+
+
+class Throttle:
+    """The rests of one client."""
+
+    def __init__(self, rate_limiter: RateLimiter, authority: str) -> None:
+        """``authority``: host and port, for messages."""
+        self._rate_limiter = rate_limiter
+        self._authority = authority
+        self._charged = 0.0
+        """Seconds of CPU that were spent on this server, and no rest was taken after them yet."""
+        self._until = 0.0
+        """By the event loop's clock: no call begins before, for it may need a connection."""
+
+    def charge(self, cpu_seconds: float) -> None:
+        """So much was spent: whoever reads on, or asks next, rests."""
+        self._charged += cpu_seconds
+
+    async def after(self, cpu_seconds: float = 0.0, *, maximum: float = LONGEST_THROTTLE_SECONDS) -> float:
+        """Leave the event loop to others for as long as this server, of all, has to, for this work and what is owed,
+        ``maximum`` at most; returns the seconds.
+        """
+        charged, self._charged = self._charged, 0.0
+        if not charged + cpu_seconds:
+            return 0.0
+        pause = self._rate_limiter.pause_after(charged + cpu_seconds)
+        if charged:
+            self._not_before(pause)
+        pause = min(pause, maximum)
+        if pause:
+            await asyncio.sleep(pause)
+        return pause
+
+    async def before(self, *, maximum: float = LONGEST_THROTTLE_SECONDS) -> float:
+        """The rest for what is owed, before a call, together with whoever rests already; returns the seconds.
+
+        Raises:
+            Unreachable: that is longer than ``maximum``.
+        """
+        charged, self._charged = self._charged, 0.0
+        if charged:
+            self._not_before(self._rate_limiter.pause_after(charged))
+        pause = max(0.0, self._until - asyncio.get_running_loop().time())
+        if pause > maximum:
+            raise Unreachable(
+                f"timeout: the server has had more than its share of time ({self._authority})", cause=Cause.TIMEOUT
+            )
+        if pause:
+            await asyncio.sleep(pause)
+        return pause
+
+    def _not_before(self, pause: float) -> None:
+        until = asyncio.get_running_loop().time() + min(pause, LONGEST_THROTTLE_SECONDS)
+        self._until = max(self._until, until)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from random import SystemRandom
+from types import TracebackType
 from typing import Final
 
 from signer.kube.backoff import Backoff
@@ -35,18 +37,38 @@ def is_told_to_end() -> bool:
     return task is not None and task.cancelling() > 0
 
 
+class isolated:  # noqa: N801 - used like contextlib.suppress
+    """A fault inside goes to ``failed``, and what follows the block goes on; the end of the task, or of the process, is
+    no fault."""
+
+    def __init__(self, failed: Callable[[BaseException], None]) -> None:
+        self._failed = failed
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Whether the fault was told and ends here."""
+        if error is None or was_told_to_end(error):
+            return False
+        self._failed(error)
+        return True
+
+
 async def supervised(name: str, run: Callable[[], Awaitable[object]], failed: Callable[[str], None] = _nobody) -> None:
     """Run until it returns or is cancelled; after a fault, which ``failed`` is told of, again, with growing pauses."""
     attempt = 0
     while True:
-        try:
+        seconds = RESTART.delay(attempt, SystemRandom())
+        with isolated(partial(_task_failed, name, failed, seconds)):
             await run()
             return
-        except BaseException as error:  # isolation: upkeep's defect must not end decisions
-            if was_told_to_end(error):
-                raise
-            failed(name)
-            seconds = RESTART.delay(attempt, SystemRandom())
-            _LOG.error("a task failed", exc_info=error, extra={"task": name, "retryInSeconds": round(seconds, 1)})
         attempt += 1
         await asyncio.sleep(seconds)
+
+
+def _task_failed(name: str, failed: Callable[[str], None], seconds: float, error: BaseException) -> None:
+    failed(name)
+    _LOG.error("a task failed", exc_info=error, extra={"task": name, "retryInSeconds": round(seconds, 1)})

@@ -13,14 +13,14 @@ import asyncio
 import contextlib
 import enum
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from random import Random, SystemRandom
 from typing import Any, NoReturn, Protocol
 
 from signer.kube.backoff import Backoff
+from signer.kube.calls import ListWatch
 from signer.kube.client import LIST_PAGE_OBJECTS, WATCH_IDLE_SECONDS, JsonObject, Parameters
-from signer.kube.cooperative_yield import CooperativeYield
 from signer.kube.errors import (
     ApiError,
     Cause,
@@ -34,6 +34,7 @@ from signer.kube.errors import (
     error_for_status,
     retry_after_seconds,
 )
+from signer.kube.scheduling import CooperativeYield
 
 DEFAULT_BACKOFF = Backoff(base_seconds=0.2, maximum_seconds=30.0, jitter=0.5)
 WATCH_SECONDS = 290.0
@@ -66,32 +67,13 @@ class Sink(Protocol):
         """List or watch failed and is tried again after the delay. Objects known so far may be stale."""
 
 
-class Source(Protocol):
-    """The part of :class:`~signer.kube.client.Client` that is used."""
-
-    def list_pages(
-        self, path: str, params: Parameters | None = None, limit: int = LIST_PAGE_OBJECTS
-    ) -> AsyncGenerator[JsonObject, None]:
-        """See Client."""
-
-    def watch(
-        self,
-        path: str,
-        params: Parameters | None = None,
-        *,
-        timeout_seconds: float,
-        accepted: Callable[[], None] = lambda: None,
-    ) -> AsyncGenerator[JsonObject, None]:
-        """See Client."""
-
-
 class _Next(enum.Enum):
     LIST = enum.auto()
     WATCH = enum.auto()
 
 
 async def list_and_watch(
-    client: Source,
+    client: ListWatch,
     path: str,
     *,
     sink: Sink,
@@ -142,7 +124,7 @@ async def list_and_watch(
 class _Loop:
     """The state between two turns: where to watch from, and how often it went wrong in a row."""
 
-    client: Source
+    client: ListWatch
     path: str
     sink: Sink
     params: Parameters

@@ -144,15 +144,21 @@ class ClusterRoleBinding:
 
 @dataclass(frozen=True, slots=True)
 class ClusterIdentity:
-    """Which workload cluster: a name, and the CA that makes it this one and not a later one of that name."""
+    """Which workload cluster: a name, and the two marks that make it this one and not a later one of that name.
+
+    Neither mark lasts for the cluster's life. ``clusterctl move`` and a restore make the Cluster anew under another UID
+    with the CA that it has, and a rotation gives the same Cluster another CA.
+    """
 
     key: ClusterKey
+    uid: str
+    """Of the Cluster, in this management cluster."""
     ca_cert_hash: str
     """SHA-256 of the cluster CA's SubjectPublicKeyInfo, as kubeadm's discovery hash."""
 
     def __post_init__(self) -> None:
-        if not self.ca_cert_hash or not self.key.namespace or not self.key.name:
-            raise ValueError("a cluster is identified by namespace, name and the hash of its CA")
+        if not self.ca_cert_hash or not self.uid or not self.key.namespace or not self.key.name:
+            raise ValueError("a cluster is identified by namespace, name, UID and the hash of its CA")
 
     def __str__(self) -> str:
         return str(self.key)

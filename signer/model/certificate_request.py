@@ -20,7 +20,9 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.x509.oid import ExtensionOID, NameOID
 
+from attestors.wire import provider_id as provider_id_format
 from attestors.wire.names import MAXIMUM_CERTIFICATE_REQUEST_BYTES, PROVIDER_ID_OID
+from attestors.wire.provider_id import InvalidProviderID
 from signer.model.requested_key import LIBRARY_ERRORS, PublicKeyFacts, read_public_key
 
 MAXIMUM_EXTENSIONS: Final = 16
@@ -91,6 +93,16 @@ class RequestedExtension:
 
 
 @dataclass(frozen=True, slots=True)
+class NoProviderID:
+    """There is no provider-ID extension, or what it holds is no provider ID."""
+
+    value: bytes
+    """Of the extension; empty when there is none."""
+    why: str
+    """What is wrong with the value; empty when there is none."""
+
+
+@dataclass(frozen=True, slots=True)
 class CertificateRequest:
     """A parsed PKCS#10 request."""
 
@@ -107,8 +119,8 @@ class CertificateRequest:
     """basicConstraints with CA:TRUE, or keyUsage with keyCertSign or cRLSign."""
     provider_id_oids: tuple[str, ...]
     """OIDs under which the provider ID was looked for."""
-    provider_id: bytes
-    """Value of the provider-ID extension; empty when there is none."""
+    provider_id: str | NoProviderID
+    """The claim in the provider-ID extension, decoded once."""
     key: PublicKeyFacts
     public_key: object = field(repr=False, compare=False)
     """The library's key object; None of a kind that it cannot load."""
@@ -203,7 +215,7 @@ def _parse(der: bytes, provider_id_oids: tuple[str, ...]) -> CertificateRequest:
         other_name_kinds=names.other_kinds,
         asks_to_be_authority=any(_asks_to_be_authority(extension.value) for extension in extensions),
         provider_id_oids=provider_id_oids,
-        provider_id=_provider_id(extensions, provider_id_oids),
+        provider_id=_decoded(_provider_id(extensions, provider_id_oids)),
         key=key,
         public_key=public_key,
         subject_public_key_info=subject_public_key_info,
@@ -260,6 +272,15 @@ def _asks_to_be_authority(value: x509.ExtensionType) -> bool:
     if isinstance(value, x509.KeyUsage):
         return value.key_cert_sign or value.crl_sign
     return False
+
+
+def _decoded(value: bytes) -> str | NoProviderID:
+    if not value:
+        return NoProviderID(value, "")
+    try:
+        return provider_id_format.decode(value)
+    except InvalidProviderID as error:
+        return NoProviderID(value, str(error))
 
 
 def _provider_id(extensions: tuple[x509.Extension[x509.ExtensionType], ...], oids: tuple[str, ...]) -> bytes:

@@ -9,8 +9,11 @@ its key, and then all copies stand in one flow behind the original.
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+from signer.model.fields import mapping_of, text_of
 
 
 class PriorityLevel(enum.IntEnum):
@@ -48,6 +51,16 @@ class Flow:
                 return (self.requester, self.provider_id)
             case PriorityLevel.UNKNOWN_MACHINE:
                 return (self.requester,)  # whoever invents provider IDs gets no turn for each
+
+
+def requester_of(manifest: Mapping[str, Any]) -> str:
+    """``spec.username``: who posted the CSR, as the workload API server says."""
+    return text_of(mapping_of(manifest, "spec"), "username")
+
+
+def unfiltered(manifest: Mapping[str, Any]) -> Flow:
+    """The flow of a CSR that was not looked at yet."""
+    return Flow(PriorityLevel.UNFILTERED, requester_of(manifest))
 
 
 ONE_FLOW: Final = Flow(PriorityLevel.PLAUSIBLE, "")

@@ -12,6 +12,8 @@ from datetime import datetime
 from typing import Final
 
 from attestors.contract import Security
+from signer.model.certificate_kind import KUBELET_CLIENT
+from signer.model.certificates_in_use import EVER, certificates_in_use
 from signer.model.decision import Decision, Defer, Deny, Fail, printable
 from signer.model.kubernetes_time import format_time
 from signer.model.reasons import Reason
@@ -67,9 +69,9 @@ def node_attested_by(records: Iterable[AttestedNode], last: NodeAttested, now: d
 def valid_until(record: AttestedNode) -> datetime:
     """When the last client certificate of the record's own identity runs out.
 
-    ``last_not_after`` also counts those of another identity that had the node name before, perhaps an insecure one.
+    The record's own end also counts those of another identity that had the node name before, perhaps an insecure one.
     """
-    entry = record.last_client_entry()
+    entry = certificates_in_use((record,), EVER, KUBELET_CLIENT).last
     return entry.not_after if isinstance(entry, JournalEntry) else record.first_attestation
 
 

@@ -1,7 +1,7 @@
 """A long journal as it is kept: packed, for a fleet's records are many and seldom looked at.
 
-Sixteen entries are 17 KiB as objects and 4 KiB packed. A node that renews for some months has so many; ten thousand
-such nodes would take more memory than everything else that a controller keeps.
+A record with sixteen entries takes 12 KiB as objects and 5 KiB with the entries packed. A node that renews for some
+months has so many: for ten thousand such nodes packing saves 70 MiB.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import Final, overload
 
-from signer.model.journal_lines import parse_entry_line
+from signer.model.journal_lines import parse_line
 from signer.model.record import JournalEntry
 
 PACKED_FROM: Final = 5
@@ -28,7 +28,7 @@ class PackedJournal(Sequence[JournalEntry]):
     __slots__ = ("_count", "_packed")
 
     def __init__(self, lines: Sequence[str]) -> None:
-        """``lines`` can be read: see :func:`~signer.model.journal_lines.parse_entry_line`."""
+        """``lines`` are those of entries, and can be read: see :func:`~signer.model.journal_lines.parse_line`."""
         self._count = len(lines)
         self._packed = zlib.compress("\n".join(lines).encode("utf-8"), _FASTEST)
 
@@ -62,17 +62,12 @@ class PackedJournal(Sequence[JournalEntry]):
         return repr(_unpacked(self._packed))
 
 
-def read_journal(lines: Sequence[str]) -> Sequence[JournalEntry]:
-    """The entries in these lines, each of which is read now; many are kept packed.
-
-    Raises:
-        KeyError, TypeError, ValueError: one is no entry.
-    """
-    entries = tuple([parse_entry_line(line) for line in lines])
+def kept_journal(lines: Sequence[str], entries: tuple[JournalEntry, ...]) -> Sequence[JournalEntry]:
+    """``entries`` were read from ``lines``; many are kept packed."""
     return entries if len(entries) < PACKED_FROM else PackedJournal(lines)
 
 
 @functools.lru_cache(maxsize=_UNPACKED)
 def _unpacked(packed: bytes) -> tuple[JournalEntry, ...]:
     lines = zlib.decompress(packed).decode("utf-8").split("\n")
-    return tuple([parse_entry_line(line) for line in lines])
+    return tuple([entry for entry in map(parse_line, lines) if isinstance(entry, JournalEntry)])

@@ -74,6 +74,7 @@ class Reason(enum.StrEnum):
     POLICY_INVALID = "PolicyInvalid"
     ATTESTOR_UNAVAILABLE = "AttestorUnavailable"
     CERTIFICATE_AUTHORITY_UNAVAILABLE = "CertificateAuthorityUnavailable"
+    CERTIFICATE_AUTHORITY_CHANGING = "CertificateAuthorityChanging"
     CONTROLLER_KEY_UNAVAILABLE = "ControllerKeyUnavailable"
     MANAGEMENT_CLUSTER_UNREACHABLE = "ManagementClusterUnreachable"
     WORKLOAD_CLUSTER_UNREACHABLE = "WorkloadClusterUnreachable"
@@ -298,6 +299,12 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
             "Secret `<cluster>-ca` is missing, cannot be read or has no key, or its CA has expired or just changed.",
             "Read the message and the policy's condition "
             "[CertificateAuthorityAvailable](troubleshooting.md#the-ca): they say which.",
+        ),
+        Reason.CERTIFICATE_AUTHORITY_CHANGING: ReasonExplanation(
+            "The node names a CA that Secret `<cluster>-ca` lists beside the CA that signs, and that this CA does not "
+            "chain to: a CA that is coming in or going out.",
+            "Finish the change of CA: the request waits until the Secret's first certificate is the CA that the node "
+            "names, or chains to it. Or give the node a kubeconfig whose first CA is the one that signs.",
         ),
         Reason.CONTROLLER_KEY_UNAVAILABLE: ReasonExplanation(
             "Secret `node-attestation-controller-key` cannot be read or is malformed, or a record was sealed with a "

@@ -1,21 +1,22 @@
-"""``AttestedNode``: which identity is this Machine, and the journal of what was allowed for it.
+"""``AttestedNode``: which identity is this Machine, and the journal of the certificates that were allowed for it.
 
-The journal entry of a CSR is written before the CSR is approved and holds everything that makes up the certificate
-(serial number, validity, CA), so that whoever continues after a crash issues that very certificate and no second one.
+The journal entry of a certificate is written before its CSR is approved and holds everything that makes up the
+certificate (serial number, validity, CA), so that the controller that continues after a crash issues that very
+certificate and no second one.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from attestors.contract import Security
-from attestors.wire.names import CLIENT_SIGNER_PREFIX
-from signer.model.cluster import MACHINE_POOL_KIND, ClusterKey, MachineView, machine_text
+from signer.model.certificate_kind import BUILTIN_KUBELET_SERVING, KUBELET_CLIENT, KUBELET_KINDS
+from signer.model.cluster import LONG_AGO, MACHINE_POOL_KIND, ClusterKey, MachineView, machine_text
 
 _TICK: Final = timedelta(seconds=1)
 """Times are written in whole seconds."""
@@ -25,6 +26,10 @@ BUILTIN_APPROVALS: Final = 8
 """Approvals of built-in serving requests kept per record."""
 _CLOCKS_DIFFER: Final = timedelta(minutes=5)
 """By how much the clocks of replicas may."""
+HELD_AFTER_END: Final = timedelta(minutes=10)
+"""For so long after its last certificate ran out a node name is held: a server whose clock is slow may accept that
+certificate, and a request that was posted with it may be on its way.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +78,10 @@ class MachineKey:
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """One CSR that was allowed, and the certificate that it is allowed to become."""
+    """One certificate that the controller signs: the CSR that it was allowed for, and what makes it up."""
 
+    kind: str
+    """See :mod:`signer.model.certificate_kind`; perhaps one that this version does not know."""
     csr_name: str
     csr_uid: str
     spec_digest: str
@@ -85,6 +92,8 @@ class JournalEntry:
     not_after: datetime
     ca_cert_hash: str
     """The CA that signs it, in kubeadm's hash form: what tells when a CA is no longer needed."""
+    evidence_ca_cert_hash: str
+    """The CA that the evidence named, in the same form: the one that the running node trusts first."""
     certificate_digest: str
     """SHA-256 of the certificate's DER, hexadecimal: what API servers name a client's credential by."""
     public_key_digest: str
@@ -94,19 +103,31 @@ class JournalEntry:
     decided: datetime
 
     @property
-    def is_for_client(self) -> bool:
-        """Whether it is a client certificate."""
-        return self.signer_name.startswith(CLIENT_SIGNER_PREFIX)
+    def is_what_was_asked_for(self) -> bool:
+        """Whether it is the certificate that its CSR asked for, and not one that came with it."""
+        return self.kind in _ASKED_FOR
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltinApproval:
-    """One request to the built-in serving signer that was approved; kube-controller-manager chose the certificate."""
+    """One certificate that another signer makes, because the controller approved the request for it.
 
+    kube-controller-manager chooses its CA, serial number and lifetime, which no record can know. What is known of the
+    certificate is its key: a node that serves with that key serves with it.
+    """
+
+    kind: str
     csr_name: str
     csr_uid: str
     spec_digest: str
+    public_key_digest: str
+    """SHA-256 of the requested key's SubjectPublicKeyInfo, hexadecimal."""
+    created: datetime
+    """The CSR's creation time, as the workload cluster says."""
     decided: datetime
+
+
+_ASKED_FOR: Final = frozenset(KUBELET_KINDS.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +141,13 @@ class AttestedNode:
     first_attestation: datetime
     last_attestation: datetime
     last_not_after: datetime
-    """When the last certificate ever allowed by this record runs out."""
+    """When the last certificate ever allowed by this record runs out, of whatever kind and identity; readers that ask
+    whether the node name is taken ask :attr:`held_until`."""
     journal: Sequence[JournalEntry]
     """Newest last: a tuple, or :mod:`~signer.model.packed_journal`."""
     builtin_approvals: tuple[BuiltinApproval, ...] = ()
+    dropped_not_after: datetime = LONG_AGO
+    """When the last of those certificates runs out that had to leave the journal; long ago where none had to."""
     seal: str = field(default="", compare=False)
     """As it stands in the object; :mod:`signer.model.seal` says whether it is ours."""
     resource_version: str = ""
@@ -133,6 +157,17 @@ class AttestedNode:
     def name(self) -> str:
         """The object's name: one per node name and cluster, so that creating it is what takes a node name."""
         return record_name(self.machine.cluster, self.node_name)
+
+    @property
+    def held_until(self) -> datetime:
+        """Until when this record holds its node name, for every reader of it."""
+        return self.last_not_after + HELD_AFTER_END
+
+    def is_own(self, entry: JournalEntry) -> bool:
+        """Whether the certificate is of the identity that the record is about now: the journal goes on when a node name
+        passes to another one, and what was allowed before is the former one's.
+        """
+        return entry.decided >= self.first_attestation
 
     def is_of(self, machine: MachineView, cluster_created: datetime) -> bool:
         """Whether a Machine with this record's key is the one that was attested, and was not made anew since.
@@ -145,9 +180,9 @@ class AttestedNode:
         return self.last_attestation < cluster_created
 
     def entry_for(self, csr_uid: str, spec_digest: str) -> JournalEntry | Unjournaled:
-        """The journal entry of exactly that CSR with exactly that content; the newest, if the CA changed meanwhile."""
+        """What exactly that CSR with exactly that content asked for; the newest, if the CA changed meanwhile."""
         for entry in reversed(self.journal):
-            if entry.csr_uid == csr_uid and entry.spec_digest == spec_digest:
+            if entry.csr_uid == csr_uid and entry.spec_digest == spec_digest and entry.is_what_was_asked_for:
                 return entry
         return Unjournaled()
 
@@ -156,16 +191,10 @@ class AttestedNode:
         return tuple(
             entry
             for entry in reversed(self.journal)
-            if entry.public_key_digest == public_key_digest and entry.signer_name == signer_name
+            if entry.public_key_digest == public_key_digest
+            and entry.signer_name == signer_name
+            and entry.is_what_was_asked_for
         )
-
-    def last_client_entry(self) -> JournalEntry | Unjournaled:
-        """The journal entry of the client certificate of the record's own identity that runs out last; of several such
-        the newest.
-        """
-        journal = reversed(self.journal)
-        own = (entry for entry in journal if entry.decided >= self.first_attestation and entry.is_for_client)
-        return max(own, key=lambda entry: entry.not_after, default=Unjournaled())
 
     @property
     def makes_way(self) -> JournalEntry | Unjournaled:
@@ -175,12 +204,15 @@ class AttestedNode:
         """
         if len(self.journal) < JOURNAL_ENTRIES:
             return Unjournaled()
-        last = self.last_client_entry()
+        last = last_to_end(entry for entry in self.journal if entry.kind == KUBELET_CLIENT and self.is_own(entry))
         return next(entry for entry in self.journal if entry != last)
 
     def has_builtin_approval(self, csr_uid: str, spec_digest: str) -> bool:
         """Whether exactly that built-in serving request with exactly that content was journaled."""
-        return any(one.csr_uid == csr_uid and one.spec_digest == spec_digest for one in self.builtin_approvals)
+        return any(
+            one.csr_uid == csr_uid and one.spec_digest == spec_digest and one.kind == BUILTIN_KUBELET_SERVING
+            for one in self.builtin_approvals
+        )
 
     def with_builtin_approval(self, approval: BuiltinApproval) -> AttestedNode:
         """The record after one more built-in serving request was allowed; the oldest go when there are too many."""
@@ -201,6 +233,8 @@ class AttestedNode:
             first_attestation = max((entry.decided, *(former.decided + _TICK for former in self.journal)))
         if entry.decided < first_attestation:
             entry = replace(entry, decided=first_attestation)
+        entries = (*(one for one in self.journal if one != going), entry)
+        dropped = (*(() if isinstance(going, Unjournaled) else (going,)), *entries[:-JOURNAL_ENTRIES])
         return replace(
             self,
             machine=MachineKey.of(machine),
@@ -209,14 +243,20 @@ class AttestedNode:
             first_attestation=first_attestation,
             last_attestation=max(self.last_attestation, entry.decided),
             last_not_after=max(self.last_not_after, entry.not_after),
-            journal=(*(one for one in self.journal if one != going), entry)[-JOURNAL_ENTRIES:],
+            journal=entries[-JOURNAL_ENTRIES:],
             builtin_approvals=self.builtin_approvals if same else (),
+            dropped_not_after=max((self.dropped_not_after, *(one.not_after for one in dropped))),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Unjournaled:
     """There is no journal entry for that CSR."""
+
+
+def last_to_end(entries: Iterable[JournalEntry]) -> JournalEntry | Unjournaled:
+    """The one that runs out last; of several such the newest. ``entries`` are newest last."""
+    return max(reversed(tuple(entries)), key=lambda entry: entry.not_after, default=Unjournaled())
 
 
 def was_just_decided(decided: datetime, span: timedelta, now: datetime) -> bool:

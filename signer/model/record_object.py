@@ -8,16 +8,9 @@ from typing import Any
 from attestors.contract import Security
 from signer.model.cluster import ClusterKey
 from signer.model.fields import required_text
-from signer.model.journal_lines import (
-    approval_line,
-    entry_line,
-    parse_approval,
-    parse_approval_line,
-    parse_entry,
-    required_time,
-)
+from signer.model.journal_lines import approval_line, entry_line, parse_line, required_time
 from signer.model.kubernetes_time import format_time
-from signer.model.packed_journal import read_journal
+from signer.model.packed_journal import kept_journal
 from signer.model.record import AttestedIdentity, AttestedNode, BuiltinApproval, JournalEntry, MachineKey
 
 
@@ -39,8 +32,11 @@ def record_spec(record: AttestedNode) -> dict[str, Any]:
         "firstAttestationTime": format_time(record.first_attestation),
         "lastAttestationTime": format_time(record.last_attestation),
         "lastNotAfter": format_time(record.last_not_after),
-        "journalLines": [entry_line(entry) for entry in record.journal],
-        "stockApprovalLines": [approval_line(approval) for approval in record.builtin_approvals],
+        "droppedNotAfter": format_time(record.dropped_not_after),
+        "certificates": [
+            *(entry_line(entry) for entry in record.journal),
+            *(approval_line(approval) for approval in record.builtin_approvals),
+        ],
     }
 
 
@@ -53,7 +49,7 @@ def parse_record(manifest: Mapping[str, Any]) -> AttestedNode:
     try:
         metadata, spec = manifest["metadata"], manifest["spec"]
         reference = spec["machineRef"]
-        journal, builtin_approvals = _allowed(spec)
+        journal, builtin_approvals = _certificates(spec)
         cluster = ClusterKey(required_text(metadata, "namespace"), required_text(spec, "clusterName"))
         record = AttestedNode(
             machine=MachineKey(
@@ -72,6 +68,7 @@ def parse_record(manifest: Mapping[str, Any]) -> AttestedNode:
             last_not_after=required_time(spec, "lastNotAfter"),
             journal=journal,
             builtin_approvals=builtin_approvals,
+            dropped_not_after=required_time(spec, "droppedNotAfter"),
             seal=required_text(spec, "seal"),
             resource_version=required_text(metadata, "resourceVersion"),
             uid=required_text(metadata, "uid"),
@@ -84,28 +81,14 @@ def parse_record(manifest: Mapping[str, Any]) -> AttestedNode:
     return record
 
 
-def _allowed(spec: Mapping[str, Any]) -> tuple[Sequence[JournalEntry], tuple[BuiltinApproval, ...]]:
-    """Journal and built-in approvals: as lines, or as the objects that 0.1.0 wrote; never some of both."""
-    if "journalLines" not in spec and "stockApprovalLines" not in spec:
-        entries, approvals = _list(spec, "journal"), _list(spec, "stockApprovals")
-        lines = [entry_line(parse_entry(entry)) for entry in entries]
-        return read_journal(lines), tuple(parse_approval(one) for one in approvals)
-    if "journal" in spec or "stockApprovals" in spec:
-        raise ValueError("lines and objects")
-    approvals = _lines(spec, "stockApprovalLines")
-    return read_journal(_lines(spec, "journalLines")), tuple(parse_approval_line(line) for line in approvals)
-
-
-def _lines(spec: Mapping[str, Any], key: str) -> list[str]:
-    lines = _list(spec, key)
-    for line in lines:
-        if not isinstance(line, str):
-            raise TypeError(f"{key} holds something else than text")
-    return lines
-
-
-def _list(spec: Mapping[str, Any], key: str) -> list[Any]:
-    value = spec[key]
-    if not isinstance(value, list):
-        raise TypeError(f"{key} is no list")
-    return value
+def _certificates(spec: Mapping[str, Any]) -> tuple[Sequence[JournalEntry], tuple[BuiltinApproval, ...]]:
+    """First the lines of what the controller signs, then those of what it approved for another signer."""
+    lines = spec["certificates"]
+    if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
+        raise TypeError("certificates is no list of texts")
+    read = [parse_line(line) for line in lines]
+    entries = tuple([one for one in read if isinstance(one, JournalEntry)])
+    approvals = tuple([one for one in read[len(entries) :] if isinstance(one, BuiltinApproval)])
+    if len(entries) + len(approvals) != len(read):
+        raise ValueError("the lines are in another order than they are written in")
+    return kept_journal(lines[: len(entries)], entries), approvals

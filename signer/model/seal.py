@@ -1,10 +1,15 @@
-"""Seals: which AttestedNodes we wrote ourselves, and have not been changed, copied or renamed since.
+"""Seals: which objects we wrote ourselves, and have not been changed, copied or renamed since.
 
-A seal is ``v1.<key identifier>.<HMAC-SHA256, hexadecimal>`` over the record's namespace, its name and every value of
-its spec. It is computed from the parsed record, never from the object's text: what was verified is exactly what is
-used afterwards. Not covered are the object's UID, owner references and labels, which ``clusterctl move`` rewrites.
+A seal is ``v2.<key identifier>.<HMAC-SHA256, hexadecimal>`` over the place of an object and every value of its content.
+It is computed from the parsed object, never from the object's text: what was verified is exactly what is used
+afterwards. Each kind of object has a subkey of its own (:class:`KeyUse`), so the seal of one kind is never good for
+another: :class:`Seals` makes and verifies seals of any kind, :class:`RecordSeals` those of AttestedNodes.
 
-What is sealed must not change for as long as such records live: a later field of a record needs ``v2``.
+Of an AttestedNode the namespace, the name and all of ``spec`` are sealed. Not covered are the object's UID, owner
+references and labels, which ``clusterctl move`` rewrites.
+
+What is sealed must not change for as long as such objects live: a later field of a record needs another use of the key
+and another version.
 """
 
 from __future__ import annotations
@@ -13,15 +18,17 @@ import enum
 import functools
 import hmac
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from signer.model.record import AttestedNode, BuiltinApproval, JournalEntry
+from signer.model.journal_lines import approval_line, entry_line
+from signer.model.record import AttestedNode
 
 KEY_BYTES: Final = 32
 """Length of a controller key: as long as the output of SHA-256, as RFC 2104 section 3 recommends."""
-_VERSION: Final = "v1"
+_VERSION: Final = "v2"
 _IDENTIFIER_CHARACTERS: Final = 16
 _MAC_CHARACTERS: Final = 64
 
@@ -31,9 +38,11 @@ class InvalidControllerKey(ValueError):
 
 
 class KeyUse(enum.Enum):
-    """What a subkey is for; no two uses ever share one (RFC 5869 section 3.2, "info")."""
+    """What a subkey is for: one use for each kind of object that is sealed, and one for challenges. No two uses ever
+    share a subkey (RFC 5869 section 3.2, "info").
+    """
 
-    RECORD = b"node-attestation record v1"
+    RECORD = b"node-attestation record v2"
     CHALLENGE = b"node-attestation challenge v1"
 
 
@@ -83,7 +92,7 @@ def _subkey(key: bytes, use: KeyUse) -> Subkey:
 
 
 class Fault(enum.Enum):
-    """Why a record does not authenticate."""
+    """Why an object does not authenticate."""
 
     MALFORMED_SEAL = "its seal is not of our form"
     UNKNOWN_KEY = "it was sealed with another controller's key, or with one that was rotated away"
@@ -101,40 +110,67 @@ class Unauthentic:
 Unsealed: TypeAlias = AttestedNode | Unauthentic
 
 
-class RecordSeals:
-    """Makes and verifies the seals of records under one set of controller keys."""
+@dataclass(frozen=True, slots=True)
+class Authentic:
+    """The seal is ours, and is that content's."""
 
-    def __init__(self, keys: ControllerKeys) -> None:
-        subkeys = keys.subkeys(KeyUse.RECORD)
+
+class Seals:
+    """Makes and verifies the seals of one kind of object under one set of controller keys."""
+
+    def __init__(self, keys: ControllerKeys, use: KeyUse) -> None:
+        subkeys = keys.subkeys(use)
         self._current = subkeys[0]
         # The current one stays in front should both have one identifier.
         self._secrets = {subkey.identifier: subkey.secret for subkey in reversed(subkeys)}
 
-    def seal(self, record: AttestedNode) -> str:
-        """``spec.seal`` of that record, under the current key."""
-        return f"{_VERSION}.{self._current.identifier}.{_mac(self._current.secret, record)}"
+    def seal(self, content: str) -> str:
+        """The seal of that content, under the current key. See :func:`joined`."""
+        return f"{_VERSION}.{self._current.identifier}.{_mac(self._current.secret, content)}"
 
-    def unseal(self, record: AttestedNode) -> Unsealed:
-        """The record itself, if its seal says that we wrote it, here and under this name. In constant time."""
-        version, _, rest = record.seal.partition(".")
+    def verify(self, seal: str, content: Callable[[], str]) -> Authentic | Unauthentic:
+        """Whether we sealed exactly that content, of that kind. In constant time."""
+        version, _, rest = seal.partition(".")
         identifier, _, mac = rest.partition(".")
         if version != _VERSION or len(mac) != _MAC_CHARACTERS or not mac.isascii():
             return Unauthentic(Fault.MALFORMED_SEAL)
         secret = self._secrets.get(identifier)
         if secret is None:
             return Unauthentic(Fault.UNKNOWN_KEY)
-        if not hmac.compare_digest(_mac(secret, record), mac):
+        if not hmac.compare_digest(_mac(secret, content()), mac):
             return Unauthentic(Fault.WRONG_SEAL)
-        return record
+        return Authentic()
 
 
-def _mac(secret: bytes, record: AttestedNode) -> str:
-    return hmac.digest(secret, _sealed(record).encode("utf-8"), "sha256").hex()
+class RecordSeals:
+    """Makes and verifies the seals of records."""
+
+    def __init__(self, keys: ControllerKeys) -> None:
+        self._seals = Seals(keys, KeyUse.RECORD)
+
+    def seal(self, record: AttestedNode) -> str:
+        """``spec.seal`` of that record, under the current key."""
+        return self._seals.seal(_sealed(record))
+
+    def unseal(self, record: AttestedNode) -> Unsealed:
+        """The record itself, if its seal says that we wrote it, here and under this name."""
+        verified = self._seals.verify(record.seal, lambda: _sealed(record))
+        return record if isinstance(verified, Authentic) else verified
+
+
+def joined(*texts: str) -> str:
+    """Each with its length before it, so that no two contents give the same bytes."""
+    return "".join([f"{len(text)}:{text}," for text in texts])
+
+
+def _mac(secret: bytes, content: str) -> str:
+    return hmac.digest(secret, content.encode("utf-8"), "sha256").hex()
 
 
 def _sealed(record: AttestedNode) -> str:
+    """An entry's line says all of the entry, and is in the object already."""
     machine, identity = record.machine, record.identity
-    head = (
+    return joined(
         machine.cluster.namespace,
         record.name,
         machine.cluster.name,
@@ -149,40 +185,12 @@ def _sealed(record: AttestedNode) -> str:
         _seconds(record.first_attestation),
         _seconds(record.last_attestation),
         _seconds(record.last_not_after),
+        _seconds(record.dropped_not_after),
         str(len(record.journal)),
+        *map(entry_line, record.journal),
+        str(len(record.builtin_approvals)),
+        *map(approval_line, record.builtin_approvals),
     )
-    journal = "".join([_sealed_entry(entry) for entry in record.journal])
-    builtin_approvals = "".join([_sealed_approval(approval) for approval in record.builtin_approvals])
-    return _joined(*head) + journal + _joined(str(len(record.builtin_approvals))) + builtin_approvals
-
-
-# All but the newest were sealed and verified before.
-@functools.lru_cache(maxsize=1024)
-def _sealed_entry(entry: JournalEntry) -> str:
-    return _joined(
-        entry.csr_name,
-        entry.csr_uid,
-        entry.spec_digest,
-        entry.signer_name,
-        entry.requester,
-        str(entry.serial_number),
-        _seconds(entry.not_before),
-        _seconds(entry.not_after),
-        entry.ca_cert_hash,
-        entry.certificate_digest,
-        entry.public_key_digest,
-        _seconds(entry.created),
-        _seconds(entry.decided),
-    )
-
-
-def _sealed_approval(approval: BuiltinApproval) -> str:
-    return _joined(approval.csr_name, approval.csr_uid, approval.spec_digest, _seconds(approval.decided))
-
-
-def _joined(*texts: str) -> str:
-    """Each with its length before it, so that no two records give the same bytes."""
-    return "".join([f"{len(text)}:{text}," for text in texts])
 
 
 # The same times are sealed and verified with each version of their record.

@@ -1,6 +1,8 @@
 """A CertificateSigningRequest object becomes a typed, immutable ``SigningRequest``; or it is said why not.
 
-Everything behind this edge takes these values; nothing else reads the object.
+Everything behind this edge takes these values; nothing else reads the object. While thousands may be waiting, a peek
+reads what a CSR claims to be, and nothing else of it. It puts requests in order and decides nothing: a requester that
+claims there what its request does not hold only chooses where it waits.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from attestors.wire import evidence as evidence_format
-from attestors.wire import pem
+from attestors.wire import pem, provider_id
 from attestors.wire import request as request_format
 from attestors.wire.evidence import Evidence, MalformedEvidence, UnsupportedVersion
 from attestors.wire.names import (
@@ -23,12 +25,15 @@ from attestors.wire.names import (
     PROVIDER_ID_OID,
     BuiltinSigner,
     ForeignSigner,
+    SignerName,
 )
+from attestors.wire.provider_id import InvalidProviderID
 from attestors.wire.request import MalformedRequestBlocks
 from signer.model.certificate_request import (
     CertificateRequest,
     MalformedCertificateRequest,
     parse_certificate_request,
+    peek_provider_id,
 )
 from signer.model.csr_header import (
     AttestedCSRHeader,
@@ -116,6 +121,28 @@ def parse_signing_request(
     if isinstance(content, _Unreadable):
         return Malformed(header, content.reason, content.message)
     return SigningRequest(header, content.certificate_request, content.provider, content.evidence)
+
+
+NO_CLAIM: Final = ""
+"""Of what is not ours, claims nothing, or cannot be read so far: it is denied, or left alone, when its turn comes."""
+
+
+def peek_claimed_provider_id(
+    manifest: Mapping[str, Any], providers: frozenset[str], provider_id_oids: tuple[str, ...] = (PROVIDER_ID_OID,)
+) -> str:
+    """The provider ID that a CSR to one of our signers claims, or :data:`NO_CLAIM`; nothing else of it is read.
+
+    It is that of :func:`parse_signing_request`, of whatever that can read. It puts requests in order while thousands
+    may be waiting, and decides nothing.
+    """
+    if not isinstance(signer_of(manifest, providers), SignerName):
+        return NO_CLAIM
+    try:
+        block = pem.first(request_bytes(manifest["spec"].get("request")), maximum_bytes=MAXIMUM_REQUEST_BYTES)
+        value = peek_provider_id(block.content, provider_id_oids)
+        return provider_id.decode(value) if value else NO_CLAIM
+    except (MalformedRequestBlocks, pem.MalformedPEM, MalformedCertificateRequest, InvalidProviderID):
+        return NO_CLAIM
 
 
 @dataclass(frozen=True, slots=True)

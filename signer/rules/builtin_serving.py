@@ -13,16 +13,18 @@ from typing import Final
 
 from attestors.contract import IPAddress, Security, VerifiedIdentity
 from attestors.wire.names import NODE_USER_PREFIX, Purpose
+from signer.model.certificate_kind import KUBELET_CLIENT
+from signer.model.certificates_in_use import EVER, certificates_in_use
 from signer.model.cluster import LONG_AGO, ClusterView, MachineView
 from signer.model.csr_header import Credential, NoCredentialNamed
 from signer.model.decision import Deferred, Refused
 from signer.model.kubernetes_time import parse_time
 from signer.model.policy import Policy
 from signer.model.reasons import Reason
-from signer.model.record import AttestedNode
+from signer.model.record import AttestedNode, JournalEntry
 from signer.model.signing_request import BuiltinServingRequest
 from signer.rules.machine import MachineGone, NoRecord
-from signer.rules.serving import valid_client_entries
+from signer.rules.serving import valid_clients
 
 SLOW_CLOCK: Final = timedelta(minutes=5)
 """By how much the workload API server's clock may be behind ours. Where it is more, it does not take the client
@@ -31,10 +33,10 @@ certificates that we issue, which begin that long ago, and its kubelets cannot a
 IN_FLIGHT: Final = timedelta(minutes=5)
 """An API server looks at the client certificate when a request begins, and dates what is created when all of it has
 come: up to a minute later, if its ``--request-timeout`` is not another.
-"""
-FORMER_IS_REMEMBERED: Final = SLOW_CLOCK + IN_FLIGHT
-"""For so long after its last certificate ran out a record must stay: who was posted under a former node's is known by
-it, or else was posted longer before the next attestation than clocks differ.
+
+With :data:`SLOW_CLOCK` no more than a record holds its node name after its last certificate
+(:data:`~signer.model.record.HELD_AFTER_END`): a request that was posted with a former node's certificate is known by
+that record, or was posted longer before the next attestation than clocks differ.
 """
 
 
@@ -173,7 +175,7 @@ def reservation_stands(facts: BuiltinServingFacts) -> None:
 
 def client_certificate_is_valid(facts: BuiltinServingFacts) -> None:
     """The attested node still has a client certificate: an attestation lives as long as what it was for."""
-    if not valid_client_entries(facts.record, facts.now):
+    if not valid_clients(facts.record, facts.now).own:
         raise Deferred(Reason.NODE_NOT_ATTESTED, "every client certificate that was issued to it has run out")
 
 
@@ -186,13 +188,7 @@ def no_former_credential_is_valid(facts: BuiltinServingFacts) -> None:
     """
     if not isinstance(facts.credential, NoCredentialNamed):
         return
-    ends = [
-        entry.not_after
-        for entry in facts.record.journal
-        if entry.is_for_client
-        and entry.decided < facts.record.first_attestation
-        and entry.not_after + IN_FLIGHT > min(facts.created, facts.now)
-    ]
+    ends = [entry.not_after for entry in former_clients(facts)]
     if ends:
         free = max(ends) + IN_FLIGHT
         raise Deferred(
@@ -202,6 +198,12 @@ def no_former_credential_is_valid(facts: BuiltinServingFacts) -> None:
             "certificate was used: the kubelet's next request is judged anew",
             free - facts.now if free <= facts.created else None,  # else it stays so, whatever the time
         )
+
+
+def former_clients(facts: BuiltinServingFacts) -> tuple[JournalEntry, ...]:
+    """The former node's client certificates that may have been used when the request was posted."""
+    posted = max(min(facts.created, facts.now), LONG_AGO) - IN_FLIGHT  # an API server may say any year
+    return certificates_in_use((facts.record,), posted, KUBELET_CLIENT).former
 
 
 def posted_since_attested(facts: BuiltinServingFacts) -> None:
@@ -227,9 +229,7 @@ def own_since(record: AttestedNode) -> datetime:
     By that same clock none was used before the first of them was asked for. That request may have waited for long, and
     then our clock says more.
     """
-    asked = [
-        entry.created for entry in record.journal if entry.is_for_client and entry.decided >= record.first_attestation
-    ]
+    asked = [entry.created for entry in certificates_in_use((record,), EVER, KUBELET_CLIENT).own]
     return max(record.first_attestation - SLOW_CLOCK, min(asked, default=record.first_attestation))
 
 

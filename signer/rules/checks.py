@@ -1,48 +1,34 @@
-"""Every check, in its order. Nothing is approved that has not passed all of them.
+"""Every check and step, in its order. Nothing is approved that has not passed all of them.
 
-parse     bytes → SigningRequest                     signer.model.signing_request (one strict reading)
-1-18      the request alone                          REQUEST_CHECKS, no network
-attest    evidence → identity                        the attestor, which may call out
-19-21     the attestor's answer                      IDENTITY_CHECKS
-match     provider ID → the one Machine              signer.rules.machine.the_machine
-22-33     the Machine and its record                 MACHINE_CHECKS
-reserve   identity ↔ Machine, journal                signer.store, atomic
-issue     approve, sign, publish                     signer.authority
-
-A kubelet's own request to the built-in serving signer carries no evidence; its attestation was recorded before:
-
-parse     bytes → BuiltinServingRequest                signer.model.signing_request
-          the request alone                          BUILTIN_REQUEST_CHECKS
-match     node name → record → its Machine           signer.rules.builtin_serving.the_attested_machine
-          record, Machine, names                     BUILTIN_SERVING_CHECKS
-journal, approve                                     signer.decision.builtin_serving; kube-controller-manager signs
+:data:`REQUEST_PLAN` is what a request to one of our signers goes through, :data:`BUILTIN_PLAN` a kubelet's own request
+to the built-in serving signer, which carries no evidence: its attestation was recorded before. The decision,
+``explain`` and ``audit verify`` walk these plans (:mod:`signer.rules.plan`), and documents are generated from them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final, TypeVar
 
-from signer.model.decision import Deferred, Refused
 from signer.rules import builtin_serving as builtin_serving
-from signer.rules import identity, machine, request, serving, shape
+from signer.rules import machine, request, serving, shape
 from signer.rules import machine_comparisons as matched
 from signer.rules import request_comparisons as asked
 from signer.rules.builtin_serving import BuiltinRequestFacts, BuiltinServingFacts
-from signer.rules.identity import IdentityFacts
 from signer.rules.machine import MachineFacts
-from signer.rules.request import RequestFacts
+from signer.rules.plan import SILENCE, CheckGroup, Plan, Step, Trace, walk
+from signer.rules.plan import Check as Check
+from signer.rules.plan import run_checks as run_checks
+from signer.rules.request import IdentityFacts, RequestFacts
 from signer.rules.shape import ClusterFacts
-from signer.rules.trace import SILENCE, Step, Trace
-from signer.rules.trace import Check as Check
+from signer.rules.supplies import BuiltinSupplies, RequestSupplies
 
-Facts = TypeVar("Facts")
+Result = TypeVar("Result")
 
 CLUSTER_CHECKS: Final[tuple[Check[ClusterFacts], ...]] = (
     Check(shape.cluster_is_not_paused, "the Cluster is not paused", asked.paused),
     Check(shape.cluster_is_not_deleting, "the Cluster is not being deleted", asked.deleting),
 )
-"""Of what is judged before anything else, and again with everything else."""
+"""Before anything else is judged."""
 
 REQUEST_CHECKS: Final[tuple[Check[RequestFacts], ...]] = (
     Check(
@@ -50,7 +36,6 @@ REQUEST_CHECKS: Final[tuple[Check[RequestFacts], ...]] = (
         "the policy is the cluster's, the attestor the signer's",
         asked.policy_and_attestor,
     ),
-    *CLUSTER_CHECKS,
     Check(shape.requester_may_ask, "the requester is a bootstrap token or a node", asked.requester),
     Check(request.provider_is_the_signers, "the provider block agrees with the signer name", asked.provider),
     Check(request.attestor_is_authorized, "the cluster's policy authorizes the attestor", asked.authorization),
@@ -71,9 +56,9 @@ REQUEST_CHECKS: Final[tuple[Check[RequestFacts], ...]] = (
 )
 
 IDENTITY_CHECKS: Final[tuple[Check[IdentityFacts], ...]] = (
-    Check(identity.security_is_declared, "the attestor returned what it may return", matched.security),
-    Check(identity.binding_is_this_requests, "the evidence commits to this key, cluster and signer", matched.binding),
-    Check(identity.provider_id_is_proven, "the evidence proves the claimed provider ID", matched.proven_provider_id),
+    Check(request.security_is_declared, "the attestor returned what it may return", matched.security),
+    Check(request.binding_is_this_requests, "the evidence commits to this key, cluster and signer", matched.binding),
+    Check(request.provider_id_is_proven, "the evidence proves the claimed provider ID", matched.proven_provider_id),
 )
 
 MACHINE_CHECKS: Final[tuple[Check[MachineFacts], ...]] = (
@@ -102,7 +87,6 @@ MACHINE_CHECKS: Final[tuple[Check[MachineFacts], ...]] = (
 )
 
 BUILTIN_REQUEST_CHECKS: Final[tuple[Check[BuiltinRequestFacts], ...]] = (
-    *CLUSTER_CHECKS,
     Check(shape.requester_may_ask, "the requester is a node", asked.requester),
     Check(shape.subject_is_a_node, "the subject is exactly a node's", asked.subject),
     Check(shape.requester_is_the_node, "a node asks for itself only", asked.asks_for),
@@ -159,45 +143,107 @@ BUILTIN_SERVING_CHECKS: Final[tuple[Check[BuiltinServingFacts], ...]] = (
 )
 
 
-SEQUENCE: Final[tuple[Check[Any] | Step, ...]] = (
-    Step.READ,
-    Step.POLICY,
-    Step.ATTESTOR,
-    Step.APPROVED_BEFORE,
-    Step.AUTHORITY,
-    *REQUEST_CHECKS,
-    Step.CLAIM,
-    Step.ATTEST,
-    *IDENTITY_CHECKS,
-    Step.MATCH,
-    *MACHINE_CHECKS,
-    Step.TOKEN,
-    Step.RESERVE,
-    Step.JOURNAL,
+RESERVED_CHECKS: Final[tuple[Check[MachineFacts], ...]] = (
+    Check(
+        machine.former_identity_has_run_out,
+        "no certificate of another identity that had the node name is valid",
+        matched.former_identity,
+    ),
+)
+"""Once identity and Machine are reserved for each other, which says whose the Machine is now."""
+
+_Step = Step[RequestSupplies[Any]]
+_Group = CheckGroup[RequestSupplies[Any]]
+
+READ: Final = _Step("read", "the request can be read", lambda one: one.read)
+APPROVED_BEFORE: Final = _Step(
+    "approved_before",
+    "what has its approval already has it from this controller",
+    lambda one: one.approved_before,
+    applies=lambda one: one.is_approved(),
+)
+
+REQUEST_PLAN: Final[Plan[RequestSupplies[Any]]] = Plan(
+    (
+        _Step("policy", "the Cluster has a policy that can be followed, and is watched", lambda one: one.policy),
+        _Group("cluster", CLUSTER_CHECKS, lambda one: one.cluster_facts),
+        _Step("records_listed", "the Cluster's records are known here", lambda one: one.records_listed),
+        _Step("attestor", "policy and operator allow the attestor, and it is installed", lambda one: one.attestor),
+        READ,
+        APPROVED_BEFORE,
+        _Step("authority", "the cluster has a CA that can sign", lambda one: one.authority),
+        _Group(
+            "request",
+            REQUEST_CHECKS,
+            lambda one: one.request_facts,
+            recheck=lambda one: one.recheck_authority,
+            again_from="authority",
+        ),
+        _Step("claim", "one Machine has the claimed provider ID", lambda one: one.claim),
+        _Step("attest", "the attestor believes the evidence", lambda one: one.attest),
+        _Group("identity", IDENTITY_CHECKS, lambda one: one.identity_facts),
+        _Step("unchanged", "Cluster and policy are as they were", lambda one: one.unchanged),
+        _Step(
+            "match", "one Machine has the proven provider ID, and is as the attestor was told", lambda one: one.match
+        ),
+        _Group("machine", MACHINE_CHECKS, lambda one: one.machine_facts, recheck=lambda one: one.recheck_machine),
+        _Step(
+            "former_machine_gone",
+            "the Machine is gone of another identity that had the node name",
+            lambda one: one.former_machine_gone,
+        ),
+        _Step("token", "the bootstrap token was made for that Machine, where that can be told", lambda one: one.token),
+        _Step("reserve", "identity and Machine are, or can be, reserved for each other", lambda one: one.reserve),
+        _Group("reserved", RESERVED_CHECKS, lambda one: one.reserved_facts, recheck=lambda one: one.recheck_record),
+        _Step(
+            "journal",
+            "a certificate can be planned and written into the journal, and nothing has changed",
+            lambda one: one.journal,
+        ),
+    ),
+    again_from="unchanged",
 )
 """All that stands between a request to one of our signers and its certificate."""
 
-BUILTIN_SEQUENCE: Final[tuple[Check[Any] | Step, ...]] = (
-    Step.READ,
-    Step.POLICY,
-    *BUILTIN_REQUEST_CHECKS,
-    Step.RECORD,
-    *BUILTIN_SERVING_CHECKS,
-    Step.BUILTIN_JOURNAL,
+_BuiltinStep = Step[BuiltinSupplies[Any]]
+_BuiltinGroup = CheckGroup[BuiltinSupplies[Any]]
+
+BUILTIN_PLAN: Final[Plan[BuiltinSupplies[Any]]] = Plan(
+    (
+        _BuiltinStep("policy", "the Cluster has a policy that can be followed, and is watched", lambda one: one.policy),
+        _BuiltinGroup("cluster", CLUSTER_CHECKS, lambda one: one.cluster_facts),
+        _BuiltinStep("read", "the request can be read", lambda one: one.read),
+        _BuiltinGroup("request", BUILTIN_REQUEST_CHECKS, lambda one: one.request_facts),
+        _BuiltinStep("record", "the node was attested, and its Machine is there", lambda one: one.record),
+        _BuiltinGroup(
+            "serving",
+            BUILTIN_SERVING_CHECKS,
+            lambda one: one.serving_facts,
+            recheck=lambda one: one.recheck_record,
+            again_from="record",
+        ),
+        _BuiltinStep("builtin_journal", "there is room for the approval in the record", lambda one: one.journal),
+    ),
+    again_from="policy",
 )
-"""All that stands between a kubelet's own serving request and its approval."""
+"""All that stands between a kubelet's own serving request and its approval; kube-controller-manager signs."""
 
 
-def run_checks(checks: Iterable[Check[Facts]], facts: Facts, trace: Trace = SILENCE) -> None:
-    """Run ``checks`` in order, and tell ``trace`` of each.
+async def decide_request(supplies: RequestSupplies[Result], trace: Trace = SILENCE) -> Result:
+    """Walk :data:`REQUEST_PLAN`.
 
     Raises:
-        Refused, Deferred: from the first check that does not pass.
+        Refused, Deferred: from the first check or step that does not pass.
     """
-    for check in checks:
-        try:
-            check.run(facts)
-        except (Refused, Deferred) as error:
-            trace.stopped(check, facts, error)
-            raise
-        trace.passed(check, facts)
+    decided: Result = await walk(REQUEST_PLAN, supplies, trace)
+    return decided
+
+
+async def decide_builtin_serving(supplies: BuiltinSupplies[Result], trace: Trace = SILENCE) -> Result:
+    """Walk :data:`BUILTIN_PLAN`.
+
+    Raises:
+        Refused, Deferred: from the first check or step that does not pass.
+    """
+    decided: Result = await walk(BUILTIN_PLAN, supplies, trace)
+    return decided

@@ -11,7 +11,7 @@ from attestors.wire.names import Purpose
 from signer.model.kubernetes_time import parse_time
 from signer.model.policy import Policy
 from signer.model.record import AttestedNode
-from signer.model.signing_request import SigningRequest
+from signer.model.signing_request import BuiltinServingRequest, SigningRequest
 from signer.rules.machine import NoRecord
 
 
@@ -35,7 +35,7 @@ def duration_asked_for(request: SigningRequest, record: AttestedNode | NoRecord)
     return request.header.expiration_seconds
 
 
-def public_key_digest(request: SigningRequest) -> str:
+def public_key_digest(request: SigningRequest | BuiltinServingRequest) -> str:
     """By which copies of a request are known."""
     return _sha256(request.certificate_request.subject_public_key_info)
 

@@ -214,13 +214,13 @@ def former_identity_has_run_out(facts: MachineFacts) -> None:
 
 
 def _require_run_out(facts: MachineFacts, record: AttestedNode, whose: str) -> None:
-    if facts.policy.node_name_reuse is NodeNameReuse.IMMEDIATE or record.last_not_after <= facts.now:
+    if facts.policy.node_name_reuse is NodeNameReuse.IMMEDIATE or record.held_until <= facts.now:
         return
     raise Deferred(
         Reason.NODE_NAME_BLOCKED,
-        f"certificates for node {facts.node_name} of {whose} are valid until "
-        f"{record.last_not_after:%Y-%m-%d %H:%M} UTC",
-        min(record.last_not_after - facts.now, _LOOK_AGAIN),
+        f"certificates for node {facts.node_name} of {whose} may be in use until "
+        f"{record.held_until:%Y-%m-%d %H:%M} UTC",
+        min(record.held_until - facts.now, _LOOK_AGAIN),
         waits_for=(record.machine.provider_id,),
     )
 
@@ -254,20 +254,20 @@ def machine_has_one_node_name(facts: MachineFacts) -> None:
     if has_that_name(facts) or facts.policy.node_name_reuse is NodeNameReuse.IMMEDIATE:
         return
     for other in facts.other_names:
-        if other.node_name != facts.node_name and other.last_not_after > facts.now:
+        if other.node_name != facts.node_name and other.held_until > facts.now:
             raise Deferred(
                 Reason.NODE_NAME_BLOCKED,
-                f"{facts.machine} is node {other.node_name}, whose certificates are valid until "
-                f"{other.last_not_after:%Y-%m-%d %H:%M} UTC",
-                min(other.last_not_after - facts.now, _LOOK_AGAIN),
+                f"{facts.machine} is node {other.node_name}, whose certificates may be in use until "
+                f"{other.held_until:%Y-%m-%d %H:%M} UTC",
+                min(other.held_until - facts.now, _LOOK_AGAIN),
                 waits_for=(f"{NODE_USER_PREFIX}{other.node_name}",),
             )
 
 
 def has_that_name(facts: MachineFacts) -> bool:
-    """Whether the name is this identity's as this very Machine, and not run out: it is new to neither."""
+    """Whether the name is held for this identity as this very Machine: it is new to neither."""
     record = facts.record
-    return isinstance(record, AttestedNode) and _is_attested_as_that_node(facts) and record.last_not_after > facts.now
+    return isinstance(record, AttestedNode) and _is_attested_as_that_node(facts) and record.held_until > facts.now
 
 
 def request_is_not_superseded(facts: MachineFacts) -> None:

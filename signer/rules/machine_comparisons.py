@@ -17,12 +17,12 @@ from signer.model.cluster import MachineView
 from signer.model.csr_header import CertificateCredential, NoCredentialNamed
 from signer.model.decision import Deferred
 from signer.model.record import AttestedNode
-from signer.rules.builtin_serving import IN_FLIGHT, BuiltinServingFacts, own_since
+from signer.rules.builtin_serving import BuiltinServingFacts, former_clients, own_since
 from signer.rules.comparison import Comparison, listed
-from signer.rules.identity import IdentityFacts
 from signer.rules.machine import MachineFacts, MachineGone, MatchedFacts, NoRecord
 from signer.rules.node_name import node_names
-from signer.rules.serving import AlternativeNameFacts, CredentialFacts, valid_client_entries
+from signer.rules.request import IdentityFacts
+from signer.rules.serving import AlternativeNameFacts, CredentialFacts, valid_clients
 
 _SUBJECT_NAMES: Final = {COMMON_NAME: "CN", ORGANIZATION: "O"}
 _MINUTES: Final = "%Y-%m-%d %H:%M UTC"
@@ -102,11 +102,16 @@ def others_names(facts: MachineFacts) -> Comparison:
 def names_of_machine(facts: MachineFacts) -> Comparison:
     """``machine_has_one_node_name``."""
     other = [
-        f"{one.node_name} until {one.last_not_after:{_MINUTES}}"
+        f"{one.node_name} until {one.held_until:{_MINUTES}}"
         for one in facts.other_names
         if one.node_name != facts.node_name
     ]
     return Comparison(f"recorded under other names: {listed(other)}", "none that is still valid")
+
+
+def former_identity(facts: MachineFacts) -> Comparison:
+    """``former_identity_has_run_out``."""
+    return Comparison(_held(facts.record), f"nothing that is valid, or {facts.identity.identity}")
 
 
 def newer_requests(facts: MachineFacts) -> Comparison:
@@ -123,7 +128,7 @@ def credential(facts: CredentialFacts) -> Comparison:
     if isinstance(facts.credential, NoCredentialNamed):
         return Comparison("the API server names none", "not asked before Kubernetes 1.32")
     found = facts.credential.digest if isinstance(facts.credential, CertificateCredential) else "no one certificate"
-    entries = () if isinstance(facts.record, NoRecord) else valid_client_entries(facts.record, facts.now)
+    entries = () if isinstance(facts.record, NoRecord) else valid_clients(facts.record, facts.now).own
     return Comparison(found, f"one of: {listed(one.certificate_digest for one in entries)}")
 
 
@@ -178,7 +183,7 @@ def reservation(facts: BuiltinServingFacts) -> Comparison:
 
 def client_certificates(facts: BuiltinServingFacts) -> Comparison:
     """``client_certificate_is_valid``."""
-    ends = [f"valid until {one.not_after:{_MINUTES}}" for one in valid_client_entries(facts.record, facts.now)]
+    ends = [f"valid until {one.not_after:{_MINUTES}}" for one in valid_clients(facts.record, facts.now).own]
     return Comparison(listed(ends), f"one that is valid at {facts.now:{_MINUTES}}")
 
 
@@ -186,13 +191,7 @@ def former_certificates(facts: BuiltinServingFacts) -> Comparison:
     """``no_former_credential_is_valid``."""
     if not isinstance(facts.credential, NoCredentialNamed):
         return Comparison("the API server names the credential", "not asked then")
-    former = [
-        f"valid until {entry.not_after:{_MINUTES}}"
-        for entry in facts.record.journal
-        if entry.is_for_client
-        and entry.decided < facts.record.first_attestation
-        and entry.not_after + IN_FLIGHT > min(facts.created, facts.now)
-    ]
+    former = [f"valid until {entry.not_after:{_MINUTES}}" for entry in former_clients(facts)]
     return Comparison(f"of former nodes: {listed(former)}", f"none when created, at {facts.created:{_MINUTES}}")
 
 
@@ -210,7 +209,7 @@ def _is(holds: bool, what: str) -> str:
 def _held(record: AttestedNode | NoRecord) -> str:
     if isinstance(record, NoRecord):
         return "no record of that name"
-    return f"recorded: {record.machine} as {record.identity.identity}, until {record.last_not_after:{_MINUTES}}"
+    return f"recorded: {record.machine} as {record.identity.identity}, until {record.held_until:{_MINUTES}}"
 
 
 def recorded_machine(record: AttestedNode | NoRecord, machine: MachineView | MachineGone) -> Comparison:

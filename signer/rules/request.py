@@ -1,16 +1,16 @@
-"""Checks of a request to one of our signers alone: attestor, evidence version, provider ID, cluster. No network.
+"""Checks of a request to one of our signers alone, and of what the attestor returned for it. No network.
 
 Each raises or returns None. What is judged of every request stands in :mod:`signer.rules.shape`.
 """
 
 from __future__ import annotations
 
+import hmac
 from dataclasses import dataclass
 
-from attestors.contract import AttestorDescription, Security
-from attestors.wire import provider_id as provider_id_format
+from attestors.contract import AssertedIdentity, AttestorDescription, Security, VerifiedIdentity
+from attestors.wire.binding import Binding
 from attestors.wire.names import NODE_USER_PREFIX, SUPPORTED_VERSIONS_ANNOTATION, Purpose
-from attestors.wire.provider_id import InvalidProviderID
 from signer.model.cluster import ClusterView
 from signer.model.decision import Deferred, Refused
 from signer.model.policy import Policy
@@ -32,6 +32,8 @@ class RequestFacts:
     """Whether the controller's configuration allows this attestor in the cluster's namespace."""
     ca_cert_hashes: frozenset[str]
     """Hashes of the CAs whose key we hold for this cluster, and of those that they chain to."""
+    waiting_ca_cert_hashes: frozenset[str] = frozenset()
+    """Hashes of the cluster's other CAs: coming in, or going out."""
 
 
 def facts_belong_together(facts: RequestFacts) -> None:
@@ -138,26 +140,73 @@ def claimed_provider_id(request: SigningRequest) -> str:
     Raises:
         Refused: there is none, or it is not a provider ID.
     """
-    certificate_request = request.certificate_request
-    if not certificate_request.provider_id:
+    asked = request.certificate_request
+    if isinstance(asked.provider_id, str):
+        return asked.provider_id
+    if not asked.provider_id.value:
         raise Refused(
             Reason.INVALID_PROVIDER_ID,
-            f"the request has no provider-ID extension ({' or '.join(certificate_request.provider_id_oids)})",
+            f"the request has no provider-ID extension ({' or '.join(asked.provider_id_oids)})",
         )
-    try:
-        return provider_id_format.decode(certificate_request.provider_id)
-    except InvalidProviderID as error:
-        raise Refused(Reason.INVALID_PROVIDER_ID, f"provider-ID extension: {error}") from error
+    raise Refused(Reason.INVALID_PROVIDER_ID, f"provider-ID extension: {asked.provider_id.why}")
 
 
 def evidence_names_this_cluster(facts: RequestFacts) -> None:
-    """The CA that the node believes in is one whose key we hold, or one that such a CA chains to."""
+    """The CA that the node believes in is one whose key we hold, or one that such a CA chains to.
+
+    A CA that the Secret only lists may be coming in or going out: such evidence waits, and is never finally denied.
+    """
     if not facts.ca_cert_hashes:
         raise Deferred(
             Reason.CERTIFICATE_AUTHORITY_UNAVAILABLE, f"no CA of Cluster {facts.cluster.key} is known here yet"
         )
-    if facts.request.evidence.cluster.text not in facts.ca_cert_hashes:
+    named = facts.request.evidence.cluster.text
+    if named in facts.ca_cert_hashes:
+        return
+    if named in facts.waiting_ca_cert_hashes:
+        raise Deferred(
+            Reason.CERTIFICATE_AUTHORITY_CHANGING,
+            f"the evidence names a CA that Secret {facts.cluster.key}-ca lists beside the one that signs; evidence "
+            "counts only for the CA that signs and for those that it chains to",
+        )
+    raise Refused(
+        Reason.CLUSTER_MISMATCH,
+        f"the evidence was made for another cluster than {facts.cluster.key}: its CA differs",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityFacts:
+    """What the checks of an identity look at."""
+
+    claimed_provider_id: str
+    binding: Binding
+    attestor: AttestorDescription
+    identity: VerifiedIdentity | AssertedIdentity
+
+
+def security_is_declared(facts: IdentityFacts) -> None:
+    """Only an attestor that declares itself insecure may return an unproven identity; a defect of ours otherwise."""
+    if isinstance(facts.identity, AssertedIdentity) is not (facts.attestor.security is Security.INSECURE):
+        raise Deferred(
+            Reason.INTERNAL_ERROR,
+            f"attestor {facts.attestor.provider} declares itself {facts.attestor.security.value} and returned "
+            f"{type(facts.identity).__name__}",
+        )
+
+
+def binding_is_this_requests(facts: IdentityFacts) -> None:
+    """A verified identity carries the proof for this request's binding, not for another's."""
+    if isinstance(facts.identity, VerifiedIdentity) and not hmac.compare_digest(
+        facts.identity.binding.value, facts.binding.value
+    ):
+        raise Refused(Reason.BINDING_MISMATCH, "the evidence was made for another key, cluster or signer")
+
+
+def provider_id_is_proven(facts: IdentityFacts) -> None:
+    """The claim in the CSR's extension equals what the evidence proves."""
+    if facts.identity.provider_id != facts.claimed_provider_id:
         raise Refused(
-            Reason.CLUSTER_MISMATCH,
-            f"the evidence was made for another cluster than {facts.cluster.key}: its CA differs",
+            Reason.PROVIDER_ID_MISMATCH,
+            f"the request claims provider ID {facts.claimed_provider_id}, which its evidence does not prove",
         )

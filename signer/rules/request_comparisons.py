@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from attestors.wire import provider_id as provider_id_format
 from attestors.wire.names import BOOTSTRAPPERS_GROUP, NODE_USER_PREFIX, NODES_GROUP, Purpose
-from attestors.wire.provider_id import InvalidProviderID
 from signer.model.certificate_request import (
     COMMON_NAME,
     EXTENSION_REQUEST,
     ORGANIZATION,
     CertificateRequest,
+    NoProviderID,
     SelfSignature,
 )
 from signer.model.decision import Refused
@@ -142,11 +141,10 @@ def key(facts: ShapeFacts) -> Comparison:
 
 def provider_id(facts: RequestFacts) -> Comparison:
     """``provider_id_is_well_formed``."""
-    raw = facts.request.certificate_request.provider_id
-    try:
-        found = provider_id_format.decode(raw) if raw else "no provider-ID extension"
-    except InvalidProviderID:
-        found = f"{len(raw)} bytes: {raw[:32].hex()}"
+    found = facts.request.certificate_request.provider_id
+    if isinstance(found, NoProviderID):
+        value = found.value
+        found = f"{len(value)} bytes: {value[:32].hex()}" if value else "no provider-ID extension"
     return Comparison(found, "<provider>://<identifier>, UTF8String")
 
 

@@ -35,11 +35,13 @@ from typing import Final, Protocol
 
 from attestors.contract import IPAddress, VerifiedIdentity
 from attestors.wire.names import Purpose
+from signer.model.certificate_kind import KUBELET_CLIENT
+from signer.model.certificates_in_use import CertificatesInUse, certificates_in_use
 from signer.model.cluster import DEFAULT_SERVICE_DOMAIN, MACHINE_POOL_KIND, ClusterView, MachineView
 from signer.model.csr_header import Credential, NoCredentialNamed, OtherCredential
 from signer.model.decision import Deferred, Refused
 from signer.model.reasons import Reason
-from signer.model.record import JOURNAL_ENTRIES, AttestedNode, JournalEntry
+from signer.model.record import AttestedNode
 from signer.rules.machine import NoRecord
 from signer.rules.node_name import is_node_name
 
@@ -162,26 +164,19 @@ def credential_is_attested(facts: CredentialFacts) -> None:
         )
     if isinstance(facts.record, NoRecord):
         raise Deferred(Reason.NODE_NOT_ATTESTED, f"nothing is recorded of node {facts.node_name} yet")
-    for entry in valid_client_entries(facts.record, facts.now):
-        if entry.certificate_digest == facts.credential.digest:
-            return
+    valid = valid_clients(facts.record, facts.now)
+    if any(entry.certificate_digest == facts.credential.digest for entry in valid.own):
+        return
     message = f"node {facts.node_name} asked with a client certificate that is none of those it was issued here"
-    if len(facts.record.journal) == JOURNAL_ENTRIES:
-        # The entry may be among those that had to go. What cannot be told is no ground to deny.
+    if not valid.is_all:
+        # It may be one that the answer does not name. What cannot be told is no ground to deny.
         raise Deferred(Reason.NODE_NOT_ATTESTED, f"{message}, as far as the journal goes back")
     raise Refused(Reason.FOREIGN_CREDENTIAL, message)
 
 
-def valid_client_entries(record: AttestedNode, now: datetime) -> tuple[JournalEntry, ...]:
-    """The client certificates of the identity that the record is about now which have not run out.
-
-    The journal goes on when a node name passes to another identity: what was issued before is the former one's.
-    """
-    return tuple(
-        entry
-        for entry in record.journal
-        if entry.is_for_client and entry.decided >= record.first_attestation and entry.not_after > now
-    )
+def valid_clients(record: AttestedNode, now: datetime) -> CertificatesInUse:
+    """The client certificates that have not run out: the identity's own, and former ones'."""
+    return certificates_in_use((record,), now, KUBELET_CLIENT)
 
 
 def alternative_names_are_the_machines(facts: AlternativeNameFacts) -> None:

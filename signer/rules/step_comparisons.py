@@ -8,7 +8,6 @@ from attestors.contract import (
     AssertedIdentity,
     ChallengeIssued,
     Denied,
-    NoClaimedMachine,
     NotProvableYet,
     Outcome,
     VerifiedIdentity,
@@ -22,40 +21,46 @@ from signer.model.bootstrap_token import (
     TracingOff,
     Untraceable,
 )
-from signer.model.cluster import MachineView
+from signer.model.cluster import ClusterKey, MachineView
 from signer.model.policy import Policy
+from signer.model.record import AttestedNode, MachineKey
 from signer.model.reservation import Pair
 from signer.rules.comparison import Comparison, listed
+from signer.rules.machine import NoRecord
 
 
 def read(signer_name: str) -> Comparison:
-    """``Step.READ``."""
+    """``read``."""
     return Comparison(signer_name, "a signer of an installed attestor; three PEM blocks, or one for a built-in signer")
 
 
 def policy(found: Policy) -> Comparison:
-    """``Step.POLICY``."""
+    """``policy``."""
     return Comparison(f"NodeAttestationPolicy {found.cluster}, mode {found.mode.value}", "one that can be followed")
 
 
+def records_listed(cluster: ClusterKey) -> Comparison:
+    """``records_listed``."""
+    return Comparison("listed", f"the records of Cluster {cluster}")
+
+
 def attestor(provider: str, found: Policy) -> Comparison:
-    """``Step.ATTESTOR``."""
+    """``attestor``."""
     return Comparison(provider, f"one of the policy's: {listed(one.provider for one in found.authorized_attestors)}")
 
 
 def authority(public_key_hash: str, not_after: datetime, now: datetime) -> Comparison:
-    """``Step.AUTHORITY``."""
+    """``authority``."""
     return Comparison(f"{public_key_hash}, valid until {not_after:%Y-%m-%d %H:%M UTC}", f"valid at {_moment(now)}")
 
 
-def claim(provider_id: str, machine: MachineView | NoClaimedMachine) -> Comparison:
-    """``Step.CLAIM``."""
-    found = f"MachinePool {machine.pool}" if isinstance(machine, NoClaimedMachine) else str(machine)
-    return Comparison(found, f"the one with provider ID {provider_id}")
+def claim(provider_id: str, machines: tuple[MachineView, ...]) -> Comparison:
+    """``claim``."""
+    return Comparison(listed(machines), f"one with provider ID {provider_id}")
 
 
 def answer(outcome: Outcome, claimed_provider_id: str) -> Comparison:
-    """``Step.ATTEST``. A challenge is for the node alone: it is not shown."""
+    """``attest``. A challenge is for the node alone: it is not shown."""
     return Comparison(_answered(outcome), f"proof of {claimed_provider_id} for this very request")
 
 
@@ -71,13 +76,25 @@ def _answered(outcome: Outcome) -> str:
             return f"{outcome.reason}: {outcome.message}"
 
 
+def unchanged(cluster: ClusterKey) -> Comparison:
+    """``unchanged``."""
+    return Comparison("as they were", f"Cluster and NodeAttestationPolicy {cluster} as they were at first")
+
+
+def former_machine(machine: MachineKey, record: AttestedNode | NoRecord) -> Comparison:
+    """``former_machine_gone``."""
+    if isinstance(record, NoRecord) or record.machine == machine:
+        return Comparison("no other Machine", "asked only where another Machine had the node name")
+    return Comparison(str(record.machine), "a Machine that the API server does not have")
+
+
 def match(provider_id: str, machines: tuple[MachineView, ...]) -> Comparison:
-    """``Step.MATCH``."""
+    """``match``."""
     return Comparison(listed(machines), f"one with provider ID {provider_id}")
 
 
 def token(asks: NodeAsks | TokenAsks, machine: MachineView) -> Comparison:
-    """``Step.TOKEN``."""
+    """``token``."""
     if isinstance(asks, NodeAsks):
         return Comparison("a node asks, no token", "asked of tokens only")
     return Comparison(_traced(asks.trace), str(machine))
@@ -94,7 +111,7 @@ def _traced(trace: Trace) -> str:
 
 
 def pair(wanted: Pair, standing: str) -> Comparison:
-    """``Step.RESERVE``."""
+    """``reserve``."""
     return Comparison(standing, f"{wanted.machine} for {wanted.identity.identity}")
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, Protocol, TypeAlias
 
+from signer.model.certificate_kind import is_known
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
 from signer.model.reasons import Reason
@@ -271,6 +272,7 @@ class AuthenticRecords:
         if isinstance(self._seals, RecordSeals):
             unsealed = self._seals.unseal(stored.claimed)
         if isinstance(unsealed, AttestedNode):
+            self._report_unknown_kinds(key, unsealed)
             self._index(key, unsealed)
         elif unsealed.fault is Fault.UNKNOWN_KEY and not keys_are_newest:
             self._unverified[key] = stored
@@ -297,6 +299,23 @@ class AuthenticRecords:
             "ignored an AttestedNode that is not ours: its node must attest again",
             extra={"namespace": key[0], "object": key[1], "resourceVersion": resource_version, "error": why},
         )
+
+    def _report_unknown_kinds(self, key: ObjectKey, record: AttestedNode) -> None:
+        """It is ours, and counts; of the certificates themselves only their end means something to this version."""
+        kinds = {entry.kind for entry in record.journal} | {approval.kind for approval in record.builtin_approvals}
+        unknown = sorted(kind for kind in kinds if not is_known(kind))
+        if unknown and self._reported.get(key) != record.resource_version:
+            self._reported[key] = record.resource_version
+            _LOG.warning(
+                "an AttestedNode names kinds of certificates that this version does not know: which certificates its "
+                "node may have in use cannot be told",
+                extra={
+                    "namespace": key[0],
+                    "object": key[1],
+                    "resourceVersion": record.resource_version,
+                    "detail": ", ".join(unknown),
+                },
+            )
 
     def _index(self, key: ObjectKey, record: AttestedNode | NoRecord) -> None:
         before = self._authentic.pop(key, None)

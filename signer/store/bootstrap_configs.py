@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from signer.kube.client import LIST_PAGE_OBJECTS, JsonObject, Parameters
+from signer.kube.calls import GetListWatch
 from signer.kube.discovery import served_plurals, served_versions
 from signer.kube.errors import ApiError, Forbidden, ResourceNotServed, UnexpectedAnswer
 from signer.kube.resources import KUBEADM_CONFIGS_V1BETA1, KUBEADM_CONFIGS_V1BETA2, Resource
-from signer.kube.watch import Source
 from signer.model.bootstrap_token import (
     BootstrapConfigView,
     InvalidBootstrapConfig,
@@ -33,25 +32,6 @@ LIVE_LIST_OBJECTS: Final = 20_000
 LIVE_PAGE_OBJECTS: Final = 50
 LIVE_LISTS_AT_ONCE: Final = 2
 """Of all namespaces together: the calls that decisions wait for need connections too."""
-
-
-class ConfigCalls(Source, Protocol):
-    """The calls that are used of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-    def list_pages(
-        self,
-        path: str,
-        params: Parameters | None = None,
-        limit: int = LIST_PAGE_OBJECTS,
-        *,
-        maximum_bytes: int | None = None,
-    ) -> AsyncGenerator[JsonObject, None]:
-        """See Client."""
-        ...
 
 
 class ConfigCache(Cache[BootstrapConfigView]):
@@ -111,7 +91,7 @@ class ConfigIndex:
         self._of_pools.pop(key, None)
 
 
-async def discover_kubeadm_configs(client: ConfigCalls) -> Resource:
+async def discover_kubeadm_configs(client: GetListWatch) -> Resource:
     """The version in which KubeadmConfigs are served; other providers' kinds are in the same API group.
 
     Raises:
@@ -176,7 +156,7 @@ class LiveConfigs:
     Whoever holds a bootstrap token can make a request that is refused, and copies of it, as often as they like.
     """
 
-    def __init__(self, client: ConfigCalls, monotonic: Callable[[], float]) -> None:
+    def __init__(self, client: GetListWatch, monotonic: Callable[[], float]) -> None:
         """``monotonic`` is a clock, in seconds."""
         self._client = client
         self._monotonic = monotonic

@@ -17,6 +17,7 @@ from random import SystemRandom
 from typing import Final, NoReturn
 
 from signer.kube.backoff import Backoff
+from signer.kube.calls import GetListWatch
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, Forbidden, ResourceNotServed
 from signer.kube.resources import KUBEADM_CONFIGS_V1BETA2
@@ -47,7 +48,6 @@ from signer.store import token_tracing
 from signer.store.bootstrap_configs import (
     LIVE_LIST_SECONDS,
     ConfigCache,
-    ConfigCalls,
     ConfigIndex,
     LiveConfigs,
     LiveList,
@@ -71,7 +71,7 @@ class BootstrapTokens:
 
     def __init__(
         self,
-        client: ConfigCalls,
+        client: GetListWatch,
         caches: Caches,
         *,
         watch_namespace: str | None = None,

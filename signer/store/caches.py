@@ -7,22 +7,20 @@ Machine, MachinePool, Cluster or policy wakes exactly the requests that may wait
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, NoReturn, Protocol, TypeAlias, TypedDict
+from typing import Any, Final, TypeAlias
 
+from signer.kube.calls import List
 from signer.kube.client import Client, JsonObject
-from signer.kube.errors import ResourceNotServed
 from signer.kube.resources import (
     ATTESTED_NODES,
     IDENTITY_RESERVATIONS,
     NODE_ATTESTATION_POLICIES,
     Resource,
 )
-from signer.kube.watch import list_and_watch
 from signer.model.cluster import (
     DELETE_FOR_MOVE_ANNOTATION,
     EVERY_CLUSTER,
@@ -44,8 +42,9 @@ from signer.model.shard import EVERY_SHARD, Shards
 from signer.rules.builtin_serving import record_of
 from signer.rules.machine import MachineGone
 from signer.store.authentic_records import AuthenticRecords, StoredRecord, UnverifiedRecord, stored_record
-from signer.store.cache import Cache, ObjectKey, OutOfTouch
-from signer.store.cluster_api import ClusterAPIVersion
+from signer.store.cache import Cache, Changed, ObjectKey, OutOfTouch, Value
+from signer.store.cache_registry import CacheDeclaration, CacheRegistry, Scope
+from signer.store.cluster_api import ClusterAPIVersion, NotServed
 from signer.store.controller_key import ControllerKey
 from signer.store.machine_index import Concerned, MachineIndex
 from signer.store.name_index import NameIndex
@@ -60,7 +59,6 @@ REACHED_AGAIN: Final[ProviderIDs] = frozenset({"the management cluster"})
 """In a wake-up, and among what requests wait for, which is provider IDs otherwise: the management cluster did not do
 what it was asked to, and can be watched again."""
 
-APPLY_DEFINITIONS: Final = "apply what `node-attestation-controller crds` prints"
 OUT_OF_TOUCH_SECONDS: Final = 60.0
 """For as long as this, list and watch may fail before what they last said is no ground for a decision.
 
@@ -87,21 +85,6 @@ class UnreadablePolicy:
     """See :class:`~signer.model.policy.Policy`."""
     mode: Mode | None = None
     """What it names, for those who watch: nothing is done by it."""
-
-
-class _Hearing(TypedDict):
-    """What all caches are told alike."""
-
-    in_touch_again: Callable[[], None]
-    monotonic: Callable[[], float]
-
-
-class ListCalls(Protocol):
-    """The call of :class:`~signer.kube.client.Client` that lists."""
-
-    def list_pages(self, path: str) -> AsyncGenerator[JsonObject, None]:
-        """See Client."""
-        ...
 
 
 class Caches:
@@ -135,30 +118,51 @@ class Caches:
         self.names = NameIndex()
         self.records_barrier = RecordsBarrier()
         """Clusters whose records the cache may not have yet: see ``Records.require_listed``."""
-        hearing = _Hearing(in_touch_again=self._reached_again, monotonic=monotonic)
-        self.clusters: Cache[ClusterView] = Cache("clusters", cluster_view, self._cluster_changed, **hearing)
+        self.registry = CacheRegistry(
+            {Scope.WATCHED: watch_namespace, Scope.OWN: own_namespace},
+            in_touch_again=self._reached_again,
+            monotonic=monotonic,
+        )
+        """Other parts register here what they need cached."""
         self.policy_statuses = PolicyStatuses()
-        self.policies: Cache[Policy | UnreadablePolicy] = Cache(
-            "nodeattestationpolicies", self._policy, self._policy_changed, **hearing
-        )
-        self.machines: Cache[MachineView] = Cache("machines", machine_view, self._machine_changed, **hearing)
-        self.machine_pools: Cache[MachinePoolView] = Cache(
-            "machinepools", machine_pool_view, self._machine_pool_changed, **hearing
-        )
-        """Stays empty where the management cluster has none."""
         self.certificate_lives = CertificateLives(self.machine)
         self.authentic = AuthenticRecords(self.certificate_lives.record_changed, self._keys_changed)
         """Of the cached records those that are ours; nothing else of ``records`` is ever used."""
         self.controller_key = ControllerKey(own_namespace, self.authentic)
-        self.records: Cache[StoredRecord] = Cache(
-            "attestednodes",
+        self.clusters: Cache[ClusterView] = self._register(version.clusters, cluster_view, self._cluster_changed)
+        self.machines: Cache[MachineView] = self._register(version.machines, machine_view, self._machine_changed)
+        self.machine_pools: Cache[MachinePoolView] = self._register(
+            version.machine_pools, machine_pool_view, self._machine_pool_changed
+        )
+        """Stays empty where the management cluster has none."""
+        self.policies: Cache[Policy | UnreadablePolicy] = self._register(
+            NODE_ATTESTATION_POLICIES, self._policy, self._policy_changed
+        )
+        self.records: Cache[StoredRecord] = self._register(
+            ATTESTED_NODES,
             stored_record,
             self._record_changed,
             listed=self.records_barrier.cache_listed,
-            **hearing,
+            after=self.clusters,  # so that nothing is listed twice at the start
+            begins=self.records_barrier.all_are_listed,
         )
-        self.reservations: Cache[Reservation] = Cache("identityreservations", parse_reservation, **hearing)
-        self._caches: tuple[Cache[Any], ...] = tuple(cache for cache, _ in self._watched())
+        self.reservations: Cache[Reservation] = self._register(
+            IDENTITY_RESERVATIONS, parse_reservation, scope=Scope.OWN
+        )
+
+    def _register(
+        self,
+        resource: Resource | NotServed,
+        parse: Callable[[JsonObject], Value],
+        changed: Changed[Value] | None = None,
+        *,
+        scope: Scope = Scope.WATCHED,
+        **more: Any,
+    ) -> Cache[Value]:
+        """A cache that decisions need."""
+        return self.registry.register(
+            CacheDeclaration(resource, parse, scope, needed_by_decisions=True, changed=changed, **more)
+        )
 
     def on_change(self, wake: Wake) -> None:
         """Call ``wake`` with the cluster and the provider IDs that a change concerns."""
@@ -208,57 +212,26 @@ class Caches:
 
     def watched(self) -> Iterator[Cache[Any]]:
         """Every cache that is kept."""
-        return iter(self._caches)
-
-    def _watched(self) -> Iterator[tuple[Cache[Any], str]]:
-        """Every cache that is kept, and the collection that it caches. Clusters come before records."""
-        namespace, version = self._watch_namespace, self.version
-        yield self.clusters, version.clusters.collection(namespace)
-        yield self.machines, version.machines.collection(namespace)
-        if isinstance(version.machine_pools, Resource):
-            yield self.machine_pools, version.machine_pools.collection(namespace)
-        yield self.policies, NODE_ATTESTATION_POLICIES.collection(namespace)
-        yield self.records, ATTESTED_NODES.collection(namespace)
-        yield self.reservations, IDENTITY_RESERVATIONS.collection(self.own_namespace)
+        return self.registry.watched()
 
     async def run(self, client: Client) -> None:
         """Keep the caches, and the key that tells our records from others, up to date until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.controller_key.run(client), name="controller key")
-            for cache, path in self._watched():
-                tasks.create_task(self._watch(client, cache, path), name=f"watch {cache.name}")
+            self.registry.start(tasks, client)
 
-    async def _watch(self, client: Client, cache: Cache[Any], path: str) -> NoReturn:
-        if cache is self.records:
-            await self.clusters.filled.wait()  # so that nothing is listed twice at the start
-            self.records_barrier.all_are_listed()
-        await list_and_watch(client, path, sink=cache, keep=cache.holds_of_list, standing=cache.standing)
-
-    async def fill(self, source: ListCalls) -> None:
+    async def fill(self, source: List) -> None:
         """List everything once, for who looks and does not stay; the controller key is read apart from it.
 
         Raises:
             ApiError: a collection cannot be listed.
         """
-        for cache, path in self._watched():
-            if cache is self.records:
-                self.records_barrier.all_are_listed()
-            objects: list[JsonObject] = []
-            async with contextlib.aclosing(source.list_pages(path)) as pages:
-                try:
-                    async for page in pages:
-                        objects += [item for item in page["items"] if cache.holds_of_list(item)]
-                except ResourceNotServed as error:
-                    raise ResourceNotServed(
-                        f"{path} is not served there: {APPLY_DEFINITIONS}", status=error.status
-                    ) from error
-            cache.replaced(objects)
+        await self.registry.fill(source)
 
     async def filled(self) -> None:
-        """Wait until every cache has had its first list, and the key was looked at: nothing may be decided before."""
+        """Wait until every cache that decisions need has had its first list, and the key was looked at."""
         await self.controller_key.settled.wait()
-        for cache, _ in self._watched():
-            await cache.filled.wait()
+        await self.registry.filled()
 
     def require_in_touch(self) -> None:
         """To be called before anything is judged: a Machine, Cluster or policy may have gone unseen.
@@ -268,7 +241,7 @@ class Caches:
                 is not available.
         """
         self.authentic.require_keys()
-        for cache in self._caches:
+        for cache in self.registry.needed_by_decisions():
             touch = cache.touch()
             if isinstance(touch, OutOfTouch) and touch.seconds > OUT_OF_TOUCH_SECONDS:
                 raise Deferred(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from signer.kube.discovery import DiscoveryCalls, served_plurals, served_versions
+from signer.kube.calls import Get
+from signer.kube.discovery import served_plurals, served_versions
 from signer.kube.errors import ResourceNotServed
 from signer.kube.resources import (
     CLUSTERS_V1BETA1,
@@ -40,7 +41,7 @@ _V1BETA2 = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, MACHINE_POOLS_V
 _V1BETA1 = ClusterAPIVersion(CLUSTERS_V1BETA1, MACHINES_V1BETA1, MACHINE_POOLS_V1BETA1)
 
 
-async def discover_cluster_api(client: DiscoveryCalls) -> ClusterAPIVersion:
+async def discover_cluster_api(client: Get) -> ClusterAPIVersion:
     """Ask the API server which version it serves, and whether it has MachinePools.
 
     It is v1beta1 only in Cluster API up to v1.10.
@@ -59,7 +60,7 @@ async def discover_cluster_api(client: DiscoveryCalls) -> ClusterAPIVersion:
     raise _neither()
 
 
-async def _as_served(known: ClusterAPIVersion, served: frozenset[str], client: DiscoveryCalls) -> ClusterAPIVersion:
+async def _as_served(known: ClusterAPIVersion, served: frozenset[str], client: Get) -> ClusterAPIVersion:
     """A group has a version as soon as one of its definitions has it, and they are installed one after the other."""
     group, version, pools = known.clusters.group, known.clusters.version, MACHINE_POOLS_V1BETA2.plural
     plurals = await served_plurals(client, group, version)

@@ -17,9 +17,10 @@ import logging
 import secrets
 from collections.abc import Mapping
 from random import SystemRandom
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from signer.kube.backoff import Backoff
+from signer.kube.calls import GetCreate
 from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, ApiError, NotFound
 from signer.kube.resources import SECRETS
@@ -43,18 +44,6 @@ class MalformedControllerKey(Exception):
     """The Secret is there and does not hold what it must; the message says what, and nothing of its content."""
 
 
-class SecretCalls(Protocol):
-    """The calls that are used of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-    async def create(self, path: str, body: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
-
-
 class ControllerKey:
     """Keeps records under the keys that the Secret holds."""
 
@@ -67,7 +56,7 @@ class ControllerKey:
         self.settled = asyncio.Event()
         """Set once the Secret has been looked at, whatever came of it."""
 
-    async def run(self, client: SecretCalls) -> None:
+    async def run(self, client: GetCreate) -> None:
         """Read the keys, or make them, then look again every few minutes and when a record needs it."""
         attempt = 0
         while True:
@@ -81,14 +70,14 @@ class ControllerKey:
                 async with asyncio.timeout(READ_AGAIN_SECONDS):
                     await self._records.key_wanted.wait()
 
-    async def refresh(self, client: SecretCalls) -> bool:
+    async def refresh(self, client: GetCreate) -> bool:
         """Read the keys once; returns whether they were had. What went wrong is logged, and everything waits."""
         secret = f"Secret {self._namespace}/{SECRET_NAME}"
         self._records.reading_keys()
         self.readable = await self._refresh(client, secret)
         return self.readable
 
-    async def _refresh(self, client: SecretCalls, secret: str) -> bool:
+    async def _refresh(self, client: GetCreate, secret: str) -> bool:
         try:
             keys = await self._read_or_create(client)
         except MalformedControllerKey as error:
@@ -113,7 +102,7 @@ class ControllerKey:
         self._records.use_keys(keys)
         return True
 
-    async def _read_or_create(self, client: SecretCalls) -> ControllerKeys:
+    async def _read_or_create(self, client: GetCreate) -> ControllerKeys:
         path = SECRETS.object(SECRET_NAME, self._namespace)
         try:
             return parse_controller_keys(await client.get(path))

@@ -18,16 +18,15 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from random import SystemRandom
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
-from signer.kube.client import JsonObject
+from signer.kube.calls import GetDelete
 from signer.kube.errors import ApiError, Conflict, NotFound
 from signer.kube.resources import ATTESTED_NODES
 from signer.model.cluster import ClusterKey, ClusterView, MachineView, cluster_view
 from signer.model.decision import Deferred
 from signer.model.record import AttestedNode, MachineKey
 from signer.model.reservation import Pair, Reservation
-from signer.rules.builtin_serving import FORMER_IS_REMEMBERED
 from signer.store.caches import Caches
 from signer.store.reservation_rebuild import ReservationRebuild, pair_of
 from signer.store.reservations import Reservations
@@ -44,18 +43,6 @@ _LOOKED_AT: Final = 500
 _RANDOM: Final = SystemRandom()
 
 Item = TypeVar("Item")
-
-
-class GarbageCollectorCalls(Protocol):
-    """The calls that are used of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-    async def delete(self, path: str, *, uid: str | None = None, resource_version: str | None = None) -> JsonObject:
-        """See Client."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +69,7 @@ class GarbageCollector:
 
     def __init__(
         self,
-        client: GarbageCollectorCalls,
+        client: GetDelete,
         caches: Caches,
         reservations: Reservations,
         rebuild: ReservationRebuild,
@@ -156,7 +143,7 @@ class GarbageCollector:
     def _has_run_out(self, record: AttestedNode) -> bool:
         cluster = self._cached_cluster(record.machine.cluster)
         return (
-            record.last_not_after + FORMER_IS_REMEMBERED <= self._now()
+            record.held_until <= self._now()
             and not isinstance(self._caches.machine(record.machine), MachineView)
             # Without its Cluster it is the garbage collector's: the Cluster owns it.
             and isinstance(cluster, ClusterView)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from signer.kube.client import JsonObject
+from signer.kube.calls import Get
 from signer.kube.errors import NotFound
 from signer.kube.resources import ATTESTED_NODES
 from signer.model.cluster import MACHINE_POOL_KIND, MachineView, machine_view
@@ -15,18 +13,10 @@ from signer.store.caches import Caches
 from signer.store.cluster_api import NotServed
 
 
-class ObjectCalls(Protocol):
-    """The call that is used of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-
 class LiveReads:
     """Asks; what a cache lacks is not gone."""
 
-    def __init__(self, client: ObjectCalls, caches: Caches) -> None:
+    def __init__(self, client: Get, caches: Caches) -> None:
         self._client = client
         self._caches = caches
 

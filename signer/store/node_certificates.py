@@ -15,6 +15,8 @@ from datetime import timedelta
 from typing import Final
 
 from attestors.contract import Security
+from signer.model.certificate_kind import KUBELET_CLIENT
+from signer.model.certificates_in_use import EVER, certificates_in_use
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.record import AttestedNode, JournalEntry, MachineKey
 from signer.rules.machine import MachineGone, NoRecord
@@ -79,7 +81,7 @@ class CertificateLives:
             self._summed.pop(cluster, None)
         if isinstance(after, AttestedNode):
             cluster = after.machine.cluster
-            entry = after.last_client_entry()
+            entry = certificates_in_use((after,), EVER, KUBELET_CLIENT).last
             if isinstance(entry, JournalEntry):
                 self._lives.setdefault(cluster, {})[key] = _life(after, entry)
             self._summed.pop(cluster, None)

@@ -9,17 +9,18 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
+from signer.kube.calls import GetListCreateReplace
 from signer.kube.client import JsonObject
 from signer.kube.coalescing_cache import CoalescingCache
-from signer.kube.cooperative_yield import CooperativeYield
 from signer.kube.errors import AlreadyExists, Conflict, NotFound, UnexpectedAnswer
 from signer.kube.resources import ATTESTED_NODES
+from signer.kube.scheduling import CooperativeYield
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, ClusterView
 from signer.model.decision import Deferred
 from signer.model.fields import items_of, mapping_of, text_of
@@ -27,6 +28,7 @@ from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, record_name
 from signer.model.record_object import parse_record, record_spec
 from signer.rules.machine import NoRecord
+from signer.rules.plan import FactsChanged
 from signer.store.authentic_records import InTheWay, NothingInTheWay, UnverifiedRecord
 from signer.store.caches import Caches
 from signer.store.preserved_metadata import NotKept, preserved_fields
@@ -35,28 +37,8 @@ from signer.store.records_barrier import UnlistedNamespace
 _LOG = logging.getLogger(__name__)
 
 
-class RecordChanged(Exception):
+class RecordChanged(FactsChanged):
     """Somebody else wrote the record first: look at it again, then decide again."""
-
-
-class RecordCalls(Protocol):
-    """The calls that are used of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-    def list_pages(self, path: str) -> AsyncGenerator[JsonObject, None]:
-        """See Client."""
-        ...
-
-    async def create(self, path: str, body: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
-
-    async def replace(self, path: str, body: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +52,7 @@ class _Version:
 class Records:
     """The AttestedNodes of all clusters."""
 
-    def __init__(self, client: RecordCalls, caches: Caches) -> None:
+    def __init__(self, client: GetListCreateReplace, caches: Caches) -> None:
         self._client = client
         self._caches = caches
         self._lists: CoalescingCache[None] = CoalescingCache(time.monotonic, lambda nothing: 0)

@@ -1,14 +1,15 @@
 """What Enforce removed from workload clusters, kept so that it can be restored.
 
-One ConfigMap in the controller's own namespace for each Cluster, with a generation for each of its CAs. It is written
-before a binding is deleted, and a generation is taken out after every binding of it is back; so a crash at any point
-leaves each binding in the cluster, in the ConfigMap, or in both. What was removed under another CA is left to a person:
-whether that was this cluster is not to be known.
+One ConfigMap in the controller's own namespace for each Cluster, with an entry for each lineage
+(:mod:`signer.model.saved_bindings`). It is written before a binding is deleted, and a lineage is taken out after every
+binding of it is back; so a crash at any point leaves each binding in the cluster, in the ConfigMap, or in both. What
+was removed from a cluster of another lineage is left to a person, for the controller cannot know whether that was this
+cluster.
 
 Two controllers, or a call of ours that is still on its way after a crash, must not lose a binding between them:
 
 - what is kept names each binding's UID and resourceVersion, so that keeping another one changes the ConfigMap, which is
-  removed, or loses a generation, only at the resourceVersion that was read before the bindings were put back;
+  removed, or loses a lineage, only at the resourceVersion that was read before the bindings were put back;
 - a binding that is still the very object that was to be deleted (UID and resourceVersion) is marked and unmarked once,
   so that a deletion under way, which names that resourceVersion, fails.
 """
@@ -18,11 +19,11 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from signer.kube.client import JsonObject, Parameters
+from signer.kube.calls import GetCreatePatch, Manage
 from signer.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from signer.kube.resources import CONFIG_MAPS
 from signer.model.auto_approval import ClusterIdentity, ClusterRoleBinding, shown
@@ -31,16 +32,16 @@ from signer.model.decision import printable
 from signer.model.fields import mapping_of, text_of
 from signer.model.saved_bindings import (
     BindingsNotSaved,
-    Generation,
-    OtherGenerations,
+    Lineage,
+    OtherLineages,
     SavedBindings,
-    generation_field,
+    lineage_field,
     parse_owner,
     parse_saved,
     saved_data,
     saved_name,
 )
-from signer.store.restore_binding import BindingNotRestored, GrantChanged, WorkloadCalls, restore_binding
+from signer.store.restore_binding import BindingNotRestored, GrantChanged, restore_binding
 
 _LOG = logging.getLogger(__name__)
 
@@ -75,44 +76,20 @@ class Restored:
 
     back: tuple[str, ...]
     not_restored: tuple[NotRestored, ...]
-    others: OtherGenerations | NothingSaved
-
-
-class ManagementCalls(Protocol):
-    """The calls to the management cluster that are used of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-    async def create(self, path: str, body: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
-
-    async def patch(self, path: str, patch: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
-
-    async def delete(self, path: str, *, uid: str | None = None, resource_version: str | None = None) -> JsonObject:
-        """See Client."""
-        ...
-
-    def list_pages(self, path: str, params: Parameters | None = None) -> AsyncGenerator[JsonObject, None]:
-        """See Client."""
-        ...
+    others: OtherLineages | NothingSaved
 
 
 class RemovedBindings:
     """The ConfigMaps with removed bindings, in the controller's own namespace."""
 
-    def __init__(self, management: ManagementCalls, namespace: str) -> None:
+    def __init__(self, management: Manage, namespace: str) -> None:
         self._management = management
         self._namespace = namespace
         self._clusters_of: Counter[str] = Counter()
         """By namespace of the Clusters: ConfigMaps as they were last listed, and those made since."""
 
     async def kept(self, cluster: ClusterKey) -> SavedBindings | NothingSaved:
-        """What is kept for that Cluster, under whatever CA it was removed.
+        """What is kept for that Cluster, of whatever lineage.
 
         Raises:
             BindingsNotSaved: it cannot be read.
@@ -165,14 +142,32 @@ class RemovedBindings:
                 before = await self.kept(owner.key)
                 new = {binding.name: binding for binding in bindings}
                 if isinstance(before, SavedBindings):
-                    await self._write(before, before.with_generation(owner, {**before.of(owner), **new}))
+                    await self._write(before, before.with_bindings(owner, {**before.of(owner).bindings, **new}))
                 else:
-                    await self._create(owner.key, saved_data(owner.key, {generation_field(owner): new}))
+                    lineage = Lineage().continued(owner, new)
+                    await self._create(owner.key, saved_data(owner.key, {lineage_field(owner): lineage}))
                 return
         raise BindingsNotSaved(f"others keep changing ConfigMap {self._shown(owner.key)}")
 
-    async def restore(self, owner: ClusterIdentity, workload: WorkloadCalls) -> Restored:
-        """Give back what was removed from that cluster under that CA.
+    async def follow(self, owner: ClusterIdentity) -> None:
+        """Return once the lineage of what is kept for that cluster, if anything is, knows both of its marks.
+
+        To be called when a cluster has another UID or CA than before. What is kept would be lost to it if the other
+        mark changed too before anything else was written.
+
+        Raises:
+            BindingsNotSaved: what is kept cannot be read or changed.
+        """
+        for _ in range(_ATTEMPTS):
+            with contextlib.suppress(GrantChanged):
+                kept = await self.kept(owner.key)
+                if isinstance(kept, SavedBindings) and (lineage := kept.of(owner)).uids and not lineage.knows(owner):
+                    await self._write(kept, kept.with_bindings(owner, lineage.bindings))
+                return
+        raise BindingsNotSaved(f"others keep changing ConfigMap {self._shown(owner.key)}")
+
+    async def restore(self, owner: ClusterIdentity, workload: GetCreatePatch) -> Restored:
+        """Restore what was removed from that cluster, under whichever UID and CA it was known then.
 
         A binding that exists is left as it is; where it is being deleted, what is kept stays kept until the name is
         free. So does one whose ClusterRole would grant anything but automatic approval: the ConfigMap, or the role, may
@@ -190,10 +185,11 @@ class RemovedBindings:
                 return await self._restore(owner, kept, workload)
         raise BindingsNotSaved(f"others keep changing ConfigMap {self._shown(owner.key)}, or the bindings in it")
 
-    async def _restore(self, owner: ClusterIdentity, kept: SavedBindings, workload: WorkloadCalls) -> Restored:
+    async def _restore(self, owner: ClusterIdentity, kept: SavedBindings, workload: GetCreatePatch) -> Restored:
         back: list[str] = []
         not_restored: list[NotRestored] = []
-        for binding in kept.of(owner).values():
+        lineage = kept.of(owner)
+        for binding in lineage.bindings.values():
             try:
                 await restore_binding(binding, workload)
             except BindingNotRestored as refusal:
@@ -203,17 +199,16 @@ class RemovedBindings:
         others = self._others(owner, kept)
         if not not_restored and isinstance(others, NothingSaved):
             await self._remove(kept)
-        elif back:
-            rest = {name: binding for name, binding in kept.of(owner).items() if name not in back}
-            await self._write(kept, kept.with_generation(owner, rest))
+        elif back or (lineage.bindings and not lineage.knows(owner)):
+            rest = {name: binding for name, binding in lineage.bindings.items() if name not in back}
+            await self._write(kept, kept.with_bindings(owner, rest))
         for name in back:
             _LOG.info("gave back a grant of automatic approval", extra={"cluster": str(owner), "binding": name})
         return Restored(tuple(back), tuple(not_restored), others)
 
-    def _others(self, owner: ClusterIdentity, kept: SavedBindings) -> OtherGenerations | NothingSaved:
-        own = generation_field(owner)
-        fields = tuple(sorted(field for field, bindings in kept.generations.items() if bindings and field != own))
-        return OtherGenerations(self._namespace, saved_name(owner.key), fields) if fields else NothingSaved()
+    def _others(self, owner: ClusterIdentity, kept: SavedBindings) -> OtherLineages | NothingSaved:
+        fields = tuple(sorted(name for name, one in kept.lineages.items() if one.bindings and not one.is_of(owner)))
+        return OtherLineages(self._namespace, saved_name(owner.key), fields) if fields else NothingSaved()
 
     async def _create(self, cluster: ClusterKey, data: dict[str, str]) -> None:
         if self._clusters_of[cluster.namespace] >= MAXIMUM_CLUSTERS_OF_NAMESPACE:
@@ -237,10 +232,10 @@ class RemovedBindings:
                 raise GrantChanged from None
             raise self._unavailable(cluster, error) from error
 
-    async def _write(self, before: SavedBindings, generations: Mapping[str, Generation]) -> None:
+    async def _write(self, before: SavedBindings, lineages: Mapping[str, Lineage]) -> None:
         metadata = {"uid": before.uid, "resourceVersion": before.resource_version}
-        gone: dict[str, str | None] = dict.fromkeys(before.generations)  # a merge patch takes out what is null
-        data = {**gone, **saved_data(before.cluster, generations)}
+        gone: dict[str, str | None] = dict.fromkeys(before.lineages)  # a merge patch takes out what is null
+        data = {**gone, **saved_data(before.cluster, lineages)}
         try:
             await self._management.patch(self._path(before.cluster), {"metadata": metadata, "data": data})
         except (NotFound, Conflict):

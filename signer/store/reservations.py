@@ -28,10 +28,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from attestors.contract import Security
-from signer.kube.client import JsonObject
+from signer.kube.calls import GetCreatePatchDelete
 from signer.kube.errors import AlreadyExists, Conflict, NotFound
 from signer.kube.resources import IDENTITY_RESERVATIONS
 from signer.model.decision import Deferred, Refused
@@ -57,26 +57,6 @@ _WATCH_SECONDS: Final = 0.5
 """For the event of a write to come: some milliseconds, and the pauses of an API server that collects garbage."""
 
 
-class ManagementCalls(Protocol):
-    """The calls that are used of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-    async def create(self, path: str, body: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
-
-    async def patch(self, path: str, patch: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
-
-    async def delete(self, path: str, *, uid: str | None = None, resource_version: str | None = None) -> JsonObject:
-        """See Client."""
-        ...
-
-
 class _Changed(Exception):
     """What was looked at is no longer so: begin again."""
 
@@ -84,7 +64,7 @@ class _Changed(Exception):
 class Reservations:
     """The reservations in the controller's own namespace."""
 
-    def __init__(self, client: ManagementCalls, caches: Caches) -> None:
+    def __init__(self, client: GetCreatePatchDelete, caches: Caches) -> None:
         self._client = client
         self._caches = caches
         self._namespace = caches.own_namespace

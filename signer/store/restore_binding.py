@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from signer.kube.client import JsonObject
+from signer.kube.calls import GetCreatePatch
 from signer.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
 from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
 from signer.model.auto_approval import (
@@ -21,22 +19,6 @@ from signer.model.fields import mapping_of, text_of
 from signer.rules.auto_approval import RoleGone, role_of
 
 
-class WorkloadCalls(Protocol):
-    """The calls to the workload cluster that are used of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-    async def create(self, path: str, body: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
-
-    async def patch(self, path: str, patch: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
-
-
 class GrantChanged(Exception):
     """What was looked at is no longer so: begin again."""
 
@@ -45,7 +27,7 @@ class BindingNotRestored(Exception):
     """This binding is not restored; the message says why."""
 
 
-async def restore_binding(binding: ClusterRoleBinding, workload: WorkloadCalls) -> None:
+async def restore_binding(binding: ClusterRoleBinding, workload: GetCreatePatch) -> None:
     """Return once a binding of that name is there, and no deletion of ours can still take it away.
 
     Raises:
@@ -67,7 +49,7 @@ async def restore_binding(binding: ClusterRoleBinding, workload: WorkloadCalls) 
         raise BindingNotRestored(f"the API server does not take it: {error}") from error
 
 
-async def _check_role(binding: ClusterRoleBinding, workload: WorkloadCalls) -> None:
+async def _check_role(binding: ClusterRoleBinding, workload: GetCreatePatch) -> None:
     name = binding.role_name
     try:
         found = {name: parse_cluster_role(await workload.get(CLUSTER_ROLES.object(name)))}
@@ -86,7 +68,7 @@ async def _check_role(binding: ClusterRoleBinding, workload: WorkloadCalls) -> N
             )
 
 
-async def _hold_back_deletion(binding: ClusterRoleBinding, path: str, workload: WorkloadCalls) -> None:
+async def _hold_back_deletion(binding: ClusterRoleBinding, path: str, workload: GetCreatePatch) -> None:
     """The name is taken. If it is the very object that was to be deleted, make a deletion under way fail.
 
     Raises:

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from signer.entry import what_is_missing
+from signer.model.program_version import DISTRIBUTION
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,13 +83,13 @@ def open_management_cluster(capi_crds: Path | None = None) -> Iterator[Managemen
     """What ``management_cluster`` gives; ``capi_crds`` is a folder with Cluster API's own CRDs, else reduced ones.
 
     Raises:
-        ModuleNotFoundError: the extra ``testing`` is not installed; the message says so.
+        ModuleNotFoundError: the controller's libraries are not installed; the message says what to install.
     """
     try:
         from signer.testing.api import EmbeddedAPI
         from signer.testing.world import ManagementCluster
     except ModuleNotFoundError as error:
-        missing = what_is_missing(error, "testing")
+        missing = what_is_missing(error, f"{DISTRIBUTION}-testing")
         if not missing:
             raise
         raise ModuleNotFoundError(missing, name=error.name) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, Final, Self
@@ -84,6 +85,10 @@ class RunningController:
         """Tell the controller to stop, as SIGTERM does; leaving the context waits for it."""
         if self._stop is not None:
             self._thread.call(self._stop.set)
+
+    def call(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call a plain function in the controller's thread, soon; from any thread."""
+        self._thread.call(function, *arguments)
 
     def wait_ended(self) -> None:
         """Wait until the controller has ended; raises its error."""

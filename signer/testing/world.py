@@ -6,6 +6,7 @@ It works on the embedded API and on a real kube-apiserver alike, because it uses
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -116,7 +117,7 @@ class ManagementCluster:
     def install_crds(self) -> None:
         """Install the CRDs of Cluster API and of this project, and wait until they are served."""
         ours = () if self._without_ours else custom_resource_definitions()
-        definitions = [yaml.safe_load(text) for text in (*ours, *capi_crds(self._capi_crds))]
+        definitions = [_parsed(text) for text in (*ours, *capi_crds(self._capi_crds))]
         for definition in definitions:
             try:
                 self._client.create(CUSTOM_RESOURCE_DEFINITIONS.collection(), definition)
@@ -301,6 +302,13 @@ class WorldCluster:
     def verdict(self, name: str) -> Verdict:
         """The current verdict on a CSR."""
         return Verdict.of(self.client().get(CERTIFICATE_SIGNING_REQUESTS.object(name)))
+
+
+@functools.cache
+def _parsed(text: str) -> JsonObject:
+    """A definition, which is only sent: tests install the same ones again and again, and YAML takes long."""
+    parsed: JsonObject = yaml.safe_load(text)
+    return parsed
 
 
 def _is_established(definition: JsonObject) -> bool:

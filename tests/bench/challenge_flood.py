@@ -26,11 +26,11 @@ from signer.testing.world import ManagementCluster, Verdict, WorldCluster
 from tests.bench.drain import controller_process
 from tests.bench.honest_nodes import Joins, add_machines, join_in_turn
 from tests.bench.thief import write_loot
-from tests.integration.tpm.fake_tpm_node import PaperNode
+from tests.integration.tpm.fake_tpm_node import FakeTPMNode
 from tests.support.control_plane import ControlPlane
 from tests.support.grants import as_service_account, restrict_in_workload_cluster
 from tests.unit.attestors.tpm.endorsement.support import intermediate, root
-from tests.unit.attestors.tpm.fake_tpm import PaperChip
+from tests.unit.attestors.tpm.fake_tpm import FakeTPM
 
 REQUESTS: Final = 10_000
 MAXIMUM_GROWTH: Final = 50 * 1024 * 1024
@@ -98,7 +98,8 @@ def measure_challenge_flood(control_plane: ControlPlane, flood: Flood, requests:
         cluster = management.add_cluster("flooded", control_plane)
         known = cluster.ca_cert_hash  # computed once, because it is slow
         victim, *honest = (
-            PaperNode(cluster, f"honest-{number:04}", _chip(), known_cluster=known) for number in range(HONEST_AT_MOST)
+            FakeTPMNode(cluster, f"honest-{number:04}", _chip(), known_cluster=known)
+            for number in range(HONEST_AT_MOST)
         )
         add_machines(cluster, [victim, *honest])
         restrict_in_workload_cluster(cluster, control_plane)
@@ -153,11 +154,11 @@ class Memory:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
 
 
-def _chip() -> PaperChip:
-    return PaperChip.new(next(_NUMBERS)).certified()
+def _chip() -> FakeTPM:
+    return FakeTPM.new(next(_NUMBERS)).certified()
 
 
-def _posted(victim: PaperNode, flood: Flood, requests: int) -> Iterator[dict[str, Any]]:
+def _posted(victim: FakeTPMNode, flood: Flood, requests: int) -> Iterator[dict[str, Any]]:
     for number in range(requests):
         chip = _chip() if flood.has_many_chips else victim.chip
         machine = victim.machine if flood.has_machine else f"missing-{number}"

@@ -16,7 +16,7 @@ from signer.testing.clients import LoopThread
 from signer.testing.world import Verdict, WorldCluster
 from tests.bench.figures import percentile
 from tests.integration.fixtures import provider_id
-from tests.integration.tpm.fake_tpm_node import PaperNode
+from tests.integration.tpm.fake_tpm_node import FakeTPMNode
 
 _WAIT_SECONDS: Final = 120.0
 
@@ -32,7 +32,7 @@ class Joins:
         return percentile(self.seconds, percent)
 
 
-def add_machines(cluster: WorldCluster, nodes: Sequence[PaperNode]) -> None:
+def add_machines(cluster: WorldCluster, nodes: Sequence[FakeTPMNode]) -> None:
     """Create a Machine for each node, with its TPM's fingerprint in an annotation."""
     client = cluster.management.client
     path = MACHINES_V1BETA2.collection(cluster.namespace)
@@ -40,12 +40,12 @@ def add_machines(cluster: WorldCluster, nodes: Sequence[PaperNode]) -> None:
     client.patch_all([(f"{path}/{node.machine}/status", {"status": _status(node)}) for node in nodes])
 
 
-def _status(node: PaperNode) -> JsonObject:
+def _status(node: FakeTPMNode) -> JsonObject:
     addresses = [{"type": "Hostname", "address": node.machine}]
     return {"addresses": addresses, "initialization": {"bootstrapDataSecretCreated": True}}
 
 
-def _machine(cluster: WorldCluster, node: PaperNode) -> JsonObject:
+def _machine(cluster: WorldCluster, node: FakeTPMNode) -> JsonObject:
     return {
         "apiVersion": MACHINES_V1BETA2.api_version,
         "kind": "Machine",
@@ -65,7 +65,7 @@ def _machine(cluster: WorldCluster, node: PaperNode) -> JsonObject:
 
 def join_in_turn(
     connection: ClusterConnection,
-    nodes: Iterable[PaperNode],
+    nodes: Iterable[FakeTPMNode],
     *,
     every_seconds: float,
     at_least: int,
@@ -83,7 +83,7 @@ def join_in_turn(
 
 async def _join_in_turn(
     connection: ClusterConnection,
-    nodes: Iterable[PaperNode],
+    nodes: Iterable[FakeTPMNode],
     every_seconds: float,
     at_least: int,
     over: Callable[[], bool],
@@ -100,7 +100,7 @@ async def _join_in_turn(
     return Joins(tuple(task.result() for task in running))
 
 
-async def _join(client: Client, node: PaperNode) -> float:
+async def _join(client: Client, node: FakeTPMNode) -> float:
     requests = CERTIFICATE_SIGNING_REQUESTS.collection()
     first, answer = f"honest-{node.machine}-first", f"honest-{node.machine}"
     manifest = node.manifest(first, node.chip.first())

@@ -21,7 +21,7 @@ from rich.table import Table
 
 from signer.configuration import OperatorAttestor
 from tests.bench.drain import controller_process, cpu_seconds
-from tests.support.many_clusters import ClusterPark
+from tests.support.many_clusters import ManyClusters
 
 CLUSTERS: Final = 1000
 FEW: Final = 100
@@ -104,17 +104,17 @@ def start_over(count: int, idle_seconds: float = IDLE_SECONDS) -> Started:
         TimeoutError: not all clusters are watched and Ready within ten minutes.
     """
     attestors = {_ATTESTOR: OperatorAttestor(settings={"masterKey": base64.b64encode(bytes(32)).decode("ascii")})}
-    with ClusterPark() as park:
-        park.add(count, _ATTESTOR)
-        return _run(park, count, attestors, idle_seconds)
+    with ManyClusters() as clusters:
+        clusters.add(count, _ATTESTOR)
+        return _run(clusters, count, attestors, idle_seconds)
 
 
-def _run(park: ClusterPark, count: int, attestors: Mapping[str, OperatorAttestor], idle_seconds: float) -> Started:
-    with controller_process(park.management.connection(), attestors) as process:
+def _run(clusters: ManyClusters, count: int, attestors: Mapping[str, OperatorAttestor], idle_seconds: float) -> Started:
+    with controller_process(clusters.management.connection(), attestors) as process:
         began = time.monotonic()
-        _wait(process, lambda: park.watched() == count)
+        _wait(process, lambda: clusters.watched() == count)
         watched = time.monotonic() - began
-        _wait(process, lambda: park.ready() == count)
+        _wait(process, lambda: clusters.ready() == count)
         ready, start_cpu = time.monotonic() - began, cpu_seconds(process.pid)
         time.sleep(SETTLE_SECONDS)
         resident, cpu_before = resident_bytes(process.pid), cpu_seconds(process.pid)

@@ -24,6 +24,7 @@ from attestors.wire.names import CLIENT_SIGNER_PREFIX
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import AlreadyExists
 from signer.kube.resources import ATTESTED_NODES, IDENTITY_RESERVATIONS, SECRETS
+from signer.model.certificate_kind import KUBELET_CLIENT
 from signer.model.record import JOURNAL_ENTRIES, AttestedIdentity, AttestedNode, JournalEntry, MachineKey
 from signer.model.record_object import record_spec
 from signer.model.reservation import Pair, ReservationSide, reservation_spec
@@ -159,6 +160,7 @@ def _record(pair: Pair, seals: RecordSeals, entries: int) -> JsonObject:
 def _entry(node: str, decided: datetime) -> JournalEntry:
     decided += timedelta(seconds=secrets.randbelow(3600))
     return JournalEntry(
+        kind=KUBELET_CLIENT,
         csr_name=f"node-attestation-{secrets.token_hex(20)}",
         csr_uid=f"{secrets.token_hex(4)}-{secrets.token_hex(2)}-4{secrets.token_hex(10)}",
         spec_digest=secrets.token_hex(32),
@@ -168,6 +170,7 @@ def _entry(node: str, decided: datetime) -> JournalEntry:
         not_before=decided - timedelta(minutes=5),
         not_after=decided + _LIFE,
         ca_cert_hash=f"sha256:{hashlib.sha256(b'the CA of the cluster').hexdigest()}",
+        evidence_ca_cert_hash=f"sha256:{hashlib.sha256(b'the CA of the cluster').hexdigest()}",
         certificate_digest=secrets.token_hex(32),
         public_key_digest=secrets.token_hex(32),
         created=decided - timedelta(seconds=1),

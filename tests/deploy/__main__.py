@@ -1,4 +1,4 @@
-"""``python -m tests.deploy``: make again what is made from the Helm chart."""
+"""``python -m tests.deploy``: regenerate the files that are rendered from the Helm chart."""
 
 from __future__ import annotations
 

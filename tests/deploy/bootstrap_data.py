@@ -1,6 +1,6 @@
-"""What Cluster API's kubeadm bootstrap provider makes of a KubeadmConfig: user data for cloud-init, or for Ignition.
+"""Bootstrap data for cloud-init and Ignition, as Cluster API's kubeadm bootstrap provider renders it.
 
-The layout is that of its templates (v1.14): whole texts, so that indentation and block scalars are put to the test too.
+The layout is that of the provider's templates (v1.14), as whole texts: tests cover indentation and block scalars, too.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ DISCOVERY: Final = {
         "caCertHashes": ["sha256:" + 64 * "0"],
     }
 }
-"""What the bootstrap provider adds to a joinConfiguration."""
+"""The part that the bootstrap provider adds to a joinConfiguration."""
 
 
 def cloud_config(spec: Spec, role: Role, api: str = KUBEADM_API) -> str:
-    """User data for cloud-init; it is a jinja template. ``api`` is what the cluster's version of kubeadm reads."""
+    """User data for cloud-init, a jinja template. ``api`` is the API version that the cluster's kubeadm reads."""
     path = "/run/kubeadm/kubeadm.yaml" if role == "init" else "/run/kubeadm/kubeadm-join-config.yaml"
     lines = ["## template: jinja", "#cloud-config", "", "write_files:"]
     for file in spec.get("files", ()):
@@ -47,7 +47,7 @@ def cloud_config(spec: Spec, role: Role, api: str = KUBEADM_API) -> str:
 
 
 def container_linux_config(spec: Spec, role: Role, api: str = KUBEADM_API) -> str:
-    """The Container Linux Config that is transpiled to Ignition's JSON; no jinja, no commands but in kubeadm.sh."""
+    """The Container Linux Config that is transpiled to Ignition's JSON. No jinja; commands only in kubeadm.sh."""
     unit = ["[Unit]", "Description=kubeadm", "ConditionPathExists=/etc/kubeadm.yml", "After=network.target"]
     unit += ["[Service]", "Type=oneshot", "ExecStart=/etc/kubeadm.sh", "[Install]", "WantedBy=multi-user.target"]
     lines = ["---", "systemd:", "  units:", "    - name: kubeadm.service", "      enabled: true", "      contents: |"]
@@ -74,7 +74,7 @@ def container_linux_config(spec: Spec, role: Role, api: str = KUBEADM_API) -> st
 
 
 def kubeadm_configuration(spec: Spec, role: Role, api: str = KUBEADM_API) -> str:
-    """The documents that kubeadm reads: of a KubeadmConfig only those for its command."""
+    """The configuration documents that kubeadm reads for its command."""
     if role == "init":
         kinds = {"clusterConfiguration": "ClusterConfiguration", "initConfiguration": "InitConfiguration"}
         documents = [_document(api, kind, spec.get(field, {})) for field, kind in kinds.items()]
@@ -87,7 +87,7 @@ def kubeadm_configuration(spec: Spec, role: Role, api: str = KUBEADM_API) -> str
 def _document(api: str, kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     document = {"apiVersion": api, "kind": kind, **json.loads(json.dumps(fields))}
     if api != KUBEADM_API and (registration := document.get("nodeRegistration")):
-        # A map, before v1beta4: Cluster API converts it for older clusters.
+        # Before v1beta4 the arguments are a map. Cluster API converts them for older clusters.
         arguments = registration.get("kubeletExtraArgs", ())
         registration["kubeletExtraArgs"] = {argument["name"]: argument["value"] for argument in arguments}
     return document

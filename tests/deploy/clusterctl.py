@@ -1,4 +1,4 @@
-"""What clusterctl does with a provider's components before it applies them.
+"""The processing of a provider's components by clusterctl before it applies them.
 
 Source: Cluster API, cmd/clusterctl/client/repository/components.go and yamlprocessor/simple_processor.go.
 """
@@ -27,10 +27,10 @@ def variables_of(text: str) -> set[str]:
 
 
 def process(text: str, variables: Mapping[str, str], target_namespace: str = "") -> list[dict[str, Any]]:
-    """The objects with their variables replaced, everything that has a namespace in the target namespace.
+    """The objects with their variables replaced, and with all namespaced objects in the target namespace.
 
     Raises:
-        MissingVariable: one has neither value nor default.
+        MissingVariable: a variable has neither value nor default.
         ValueError: there is not exactly one Namespace.
     """
 

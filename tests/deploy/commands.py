@@ -1,4 +1,4 @@
-"""Whether a command line is one that ``kubelet-authenticator`` has."""
+"""Check command lines of ``kubelet-authenticator``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from authenticator.commands import parser
 
 
 def parse_command_line(words: Sequence[str]) -> None:
-    """Parse the words behind the program's name.
+    """Parse the words after the program's name.
 
     Raises:
-        SystemExit: there is no such command or flag.
+        SystemExit: the command or a flag does not exist.
     """
     parser().parse_args(list(words))

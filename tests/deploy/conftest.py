@@ -15,13 +15,13 @@ NewMachine = Callable[..., Machine]
 
 @pytest.fixture(scope="session")
 def cluster_ca() -> bytes:
-    """The certificate that kubeadm's discovery finds."""
+    """The CA certificate that kubeadm's discovery finds."""
     return new_cluster_certificate_authority().certificate
 
 
 @pytest.fixture
 def machine_from_image(tmp_path: Path, cluster_ca: bytes) -> NewMachine:
-    """Makes a machine that has never joined."""
+    """Create a machine that has never joined."""
 
     def make(*, programs: str = "/usr/local/bin") -> Machine:
         return new_machine(tmp_path / "root", cluster_ca, programs=programs)

@@ -1,7 +1,7 @@
-"""The image's files inside the templates of ``deploy/node``: one source for each file's content.
+"""Copy the image's files into the templates of ``deploy/node``, so that each content has one source.
 
-``content: |  # files/<path>`` is followed by the content of ``deploy/node/files/<path>``. Behind the path may stand
-what is written differently: ``/opt/bin for /usr/local/bin``.
+``content: |  # files/<path>`` is followed by the content of ``deploy/node/files/<path>``. A replacement may follow
+the path: ``/opt/bin for /usr/local/bin``.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def templates() -> list[Path]:
 
 
 def image_files() -> dict[str, str]:
-    """The files as they lie in an image: absolute path, and content."""
+    """The files of an image: absolute path, and content."""
     found = (path for path in FILES.rglob("*") if path.is_file())
     return {f"/{path.relative_to(FILES)}": path.read_text(encoding="utf-8") for path in sorted(found)}
 
 
 def render(template: str) -> str:
-    """The template's text with every embedded file as it is now."""
+    """The template's text with the present content of every embedded file."""
     return _EMBEDDED.sub(_embed, template)
 
 
@@ -46,7 +46,7 @@ def _embed(match: re.Match[str]) -> str:
 
 
 def write() -> list[Path]:
-    """Write the templates again; returns those that changed."""
+    """Regenerate the templates; returns those that changed."""
     changed = []
     for path in templates():
         before = path.read_text(encoding="utf-8")

@@ -1,8 +1,8 @@
-"""A machine in a scratch root: takes its user data as cloud-init or Ignition would, and runs what they would run.
+"""A machine in a scratch root. It applies its user data like cloud-init or Ignition, and runs the commands in it.
 
-The root has the host's programs, a kubelet's and kubeadm's units, stand-ins for kubeadm and systemctl, and the real
-kubelet-authenticator, as a link to the one of the virtual environment.
-Commands run in a mount namespace of their own with that root: absolute paths cannot lead out of it.
+The root has the host's programs, units of the kubelet and of kubeadm, stand-ins for kubeadm and systemctl, and the real
+kubelet-authenticator, as a link into the virtual environment.
+Commands run in their own mount namespace with that root: absolute paths cannot lead out of it.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ EnvironmentFile=-/etc/sysconfig/kubelet
 ExecStart=
 ExecStart={kubelet} $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
 """
-"""10-kubeadm.conf as kubeadm's packages have it, in what it assigns."""
+"""The assignments of 10-kubeadm.conf in kubeadm's packages."""
 
 _JINJA: Final = re.compile(r"\{\{(.*?)\}\}|\{%|\{#")
 STAND_INS: Final = {"kubeadm": "kubeadm", "systemctl": "systemctl"}
-"""The modules of tests.deploy.stand_ins that are there instead of programs."""
+"""The modules of tests.deploy.stand_ins that replace programs."""
 
 
 class UnusableUserData(ValueError):
-    """cloud-init or Ignition would refuse it, or render what was not meant to be rendered."""
+    """cloud-init or Ignition would refuse the user data, or render an unintended template."""
 
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """A file as it was asked for."""
+    """A file as the user data specifies it."""
 
     content: bytes
     mode: int
@@ -76,7 +76,7 @@ class Machine:
         """Write the files and run the commands of a cloud-config; returns the files."""
         header, _, text = user_data.partition("#cloud-config\n")
         if header != "## template: jinja\n":
-            raise UnusableUserData("not a cloud-config that is rendered")
+            raise UnusableUserData("not a cloud-config with a jinja header")
         document = yaml.safe_load(render_jinja(text))
         files = {file["path"]: _landed(file) for file in document["write_files"]}
         self._write(files)
@@ -90,7 +90,7 @@ class Machine:
         self._write(files)
         [unit] = document["systemd"]["units"]
         if "ConditionPathExists=/etc/kubeadm.yml\n" not in unit["contents"] or not unit["enabled"]:
-            raise UnusableUserData("kubeadm does not run once")
+            raise UnusableUserData("kubeadm.service does not run exactly once")
         self.run("exec /etc/kubeadm.sh\n")
         return files
 
@@ -98,7 +98,7 @@ class Machine:
         """Run a shell script with this root.
 
         Raises:
-            MissingPart: this machine lets nobody change the root.
+            MissingPart: the host does not allow another root.
         """
         inside = self.root / "run/script"
         inside.write_text(script, encoding="utf-8")
@@ -118,7 +118,7 @@ class Machine:
         return (self.root / "run/output").read_text(encoding="utf-8")
 
     def events(self) -> list[dict[str, Any]]:
-        """What the stand-ins wrote down."""
+        """The events that the stand-ins recorded."""
         path = self.root / "run/events.jsonl"
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         return [json.loads(line) for line in text.splitlines()]
@@ -128,11 +128,11 @@ class Machine:
         return self.root / absolute.lstrip("/")
 
     def joined(self) -> bool:
-        """Whether kubeadm ended well, as Cluster API's sentinel file says."""
+        """Whether kubeadm succeeded, according to Cluster API's sentinel file."""
         return self.path("/run/cluster-api/bootstrap-success.complete").exists()
 
     def command_lines(self, unit: str) -> list[list[str]]:
-        """How a unit was started, each time."""
+        """The command line of each start of a unit."""
         return [
             event["command"]
             for event in self.events()
@@ -151,7 +151,7 @@ class Machine:
 
 
 def mounts(root: Path) -> Iterable[str]:
-    """Commands that lay the host's programs into the root."""
+    """Commands that mount the host's programs into the root."""
     for folder in _host_folders():
         yield bind(Path(folder), root)
     quoted = shlex.quote(str(root))
@@ -159,13 +159,13 @@ def mounts(root: Path) -> Iterable[str]:
 
 
 def bind(folder: Path, root: Path, at: str = "") -> str:
-    """A command that lays a folder of the host into the root, by default where it is."""
+    """A command that mounts a folder of the host into the root, by default at the same path."""
     source, target = shlex.quote(str(folder)), shlex.quote(f"{root}{at or folder}")
     return f"mkdir -p {target} && mount --rbind {source} {target}"
 
 
 def new_machine(root: Path, cluster_ca: bytes, *, programs: str = "/usr/local/bin") -> Machine:
-    """A machine as an image makes it: kubelet, kubeadm and (in ``programs``) kubelet-authenticator, never joined."""
+    """A machine from an image: kubelet, kubeadm and (in ``programs``) kubelet-authenticator. It has never joined."""
     make_image(root, programs=programs)
     (root / "run/cluster-ca.crt").write_bytes(cluster_ca)
     return Machine(root)
@@ -194,15 +194,15 @@ def make_image(
     link = root / ("programs" if programs == "/usr/local/bin" else programs.lstrip("/")) / PROGRAM
     link.symlink_to(Path(sys.prefix) / "bin" / PROGRAM)
     interpreter = Path(sys.executable).resolve()
-    if interpreter.parent == Path("/usr/local/bin"):  # which "programs" hides
+    if interpreter.parent == Path("/usr/local/bin"):  # because "programs" hides it
         shutil.copy(interpreter, root / "programs")
 
 
 def render_jinja(text: str) -> str:
-    """What cloud-init renders; it knows the host's name and nothing else here.
+    """The text as cloud-init renders it. Only the host's name is available.
 
     Raises:
-        UnusableUserData: something else would be rendered.
+        UnusableUserData: the text has another template.
     """
 
     def value(match: re.Match[str]) -> str:
@@ -225,7 +225,7 @@ def _landed(file: dict[str, Any]) -> Landed:
 
 def _landed_by_ignition(file: dict[str, Any]) -> Landed:
     if not isinstance(file["mode"], int) or "{{" in file["contents"]["inline"]:
-        raise UnusableUserData(f"{file['path']}: Ignition wants an octal number as mode, and renders nothing")
+        raise UnusableUserData(f"{file['path']}: Ignition needs an octal number as mode, and renders no templates")
     owner = f"{file.get('user', {}).get('name', 'root')}:{file.get('group', {}).get('name', 'root')}"
     return Landed(str(file["contents"]["inline"]).encode(), file["mode"], owner)
 
@@ -247,10 +247,10 @@ def _host_folders() -> list[str]:
 
 
 def unshare() -> list[str]:
-    """A command that runs another in a mount namespace of its own.
+    """A command that runs another one in its own mount namespace.
 
     Raises:
-        MissingPart: nobody may do that here.
+        MissingPart: the host does not allow it.
     """
     command = ["unshare", "--mount", *(() if os.geteuid() == 0 else ("--map-root-user",))]
     try:

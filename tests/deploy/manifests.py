@@ -1,4 +1,4 @@
-"""The objects of ``deploy/node``, by kind and by what a cluster makes of them."""
+"""The objects of ``deploy/node``, and the templates that a cluster of the class gets."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def of_class(kind: str, attestation: Mapping[str, Any] | None) -> dict[str, Any]
 
 
 def template_of_class(kind: str, attestation: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The class's template as the cluster gets it."""
+    """The class's template, as the cluster gets it."""
     by_kind = {one["kind"]: one for one in objects(CLUSTER_CLASS)}
     variables = {} if attestation is None else {"nodeAttestation": attestation}
     return apply_class(by_kind["ClusterClass"], by_kind[kind], variables)

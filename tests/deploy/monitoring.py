@@ -1,4 +1,4 @@
-"""What alerts and dashboard name, and scrapes with which promtool tests the alerts."""
+"""Names in alerts and dashboard, and scrapes with which promtool tests the alerts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MONITORING: Final = Path(__file__).parents[2] / "deploy/monitoring"
 CLUSTER: Final = "default/production"
 DAY: Final = 86400.0
 MINUTES: Final = 125
-"""How long each of the two scrapes is repeated for, a minute apart; longer than any alert waits."""
+"""For how many minutes each of the two scrapes is repeated, once a minute; longer than the ``for`` of any alert."""
 
 _SELECTOR: Final = re.compile(r"(?P<name>node_attestation_[a-z_]+)(?:\{(?P<matchers>[^{}]*)\})?")
 _MATCHER: Final = re.compile(r'(?P<label>[a-z_]+)\s*(?:=~|!~|!=|=)\s*"(?P<value>[^"]*)"')
@@ -87,11 +87,11 @@ def named(where: str, expression: str, *texts: str) -> Named:
     return Named(where, frozenset(one["name"] for one in found), frozenset(matched), frozenset(grouped))
 
 
-def well() -> ClusterGauges:
-    """A cluster that is healthy at time 0, and stays so for the days that a test lasts."""
+def healthy_cluster() -> ClusterGauges:
+    """A cluster that is healthy from time 0 on, for the days of a test."""
     met = (
         PolicyCondition(CERTIFICATE_AUTHORITY_AVAILABLE, True, "Loaded", "valid"),
-        PolicyCondition(AUTO_APPROVAL_REMOVED, True, "Removed", "shut"),
+        PolicyCondition(AUTO_APPROVAL_REMOVED, True, "Removed", "removed"),
     )
     return ClusterGauges(
         pending=1,
@@ -109,7 +109,7 @@ def well() -> ClusterGauges:
 
 @dataclass
 class Scrape:
-    """The content of a scrape, in which a test breaks something."""
+    """The content of a scrape. A test injects a fault into it."""
 
     cluster: ClusterGauges
     process: ProcessGauges
@@ -117,36 +117,40 @@ class Scrape:
 
     @classmethod
     def healthy(cls) -> Scrape:
-        """Nothing is wrong."""
+        """A scrape without a fault."""
         process = ProcessGauges(ready=True, watched={"machines": True}, controller_key_readable=(True,))
-        scrape = cls(well(), process, Metrics())
+        scrape = cls(healthy_cluster(), process, Metrics())
         scrape.metrics.decided(CLUSTER, "tpm", "Deny", "IdentityConflict")
         scrape.metrics.cloud_called(CloudCall("AWS EC2", "DescribeInstances", CloudCallOutcome.OK, 0.1))
         scrape.metrics.cloud_calls.labels("AWS EC2", "DescribeInstances", "throttled")
         return scrape
 
     def change(self, **changes: Any) -> None:
-        """Of the cluster."""
+        """Change fields of the cluster."""
         self.cluster = replace(self.cluster, **changes)
 
     def fail(self, condition: str) -> None:
-        """That condition is not met."""
+        """Set the condition to False."""
         self._condition(PolicyCondition(ConditionType(condition), False, "Broken", "broken"))
 
     def doubt(self, condition: str) -> None:
-        """It is not known whether that condition is met."""
-        self._condition(PolicyCondition(ConditionType(condition), None, "Forbidden", "cannot be seen"))
+        """Set the condition to Unknown."""
+        self._condition(PolicyCondition(ConditionType(condition), None, "Forbidden", "forbidden"))
 
     def _condition(self, condition: PolicyCondition) -> None:
         others = tuple(one for one in self.cluster.conditions if one.type != condition.type)
         self.change(conditions=(*others, condition))
 
+    def request_unattested(self) -> None:
+        """One node requests a certificate without attestation."""
+        self.change(services=(ServiceGauge(UNATTESTED, 1),))
+
     def certificates(self, end: float) -> None:
-        """The one node's certificate runs out then, and its renewal is overdue."""
+        """Set the end of the only node's certificate, with an overdue renewal."""
         self.change(certificates=NodeCertificates(ends=(end,), renewing_ends=(end,), overdue=(-1.0,)))
 
     def series(self) -> Mapping[str, float]:
-        """Each series as Prometheus writes it, with its value."""
+        """Each series in the notation of Prometheus, with its value."""
         self.metrics.serve_cluster(CLUSTER, lambda: self.cluster)
         self.metrics.serve_process(lambda: self.process)
         found = {}
@@ -160,7 +164,7 @@ class Scrape:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """A few series, one sample a minute in promtool's notation, and the alerts that fire at each minute."""
+    """A few series in promtool's notation, with one sample per minute, and the alerts that fire at each minute."""
 
     about: str
     series: Mapping[str, str]
@@ -178,7 +182,7 @@ class Course:
 
 
 def promtool_test(break_something: Callable[[Scrape], None], expected: frozenset[str]) -> dict[str, Any]:
-    """A unit test for promtool: nothing fires while all is healthy; then ``expected`` fire, and no others."""
+    """A unit test for promtool: no alert fires for the healthy scrape, exactly ``expected`` fire after the fault."""
     before, after = Scrape.healthy(), Scrape.healthy()
     break_something(after)
     first, second = before.series(), after.series()
@@ -196,7 +200,7 @@ def promtool_test(break_something: Callable[[Scrape], None], expected: frozenset
 
 
 def _fires(minute: int, names: frozenset[str]) -> dict[str, Any]:
-    """These alerts fire then, and no others."""
+    """Exactly these alerts fire at that minute."""
     return {
         "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
         "eval_time": f"{minute}m",

@@ -1,4 +1,4 @@
-"""What is made from the Helm chart: the grants as one file, the kustomize base, and the package for clusterctl."""
+"""Files rendered from the Helm chart: the grants as one file, the kustomize base, and the clusterctl package."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ COMPONENTS: Final = DEPLOY / "clusterctl/addon-components.yaml"
 CONFIG_SECRET: Final = "node-attestation-config"
 NO_ATTESTORS: Final = "# See docs/operating.md, Configuration file.\nattestors: {}\n"
 PROVIDER_LABEL: Final = ("cluster.x-k8s.io/provider", "addon-node-attestation")
-"""By which clusterctl knows what belongs to this provider: AddonProvider is its type, node-attestation its name."""
+"""The label by which clusterctl finds this provider's objects: the type is AddonProvider, the name node-attestation."""
 
-_MADE: Final = "# Made from deploy/helm/capi-node-attestation by `make generate`: change the chart instead.\n"
+_MADE: Final = "# Generated from deploy/helm/capi-node-attestation by `make generate`. Change the chart instead.\n"
 _GRANTS: Final = """\
-# What the controller may do in the management cluster: the verbs that its code calls, and no others.
-# tests/documents/test_grants.py runs the controller with exactly these grants. Roles that say "optional" may be
-# left out, with their bindings: their comment says what is off then.
+# The controller's grants in the management cluster: exactly the verbs that its code calls.
+# tests/documents/test_grants.py runs the controller with exactly these grants. You can leave out the roles marked
+# "optional", with their bindings; their comments say which function is off without them.
 """
 _HELMS_OWN: Final = re.compile(
     r"^ *(?:helm\.sh/[a-z-]+: .*|app\.kubernetes\.io/managed-by: Helm|# Source: .*)\n", re.MULTILINE
@@ -42,7 +42,7 @@ _EVERY_ROLE: Final = {
         "infrastructureMachines": {"enabled": True},
     },
 }
-# kustomize and clusterctl put everything that has a namespace into one: a binding in `default` would move there, too.
+# kustomize and clusterctl move all namespaced objects into one namespace, and would also move a binding in `default`.
 _PACKAGED: Final = {
     "createNamespace": True,
     "config": {"existingSecret": CONFIG_SECRET},
@@ -63,7 +63,7 @@ _VARIABLES: Final = (
 
 
 def generated() -> dict[Path, str]:
-    """Every file that is made, with its content. Raises MissingPart without helm."""
+    """Every generated file, with its content. Raises MissingPart without helm."""
     return {
         **_definitions_in_the_chart(),
         MANAGEMENT: _management(),
@@ -73,8 +73,8 @@ def generated() -> dict[Path, str]:
 
 
 def write() -> list[Path]:
-    """Write them; returns those that changed."""
-    # The chart's own copies come first: the rest is rendered from them.
+    """Write the generated files; returns those that changed."""
+    # The chart's own copies come first, because the other files are rendered from them.
     changed = _write(_definitions_in_the_chart())
     return changed + _write(generated())
 
@@ -90,7 +90,7 @@ def _write(files: dict[Path, str]) -> list[Path]:
 
 
 def _definitions_in_the_chart() -> dict[Path, str]:
-    """A chart can read its own files only."""
+    """Copies of the definitions, because a chart can read only its own files."""
     plain = dict(zip(CRD_FILES, custom_resource_definitions(), strict=True))
     return {
         **{CHART / "files/crds" / name: text for name, text in plain.items()},
@@ -122,7 +122,7 @@ def _kustomize_base() -> dict[Path, str]:
 
 
 def _clusterctl_components() -> str:
-    """As clusterctl wants it: one Namespace, one label on everything, variables with defaults.
+    """The components as clusterctl needs them: one Namespace, one label on all objects, variables with defaults.
 
     Source: clusterctl's provider contract, and cmd/clusterctl/client/repository/components.go of Cluster API.
     """
@@ -145,7 +145,7 @@ def _clusterctl_components() -> str:
     text = _MADE + yaml.safe_dump_all(objects, sort_keys=False, width=120)
     for written, variable in _VARIABLES:
         if text.count(written) != 1:
-            raise ValueError(f"{written} stands in the components {text.count(written)} times")
+            raise ValueError(f"{written} occurs {text.count(written)} times in the components")
         text = text.replace(written, variable)
     return text
 
@@ -157,7 +157,7 @@ def _namespace() -> str:
 
 
 def _plain(text: str) -> str:
-    """Without what only Helm understands."""
+    """The text without Helm's own labels, annotations and comments."""
     return _EMPTY_ANNOTATIONS.sub("", _HELMS_OWN.sub("", text))
 
 
@@ -167,7 +167,7 @@ def _documents(rendered: str) -> list[str]:
 
 
 def _beside_their_bindings(documents: list[str]) -> list[str]:
-    """Helm sorts by kind; a role is read with its binding."""
+    """Helm sorts by kind. For readers, each role comes with its binding."""
     first: dict[tuple[bool, str], int] = {}
 
     def place(number: int, document: str) -> tuple[int, int]:

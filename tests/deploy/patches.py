@@ -1,4 +1,4 @@
-"""What Cluster API's topology controller does with a ClusterClass's inline patches, as far as ours go."""
+"""The subset of Cluster API's topology controller that applies the inline patches of this project's ClusterClass."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _ACTION: Final = re.compile(r"\{\{ *(?P<action>.*?) *\}\}", re.DOTALL)
 
 
 class Inapplicable(ValueError):
-    """The patch cannot be applied, or a template says what is not known here."""
+    """The patch cannot be applied, or a template uses an unsupported feature."""
 
 
 def apply_class(
     cluster_class: Mapping[str, Any], template: Mapping[str, Any], variables: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The template as a cluster with these variables gets it. Defaults of the class's variables are filled in.
+    """The template that a cluster with these variables gets. Defaults of the class's variables are filled in.
 
     Raises:
-        Inapplicable: a patch has no place to go.
+        Inapplicable: the path of a patch does not exist.
     """
     values = _with_defaults(cluster_class, variables)
     result = copy.deepcopy(dict(template))
@@ -41,10 +41,10 @@ def apply_class(
 
 
 def render(template: str, values: Mapping[str, Any]) -> str:
-    """Go's text/template as far as it is used: ``if``, ``eq``, ``toJson`` and values.
+    """Render the used subset of Go's text/template: ``if``, ``eq``, ``toJson`` and values.
 
     Raises:
-        Inapplicable: there is something else in it.
+        Inapplicable: the template uses another feature.
     """
     text = _TRIMMED.sub("{{", template)
     written: list[str] = []
@@ -62,7 +62,7 @@ def render(template: str, values: Mapping[str, Any]) -> str:
         elif all(conditions):
             path, _, function = action.partition(" | ")
             if function != "toJson":
-                raise Inapplicable(f"nobody renders {action}")
+                raise Inapplicable(f"unsupported action: {action}")
             written.append(json.dumps(_lookup(path, values), separators=(",", ":"), sort_keys=True))
     if conditions:
         raise Inapplicable("an if has no end")
@@ -78,7 +78,7 @@ def _holds(condition: str, values: Mapping[str, Any]) -> bool:
 def _lookup(path: str, values: Mapping[str, Any]) -> Any:
     found: Any = values
     if not re.fullmatch(r"(\.\w+)+", path):
-        raise Inapplicable(f"nobody looks up {path}")
+        raise Inapplicable(f"unsupported path: {path}")
     for name in path[1:].split("."):
         found = found.get(name) if isinstance(found, Mapping) else None
     return found
@@ -102,7 +102,7 @@ def _value(patch: Mapping[str, Any], values: Mapping[str, Any]) -> Any:
 
 
 def _add(document: dict[str, Any], operation: str, path: str, value: Any) -> None:
-    """RFC 6902's ``add`` at the end of a list, the only one that leaves alone what a template has."""
+    """RFC 6902's ``add`` at the end of a list, the only operation that keeps the template's content."""
     *folders, last = path.removeprefix("/").split("/")
     place: Any = document
     for name in folders:

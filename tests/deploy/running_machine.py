@@ -1,7 +1,7 @@
-"""A machine in a scratch root that is switched on: systemd runs its units, and the real kubeadm and kubelet are there.
+"""A running machine in a scratch root, with systemd, the real kubeadm and the real kubelet.
 
-It has a name, processes, mounts and a control group of its own, which all go when it is closed; the network is the
-host's, and so is what systemd would set in the kernel: the targets of a machine that starts are empty here.
+It has its own name, processes, mounts and control group, which end when it is closed. It shares the network and the
+kernel with the host, so its systemd targets, which would change kernel settings, are empty.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ _HOST_FILES: Final = ("etc/os-release", "etc/passwd", "etc/group")
 _SCRIPT_SECONDS: Final = 180.0
 _READY: Final = "run/ready"
 STATIC_PODS: Final = "static-pods.service"
-"""Runs the programs of the manifests that kubeadm writes, once it is started: containers do not run here."""
+"""Once started, it runs the programs of the manifests that kubeadm writes, because containers do not run here."""
 _STAND_INS: Final = {"static-pods": "static_pods"}
 _SYSTEMD: Final = "/lib/systemd/systemd"
 _TARGET: Final = "machine.target"
 _UNITS: Final = {
-    # kubeadm's packages enable the kubelet: it starts, and ends for want of its configuration, until the machine joins.
+    # kubeadm's packages enable the kubelet. Until the machine joins, it starts and exits without its configuration.
     _TARGET: "[Unit]\nRequires=systemd-journald.socket\nAfter=systemd-journald.socket\n"
     f"Wants=ready.service kubelet.service {STATIC_PODS}\n",
     "ready.service": f"[Service]\nType=oneshot\nExecStart=/bin/touch /{_READY}\n",
-    # What distributions have in these would be done to the host, whose kernel it is.
+    # The distribution's units of these targets would change the host, which shares the kernel.
     **{f"{name}.target": f"[Unit]\nDescription={name}\n" for name in ("sysinit", "basic", "network-online")},
     STATIC_PODS: f"[Service]\nExecStart={PROGRAMS}/static-pods\n",
 }
 _MANAGER: Final = "[Manager]\nDefaultEnvironment=PYTHONDONTWRITEBYTECODE=1\n"
 _INTERPRETER: Final = "[Service]\nProtectHome=tmpfs\nBindReadOnlyPaths={paths}\n"
-"""For an image has its programs in no home and in no ``/tmp``, and a checkout may be there."""
+"""Makes a checkout in a home folder or in ``/tmp`` visible. An image has its programs elsewhere."""
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty", "kmsg")
 _TUNABLES: Final = (
     *("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"),
     *("kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"),
 )
-"""What a kubelet sets in the kernel (``setupKernelTunables``), which is the host's: it gets copies."""
+"""Kernel settings that a kubelet changes (``setupKernelTunables``). It gets copies: the kernel is the host's."""
 
 
 @dataclass(slots=True)
@@ -62,16 +62,16 @@ class Power:
 
     root: Path
     script: str
-    """Sets up what is around systemd, and becomes it."""
+    """Sets up the environment of systemd, and executes systemd."""
     programs: Programs | None = None
     process_id: int = 0
-    """Of the first, as the host sees it."""
+    """Process ID of the first process, as the host sees it."""
 
     def on(self) -> None:
-        """Start the machine; returns when systemd has started what is enabled.
+        """Start the machine; returns when systemd has started the enabled units.
 
         Raises:
-            MissingPart: this machine lets nobody have processes and mounts of his own.
+            MissingPart: the host does not allow process and mount namespaces.
         """
         self.programs = Programs("node-attestation-machine-")
         with self.programs.closed_on_failure():
@@ -81,12 +81,12 @@ class Power:
                 holder.wait_ready((self.root / _READY).exists)
             except ProgramFailed as failure:
                 told = " ".join(str(failure).split())
-                raise MissingPart(f"no processes and mounts of its own for a machine: {told}") from None
+                raise MissingPart(f"no process and mount namespaces for a machine: {told}") from None
             [first] = Path(f"/proc/{holder.process.pid}/task/{holder.process.pid}/children").read_text().split()
             self.process_id = int(first)
 
     def off(self) -> None:
-        """All processes go with the first."""
+        """Kill the first process, with which all others end."""
         if self.programs is None:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -103,9 +103,9 @@ class RunningMachine(Machine, ClosedAtTheEnd):
     power: Power
 
     def run(self, script: str) -> None:
-        """Run a shell script; services that it starts stay. ``output`` is what it printed."""
+        """Run a shell script. Services that it starts keep running. ``output`` is its output."""
         (self.root / "run/script").write_text(script, encoding="utf-8")
-        # A file, for services inherit it and keep it open.
+        # A file, because services inherit the descriptor and keep it open.
         with (self.root / "run/output").open("wb") as output:
             subprocess.run(
                 [*self._inside(), "/bin/sh", "/run/script"],
@@ -118,7 +118,7 @@ class RunningMachine(Machine, ClosedAtTheEnd):
             )
 
     def log(self, unit: str) -> str:
-        """What a service wrote, and what systemd says of it."""
+        """The log of a service, with systemd's messages about it."""
         command = [*self._inside(), "/usr/bin/journalctl", "--no-pager", f"--unit={unit}"]
         return subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, timeout=60).stdout
 
@@ -127,14 +127,14 @@ class RunningMachine(Machine, ClosedAtTheEnd):
         return ["nsenter", f"--target={self.power.process_id}", *own]
 
     def reboot(self) -> None:
-        """Switch it off, as when the power is cut, and on again."""
+        """Switch the machine off like a power cut, and on again."""
         self.power.off()
         shutil.rmtree(self.path("/run"))
         self.path("/run").mkdir()
         self.power.on()
 
     def close(self) -> None:
-        """Switch it off."""
+        """Switch the machine off."""
         self.power.off()
 
 
@@ -146,13 +146,13 @@ def switch_on(
     folders: Mapping[str, Path],
     program_folder: str = PROGRAMS,
 ) -> RunningMachine:
-    """A machine that never joined, in an empty folder, with kubelet-authenticator in ``program_folder``.
+    """Start a machine that has never joined, in an empty folder, with kubelet-authenticator in ``program_folder``.
 
-    ``binaries`` are programs of the host by the names that they have here; ``folders`` of the host appear at these
-    paths.
+    ``binaries`` maps program names in the machine to programs of the host; ``folders`` maps paths in the machine to
+    folders of the host.
 
     Raises:
-        MissingPart: this machine lets nobody have processes and mounts of his own.
+        MissingPart: the host does not allow process and mount namespaces.
     """
     if not Path(_SYSTEMD).exists():
         raise MissingPart("systemd is not installed: run tests/provision/provision.sh")
@@ -176,7 +176,7 @@ def switch_on(
 
 def _setting_up(root: Path, binaries: Mapping[str, Path], folders: Mapping[str, Path]) -> Iterable[str]:
     quoted = shlex.quote(str(root))
-    # The kubelet looks for the mount that its folder is on.
+    # The kubelet looks up the mount of its folder.
     yield f"mount --bind {quoted} {quoted}"
     yield f"cd {quoted}"
     yield from mounts(root)
@@ -193,12 +193,12 @@ def _setting_up(root: Path, binaries: Mapping[str, Path], folders: Mapping[str, 
 
 
 def _handing_over(root: Path, name: str) -> Iterable[str]:
-    """The shell becomes systemd, in a control group of the machine's own."""
+    """The shell executes systemd, in the machine's own control group."""
     yield "mount -t tmpfs -o mode=755 devices dev"
     for device in _DEVICES:
         yield f"touch dev/{device} && mount --bind /dev/{device} dev/{device}"
     yield "ln -s /proc/self/fd dev/fd"
-    # A mount, or systemd makes it one.
+    # Make it a mount. Otherwise systemd mounts over it.
     yield "mount --rbind run run"
     yield "mkdir run/old"
     yield f"hostname {shlex.quote(name)}"
@@ -215,7 +215,7 @@ def _handing_over(root: Path, name: str) -> Iterable[str]:
 
 
 def _remove_control_group(root: Path) -> None:
-    """Its processes have been killed, and are gone in a moment."""
+    """Wait until the killed processes are gone, then remove the control group."""
     folder = shlex.quote(str(root))
     group = f"{folder}/{_control_group(root)}"
     lines = [

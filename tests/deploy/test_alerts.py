@@ -1,4 +1,4 @@
-"""Alerts and dashboard name existing metrics and labels, and each alert fires when its fault shows in a scrape."""
+"""Alerts and dashboard use existing metrics and labels, and each alert fires when a scrape shows its fault."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.documents.test_blocks import commands
 from tests.support.binaries import MissingPart, skip_or_fail
 
 SITE: Final = f"{DOCUMENTATION_URL}/"
-"""Placeholder for the address of the documentation site that ``make site`` builds."""
+"""The placeholder for the address of the documentation site."""
 DESCRIBED: Final = {one.name: one for one in Metrics().described()}
 ALL: Final = list(expressions())
 VALUES: Final = {
@@ -64,7 +64,7 @@ def metric_of(series: str) -> DescribedMetric | None:
 
 
 def faults_of(one: Named) -> list[str]:
-    """The metrics, labels and values that it names and that do not exist."""
+    """The named metrics, labels and values that do not exist."""
     found = [f"metric {name}" for name in one.metrics if (metric_of(name) is None)]
     # Prometheus adds job, and the buckets of histograms have le.
     known = {"job", "le"} | {label for name in one.metrics if (metric := metric_of(name)) for label in metric.labels}
@@ -79,12 +79,12 @@ def faults_of(one: Named) -> list[str]:
 
 
 @pytest.mark.parametrize("one", ALL, ids=lambda one: one.where)
-def test_what_is_named_is_there(one: Named) -> None:
+def test_named_metrics_and_labels_exist(one: Named) -> None:
     assert one.metrics
     assert faults_of(one) == []
 
 
-def test_what_is_not_there_is_found() -> None:
+def test_unknown_names_are_found() -> None:
     expression = 'sum by (machine) (node_attestation_nodes{certificate="gone", node="x"}) + node_attestation_nothing'
     assert sorted(faults_of(named("x", expression, "{{ $labels.pod }}"))) == [
         "label machine",
@@ -95,7 +95,7 @@ def test_what_is_not_there_is_found() -> None:
     ]
 
 
-def test_each_panel_of_the_dashboard_says_what_is_its_own() -> None:
+def test_each_panel_of_the_dashboard_is_distinct() -> None:
     """A copied panel needs its own place, title, description and ID."""
     panels = json.loads((MONITORING / "dashboard.json").read_text(encoding="utf-8"))["panels"]
     places = [tuple(panel["gridPos"].items()) for panel in panels]
@@ -108,8 +108,8 @@ def test_each_panel_of_the_dashboard_says_what_is_its_own() -> None:
 
 def test_every_metric_is_on_the_dashboard_or_in_an_alert() -> None:
     used = {metric.name for one in ALL for name in one.metrics if (metric := metric_of(name))}
-    told_otherwise = {"node_attestation_build_info", "node_attestation_certificates_published_total"}
-    assert set(DESCRIBED) - used == told_otherwise
+    not_shown = {"node_attestation_build_info", "node_attestation_certificates_published_total"}
+    assert set(DESCRIBED) - used == not_shown
 
 
 @pytest.mark.parametrize("rule", alerts(), ids=lambda rule: rule["alert"])
@@ -123,7 +123,7 @@ def test_an_alert_says_what_to_do(rule: dict[str, dict[str, str]]) -> None:
 
 
 def test_the_address_of_the_runbooks_is_put_in() -> None:
-    """The command of README.md, up to kubectl, makes each runbook URL point to the operator's site."""
+    """The sed command of README.md replaces the address in each runbook URL."""
     [command] = [words for _, words in commands() if words[0] == "sed"]
     ran = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=60)
     rules = [rule for group in yaml.safe_load(ran.stdout)["spec"]["groups"] for rule in group["rules"]]
@@ -159,7 +159,7 @@ def lose_the_controller_key(scrape: Scrape) -> None:
 
 
 def stand_by(scrape: Scrape) -> None:
-    """A standby does not read the key; the leader does."""
+    """Only the leader reads the key."""
     scrape.process = replace(scrape.process, controller_key_readable=())
 
 
@@ -176,18 +176,23 @@ def find_foreign_records(scrape: Scrape) -> None:
     scrape.process = replace(scrape.process, ignored_records=1)
 
 
-def open_under_observe(scrape: Scrape) -> None:
+def possible_under_observe(scrape: Scrape) -> None:
     scrape.fail(conditions.AUTO_APPROVAL_REMOVED)
     scrape.change(mode="Observe")
 
 
-def doubt_under_observe(scrape: Scrape) -> None:
+def unproven_under_observe(scrape: Scrape) -> None:
     scrape.doubt(conditions.AUTO_APPROVAL_REMOVED)
     scrape.change(mode="Observe")
 
 
+def request_unattested_under_observe(scrape: Scrape) -> None:
+    scrape.request_unattested()
+    scrape.change(mode="Observe")
+
+
 def lose_the_cluster(scrape: Scrape) -> None:
-    """Then it is not known either whether auto-approval is removed."""
+    """Then condition AutoApprovalRemoved is Unknown, too."""
     scrape.doubt(conditions.AUTO_APPROVAL_REMOVED)
     scrape.change(reachable=False)
 
@@ -198,13 +203,13 @@ SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
     (lambda scrape: scrape.certificates(0.4 * DAY), {"OutageBudgetLow", "OutageBudgetCritical"}),
     (lambda scrape: scrape.certificates(-1.0), {"NodeExpired"}),
     (lambda scrape: scrape.fail(conditions.AUTO_APPROVAL_REMOVED), {"AutoApprovalPossible"}),
-    (open_under_observe, set()),
+    (possible_under_observe, set()),
     (lambda scrape: scrape.doubt(conditions.AUTO_APPROVAL_REMOVED), {"AutoApprovalUnproven"}),
-    (doubt_under_observe, set()),
+    (unproven_under_observe, set()),
     (lose_the_cluster, {"ClusterUnreachable"}),
     (lambda scrape: scrape.metrics.builtin_approvals.labels(CLUSTER).inc(), {"BuiltinApproval"}),
-    (lambda scrape: scrape.change(unattested_requesters=1), {"UnattestedRequests"}),
-    (lambda scrape: scrape.change(unattested_requesters=1, mode="Observe"), set()),
+    (Scrape.request_unattested, {"UnattestedRequests"}),
+    (request_unattested_under_observe, set()),
     (lambda scrape: scrape.change(reachable=False), {"ClusterUnreachable"}),
     (lose_watch, {"ManagementWatchFailing"}),
     (lose_the_controller_key, {"ControllerKeyUnreadable"}),
@@ -220,16 +225,16 @@ SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
     (let_evidence_run_out, {"EvidenceRunsOut"}),
     (deny, {"Denials"}),
     (meet_a_defect, {"InternalErrors"}),
-    (lambda scrape: scrape.metrics.task_failed("upkeep"), {"InternalErrors"}),
+    (lambda scrape: scrape.metrics.task_failed("garbage collection"), {"InternalErrors"}),
     (find_foreign_records, {"ForeignRecords"}),
     (lambda scrape: scrape.metrics.audit_lines.labels("failed").inc(), {"AuditLogFailing"}),
     (throttle, {"CloudCallsFail"}),
 ]
-"""Each fault, and the alerts that it fires, without their common prefix."""
+"""Each fault, and the alerts that fire, without their common prefix."""
 PREFIX: Final = "NodeAttestation"
 
 
-def named_so(*names: str) -> frozenset[str]:
+def alert_names(*names: str) -> frozenset[str]:
     return frozenset(PREFIX + name for name in names)
 
 
@@ -238,7 +243,7 @@ UNPROVEN: Final = (
     f'node_attestation_cluster_condition{{{OF_CLUSTER}, condition="AutoApprovalRemoved", status="Unknown"}}'
 )
 ENFORCING: Final = {f'node_attestation_cluster_info{{{OF_CLUSTER}, mode="Enforce"}}': "1+0x1000"}
-NOTHING: Final = named_so()
+NOTHING: Final = alert_names()
 FOREIGN: Final = 'node_attestation_ignored_records_total{pod="one"}'
 READY: Final = 'node_attestation_ready{pod="one"}'
 READY_OF_ANOTHER_POD: Final = 'node_attestation_ready{pod="another"}'
@@ -249,7 +254,7 @@ BUILTIN_APPROVED: Final = f"node_attestation_builtin_approvals_total{{{OF_CLUSTE
 RUN_OUT: Final = f'node_attestation_decisions_total{{{OF_CLUSTER}, decision="Deny", reason="EvidenceExpired"}}'
 CALLED: Final = 'node_attestation_cloud_calls_total{{service="AWS STS", operation="x", outcome="{}"}}'
 DEFECT: Final = f'node_attestation_decisions_total{{{OF_CLUSTER}, decision="Defer", reason="InternalError"}}'
-TASK_FAILED: Final = 'node_attestation_task_failures_total{task="upkeep"}'
+TASK_FAILED: Final = 'node_attestation_task_failures_total{task="garbage collection"}'
 LINE_FAILED: Final = 'node_attestation_audit_lines_total{result="failed"}'
 REACHABLE: Final = f"node_attestation_workload_cluster_reachable{{{OF_CLUSTER}}}"
 
@@ -262,12 +267,12 @@ COURSES: Final = [
     Course(
         "a cluster that is reachable at times stays unproven",
         {**ENFORCING, UNPROVEN: "1+0x90", REACHABLE: "0+0x9 1 " * 9},
-        {20: NOTHING, 60: named_so("AutoApprovalUnproven"), 89: named_so("AutoApprovalUnproven")},
+        {20: NOTHING, 60: alert_names("AutoApprovalUnproven"), 89: alert_names("AutoApprovalUnproven")},
     ),
     Course(
         "a Pod with another key, which read all records before its first scrape",
         {FOREIGN: "_ _ 120+0x150", READY: "_ _ 1+0x150"},
-        {1: NOTHING, 2: named_so("ForeignRecords"), 60: named_so("ForeignRecords"), 120: NOTHING},
+        {1: NOTHING, 2: alert_names("ForeignRecords"), 60: alert_names("ForeignRecords"), 120: NOTHING},
     ),
     Course(
         "records that were found long ago",
@@ -290,17 +295,17 @@ COURSES: Final = [
         {201: NOTHING, 202: NOTHING, 205: NOTHING, 265: NOTHING, 330: NOTHING},
     ),
     Course(
-        "records that one of two installations meets, fewer than the other knew",
+        "records that one of two installations finds, fewer than the other knew",
         {
             FOREIGN.replace("{", '{job="one", '): "500+0x400",
             FOREIGN.replace("{", '{job="another", '): "0+0x198 _ 120+0x200",
         },
-        {190: NOTHING, 201: named_so("ForeignRecords"), 290: NOTHING},
+        {190: NOTHING, 201: alert_names("ForeignRecords"), 290: NOTHING},
     ),
     Course(
         "one of two installations decides nothing",
         {'node_attestation_ready{job="one"}': "1+0x60", 'node_attestation_ready{job="another"}': "1+0x10 0+0x50"},
-        {15: NOTHING, 30: named_so("ControllerDown")},
+        {15: NOTHING, 30: alert_names("ControllerDown")},
     ),
     Course(
         "shards without an owner, in one of two installations",
@@ -309,22 +314,28 @@ COURSES: Final = [
             for job, owned in (("one", "8+0x60"), ("another", "8+0x10 6+0x50"))
             for of, values in (("", "8+0x60"), ("_owned", owned))
         },
-        {13: NOTHING, 30: named_so("ShardsNotOwned")},
+        {13: NOTHING, 30: alert_names("ShardsNotOwned")},
     ),
     Course(
-        "Prometheus did not reach the Pod for a while",
+        "a Pod that Prometheus did not reach for a while",
         {FOREIGN: "120+0x150 stale _x9 120+0x150", READY: "1+0x150 stale _x9 1+0x150"},
         {150: NOTHING, 155: NOTHING, 162: NOTHING, 215: NOTHING, 222: NOTHING, 275: NOTHING},
     ),
     Course(
         "records that come after a start, fewer than before it",
         {FOREIGN: "500+0x200 0+0x10 120+0x200", READY: "1+0x200 0 1+0x300"},
-        {205: NOTHING, 213: named_so("ForeignRecords"), 260: named_so("ForeignRecords"), 280: NOTHING, 400: NOTHING},
+        {
+            205: NOTHING,
+            213: alert_names("ForeignRecords"),
+            260: alert_names("ForeignRecords"),
+            280: NOTHING,
+            400: NOTHING,
+        },
     ),
     Course(
-        "one node of a TPM that waits for its Machine: a challenge, an answer, and five minutes later another",
+        "a node with a TPM that waits for its Machine: a challenge, a response, and five minutes later another",
         {RUN_OUT: "_x20 " + " ".join(str(count) for count in range(1, 13) for _ in range(5)) + " 12+0x60"},
-        {45: NOTHING, 62: named_so("EvidenceRunsOut"), 79: named_so("EvidenceRunsOut"), 120: NOTHING},
+        {45: NOTHING, 62: alert_names("EvidenceRunsOut"), 79: alert_names("EvidenceRunsOut"), 120: NOTHING},
     ),
     Course(
         "nodes that were started together, and waited for their Machines for a quarter of an hour",
@@ -332,34 +343,36 @@ COURSES: Final = [
         dict.fromkeys(range(20, 80, 3), NOTHING),
     ),
     Course(
-        "one call of few that timed out, and was retried",
+        "one of few calls that timed out, with a retry",
         {CALLED.format("timeout"): "5+0x20 6+0x60", CALLED.format("ok"): "100+0x20 101+0x60"},
         dict.fromkeys((21, 31, 34, 40), NOTHING),
     ),
     Course(
-        "a cloud that is down, and one node that calls it every five minutes",
+        "a cloud that is down, and one node whose attestation calls it every five minutes",
         {CALLED.format("timeout"): "5+0x20 6+0x4 7+0x4 8+0x4 9+0x4 10+0x4 11+0x4", CALLED.format("ok"): "100+0x60"},
-        {21: NOTHING, 48: named_so("CloudCallsFail")},
+        {21: NOTHING, 48: alert_names("CloudCallsFail")},
     ),
-    Course("denials before the first scrape", {DENIED: "_ _ 500+0x60"}, {10: named_so("Denials"), 30: NOTHING}),
+    Course("denials before the first scrape", {DENIED: "_ _ 500+0x60"}, {10: alert_names("Denials"), 30: NOTHING}),
     Course(
         "the first denials for a reason",
         {DENIED: "500+0x200", DENIED_OTHERWISE: "_x100 30+0x100"},
-        {90: NOTHING, 105: named_so("Denials"), 120: NOTHING},
+        {90: NOTHING, 105: alert_names("Denials"), 120: NOTHING},
     ),
     Course("denials of long ago", {DENIED: "500+0x200"}, {30: NOTHING, 200: NOTHING}),
     Course("occasional denials", {DENIED: "500+1x200"}, {30: NOTHING, 200: NOTHING}),
-    Course("a start, and few denials", {DENIED: "500+0x100 0+0x9 5+0x60"}, {105: NOTHING, 112: NOTHING, 140: NOTHING}),
-    Course("a start, and many", {DENIED: "500+0x100 0 30+0x60"}, {105: named_so("Denials"), 130: NOTHING}),
     Course(
-        "Prometheus did not reach the Pod while nothing was denied",
+        "a restart, and few denials", {DENIED: "500+0x100 0+0x9 5+0x60"}, {105: NOTHING, 112: NOTHING, 140: NOTHING}
+    ),
+    Course("a restart, and many denials", {DENIED: "500+0x100 0 30+0x60"}, {105: alert_names("Denials"), 130: NOTHING}),
+    Course(
+        "a Pod that Prometheus did not reach, without new denials",
         {DENIED: "500+0x100 stale _x20 500+0x100"},
         {101: NOTHING, 110: NOTHING, 122: NOTHING, 125: NOTHING, 140: NOTHING},
     ),
     Course(
         "a built-in approval before the first scrape of the replica that took over",
         {**ENFORCING, BUILTIN_APPROVED: "_x60 1+0x60"},
-        {65: named_so("BuiltinApproval"), 90: NOTHING},
+        {65: alert_names("BuiltinApproval"), 90: NOTHING},
     ),
     *[
         course
@@ -371,14 +384,14 @@ COURSES: Final = [
         )
         for course in (
             Course(
-                f"{alert}: at the start, none since",
+                f"{alert}: only at the start",
                 {**ENFORCING, series: "_ _ 3+0x200"},
-                {10: named_so(alert), 30: NOTHING, 100: NOTHING},
+                {10: alert_names(alert), 30: NOTHING, 100: NOTHING},
             ),
             Course(
                 f"{alert}: fewer after a restart than before it",
                 {**ENFORCING, series: "9+0x100 0+0x5 2+0x60"},
-                {90: NOTHING, 108: named_so(alert), 140: NOTHING},
+                {90: NOTHING, 108: alert_names(alert), 140: NOTHING},
             ),
             Course(
                 f"{alert}: a Pod that was not scraped for a while",
@@ -388,7 +401,7 @@ COURSES: Final = [
         )
     ],
 ]
-"""Cases that need more than two scrapes."""
+"""Tests that need more than two scrapes."""
 
 
 def test_every_alert_is_tried() -> None:
@@ -409,7 +422,7 @@ def test_alerts_fire_when_their_fault_shows_in_a_scrape_and_only_then(tmp_path: 
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules))
     checked = run_promtool("check", "rules", str(tmp_path / "rules.yaml"))
     assert checked.returncode == 0, checked.stdout + checked.stderr
-    tests = [promtool_test(fault, named_so(*names)) for fault, names in SCENARIOS]
+    tests = [promtool_test(fault, alert_names(*names)) for fault, names in SCENARIOS]
     tests += [course.promtool_test() for course in COURSES]
     document = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}
     (tmp_path / "tests.yaml").write_text(json.dumps(document))

@@ -1,4 +1,4 @@
-"""The Helm chart: what it refuses, what it renders, and that everything made from it is what is committed."""
+"""The Helm chart: values that it refuses, objects that it renders, and files that are generated from it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ EVERYTHING: Final[dict[str, Any]] = {
     "nodeSelector": {"kubernetes.io/os": "linux"},
     "affinity": {"nodeAffinity": {}},
 }
-"""A value for every switch."""
+"""A value for every option."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -76,7 +76,7 @@ def _helm() -> None:
 
 
 def objects(values: Mapping[str, Any] | None = None, **options: Any) -> list[dict[str, Any]]:
-    """What the chart renders."""
+    """The objects that the chart renders."""
     text = _rendered(json.dumps(values), json.dumps(options))
     return [one for one in yaml.safe_load_all(text) if one is not None]
 
@@ -180,8 +180,8 @@ class TestChart:
     def test_namespaces_of_an_attestor(self, namespaces: list[str]) -> None:
         assert render_chart({"config": {"attestors": {"tpm": {"namespaces": namespaces}}}})
 
-    def test_who_forgets_the_namespace_is_told(self) -> None:
-        """helm takes ``default`` then, where Clusters are."""
+    def test_the_default_namespace_is_refused(self) -> None:
+        """Without ``--namespace``, helm uses ``default``, where Clusters are."""
         with pytest.raises(HelmFailed, match="default is the controller's own namespace"):
             render_chart(namespace="default")
         assert render_chart({"rbac": {"secretNamespaces": None}}, namespace="default")
@@ -218,7 +218,7 @@ class TestChart:
         assert paths[-3:] == ["/a #b", "/c", f"/{name}"]
 
     def test_every_switch_is_rendered(self) -> None:
-        """None of these values is read by nobody."""
+        """A template uses each of these values."""
         text = render_chart(EVERYTHING)
         for written in (
             'image: "registry.example/capi-node-attestation@sha256:000',
@@ -255,7 +255,7 @@ class TestChart:
 
 
 class TestShards:
-    """Instead of leader election: all replicas work."""
+    """Shards replace leader election: all replicas are active."""
 
     VALUES: Final[dict[str, Any]] = {"replicas": 3, "shards": 16, "leaderElection": {"leaseName": "blue"}}
 
@@ -287,7 +287,7 @@ class TestDeployment:
 
     @pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["defaults", "everything"])
     def test_it_keeps_the_restricted_pod_security_standard(self, values: dict[str, Any]) -> None:
-        """Kubernetes, "Pod Security Standards", Restricted; the API server of the tests is too old to enforce it."""
+        """Kubernetes, "Pod Security Standards", Restricted. The API server of the tests is too old to enforce it."""
         assert violations(pod_of(values)) == []
 
     def test_a_violation_is_noticed(self) -> None:
@@ -323,8 +323,8 @@ class TestDeployment:
 
         assert checksum({}) != checksum({"config": {"attestors": {"insecure": {"namespaces": []}}}})
 
-    def test_what_another_strategy_must_not_have_is_said(self) -> None:
-        """Or it is the API server's, which refuses it beside Recreate, and Helm's server-side apply leaves it."""
+    def test_the_default_strategy_is_explicit(self) -> None:
+        """Otherwise Helm's server-side apply would keep rollingUpdate, the API server's default, beside Recreate."""
         [deployment] = of_kind("Deployment", {})
         rolling = {"maxSurge": "25%", "maxUnavailable": "25%"}
         assert deployment["spec"]["strategy"] == {"type": "RollingUpdate", "rollingUpdate": rolling}
@@ -338,7 +338,7 @@ class TestDeployment:
 
 
 class TestNotes:
-    """What helm says after an installation; ``template`` does not render it."""
+    """The notes that helm prints after an installation. ``helm template`` does not render them."""
 
     WARNING: Final = "WARNING: No attestor is configured."
 
@@ -347,18 +347,18 @@ class TestNotes:
         install = ["install", "node-attestation", str(CHART), "--namespace", CONTROLLER_NAMESPACE, "--dry-run=client"]
         return run_helm(install, values=values).partition("\nNOTES:\n")[2]
 
-    def test_that_everybody_may_use_every_attestor(self) -> None:
+    def test_they_warn_that_every_namespace_may_use_every_attestor(self) -> None:
         said = self.said({})
         assert self.WARNING in said
-        assert "policies in every namespace may name each one" in said
+        assert "Policies in every namespace may name every installed attestor" in said
         assert "namespaces: []" in said
 
     @pytest.mark.parametrize(
         "configured", [{"attestors": {"tpm": {"namespaces": ["team-a"]}}}, {"existingSecret": "mine"}], ids=" ".join
     )
-    def test_not_where_somebody_has_decided(self, configured: dict[str, Any]) -> None:
+    def test_they_do_not_warn_with_a_configuration(self, configured: dict[str, Any]) -> None:
         said = self.said({"config": configured})
-        assert "A Cluster without a NodeAttestationPolicy is never touched." in said
+        assert "The controller never touches a Cluster without a NodeAttestationPolicy." in said
         assert "WARNING" not in said
 
 
@@ -387,7 +387,7 @@ class TestAround:
             assert definition["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
 
     def test_two_releases_share_no_name(self) -> None:
-        """But definitions, which one of them leaves to the other. They share a namespace, where reservations are."""
+        """Except for the definitions, which one of them installs. They share a namespace, with the reservations."""
         lease = {"leaseName": "blue"}
         second = {"fullnameOverride": "blue", "leaderElection": lease, "crds": {"install": False}}
         names = {(one["kind"], one["metadata"]["name"]) for one in objects()}
@@ -398,18 +398,18 @@ class TestAround:
     def test_in_one_namespace_nothing_of_tenants_is_granted_elsewhere(self) -> None:
         values = {**EVERYTHING, "rbac": {**EVERYTHING["rbac"], "bootstrapTokens": True}, "diagnostics": {}}
         everywhere = {one["metadata"]["name"] for one in of_kind("ClusterRoleBinding", values)}
-        # Neither Clusters' nor Machines' nor Secrets: who may read metrics, and definitions.
+        # No Clusters, Machines or Secrets: only reviews for metrics, and definitions.
         assert everywhere == {"blue-diagnostics", "blue-infrastructure-definitions"}
         namespaces = {one["metadata"]["namespace"] for one in of_kind("RoleBinding", values)}
         assert namespaces == {"team-a", "node-attestation-system"}
 
 
 class TestOwnerReferences:
-    """What OwnerReferencesPermissionEnforcement wants; ``tests/e2e/test_owner_references.py`` asks it."""
+    """The grant for OwnerReferencesPermissionEnforcement; ``tests/e2e/test_owner_references.py`` runs the plugin."""
 
     @staticmethod
     def may_be_deleted(values: Mapping[str, Any]) -> set[str]:
-        """Kinds of roles that let policies be deleted."""
+        """Kinds of the roles that grant deletion of policies."""
         roles = [one for kind in ("Role", "ClusterRole") for one in of_kind(kind, values)]
         return {
             role["kind"]
@@ -418,7 +418,7 @@ class TestOwnerReferences:
             if "nodeattestationpolicies" in rule.get("resources", ()) and "delete" in rule["verbs"]
         }
 
-    def test_it_is_granted_to_who_asks_for_it(self) -> None:
+    def test_it_is_granted_on_request(self) -> None:
         wanted = {"rbac": {"ownerReferences": True}}
         assert self.may_be_deleted(wanted) == {"ClusterRole"}
         assert self.may_be_deleted({**wanted, "watch": {"namespace": "team-a"}}) == {"Role"}
@@ -427,12 +427,12 @@ class TestOwnerReferences:
         ]
         assert [one["name"] for one in binding["subjects"]] == ["node-attestation-controller"]
 
-    def test_nobody_else_may_delete_policies(self) -> None:
+    def test_no_other_option_grants_deletion_of_policies(self) -> None:
         others = {key: value for key, value in EVERYTHING["rbac"].items() if key != "ownerReferences"}
         assert self.may_be_deleted({"rbac": others}) == set()
 
 
-def test_what_is_made_from_the_chart_is_what_is_committed() -> None:
+def test_generated_files_are_up_to_date() -> None:
     made = packages.generated()
     outdated = [
         str(path.relative_to(ROOT))
@@ -442,11 +442,11 @@ def test_what_is_made_from_the_chart_is_what_is_committed() -> None:
     assert outdated == [], "run make generate"
     for folder in (packages.BASE, CHART / "files"):
         extra = {path for path in folder.rglob("*") if path.is_file()} - set(made)
-        assert extra == set(), "nobody makes them any more"
+        assert extra == set(), "these files are no longer generated"
 
 
 def violations(pod: dict[str, Any]) -> list[str]:
-    """What the Restricted standard forbids of this Pod."""
+    """The violations of the Restricted standard in this Pod."""
     context = pod.get("securityContext", {})
     found = [name for name in ("hostNetwork", "hostPID", "hostIPC") if pod.get(name)]
     if context.get("seccompProfile", {}).get("type") not in ("RuntimeDefault", "Localhost"):

@@ -1,4 +1,4 @@
-"""Cluster API's own definitions accept the objects of ``deploy/node``, and prune nothing of them."""
+"""Cluster API's own definitions accept the objects of ``deploy/node``, and prune no field of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ATTESTATIONS: Final = [
 
 
 def manifests() -> list[Any]:
-    """Every object as it is applied, and every template as a cluster of the class gets it."""
+    """Every object, and every template that a cluster of the class gets."""
     found = [pytest.param(one, id=f"{name}-{one['kind']}") for name, one in every_object()]
     for kind in (WORKER, CONTROL_PLANE):
         for attestation in ATTESTATIONS:
@@ -45,10 +45,10 @@ def manifests() -> list[Any]:
 
 
 def crd_files() -> list[Path]:
-    """Cluster API's definitions, which are not ours to carry."""
+    """Cluster API's definitions, which this project does not contain."""
     folder = cluster_api_crds()
     if folder is None:
-        pytest.skip(f"Cluster API's definitions are not here: set {VARIABLE} to a folder with them")
+        pytest.skip(f"Cluster API's definitions are not available: set {VARIABLE} to a folder with them")
     return [folder / name for name in DEFINITIONS]
 
 
@@ -61,7 +61,7 @@ def api() -> Iterator[EmbeddedAPI]:
 
 
 def differences(sent: Any, stored: Any, path: str = "") -> list[str]:
-    """Where what was sent is not what is stored; defaults may be added to objects."""
+    """Differences between the sent and the stored object, except for added defaults."""
     if isinstance(sent, dict) and isinstance(stored, dict):
         missing = [f"{path}.{key} is gone" for key in sent if key not in stored]
         return missing + [
@@ -86,7 +86,7 @@ def test_it_is_accepted_as_it_is(manifest: dict[str, Any], api: EmbeddedAPI) -> 
     ],
 )
 def test_a_misspelt_field_is_noticed(kind: str, field: str, value: object, api: EmbeddedAPI) -> None:
-    """The definitions prune it silently; only comparing shows it."""
+    """The definitions prune it silently. Only the comparison shows it."""
     manifest = template_of_class(kind, None)
     manifest["metadata"]["name"] = "misspelt"
     spec = manifest["spec"]["template"]["spec"]
@@ -106,7 +106,7 @@ def test_arguments_of_the_older_form_are_refused(arguments: object, api: Embedde
 
 
 def older_form(manifest: dict[str, Any]) -> dict[str, Any]:
-    """What the README says to change for v1beta1: the version, and arguments as a map."""
+    """The changes for v1beta1 in the README: the version, and arguments as a map."""
     older = copy.deepcopy(manifest)
     older["apiVersion"] = older["apiVersion"].replace("v1beta2", "v1beta1")
     older["metadata"]["name"] += "-v1beta1"
@@ -121,7 +121,7 @@ def older_form(manifest: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def older_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedAPI]:
-    """A management cluster that knows nothing of v1beta2."""
+    """A management cluster without v1beta2."""
     folder = tmp_path_factory.mktemp("v1beta1")
     for file in crd_files():
         definition = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -160,7 +160,7 @@ def is_established(definition: dict[str, Any]) -> bool:
 @pytest.mark.real
 @pytest.mark.slow
 def test_kubectl_applies_all_of_it(real_control_plane: ControlPlane) -> None:
-    """Against a real kube-apiserver, with kubectl's own validation; what is read back is what was sent."""
+    """With kubectl's own validation, against a real kube-apiserver. The stored objects equal the sent ones."""
     kubeconfig = real_control_plane.kubeconfig()
     with BlockingClient(real_control_plane.connection()) as client:
         for file in crd_files():

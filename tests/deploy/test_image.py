@@ -1,4 +1,4 @@
-"""The Containerfile, read as a builder reads it; ``tests/e2e/test_container_image.py`` builds it and runs the image."""
+"""The instructions of the Containerfile. ``tests/e2e/test_container_image.py`` builds and runs the image."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction, its lines joined."""
+    """One instruction, with its lines joined."""
 
     name: str
     arguments: str
@@ -32,7 +32,7 @@ def instructions() -> list[Instruction]:
 
 
 def stages() -> list[list[Instruction]]:
-    """The instructions from each FROM on; the first list is what stands before."""
+    """The instructions of each stage. The first list has those before the first FROM."""
     found: list[list[Instruction]] = [[]]
     for instruction in instructions():
         if instruction.name == "FROM":
@@ -52,7 +52,7 @@ def test_both_stages_stand_on_a_base_that_can_be_a_digest() -> None:
     assert [*of("FROM", build), *of("FROM", final)] == ["${BASE} AS build", "${BASE}"]
 
 
-def test_the_final_stage_is_nobody_and_starts_the_controller() -> None:
+def test_the_final_stage_is_unprivileged_and_starts_the_controller() -> None:
     final = stages()[-1]
     assert of("USER", final) == ["65532:65532"]
     [entry] = of("ENTRYPOINT", final)
@@ -81,6 +81,7 @@ def test_what_the_build_needs_is_copied_and_not_ignored() -> None:
     ignored = (ROOT / ".containerignore").read_text(encoding="utf-8").split("\n")
     assert {line[1:] for line in ignored if line.startswith("!")} == needed | {"deploy/node/files"}
     assert "*" in ignored
+    assert ignored.index("!signer") < ignored.index("signer/testing"), "the last line that matches counts"
 
 
 def test_pip_installs_the_tested_versions_and_known_extras() -> None:

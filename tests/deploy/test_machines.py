@@ -1,4 +1,4 @@
-"""Machines take what Cluster API makes of the templates: their kubelet has an exec kubeconfig, or is left alone."""
+"""Machines boot with the bootstrap data of the templates: the kubelet gets an exec kubeconfig, or stays unchanged."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def boot(machine: Machine, spec: dict[str, Any], role: Role = "join") -> dict[st
 
 
 def assert_landed(machine: Machine, files: dict[str, Landed]) -> None:
-    """Content, mode and owner, of all files that are still there."""
+    """Check content, mode and owner of all files that still exist."""
     for name, file in files.items():
         path = machine.path(name)
         if name == "/etc/kubeadm.yml":
-            continue  # kubeadm.sh moves it away
+            continue  # kubeadm.sh moves it
         assert path.read_bytes() == file.content, name
         assert path.stat().st_mode & 0o7777 == file.mode, name
         if os.geteuid() == 0:
@@ -55,7 +55,7 @@ def kubelet_command(machine: Machine) -> list[str]:
 
 
 def assert_exec_kubeconfig(machine: Machine, program: str) -> None:
-    """kubelet.conf names the API server and the CA of the bootstrap kubeconfig, and no credential but the program's."""
+    """kubelet.conf has API server and CA of the bootstrap kubeconfig, and the program as its only credential."""
     path = machine.path(KUBECONFIG)
     document = yaml.safe_load(path.read_text(encoding="utf-8"))
     [cluster], [user] = document["clusters"], document["users"]
@@ -154,7 +154,7 @@ def test_a_cluster_without_attestation_bootstraps_as_ever(machine_from_image: Ne
 
 
 def test_after_a_reboot_the_kubelet_starts_as_before(machine_from_image: NewMachine) -> None:
-    """bootstrap-kubelet.conf is gone; kubelet.conf stays as it is, and the agent runs."""
+    """bootstrap-kubelet.conf is gone, kubelet.conf is unchanged, and the agent runs."""
     machine = machine_from_image()
     boot(machine, worker(CLOUD_CONFIG))
     before = machine.path(KUBECONFIG).read_bytes()
@@ -166,7 +166,7 @@ def test_after_a_reboot_the_kubelet_starts_as_before(machine_from_image: NewMach
 
 
 def test_before_it_joins_the_kubelet_is_started_in_vain(machine_from_image: NewMachine) -> None:
-    """The package enables the kubelet: it starts every ten seconds until kubeadm wrote its configuration."""
+    """The package enables the kubelet. systemd starts it every 10 seconds until kubeadm writes its configuration."""
     machine = machine_from_image()
     for path, text in image_files().items():
         machine.path(path).write_text(text, encoding="utf-8")
@@ -190,15 +190,15 @@ def test_an_image_with_a_ready_made_kubeconfig_does_not_join(machine_from_image:
 
 
 def test_the_kubelet_does_not_wait_for_an_agent_that_is_asking(machine_from_image: NewMachine) -> None:
-    """Both are started at once; on a joining control plane the agent asks an API server that this kubelet runs."""
+    """Both start at the same time. On a joining control plane, the agent calls an API server that this kubelet runs."""
     machine = machine_from_image()
     boot(machine, worker(CLOUD_CONFIG))
     bootstrap = yaml.safe_load(machine.path(KUBECONFIG).read_text(encoding="utf-8"))
     bootstrap["users"][0]["user"] = {"token": "abcdef.0123456789abcdef"}
     machine.path(BOOTSTRAP).write_text(yaml.safe_dump(bootstrap), encoding="utf-8")
     machine.run(
-        "kubelet-authenticator prepare || echo failed\n"  # the agent's
-        f"exec 9>{STORE}/kubelet-authenticator-client.lock; flock 9\n"  # the agent asks
+        "kubelet-authenticator prepare || echo failed\n"  # by the agent
+        f"exec 9>{STORE}/kubelet-authenticator-client.lock; flock 9\n"  # held during the agent's request
         "kubelet-authenticator prepare --timeout 1 9>&- || echo waited\n"
     )
     assert "failed" not in machine.output()
@@ -206,7 +206,7 @@ def test_the_kubelet_does_not_wait_for_an_agent_that_is_asking(machine_from_imag
 
 
 def test_a_machine_of_kubeadm_init_needs_no_configuration(machine_from_image: NewMachine) -> None:
-    """The image has the units; nobody configured an attestor; the kubelet of the first machine starts all the same."""
+    """The kubelet starts on an image with the units, but without a configuration."""
     machine = machine_from_image()
     for path, text in image_files().items():
         if path.endswith((".service", ".conf")):

@@ -1,4 +1,4 @@
-"""The kustomize base and the package for clusterctl: the same objects as the chart's, as the tools read them."""
+"""The kustomize base and the clusterctl package have the chart's objects, as kustomize and clusterctl read them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMESPACE = "node-attestation-system"
 
 
 def kustomize(folder: str) -> list[dict[str, Any]]:
-    """What ``kubectl kustomize`` makes of a folder of ``deploy/kustomize``."""
+    """The objects that ``kubectl kustomize`` builds from a folder of ``deploy/kustomize``."""
     try:
         kubectl = find_kubectl()
     except MissingPart as missing:
@@ -47,7 +47,7 @@ def container(objects: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def names(objects: list[dict[str, Any]]) -> set[tuple[str, str]]:
-    """Kind and name of each; the Secret of kustomize has a suffix of its content."""
+    """Kind and name of each object. kustomize adds a hash of its content to a Secret's name."""
     return {(each["kind"], "" if each["kind"] == "Secret" else each["metadata"]["name"]) for each in objects}
 
 
@@ -109,7 +109,7 @@ class TestClusterctl:
         assert container(components())["name"] == "manager"
 
     def test_in_another_namespace_it_is_still_whole(self) -> None:
-        """clusterctl moves everything there: no binding may be meant for another."""
+        """clusterctl moves all objects there, so no binding may belong to another namespace."""
         objects = components("elsewhere")
         account = one("ServiceAccount", objects)["metadata"]
         subjects = [subject for each in objects for subject in each.get("subjects", ())]
@@ -119,7 +119,7 @@ class TestClusterctl:
         ]
 
     def test_what_belongs_to_a_cluster_moves_with_it(self) -> None:
-        """``clusterctl move`` looks at definitions with its label, and takes along those that say so."""
+        """``clusterctl move`` discovers definitions by one label, and moves objects of those with the second label."""
         moving = {
             each["spec"]["names"]["kind"]
             for each in components()

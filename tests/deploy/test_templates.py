@@ -1,4 +1,4 @@
-"""The templates of ``deploy/node`` hold the image's files, and change kubeadm's configuration in one place only."""
+"""The templates of ``deploy/node`` contain the image's files, and change only one setting of kubeadm."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_cluster_without_the_variable_is_a_builtin_cluster(index: int) -> None
 
 
 def test_a_template_without_lists_is_not_overwritten() -> None:
-    """A patch that replaced ``files`` would take away what a template has."""
+    """A patch that replaced ``files`` would remove the template's own files."""
     template, _, cluster_class = objects(CLUSTER_CLASS)
     del template["spec"]["template"]["spec"]["files"]
     with pytest.raises(Inapplicable, match="there is no files"):

@@ -1,4 +1,4 @@
-"""The image's units: systemd reads every line, programs and flags exist, and drop-ins say what they should."""
+"""The image's units: systemd reads every line, programs and flags exist, and drop-ins have the right effect."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNITS = {path: text for path, text in image_files().items() if path.endswith((".
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """An image with our files in it, beside kubeadm's."""
+    """An image with this project's files and kubeadm's."""
     machine = new_machine(tmp_path / "root", b"")
     for path, text in image_files().items():
         machine.path(path).write_text(text, encoding="utf-8")
@@ -70,7 +70,7 @@ def test_a_wrong_line_is_noticed(text: str) -> None:
 
 @pytest.mark.parametrize("path", image_files())
 def test_cloud_init_renders_nothing_of_it(path: str) -> None:
-    """User data is a jinja template as a whole, and patches of a ClusterClass are Go's."""
+    """User data is a jinja template, and patches of a ClusterClass are Go templates."""
     text = image_files()[path]
     assert not any(opening in text for opening in ("{{", "{%", "{#"))
     assert text.endswith("\n")
@@ -100,7 +100,7 @@ def test_the_kubelet_bootstraps_nothing_by_itself(root: Path) -> None:
 
 
 def test_kubeadm_alone_would_have_it_bootstrap(root: Path) -> None:
-    """What the test above rests on."""
+    """The assumption of the test above."""
     for path in (root / "etc/systemd/system/kubelet.service.d").glob("[23]0-*.conf"):
         path.unlink()
     [command] = read_service(root, "kubelet.service").command_lines("ExecStart", root)
@@ -108,7 +108,7 @@ def test_kubeadm_alone_would_have_it_bootstrap(root: Path) -> None:
 
 
 def test_the_order_is_that_of_the_names(root: Path) -> None:
-    """A drop-in that sorts before kubeadm's would lose."""
+    """A drop-in that sorts before kubeadm's has no effect."""
     folder = root / "etc/systemd/system/kubelet.service.d"
     (folder / "20-kubelet-authenticator.conf").rename(folder / "05-kubelet-authenticator.conf")
     [command] = read_service(root, "kubelet.service").command_lines("ExecStart", root)
@@ -147,8 +147,8 @@ def test_the_agent_can_write_its_store_and_the_kubeconfig() -> None:
     assert STORE == DEFAULT_STORE
 
 
-def test_nobody_enables_the_agent() -> None:
-    """What waited for it at boot would wait for kubeadm, which waits for the boot."""
+def test_the_agent_is_not_enabled() -> None:
+    """A target that waited for the agent at boot would wait for kubeadm, which waits for the end of the boot."""
     assert "[Install]" not in UNITS[f"/etc/systemd/system/{AGENT}"]
     drop_in = parse_unit(UNITS["/etc/systemd/system/kubelet.service.d/20-kubelet-authenticator.conf"])
     assert [entry.value for entry in drop_in if entry.key == "Wants"] == [AGENT]
@@ -171,7 +171,7 @@ def test_a_wrong_configuration_does_not_become_right_by_waiting() -> None:
 
 
 def test_an_agent_that_the_kernel_ended_is_started_again() -> None:
-    """SIGALRM, where an attestor hangs, is a failure to systemd; so is a crash."""
+    """systemd counts SIGALRM, which ends an agent whose attestor hangs, as a failure, like a crash."""
     assert agent().values("Restart") == ["on-failure"]
     assert agent().values("SuccessExitStatus") == agent().values("RestartForceExitStatus") == []
 
@@ -185,7 +185,7 @@ def test_the_configuration_is_one() -> None:
 
 
 def test_systemd_accepts_the_units(root: Path) -> None:
-    """Every line that it would read over is a complaint; so is a program that is not there."""
+    """systemd-analyze reports every line that systemd would ignore, and every missing program."""
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         skip_or_fail(MissingPart("systemd-analyze is not installed: apt-get install systemd"))

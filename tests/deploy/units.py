@@ -1,4 +1,4 @@
-"""systemd units, as strictly as the image's files need it: sections and keys, drop-ins, conditions, command lines."""
+"""A strict parser of the systemd units in the image: sections and keys, drop-ins, conditions, command lines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SECTIONS: Final = {
     ),
     "Install": frozenset({"WantedBy"}),
 }
-"""The keys that our units and kubeadm's use, in the section that systemd reads them from."""
+"""The keys that this project's units and kubeadm's use, by the section in which systemd reads them."""
 REPEATABLE: Final = frozenset(
     {
         "Wants",
@@ -44,7 +44,7 @@ _VARIABLE: Final = re.compile(r"\$\{(\w+)\}")
 
 
 class InvalidUnit(ValueError):
-    """systemd would refuse a line, or read over it."""
+    """systemd would refuse or ignore a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def parse_unit(text: str) -> list[Entry]:
     """The assignments of a unit or drop-in.
 
     Raises:
-        InvalidUnit: anything that systemd would only warn of.
+        InvalidUnit: any line for which systemd would only log a warning.
     """
     found: list[Entry] = []
     section = ""
@@ -70,15 +70,15 @@ def parse_unit(text: str) -> list[Entry]:
         if heading := re.fullmatch(r"\[(\w+)\]", line):
             section = heading[1]
             if section not in SECTIONS:
-                raise InvalidUnit(f"line {number}: no section is called {section}")
+                raise InvalidUnit(f"line {number}: unknown section {section}")
             continue
         key, equals, value = line.partition("=")
         if not equals or key != key.strip() or value != value.strip() or value.endswith("\\"):
             raise InvalidUnit(f"line {number}: not KEY=VALUE")
         if key not in SECTIONS.get(section, ()):
-            raise InvalidUnit(f"line {number}: {key} does not belong into [{section}]")
+            raise InvalidUnit(f"line {number}: {key} is not a key of [{section}]")
         if key not in REPEATABLE and any((entry.section, entry.key) == (section, key) for entry in found):
-            raise InvalidUnit(f"line {number}: {key} is there twice")
+            raise InvalidUnit(f"line {number}: {key} is repeated")
         found.append(Entry(section, key, value))
     return found
 
@@ -91,7 +91,7 @@ class Service:
     entries: tuple[Entry, ...]
 
     def values(self, key: str) -> list[str]:
-        """What was assigned to the key, in order; an empty assignment forgets what was before it."""
+        """The values of the key, in order. An empty assignment clears the earlier ones."""
         found: list[str] = []
         for entry in self.entries:
             if entry.key == key:
@@ -103,7 +103,7 @@ class Service:
         return [name for value in self.values(key) for name in value.split()]
 
     def conditions_met(self, root: Path) -> bool:
-        """Plain conditions all hold; of those with ``|`` one does."""
+        """Whether all plain conditions hold, and at least one of those with ``|``."""
         triggers: list[bool] = []
         plain: list[bool] = []
         for value in self.values("ConditionPathExists"):
@@ -113,28 +113,28 @@ class Service:
         return all(plain) and (not triggers or any(triggers))
 
     def environment(self, root: Path) -> dict[str, str]:
-        """``Environment=``, the later over the earlier, and over both what the files say."""
+        """Values of ``Environment=``, then those of the files. Later values replace earlier ones."""
         found = dict(_assignments(self.values("Environment")))
         for value in self.values("EnvironmentFile"):
             path = root / value.removeprefix("-").lstrip("/")
             if path.exists():
                 found |= _assignments(path.read_text(encoding="utf-8").splitlines())
             elif not value.startswith("-"):
-                raise InvalidUnit(f"{value} is not there")
+                raise InvalidUnit(f"{value} does not exist")
         return found
 
     def command_lines(self, key: str, root: Path) -> list[list[str]]:
-        """The commands, with variables put in: ``$NAME`` as words, ``${NAME}`` as part of one."""
+        """The commands with their variables expanded: ``$NAME`` into words, ``${NAME}`` within one word."""
         environment = self.environment(root)
         return [list(_words(value, environment)) for value in self.values(key)]
 
 
 def read_service(root: Path, name: str) -> Service:
-    """A service of a root folder, from where the machine's own units lie.
+    """Read a service from the folder with the machine's own units.
 
     Raises:
-        FileNotFoundError: there is none.
-        InvalidUnit: it, or a drop-in, is wrong.
+        FileNotFoundError: the unit does not exist.
+        InvalidUnit: the unit or a drop-in is invalid.
     """
     folder = root / UNIT_FOLDER
     files = [folder / name, *sorted((folder / f"{name}.d").glob("*.conf"), key=lambda path: path.name)]

@@ -78,13 +78,13 @@ CHECKS: Final[Mapping[str, tuple[Check, ...]]] = {
         Check(
             EVERY,
             "the EK is made from one of the [templates](#the-nodes-settings)",
-            (EndorsementKey.decode, presented_keys.judge_keys),
+            (EndorsementKey.decode, presented_keys.check_keys),
             ("MalformedEvidence", "UnsuitableTPMKey"),
         ),
         Check(
             EVERY,
             "the AK is a restricted key that is fixed to its TPM and only signs",
-            (AttestationKey.decode, presented_keys.judge_keys),
+            (AttestationKey.decode, presented_keys.check_keys),
             ("MalformedEvidence", "UnsuitableTPMKey"),
         ),
         Check(
@@ -105,7 +105,7 @@ CHECKS: Final[Mapping[str, tuple[Check, ...]]] = {
         Check(
             EVERY,
             "if the Machine's annotation is the first [source](#which-chip-is-in-the-machine): it names no other EK",
-            (SourcesInOrder.look, tpm._not_this),
+            (SourcesInOrder.check_locally, tpm._mismatch),
             ("EndorsementKeyMismatch",),
         ),
         Check(
@@ -133,7 +133,7 @@ CHECKS: Final[Mapping[str, tuple[Check, ...]]] = {
         Check(
             ANSWER,
             "the quote is over the challenge's secret and this request's binding",
-            (Binding.prove, tpm.TPMServerPlugin._quote, tpm.TPMServerPlugin._challenge_keys),
+            (Binding.prove, tpm.TPMServerPlugin._verify_quote, tpm.TPMServerPlugin._challenge_keys),
             ("BindingMismatch", "ChallengeKeysMissing"),
         ),
         Check(
@@ -146,7 +146,7 @@ CHECKS: Final[Mapping[str, tuple[Check, ...]]] = {
         Check(
             EVERY,
             "the first [source](#which-chip-is-in-the-machine) that says anything names this EK",
-            (SourcesInOrder.ask, tpm.TPMServerPlugin._owner),
+            (SourcesInOrder.ask, tpm.TPMServerPlugin._confirm_key),
             ("EndorsementKeyMismatch", "EndorsementKeyUnknown", "EndorsementKeySourceUnavailable"),
         ),
         Check(
@@ -253,34 +253,36 @@ CHECKS: Final[Mapping[str, tuple[Check, ...]]] = {
         Check(
             EVERY,
             "with `describeInstances`: EC2 described this instance, of the document's account",
-            (rules._is_the_one,),
+            (rules._require_same_instance,),
             ("InstanceNotAsAsked", "InstanceOfAnotherAccount"),
         ),
         Check(
             EVERY,
             "with `describeInstances`: the instance runs",
-            (rules._is_running,),
+            (rules._require_running,),
             ("InstanceTerminated", "InstanceNotRunning"),
         ),
         Check(
             EVERY,
             "with `checkAttachTimes`: its root volume and primary interface were attached together",
-            (rules._is_as_launched,),
+            (rules._require_as_launched,),
             ("InstanceTampered", "InstanceAttachmentsUnknown"),
         ),
         Check(
             EVERY,
             "with `requireIMDSv2`: it answers metadata requests with a session token only",
-            (rules._wants_session_tokens,),
+            (rules._require_session_tokens,),
             ("InstanceMetadataOpen",),
         ),
         Check(
             EVERY,
             "with `maximumHopLimit`: its metadata hop limit is not higher",
-            (rules._answers_within,),
+            (rules._require_hop_limit,),
             ("InstanceMetadataOpen",),
         ),
-        Check(EVERY, "it has the tags of the policy's `requiredTags`", (rules._has_tags,), ("InstanceTagsMissing",)),
+        Check(
+            EVERY, "it has the tags of the policy's `requiredTags`", (rules._require_tags,), ("InstanceTagsMissing",)
+        ),
     ),
     "gcp": (
         Check(

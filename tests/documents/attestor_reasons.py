@@ -23,7 +23,7 @@ CALLS: Final[Mapping[str, str]] = {
     "denied": DENIED,
     "Denied": DENIED,
     "not_yet": WAITS,
-    "not_until_mended": WAITS,
+    "not_until_fixed": WAITS,
     "NotProvableYet": WAITS,
 }
 

@@ -28,14 +28,8 @@ from signer.controller.telemetry.metrics import Metrics
 from signer.crds import custom_resource_definitions
 from signer.model.reasons import EXPLANATIONS, Reason
 from signer.model.signing_request import SigningRequest, parse_signing_request
-from signer.rules.checks import (
-    BUILTIN_REQUEST_CHECKS,
-    BUILTIN_SERVING_CHECKS,
-    IDENTITY_CHECKS,
-    MACHINE_CHECKS,
-    REQUEST_CHECKS,
-    Check,
-)
+from signer.rules.checks import BUILTIN_PLAN, REQUEST_PLAN
+from signer.rules.plan import Check, Plan
 from tests.documents import audit_example, explain_example, preflight_example
 from tests.documents.attestor_checks import CHECKS, link_of, result_of
 from tests.documents.attestor_reasons import CONVERTED, FOLDERS, WAITS, reasons_of
@@ -138,13 +132,13 @@ def _explanations(registry: Registry, provider: str) -> Mapping[str, ReasonExpla
 
 
 def checks() -> str:
-    """Every check in its order, with the function that makes it."""
-    return _checks([*REQUEST_CHECKS, *IDENTITY_CHECKS, *MACHINE_CHECKS])
+    """Every check and step in the order in which they run, with the function that makes a check."""
+    return _checks(REQUEST_PLAN)
 
 
 def builtin_checks() -> str:
-    """The checks of a request to the built-in serving signer."""
-    return _checks([*BUILTIN_REQUEST_CHECKS, *BUILTIN_SERVING_CHECKS])
+    """The same of a request to the built-in serving signer."""
+    return _checks(BUILTIN_PLAN)
 
 
 def attestor_checks(attestor: str) -> str:
@@ -162,11 +156,14 @@ def attestor_checks(attestor: str) -> str:
     return _table(("", "applies to", "what must hold", "function", "otherwise"), rows)
 
 
-def _checks(every: Sequence[Check[Any]]) -> str:
+def _checks(plan: Plan[Any]) -> str:
     rows = []
-    for number, check in enumerate(every, start=1):
-        file = check.run.__module__.rpartition(".")[2]
-        rows.append((str(number), check.says, f"[`{check.run.__name__}`](../signer/rules/{file}.py)"))
+    for number, one in plan.numbered():
+        if isinstance(one, Check):
+            file = one.run.__module__.rpartition(".")[2]
+            rows.append((str(number), one.says, f"[`{one.name}`](../signer/rules/{file}.py)"))
+        else:
+            rows.append(("", one.says, f"step `{one.name}`"))
     return _table(("", "what must hold", "function"), rows)
 
 

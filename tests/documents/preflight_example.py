@@ -13,6 +13,7 @@ from signer.cli.preflight import show
 from signer.controller.auto_approval.preflight import Preflight
 from signer.controller.status.renewal_coverage import Attested, Unattested
 from signer.model.auto_approval import ApprovalSubresource, ClusterRoleBinding, Subject
+from signer.model.certificate_kind import KUBELET_CLIENT
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.policy import Mode
 from signer.model.record import AttestedIdentity, AttestedNode, JournalEntry, MachineKey
@@ -108,6 +109,7 @@ def _record(name: str) -> AttestedNode:
 
 def _client_certificate(name: str) -> JournalEntry:
     return JournalEntry(
+        kind=KUBELET_CLIENT,
         csr_name=name,
         csr_uid="uid",
         spec_digest="00" * 32,
@@ -117,6 +119,7 @@ def _client_certificate(name: str) -> JournalEntry:
         not_before=_MOMENT - timedelta(minutes=5),
         not_after=_MOMENT + timedelta(days=7),
         ca_cert_hash=f"sha256:{'00' * 32}",
+        evidence_ca_cert_hash=f"sha256:{'00' * 32}",
         certificate_digest="00" * 32,
         public_key_digest="00" * 32,
         created=_MOMENT,

@@ -39,7 +39,7 @@ from tests.documents.attestor_checks import (
 )
 from tests.documents.attestor_reasons import CONVERTED, FOLDERS, _reasons_in, reasons_of
 from tests.integration.aws import test_web_identity_tokens
-from tests.integration.aws.fixtures import Desk as AWSDesk
+from tests.integration.aws.fixtures import PluginHarness as AWSHarness
 from tests.integration.aws.fixtures import fields, presigned, settings
 from tests.support.aws_documents import ACCOUNT
 from tests.support.fake_aws import ISSUER_HOST, FakeAWS
@@ -47,7 +47,7 @@ from tests.support.fake_google import FakeGoogle
 from tests.unit.attestors.gcp.support import INSTANCE, SETTINGS, claims, request, token
 from tests.unit.attestors.support import NOW
 from tests.unit.attestors.tpm.endorsement.support import intermediate, root
-from tests.unit.attestors.tpm.fixtures import BINDING, CHIP, Desk
+from tests.unit.attestors.tpm.fixtures import BINDING, CHIP, PluginHarness
 
 OF_THE_CORE: Final = {
     "tpm": {Reason.MALFORMED_EVIDENCE, Reason.BINDING_MISMATCH, Reason.CHALLENGE_ISSUED},
@@ -106,30 +106,30 @@ def test_a_chips_first_request_and_its_answer(tmp_path: Path) -> None:
         (tmp_path / setting).mkdir()
         (tmp_path / setting / "ca.der").write_bytes(certificate)
         operator[setting] = str(tmp_path / setting)
-    desk = Desk(TPMSettings.parse(AttestorSettings(operator=operator)))
+    harness = PluginHarness(TPMSettings.parse(AttestorSettings(operator=operator)))
     with recorded() as called:
-        challenged = desk.ask(CHIP.first())
+        challenged = harness.ask(CHIP.first())
     assert isinstance(challenged, ChallengeIssued)
     assert faults(CHECKS["tpm"], {EVERY, FIRST}, called) == []
     answer = CHIP.answer(challenged.challenge, BINDING)
     with recorded() as called:
-        outcome = desk.ask(answer, csr_uid="second")
+        outcome = harness.ask(answer, csr_uid="second")
     assert isinstance(outcome, VerifiedIdentity)
     assert faults(CHECKS["tpm"], {EVERY, ANSWER}, called) == []
 
 
 @pytest.fixture
-async def aws() -> AsyncIterator[AWSDesk]:
+async def aws() -> AsyncIterator[AWSHarness]:
     with FakeAWS(clock=lambda: NOW) as cloud:
         calls = CloudCalls(deadline_seconds=5)
         policy = {"requiredTags": {"Name": "worker-1"}}
-        yield AWSDesk(
+        yield AWSHarness(
             cloud, calls, settings=settings({"webIdentityIssuers": {ACCOUNT: f"https://{ISSUER_HOST}"}}, policy)
         )
         calls.close()
 
 
-async def test_an_instance_of_aws_with_a_presigned_request(aws: AWSDesk) -> None:
+async def test_an_instance_of_aws_with_a_presigned_request(aws: AWSHarness) -> None:
     evidence = aws.request(fields(presigned(aws.session)))
     plugin = aws.plugin
     with recorded() as called:
@@ -137,7 +137,7 @@ async def test_an_instance_of_aws_with_a_presigned_request(aws: AWSDesk) -> None
     assert faults(CHECKS["aws"], {EVERY, PRESIGNED}, called) == []
 
 
-async def test_an_instance_of_aws_with_a_token(aws: AWSDesk) -> None:
+async def test_an_instance_of_aws_with_a_token(aws: AWSHarness) -> None:
     evidence = aws.request(test_web_identity_tokens.evidence(aws))
     plugin = aws.plugin
     with recorded() as called:

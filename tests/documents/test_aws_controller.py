@@ -24,7 +24,7 @@ DOCUMENTS = [yaml.safe_load(block.text) for block in blocks(DOCUMENT) if block.l
 
 def test_every_reason_is_in_the_table() -> None:
     denials = set(re.findall(r'denied\(\s*"(\w+)"', SOURCE))
-    waiting = set(re.findall(r'(?:not_yet|not_until_mended)\(\s*"(\w+)"', SOURCE))
+    waiting = set(re.findall(r'(?:not_yet|not_until_fixed)\(\s*"(\w+)"', SOURCE))
     of_the_cloud = {"CloudUnavailable", "CloudAccessRefused"}
     assert len(denials) > 15
     assert len(waiting) > 8
@@ -35,9 +35,9 @@ def test_every_reason_is_in_the_table() -> None:
 
 
 def test_every_setting_is_explained() -> None:
-    for name in settings.OPERATORS:
+    for name in settings.OPERATOR_SETTINGS:
         assert f"| `{name}` | " in LINES, name
-    for name in settings.POLICYS:
+    for name in settings.POLICY_SETTINGS:
         assert f"(`{name}`" in TEXT, name
 
 

@@ -60,7 +60,7 @@ REGION_CERTIFICATES = ROOT / "attestors/aws/document/region_certificates"
 _MIB = 1024 * 1024
 _LIFETIME_HOURS = policy.DEFAULT_CERTIFICATE_DURATION // timedelta(hours=1)
 _CHALLENGE_MINUTES = challenge.LIFETIME.seconds // 60
-_LONGEST_LOOK_MINUTES = math.ceil(reconciler.LOOK_SECONDS * (1 + reconciler.SPREAD) / 60)
+_LONGEST_LOOK_MINUTES = math.ceil(reconciler.RECHECK_SECONDS * (1 + reconciler.JITTER) / 60)
 WORDS = {3: "three", 4: "four", 5: "five", 7: "seven", 8: "eight", 10: "ten"}
 
 PROTOCOL = (
@@ -98,11 +98,12 @@ PROTOCOL = (
 )
 INTERNALS = (
     f"the newest {record.JOURNAL_ENTRIES}",
-    f"`spec.builtinApprovalLines` names the last {record.BUILTIN_APPROVALS} approved built-in serving requests",
+    f"the last {record.BUILTIN_APPROVALS} approved built-in serving requests",
+    f"until {WORDS[record.HELD_AFTER_END.seconds // 60]} minutes after `lastNotAfter`",
     f"the last {record.BUILTIN_APPROVALS} approvals are kept",
     f"With more than {fair_queue.CROWD} of one requester waiting",
     f"Garbage collection runs every {WORDS[int(garbage_collector.ROUND_SECONDS) // 60]} minutes",
-    f"when its message changes (at most {reporter.MESSAGES_SAID} times)",
+    f"when its message changes (at most {reporter.MESSAGES_PER_REASON} times)",
     f"exponential backoff of at most {workqueue.DEFAULT_BACKOFF.maximum_seconds / 60:.0f} minutes",
     f"A list page of more than {workload_access.MAXIMUM_BODY_BYTES // _MIB} MiB",
     f"A list beyond {client.LIST_BYTES_PER_BODY * workload_access.MAXIMUM_BODY_BYTES // _MIB} MiB is not read",
@@ -126,8 +127,8 @@ OPERATING = (
     f"within {attestation._ATTESTATION_SECONDS:.0f} seconds",
     f"| {preflight.EXIT_NOT_READY} | `preflight` found",
     f"| {cli.EXIT_LEADERSHIP_LOST} | [leadership lost]",
-    f"re-checks every {reconciler.LOOK_SECONDS / 60:.0f} minutes (±{reconciler.SPREAD * 100:.0f} %)",
-    f"repeats within {WORDS[int(reconciler.REST_SECONDS + reconciler.AGAIN.base_seconds)]} seconds",
+    f"re-checks every {reconciler.RECHECK_SECONDS / 60:.0f} minutes (±{reconciler.JITTER * 100:.0f} %)",
+    f"repeats within {WORDS[int(reconciler.MINIMUM_PAUSE_SECONDS + reconciler.RETRY_BACKOFF.base_seconds)]} seconds",
     f"{bootstrap_token_rules.EXTEND_TO // timedelta(hours=1)} hours ahead whenever less than "
     f"{bootstrap_token_rules.EXTEND_BELOW // timedelta(hours=1)} are left",
     f"annotation `{bootstrap_token.EXTENDED_UNTIL_ANNOTATION}`",
@@ -161,8 +162,8 @@ TPM = (
     f"`{names.ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION}`, on the Machine or on its InfraMachine",
     f"within the last {_CHALLENGE_MINUTES} minutes, and",
     f"It is good for {_CHALLENGE_MINUTES} minutes",
-    *(f"| `{setting}` |" for setting in sorted(settings._OPERATORS) + list(NODE_SETTINGS)),
-    *(f"| `{setting}` |" for setting in sorted(settings._POLICYS)),
+    *(f"| `{setting}` |" for setting in sorted(settings._OPERATOR_SETTINGS) + list(NODE_SETTINGS)),
+    *(f"| `{setting}` |" for setting in sorted(settings._POLICY_SETTINGS)),
     *(f"`{source.value}`" for source in SourceName),
     f"`[{', '.join(name.value for name in source_settings._DEFAULT)}]`",
     f"At most {listing.MAXIMUM_CHARACTERS} characters and {listing.MAXIMUM_LINES} lines",

@@ -40,7 +40,7 @@ def test_every_reason_is_in_the_table() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        *(f"| `{setting}` |" for setting in (*sorted(settings.OPERATORS), *NODE_SETTINGS)),
+        *(f"| `{setting}` |" for setting in (*sorted(settings.OPERATOR_SETTINGS), *NODE_SETTINGS)),
         f"A policy may name `{settings.PROJECTS_SETTING}` (a list of IDs) and `{settings.SERVICE_ACCOUNTS_SETTING}`",
         f"each with its number. At most {settings.MAXIMUM_ENTRIES} |",
         f"| `{wire.IDENTITY_TOKEN_FIELD}` | {wire.MAXIMUM_TOKEN_CHARACTERS} |",
@@ -84,7 +84,7 @@ def test_the_settings_are_accepted() -> None:
     policies = [content for content in in_yaml() if content.get("kind") == "NodeAttestationPolicy"]
     policies += [yaml.safe_load(example), yaml.safe_load(commented)]
     given = [policy["spec"]["authorizedAttestors"][0].get("settings", {}) for policy in policies]
-    assert [set(one) for one in given] == [settings.POLICYS, set(), settings.POLICYS]
+    assert [set(one) for one in given] == [settings.POLICY_SETTINGS, set(), settings.POLICY_SETTINGS]
     for one in given:
         parsed = GCPSettings.parse(AttestorSettings(operator=operator, policy=one))
         assert parsed.projects == {"my-workloads": 123456789012}

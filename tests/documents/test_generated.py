@@ -5,8 +5,10 @@ import hashlib
 import inspect
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -23,7 +25,15 @@ from signer.kube import errors
 from signer.model import condition as conditions
 from signer.model import node_attested
 from signer.model.reasons import EXPLANATIONS, Reason
-from signer.rules.checks import BUILTIN_REQUEST_CHECKS, IDENTITY_CHECKS, MACHINE_CHECKS, REQUEST_CHECKS
+from signer.rules.checks import (
+    BUILTIN_REQUEST_CHECKS,
+    CLUSTER_CHECKS,
+    IDENTITY_CHECKS,
+    MACHINE_CHECKS,
+    REQUEST_CHECKS,
+    REQUEST_PLAN,
+)
+from signer.rules.plan import CheckGroup, Plan
 from tests.documents import generated
 from tests.documents.generated import UnknownSection, render
 from tests.documents.markdown import OPERATING_GUIDE, ROOT, blocks, documents
@@ -85,18 +95,33 @@ class TestReasons:
         assert [reason for reason in Reason if f"\n### {reason}\n" not in text] == []
 
 
-def test_the_checks_are_numbered_as_in_the_code() -> None:
-    """The texts between the table's rows, and the picture, name positions."""
-    request, identity = len(REQUEST_CHECKS), len(REQUEST_CHECKS) + len(IDENTITY_CHECKS)
-    last = identity + len(MACHINE_CHECKS)
+def spans(plan: Plan[Any]) -> Iterator[str]:
+    """Each step and each run of checks of a plan, as the documents name them."""
+    number = 0
+    for stage in plan.stages:
+        if isinstance(stage, CheckGroup):
+            first, number = number + 1, number + len(stage.checks)
+            yield f"checks {first}-{number}" if first < number else f"check {first}"
+        else:
+            yield stage.name
+
+
+def test_the_table_of_steps_has_the_order_of_the_plan() -> None:
+    """Of a request to a signer of ours; what the decision, ``explain`` and ``audit verify`` run."""
+    text = INTERNALS.read_text(encoding="utf-8")
+    table = text[text.index("| step | what happens | otherwise |") : text.index("## The checks")]
+    assert re.findall(r"^\| `?([a-z][^|`]*?)`? \|", table, re.MULTILINE)[1:] == list(spans(REQUEST_PLAN))
+
+
+def test_the_picture_and_the_text_number_the_checks_as_the_plan_does() -> None:
     text = " ".join(INTERNALS.read_text(encoding="utf-8").split())
-    assert f"Between {request} and {request + 1} the attestor" in text
-    assert f"between {identity} and {identity + 1} the Machine" in text
-    assert f"after {last} come" in text
-    builtin = len(BUILTIN_REQUEST_CHECKS)
+    request = len(CLUSTER_CHECKS) + len(REQUEST_CHECKS)
+    identity = request + len(IDENTITY_CHECKS)
+    machine = identity + len(MACHINE_CHECKS)
+    for span in ((1, request), (request + 1, identity), (identity + 1, machine)):
+        assert f"│ checks {span[0]}-{span[1]}" in text
+    builtin = len(CLUSTER_CHECKS) + len(BUILTIN_REQUEST_CHECKS)
     assert f"Between {builtin} and {builtin + 1} the node's record" in text
-    for span in ((1, request), (request + 1, identity), (identity + 1, last)):
-        assert f"checks {span[0]}-{span[1]}" in text
 
 
 def test_every_condition_is_explained() -> None:

@@ -85,8 +85,8 @@ def as_the_service_account(api: EmbeddedAPI) -> ClusterConnection:
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_condition, "SETTLE_SECONDS", 0.02)
-    monkeypatch.setattr(reconciler, "REST_SECONDS", 0.05)
-    monkeypatch.setattr(reconciler, "LOOK_SECONDS", 0.5)
+    monkeypatch.setattr(reconciler, "MINIMUM_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(reconciler, "RECHECK_SECONDS", 0.5)
 
 
 @pytest.fixture
@@ -256,8 +256,8 @@ def join_and_be_attested(cluster: WorldCluster, tokens: dict[str, str]) -> None:
     assert cluster.wait_until_decided("renew").reason == "Attested"
     cluster.submit(worker.serving_request("serve", dns_names=[WORKER]), kubelet)
     assert cluster.wait_until_decided("serve").reason == "Attested"
-    cluster.submit(builtin_serving_request("stock", WORKER, [WORKER]), kubelet)
-    wait_until(lambda: cluster.verdict("stock").reason == "Attested", "the built-in serving request is approved")
+    cluster.submit(builtin_serving_request("built-in", WORKER, [WORKER]), kubelet)
+    wait_until(lambda: cluster.verdict("built-in").reason == "Attested", "the built-in serving request is approved")
     cluster.submit_with_token(worker.but(node_name="another").client_request("impostor"), tokens[WORKER])
     assert cluster.wait_until_decided("impostor").reason == "NodeNameMismatch"
     cluster.submit_with_token(node(cluster, INSTANCE).client_request("join-instance"), tokens[INSTANCE])
@@ -367,19 +367,19 @@ def test_without_the_verb_on_its_signer_nothing_is_approved(
 def test_without_the_verb_on_the_builtin_signer_its_requests_wait(
     management_cluster: ManagementCluster, cluster: WorldCluster, start: Callable[..., Any]
 ) -> None:
-    take_away(cluster, "node-attestation-stock-serving", "approve")
+    take_away(cluster, "node-attestation-builtin-serving", "approve")
     cluster.authorize("keyed-mac", builtinServingRequests="Approve")
     cluster.add_machine(WORKER, provider_id=f"test:///{WORKER}")
     start()
     worker = node(cluster, WORKER)
     cluster.submit_with_token(worker.client_request("join"))
     kubelet = worker.connection(cluster.api.connection(), cluster.wait_until_decided("join").certificate)
-    cluster.submit(builtin_serving_request("stock", WORKER, [WORKER]), kubelet)
+    cluster.submit(builtin_serving_request("built-in", WORKER, [WORKER]), kubelet)
     event = management_cluster.client.wait_for_any(
         EVENTS.collection(cluster.namespace), lambda event: event["reason"] == "WorkloadClusterUnreachable"
     )
     assert "403 Forbidden" in event["message"]
-    assert cluster.verdict("stock").condition == ""
+    assert cluster.verdict("built-in").condition == ""
 
 
 def test_without_bind_nothing_is_given_back(cluster: WorldCluster, start: Callable[..., Any]) -> None:

@@ -13,6 +13,7 @@ from signer.controller.auto_approval import reconciler as reconciler
 from signer.kube.resources import (
     ATTESTED_NODES,
     CLUSTER_ROLE_BINDINGS,
+    CLUSTERS_V1BETA2,
     CONFIG_MAPS,
     IDENTITY_RESERVATIONS,
     NODE_ATTESTATION_POLICIES,
@@ -21,7 +22,7 @@ from signer.kube.resources import (
 from signer.model.auto_approval import ClusterIdentity
 from signer.model.cluster import DELETE_FOR_MOVE_ANNOTATION, ClusterKey
 from signer.model.record_object import parse_record
-from signer.model.saved_bindings import OtherGenerations, generation_field, parse_saved, saved_name
+from signer.model.saved_bindings import OtherLineages, lineage_field, parse_saved, saved_name
 from signer.model.seal import KEY_BYTES, Fault, RecordSeals, Unauthentic
 from signer.store.controller_key import SECRET_NAME, parse_controller_keys
 from signer.testing.api import EmbeddedAPI
@@ -71,7 +72,7 @@ def kubectl(api: EmbeddedAPI, arguments: list[str], standard_input: str = "") ->
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reconciler, "REST_SECONDS", 0.05)
+    monkeypatch.setattr(reconciler, "MINIMUM_PAUSE_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -132,6 +133,12 @@ def test_a_copy_of_the_key_becomes_the_previous_one(
     assert RecordSeals(parse_controller_keys(found)).unseal(record) == record
 
 
+def identity_of(management_cluster: ManagementCluster, cluster: WorldCluster) -> ClusterIdentity:
+    path = CLUSTERS_V1BETA2.object(cluster.name, cluster.namespace)
+    uid = management_cluster.client.get(path)["metadata"]["uid"]
+    return ClusterIdentity(ClusterKey(cluster.namespace, cluster.name), uid, cluster.ca_cert_hash)
+
+
 @pytest.mark.slow
 def test_key_and_removed_grants_are_copied_before_a_move(
     management_cluster: ManagementCluster, cluster: WorldCluster, target: ManagementCluster
@@ -144,11 +151,11 @@ def test_key_and_removed_grants_are_copied_before_a_move(
         # The embedded API publishes no OpenAPI to validate by.
         kubectl(embedded_api(target), [*apply, "--validate=false"], manifest)
     assert parse_controller_keys(target.client.get(KEY)) == parse_controller_keys(management_cluster.client.get(KEY))
-    owner = ClusterIdentity(ClusterKey(cluster.namespace, cluster.name), cluster.ca_cert_hash)
+    owner = identity_of(management_cluster, cluster)
     path = CONFIG_MAPS.object(saved_name(owner.key), CONTROLLER_NAMESPACE)
     copied, original = (parse_saved(side.client.get(path)) for side in (target, management_cluster))
-    assert copied.generations == original.generations
-    assert len(copied.of(owner)) == 2
+    assert copied.lineages == original.lineages
+    assert len(copied.of(owner).bindings) == 2
 
 
 @pytest.mark.slow
@@ -157,8 +164,8 @@ def test_what_was_removed_under_a_former_ca_is_given_back(
 ) -> None:
     (read,) = documented("get", "configmap")
     (create,) = documented("create")
-    owner = ClusterIdentity(ClusterKey(cluster.namespace, cluster.name), cluster.ca_cert_hash)
-    others = OtherGenerations(CONTROLLER_NAMESPACE, saved_name(owner.key), (generation_field(owner),))
+    owner = identity_of(management_cluster, cluster)
+    others = OtherLineages(CONTROLLER_NAMESPACE, saved_name(owner.key), (lineage_field(owner),))
     placeholders = {"NAME": others.config_map, "jsonpath={.data.FIELD}": f"jsonpath={{.data.{others.fields[0]}}}"}
     read = [placeholders.get(word, word) for word in read]
     assert f"{shlex.join(['kubectl', *read])} | kubectl create" in str(others), "the message has the same command"

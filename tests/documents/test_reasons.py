@@ -14,8 +14,8 @@ from attestors.wire.names import EVIDENCE_EXPIRED
 from authenticator.model.answer import Answer
 from authenticator.model.attempt import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS
 from authenticator.model.failures import ExitCode
-from signer.controller.requests.deferral_backoff import LONGEST
-from signer.controller.requests.reporter import TOLD_AGAIN_SECONDS
+from signer.controller.requests.deferral_backoff import MAXIMUM
+from signer.controller.requests.reporter import REPORT_AGAIN_SECONDS
 from signer.controller.telemetry.recorder import BURST, NORMAL_BURST, NORMAL_PER_SECOND, REFILL_SECONDS, REPEAT_SECONDS
 from signer.model.documentation import ATTESTORS_SECTION, DOCUMENTATION_URL, DOCUMENTED_ATTESTORS, reason_url
 from signer.model.reasons import EXPLANATIONS, Reason
@@ -186,11 +186,11 @@ def test_figures_of_retries() -> None:
     flat = " ".join(TEXT.split())
     assert f"The pause is {FIRST_PAUSE_SECONDS.get(ExitCode.DENIED, 60) // 60} minute" in flat
     assert f"doubles up to {LONGEST_PAUSE_SECONDS // 3600} hour" in flat
-    assert f"grows up to {LONGEST.seconds // 60} minutes" in flat
+    assert f"grows up to {MAXIMUM.seconds // 60} minutes" in flat
     assert f"{BURST} at once, then one in {'five' if REFILL_SECONDS == 300 else ''} minutes" in flat
     assert f"{NORMAL_BURST} at once, then {'five' if NORMAL_PER_SECOND == 5 else ''} a second" in flat
     assert REPEAT_SECONDS == 300  # "at most once in five minutes"
-    assert TOLD_AGAIN_SECONDS == 45 * 60  # "every 45 minutes"
+    assert REPORT_AGAIN_SECONDS == 45 * 60  # "every 45 minutes"
 
 
 @pytest.mark.parametrize(

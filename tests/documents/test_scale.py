@@ -46,9 +46,9 @@ def test_figures_are_those_of_the_code() -> None:
         ),
         f"| one at a time | {dial.LOOKUPS_AT_ONCE} at a time |",
         f"| addresses of its name that the controller tries | {dial.MAXIMUM_ADDRESSES} of each family |",
-        f"| {workload_cluster.RECONCILES_AT_ONCE} at once, then one in "
-        f"{workload_cluster.RECONCILE_AGAIN_SECONDS:.0f} seconds; "
-        f"{reachability.LINES_AT_ONCE}, then one in {reachability.LINE_SECONDS:.0f} seconds |",
+        f"| {workload_cluster.RECONCILE_BURST} at once, then one in "
+        f"{workload_cluster.RECONCILE_REFILL_SECONDS:.0f} seconds; "
+        f"{reachability.LOG_BURST}, then one in {reachability.LOG_INTERVAL_SECONDS:.0f} seconds |",
         f"| {workload_cluster.CONNECT_SECONDS:.0f} seconds of one of {workload_cluster.CONNECTS_AT_ONCE} places |",
         f"| {reconciler.CHECK_SECONDS:.0f} seconds of one of {reconciler.CHECKS_AT_ONCE} places, "
         f"{auto_approval.RECONCILE_TIMEOUT_SECONDS / 60:.0f} minutes in all |",

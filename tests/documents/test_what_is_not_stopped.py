@@ -52,7 +52,7 @@ def start(attestation_controller: StartController) -> Start:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reconciler, "REST_SECONDS", 0.05)
+    monkeypatch.setattr(reconciler, "MINIMUM_PAUSE_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def may(cluster: WorldCluster, who: tuple[str, str], subresource: str) -> bool:
     return bool(answer["status"]["allowed"])
 
 
-def test_observe_leaves_the_auto_approval_open(workload_cluster: WorldCluster, start: Start) -> None:
+def test_observe_leaves_auto_approval(workload_cluster: WorldCluster, start: Start) -> None:
     assert says("**Observe.** It is the default")
     workload_cluster.authorize("keyed-mac")
     start()

@@ -131,7 +131,7 @@ ATTACKS: Final[Mapping[str, tuple[Attack, str, str]]] = {
         "IdentityDocumentRefused",
         "not signed with the certificate of",
     ),
-    "edited document": (edited, "IdentityDocumentRefused", "not the content that was signed"),
+    "edited document": (edited, "IdentityDocumentRefused", "differs from the signed content"),
     "another action": (
         request_with(parameters={"Action": "GetSessionToken", "Version": "2011-06-15"}),
         "MalformedEvidence",

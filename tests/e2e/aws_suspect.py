@@ -18,7 +18,7 @@ from attestors.wire.names import EVIDENCE_VERSION, Purpose, SignerName
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import Verdict, WorldCluster
 from tests.integration.aws.fixtures import fields, presigned, token_fields
-from tests.integration.fixtures import House, assert_readable, pending
+from tests.integration.fixtures import Harness, assert_readable, pending
 from tests.support import aws_documents
 from tests.support.fake_aws import EC2Instance, FakeAccount, Session
 from tests.unit.attestors.support import evidence_of
@@ -97,10 +97,10 @@ class Suspect:
         """Post it and wait for the verdict."""
         return self.cluster.wait_until_decided(self.post(evidence))
 
-    def waits(self, house: House, evidence: Fields, reason: str) -> str:
+    def waits(self, harness: Harness, evidence: Fields, reason: str) -> str:
         """What its request waits for, as the Event says it."""
         name = self.post(evidence)
-        message = house.wait_for_event(reason, machine_name(self.claimed), namespace=self.cluster.namespace)
+        message = harness.wait_for_event(reason, machine_name(self.claimed), namespace=self.cluster.namespace)
         assert_readable(message)
         pending(self.cluster, name)
         return message

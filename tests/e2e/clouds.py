@@ -1,4 +1,4 @@
-"""What the end-to-end tests of clouds' attestors share: a house, the node's program, and what it must achieve."""
+"""What the end-to-end tests of clouds' attestors share: a harness, the node's program, and what it must achieve."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from signer.controller.run import ControllerOptions
 from signer.controller.telemetry import recorder
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController, WorldCluster
-from tests.integration.fixtures import House
+from tests.integration.fixtures import Harness
 from tests.support.attestors import RegistryWith
 from tests.support.binaries import MissingPart, find_control_plane, skip_or_fail
 from tests.support.cluster_api import cluster_api_crds
@@ -33,8 +33,8 @@ from tests.support.remembered_audit import RememberedAudit, assert_all_replayed
 
 
 @contextlib.contextmanager
-def open_house(control_plane: ControlPlane, attestor: Attestor, operator: OperatorAttestor) -> Iterator[House]:
-    """A house on a real control plane, which is management cluster, too; its controller has this attestor.
+def open_harness(control_plane: ControlPlane, attestor: Attestor, operator: OperatorAttestor) -> Iterator[Harness]:
+    """A harness on a real control plane, which is management cluster, too; its controller has this attestor.
 
     Its clusters stand on the API server that ``make_cluster`` is given as ``api``.
     """
@@ -62,7 +62,7 @@ def open_house(control_plane: ControlPlane, attestor: Attestor, operator: Operat
     ):
         patch.setattr(recorder, "BURST", 10_000)
         with RunningController(as_service_account(control_plane), configuration, options):
-            yield House(management, make_cluster, start)
+            yield Harness(management, make_cluster, start)
             taken = assert_all_replayed(audit.lines, options.registry, partial(operator_settings, {provider: operator}))
             assert not [what for what in taken if "settings" in what or "fails with" in what], taken
             for cluster in made:

@@ -88,8 +88,8 @@ def observed(auto_approval_world: AutoApprovalWorld) -> Iterator[AutoApprovalWor
     """
     run_a_pod_on(auto_approval_world, VICTIM)
     with pytest.MonkeyPatch.context() as patch, auto_approval_world.controller():
-        patch.setattr(reconciler, "LOOK_SECONDS", 1.0)
-        patch.setattr(reconciler, "REST_SECONDS", 0.2)
+        patch.setattr(reconciler, "RECHECK_SECONDS", 1.0)
+        patch.setattr(reconciler, "MINIMUM_PAUSE_SECONDS", 0.2)
         for machine in (VICTIM, THIEF):
             auto_approval_world.join(machine)
         yield auto_approval_world

@@ -18,9 +18,9 @@ from attestors.wire.names import Purpose
 from signer.testing.world import Verdict, WorldCluster
 from tests.e2e.aws_attacks import ANSWERS, ATTACKS, ATTACKS_WITH_THE_ATTACKERS_KEY
 from tests.e2e.aws_suspect import Suspect, launch, machine_name
-from tests.e2e.clouds import a_kubelet_turns_ready, joins_renews_and_serves, node_program, open_house
+from tests.e2e.clouds import a_kubelet_turns_ready, joins_renews_and_serves, node_program, open_harness
 from tests.integration.aws.fixtures import fields
-from tests.integration.fixtures import House, assert_readable, pending
+from tests.integration.fixtures import Harness, assert_readable, pending
 from tests.support.aws_documents import ACCOUNT
 from tests.support.control_plane import ControlPlane
 from tests.support.fake_aws import EC2Instance, FakeAccount
@@ -41,15 +41,15 @@ def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeAccount]:
 
 
 @pytest.fixture(scope="module")
-def house(real_control_plane: ControlPlane, account: FakeAccount) -> Iterator[House]:
+def harness(real_control_plane: ControlPlane, account: FakeAccount) -> Iterator[Harness]:
     roles = [f"arn:aws:iam::{ACCOUNT}:role/{name}" for name in (ROLE, OPEN_ROLE)]
-    with open_house(real_control_plane, account.attestor, account.operator_attestor(allowedRoles=roles)) as opened:
+    with open_harness(real_control_plane, account.attestor, account.operator_attestor(allowedRoles=roles)) as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
-def cluster(house: House) -> WorldCluster:
-    return house.make_cluster("aws", namespace="aws")
+def cluster(harness: Harness) -> WorldCluster:
+    return harness.make_cluster("aws", namespace="aws")
 
 
 @pytest.fixture
@@ -133,11 +133,11 @@ class TestCopies:
 
 
 class TestRoles:
-    def test_a_role_that_others_may_assume_waits_for_the_operator(self, house: House, victim: Suspect) -> None:
+    def test_a_role_that_others_may_assume_waits_for_the_operator(self, harness: Harness, victim: Suspect) -> None:
         """They can name their sessions after any instance: nobody can tell this one from the instance's own."""
         role_id = victim.account.ec2.iam.get_role(RoleName=OPEN_ROLE)["Role"]["RoleId"]
         named = victim.session(role_name=OPEN_ROLE, role_id=role_id, instance_arn="")
-        assert OPEN_ROLE in victim.waits(house, victim.fields(named), "RoleTrustTooWide")
+        assert OPEN_ROLE in victim.waits(harness, victim.fields(named), "RoleTrustTooWide")
 
 
 class TestInstances:
@@ -145,24 +145,24 @@ class TestInstances:
         account.terminate(victim.own)
         assert_denied(victim.ask(victim.fields()), "InstanceTerminated")
 
-    def test_one_instance_for_two_machines(self, house: House, victim: Suspect, cluster: WorldCluster) -> None:
+    def test_one_instance_for_two_machines(self, harness: Harness, victim: Suspect, cluster: WorldCluster) -> None:
         assert victim.ask(victim.fields()).certificate
         again = machine_name(victim.claimed) + "-b"
         cluster.add_machine(again, provider_id=victim.claimed.provider_id, addresses=victim.claimed.addresses)
         thief = victim.with_new_key()
         name = thief.post(thief.fields())
-        message = house.wait_for_event("MachineAmbiguous", cluster.name, "Cluster", namespace=cluster.namespace)
+        message = harness.wait_for_event("MachineAmbiguous", cluster.name, "Cluster", namespace=cluster.namespace)
         assert again in message
         pending(cluster, name)
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_no_other_answer_of_sts_is_believed_nor_held_against_the_node(
-    house: House, victim: Suspect, account: FakeAccount, answer: str
+    harness: Harness, victim: Suspect, account: FakeAccount, answer: str
 ) -> None:
     account.sts.fail("sts", ANSWERS[answer](victim))
     try:
-        assert victim.waits(house, victim.fields(), "CloudUnavailable").startswith("AWS STS: ")
+        assert victim.waits(harness, victim.fields(), "CloudUnavailable").startswith("AWS STS: ")
     finally:
         account.sts.recover()
     assert victim.ask(victim.fields()).certificate

@@ -60,6 +60,9 @@ def test_it_holds_the_program_and_nothing_to_change_it_with(engine: ContainerEng
     with pytest.raises(EngineFailed, match="No module named pip"):
         shell("/opt/node-attestation/bin/python -m pip --version")
     assert shell("find /opt/node-attestation -writable ! -type l").split() == []
+    assert (
+        shell("find /opt/node-attestation -path '*/signer/testing*' -o -path '*/site-packages/pytest*'").split() == []
+    )
     # Compiled when it was built: the root file system is read-only.
     assert shell("find /opt/node-attestation -path '*/signer/*' -name '__pycache__'").split()
 
@@ -81,6 +84,8 @@ def test_the_node_image_of_the_quick_start_has_the_plugin(engine: ContainerEngin
     """Upon the same base: kind's node images are Debian, too."""
     build = ["--build-arg=NODE_IMAGE=localhost/python-base", "--file=deploy/kind/worker.Containerfile"]
     engine.build([*build, "--tag=localhost/worker", "."], ROOT)
+    harness = "find /opt/kubelet-authenticator -path '*/signer/testing*'"
+    assert engine.run("localhost/worker", "-c", harness, options=["--entrypoint=sh"]).split() == []
     script = "kubelet-authenticator --version; ls /etc/systemd/system/kubelet-authenticator.service /tmp"
     said = engine.run("localhost/worker", "-c", script, options=["--entrypoint=sh"]).split()
     assert said[0] == "kubelet-authenticator"

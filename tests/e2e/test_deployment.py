@@ -90,7 +90,7 @@ def test_nodes_join_and_metrics_are_served(installed: Installation) -> None:
     )
 
 
-def test_with_roles_in_one_namespace_only_the_auto_approval_is_shut_and_opened(installed: Installation) -> None:
+def test_with_roles_in_one_namespace_only_auto_approval_is_removed_and_restored(installed: Installation) -> None:
     """``watch.namespace``: the ClusterRoles are gone; nodes renew, Enforce is entered and left."""
     world = installed.world
     before = world.bindings()

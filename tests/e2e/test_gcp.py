@@ -15,8 +15,8 @@ import pytest
 from attestors.gcp import GCPAttestor
 from signer.configuration import OperatorAttestor
 from signer.testing.world import WorldCluster
-from tests.e2e.clouds import a_kubelet_turns_ready, joins_renews_and_serves, node_program, open_house
-from tests.integration.fixtures import House
+from tests.e2e.clouds import a_kubelet_turns_ready, joins_renews_and_serves, node_program, open_harness
+from tests.integration.fixtures import Harness
 from tests.integration.gcp import test_virtual_machines as attacks
 from tests.integration.gcp.virtual_machine import PROJECT, PROJECT_NUMBER, VirtualMachine
 from tests.support.binaries import MissingPart, skip_or_fail
@@ -48,7 +48,7 @@ def google(running_google: FakeGoogle) -> Iterator[FakeGoogle]:
 @pytest.fixture(scope="module")
 def running(
     real_control_plane: ControlPlane, running_google: FakeGoogle, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[House]:
+) -> Iterator[Harness]:
     settings = {
         "projects": {PROJECT: PROJECT_NUMBER},
         "checkInstance": True,
@@ -56,17 +56,17 @@ def running(
         "computeEndpoint": running_google.compute_url,
     }
     attestor = GCPAttestor(running_google.pem_certificates_url)
-    with open_house(real_control_plane, attestor, OperatorAttestor(settings=settings)) as opened:
+    with open_harness(real_control_plane, attestor, OperatorAttestor(settings=settings)) as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
-def cluster(running: House) -> WorldCluster:
+def cluster(running: Harness) -> WorldCluster:
     return running.make_cluster("cloud")
 
 
 @pytest.fixture(scope="module")
-def other_cluster(running: House) -> Iterator[WorldCluster]:
+def other_cluster(running: Harness) -> Iterator[WorldCluster]:
     """On a control plane of its own: it has another CA."""
     try:
         with ControlPlane() as control_plane:

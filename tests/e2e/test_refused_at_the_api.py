@@ -155,9 +155,9 @@ RECORD: Final[dict[str, Any]] = {
     "firstAttestationTime": "2026-03-01T12:00:00Z",
     "lastAttestationTime": "2026-03-01T12:00:00Z",
     "lastNotAfter": "2026-03-08T12:00:00Z",
-    "journalLines": [],
-    "stockApprovalLines": [],
-    "seal": "v1.x",
+    "droppedNotAfter": "1970-01-01T00:00:00Z",
+    "certificates": [],
+    "seal": "v2.x",
 }
 
 
@@ -175,11 +175,11 @@ RECORD: Final[dict[str, Any]] = {
         ("AttestedNode", RECORD, {"seal": None}, ("spec", "seal", "required")),
         ("AttestedNode", RECORD, {"lastNotAfter": "tomorrow"}, ("spec.lastNotAfter", "date-time")),
         ("AttestedNode", RECORD, {"machineRef": {"kind": "Pod", "name": "m", "uid": "u"}}, ("machineRef.kind", "Pod")),
-        ("AttestedNode", RECORD, {"journalLines": ["{}"] * 33}, ("spec.journalLines", "32")),
-        ("AttestedNode", RECORD, {"journalLines": ["x" * 6145]}, ("spec.journalLines", "6144")),
-        ("AttestedNode", RECORD, {"journalLines": [{}]}, ("spec.journalLines", "string")),
-        ("AttestedNode", RECORD, {"stockApprovalLines": ["x" * 2049]}, ("spec.stockApprovalLines", "2048")),
-        ("AttestedNode", RECORD, {"journal": [{}] * 33}, ("spec.journal", "32")),
+        ("AttestedNode", RECORD, {"droppedNotAfter": None}, ("spec", "droppedNotAfter", "required")),
+        ("AttestedNode", RECORD, {"certificates": None}, ("spec", "certificates", "required")),
+        ("AttestedNode", RECORD, {"certificates": ["{}"] * 49}, ("spec.certificates", "48")),
+        ("AttestedNode", RECORD, {"certificates": ["x" * 6145]}, ("spec.certificates", "6144")),
+        ("AttestedNode", RECORD, {"certificates": [{}]}, ("spec.certificates", "string")),
     ],
 )
 def test_a_wrong_record(

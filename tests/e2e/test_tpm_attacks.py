@@ -1,6 +1,6 @@
 """The attacks on the TPM attestor against the real kube-apiserver: those of the integration tests, and more.
 
-The first run as they are, with chips on paper, on another world. The others have software TPMs, and victims that run
+The first run as they are, with fake TPMs, on another world. The others have software TPMs, and victims that run
 the node's own program.
 """
 
@@ -29,7 +29,7 @@ from signer.testing.nodes import SimulatedNode
 from signer.testing.world import ManagementCluster, Verdict, WorldCluster
 from tests.e2e.test_tpm import fingerprint
 from tests.integration.endorsement_key_sources import assert_one_owner_each
-from tests.integration.fixtures import House, certificate_of, provider_id
+from tests.integration.fixtures import Harness, certificate_of, provider_id
 from tests.integration.tpm import test_attacks as attacks
 from tests.integration.tpm.fake_tpm_node import add_machine
 from tests.integration.tpm.test_attacks import assert_denied, csr
@@ -42,7 +42,7 @@ from tests.unit.attestors.tpm.endorsement.support import intermediate, root
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
-# With chips on paper. pytest runs them again here, with the fixtures of this module.
+# With fake TPMs. pytest runs them again here, with the fixtures of this module.
 victim, attacker = attacks.victim, attacks.attacker
 test_an_honest_machine_joins = attacks.test_an_honest_machine_joins
 test_a_first_request_is_refused = attacks.test_a_first_request_is_refused
@@ -80,12 +80,12 @@ def control_planes() -> Iterator[tuple[ControlPlane, ControlPlane]]:
 
 @pytest.fixture(scope="module")
 def settings(maker: SoftwareTPM, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The operator trusts the maker of the paper chips, and that of the software TPMs."""
+    """The operator trusts the maker of the fake TPMs, and that of the software TPMs."""
     folder = tmp_path_factory.mktemp("authorities")
     made = {"roots": (root(), maker.root_certificate), "intermediates": (intermediate(), maker.issuer_certificate)}
-    for name, (paper, software) in made.items():
+    for name, (fake, software) in made.items():
         (folder / name).mkdir()
-        (folder / name / "paper.der").write_bytes(paper)
+        (folder / name / "fake.der").write_bytes(fake)
         (folder / name / "software.pem").write_bytes(software)
     return {
         "endorsementRootsFolder": str(folder / "roots"),
@@ -94,8 +94,8 @@ def settings(maker: SoftwareTPM, tmp_path_factory: pytest.TempPathFactory) -> di
 
 
 @pytest.fixture(scope="module")
-def running(control_planes: tuple[ControlPlane, ControlPlane], settings: dict[str, str]) -> Iterator[House]:
-    """A house on real control planes, the first of which is management cluster, too; its controller runs."""
+def running(control_planes: tuple[ControlPlane, ControlPlane], settings: dict[str, str]) -> Iterator[Harness]:
+    """A harness on real control planes, the first of which is management cluster, too; its controller runs."""
     workloads = iter(control_planes)
 
     def make_cluster(name: str = "workload", *, namespace: str = "default", **_: Any) -> WorldCluster:
@@ -113,11 +113,11 @@ def running(control_planes: tuple[ControlPlane, ControlPlane], settings: dict[st
         patch.setattr(recorder, "BURST", 10_000)
         attestors = {"tpm": OperatorAttestor(settings=settings)}
         start(connection=as_service_account(control_planes[0]), attestors=attestors)
-        yield House(management, make_cluster, start)
+        yield Harness(management, make_cluster, start)
 
 
 @pytest.fixture(scope="module")
-def clusters(running: House) -> tuple[WorldCluster, WorldCluster]:
+def clusters(running: Harness) -> tuple[WorldCluster, WorldCluster]:
     """One on each control plane."""
     made = running.make_cluster("tpm"), running.make_cluster("other", namespace="elsewhere")
     for cluster in made:
@@ -182,7 +182,7 @@ class TestSoftwareTPM:
         return sorted(mine, key=lambda item: int(item["metadata"]["resourceVersion"]))
 
     def test_everything_that_a_node_posted_is_worth_nothing_to_others(
-        self, running: House, cluster: WorldCluster, chips: tuple[SoftwareTPM, SoftwareTPM], tmp_path: Path
+        self, running: Harness, cluster: WorldCluster, chips: tuple[SoftwareTPM, SoftwareTPM], tmp_path: Path
     ) -> None:
         machine = self.machine(cluster, chips[0])
         joined = self.program(cluster, machine, chips[0], tmp_path).credential().certificate()
@@ -226,7 +226,7 @@ class TestSoftwareTPM:
         assert self.program(cluster, machine, chips[0], tmp_path).credential().exit_code == ExitCode.DONE
 
     def test_two_nodes_race_for_one_machine(
-        self, running: House, cluster: WorldCluster, chips: tuple[SoftwareTPM, SoftwareTPM], tmp_path: Path
+        self, running: Harness, cluster: WorldCluster, chips: tuple[SoftwareTPM, SoftwareTPM], tmp_path: Path
     ) -> None:
         machine = self.machine(cluster, chips[0])
         programs = [self.program(cluster, machine, chip, tmp_path / str(number)) for number, chip in enumerate(chips)]
@@ -240,7 +240,7 @@ class TestSoftwareTPM:
     @pytest.mark.parametrize("where", ["one-cluster", "two-clusters"])
     def test_one_chip_for_two_machines(
         self,
-        running: House,
+        running: Harness,
         cluster: WorldCluster,
         other_cluster: WorldCluster,
         chips: tuple[SoftwareTPM, SoftwareTPM],

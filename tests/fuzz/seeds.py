@@ -24,10 +24,9 @@ from attestors.wire.names import PROVIDER_ID_OID
 from authenticator.model.attempt import Attempt, encode_attempt
 from signer.model.auto_approval import parse_cluster_role_binding
 from signer.model.cluster import ClusterKey
-from signer.model.record import BuiltinApproval
 from signer.model.record_object import record_spec
 from signer.model.reservation import Pair, ReservationSide, reservation_spec
-from signer.model.saved_bindings import saved_data, saved_name
+from signer.model.saved_bindings import Lineage, saved_data, saved_name
 from signer.testing.certificates import (
     ClusterCertificateAuthority,
     EncryptionAlgorithm,
@@ -37,7 +36,6 @@ from tests.fuzz.table import CORPUS
 from tests.fuzz.targets.attested import BINDING, NOW
 from tests.support.fake_google import FakeInstance
 from tests.support.fake_google.compute import instance_document, shielded_document
-from tests.support.journal import builtin_approvals_of, journal_of
 from tests.unit.attestors.gcp import support as gcp
 from tests.unit.authenticator import builders as node
 from tests.unit.signer import builders
@@ -106,7 +104,7 @@ def _of_tpms() -> Iterator[Seed]:
             "pcrSelection": "sha256:0,7",
         }
         yield "tpm-challenge", f"challenge-{number}", _json(challenge)
-    yield "tpm-challenge-token", "token", b"7c1c0f3e-7d1e-4c0a-9b46-0f6a3f0f7a11.1767323045"
+    yield "tpm-challenge-token", "token", b"7c1c0f3e-7d1e-4c0a-9b46-0f6a3f0f7a11-f7fe852cc85b8b16.1767323045"
     for folder in sorted((FIXTURES / "tpm" / "certificates").iterdir()):
         if folder.is_dir():
             stored = (folder / "endorsement-key-certificate.bin").read_bytes()
@@ -207,13 +205,12 @@ def _of_answers() -> Iterator[Seed]:
 
 
 def _of_objects() -> Iterator[Seed]:
-    record = builders.record().with_builtin_approval(BuiltinApproval("csr-s", "uid-s", "cd" * 32, builders.NOW))
+    record = builders.record().with_builtin_approval(builders.builtin_approval())
     named = {**_NAMED, "namespace": record.machine.cluster.namespace, "name": record.name}
-    spec = {**record_spec(record), "seal": "v1.0.0"}
+    spec = {**record_spec(record), "seal": "v2.0.0"}
     yield "record", "lines", _json({"metadata": named, "spec": spec})
-    former = {"journal": journal_of(spec), "stockApprovals": builtin_approvals_of(spec)}
-    del spec["journalLines"], spec["stockApprovalLines"]
-    yield "record", "former", _json({"metadata": named, "spec": {**spec, **former}})
+    unknown = builders.record(journal=(builders.journal_entry(kind="of-a-later-version"),))
+    yield "record", "unknown-kind", _json({"metadata": named, "spec": {**record_spec(unknown), "seal": "v2.0.0"}})
     pair = Pair(record.machine, record.identity)
     for side in ReservationSide:
         metadata = {"name": pair.name(side), "namespace": "node-attestation-system", "uid": "u", "resourceVersion": "1"}
@@ -317,7 +314,8 @@ def _of_objects() -> Iterator[Seed]:
     }
     yield "cluster-role-binding", "one", _json(binding)
     cluster = ClusterKey("team-a", "prod")
-    kept = saved_data(cluster, {"sha256-" + "0f" * 32: {"one": parse_cluster_role_binding(binding)}})
+    lineage = Lineage(("c-1",), ("sha256:" + "0f" * 32,), {"one": parse_cluster_role_binding(binding)})
+    kept = saved_data(cluster, {"lineage-" + "0f" * 20: lineage})
     yield "kept-grants", "one", _json({"metadata": {**_NAMED, "name": saved_name(cluster)}, "data": kept})
     keys = {"current": _base64(bytes(range(32))), "previous": _base64(bytes(range(32, 64)))}
     yield "controller-key", "two", _json({"metadata": _NAMED, "data": keys})

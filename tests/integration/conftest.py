@@ -1,4 +1,4 @@
-"""Fixtures of the integration tests: a house for each test, and one that tests of denials share."""
+"""Fixtures of the integration tests: a harness for each test, and one that tests of denials share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from signer.testing.fixtures import (
 )
 from signer.testing.world import ManagementCluster
 from tests.integration.explaining import Explain
-from tests.integration.fixtures import House
+from tests.integration.fixtures import Harness
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -39,37 +39,37 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def house(
+def harness(
     management_cluster: ManagementCluster,
     make_workload_cluster: MakeWorkloadCluster,
     attestation_controller: StartController,
-) -> Iterator[House]:
+) -> Iterator[Harness]:
     """A management cluster of this test's own; add clusters, then run a controller."""
-    built = House(management_cluster, make_workload_cluster, attestation_controller)
+    built = Harness(management_cluster, make_workload_cluster, attestation_controller)
     yield built
     built.assert_audited()
 
 
 @pytest.fixture
-def target() -> Iterator[House]:
+def target() -> Iterator[Harness]:
     """Another management cluster, for Clusters that are moved; its controller is started by the test."""
     with (
         open_management_cluster() as management,
         open_workload_clusters(management) as make_cluster,
         open_controllers(management) as start,
     ):
-        yield House(management, make_cluster, start)
+        yield Harness(management, make_cluster, start)
 
 
 @pytest.fixture
-def explain(house: House, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Explain:
-    """``explain`` in that house."""
-    return Explain(house, tmp_path, capsys)
+def explain(harness: Harness, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Explain:
+    """``explain`` on that harness."""
+    return Explain(harness, tmp_path, capsys)
 
 
 @pytest.fixture(scope="module")
-def shared_house() -> Iterator[House]:
-    """One house for all tests of a module that only add to it; its controller runs."""
+def shared_harness() -> Iterator[Harness]:
+    """One harness for all tests of a module that only add to it; its controller runs."""
     with (
         pytest.MonkeyPatch.context() as patch,
         open_management_cluster() as management,
@@ -78,7 +78,7 @@ def shared_house() -> Iterator[House]:
     ):
         # Its tests deny more about one Machine and one Cluster than anybody is shown in earnest.
         patch.setattr(recorder, "BURST", 10_000)
-        built = House(management, make_cluster, start)
+        built = Harness(management, make_cluster, start)
         yield built
         built.assert_audited()
 
@@ -90,7 +90,7 @@ def short_waits() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reachability, "RECONNECT", Backoff(base_seconds=0.1, maximum_seconds=0.1, jitter=0))
         patch.setattr(workload_cluster, "RECONCILE_SECONDS", 0.1)
-        patch.setattr(overflow_requests, "LOOK_SECONDS", 0.1)
+        patch.setattr(overflow_requests, "MACHINE_RELIST_SECONDS", 0.1)
         patch.setattr(request_intake, "WorkQueue", partial(WorkQueue, backoff=soon))
         patch.setattr(workload_cluster, "list_and_watch", partial(list_and_watch, backoff=soon))
         patch.setattr(authority_source, "FAILURE_KEPT_SECONDS", 0.05)

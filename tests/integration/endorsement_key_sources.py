@@ -23,6 +23,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from attestors.contract import Security
 from attestors.wire.names import NODE_USER_PREFIX, NODES_GROUP, Purpose, SignerName, parse_signer_name
 from signer.kube.resources import ATTESTED_NODES, CERTIFICATE_SIGNING_REQUESTS, IDENTITY_RESERVATIONS, SECRETS
+from signer.model.certificate_kind import KUBELET_KINDS
 from signer.model.cluster import ClusterKey
 from signer.model.csr_header import spec_digest
 from signer.model.record import AttestedNode, JournalEntry
@@ -31,7 +32,7 @@ from signer.model.reservation import InvalidReservation, Pair, ReservationSide, 
 from signer.model.seal import ControllerKeys, RecordSeals
 from signer.store.controller_key import SECRET_NAME, parse_controller_keys
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, Verdict, WorldCluster
-from tests.integration.fixtures import House
+from tests.integration.fixtures import Harness
 
 BUILTIN_SERVING_SIGNER: Final = "kubernetes.io/kubelet-serving"
 _USAGE: Final = {Purpose.CLIENT: ExtendedKeyUsageOID.CLIENT_AUTH, Purpose.SERVING: ExtendedKeyUsageOID.SERVER_AUTH}
@@ -117,14 +118,14 @@ def assert_every_certificate_is_permitted(
     return authentic_records(shown)
 
 
-def assert_one_owner_each(house: House, clusters: Iterable[WorldCluster]) -> list[AttestedNode]:
-    """The invariant for clusters of a house, which know no certificates but the controller's. Returns the records."""
-    return assert_every_certificate_is_permitted(house.management, clusters)
+def assert_one_owner_each(harness: Harness, clusters: Iterable[WorldCluster]) -> list[AttestedNode]:
+    """The invariant for clusters of a harness, which know no certificates but the controller's. Returns the records."""
+    return assert_every_certificate_is_permitted(harness.management, clusters)
 
 
-def whole_pairs(house: House) -> set[Pair]:
+def whole_pairs(harness: Harness) -> set[Pair]:
     """What the reservations say."""
-    return _whole_pairs(house.reservations())
+    return _whole_pairs(harness.reservations())
 
 
 def verdicts(cluster: WorldCluster) -> dict[str, Verdict]:
@@ -225,6 +226,8 @@ def _of_our_request(
         manifest["spec"]["signerName"],
     ):
         yield "journaled as a request of another name, requester or signer"
+    if entry.kind != KUBELET_KINDS[signer.purpose]:
+        yield "journaled as another kind of certificate"
     yield from _against_request(certificate, manifest, record.node_name, signer.purpose, authority)
 
 
@@ -261,6 +264,9 @@ def _of_builtin_request(
         yield "a built-in serving request, approved, and in no journal"
         return
     record = permitting[0]
+    asked = _public_key(x509.load_pem_x509_csr(base64.b64decode(manifest["spec"]["request"])))
+    if all(one.public_key_digest != hashlib.sha256(asked).hexdigest() for one in record.builtin_approvals):
+        yield "a built-in serving request, journaled with another key"
     if record.identity.security is not Security.SECURE:
         yield "a built-in serving request, approved on the word of an insecure attestor"
     if manifest["spec"]["username"] != NODE_USER_PREFIX + record.node_name:

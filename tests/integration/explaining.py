@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from signer.cli import main
-from tests.integration.fixtures import House, keyed_mac
+from tests.integration.fixtures import Harness, keyed_mac
 
 READER: Final = "reader"
 READ_ONLY: Final = """
@@ -33,10 +33,10 @@ Explained = tuple[int, dict[str, Any]]
 class Explain:
     """The command, as a user who may only read; and the controller's configuration."""
 
-    def __init__(self, house: House, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        house.api.apply_yaml(READ_ONLY)
+    def __init__(self, harness: Harness, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        harness.api.apply_yaml(READ_ONLY)
         self.kubeconfig = folder / "kubeconfig"
-        self.kubeconfig.write_text(house.api.kubeconfig("management", READER, ()))
+        self.kubeconfig.write_text(harness.api.kubeconfig("management", READER, ()))
         self._config = folder / "config.yaml"
         settings = {provider: {"settings": dict(one.settings)} for provider, one in keyed_mac().items()}
         self._config.write_text(yaml.safe_dump({"attestors": settings}))

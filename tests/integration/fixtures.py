@@ -55,7 +55,7 @@ def node_of(cluster: WorldCluster, machine: str, node_name: str | None = None) -
 
 
 @dataclass
-class House:
+class Harness:
     """A management cluster, workload clusters and controllers, with the controller under a name of its own."""
 
     management: ManagementCluster
@@ -198,9 +198,9 @@ def assert_readable(message: str, *secrets: str) -> None:
         assert secret not in message
 
 
-def assert_one_certificate(house: House, cluster: WorldCluster, machine: str, *csrs: str) -> None:
+def assert_one_certificate(harness: Harness, cluster: WorldCluster, machine: str, *csrs: str) -> None:
     """Each CSR has exactly the certificate that the journal allows, once; one reservation pair for the Machine."""
-    records = [record for record in house.records(cluster) if record["spec"]["machineRef"]["name"] == machine]
+    records = [record for record in harness.records(cluster) if record["spec"]["machineRef"]["name"] == machine]
     assert len(records) == 1, records
     journal = journal_of(records[0]["spec"])
     assert sorted(entry["csrName"] for entry in journal) == sorted(csrs)
@@ -212,5 +212,5 @@ def assert_one_certificate(house: House, cluster: WorldCluster, machine: str, *c
         if isinstance(cluster.api, EmbeddedAPI):  # which has a log of its requests
             published = cluster.api.requests.writes(f"PUT {CERTIFICATE_SIGNING_REQUESTS.object(csr)}/status")
             assert len(published) <= 1
-    pair = [item for item in house.reservations() if item["spec"]["machineRef"]["name"] == machine]
+    pair = [item for item in harness.reservations() if item["spec"]["machineRef"]["name"] == machine]
     assert len(pair) == 2, pair

@@ -13,7 +13,7 @@ from signer.kube.resources import LEASES
 from signer.model.lease import ElectionTimes, Holding, parse_lease
 from signer.rules.leadership import Leading
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController
-from tests.integration.fixtures import MASTERS, House, keyed_mac
+from tests.integration.fixtures import MASTERS, Harness, keyed_mac
 from tests.support.processes import wait_until
 
 TIMES: Final = ElectionTimes(timedelta(seconds=8), timedelta(seconds=7), timedelta(milliseconds=200))
@@ -44,12 +44,17 @@ class StallingClock:
 
 
 def start_replica(
-    house: House, user: str, *, clock: StallingClock | None = None, shards: int = 0, times: ElectionTimes = LONG_TIMES
+    harness: Harness,
+    user: str,
+    *,
+    clock: StallingClock | None = None,
+    shards: int = 0,
+    times: ElectionTimes = LONG_TIMES,
 ) -> RunningController:
     """One replica, known to the API server by a name of its own; without ``shards`` under leader election."""
-    return house.start(
+    return harness.start(
         options=ControllerOptions(monotonic=clock) if clock is not None else None,
-        connection=house.api.connection(user, MASTERS),
+        connection=harness.api.connection(user, MASTERS),
         attestors=keyed_mac(),
         insecure_enabled=True,
         insecure_namespaces=frozenset({"default"}),

@@ -11,7 +11,7 @@ from signer.configuration import OperatorAttestor
 from signer.controller.run import ControllerOptions
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import RunningController, WorldCluster
-from tests.integration.fixtures import House, provider_id
+from tests.integration.fixtures import Harness, provider_id
 from tests.support.reporting_attestor import PROVIDER, PROVIDER_ID_SETTING, REPORT_SETTING, Report, registry
 
 
@@ -19,18 +19,18 @@ from tests.support.reporting_attestor import PROVIDER, PROVIDER_ID_SETTING, REPO
 class Reporting:
     """A running controller, and what its attestor reported."""
 
-    house: House
+    harness: Harness
     reports: list[Report] = field(default_factory=list)
 
     def cluster(self, name: str = "workload", **more: Any) -> WorldCluster:
         """A workload cluster with a policy for this attestor."""
-        return self.house.cluster(name, (PROVIDER,), **more)
+        return self.harness.cluster(name, (PROVIDER,), **more)
 
     def run(self, *, ahead: Callable[[], timedelta] = timedelta, **configuration: Any) -> RunningController:
         """Start a controller, whose clock is ``ahead`` by so much."""
         attestors = {PROVIDER: OperatorAttestor(settings={REPORT_SETTING: self.reports.append})}
         options = ControllerOptions(registry=registry(), now=lambda: datetime.now(UTC) + ahead())
-        return self.house.run(options, attestors=attestors, **configuration)
+        return self.harness.run(options, attestors=attestors, **configuration)
 
     def node(self, cluster: WorldCluster, machine: str, **settings: str) -> SimulatedNode:
         """The node on that Machine; dashes in the names of settings are underscores here."""

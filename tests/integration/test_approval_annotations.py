@@ -11,7 +11,7 @@ from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.testing.api import Request
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
-from tests.integration.fixtures import CONTROLLER_USER, House, provider_id
+from tests.integration.fixtures import CONTROLLER_USER, Harness, provider_id
 from tests.integration.reporting import Reporting
 from tests.integration.requests import approve_as_somebody_else
 from tests.support.processes import wait_until
@@ -22,8 +22,8 @@ OURS = {ENDORSEMENT_KEY_ANNOTATION: "sha256:resolved"}
 
 
 @pytest.fixture
-def reporting(house: House) -> Reporting:
-    return Reporting(house)
+def reporting(harness: Harness) -> Reporting:
+    return Reporting(harness)
 
 
 def forging(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -36,8 +36,8 @@ def joining(reporting: Reporting, cluster: WorldCluster, **settings: str) -> dic
     return forging(reporting.node(cluster, "m1", **settings).client_request("join"))
 
 
-def is_journaled(house: House, cluster: WorldCluster) -> bool:
-    return any(record["spec"]["journalLines"] for record in house.records(cluster))
+def is_journaled(harness: Harness, cluster: WorldCluster) -> bool:
+    return any(record["spec"]["certificates"] for record in harness.records(cluster))
 
 
 def test_it_is_written_with_the_approval_over_the_requesters(reporting: Reporting) -> None:
@@ -96,7 +96,7 @@ def test_a_journaled_request_that_somebody_else_approved_keeps_nothing_forged(re
     embedded_api(cluster).faults.inject(is_ours, status=503, times=None)
     reporting.run()
     cluster.submit_with_token(joining(reporting, cluster, annotation="sha256:resolved"))
-    wait_until(lambda: is_journaled(reporting.house, cluster), "the journal")
+    wait_until(lambda: is_journaled(reporting.harness, cluster), "the journal")
     approve_as_somebody_else(cluster, "join")
     reporting.of(cluster, "join", reason="ByHand")
     assert cluster.verdict("join").annotations == KEPT

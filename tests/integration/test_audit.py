@@ -20,7 +20,7 @@ from signer.model.csr_header import spec_digest
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
 from tests.integration.fixtures import (
     SECRETS_IN_PLAY,
-    House,
+    Harness,
     certificate_of,
     keyed_mac,
     node_of,
@@ -44,13 +44,13 @@ def config(tmp_path: Path) -> Path:
     return file
 
 
-def run_audited(house: House, lines: FileLines) -> ControllerOptions:
+def run_audited(harness: Harness, lines: FileLines) -> ControllerOptions:
     options = ControllerOptions(audit_log=GroupedAuditLog(lines))
-    house.run(options)
+    harness.run(options)
     return options
 
 
-def decided(house: House, cluster: WorldCluster) -> str:
+def decided(harness: Harness, cluster: WorldCluster) -> str:
     """One that joins, one that is denied and one that waits; returns the bootstrap token that all used."""
     token = cluster.api.bootstrap_token()
     cluster.add_machine("good", provider_id=provider_id("good"))
@@ -60,7 +60,7 @@ def decided(house: House, cluster: WorldCluster) -> str:
     cluster.submit_with_token(node_of(cluster, "good", "other").client_request("denied"), token)
     assert cluster.wait_until_decided("denied").condition == "Denied"
     cluster.submit_with_token(node_of(cluster, "nowhere").client_request("waits"), token)
-    house.wait_for_event("MachineNotFound", cluster.name, "Cluster")
+    harness.wait_for_event("MachineNotFound", cluster.name, "Cluster")
     return token
 
 
@@ -69,10 +69,10 @@ def contents(path: Path) -> list[dict[str, Any]]:
     return [line for line in lines if line["kind"] == DECISION]
 
 
-def test_verified_and_shown(house: House, path: Path, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cluster = house.cluster()
-    run_audited(house, FileLines(path, 0, 0))
-    decided(house, cluster)
+def test_verified_and_shown(harness: Harness, path: Path, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = harness.cluster()
+    run_audited(harness, FileLines(path, 0, 0))
+    decided(harness, cluster)
     # The last of each: they may have waited before, until their Machine was known.
     assert {line["request"]["name"]: line["decision"]["kind"] for line in contents(path)} == {
         "joins": "Approve",
@@ -98,10 +98,10 @@ def test_verified_and_shown(house: House, path: Path, config: Path, capsys: pyte
 
 @pytest.mark.parametrize(("namespace", "code"), [("default", 0), ("team-b", 1)])
 def test_verified_by_the_settings_of_the_clusters_namespace(
-    house: House, path: Path, config: Path, namespace: str, code: int
+    harness: Harness, path: Path, config: Path, namespace: str, code: int
 ) -> None:
-    run_audited(house, FileLines(path, 0, 0))
-    decided(house, house.cluster())
+    run_audited(harness, FileLines(path, 0, 0))
+    decided(harness, harness.cluster())
     others = {"masterKey": base64.b64encode(bytes(32)).decode("ascii")}
     right = dict(keyed_mac()["keyed-mac"].settings)
     one = {"settings": others, "settingsByNamespace": {namespace: right}}
@@ -109,10 +109,12 @@ def test_verified_by_the_settings_of_the_clusters_namespace(
     assert main(["audit", "verify", str(path), "--config", str(config)]) == code
 
 
-def test_a_changed_file_is_noticed(house: House, path: Path, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cluster = house.cluster()
-    run_audited(house, FileLines(path, 0, 0))
-    decided(house, cluster)
+def test_a_changed_file_is_noticed(
+    harness: Harness, path: Path, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = harness.cluster()
+    run_audited(harness, FileLines(path, 0, 0))
+    decided(harness, cluster)
     path.write_bytes(path.read_bytes().replace(b'"reason":"Attested"', b'"reason":"Asserted"', 1))
     assert main(["audit", "verify", str(path), "--config", str(config)]) == 1
     said = " ".join(capsys.readouterr().out.split())
@@ -120,12 +122,12 @@ def test_a_changed_file_is_noticed(house: House, path: Path, config: Path, capsy
     assert "logged is Approve Asserted; the line's facts give Approve Attested" in said
 
 
-def test_no_secret_is_in_it(house: House, path: Path) -> None:
-    cluster = house.cluster()
-    run_audited(house, FileLines(path, 0, 0))
-    token = decided(house, cluster)
-    key = house.management.client.get(SECRETS.object("node-attestation-controller-key", CONTROLLER_NAMESPACE))
-    kubeconfig = house.management.client.get(SECRETS.object(f"{cluster.name}-kubeconfig", "default"))
+def test_no_secret_is_in_it(harness: Harness, path: Path) -> None:
+    cluster = harness.cluster()
+    run_audited(harness, FileLines(path, 0, 0))
+    token = decided(harness, cluster)
+    key = harness.management.client.get(SECRETS.object("node-attestation-controller-key", CONTROLLER_NAMESPACE))
+    kubeconfig = harness.management.client.get(SECRETS.object(f"{cluster.name}-kubeconfig", "default"))
     planted = [*SECRETS_IN_PLAY, token, token.partition(".")[2], cluster.api.ca_key_pem.decode()]
     planted += [*key["data"].values(), *kubeconfig["data"].values()]
     written = path.read_text()
@@ -134,11 +136,11 @@ def test_no_secret_is_in_it(house: House, path: Path) -> None:
         assert secret not in written
 
 
-def test_a_deferral_is_written_once(house: House, path: Path) -> None:
-    cluster = house.cluster()
-    run_audited(house, FileLines(path, 0, 0))
+def test_a_deferral_is_written_once(harness: Harness, path: Path) -> None:
+    cluster = harness.cluster()
+    run_audited(harness, FileLines(path, 0, 0))
     cluster.submit_with_token(node_of(cluster, "late").client_request("late"))
-    house.wait_for_event("MachineNotFound", cluster.name, "Cluster")
+    harness.wait_for_event("MachineNotFound", cluster.name, "Cluster")
     cluster.add_machine("late", provider_id=provider_id("late"))
     assert cluster.wait_until_decided("late").condition == "Approved"
     kinds = [(line["decision"]["kind"], line["decision"]["reason"]) for line in contents(path)]
@@ -147,17 +149,17 @@ def test_a_deferral_is_written_once(house: House, path: Path) -> None:
     assert len(set(kinds)) == len(kinds)
 
 
-def test_a_full_disk(house: House, path: Path) -> None:
+def test_a_full_disk(harness: Harness, path: Path) -> None:
     """No certificate without its line; denials go on."""
-    cluster = house.cluster()
+    cluster = harness.cluster()
     disk = FullDisk(0)
     disk.room = 1_000_000
     lines = FileLines(path, 0, 0, write=disk.write)
-    options = run_audited(house, lines)
+    options = run_audited(harness, lines)
     disk.room = 40
     cluster.add_machine("good", provider_id=provider_id("good"))
     cluster.submit_with_token(node_of(cluster, "good").client_request("waits"))
-    assert "No space left" in house.wait_for_event("AuditLogUnavailable", "good")
+    assert "No space left" in harness.wait_for_event("AuditLogUnavailable", "good")
     pending(cluster, "waits")
     cluster.add_machine("other", provider_id=provider_id("other"))
     cluster.submit_with_token(node_of(cluster, "good", "other").client_request("denied"))
@@ -181,15 +183,15 @@ def contents_of_whole(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_restart_goes_on_with_the_chain(house: House, path: Path, config: Path) -> None:
-    cluster = house.cluster()
+def test_a_restart_goes_on_with_the_chain(harness: Harness, path: Path, config: Path) -> None:
+    cluster = harness.cluster()
     lines = FileLines(path, 0, 0)
-    first = house.run(ControllerOptions(audit_log=GroupedAuditLog(lines)))
-    house.join(cluster, "one")
+    first = harness.run(ControllerOptions(audit_log=GroupedAuditLog(lines)))
+    harness.join(cluster, "one")
     first.kill()
     lines.close()
-    run_audited(house, FileLines(path, 0, 0))
-    house.join(cluster, "two")
+    run_audited(harness, FileLines(path, 0, 0))
+    harness.join(cluster, "two")
     assert main(["audit", "verify", str(path), "--config", str(config)]) == 0
     assert len({json.loads(line)["chain"] for line in path.read_text().splitlines()}) == 1
 
@@ -198,12 +200,12 @@ def test_a_restart_goes_on_with_the_chain(house: House, path: Path, config: Path
 
 
 @pytest.fixture(scope="module")
-def honest(shared_house: House, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+def honest(shared_harness: Harness, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The content of an approval's line."""
     path = tmp_path_factory.mktemp("audit") / "audit.log"
-    cluster = shared_house.cluster()
-    run_audited(shared_house, FileLines(path, 0, 0))
-    shared_house.join(cluster, "good")
+    cluster = shared_harness.cluster()
+    run_audited(shared_harness, FileLines(path, 0, 0))
+    shared_harness.join(cluster, "good")
     content = contents(path)[-1]  # it may have waited before, until its Machine was known
     for name in ("version", "kind", "chain", "sequence", "previous"):
         del content[name]
@@ -258,7 +260,7 @@ FORGERIES: dict[str, tuple[list[str | int], Any]] = {
     "an entry of another key": (["decision", "entry", "public_key_digest"], "00" * 32),
     "an entry of another request": (["decision", "entry", "csr_uid"], "other"),
     "a field too much": (["decision_inputs", "more"], {}),
-    "a field of another kind": (["decision_inputs", "reserved"], "yes"),
+    "a field of an unexpected type": (["decision_inputs", "reserved"], "yes"),
 }
 
 

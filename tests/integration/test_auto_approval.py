@@ -17,7 +17,7 @@ from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, CLUSTER_ROLE_BIN
 from signer.model.condition import PolicyCondition
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import RunningController, WorldCluster
-from tests.integration.fixtures import House, node_of, provider_id
+from tests.integration.fixtures import Harness, node_of, provider_id
 from tests.integration.kubelets import builtin_client_request
 from tests.support.processes import wait_until
 
@@ -32,7 +32,7 @@ CONDITION = "AutoApprovalRemoved"
 def no_rest() -> Iterator[None]:
     """Looks may follow each other closely; what asks for them stays as it is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reconciler, "REST_SECONDS", 0.05)
+        patch.setattr(reconciler, "MINIMUM_PAUSE_SECONDS", 0.05)
         yield
 
 
@@ -46,12 +46,12 @@ def bindings(cluster: WorldCluster) -> dict[str, dict[str, Any]]:
     return found
 
 
-def set_mode(house: House, cluster: WorldCluster, mode: str) -> None:
+def set_mode(harness: Harness, cluster: WorldCluster, mode: str) -> None:
     path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
-    house.management.client.patch(path, {"spec": {"mode": mode}})
+    harness.management.client.patch(path, {"spec": {"mode": mode}})
 
 
-def wait_for(house: House, cluster: WorldCluster, status: str, reason: str) -> str:
+def wait_for(harness: Harness, cluster: WorldCluster, status: str, reason: str) -> str:
     """Wait for the condition; returns its message."""
 
     def found(policy: dict[str, Any]) -> bool:
@@ -59,7 +59,7 @@ def wait_for(house: House, cluster: WorldCluster, status: str, reason: str) -> s
         return any((one["type"], one["status"], one["reason"]) == (CONDITION, status, reason) for one in conditions)
 
     path = NODE_ATTESTATION_POLICIES.collection(cluster.namespace)
-    policy = house.management.client.wait_for(path, cluster.name, found)
+    policy = harness.management.client.wait_for(path, cluster.name, found)
     return str(next(one["message"] for one in policy["status"]["conditions"] if one["type"] == CONDITION))
 
 
@@ -74,41 +74,41 @@ def approve_as_others_would(cluster: WorldCluster, name: str) -> None:
 
 
 @pytest.fixture
-def controller(house: House) -> RunningController:
+def controller(harness: Harness) -> RunningController:
     """A controller, started before there is any cluster."""
-    return house.run()
+    return harness.run()
 
 
 @pytest.fixture
-def cluster(house: House, controller: RunningController) -> WorldCluster:
+def cluster(harness: Harness, controller: RunningController) -> WorldCluster:
     """A cluster with kubeadm's grants, under Observe."""
-    return house.cluster(api={"seed_kubeadm": True})
+    return harness.cluster(api={"seed_kubeadm": True})
 
 
-def test_shut_step_by_step_and_given_back_exactly(house: House, cluster: WorldCluster) -> None:
+def test_shut_step_by_step_and_given_back_exactly(harness: Harness, cluster: WorldCluster) -> None:
     before = bindings(cluster)
     assert set(before) == {BOOTSTRAP, ROTATION}
-    wait_for(house, cluster, "False", "Observing")
+    wait_for(harness, cluster, "False", "Observing")
     cluster.add_machine("older", provider_id=provider_id("older"))
-    house.join(cluster, "first")
+    harness.join(cluster, "first")
     assert bindings(cluster) == before, "Observe touches nothing"
-    set_mode(house, cluster, "Enforce")
-    message = wait_for(house, cluster, "False", "WaitingForAttestation")
+    set_mode(harness, cluster, "Enforce")
+    message = wait_for(harness, cluster, "False", "WaitingForAttestation")
     assert "Machine default/older (has no AttestedNode that counts)" in message
     assert set(bindings(cluster)) == {ROTATION}, "renewal stays for the node that is not attested yet"
     # The attested request of a node that is there already adopts it, and it was the last one.
     cluster.submit_as_node(node_of(cluster, "older").client_request("adopted"), "older")
     assert cluster.wait_until_decided("adopted").reason == "Attested"
-    wait_for(house, cluster, "True", "Removed")
+    wait_for(harness, cluster, "True", "Removed")
     assert bindings(cluster) == {}
-    house.wait_for_condition(cluster, "Ready", "True")
-    set_mode(house, cluster, "Observe")
-    wait_for(house, cluster, "False", "Observing")
+    harness.wait_for_condition(cluster, "Ready", "True")
+    set_mode(harness, cluster, "Observe")
+    wait_for(harness, cluster, "False", "Observing")
     assert bindings(cluster) == before
 
 
 def test_what_was_found_before_is_not_said_of_a_policy_that_changed(
-    house: House, cluster: WorldCluster, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, cluster: WorldCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Giving back goes on, with doors open already, when the cluster enters Enforce again."""
     before, go_on, observe = bindings(cluster), threading.Event(), AutoApprovalRemoval._observe
@@ -118,32 +118,32 @@ def test_what_was_found_before_is_not_said_of_a_policy_that_changed(
         await asyncio.to_thread(go_on.wait, 60)
         return found
 
-    set_mode(house, cluster, "Enforce")
-    wait_for(house, cluster, "True", "Removed")
+    set_mode(harness, cluster, "Enforce")
+    wait_for(harness, cluster, "True", "Removed")
     monkeypatch.setattr(AutoApprovalRemoval, "_observe", held_up)
-    set_mode(house, cluster, "Observe")
-    wait_for(house, cluster, "Unknown", "PolicyChanged")
+    set_mode(harness, cluster, "Observe")
+    wait_for(harness, cluster, "Unknown", "PolicyChanged")
     wait_until(lambda: bindings(cluster) == before, "they are restored")
-    set_mode(house, cluster, "Enforce")
+    set_mode(harness, cluster, "Enforce")
     path = NODE_ATTESTATION_POLICIES.collection(cluster.namespace)
-    policy = house.management.client.wait_for(
+    policy = harness.management.client.wait_for(
         path, cluster.name, lambda item: item["status"]["observedGeneration"] == item["metadata"]["generation"]
     )
     said = {one["type"]: (one["status"], one["reason"]) for one in policy["status"]["conditions"]}
     assert said[CONDITION] == said["Ready"] == ("Unknown", "PolicyChanged")
     assert bindings(cluster) == before
     go_on.set()
-    wait_for(house, cluster, "True", "Removed")
+    wait_for(harness, cluster, "True", "Removed")
     assert bindings(cluster) == {}
 
 
 def test_what_comes_back_is_removed_when_somebody_is_approved(
-    house: House, cluster: WorldCluster, controller: RunningController
+    harness: Harness, cluster: WorldCluster, controller: RunningController
 ) -> None:
-    house.join(cluster, "m")
+    harness.join(cluster, "m")
     kubeadm = bindings(cluster)[BOOTSTRAP]
-    set_mode(house, cluster, "Enforce")
-    wait_for(house, cluster, "True", "Removed")
+    set_mode(harness, cluster, "Enforce")
+    wait_for(harness, cluster, "True", "Removed")
     cluster.client().create(CLUSTER_ROLE_BINDINGS.collection(), {**kubeadm, "metadata": {"name": "as-before"}})
     approve_as_others_would(cluster, "stolen")
 
@@ -152,46 +152,46 @@ def test_what_comes_back_is_removed_when_somebody_is_approved(
         return all(item["metadata"]["name"] != "as-before" for item in items)
 
     wait_until(is_removed, "the binding is removed")
-    wait_for(house, cluster, "True", "Removed")
+    wait_for(harness, cluster, "True", "Removed")
 
 
-def test_what_somebody_keeps_putting_back_is_said(house: House, cluster: WorldCluster) -> None:
-    """As GitOps does: the door is open nearly always, and shut at each look."""
+def test_what_somebody_keeps_putting_back_is_said(harness: Harness, cluster: WorldCluster) -> None:
+    """As GitOps does: auto-approval is nearly always possible, and removed at each check."""
     kubeadm = bindings(cluster)
-    set_mode(house, cluster, "Enforce")
-    wait_for(house, cluster, "True", "Removed")
+    set_mode(harness, cluster, "Enforce")
+    wait_for(harness, cluster, "True", "Removed")
     for name in ("first", "second"):
         cluster.client().create(CLUSTER_ROLE_BINDINGS.collection(), kubeadm[BOOTSTRAP])
         approve_as_others_would(cluster, name)
         wait_until(lambda: bindings(cluster) == {}, "it is removed again")
-    assert BOOTSTRAP in wait_for(house, cluster, "False", "RemovedGrantReturns")
-    assert house.wait_for_condition(cluster, "Ready", "False")["reason"] == "RemovedGrantReturns"
+    assert BOOTSTRAP in wait_for(harness, cluster, "False", "RemovedGrantReturns")
+    assert harness.wait_for_condition(cluster, "Ready", "False")["reason"] == "RemovedGrantReturns"
     assert bindings(cluster) == {}
-    set_mode(house, cluster, "Observe")
-    wait_for(house, cluster, "False", "Observing")
+    set_mode(harness, cluster, "Observe")
+    wait_for(harness, cluster, "False", "Observing")
     assert bindings(cluster) == kubeadm
-    set_mode(house, cluster, "Enforce")
-    wait_for(house, cluster, "True", "Removed")
+    set_mode(harness, cluster, "Enforce")
+    wait_for(harness, cluster, "True", "Removed")
 
 
 def test_a_fault_of_a_moment_does_not_leave_it_open_for_minutes(
-    house: House, cluster: WorldCluster, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, cluster: WorldCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing else asks for a look meanwhile."""
-    monkeypatch.setattr(reconciler, "AGAIN", Backoff(base_seconds=0.05, maximum_seconds=1.0, jitter=0.5))
-    wait_for(house, cluster, "False", "Observing")
+    monkeypatch.setattr(reconciler, "RETRY_BACKOFF", Backoff(base_seconds=0.05, maximum_seconds=1.0, jitter=0.5))
+    wait_for(harness, cluster, "False", "Observing")
     fault = embedded_api(cluster).faults.inject("DELETE */clusterrolebindings/*", status=503, times=4)
-    set_mode(house, cluster, "Enforce")
-    wait_for(house, cluster, "True", "Removed")
+    set_mode(harness, cluster, "Enforce")
+    wait_for(harness, cluster, "True", "Removed")
     assert bindings(cluster) == {}
     assert fault.hits == 4
 
 
 def test_observe_says_what_enforce_would_refuse(
-    house: House, cluster: WorldCluster, controller: RunningController
+    harness: Harness, cluster: WorldCluster, controller: RunningController
 ) -> None:
-    house.join(cluster, "m")
-    wait_for(house, cluster, "False", "Observing")
+    harness.join(cluster, "m")
+    wait_for(harness, cluster, "False", "Observing")
     approve_as_others_would(cluster, "one")
     approve_as_others_would(cluster, "two")
 
@@ -201,26 +201,26 @@ def test_observe_says_what_enforce_would_refuse(
             for one in (policy.get("status") or {}).get("conditions") or []
         )
 
-    house.management.client.wait_for(NODE_ATTESTATION_POLICIES.collection("default"), cluster.name, counted)
+    harness.management.client.wait_for(NODE_ATTESTATION_POLICIES.collection("default"), cluster.name, counted)
     metric = controller.options.metrics.builtin_approvals.labels("default/workload")
     assert metric._value.get() == 2
-    house.wait_for_condition(cluster, "Ready", "True")
+    harness.wait_for_condition(cluster, "Ready", "True")
 
 
 def test_a_node_without_a_machine_is_named_when_it_asks_in_vain(
-    house: House, cluster: WorldCluster, controller: RunningController
+    harness: Harness, cluster: WorldCluster, controller: RunningController
 ) -> None:
     """Nothing knows of it but what it asks for; it keeps no door open."""
-    house.join(cluster, "m")
-    set_mode(house, cluster, "Enforce")
-    wait_for(house, cluster, "True", "Removed")
+    harness.join(cluster, "m")
+    set_mode(harness, cluster, "Enforce")
+    wait_for(harness, cluster, "True", "Removed")
     cluster.submit_as_node(builtin_client_request("by-hand-1", "by-hand"), "by-hand")
 
     def is_named(policy: dict[str, Any]) -> bool:
         (found,) = [one for one in policy["status"]["conditions"] if one["type"] == CONDITION]
         return found["status"] == "True" and "got nothing: system:node:by-hand;" in found["message"]
 
-    house.management.client.wait_for(NODE_ATTESTATION_POLICIES.collection(cluster.namespace), cluster.name, is_named)
+    harness.management.client.wait_for(NODE_ATTESTATION_POLICIES.collection(cluster.namespace), cluster.name, is_named)
     found = controller.options.metrics.registry.get_sample_value(
         "node_attestation_unattested_requesters", {"cluster": "default/workload"}
     )
@@ -228,66 +228,66 @@ def test_a_node_without_a_machine_is_named_when_it_asks_in_vain(
     assert bindings(cluster) == {}
 
 
-def test_who_was_attested_by_what_is_not_authorized_keeps_renewal_open(house: House, cluster: WorldCluster) -> None:
+def test_who_was_attested_by_what_is_not_authorized_keeps_renewal_open(harness: Harness, cluster: WorldCluster) -> None:
     """Its renewal would be denied: with the door shut, the whole cluster would end with its certificates."""
-    house.join(cluster, "m")
-    wait_for(house, cluster, "False", "Observing")
+    harness.join(cluster, "m")
+    wait_for(harness, cluster, "False", "Observing")
     path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
     changed = {"mode": "Enforce", "authorizedAttestors": [{"name": "tpm"}]}
-    house.management.client.patch(path, {"spec": changed})
-    message = wait_for(house, cluster, "False", "WaitingForAttestation")
-    assert "Machine default/m (was attested by keyed-mac, which the policy does not authorize any more)" in message
+    harness.management.client.patch(path, {"spec": changed})
+    message = wait_for(harness, cluster, "False", "WaitingForAttestation")
+    assert "Machine default/m (was attested by keyed-mac, which the policy no longer authorizes)" in message
     assert set(bindings(cluster)) == {ROTATION}
     cluster.submit_as_node(node_of(cluster, "m").client_request("renewal"), "m")
     assert cluster.wait_until_decided("renewal").reason == "AttestorNotAuthorized"
-    house.management.client.patch(path, {"spec": {"authorizedAttestors": [{"name": "tpm"}, {"name": "keyed-mac"}]}})
-    wait_for(house, cluster, "True", "Removed")
+    harness.management.client.patch(path, {"spec": {"authorizedAttestors": [{"name": "tpm"}, {"name": "keyed-mac"}]}})
+    wait_for(harness, cluster, "True", "Removed")
     assert bindings(cluster) == {}
 
 
 def test_an_attestor_that_is_taken_out_later_opens_nothing_and_the_machines_are_named(
-    house: House, cluster: WorldCluster
+    harness: Harness, cluster: WorldCluster
 ) -> None:
-    house.join(cluster, "m")
-    set_mode(house, cluster, "Enforce")
-    wait_for(house, cluster, "True", "Removed")
+    harness.join(cluster, "m")
+    set_mode(harness, cluster, "Enforce")
+    wait_for(harness, cluster, "True", "Removed")
     path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
-    house.management.client.patch(path, {"spec": {"authorizedAttestors": [{"name": "tpm"}]}})
+    harness.management.client.patch(path, {"spec": {"authorizedAttestors": [{"name": "tpm"}]}})
 
     def is_named(policy: dict[str, Any]) -> bool:
         (found,) = [one for one in policy["status"]["conditions"] if one["type"] == CONDITION]
         return found["status"] == "True" and "cannot renew: Machine default/m (was attested by" in found["message"]
 
-    house.management.client.wait_for(NODE_ATTESTATION_POLICIES.collection(cluster.namespace), cluster.name, is_named)
+    harness.management.client.wait_for(NODE_ATTESTATION_POLICIES.collection(cluster.namespace), cluster.name, is_named)
     assert bindings(cluster) == {}
 
 
-def test_a_paused_cluster_is_not_touched(house: House, cluster: WorldCluster) -> None:
-    house.join(cluster, "m")
-    wait_for(house, cluster, "False", "Observing")
+def test_a_paused_cluster_is_not_touched(harness: Harness, cluster: WorldCluster) -> None:
+    harness.join(cluster, "m")
+    wait_for(harness, cluster, "False", "Observing")
     cluster.patch({"spec": {"paused": True}})
-    house.join(house.cluster("marker"))  # which comes later: the pause is known by then
-    set_mode(house, cluster, "Enforce")
-    wait_for(house, cluster, "False", "Paused")
+    harness.join(harness.cluster("marker"))  # which comes later: the pause is known by then
+    set_mode(harness, cluster, "Enforce")
+    wait_for(harness, cluster, "False", "Paused")
     assert set(bindings(cluster)) == {BOOTSTRAP, ROTATION}
     cluster.patch({"spec": {"paused": False}})
-    wait_for(house, cluster, "True", "Removed")
+    wait_for(harness, cluster, "True", "Removed")
 
 
-def test_a_deleted_policy_opens_it_again(house: House, cluster: WorldCluster) -> None:
+def test_a_deleted_policy_opens_it_again(harness: Harness, cluster: WorldCluster) -> None:
     before = bindings(cluster)
-    house.join(cluster, "m")
-    set_mode(house, cluster, "Enforce")
-    wait_for(house, cluster, "True", "Removed")
-    house.management.client.delete(NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace))
+    harness.join(cluster, "m")
+    set_mode(harness, cluster, "Enforce")
+    wait_for(harness, cluster, "True", "Removed")
+    harness.management.client.delete(NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace))
     for name in (BOOTSTRAP, ROTATION):
         cluster.client().wait_for(CLUSTER_ROLE_BINDINGS.collection(), name, lambda binding: True)
     assert bindings(cluster) == before
 
 
-def test_a_cluster_without_a_policy_is_never_touched(house: House, controller: RunningController) -> None:
-    without = house.cluster("without", attestors=(), api={"seed_kubeadm": True})
+def test_a_cluster_without_a_policy_is_never_touched(harness: Harness, controller: RunningController) -> None:
+    without = harness.cluster("without", attestors=(), api={"seed_kubeadm": True})
     before = bindings(without)
-    other = house.cluster("enforced", policy={"mode": "Enforce"}, api={"seed_kubeadm": True})
-    wait_for(house, other, "True", "Removed")
+    other = harness.cluster("enforced", policy={"mode": "Enforce"}, api={"seed_kubeadm": True})
+    wait_for(harness, other, "True", "Removed")
     assert bindings(without) == before

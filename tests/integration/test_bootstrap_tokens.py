@@ -32,7 +32,7 @@ from signer.store.cluster_api import discover_cluster_api
 from signer.store.token_tracing import TracingOn
 from signer.testing.clients import LoopThread
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, WorldCluster
-from tests.integration.fixtures import CONTROLLER_USER, MASTERS, House, assert_readable, node_of, pending, provider_id
+from tests.integration.fixtures import CONTROLLER_USER, MASTERS, Harness, assert_readable, node_of, pending, provider_id
 from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.slow
@@ -85,15 +85,15 @@ def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def cluster(house: House) -> WorldCluster:
-    return house.cluster()
+def cluster(harness: Harness) -> WorldCluster:
+    return harness.cluster()
 
 
 @contextlib.contextmanager
-def tracing_as(house: House, user: str, *groups: str) -> Iterator[Tracing]:
+def tracing_as(harness: Harness, user: str, *groups: str) -> Iterator[Tracing]:
     """Tracing by that user; Machines are read by an administrator."""
     with LoopThread("tracing") as thread:
-        made, started = Tracing(thread, house.api.connection(user, groups), house.api.connection()), asyncio.Event()
+        made, started = Tracing(thread, harness.api.connection(user, groups), harness.api.connection()), asyncio.Event()
         running = thread.start(made.run(started))
         thread.run(started.wait())
         yield made
@@ -101,8 +101,8 @@ def tracing_as(house: House, user: str, *groups: str) -> Iterator[Tracing]:
 
 
 @pytest.fixture
-def tracing(house: House, cluster: WorldCluster) -> Iterator[Tracing]:
-    with tracing_as(house, CONTROLLER_USER, *MASTERS) as made:
+def tracing(harness: Harness, cluster: WorldCluster) -> Iterator[Tracing]:
+    with tracing_as(harness, CONTROLLER_USER, *MASTERS) as made:
         yield made
 
 
@@ -163,10 +163,10 @@ def test_move_rewrites_the_owners(tracing: Tracing, cluster: WorldCluster) -> No
     tracing.require(token, "m1", bootstrapTokens={"untraceable": "Refuse"})
 
 
-def test_without_the_grant_it_is_off_until_the_grant_comes(house: House, cluster: WorldCluster) -> None:
+def test_without_the_grant_it_is_off_until_the_grant_comes(harness: Harness, cluster: WorldCluster) -> None:
     token = cluster.api.bootstrap_token()
     cluster.add_kubeadm_config("m1", token, cluster.add_machine("m1", provider_id="test:///m1"))
-    with tracing_as(house, "no-grants") as tracing:
+    with tracing_as(harness, "no-grants") as tracing:
         off = tracing.tokens.tracing()
         assert isinstance(off, TracingOff)
         assert_readable(off.cause, token)
@@ -174,7 +174,7 @@ def test_without_the_grant_it_is_off_until_the_grant_comes(house: House, cluster
         with pytest.raises(Deferred) as caught:
             tracing.require(token, "m1", bootstrapTokens={"untraceable": "Refuse"})
         assert off.cause in caught.value.defer.message
-        grant(house.management, "no-grants")
+        grant(harness.management, "no-grants")
         wait_until(lambda: isinstance(tracing.trace(token), TracedTo), "the trace")
         tracing.require(token, "m1", bootstrapTokens={"untraceable": "Refuse"})
 
@@ -207,43 +207,43 @@ def grant(management: ManagementCluster, user: str) -> None:
     )
 
 
-def test_a_denial_needs_no_more_than_that_grant(house: House, cluster: WorldCluster) -> None:
+def test_a_denial_needs_no_more_than_that_grant(harness: Harness, cluster: WorldCluster) -> None:
     stolen = cluster.api.bootstrap_token()
     cluster.add_kubeadm_config("m2", stolen, cluster.add_machine("m2"))
     cluster.add_machine("m1")
-    grant(house.management, "tracer")
-    with tracing_as(house, "tracer") as tracing:
+    grant(harness.management, "tracer")
+    with tracing_as(harness, "tracer") as tracing:
         wait_until(lambda: isinstance(tracing.trace(stolen), TracedTo), "the trace")
         with pytest.raises(Refused):
             tracing.require(stolen, "m1")
 
 
 def test_kubeadm_configs_that_are_installed_later(
-    house: House, cluster: WorldCluster, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, cluster: WorldCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(token_tracing, "REFUSED_SECONDS", 0.5)
-    client = house.management.client
+    client = harness.management.client
     path = CUSTOM_RESOURCE_DEFINITIONS.object("kubeadmconfigs.bootstrap.cluster.x-k8s.io")
     client.delete(path)
-    with tracing_as(house, CONTROLLER_USER, *MASTERS) as tracing:
+    with tracing_as(harness, CONTROLLER_USER, *MASTERS) as tracing:
         off = tracing.tokens.tracing()
         assert off == TracingOff("the management cluster serves no KubeadmConfigs")
-        house.management.install_crds()
+        harness.management.install_crds()
         wait_until(lambda: isinstance(tracing.tokens.tracing(), TracingOn), "the trace")
         client.delete(path)
         wait_until(lambda: tracing.tokens.tracing() == off, "the trace")
 
 
-def test_cluster_api_that_serves_v1beta1_only(house: House, cluster: WorldCluster) -> None:
+def test_cluster_api_that_serves_v1beta1_only(harness: Harness, cluster: WorldCluster) -> None:
     token = cluster.api.bootstrap_token()
     cluster.add_kubeadm_config("m1", token, cluster.add_machine("m1"))
     path = CUSTOM_RESOURCE_DEFINITIONS.object(f"{KUBEADM_CONFIGS_V1BETA2.plural}.{KUBEADM_CONFIGS_V1BETA2.group}")
-    versions = house.management.client.get(path)["spec"]["versions"]
+    versions = harness.management.client.get(path)["spec"]["versions"]
     served = [{**one, "served": one["name"] == KUBEADM_CONFIGS_V1BETA1.version} for one in versions]
-    house.management.client.patch(path, {"spec": {"versions": served}})
-    with tracing_as(house, CONTROLLER_USER, *MASTERS) as tracing:
+    harness.management.client.patch(path, {"spec": {"versions": served}})
+    with tracing_as(harness, CONTROLLER_USER, *MASTERS) as tracing:
         wait_until(lambda: isinstance(tracing.trace(token), TracedTo), "the trace")
-    listed = house.api.requests.matching(f"GET {KUBEADM_CONFIGS_V1BETA1.collection()}")
+    listed = harness.api.requests.matching(f"GET {KUBEADM_CONFIGS_V1BETA1.collection()}")
     assert [entry.status for entry in listed if entry.user == CONTROLLER_USER][:1] == [200]
 
 
@@ -257,60 +257,60 @@ def joins(cluster: WorldCluster, machine: str, token: str, csr: str = "") -> str
     return name
 
 
-def test_a_node_with_its_own_machines_token_joins(house: House, cluster: WorldCluster) -> None:
+def test_a_node_with_its_own_machines_token_joins(harness: Harness, cluster: WorldCluster) -> None:
     token = cluster.api.bootstrap_token()
     cluster.add_kubeadm_config("m1", token, cluster.add_machine("m1", provider_id=provider_id("m1")))
-    house.run()
+    harness.run()
     verdict = cluster.wait_until_decided(joins(cluster, "m1", token))
     assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
 
 
-def test_a_node_with_a_stolen_token_is_denied(house: House, cluster: WorldCluster) -> None:
+def test_a_node_with_a_stolen_token_is_denied(harness: Harness, cluster: WorldCluster) -> None:
     """Good evidence of one Machine, and another Machine's token: the evidence does not help."""
     stolen = cluster.api.bootstrap_token()
     cluster.add_kubeadm_config("victim", stolen, cluster.add_machine("victim", provider_id=provider_id("victim")))
     cluster.add_machine("thief", provider_id=provider_id("thief"))
-    house.run()
+    harness.run()
     verdict = cluster.wait_until_decided(joins(cluster, "thief", stolen))
     assert (verdict.condition, verdict.reason) == ("Denied", "BootstrapTokenMismatch"), verdict
     assert "Machine default/victim" in verdict.message
     assert_readable(verdict.message, stolen, stolen.partition(".")[0])
-    assert house.reservations() == []
-    assert house.records(cluster) == []
+    assert harness.reservations() == []
+    assert harness.records(cluster) == []
 
 
-def test_an_instance_of_a_pool_joins_with_the_pools_token_and_no_other(house: House) -> None:
-    cluster = house.cluster(policy={"nodeNameSource": "ProviderID"})
+def test_an_instance_of_a_pool_joins_with_the_pools_token_and_no_other(harness: Harness) -> None:
+    cluster = harness.cluster(policy={"nodeNameSource": "ProviderID"})
     pools, others = cluster.api.bootstrap_token(), cluster.api.bootstrap_token()
     pool = cluster.add_machine_pool("pool", provider_id("i1"), provider_id("i2"))
     cluster.add_kubeadm_config("pool", pools, pool)
     cluster.add_kubeadm_config("m1", others, cluster.add_machine("m1", provider_id=provider_id("m1")))
-    house.run()
+    harness.run()
     good, bad = joins(cluster, "i1", pools), joins(cluster, "i2", others)
     assert cluster.wait_until_decided(good).reason == "Attested"
     assert cluster.wait_until_decided(bad).reason == "BootstrapTokenMismatch"
 
 
-def test_a_refused_untraceable_token_waits_for_its_kubeadm_config(house: House) -> None:
+def test_a_refused_untraceable_token_waits_for_its_kubeadm_config(harness: Harness) -> None:
     """It is the change of the KubeadmConfig that wakes it: by time alone it would wait for minutes."""
-    cluster = house.cluster(policy={"bootstrapTokens": {"untraceable": "Refuse"}})
+    cluster = harness.cluster(policy={"bootstrapTokens": {"untraceable": "Refuse"}})
     token = cluster.api.bootstrap_token()
     machine = cluster.add_machine("m1", provider_id=provider_id("m1"))
-    house.run()
+    harness.run()
     name = joins(cluster, "m1", token)
-    house.wait_for_event("BootstrapTokenUntraceable", "m1")
+    harness.wait_for_event("BootstrapTokenUntraceable", "m1")
     pending(cluster, name)
     cluster.add_kubeadm_config("m1", token, machine)
     assert cluster.wait_until_decided(name).reason == "Attested"
 
 
-def test_without_the_grant_nodes_join_and_the_policy_says_so(house: House, cluster: WorldCluster) -> None:
+def test_without_the_grant_nodes_join_and_the_policy_says_so(harness: Harness, cluster: WorldCluster) -> None:
     stolen = cluster.api.bootstrap_token()
     cluster.add_kubeadm_config("other", stolen, cluster.add_machine("other", provider_id=provider_id("other")))
     cluster.add_machine("m1", provider_id=provider_id("m1"))
-    house.api.faults.inject(f"GET {KUBEADM_CONFIGS_V1BETA2.collection()}", status=403, times=None)
-    house.run()
+    harness.api.faults.inject(f"GET {KUBEADM_CONFIGS_V1BETA2.collection()}", status=403, times=None)
+    harness.run()
     assert cluster.wait_until_decided(joins(cluster, "m1", stolen)).reason == "Attested"
-    condition = house.wait_for_condition(cluster, "BootstrapTokensTraceable", "False")
+    condition = harness.wait_for_condition(cluster, "BootstrapTokensTraceable", "False")
     assert "kubeadmconfigs" in condition["message"]
-    house.wait_for_condition(cluster, "Ready", "True")
+    harness.wait_for_condition(cluster, "Ready", "True")

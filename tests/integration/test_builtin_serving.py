@@ -18,7 +18,7 @@ from signer.model.kubernetes_time import parse_time
 from signer.testing.api import User
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import Verdict, WorldCluster
-from tests.integration.fixtures import CONTROLLER_USER, House, assert_readable, node_of, pending, provider_id, writes
+from tests.integration.fixtures import CONTROLLER_USER, Harness, assert_readable, node_of, pending, provider_id, writes
 from tests.integration.kubelets import Kubelet, add_machine, attest, builtin_serving_request
 from tests.integration.requests import approve_as_somebody_else, plant
 from tests.support.journal import builtin_approvals_of
@@ -50,32 +50,32 @@ def _denied(cluster: WorldCluster, csr: str, reason: str) -> Verdict:
     return verdict
 
 
-def _journaled(house: House, cluster: WorldCluster, node: str = "m") -> list[str]:
-    record = next(record for record in house.records(cluster) if record["spec"]["nodeName"] == node)
+def _journaled(harness: Harness, cluster: WorldCluster, node: str = "m") -> list[str]:
+    record = next(record for record in harness.records(cluster) if record["spec"]["nodeName"] == node)
     return [approval["csrName"] for approval in builtin_approvals_of(record["spec"])]
 
 
 @pytest.fixture
-def cluster(house: House) -> WorldCluster:
+def cluster(harness: Harness) -> WorldCluster:
     """A cluster with Machine ``m``, whose built-in serving requests are approved, under a running controller."""
-    cluster = house.cluster(policy=APPROVE)
+    cluster = harness.cluster(policy=APPROVE)
     add_machine(cluster, "m", "192.0.2.10")
-    house.run()
+    harness.run()
     return cluster
 
 
 # What is approved
 
 
-def test_a_kubelets_own_request(house: House, cluster: WorldCluster) -> None:
+def test_a_kubelets_own_request(harness: Harness, cluster: WorldCluster) -> None:
     kubelet = attest(cluster, "m")
-    before, before_here = len(writes(house.api)), len(writes(embedded_api(cluster)))
+    before, before_here = len(writes(harness.api)), len(writes(embedded_api(cluster)))
     kubelet.submit(builtin_serving_request("serving", "m", ["m", "192.0.2.10"]))
     verdict = _approved(cluster, "serving")
     assert "Machine default/m is node m" in verdict.message
-    assert _journaled(house, cluster) == ["serving"]
-    record = ATTESTED_NODES.object(house.records(cluster)[0]["metadata"]["name"], "default")
-    assert [f"{entry.method} {entry.path}" for entry in writes(house.api)[before:]] == [f"PUT {record}"]
+    assert _journaled(harness, cluster) == ["serving"]
+    record = ATTESTED_NODES.object(harness.records(cluster)[0]["metadata"]["name"], "default")
+    assert [f"{entry.method} {entry.path}" for entry in writes(harness.api)[before:]] == [f"PUT {record}"]
     approval = CERTIFICATE_SIGNING_REQUESTS.object("serving", subresource="approval")
     here = writes(embedded_api(cluster))[before_here:]
     assert [f"{entry.method} {entry.path}" for entry in here] == [f"PUT {approval}"]
@@ -87,10 +87,10 @@ def test_own_names_in_upper_case(cluster: WorldCluster) -> None:
     _approved(cluster, "serving")
 
 
-def test_on_an_old_api_server_that_names_no_credential(house: House) -> None:
-    cluster = house.cluster(policy=APPROVE, api={"server_version": "1.20"})
+def test_on_an_old_api_server_that_names_no_credential(harness: Harness) -> None:
+    cluster = harness.cluster(policy=APPROVE, api={"server_version": "1.20"})
     add_machine(cluster, "m")
-    house.run()
+    harness.run()
     attest(cluster, "m").submit(builtin_serving_request("serving", "m", ["m"], usages=("key encipherment", *_USAGES)))
     _approved(cluster, "serving")
 
@@ -98,32 +98,32 @@ def test_on_an_old_api_server_that_names_no_credential(house: House) -> None:
 _USAGES: Final = ("digital signature", "server auth")
 
 
-def test_after_a_failed_approval_there_is_one_entry(house: House, cluster: WorldCluster) -> None:
+def test_after_a_failed_approval_there_is_one_entry(harness: Harness, cluster: WorldCluster) -> None:
     kubelet = attest(cluster, "m")
     failing = embedded_api(cluster).faults.inject("PUT */serving/approval", status=503, times=2)
     lost = embedded_api(cluster).faults.inject("PUT */serving/approval", drop="after")
     kubelet.submit(builtin_serving_request("serving", "m", ["m"]))
     _approved(cluster, "serving")
     assert (failing.hits, lost.hits) == (2, 1)
-    assert _journaled(house, cluster) == ["serving"]
+    assert _journaled(harness, cluster) == ["serving"]
 
 
 # What is none of ours
 
 
 @pytest.mark.parametrize("policy", [{}, {"mode": "Enforce", "builtinServingRequests": "Ignore"}])
-def test_left_alone_by_the_policy(house: House, policy: dict[str, str]) -> None:
-    cluster = house.cluster(policy=policy)
+def test_left_alone_by_the_policy(harness: Harness, policy: dict[str, str]) -> None:
+    cluster = harness.cluster(policy=policy)
     add_machine(cluster, "m")
-    house.run()
+    harness.run()
     kubelet = attest(cluster, "m")
     kubelet.submit(builtin_serving_request("good", "m", ["m"]))
     kubelet.submit(builtin_serving_request("smuggling", "m", ["kubernetes"]))
     plant(cluster, {**builtin_serving_request("broken", "m", ["m"]), "spec": _spec(request="LS0t")}, AS_M)
-    house.join(cluster)
+    harness.join(cluster)
     for csr in ("good", "smuggling", "broken"):
         pending(cluster, csr)
-    assert _journaled(house, cluster) == []
+    assert _journaled(harness, cluster) == []
 
 
 def _spec(**changes: Any) -> dict[str, Any]:
@@ -131,13 +131,13 @@ def _spec(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["Approved", "Denied"])
-def test_decided_by_somebody_else(house: House, kind: str) -> None:
-    cluster = house.cluster(policy=APPROVE)
+def test_decided_by_somebody_else(harness: Harness, kind: str) -> None:
+    cluster = harness.cluster(policy=APPROVE)
     add_machine(cluster, "m")
     cluster.submit_as_node(builtin_serving_request("theirs", "m", ["kubernetes"]), "m")
     approve_as_somebody_else(cluster, "theirs", kind)
-    house.run()
-    house.join(cluster)
+    harness.run()
+    harness.join(cluster)
     verdict = cluster.verdict("theirs")
     assert (verdict.condition, verdict.reason) == (kind, "ByHand")
     assert not [entry for entry in writes(embedded_api(cluster)) if "theirs" in entry.path]
@@ -146,91 +146,91 @@ def test_decided_by_somebody_else(house: House, kind: str) -> None:
 # What is not attested waits
 
 
-def test_after_its_machine_is_gone(house: House, cluster: WorldCluster) -> None:
+def test_after_its_machine_is_gone(harness: Harness, cluster: WorldCluster) -> None:
     kubelet = attest(cluster, "m")
-    house.management.client.delete(MACHINES_V1BETA2.object("m", "default"))
-    house.join(cluster)  # what was deleted before is seen by now
+    harness.management.client.delete(MACHINES_V1BETA2.object("m", "default"))
+    harness.join(cluster)  # what was deleted before is seen by now
     kubelet.submit(builtin_serving_request("serving", "m", ["m"]))
-    assert "no longer exists" in house.wait_for_event("NodeNotAttested", "workload", "Cluster")
+    assert "no longer exists" in harness.wait_for_event("NodeNotAttested", "workload", "Cluster")
     pending(cluster, "serving")
-    assert _journaled(house, cluster) == []
+    assert _journaled(harness, cluster) == []
 
 
-def test_when_its_machine_is_made_anew(house: House, cluster: WorldCluster) -> None:
+def test_when_its_machine_is_made_anew(harness: Harness, cluster: WorldCluster) -> None:
     """The former node's certificate is still valid; that the new Machine is the same hardware, nobody has attested."""
     former = attest(cluster, "m")
-    house.management.client.delete(MACHINES_V1BETA2.object("m", "default"))
-    house.join(cluster)  # what was deleted before is seen by now
+    harness.management.client.delete(MACHINES_V1BETA2.object("m", "default"))
+    harness.join(cluster)  # what was deleted before is seen by now
     former.submit(builtin_serving_request("lying-in-wait", "m", ["m"]))
-    house.wait_for_event("NodeNotAttested", "workload", "Cluster")
+    harness.wait_for_event("NodeNotAttested", "workload", "Cluster")
     add_machine(cluster, "m", "192.0.2.20")
-    assert "made anew" in house.wait_for_event("NodeNotAttested", "m")
+    assert "made anew" in harness.wait_for_event("NodeNotAttested", "m")
     former.submit(builtin_serving_request("of-its-address", "m", ["192.0.2.20"]))
-    house.join(cluster)
+    harness.join(cluster)
     for csr in ("lying-in-wait", "of-its-address"):
         pending(cluster, csr)
     attest(cluster, "m", "joins").submit(builtin_serving_request("serving", "m", ["192.0.2.20"]))
     _approved(cluster, "serving")
 
 
-def test_while_its_machine_is_deleted(house: House, cluster: WorldCluster) -> None:
+def test_while_its_machine_is_deleted(harness: Harness, cluster: WorldCluster) -> None:
     cluster.patch_machine("m", {"metadata": {"finalizers": ["test.example/hold"]}})
     kubelet = attest(cluster, "m")
-    house.management.client.delete(MACHINES_V1BETA2.object("m", "default"))
-    house.join(cluster)
+    harness.management.client.delete(MACHINES_V1BETA2.object("m", "default"))
+    harness.join(cluster)
     kubelet.submit(builtin_serving_request("serving", "m", ["m"]))
     _denied(cluster, "serving", "MachineDeleting")
 
 
-def test_an_insecure_record(house: House) -> None:
-    cluster = house.cluster(attestors=["insecure"], policy=APPROVE)
+def test_an_insecure_record(harness: Harness) -> None:
+    cluster = harness.cluster(attestors=["insecure"], policy=APPROVE)
     add_machine(cluster, "m")
-    house.run(insecure_enabled=True, insecure_namespaces=frozenset({"default"}))
+    harness.run(insecure_enabled=True, insecure_namespaces=frozenset({"default"}))
     insecure = node_of(cluster, "m").but(provider="insecure", settings={"provider-id": provider_id("m")})
     cluster.submit_with_token(insecure.client_request("join"))
     certificate = cluster.wait_until_decided("join").certificate
     Kubelet(cluster, insecure, certificate).submit(builtin_serving_request("serving", "m", ["m"]))
-    assert "proves nothing" in house.wait_for_event("NodeNotAttested", "m")
+    assert "proves nothing" in harness.wait_for_event("NodeNotAttested", "m")
     pending(cluster, "serving")
 
 
-def test_one_that_was_there_before_its_node_was_attested(house: House) -> None:
+def test_one_that_was_there_before_its_node_was_attested(harness: Harness) -> None:
     """On an old API server, where a former node of the name may have posted it; the next one is the node's own."""
-    cluster = house.cluster(policy=APPROVE, api={"server_version": "1.20"})
+    cluster = harness.cluster(policy=APPROVE, api={"server_version": "1.20"})
     add_machine(cluster, "m")
     early = cluster.submit_as_node(builtin_serving_request("early", "m", ["m"]), "m")
-    house.run()
-    assert "node m has not been attested" in house.wait_for_event("NodeNotAttested", "workload", "Cluster")
+    harness.run()
+    assert "node m has not been attested" in harness.wait_for_event("NodeNotAttested", "workload", "Cluster")
     _wait_for_another_second(early)
     kubelet = attest(cluster, "m")
-    assert "before node m was attested" in house.wait_for_event("NodeNotAttested", "m", part="before node")
+    assert "before node m was attested" in harness.wait_for_event("NodeNotAttested", "m", part="before node")
     kubelet.submit(builtin_serving_request("next", "m", ["m"]))
     _approved(cluster, "next")
     pending(cluster, "early")
-    assert _journaled(house, cluster) == ["next"]
+    assert _journaled(harness, cluster) == ["next"]
 
 
 @pytest.mark.parametrize("reuse", ["AfterExpiry", "Immediate"])
-def test_one_that_a_former_node_of_the_name_left_lying_in_wait(house: House, reuse: str) -> None:
+def test_one_that_a_former_node_of_the_name_left_lying_in_wait(harness: Harness, reuse: str) -> None:
     """It was posted with a certificate that was valid then; nothing of it is the successor's."""
     ahead = timedelta(0)
     policy = {**APPROVE, "nodeNameReuse": reuse}
-    cluster = house.cluster(policy=policy, api={"server_version": "1.20"})
+    cluster = harness.cluster(policy=policy, api={"server_version": "1.20"})
     cluster.add_machine("former", provider_id=provider_id("former"), addresses=[("Hostname", "n")])
-    house.run(ControllerOptions(now=lambda: datetime.now(UTC) + ahead))
+    harness.run(ControllerOptions(now=lambda: datetime.now(UTC) + ahead))
     former = _joined(cluster, "former")
-    house.management.client.delete(MACHINES_V1BETA2.object("former", "default"))
-    house.join(cluster)  # what was deleted before is seen by now
+    harness.management.client.delete(MACHINES_V1BETA2.object("former", "default"))
+    harness.join(cluster)  # what was deleted before is seen by now
     lying = former.submit(builtin_serving_request("lying-in-wait", "n", ["n"]))
-    assert "no longer exists" in house.wait_for_event("NodeNotAttested", "workload", "Cluster", part="node n")
+    assert "no longer exists" in harness.wait_for_event("NodeNotAttested", "workload", "Cluster", part="node n")
     _wait_for_another_second(lying)
     if reuse == "AfterExpiry":
-        ahead = timedelta(hours=168, minutes=1)  # its certificate has run out, and the name is free
+        ahead = timedelta(hours=168, minutes=11)  # its certificate has run out, and the name is held no longer
     cluster.add_machine("successor", provider_id=provider_id("successor"), addresses=[("Hostname", "n")])
     _joined(cluster, "successor")
-    assert "former node n" in house.wait_for_event("NodeNotAttested", "successor", part="former node")
+    assert "former node n" in harness.wait_for_event("NodeNotAttested", "successor", part="former node")
     pending(cluster, "lying-in-wait")
-    assert _journaled(house, cluster, "n") == []
+    assert _journaled(harness, cluster, "n") == []
 
 
 def _joined(cluster: WorldCluster, machine: str) -> Kubelet:
@@ -248,12 +248,12 @@ def _wait_for_another_second(posted: dict[str, Any]) -> None:
         time.sleep(0.02)
 
 
-def test_a_paused_cluster(house: House, cluster: WorldCluster) -> None:
+def test_a_paused_cluster(harness: Harness, cluster: WorldCluster) -> None:
     kubelet = attest(cluster, "m")
     cluster.patch({"spec": {"paused": True}})
-    house.join(house.cluster("other"))
+    harness.join(harness.cluster("other"))
     kubelet.submit(builtin_serving_request("serving", "m", ["m"]))
-    house.wait_for_event("ClusterPaused", "m")
+    harness.wait_for_event("ClusterPaused", "m")
     pending(cluster, "serving")
     cluster.patch({"spec": {"paused": False}})
     _approved(cluster, "serving")
@@ -263,20 +263,20 @@ def test_a_paused_cluster(house: House, cluster: WorldCluster) -> None:
 
 
 @pytest.fixture(scope="module")
-def neighbourhood(shared_house: House) -> Iterator[Kubelet]:
+def neighbourhood(shared_harness: Harness) -> Iterator[Kubelet]:
     """The attested node ``m``, in a cluster with a neighbour, under a running controller."""
-    cluster = shared_house.cluster("neighbourhood", policy=APPROVE)
+    cluster = shared_harness.cluster("neighbourhood", policy=APPROVE)
     add_machine(cluster, "m", "192.0.2.10")
     add_machine(cluster, "neighbour", "192.0.2.11")
     cluster.patch({"spec": {"clusterNetwork": {"services": {"cidrBlocks": ["10.200.0.0/16"]}}}})
-    shared_house.run()
+    shared_harness.run()
     attest(cluster, "neighbour")
     kubelet = attest(cluster, "m")
     yield kubelet
     # None of them got anything, and whoever is honest still does.
     kubelet.submit(builtin_serving_request("honest", "m", ["m", "192.0.2.10"]))
     _approved(cluster, "honest")
-    assert _journaled(shared_house, cluster) == ["honest"]
+    assert _journaled(shared_harness, cluster) == ["honest"]
 
 
 @pytest.mark.parametrize(
@@ -330,11 +330,11 @@ def test_who_is_no_node_is_not_answered(neighbourhood: Kubelet, requester: tuple
     pending(neighbourhood.cluster, name)
 
 
-def test_a_node_without_a_record(neighbourhood: Kubelet, shared_house: House) -> None:
+def test_a_node_without_a_record(neighbourhood: Kubelet, shared_harness: Harness) -> None:
     cluster = neighbourhood.cluster
     add_machine(cluster, "unattested", "192.0.2.12")
     cluster.submit_as_node(builtin_serving_request("unattested", "unattested", ["unattested"]), "unattested")
-    message = shared_house.wait_for_event("NodeNotAttested", "neighbourhood", "Cluster")
+    message = shared_harness.wait_for_event("NodeNotAttested", "neighbourhood", "Cluster")
     assert "node unattested has not been attested" in message
     pending(cluster, "unattested")
 
@@ -388,7 +388,7 @@ def _before_approval(cluster: WorldCluster, act: Callable[[], object]) -> None:
     api.on_request(hook)
 
 
-def test_one_that_is_re_created_under_its_name(house: House, cluster: WorldCluster) -> None:
+def test_one_that_is_re_created_under_its_name(harness: Harness, cluster: WorldCluster) -> None:
     kubelet = attest(cluster, "m")
     api = embedded_api(cluster)
     smuggling = builtin_serving_request("serving", "m", ["m", "kubernetes"])
@@ -403,7 +403,7 @@ def test_one_that_is_re_created_under_its_name(house: House, cluster: WorldClust
     _denied(cluster, "serving", "InvalidSubjectAlternativeNames")
 
 
-def test_one_that_is_re_created_alike_is_journaled_for_itself(house: House, cluster: WorldCluster) -> None:
+def test_one_that_is_re_created_alike_is_journaled_for_itself(harness: Harness, cluster: WorldCluster) -> None:
     kubelet = attest(cluster, "m")
     api = embedded_api(cluster)
     manifest = builtin_serving_request("serving", "m", ["m"])
@@ -416,6 +416,6 @@ def test_one_that_is_re_created_alike_is_journaled_for_itself(house: House, clus
     _before_approval(cluster, re_create)
     kubelet.submit(manifest)
     _approved(cluster, "serving")
-    assert _journaled(house, cluster) == ["serving", "serving"]
+    assert _journaled(harness, cluster) == ["serving", "serving"]
     uid = cluster.client().get(CERTIFICATE_SIGNING_REQUESTS.object("serving"))["metadata"]["uid"]
-    assert builtin_approvals_of(house.records(cluster)[0]["spec"])[-1]["csrUID"] == uid
+    assert builtin_approvals_of(harness.records(cluster)[0]["spec"])[-1]["csrUID"] == uid

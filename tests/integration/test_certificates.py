@@ -15,7 +15,7 @@ from signer.kube.resources import ATTESTED_NODES, IDENTITY_RESERVATIONS, NODE_AT
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
 from tests.integration.fixtures import (
-    House,
+    Harness,
     assert_one_certificate,
     assert_readable,
     certificate_of,
@@ -32,13 +32,13 @@ BACKDATE = timedelta(minutes=5)
 
 
 @pytest.fixture
-def cluster(house: House) -> WorldCluster:
+def cluster(harness: Harness) -> WorldCluster:
     """A cluster with Machine ``m``, under a running controller."""
-    cluster = house.cluster()
+    cluster = harness.cluster()
     addresses = [("Hostname", "m"), ("InternalIP", "192.0.2.10"), ("InternalDNS", "m.internal.example")]
     cluster.add_machine("m", provider_id=provider_id("m"), addresses=addresses)
-    house.run()
-    house.wait_for_condition(cluster, "Ready", "True")
+    harness.run()
+    harness.wait_for_condition(cluster, "Ready", "True")
     return cluster
 
 
@@ -47,35 +47,35 @@ def _join(cluster: WorldCluster) -> x509.Certificate:
     return certificate_of(cluster.wait_until_decided("join"))
 
 
-def test_first_join_and_renewal_cost_what_they_must(house: House, cluster: WorldCluster) -> None:
+def test_first_join_and_renewal_cost_what_they_must(harness: Harness, cluster: WorldCluster) -> None:
     """First join: two reservations and a record, then approval and certificate; renewal: the record alone."""
-    house.api.requests.clear()
+    harness.api.requests.clear()
     _join(cluster)
-    assert [entry.method + " " + entry.path.rpartition("/")[2] for entry in writes(house.api)] == [
+    assert [entry.method + " " + entry.path.rpartition("/")[2] for entry in writes(harness.api)] == [
         "POST identityreservations",
         "POST identityreservations",
         "POST attestednodes",
     ]
     expected = ["approval", "status"]
     assert [entry.path.rpartition("/")[2] for entry in writes(embedded_api(cluster))] == expected
-    house.api.requests.clear()
+    harness.api.requests.clear()
     embedded_api(cluster).requests.clear()
     cluster.submit_as_node(node_of(cluster, "m").client_request("renewal"), "m")
     assert cluster.wait_until_decided("renewal").reason == "Attested"
-    assert [entry.method for entry in writes(house.api)] == ["PUT"]
+    assert [entry.method for entry in writes(harness.api)] == ["PUT"]
     assert [entry.path.rpartition("/")[2] for entry in writes(embedded_api(cluster))] == expected
-    assert_one_certificate(house, cluster, "m", "join", "renewal")
+    assert_one_certificate(harness, cluster, "m", "join", "renewal")
 
 
 @pytest.mark.prompt
-def test_a_first_join_reads_no_reservation(house: House, cluster: WorldCluster) -> None:
+def test_a_first_join_reads_no_reservation(harness: Harness, cluster: WorldCluster) -> None:
     """What became of its own two meanwhile, the watch has told by then."""
-    house.api.requests.clear()
+    harness.api.requests.clear()
     _join(cluster)
-    assert house.api.requests.matching(f"GET {IDENTITY_RESERVATIONS.collection(CONTROLLER_NAMESPACE)}/*") == []
+    assert harness.api.requests.matching(f"GET {IDENTITY_RESERVATIONS.collection(CONTROLLER_NAMESPACE)}/*") == []
 
 
-def test_client_certificate_is_a_kubelets(house: House, cluster: WorldCluster) -> None:
+def test_client_certificate_is_a_kubelets(harness: Harness, cluster: WorldCluster) -> None:
     certificate = _join(cluster)
     names = {attribute.oid: attribute.value for attribute in certificate.subject}
     assert names == {NameOID.COMMON_NAME: "system:node:m", NameOID.ORGANIZATION_NAME: "system:nodes"}
@@ -86,7 +86,7 @@ def test_client_certificate_is_a_kubelets(house: House, cluster: WorldCluster) -
     assert not certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
 
 
-def test_certificate_opens_the_workload_api(house: House, cluster: WorldCluster) -> None:
+def test_certificate_opens_the_workload_api(harness: Harness, cluster: WorldCluster) -> None:
     """The API server knows its owner as the node, and lets it do what a node may, and nothing else."""
     node = node_of(cluster, "m")
     cluster.submit_with_token(node.client_request("join"))
@@ -100,10 +100,10 @@ def test_certificate_opens_the_workload_api(house: House, cluster: WorldCluster)
             client.items("/api/v1/namespaces/kube-system/secrets")
 
 
-def test_policy_durations(house: House) -> None:
-    cluster = house.cluster(policy={"certificates": {"clientDuration": "2h", "servingDuration": "3h"}})
+def test_policy_durations(harness: Harness) -> None:
+    cluster = harness.cluster(policy={"certificates": {"clientDuration": "2h", "servingDuration": "3h"}})
     cluster.add_machine("m", provider_id=provider_id("m"))
-    house.run()
+    harness.run()
     kubelet = attest(cluster, "m", "join")
     kubelet.submit(kubelet.node.serving_request("serving", dns_names=["m"]))
     for csr, hours in (("join", 2), ("serving", 3)):
@@ -112,7 +112,7 @@ def test_policy_durations(house: House) -> None:
         assert timedelta(hours=hours) <= lifetime <= timedelta(hours=hours) + BACKDATE
 
 
-def test_expiration_seconds_shorten(house: House, cluster: WorldCluster) -> None:
+def test_expiration_seconds_shorten(harness: Harness, cluster: WorldCluster) -> None:
     manifest = node_of(cluster, "m").client_request("short")
     manifest["spec"]["expirationSeconds"] = 1800
     cluster.submit_with_token(manifest)
@@ -124,7 +124,7 @@ def test_expiration_seconds_shorten(house: House, cluster: WorldCluster) -> None
 # Serving certificates
 
 
-def test_serving_certificate(house: House, cluster: WorldCluster) -> None:
+def test_serving_certificate(harness: Harness, cluster: WorldCluster) -> None:
     kubelet = attest(cluster, "m", "join")
     kubelet.submit(kubelet.node.serving_request("serving", dns_names=["m"], ip_addresses=[IPv4Address("192.0.2.10")]))
     certificate = certificate_of(cluster.wait_until_decided("serving"))
@@ -133,10 +133,10 @@ def test_serving_certificate(house: House, cluster: WorldCluster) -> None:
     assert names.get_values_for_type(x509.IPAddress) == [IPv4Address("192.0.2.10")]
     usages = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     assert list(usages) == [ExtendedKeyUsageOID.SERVER_AUTH]
-    assert_one_certificate(house, cluster, "m", "join", "serving")
+    assert_one_certificate(harness, cluster, "m", "join", "serving")
 
 
-def test_serving_certificates_are_for_nodes_only(house: House, cluster: WorldCluster) -> None:
+def test_serving_certificates_are_for_nodes_only(harness: Harness, cluster: WorldCluster) -> None:
     cluster.submit_with_token(node_of(cluster, "m").serving_request("serving", dns_names=["m"]))
     verdict = cluster.wait_until_decided("serving")
     assert (verdict.condition, verdict.reason) == ("Denied", "RequesterNotAllowed")
@@ -145,9 +145,9 @@ def test_serving_certificates_are_for_nodes_only(house: House, cluster: WorldClu
 # What is recorded
 
 
-def test_record_and_its_columns(house: House, cluster: WorldCluster) -> None:
+def test_record_and_its_columns(harness: Harness, cluster: WorldCluster) -> None:
     certificate = _join(cluster)
-    (record,) = house.records(cluster)
+    (record,) = harness.records(cluster)
     spec = record["spec"]
     assert record["metadata"]["name"] == f"{cluster.name}.m"
     assert [owner["kind"] for owner in record["metadata"]["ownerReferences"]] == ["Cluster"]
@@ -164,7 +164,7 @@ def test_record_and_its_columns(house: House, cluster: WorldCluster) -> None:
     assert spec["firstAttestationTime"] == spec["lastAttestationTime"] == entry["decidedTime"]
     assert spec["lastNotAfter"] == certificate.not_valid_after_utc.strftime("%Y-%m-%dT%H:%M:%SZ")
     assert entry["caCertHash"] == cluster.ca_cert_hash
-    definition = embedded_api(house.management).get(
+    definition = embedded_api(harness.management).get(
         "customresourcedefinitions", f"attestednodes.{ATTESTED_NODES.group}"
     )
     printed = {
@@ -177,15 +177,15 @@ def test_record_and_its_columns(house: House, cluster: WorldCluster) -> None:
         assert value, path
 
 
-def test_policy_status(house: House, cluster: WorldCluster) -> None:
+def test_policy_status(harness: Harness, cluster: WorldCluster) -> None:
     path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
 
     def all_looked_at() -> bool:
-        conditions = (house.management.client.get(path).get("status") or {}).get("conditions") or []
+        conditions = (harness.management.client.get(path).get("status") or {}).get("conditions") or []
         return bool(conditions) and all(item["status"] != "Unknown" for item in conditions)
 
     wait_until(all_looked_at, "everything was looked at once")
-    policy = house.management.client.get(path)
+    policy = harness.management.client.get(path)
     status = policy["status"]
     assert status["clientSignerNames"] == ["cluster.x-k8s.io/kube-apiserver-client-kubelet-keyed-mac"]
     assert status["servingSignerNames"] == ["cluster.x-k8s.io/kubelet-serving-keyed-mac"]
@@ -203,45 +203,45 @@ def test_policy_status(house: House, cluster: WorldCluster) -> None:
         assert_readable(item["message"])
 
 
-def test_broken_settings_show_in_the_policy(house: House) -> None:
+def test_broken_settings_show_in_the_policy(harness: Harness) -> None:
     """The test attestor without its key: a condition, and requests wait."""
-    cluster = house.cluster()
+    cluster = harness.cluster()
     cluster.add_machine("m", provider_id=provider_id("m"))
-    house.run(attestors={})
-    condition = house.wait_for_condition(cluster, "AttestorsConfigured", "False")
+    harness.run(attestors={})
+    condition = harness.wait_for_condition(cluster, "AttestorsConfigured", "False")
     assert condition["reason"] == "AttestorUnavailable"
     cluster.submit_with_token(node_of(cluster, "m").client_request("csr"))
-    assert_readable(house.wait_for_event("AttestorUnavailable", "m"))
+    assert_readable(harness.wait_for_event("AttestorUnavailable", "m"))
     pending(cluster, "csr")
 
 
 # Which clusters are served
 
 
-def test_cluster_without_policy_is_never_touched(house: House, cluster: WorldCluster) -> None:
+def test_cluster_without_policy_is_never_touched(harness: Harness, cluster: WorldCluster) -> None:
     """Not so much as a connection."""
-    untouched = house.cluster("untouched", ())
+    untouched = harness.cluster("untouched", ())
     untouched.add_machine("u", provider_id=provider_id("u"))
     untouched.submit_with_token(node_of(untouched, "u").client_request("csr"))
     untouched.close()
     embedded_api(untouched).requests.clear()
-    house.join(cluster)
+    harness.join(cluster)
     assert embedded_api(untouched).requests.matching() == []
-    assert not [entry for entry in house.api.requests.matching("* */secrets/untouched-*") if entry.method == "GET"]
+    assert not [entry for entry in harness.api.requests.matching("* */secrets/untouched-*") if entry.method == "GET"]
     untouched.authorize("keyed-mac")
     assert untouched.wait_until_decided("csr").condition == "Approved"
 
 
-def test_deleted_policy_ends_the_service(house: House, cluster: WorldCluster) -> None:
-    other = house.cluster("other")
+def test_deleted_policy_ends_the_service(harness: Harness, cluster: WorldCluster) -> None:
+    other = harness.cluster("other")
     _join(cluster)
     api = embedded_api(cluster)
-    house.management.client.delete(NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace))
+    harness.management.client.delete(NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace))
     # The controller has seen the deletion once it serves a cluster whose policy came after it.
-    house.join(house.cluster("later"))
+    harness.join(harness.cluster("later"))
     api.requests.clear()
     cluster.submit_as_node(node_of(cluster, "m").client_request("renewal"), "m")
-    house.join(other)
+    harness.join(other)
     pending(cluster, "renewal")
     assert writes(api) == []
     cluster.authorize("keyed-mac")

@@ -19,7 +19,7 @@ from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certifi
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
 from tests.integration.fixtures import (
-    House,
+    Harness,
     assert_one_certificate,
     assert_readable,
     node_of,
@@ -34,24 +34,24 @@ PAUSED: Final = "cluster.x-k8s.io/paused"
 
 
 @pytest.fixture(scope="module")
-def house(shared_house: House, short_waits: None) -> Iterator[House]:
-    """One house; its controller never tries again just because time has passed."""
+def harness(shared_harness: Harness, short_waits: None) -> Iterator[Harness]:
+    """One harness; its controller never tries again just because time has passed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(WorkQueue, "retry", lambda self, key: 0.0)
-        shared_house.run()
-        yield shared_house
+        shared_harness.run()
+        yield shared_harness
 
 
 @pytest.fixture(scope="module")
-def healthy(house: House) -> WorldCluster:
+def healthy(harness: Harness) -> WorldCluster:
     """The other cluster."""
-    return house.cluster("healthy")
+    return harness.cluster("healthy")
 
 
 @pytest.fixture
-def cluster(house: House, healthy: WorldCluster) -> WorldCluster:
+def cluster(harness: Harness, healthy: WorldCluster) -> WorldCluster:
     """A cluster of this test's own."""
-    return house.cluster(f"cluster-{next(_NUMBERS)}")
+    return harness.cluster(f"cluster-{next(_NUMBERS)}")
 
 
 @pytest.fixture
@@ -63,32 +63,32 @@ def machine() -> str:
 class Waiting:
     """A node's request that was deferred, and what must be seen of it until it is decided."""
 
-    def __init__(self, house: House, healthy: WorldCluster, cluster: WorldCluster, machine: str) -> None:
-        self.house, self.healthy, self.cluster, self.machine = house, healthy, cluster, machine
-        house.join(healthy)  # its Machine comes last: the controller has seen what was done to Machines before
+    def __init__(self, harness: Harness, healthy: WorldCluster, cluster: WorldCluster, machine: str) -> None:
+        self.harness, self.healthy, self.cluster, self.machine = harness, healthy, cluster, machine
+        harness.join(healthy)  # its Machine comes last: the controller has seen what was done to Machines before
         cluster.submit_with_token(node_of(cluster, machine).client_request(machine))
 
     def for_reason(self, reason: str, kind: str = "Machine") -> None:
         """It waits, an Event says why, and the other cluster does not care."""
         name = self.machine if kind == "Machine" else self.cluster.name
-        assert_readable(self.house.wait_for_event(reason, name, kind))
-        self.house.join(self.healthy)
+        assert_readable(self.harness.wait_for_event(reason, name, kind))
+        self.harness.join(self.healthy)
         pending(self.cluster, self.machine)
 
     def is_over(self) -> None:
         """It was woken, and ended well."""
         verdict = self.cluster.wait_until_decided(self.machine)
         assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
-        assert_one_certificate(self.house, self.cluster, self.machine, self.machine)
+        assert_one_certificate(self.harness, self.cluster, self.machine, self.machine)
 
 
 Wait = Callable[[], Waiting]
 
 
 @pytest.fixture
-def wait(house: House, healthy: WorldCluster, cluster: WorldCluster, machine: str) -> Wait:
+def wait(harness: Harness, healthy: WorldCluster, cluster: WorldCluster, machine: str) -> Wait:
     """Post the request of ``machine`` now."""
-    return lambda: Waiting(house, healthy, cluster, machine)
+    return lambda: Waiting(harness, healthy, cluster, machine)
 
 
 def test_machine_appears(wait: Wait, cluster: WorldCluster, machine: str) -> None:
@@ -149,11 +149,11 @@ def test_machine_is_unpaused(wait: Wait, cluster: WorldCluster, machine: str) ->
     ],
 )
 def test_cluster_is_unpaused(
-    house: House, wait: Wait, cluster: WorldCluster, machine: str, pause: dict[str, Any], resume: dict[str, Any]
+    harness: Harness, wait: Wait, cluster: WorldCluster, machine: str, pause: dict[str, Any], resume: dict[str, Any]
 ) -> None:
     cluster.add_machine(machine, provider_id=provider_id(machine))
     cluster.patch(pause)
-    house.join(house.cluster(f"after-{machine}"))  # a Cluster that comes later: the pause has been seen
+    harness.join(harness.cluster(f"after-{machine}"))  # a Cluster that comes later: the pause has been seen
     waiting = wait()
     waiting.for_reason("ClusterPaused")
     cluster.patch(resume)
@@ -170,15 +170,15 @@ def test_node_ref_disagrees(wait: Wait, cluster: WorldCluster, machine: str) -> 
 
 
 def test_a_provider_names_a_running_node_otherwise(
-    house: House, healthy: WorldCluster, cluster: WorldCluster, machine: str
+    harness: Harness, healthy: WorldCluster, cluster: WorldCluster, machine: str
 ) -> None:
     """A fleet must not lose its renewals by an upgrade of its infrastructure provider."""
-    house.join(cluster, machine)
+    harness.join(cluster, machine)
     found = {"metadata": {"name": machine}}
     cluster.set_machine_status(found, {"addresses": [{"type": "Hostname", "address": "otherwise"}]})
-    house.join(healthy)  # its Machine comes last: the new address has been seen
+    harness.join(healthy)  # its Machine comes last: the new address has been seen
     cluster.submit_as_node(node_of(cluster, machine).client_request(machine), machine)
-    said = house.wait_for_event("NodeNameMismatch", machine)
+    said = harness.wait_for_event("NodeNameMismatch", machine)
     assert f"it was attested as node {machine} before" in said
     pending(cluster, machine)
     cluster.set_machine_status(found, {"addresses": [{"type": "Hostname", "address": machine}]})
@@ -204,15 +204,15 @@ AUTHORITIES: Final[dict[str, Callable[[WorldCluster], dict[str, bytes]]]] = {
 
 @pytest.mark.parametrize("snapshot", ["absent", *AUTHORITIES])
 def test_certificate_authority_is_repaired(
-    house: House, wait: Wait, cluster: WorldCluster, machine: str, snapshot: str
+    harness: Harness, wait: Wait, cluster: WorldCluster, machine: str, snapshot: str
 ) -> None:
     good = {"tls.crt": cluster.api.ca_certificate_pem, "tls.key": cluster.api.ca_key_pem}
-    house.wait_for_condition(cluster, "CertificateAuthorityAvailable", "True")
+    harness.wait_for_condition(cluster, "CertificateAuthorityAvailable", "True")
     if snapshot == "absent":
         cluster.delete_secret("ca")
     else:
         cluster.put_secret("ca", AUTHORITIES[snapshot](cluster))
-    condition = house.wait_for_condition(cluster, "CertificateAuthorityAvailable", "False")
+    condition = harness.wait_for_condition(cluster, "CertificateAuthorityAvailable", "False")
     key_text = cluster.api.ca_key_pem.decode().splitlines()[1]
     assert_readable(condition["message"], key_text)
     cluster.add_machine(machine, provider_id=provider_id(machine))
@@ -220,7 +220,7 @@ def test_certificate_authority_is_repaired(
     waiting.for_reason("CertificateAuthorityUnavailable")
     cluster.put_secret("ca", good)
     waiting.is_over()
-    house.wait_for_condition(cluster, "Ready", "True")
+    harness.wait_for_condition(cluster, "Ready", "True")
 
 
 # The kubeconfig's Secret
@@ -269,9 +269,9 @@ KUBECONFIGS: Final[dict[str, Callable[[str], bytes]]] = {
     ],
 )
 def test_kubeconfig_is_repaired(
-    house: House, healthy: WorldCluster, short_waits: None, machine: str, snapshot: str
+    harness: Harness, healthy: WorldCluster, short_waits: None, machine: str, snapshot: str
 ) -> None:
-    cluster = house.cluster(f"kubeconfig-{next(_NUMBERS)}", ())
+    cluster = harness.cluster(f"kubeconfig-{next(_NUMBERS)}", ())
     text = embedded_api(cluster).kubeconfig()
     if snapshot == "absent":
         cluster.delete_secret("kubeconfig")
@@ -279,39 +279,39 @@ def test_kubeconfig_is_repaired(
         cluster.put_secret("kubeconfig", {"value": KUBECONFIGS[snapshot](text)})
     cluster.authorize("keyed-mac")
     cluster.add_machine(machine, provider_id=provider_id(machine))
-    waiting = Waiting(house, healthy, cluster, machine)
-    condition = house.wait_for_condition(cluster, "WorkloadClusterReachable", "False")
+    waiting = Waiting(harness, healthy, cluster, machine)
+    condition = harness.wait_for_condition(cluster, "WorkloadClusterReachable", "False")
     assert condition["reason"] in ("KubeconfigRefused", "KubeconfigMissing")
     assert_readable(condition["message"])
-    house.join(healthy)
+    harness.join(healthy)
     pending(cluster, machine)
     cluster.put_secret("kubeconfig", {"value": text.encode()})
     waiting.is_over()
-    house.wait_for_condition(cluster, "WorkloadClusterReachable", "True")
+    harness.wait_for_condition(cluster, "WorkloadClusterReachable", "True")
 
 
-def test_workload_api_comes_back(house: House, healthy: WorldCluster, cluster: WorldCluster, machine: str) -> None:
-    house.wait_for_condition(cluster, "WorkloadClusterReachable", "True")
+def test_workload_api_comes_back(harness: Harness, healthy: WorldCluster, cluster: WorldCluster, machine: str) -> None:
+    harness.wait_for_condition(cluster, "WorkloadClusterReachable", "True")
     cluster.add_machine(machine, provider_id=provider_id(machine))
     cluster.close()
     embedded_api(cluster).stop_listening()
-    condition = house.wait_for_condition(cluster, "WorkloadClusterReachable", "False")
+    condition = harness.wait_for_condition(cluster, "WorkloadClusterReachable", "False")
     assert_readable(condition["message"])
-    house.join(healthy)
+    harness.join(healthy)
     embedded_api(cluster).start_listening()
-    waiting = Waiting(house, healthy, cluster, machine)
+    waiting = Waiting(harness, healthy, cluster, machine)
     waiting.is_over()
-    house.wait_for_condition(cluster, "WorkloadClusterReachable", "True")
+    harness.wait_for_condition(cluster, "WorkloadClusterReachable", "True")
 
 
-def test_policy_that_cannot_be_followed(house: House, wait: Wait, cluster: WorldCluster, machine: str) -> None:
+def test_policy_that_cannot_be_followed(harness: Harness, wait: Wait, cluster: WorldCluster, machine: str) -> None:
     path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
-    house.management.client.patch(path, {"spec": {"certificates": {"clientDuration": "9999h"}}})
-    condition = house.wait_for_condition(cluster, "AttestorsConfigured", "False")
+    harness.management.client.patch(path, {"spec": {"certificates": {"clientDuration": "9999h"}}})
+    condition = harness.wait_for_condition(cluster, "AttestorsConfigured", "False")
     assert condition["reason"] == "PolicyInvalid"
     assert_readable(condition["message"])
     cluster.add_machine(machine, provider_id=provider_id(machine))
     waiting = wait()
     waiting.for_reason("PolicyInvalid")
-    house.management.client.patch(path, {"spec": {"certificates": {"clientDuration": "48h"}}})
+    harness.management.client.patch(path, {"spec": {"certificates": {"clientDuration": "48h"}}})
     waiting.is_over()

@@ -11,15 +11,18 @@ import pytest
 from attestors.contract import Security
 from attestors.wire import pem
 from attestors.wire.names import PROVIDER_ID_OID, SUPPORTED_VERSIONS_ANNOTATION, Purpose, SignerName
+from signer.authority.lenient_certificate import parse_ca_certificate
+from signer.authority.pem import read_blocks
 from signer.kube.errors import ApiError
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, IDENTITY_RESERVATIONS, MACHINES_V1BETA2, SECRETS
 from signer.model.cluster import machine_view
 from signer.model.record import AttestedIdentity, MachineKey
 from signer.model.reservation import Pair, ReservationSide, reservation_spec
+from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
 from signer.testing.fixtures import embedded_api
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, Verdict, WorldCluster
-from tests.integration.fixtures import CONTROLLER_USER, House, assert_readable, node_of, pending, provider_id
+from tests.integration.fixtures import CONTROLLER_USER, Harness, assert_readable, node_of, pending, provider_id
 from tests.integration.requests import (
     base64_of,
     blocks_of,
@@ -37,12 +40,12 @@ HOSTILE: Final = "evil\x1b[31m\nforged log line\x00\u202e"
 
 
 @pytest.fixture(scope="module")
-def cluster(shared_house: House) -> WorldCluster:
+def cluster(shared_harness: Harness) -> WorldCluster:
     """The cluster that all these tests ask; the controller knows its Machines from the start."""
-    cluster = shared_house.cluster()
+    cluster = shared_harness.cluster()
     for number in range(1, MACHINES + 1):
         cluster.add_machine(f"machine-{number}", provider_id=provider_id(f"machine-{number}"))
-    shared_house.run()
+    shared_harness.run()
     return cluster
 
 
@@ -54,14 +57,14 @@ def machine() -> str:
     return f"machine-{number}"
 
 
-def _denied(house: House, cluster: WorldCluster, csr: str, reason: str, about: tuple[str, str]) -> Verdict:
+def _denied(harness: Harness, cluster: WorldCluster, csr: str, reason: str, about: tuple[str, str]) -> Verdict:
     """Wait for the denial; it must be well put, without a certificate, and told in an Event on ``about``."""
     verdict = cluster.wait_until_decided(csr)
     assert (verdict.condition, verdict.reason) == ("Denied", reason), verdict
     assert verdict.certificate == b""
     assert_readable(verdict.message)
     kind, name = about
-    assert_readable(house.wait_for_event(reason, name, kind))
+    assert_readable(harness.wait_for_event(reason, name, kind))
     return verdict
 
 
@@ -108,10 +111,10 @@ REFUSED_BY_THE_API: Final = ("empty", NOT_BASE64, "no PEM", "CSR not first", "tr
 
 
 @pytest.mark.parametrize("snapshot", [snapshot for snapshot in MALFORMED if snapshot != NOT_BASE64])
-def test_malformed_request(shared_house: House, cluster: WorldCluster, machine: str, snapshot: str) -> None:
+def test_malformed_request(shared_harness: Harness, cluster: WorldCluster, machine: str, snapshot: str) -> None:
     csr = f"malformed-{machine}"
     plant(cluster, manifest_of(csr, MALFORMED[snapshot](node_of(cluster, machine))))
-    _denied(shared_house, cluster, csr, "MalformedRequest", ("Cluster", cluster.name))
+    _denied(shared_harness, cluster, csr, "MalformedRequest", ("Cluster", cluster.name))
 
 
 @pytest.mark.parametrize("snapshot", REFUSED_BY_THE_API)
@@ -122,11 +125,11 @@ def test_what_an_api_server_does_not_store(cluster: WorldCluster, snapshot: str)
     assert refused.value.status in (400, 422)
 
 
-def test_what_cannot_even_be_denied(shared_house: House, cluster: WorldCluster, machine: str) -> None:
+def test_what_cannot_even_be_denied(shared_harness: Harness, cluster: WorldCluster, machine: str) -> None:
     """No API server can decode such an object, so none takes it back with a condition either; nobody else waits."""
     plant(cluster, manifest_of("undeniable", MALFORMED[NOT_BASE64](node_of(cluster, machine))))
-    shared_house.join(cluster)
-    assert_readable(shared_house.wait_for_event("WorkloadClusterUnreachable", cluster.name, "Cluster"))
+    shared_harness.join(cluster)
+    assert_readable(shared_harness.wait_for_event("WorkloadClusterUnreachable", cluster.name, "Cluster"))
     pending(cluster, "undeniable")
     embedded_api(cluster).delete("certificatesigningrequests", "undeniable")
 
@@ -143,25 +146,25 @@ PROVIDER_IDS: Final[dict[str, Callable[[SimulatedNode], bytes]]] = {
 
 
 @pytest.mark.parametrize("snapshot", PROVIDER_IDS)
-def test_invalid_provider_id(shared_house: House, cluster: WorldCluster, machine: str, snapshot: str) -> None:
+def test_invalid_provider_id(shared_harness: Harness, cluster: WorldCluster, machine: str, snapshot: str) -> None:
     node = node_of(cluster, machine)
     csr = f"provider-id-{machine}"
     request = _joined(*blocks_of(node, PROVIDER_IDS[snapshot](node)))
     cluster.submit_with_token(manifest_of(csr, request))
-    _denied(shared_house, cluster, csr, "InvalidProviderID", ("Cluster", cluster.name))
+    _denied(shared_harness, cluster, csr, "InvalidProviderID", ("Cluster", cluster.name))
 
 
-def test_provider_block_disagrees_with_the_signer(shared_house: House, cluster: WorldCluster, machine: str) -> None:
+def test_provider_block_disagrees_with_the_signer(shared_harness: Harness, cluster: WorldCluster, machine: str) -> None:
     csr, _, data = blocks_of(node_of(cluster, machine))
     other = pem.encode(pem.Block("KUBELET AUTHENTICATOR ATTESTATION PROVIDER", b"insecure"))
     cluster.submit_with_token(manifest_of("provider-mismatch", csr + other + data))
-    _denied(shared_house, cluster, "provider-mismatch", "ProviderMismatch", ("Machine", machine))
+    _denied(shared_harness, cluster, "provider-mismatch", "ProviderMismatch", ("Machine", machine))
 
 
-def test_attestor_that_the_policy_does_not_name(shared_house: House, cluster: WorldCluster, machine: str) -> None:
+def test_attestor_that_the_policy_does_not_name(shared_harness: Harness, cluster: WorldCluster, machine: str) -> None:
     node = SimulatedNode(machine, provider_id(machine), cluster.ca_cert_hash, "insecure")
     cluster.submit_with_token(node.client_request("not-authorized"))
-    _denied(shared_house, cluster, "not-authorized", "AttestorNotAuthorized", ("Machine", machine))
+    _denied(shared_harness, cluster, "not-authorized", "AttestorNotAuthorized", ("Machine", machine))
 
 
 REQUESTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
@@ -177,24 +180,24 @@ REQUESTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 
 
 @pytest.mark.parametrize("snapshot", REQUESTERS)
-def test_requester_may_not_ask(shared_house: House, cluster: WorldCluster, machine: str, snapshot: str) -> None:
+def test_requester_may_not_ask(shared_harness: Harness, cluster: WorldCluster, machine: str, snapshot: str) -> None:
     username, groups = REQUESTERS[snapshot]
     manifest = node_of(cluster, machine).client_request(f"requester-{machine}")
     plant(cluster, manifest, (username.format(machine=machine), groups))
-    verdict = _denied(shared_house, cluster, f"requester-{machine}", "RequesterNotAllowed", ("Machine", machine))
+    verdict = _denied(shared_harness, cluster, f"requester-{machine}", "RequesterNotAllowed", ("Machine", machine))
     assert "\x1b" not in verdict.message
 
 
-def test_name_of_another_machine(shared_house: House, cluster: WorldCluster, machine: str) -> None:
+def test_name_of_another_machine(shared_harness: Harness, cluster: WorldCluster, machine: str) -> None:
     cluster.add_machine("victim", provider_id=provider_id("victim"))
     cluster.submit_with_token(node_of(cluster, machine, "victim").client_request("name-mismatch"))
-    _denied(shared_house, cluster, "name-mismatch", "NodeNameMismatch", ("Machine", machine))
+    _denied(shared_harness, cluster, "name-mismatch", "NodeNameMismatch", ("Machine", machine))
 
 
-def test_identity_reserved_for_another_machine(shared_house: House, cluster: WorldCluster, machine: str) -> None:
+def test_identity_reserved_for_another_machine(shared_harness: Harness, cluster: WorldCluster, machine: str) -> None:
     """The same machine in two clusters: the first has it."""
-    shared_house.join(cluster, "moonlighting")
-    second = shared_house.cluster("second", namespace="team-b")
+    shared_harness.join(cluster, "moonlighting")
+    second = shared_harness.cluster("second", namespace="team-b")
     second.add_machine("moonlighting", provider_id=provider_id("moonlighting"))
     second.submit_with_token(node_of(second, "moonlighting").client_request("identity-conflict"))
     verdict = second.wait_until_decided("identity-conflict")
@@ -203,8 +206,8 @@ def test_identity_reserved_for_another_machine(shared_house: House, cluster: Wor
     assert verdict.certificate == b""
 
 
-def test_machine_reserved_for_another_identity(shared_house: House, cluster: WorldCluster, machine: str) -> None:
-    client = shared_house.management.client
+def test_machine_reserved_for_another_identity(shared_harness: Harness, cluster: WorldCluster, machine: str) -> None:
+    client = shared_harness.management.client
     view = machine_view(client.get(MACHINES_V1BETA2.object(machine, cluster.namespace)))
     pair = Pair(MachineKey.of(view), AttestedIdentity("keyed-mac", "keyed-mac:another", Security.SECURE))
     for side in ReservationSide:
@@ -218,61 +221,77 @@ def test_machine_reserved_for_another_identity(shared_house: House, cluster: Wor
             },
         )
     cluster.submit_with_token(node_of(cluster, machine).client_request("machine-conflict"))
-    _denied(shared_house, cluster, "machine-conflict", "IdentityConflict", ("Machine", machine))
+    _denied(shared_harness, cluster, "machine-conflict", "IdentityConflict", ("Machine", machine))
 
 
-def test_machine_is_deleting(shared_house: House, cluster: WorldCluster, machine: str) -> None:
+def test_machine_is_deleting(shared_harness: Harness, cluster: WorldCluster, machine: str) -> None:
     cluster.patch_machine(machine, {"metadata": {"finalizers": ["machine.cluster.x-k8s.io"]}})
     path = MACHINES_V1BETA2.object(machine, cluster.namespace)
-    shared_house.management.client.delete(path)
-    shared_house.join(cluster)  # its Machine came after the deletion: the controller knows of both
+    shared_harness.management.client.delete(path)
+    shared_harness.join(cluster)  # its Machine came after the deletion: the controller knows of both
     cluster.submit_with_token(node_of(cluster, machine).client_request("deleting"))
     verdict = cluster.wait_until_decided("deleting")
     assert (verdict.condition, verdict.reason) == ("Denied", "MachineDeleting"), verdict
-    assert_readable(shared_house.wait_for_event("MachineDeleting", machine))
+    assert_readable(shared_harness.wait_for_event("MachineDeleting", machine))
 
 
-def test_evidence_of_another_key(shared_house: House, cluster: WorldCluster, machine: str) -> None:
+def test_evidence_of_another_key(shared_harness: Harness, cluster: WorldCluster, machine: str) -> None:
     """Replayed evidence: whoever reads the honest CSR can copy everything but the key."""
     honest = node_of(cluster, machine)
     thief = node_of(cluster, machine)
     cluster.submit_with_token(thief.client_request("replayed", evidence_of=honest.evidence()))
-    verdict = _denied(shared_house, cluster, "replayed", "BindingMismatch", ("Machine", machine))
+    verdict = _denied(shared_harness, cluster, "replayed", "BindingMismatch", ("Machine", machine))
     assert_readable(verdict.message, honest.evidence().fields["mac"])
 
 
-def test_evidence_of_another_purpose(shared_house: House, cluster: WorldCluster, machine: str) -> None:
+def test_evidence_of_another_purpose(shared_harness: Harness, cluster: WorldCluster, machine: str) -> None:
     node = node_of(cluster, machine)
     serving = node.evidence(Purpose.SERVING)
     cluster.submit_with_token(node.client_request("other-purpose", evidence_of=serving))
-    _denied(shared_house, cluster, "other-purpose", "BindingMismatch", ("Machine", machine))
+    _denied(shared_harness, cluster, "other-purpose", "BindingMismatch", ("Machine", machine))
 
 
-def test_evidence_for_another_cluster(shared_house: House, cluster: WorldCluster, machine: str) -> None:
+def test_evidence_for_another_cluster(shared_harness: Harness, cluster: WorldCluster, machine: str) -> None:
     node = node_of(cluster, machine).but(ca_cert_hash="sha256:" + "0" * 64)
     cluster.submit_with_token(node.client_request("other-cluster"))
-    _denied(shared_house, cluster, "other-cluster", "ClusterMismatch", ("Machine", machine))
+    _denied(shared_harness, cluster, "other-cluster", "ClusterMismatch", ("Machine", machine))
 
 
-def _reads_of_the_authority(house: House, cluster: WorldCluster) -> int:
-    return len(house.api.requests.matching(f"GET {SECRETS.object(f'{cluster.name}-ca', cluster.namespace)}"))
+def test_evidence_for_a_ca_that_is_coming_in_waits(shared_harness: Harness) -> None:
+    """The Secret lists a CA beside the one that signs: a node of that CA is one of this cluster's, and not denied."""
+    cluster, machine = shared_harness.cluster("changing-ca"), "of-the-changing-ca"
+    cluster.add_machine(machine, provider_id=provider_id(machine))
+    shared_harness.join(cluster)
+    coming = new_cluster_certificate_authority(EncryptionAlgorithm.ECDSA_P256).secret_data["tls.crt"]
+    bundle = cluster.api.ca_certificate_pem + coming
+    cluster.put_secret("ca", {"tls.crt": bundle, "tls.key": cluster.api.ca_key_pem})
+    (block,) = read_blocks(coming, maximum_bytes=len(coming), maximum_blocks=1)
+    node = node_of(cluster, machine).but(ca_cert_hash=parse_ca_certificate(block.content).public_key_hash)
+    cluster.submit_with_token(node.client_request("coming-in"))
+    assert_readable(shared_harness.wait_for_event("CertificateAuthorityChanging", machine, "Machine"))
+    pending(cluster, "coming-in")
+    shared_harness.join(cluster)
+
+
+def _reads_of_the_authority(harness: Harness, cluster: WorldCluster) -> int:
+    return len(harness.api.requests.matching(f"GET {SECRETS.object(f'{cluster.name}-ca', cluster.namespace)}"))
 
 
 def test_what_is_refused_anyway_has_no_certificate_authority_read(
-    shared_house: House, cluster: WorldCluster, machine: str
+    shared_harness: Harness, cluster: WorldCluster, machine: str
 ) -> None:
     """Whoever asks chooses which CA to name; only where that alone is wrong, ours may have changed."""
-    shared_house.join(cluster)
-    before = _reads_of_the_authority(shared_house, cluster)
+    shared_harness.join(cluster)
+    before = _reads_of_the_authority(shared_harness, cluster)
     for number in range(3):
         request = node_of(cluster, machine).but(ca_cert_hash=f"sha256:{number:064x}").client_request(f"both-{number}")
         request["spec"]["usages"] = ["digital signature", "client auth", "server auth"]
         cluster.submit_with_token(request)
-        _denied(shared_house, cluster, f"both-{number}", "InvalidUsages", ("Machine", machine))
-    assert _reads_of_the_authority(shared_house, cluster) == before
+        _denied(shared_harness, cluster, f"both-{number}", "InvalidUsages", ("Machine", machine))
+    assert _reads_of_the_authority(shared_harness, cluster) == before
     cluster.submit_with_token(node_of(cluster, machine).but(ca_cert_hash="sha256:" + "1" * 64).client_request("one"))
-    _denied(shared_house, cluster, "one", "ClusterMismatch", ("Machine", machine))
-    assert _reads_of_the_authority(shared_house, cluster) == before + 1
+    _denied(shared_harness, cluster, "one", "ClusterMismatch", ("Machine", machine))
+    assert _reads_of_the_authority(shared_harness, cluster) == before + 1
 
 
 @pytest.mark.parametrize(
@@ -285,26 +304,26 @@ def test_what_is_refused_anyway_has_no_certificate_authority_read(
     ],
 )
 def test_evidence_that_cannot_be_read(
-    shared_house: House, cluster: WorldCluster, machine: str, evidence: bytes, reason: str
+    shared_harness: Harness, cluster: WorldCluster, machine: str, evidence: bytes, reason: str
 ) -> None:
     csr, provider, _ = blocks_of(node_of(cluster, machine))
     data = pem.encode(pem.Block("KUBELET AUTHENTICATOR ATTESTATION DATA", evidence))
     name = f"evidence-{machine}"
     cluster.submit_with_token(manifest_of(name, csr + provider + data))
-    verdict = _denied(shared_house, cluster, name, reason, ("Cluster", cluster.name))
+    verdict = _denied(shared_harness, cluster, name, reason, ("Cluster", cluster.name))
     if reason == "UnsupportedVersion":
         assert verdict.annotations[SUPPORTED_VERSIONS_ANNOTATION] == "v1"
 
 
-def test_signature_of_another_key(shared_house: House, cluster: WorldCluster, machine: str) -> None:
+def test_signature_of_another_key(shared_harness: Harness, cluster: WorldCluster, machine: str) -> None:
     node = node_of(cluster, machine)
     one = provider_id_extension(tlv(0x0C, node.provider_id.encode()))
     forged = pkcs10(node.key, subject=node_subject(machine), attributes=[extension_request(one)], signature=bytes(70))
     plant(cluster, manifest_of("forged", _joined(*blocks_of(node, forged))))
-    _denied(shared_house, cluster, "forged", "InvalidSignature", ("Machine", machine))
+    _denied(shared_harness, cluster, "forged", "InvalidSignature", ("Machine", machine))
 
 
-def test_signers_of_others_are_left_alone(shared_house: House, cluster: WorldCluster) -> None:
+def test_signers_of_others_are_left_alone(shared_harness: Harness, cluster: WorldCluster) -> None:
     """Unknown provider, another domain, the stock kubelet signer: nobody writes anything about them."""
     node = node_of(cluster, "nobody")
     request = _joined(*blocks_of(node))
@@ -316,7 +335,7 @@ def test_signers_of_others_are_left_alone(shared_house: House, cluster: WorldClu
     for name, signer_name in signers.items():
         cluster.submit_with_token(manifest_of(name, request, signer_name))
     # Decided after the others were seen: the watch keeps their order.
-    shared_house.join(cluster)
+    shared_harness.join(cluster)
     for name in signers:
         assert cluster.verdict(name).condition == ""
         touched = embedded_api(cluster).requests.matching(f"* {CERTIFICATE_SIGNING_REQUESTS.object(name)}*")

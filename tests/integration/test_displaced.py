@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import pytest
 
-from signer.authority import Authority, IssuanceRequest
+from signer.authority import IssuanceRequest, IssuingSet
 from signer.decision.certificates import Certificate, SigningByKey
 from signer.testing.nodes import SimulatedNode
-from tests.integration.fixtures import House, node_of, provider_id
+from tests.integration.fixtures import Harness, node_of, provider_id
 
 pytestmark = pytest.mark.slow
 
@@ -20,12 +20,12 @@ NAMES: Final = ("one.example", "two.example")
 
 
 @pytest.mark.parametrize("secure_name", NAMES)
-def test_displaced_before_it_is_journaled(house: House, monkeypatch: pytest.MonkeyPatch, secure_name: str) -> None:
+def test_displaced_before_it_is_journaled(harness: Harness, monkeypatch: pytest.MonkeyPatch, secure_name: str) -> None:
     """Under one node name the record lets in one of the two; under two names nothing but another look does."""
     reserved, displaced = threading.Event(), threading.Event()
     sign = SigningByKey.sign
 
-    async def slowly(self: SigningByKey, issuance: IssuanceRequest, authority: Authority) -> Certificate:
+    async def slowly(self: SigningByKey, issuance: IssuanceRequest, authority: IssuingSet) -> Certificate:
         if not reserved.is_set():
             reserved.set()
             await asyncio.to_thread(displaced.wait)
@@ -33,9 +33,9 @@ def test_displaced_before_it_is_journaled(house: House, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(SigningByKey, "sign", slowly)
     policy: dict[str, Any] = {"nodeNameReuse": "Immediate"}
-    cluster = house.cluster(attestors=("keyed-mac", "insecure"), policy=policy)
+    cluster = harness.cluster(attestors=("keyed-mac", "insecure"), policy=policy)
     cluster.add_machine("m", provider_id=provider_id("m"), addresses=[("Hostname", name) for name in NAMES])
-    house.run(insecure_enabled=True, insecure_namespaces=frozenset({"default"}))
+    harness.run(insecure_enabled=True, insecure_namespaces=frozenset({"default"}))
     pretender = SimulatedNode(
         NAMES[0], provider_id("m"), cluster.ca_cert_hash, "insecure", {"provider-id": provider_id("m")}
     )
@@ -48,4 +48,4 @@ def test_displaced_before_it_is_journaled(house: House, monkeypatch: pytest.Monk
         displaced.set()
     verdict = cluster.wait_until_decided("insecure")
     assert (verdict.condition, verdict.reason) == ("Denied", "IdentityConflict"), verdict
-    assert [record["spec"]["nodeName"] for record in house.records(cluster)] == [secure_name]
+    assert [record["spec"]["nodeName"] for record in harness.records(cluster)] == [secure_name]

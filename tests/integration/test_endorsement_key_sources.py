@@ -19,7 +19,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from attestors.contract import Security
-from attestors.wire.names import NODE_USER_PREFIX, Purpose, SignerName
+from attestors.wire.names import NODE_USER_PREFIX, Purpose, SignerName, parse_signer_name
+from signer.model.certificate_kind import BUILTIN_KUBELET_SERVING, KUBELET_KINDS
 from signer.model.cluster import ClusterKey
 from signer.model.csr_header import spec_digest
 from signer.model.record import AttestedIdentity, AttestedNode, BuiltinApproval, JournalEntry, MachineKey
@@ -94,7 +95,9 @@ class Draft:
     def journal(self, record: str, name: str, certificate: x509.Certificate) -> None:
         """The record allows that certificate for that CSR."""
         manifest = self.requests[name]
+        signer = parse_signer_name(manifest["spec"]["signerName"])
         entry = JournalEntry(
+            kind=KUBELET_KINDS[signer.purpose if isinstance(signer, SignerName) else Purpose.CLIENT],
             csr_name=name,
             csr_uid=manifest["metadata"]["uid"],
             spec_digest=spec_digest(manifest["spec"]),
@@ -104,6 +107,7 @@ class Draft:
             not_before=certificate.not_valid_before_utc,
             not_after=certificate.not_valid_after_utc,
             ca_cert_hash="sha256:" + "ab" * 32,
+            evidence_ca_cert_hash="sha256:" + "ab" * 32,
             certificate_digest=hashlib.sha256(certificate.public_bytes(Encoding.DER)).hexdigest(),
             public_key_digest=hashlib.sha256(certificate.public_key().public_bytes(*SPKI)).hexdigest(),
             created=NOW,
@@ -114,7 +118,16 @@ class Draft:
     def journal_builtin(self, record: str, name: str) -> None:
         """The record allows that built-in serving request."""
         manifest = self.requests[name]
-        approval = BuiltinApproval(name, manifest["metadata"]["uid"], spec_digest(manifest["spec"]), NOW)
+        request = x509.load_pem_x509_csr(base64.b64decode(manifest["spec"]["request"]))
+        approval = BuiltinApproval(
+            kind=BUILTIN_KUBELET_SERVING,
+            csr_name=name,
+            csr_uid=manifest["metadata"]["uid"],
+            spec_digest=spec_digest(manifest["spec"]),
+            public_key_digest=hashlib.sha256(request.public_key().public_bytes(*SPKI)).hexdigest(),
+            created=NOW,
+            decided=NOW,
+        )
         self.records[record] = self.records[record].with_builtin_approval(approval)
 
 
@@ -242,6 +255,11 @@ def drop_builtin_journal(draft: Draft) -> None:
     change_record(draft, "n1", builtin_approvals=())
 
 
+def builtin_with_another_key(draft: Draft) -> None:
+    (approval,) = draft.records["n1"].builtin_approvals
+    change_record(draft, "n1", builtin_approvals=(replace(approval, public_key_digest="00" * 32),))
+
+
 def builtin_for_another(draft: Draft) -> None:
     drop_builtin_journal(draft)
     draft.journal_builtin("n2", "stock")
@@ -285,6 +303,8 @@ PLANTED: Final[dict[str, tuple[Callable[[Draft], object], str]]] = {
     "not approved": (take_approval_away, "a certificate without approval"),
     "failed": (fail_after_certificate, "a certificate without approval, or after failure"),
     "another certificate": (publish_another_certificate, "another certificate than the journal allows"),
+    "another kind": (lambda draft: change_entry(draft, kind="kubelet-serving"), "as another kind of certificate"),
+    "built-in with another key": (builtin_with_another_key, "journaled with another key"),
     "another serial number": (lambda draft: change_entry(draft, serial_number=1), "another serial number"),
     "another time": (lambda draft: change_entry(draft, not_after=NOW), "valid at another time"),
     "another requester": (lambda draft: change_entry(draft, requester="x"), "of another name, requester or signer"),

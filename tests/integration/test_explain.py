@@ -30,7 +30,7 @@ from tests.documents.markdown import ROOT
 from tests.documents.test_grants import as_the_service_account
 from tests.integration import test_denials as denials
 from tests.integration.explaining import Explain, outcomes
-from tests.integration.fixtures import MASTER_KEY, House, node_of, provider_id
+from tests.integration.fixtures import MASTER_KEY, Harness, node_of, provider_id
 from tests.integration.requests import approve_as_somebody_else, blocks_of, manifest_of, plant
 from tests.support.processes import wait_until
 from tests.unit.signer.builders import provider_id_extension
@@ -39,22 +39,22 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def cluster(house: House) -> WorldCluster:
+def cluster(harness: Harness) -> WorldCluster:
     """A cluster that no controller serves yet."""
-    return house.cluster()
+    return harness.cluster()
 
 
-def test_an_honest_request(house: House, cluster: WorldCluster, explain: Explain) -> None:
+def test_an_honest_request(harness: Harness, cluster: WorldCluster, explain: Explain) -> None:
     """Every check in its order, both sides of each, what would be written; and nothing is."""
     cluster.add_machine("worker-1", provider_id=provider_id("worker-1"))
     cluster.submit_with_token(node_of(cluster, "worker-1").client_request("join"))
-    for api in (house.api, embedded_api(cluster)):
+    for api in (harness.api, embedded_api(cluster)):
         api.requests.clear()
     code, report = explain("join")
     assert (code, report["verdict"], report["reason"]) == (0, "approve", "Attested"), report
     assert {one["outcome"] for one in report["checks"]} == {"passed"}
     numbers = [one["number"] for one in report["checks"] if one["number"]]
-    assert numbers == list(range(1, 34))
+    assert numbers == list(range(1, 35))
     names = [one["name"] for one in report["checks"]]
     for listed in (REQUEST_CHECKS, MACHINE_CHECKS):
         wanted = [check.run.__name__ for check in listed]
@@ -66,16 +66,16 @@ def test_an_honest_request(house: House, cluster: WorldCluster, explain: Explain
         "create IdentityReservation node-attestation-system/identity",
         "create AttestedNode default/workload.worker-1",
     ]
-    for api in (house.api, embedded_api(cluster)):
+    for api in (harness.api, embedded_api(cluster)):
         assert {entry.method for entry in api.requests.matching()} == {"GET"}
         assert not [entry for entry in api.requests.matching() if entry.status == 403]
     assert cluster.verdict("join").condition == ""
 
 
-def test_another_controllers_namespace(house: House, cluster: WorldCluster, explain: Explain) -> None:
+def test_another_controllers_namespace(harness: Harness, cluster: WorldCluster, explain: Explain) -> None:
     """Neither reservations nor the key are there, and what was attested looks as if it never was."""
-    house.run()
-    house.join(cluster, "worker-1")
+    harness.run()
+    harness.join(cluster, "worker-1")
     code, report = explain("join-workload-worker-1")
     assert (code, [note for note in report["notes"] if SECRET_NAME in note]) == (0, [])
     _, report = explain("join-workload-worker-1", "--controller-namespace", "kube-system")
@@ -104,14 +104,14 @@ def test_a_request_that_nothing_stands_in_the_way_of_has_no_answer(
     assert not [note for note in at["notes"] if "without an answer" in note]
 
 
-def test_what_was_decided_is_explained_too(house: House, cluster: WorldCluster, explain: Explain) -> None:
+def test_what_was_decided_is_explained_too(harness: Harness, cluster: WorldCluster, explain: Explain) -> None:
     """The answer that stands, and what the checks say now: the Machine has got another name since."""
     machine = cluster.add_machine("worker-1", provider_id=provider_id("worker-1"))
-    house.run()
+    harness.run()
     cluster.submit_with_token(node_of(cluster, "worker-1", "somebody-else").client_request("wrong"))
     assert cluster.wait_until_decided("wrong").reason == "NodeNameMismatch"
     command = "node-attestation-controller explain wrong --cluster default/workload"
-    assert command in house.wait_for_event("NodeNameMismatch", "worker-1")
+    assert command in harness.wait_for_event("NodeNameMismatch", "worker-1")
     code, report = explain("wrong")
     (condition,) = report["standing"]["conditions"]
     assert (code, condition["type"], condition["reason"]) == (4, "Denied", "NodeNameMismatch")
@@ -125,7 +125,7 @@ def test_what_was_decided_is_explained_too(house: House, cluster: WorldCluster, 
     cluster.set_machine_status(machine, {"addresses": [{"type": "Hostname", "address": "somebody-else"}]})
     code, report = explain("wrong")
     assert (code, report["verdict"]) == (0, "approve")
-    house.join(cluster)  # its Machine comes later: the other name is known by then
+    harness.join(cluster)  # its Machine comes later: the other name is known by then
     cluster.submit_with_token(node_of(cluster, "worker-1", "somebody-else").client_request("right"))
     assert cluster.wait_until_decided("right").reason == "Attested"
     code, report = explain("right")
@@ -134,31 +134,31 @@ def test_what_was_decided_is_explained_too(house: House, cluster: WorldCluster, 
 
 
 def test_with_the_controllers_own_grants(
-    house: House, make_workload_cluster: MakeWorkloadCluster, explain: Explain, tmp_path: Path
+    harness: Harness, make_workload_cluster: MakeWorkloadCluster, explain: Explain, tmp_path: Path
 ) -> None:
     """As its service account, with ``deploy/rbac`` in both clusters: nothing that it reads is forbidden."""
     cluster = make_workload_cluster()
     workload = embedded_api(cluster)
     workload.apply_yaml((ROOT / "deploy/rbac/workload.yaml").read_text())
-    house.api.apply_yaml((ROOT / "deploy/rbac/management.yaml").read_text())
+    harness.api.apply_yaml((ROOT / "deploy/rbac/management.yaml").read_text())
     cluster.put_secret("kubeconfig", {"value": workload.kubeconfig("w", "node-attestation-controller", ()).encode()})
     cluster.authorize("keyed-mac")
     machine = cluster.add_machine("worker-1", provider_id=provider_id("worker-1"))
     cluster.add_kubeadm_config("worker-1", "abcdef.0123456789abcdef", machine)
     plant(cluster, node_of(cluster, "worker-1").client_request("join"))
-    explain.kubeconfig.write_text(kubeconfig_of(as_the_service_account(house.api), "management"))
-    for api in (house.api, workload):
+    explain.kubeconfig.write_text(kubeconfig_of(as_the_service_account(harness.api), "management"))
+    for api in (harness.api, workload):
         api.requests.clear()
     code, report = explain("join")
     assert (code, report["verdict"]) == (0, "approve"), explain.error
     token = next(one for one in report["checks"] if one["name"] == "token")
     assert token["found"] == "made for Machine default/worker-1"
-    for api in (house.api, workload):
+    for api in (harness.api, workload):
         assert {(entry.method, entry.status) for entry in api.requests.matching()} <= {("GET", 200), ("GET", 404)}
 
 
 def test_from_a_file_and_from_standard_input(
-    house: House, cluster: WorldCluster, explain: Explain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, cluster: WorldCluster, explain: Explain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.submit_with_token(node_of(cluster, "worker-1").client_request("join"))
     manifest = cluster.client().get(CERTIFICATE_SIGNING_REQUESTS.object("join"))
@@ -171,7 +171,7 @@ def test_from_a_file_and_from_standard_input(
     assert explain("-")[1]["reason"] == "MachineNotFound"
 
 
-def test_a_person_reads_it(house: House, cluster: WorldCluster, explain: Explain) -> None:
+def test_a_person_reads_it(harness: Harness, cluster: WorldCluster, explain: Explain) -> None:
     cluster.submit_with_token(node_of(cluster, "worker-1").client_request("join"))
     code, text = explain.text("join")
     assert code == 5
@@ -208,10 +208,12 @@ def test_what_cannot_be_explained(
 
 
 @pytest.mark.parametrize("who", ["nobody", "nothing listens"])
-def test_it_says_which_cluster_does_not_answer(house: House, cluster: WorldCluster, explain: Explain, who: str) -> None:
+def test_it_says_which_cluster_does_not_answer(
+    harness: Harness, cluster: WorldCluster, explain: Explain, who: str
+) -> None:
     """Else a management cluster that is away passes for the Cluster that was asked for."""
-    without_grants = house.api.kubeconfig("management", "nobody", ())
-    away = without_grants.replace(house.api.server, "https://127.0.0.1:1")
+    without_grants = harness.api.kubeconfig("management", "nobody", ())
+    away = without_grants.replace(harness.api.server, "https://127.0.0.1:1")
     explain.kubeconfig.write_text(without_grants if who == "nobody" else away)
     assert explain.text("join")[0] == 1
     assert explain.error.startswith("node-attestation-controller: the management cluster: ")
@@ -241,12 +243,12 @@ subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: nobody}]
 
 
 def test_who_may_not_read_the_kubeconfig_is_told_whose_grant_is_missing(
-    house: House, cluster: WorldCluster, explain: Explain
+    harness: Harness, cluster: WorldCluster, explain: Explain
 ) -> None:
     """In either cluster: the caller's in one, the kubeconfig's user's in the other."""
-    house.api.apply_yaml(NO_SECRETS)
+    harness.api.apply_yaml(NO_SECRETS)
     reader = explain.kubeconfig.read_text()
-    explain.kubeconfig.write_text(house.api.kubeconfig("management", "nobody", ()))
+    explain.kubeconfig.write_text(harness.api.kubeconfig("management", "nobody", ()))
     assert explain.text("join")[0] == 1
     assert "cannot be read in the management cluster: 403" in explain.error
     assert "grant that to the user of --kubeconfig" in explain.error
@@ -313,14 +315,14 @@ def test_a_request_that_the_controller_does_not_keep(cluster: WorldCluster, expl
     assert "it is ignored: spec and conditions take more than" in report["message"]
 
 
-def test_what_somebody_else_approved(house: House, cluster: WorldCluster, explain: Explain) -> None:
+def test_what_somebody_else_approved(harness: Harness, cluster: WorldCluster, explain: Explain) -> None:
     cluster.add_machine("worker-1", provider_id=provider_id("worker-1"))
     cluster.submit_with_token(node_of(cluster, "worker-1").client_request("join"))
     approve_as_somebody_else(cluster, "join")
     code, report = explain("join")
     assert (code, report["verdict"], report["reason"]) == (4, "fail", "ApprovedByOthers")
     assert outcomes(report)["approved_before"] == "stopped"
-    house.run()
+    harness.run()
     verdict = cluster.wait_until_decided("join")
     assert (verdict.condition, verdict.reason, verdict.message) == ("Failed", report["reason"], report["message"])
 
@@ -410,25 +412,25 @@ VERDICTS: Final = {"Approved": "approve", "Denied": "deny"}
 
 
 @pytest.fixture(scope="module")
-def attacked(shared_house: House) -> WorldCluster:
+def attacked(shared_harness: Harness) -> WorldCluster:
     """One cluster for all attacks, each with a Machine of its own."""
-    cluster = shared_house.cluster()
+    cluster = shared_harness.cluster()
     cluster.add_machine("victim", provider_id=provider_id("victim"))
     for number in range(len(ATTACKS)):
         cluster.add_machine(f"machine-{number}", provider_id=provider_id(f"machine-{number}"))
-    shared_house.run()
+    shared_harness.run()
     return cluster
 
 
 @pytest.mark.parametrize("snapshot", ATTACKS)
 def test_it_ends_as_the_controller_decides(
-    shared_house: House, attacked: WorldCluster, snapshot: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    shared_harness: Harness, attacked: WorldCluster, snapshot: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine = f"machine-{list(ATTACKS).index(snapshot)}"
     csr = f"attack-{machine}"
     ATTACKS[snapshot](attacked, node_of(attacked, machine), csr)
     verdict = attacked.wait_until_decided(csr)
-    explain = Explain(shared_house, tmp_path, capsys)
+    explain = Explain(shared_harness, tmp_path, capsys)
     code, report = explain(csr)
     said = (report["verdict"], report["reason"], report["message"])
     assert said == (VERDICTS[verdict.condition], verdict.reason, verdict.message), snapshot
@@ -471,27 +473,27 @@ DEFERRED: Final[dict[str, tuple[str, Callable[[WorldCluster, str], Any]]]] = {
 
 @pytest.mark.parametrize("snapshot", DEFERRED)
 def test_it_waits_for_what_the_controller_waits_for(
-    shared_house: House, attacked: WorldCluster, snapshot: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    shared_harness: Harness, attacked: WorldCluster, snapshot: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reason, prepare = DEFERRED[snapshot]
     machine = f"waiting-{list(DEFERRED).index(snapshot)}"
     prepare(attacked, machine)
-    shared_house.join(attacked)  # its Machine comes later: all of this is known by then
+    shared_harness.join(attacked)  # its Machine comes later: all of this is known by then
     attacked.submit_with_token(node_of(attacked, machine).client_request(machine))
-    code, report = Explain(shared_house, tmp_path, capsys)(machine)
+    code, report = Explain(shared_harness, tmp_path, capsys)(machine)
     assert (code, report["verdict"], report["reason"]) == (5, "wait", reason)
 
     def said() -> bool:
-        events = shared_house.management.client.items("/api/v1/namespaces/default/events")
+        events = shared_harness.management.client.items("/api/v1/namespaces/default/events")
         return any(one["reason"] == reason and report["message"] in one["message"] for one in events)
 
     wait_until(said, f"the controller says {reason}, too")
 
 
-def test_a_policy_that_cannot_be_followed(house: House, cluster: WorldCluster, explain: Explain) -> None:
+def test_a_policy_that_cannot_be_followed(harness: Harness, cluster: WorldCluster, explain: Explain) -> None:
     cluster.submit_with_token(node_of(cluster, "worker-1").client_request("join"))
     path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
-    house.management.client.delete(path)
+    harness.management.client.delete(path)
     code, report = explain("join")
     assert (code, report["reason"]) == (5, "PolicyInvalid")
     assert report["message"].startswith("there is no NodeAttestationPolicy default/workload")

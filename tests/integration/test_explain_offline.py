@@ -20,7 +20,7 @@ from signer.store.controller_key import SECRET_NAME
 from signer.testing.world import CONTROLLER_NAMESPACE
 from tests.documents.markdown import ROOT
 from tests.integration.explaining import Explain, outcomes
-from tests.integration.fixtures import MASTER_KEY, SECRETS_IN_PLAY, House, node_of, provider_id
+from tests.integration.fixtures import MASTER_KEY, SECRETS_IN_PLAY, Harness, node_of, provider_id
 from tests.integration.requests import blocks_of, manifest_of, plant
 
 pytestmark = pytest.mark.slow
@@ -53,15 +53,15 @@ def without(report: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in report.items() if name not in names}
 
 
-def test_a_recording_explains_the_same(house: House, explain: Explain, offline: Run, tmp_path: Path) -> None:
-    cluster = house.cluster()
-    controller = house.run()
-    house.join(cluster, "worker-1")
+def test_a_recording_explains_the_same(harness: Harness, explain: Explain, offline: Run, tmp_path: Path) -> None:
+    cluster = harness.cluster()
+    controller = harness.run()
+    harness.join(cluster, "worker-1")
     controller.kill()  # nobody else connects anywhere while the network is refused
     machine = cluster.add_machine("worker-2", provider_id=provider_id("worker-2"), addresses=[("Hostname", "worker-1")])
     cluster.add_kubeadm_config("worker-2", "abcdef.0123456789abcdef", machine)
     plant(cluster, node_of(cluster, "worker-2", "worker-1").client_request("taken"))
-    other = house.cluster("other", namespace="team-b")
+    other = harness.cluster("other", namespace="team-b")
     other.add_machine("elsewhere", provider_id=provider_id("elsewhere"))
     recording = tmp_path / "recording.yaml"
     code, live = explain("taken", "--record", str(recording))
@@ -69,7 +69,7 @@ def test_a_recording_explains_the_same(house: House, explain: Explain, offline: 
     assert outcomes(live)["node_name_is_free"] == "stopped"
 
     text = recording.read_text()
-    key = house.management.client.get(SECRETS.object(SECRET_NAME, CONTROLLER_NAMESPACE))["data"]["current"]
+    key = harness.management.client.get(SECRETS.object(SECRET_NAME, CONTROLLER_NAMESPACE))["data"]["current"]
     authority = cluster.management.client.get(SECRETS.object("workload-ca", "default"))["data"]["tls.key"]
     record = cluster.management.client.get(ATTESTED_NODES.object("workload.worker-1", "default"))
     for secret in (*SECRETS_IN_PLAY, key, authority, "PRIVATE KEY", "0123456789abcdef", record["spec"]["seal"]):
@@ -96,9 +96,9 @@ def test_a_recording_explains_the_same(house: House, explain: Explain, offline: 
 
 
 def test_settings_of_another_namespace_are_none_for_this_one(
-    house: House, explain: Explain, offline: Run, tmp_path: Path
+    harness: Harness, explain: Explain, offline: Run, tmp_path: Path
 ) -> None:
-    cluster = house.cluster()
+    cluster = harness.cluster()
     cluster.add_machine("worker-1", provider_id=provider_id("worker-1"))
     plant(cluster, node_of(cluster, "worker-1").client_request("asks"))
     given = {"masterKey": base64.b64encode(MASTER_KEY).decode()}
@@ -121,9 +121,9 @@ def test_settings_of_another_namespace_are_none_for_this_one(
         assert any("keyed-mac, which are not recorded" in note for note in report["notes"]) is missing
 
 
-def test_what_lets_a_node_act_is_not_recorded(house: House, explain: Explain, offline: Run, tmp_path: Path) -> None:
+def test_what_lets_a_node_act_is_not_recorded(harness: Harness, explain: Explain, offline: Run, tmp_path: Path) -> None:
     """A recording is given to others, while a cloud still takes the token in the evidence for the node's."""
-    cluster = house.cluster()
+    cluster = harness.cluster()
     certificate_request, *_ = blocks_of(node_of(cluster, "worker-1"))
     for name, version in (("token", "v1"), ("unreadable", "v2")):
         evidence = {

@@ -12,7 +12,7 @@ import pytest
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, MACHINES_V1BETA2
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
-from tests.integration.fixtures import House, node_of, provider_id
+from tests.integration.fixtures import Harness, node_of, provider_id
 from tests.support.processes import wait_until
 
 WAVE: Final = 600
@@ -71,13 +71,13 @@ def add_wave(cluster: WorldCluster) -> None:
 
 
 @pytest.mark.prompt
-def test_a_single_join_waits_for_a_few_of_a_wave_elsewhere(house: House) -> None:
-    wave, other = house.cluster("wave"), house.cluster("other", namespace="elsewhere")
+def test_a_single_join_waits_for_a_few_of_a_wave_elsewhere(harness: Harness) -> None:
+    wave, other = harness.cluster("wave"), harness.cluster("other", namespace="elsewhere")
     add_wave(wave)
     other.add_machine("single", provider_id=provider_id("single"))
     request = node_of(other, "single").client_request("single")
     token = other.api.bootstrap_token()
-    house.run(workers_per_cluster=WORKERS)
+    harness.run(workers_per_cluster=WORKERS)
     wait_until(lambda: issued(wave) > 0, "the wave is under way")
 
     before = issued(wave)

@@ -18,7 +18,7 @@ from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
 from tests.integration.fixtures import (
     CONTROLLER_USER,
-    House,
+    Harness,
     assert_one_certificate,
     node_of,
     pending,
@@ -52,27 +52,27 @@ def _snapshots(*targets: str, fast: tuple[str, ...] = FAST) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def house(shared_house: House, short_waits: None) -> Iterator[House]:
-    """One house for all faults; the controller's clients give up after a second."""
+def harness(shared_harness: Harness, short_waits: None) -> Iterator[Harness]:
+    """One harness for all faults; the controller's clients give up after a second."""
     impatient = partial(Client, timeout_seconds=CLIENT_TIMEOUT_SECONDS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workload_access, "Client", impatient)
         patch.setattr("signer.controller.run.Client", impatient)
-        shared_house.run()
-        yield shared_house
+        shared_harness.run()
+        yield shared_harness
 
 
 @pytest.fixture(scope="module")
-def steady(house: House) -> WorldCluster:
+def steady(harness: Harness) -> WorldCluster:
     """A cluster whose connection stands, for faults of writes."""
-    return house.cluster("steady")
+    return harness.cluster("steady")
 
 
 @pytest.fixture
-def machine(house: House) -> Iterator[str]:
+def machine(harness: Harness) -> Iterator[str]:
     """The name of a Machine of this test's own; no fault outlives the test."""
     yield f"machine-{next(_NUMBERS)}"
-    house.api.faults.clear()
+    harness.api.faults.clear()
 
 
 def _nth(method: str, path: str, number: int) -> Callable[[Request], bool]:
@@ -97,23 +97,23 @@ WRITES: Final = {
 
 
 @pytest.mark.parametrize(("target", "fault"), _snapshots(*WRITES))
-def test_first_join(house: House, steady: WorldCluster, machine: str, target: str, fault: str) -> None:
+def test_first_join(harness: Harness, steady: WorldCluster, machine: str, target: str, fault: str) -> None:
     steady.add_machine(machine, provider_id=provider_id(machine))
     where, method, path, number = WRITES[target]
-    api = house.api if where == "management" else embedded_api(steady)
+    api = harness.api if where == "management" else embedded_api(steady)
     armed = api.faults.inject(_nth(method, path, number), **FAULTS[fault])
     steady.submit_with_token(node_of(steady, machine).client_request(machine))
     assert steady.wait_until_decided(machine).reason == "Attested"
     # Events are best effort and written later.
     assert armed.hits or target == "event"
-    assert_one_certificate(house, steady, machine, machine)
+    assert_one_certificate(harness, steady, machine, machine)
 
 
 @pytest.mark.parametrize(("target", "fault"), _snapshots("renewed record", "renewed approval", "renewed certificate"))
-def test_renewal(house: House, steady: WorldCluster, machine: str, target: str, fault: str) -> None:
-    house.join(steady, machine)
+def test_renewal(harness: Harness, steady: WorldCluster, machine: str, target: str, fault: str) -> None:
+    harness.join(steady, machine)
     wheres = {
-        "renewed record": (house.api, "PUT", "/attestednodes/"),
+        "renewed record": (harness.api, "PUT", "/attestednodes/"),
         "renewed approval": (embedded_api(steady), "PUT", "/approval"),
         "renewed certificate": (embedded_api(steady), "PUT", "/status"),
     }
@@ -122,7 +122,7 @@ def test_renewal(house: House, steady: WorldCluster, machine: str, target: str, 
     steady.submit_as_node(node_of(steady, machine).client_request(machine), machine)
     assert steady.wait_until_decided(machine).reason == "Attested"
     assert armed.hits == 1
-    assert_one_certificate(house, steady, machine, f"join-steady-{machine}", machine)
+    assert_one_certificate(harness, steady, machine, f"join-steady-{machine}", machine)
 
 
 READS: Final = {
@@ -134,32 +134,34 @@ READS: Final = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", READS)
-def test_reads_that_fail_for_a_while(house: House, machine: str, target: str) -> None:
-    _join_with_faulty_reads(house, machine, target, "500", times=6)
+def test_reads_that_fail_for_a_while(harness: Harness, machine: str, target: str) -> None:
+    _join_with_faulty_reads(harness, machine, target, "500", times=6)
 
 
 @pytest.mark.parametrize(("target", "fault"), _snapshots(*READS, fast=("500",)))
-def test_reads(house: House, machine: str, target: str, fault: str) -> None:
-    _join_with_faulty_reads(house, machine, target, fault, times=1)
+def test_reads(harness: Harness, machine: str, target: str, fault: str) -> None:
+    _join_with_faulty_reads(harness, machine, target, fault, times=1)
 
 
-def _join_with_faulty_reads(house: House, machine: str, target: str, fault: str, times: int) -> None:
+def _join_with_faulty_reads(harness: Harness, machine: str, target: str, fault: str, times: int) -> None:
     """A join in a new cluster, whose Secrets and requests are read for the first time."""
-    cluster = house.cluster(f"reads-{machine}", ())
+    cluster = harness.cluster(f"reads-{machine}", ())
     cluster.add_machine(machine, provider_id=provider_id(machine))
     where, method, path = READS[target]
-    api = house.api if where == "management" else embedded_api(cluster)
+    api = harness.api if where == "management" else embedded_api(cluster)
     only = f"{cluster.name}{path}" if where == "management" else path
     armed = api.faults.inject(_nth(method, only, 1), times=times, **FAULTS[fault])
     cluster.submit_with_token(node_of(cluster, machine).client_request(machine))
     cluster.authorize("keyed-mac")
     assert cluster.wait_until_decided(machine).reason == "Attested"
     assert armed.hits >= 1
-    assert_one_certificate(house, cluster, machine, machine)
+    assert_one_certificate(harness, cluster, machine, machine)
 
 
 @pytest.mark.parametrize("disturbance", ["close_watches", "compact", "restart"])
-def test_streams_of_the_workload_cluster(house: House, steady: WorldCluster, machine: str, disturbance: str) -> None:
+def test_streams_of_the_workload_cluster(
+    harness: Harness, steady: WorldCluster, machine: str, disturbance: str
+) -> None:
     """The watch ends cleanly, is told 410, or breaks: what came meanwhile is found."""
     steady.add_machine(machine, provider_id=provider_id(machine))
     api = embedded_api(steady)
@@ -171,26 +173,28 @@ def test_streams_of_the_workload_cluster(house: House, steady: WorldCluster, mac
         getattr(api, disturbance)()
     steady.submit_with_token(node_of(steady, machine).client_request(machine))
     assert steady.wait_until_decided(machine).reason == "Attested"
-    assert_one_certificate(house, steady, machine, machine)
+    assert_one_certificate(harness, steady, machine, machine)
 
 
 @pytest.mark.parametrize("disturbance", ["close_watches", "compact"])
-def test_streams_of_the_management_cluster(house: House, steady: WorldCluster, machine: str, disturbance: str) -> None:
+def test_streams_of_the_management_cluster(
+    harness: Harness, steady: WorldCluster, machine: str, disturbance: str
+) -> None:
     """A Machine that appears while the controller's watches are down is found, and wakes who waits for it."""
     steady.submit_with_token(node_of(steady, machine).client_request(machine))
-    house.wait_for_event("MachineNotFound", steady.name, "Cluster")
+    harness.wait_for_event("MachineNotFound", steady.name, "Cluster")
     pending(steady, machine)
     if disturbance == "compact":
-        house.api.compact()
-    house.api.close_watches()
+        harness.api.compact()
+    harness.api.close_watches()
     steady.add_machine(machine, provider_id=provider_id(machine))
     assert steady.wait_until_decided(machine).reason == "Attested"
-    assert_one_certificate(house, steady, machine, machine)
+    assert_one_certificate(harness, steady, machine, machine)
 
 
 @pytest.mark.slow
 def test_a_wait_that_was_asked_for_is_kept(
-    house: House, steady: WorldCluster, machine: str, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, steady: WorldCluster, machine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Retry-After is what the request is tried again after, not the queue's own backoff."""
     unreachable = (Reason.MANAGEMENT_CLUSTER_UNREACHABLE, Reason.WORKLOAD_CLUSTER_UNREACHABLE)
@@ -205,7 +209,7 @@ def test_a_wait_that_was_asked_for_is_kept(
     monkeypatch.setattr(RequestHandler, "_wait", note)
     steady.add_machine(machine, provider_id=provider_id(machine))
     for path, method in (("/attestednodes", "POST"), ("/approval", "PUT")):
-        api = house.api if method == "POST" else embedded_api(steady)
+        api = harness.api if method == "POST" else embedded_api(steady)
         api.faults.inject(_nth(method, path, 1), status=429, retry_after_seconds=1)
     steady.submit_with_token(node_of(steady, machine).client_request(machine))
     assert steady.wait_until_decided(machine).reason == "Attested"

@@ -7,12 +7,12 @@ from typing import Final
 
 import pytest
 
-from signer.controller.cluster.workload_cluster import RECONCILE_AGAIN_SECONDS, RECONCILES_AT_ONCE
-from signer.controller.requests.reachability import LINE_SECONDS, LINES_AT_ONCE
+from signer.controller.cluster.workload_cluster import RECONCILE_BURST, RECONCILE_REFILL_SECONDS
+from signer.controller.requests.reachability import LOG_BURST, LOG_INTERVAL_SECONDS
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import ManagementCluster
 from tests.integration import hostile_servers
-from tests.integration.fixtures import House
+from tests.integration.fixtures import Harness
 from tests.integration.hostile_servers import hostile_server
 from tests.support.processes import wait_until
 
@@ -21,10 +21,10 @@ SECONDS: Final = 15.0
 
 @pytest.mark.slow
 def test_each_change_is_no_write(
-    house: House, management_cluster: ManagementCluster, caplog: pytest.LogCaptureFixture
+    harness: Harness, management_cluster: ManagementCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     began = time.monotonic()
-    house.run()
+    harness.run()
 
     def written() -> int:
         requests = embedded_api(management_cluster).requests
@@ -34,12 +34,12 @@ def test_each_change_is_no_write(
         return sum(record.message.startswith("workload cluster") for record in caplog.records)
 
     with hostile_server(hostile_servers.breaking_off) as kubeconfig:
-        cluster = house.cluster("flapping", ())
+        cluster = harness.cluster("flapping", ())
         cluster.put_secret("kubeconfig", {"value": kubeconfig})
         cluster.authorize("keyed-mac")
-        house.wait_for_condition(cluster, "WorkloadClusterReachable", "True")
-        wait_until(lambda: written() >= RECONCILES_AT_ONCE and said() >= LINES_AT_ONCE // 2, "it flaps", timeout=60)
+        harness.wait_for_condition(cluster, "WorkloadClusterReachable", "True")
+        wait_until(lambda: written() >= RECONCILE_BURST and said() >= LOG_BURST // 2, "it flaps", timeout=60)
         time.sleep(SECONDS)
     elapsed = time.monotonic() - began
-    assert written() <= RECONCILES_AT_ONCE + elapsed / RECONCILE_AGAIN_SECONDS + 2
-    assert said() <= LINES_AT_ONCE + elapsed / LINE_SECONDS + 1
+    assert written() <= RECONCILE_BURST + elapsed / RECONCILE_REFILL_SECONDS + 2
+    assert said() <= LOG_BURST + elapsed / LOG_INTERVAL_SECONDS + 1

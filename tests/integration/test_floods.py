@@ -18,7 +18,7 @@ from signer.model.flow import PriorityLevel
 from signer.testing.fixtures import embedded_api
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import WorldCluster
-from tests.integration.fixtures import CONTROLLER_USER, House, node_of, provider_id
+from tests.integration.fixtures import CONTROLLER_USER, Harness, node_of, provider_id
 from tests.integration.requests import BOOTSTRAP, plant
 
 pytestmark = [pytest.mark.slow, pytest.mark.prompt]
@@ -120,14 +120,14 @@ _AFTER: Final = ("z-last", FEW)
         *((flood, *_AFTER) for flood in FLOODS),
     ],
 )
-def test_a_node_joins_through_a_flood(house: House, flood: str, name: str, most: int) -> None:
+def test_a_node_joins_through_a_flood(harness: Harness, flood: str, name: str, most: int) -> None:
     """The controller finds all of them at once; lists are in the order of names."""
-    cluster = house.cluster()
+    cluster = harness.cluster()
     cluster.add_machine(HONEST, provider_id=provider_id(HONEST))
     for number in range(FLOOD):
         plant(cluster, *FLOODS[flood](cluster, number))
     _join(cluster, name)
-    house.run(workers_per_cluster=WORKERS)
+    harness.run(workers_per_cluster=WORKERS)
     verdict = cluster.wait_until_decided(name, 60)
     assert (verdict.condition, verdict.reason) == ("Approved", "Attested")
     assert _decided_before(cluster, name) <= most
@@ -135,18 +135,18 @@ def test_a_node_joins_through_a_flood(house: House, flood: str, name: str, most:
 
 @pytest.mark.parametrize("flood", FLOODS)
 def test_a_node_joins_when_a_flood_takes_all_that_is_kept(
-    house: House, short_waits: None, monkeypatch: pytest.MonkeyPatch, flood: str
+    harness: Harness, short_waits: None, monkeypatch: pytest.MonkeyPatch, flood: str
 ) -> None:
     """While the Cluster is paused nothing is decided; the flood is there first, and is more than is kept."""
     kept = 200
     monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", kept)
-    cluster = house.cluster()
+    cluster = harness.cluster()
     cluster.add_machine(HONEST, provider_id=provider_id(HONEST))
     cluster.patch({"spec": {"paused": True}})
     for number in range(2 * kept):
         plant(cluster, *FLOODS[flood](cluster, number))
-    house.run(workers_per_cluster=WORKERS)
-    house.management.client.wait_for(
+    harness.run(workers_per_cluster=WORKERS)
+    harness.management.client.wait_for(
         NODE_ATTESTATION_POLICIES.collection(cluster.namespace), cluster.name, _says_that_requests_overflowed
     )
     _join(cluster, "z-last")
@@ -157,17 +157,17 @@ def test_a_node_joins_when_a_flood_takes_all_that_is_kept(
 
 
 def test_a_node_whose_machine_is_known_later_than_the_flood_joins(
-    house: House, short_waits: None, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, short_waits: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It asks once, before its Machine has a provider ID: among what nobody's Machine has it is the newest."""
     kept = 20
     monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", kept)
-    cluster = house.cluster()
+    cluster = harness.cluster()
     for number in range(2 * kept):
         plant(cluster, *_no_machines(cluster, number))
     _join(cluster, "z-last")
-    house.run(workers_per_cluster=WORKERS)
-    house.management.client.wait_for(
+    harness.run(workers_per_cluster=WORKERS)
+    harness.management.client.wait_for(
         NODE_ATTESTATION_POLICIES.collection(cluster.namespace), cluster.name, _says_that_requests_overflowed
     )
     cluster.add_machine(HONEST, provider_id=provider_id(HONEST))

@@ -12,7 +12,7 @@ from signer.controller.requests import pending as pending_module
 from signer.decision import decider as decider
 from signer.model.signing_request import Parsed, parse_signing_request
 from signer.testing.world import WorldCluster
-from tests.integration.fixtures import House, node_of, pending, provider_id
+from tests.integration.fixtures import Harness, node_of, pending, provider_id
 from tests.integration.requests import blocks_of, manifest_of
 from tests.unit.signer.builders import ec_key, node_subject, pkcs10, provider_id_extension
 
@@ -20,25 +20,25 @@ CLAIM = b"\x0c\x88" + b"\xff" * 8 + provider_id("m").encode()
 pytestmark = pytest.mark.slow
 
 
-def post(house: House) -> WorldCluster:
+def post(harness: Harness) -> WorldCluster:
     """A cluster, its controller, and the request."""
-    cluster = house.cluster()
+    cluster = harness.cluster()
     cluster.add_machine("m", provider_id=provider_id("m"))
-    house.run()
+    harness.run()
     der = pkcs10(ec_key(), subject=node_subject("m"), extensions=[provider_id_extension(CLAIM)])
     cluster.submit_with_token(manifest_of("endless", b"".join(blocks_of(node_of(cluster, "m"), der))))
     return cluster
 
 
-def test_a_provider_id_of_a_length_beyond_all_memory_is_denied_and_others_join(house: House) -> None:
-    cluster = post(house)
+def test_a_provider_id_of_a_length_beyond_all_memory_is_denied_and_others_join(harness: Harness) -> None:
+    cluster = post(harness)
     verdict = cluster.wait_until_decided("endless")
     assert (verdict.condition, verdict.reason) == ("Denied", "InvalidProviderID"), verdict
-    house.join(cluster)
+    harness.join(cluster)
 
 
 def test_a_fault_in_reading_one_request_keeps_nobody_else_waiting(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As before it was found: the next such fault must cost its own request only."""
     decode = provider_id_format.decode
@@ -49,14 +49,14 @@ def test_a_fault_in_reading_one_request_keeps_nobody_else_waiting(
         return decode(value)
 
     monkeypatch.setattr(provider_id_format, "decode", faulty)
-    cluster = post(house)
-    house.join(cluster)
+    cluster = post(harness)
+    harness.join(cluster)
     pending(cluster, "endless")
 
 
 @pytest.mark.prompt
 def test_a_fault_in_reading_one_request_where_not_all_can_be_kept_keeps_nobody_else_waiting(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The watch itself looks closely at who is to make way."""
     parse = parse_signing_request
@@ -68,6 +68,6 @@ def test_a_fault_in_reading_one_request_where_not_all_can_be_kept_keeps_nobody_e
 
     monkeypatch.setattr(decider, "parse_signing_request", faulty)
     monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", 1)
-    cluster = post(house)
-    house.join(cluster)
+    cluster = post(harness)
+    harness.join(cluster)
     pending(cluster, "endless")

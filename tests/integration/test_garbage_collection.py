@@ -17,7 +17,7 @@ from signer.store import garbage_collection as garbage_collector
 from signer.testing.fixtures import open_controllers
 from signer.testing.world import CONTROLLER_NAMESPACE, RunningController, WorldCluster
 from tests.integration.endorsement_key_sources import assert_every_certificate_is_permitted
-from tests.integration.fixtures import CONTROLLER_USER, MASTERS, House, keyed_mac, node_of, provider_id
+from tests.integration.fixtures import CONTROLLER_USER, MASTERS, Harness, keyed_mac, node_of, provider_id
 from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.slow
@@ -29,24 +29,24 @@ def rounds_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(garbage_collector, "ROUND_SECONDS", 0.05)
 
 
-def run(house: House, *, days_ahead: float = 0) -> RunningController:
+def run(harness: Harness, *, days_ahead: float = 0) -> RunningController:
     """A controller whose clock is so many days ahead."""
     ahead = timedelta(days=days_ahead)
-    return house.run(ControllerOptions(now=lambda: datetime.now(UTC) + ahead))
+    return harness.run(ControllerOptions(now=lambda: datetime.now(UTC) + ahead))
 
 
-def delete_reservations(house: House) -> None:
+def delete_reservations(harness: Harness) -> None:
     """As ``clusterctl move`` leaves them behind."""
-    for found in house.reservations():
+    for found in harness.reservations():
         name = found["metadata"]["name"]
-        house.management.client.delete(IDENTITY_RESERVATIONS.object(name, CONTROLLER_NAMESPACE))
+        harness.management.client.delete(IDENTITY_RESERVATIONS.object(name, CONTROLLER_NAMESPACE))
 
 
 def delete_machine(cluster: WorldCluster, name: str) -> None:
     cluster.management.client.delete(MACHINES_V1BETA2.object(name, cluster.namespace))
 
 
-def test_a_defect_of_upkeep_does_not_end_decisions(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_of_upkeep_does_not_end_decisions(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = 0
 
     async def fails(self: garbage_collector.GarbageCollector) -> None:
@@ -55,62 +55,62 @@ def test_a_defect_of_upkeep_does_not_end_decisions(house: House, monkeypatch: py
         raise RuntimeError("a defect")
 
     monkeypatch.setattr(garbage_collector.GarbageCollector, "round", fails)
-    cluster = house.cluster()
-    run(house)
+    cluster = harness.cluster()
+    run(harness)
     wait_until(lambda: rounds > 0, "upkeep has failed")
-    house.join(cluster, "m1")
+    harness.join(cluster, "m1")
     wait_until(lambda: rounds > 1, "upkeep begins anew")
 
 
-def test_reservations_come_back_before_anybody_asks(house: House) -> None:
-    cluster = house.cluster()
-    with open_controllers(house.management) as start:
-        start(connection=house.api.connection(CONTROLLER_USER, MASTERS), attestors=keyed_mac())
+def test_reservations_come_back_before_anybody_asks(harness: Harness) -> None:
+    cluster = harness.cluster()
+    with open_controllers(harness.management) as start:
+        start(connection=harness.api.connection(CONTROLLER_USER, MASTERS), attestors=keyed_mac())
         for machine in ("m1", "m2"):
-            house.join(cluster, machine)
-    before = {found["metadata"]["name"]: found["spec"] for found in house.reservations()}
-    delete_reservations(house)
-    run(house)
-    wait_until(lambda: len(house.reservations()) == len(before), "every reservation is back")
-    assert {found["metadata"]["name"]: found["spec"] for found in house.reservations()} == before
+            harness.join(cluster, machine)
+    before = {found["metadata"]["name"]: found["spec"] for found in harness.reservations()}
+    delete_reservations(harness)
+    run(harness)
+    wait_until(lambda: len(harness.reservations()) == len(before), "every reservation is back")
+    assert {found["metadata"]["name"]: found["spec"] for found in harness.reservations()} == before
 
 
-def test_a_deleted_machine_leaves_nothing_when_its_certificates_have_run_out(house: House) -> None:
-    cluster = house.cluster()
-    with open_controllers(house.management) as start:
-        start(connection=house.api.connection(CONTROLLER_USER, MASTERS), attestors=keyed_mac())
+def test_a_deleted_machine_leaves_nothing_when_its_certificates_have_run_out(harness: Harness) -> None:
+    cluster = harness.cluster()
+    with open_controllers(harness.management) as start:
+        start(connection=harness.api.connection(CONTROLLER_USER, MASTERS), attestors=keyed_mac())
         for machine in ("m1", "m2"):
-            house.join(cluster, machine)
+            harness.join(cluster, machine)
         delete_machine(cluster, "m1")
-        house.join(cluster, "m3")  # many rounds later
-        assert len(house.records(cluster)) == 3, "its certificate is still good"
-        assert len(house.reservations()) == 6
-    run(house, days_ahead=30)
-    wait_until(lambda: len(house.reservations()) == 4, "those of m1 are released")
-    assert sorted(record["spec"]["nodeName"] for record in house.records(cluster)) == ["m2", "m3"]
+        harness.join(cluster, "m3")  # many rounds later
+        assert len(harness.records(cluster)) == 3, "its certificate is still good"
+        assert len(harness.reservations()) == 6
+    run(harness, days_ahead=30)
+    wait_until(lambda: len(harness.reservations()) == 4, "those of m1 are released")
+    assert sorted(record["spec"]["nodeName"] for record in harness.records(cluster)) == ["m2", "m3"]
 
 
-def test_a_paused_cluster_keeps_everything(house: House) -> None:
+def test_a_paused_cluster_keeps_everything(harness: Harness) -> None:
     """What ``clusterctl move`` does at the source must not look like Machines that are gone."""
-    cluster, other = house.cluster(), house.cluster("other")
-    with open_controllers(house.management) as start:
-        start(connection=house.api.connection(CONTROLLER_USER, MASTERS), attestors=keyed_mac())
-        house.join(cluster, "m1")
-        house.join(other, "o1")
+    cluster, other = harness.cluster(), harness.cluster("other")
+    with open_controllers(harness.management) as start:
+        start(connection=harness.api.connection(CONTROLLER_USER, MASTERS), attestors=keyed_mac())
+        harness.join(cluster, "m1")
+        harness.join(other, "o1")
     cluster.patch({"spec": {"paused": True}})
     delete_machine(cluster, "m1")
     delete_machine(other, "o1")
-    run(house, days_ahead=30)
-    wait_until(lambda: len(house.reservations()) == 2, "those of the other Cluster are released")
-    assert house.records(other) == []
-    assert len(house.records(cluster)) == 1
-    assert {found["spec"]["machineRef"]["clusterName"] for found in house.reservations()} == {cluster.name}
+    run(harness, days_ahead=30)
+    wait_until(lambda: len(harness.reservations()) == 2, "those of the other Cluster are released")
+    assert harness.records(other) == []
+    assert len(harness.records(cluster)) == 1
+    assert {found["spec"]["machineRef"]["clusterName"] for found in harness.reservations()} == {cluster.name}
 
 
-def test_nodes_that_join_again_and_again_are_not_disturbed(house: House) -> None:
+def test_nodes_that_join_again_and_again_are_not_disturbed(harness: Harness) -> None:
     """Machines come and go under the same names and provider IDs, under two controllers, and so do their records."""
-    cluster = house.cluster()
-    controllers = [run(house), run(house)]
+    cluster = harness.cluster()
+    controllers = [run(harness), run(harness)]
     assert controllers
     machines = [f"m{number}" for number in range(6)]
     for turn in range(4):
@@ -118,11 +118,11 @@ def test_nodes_that_join_again_and_again_are_not_disturbed(house: House) -> None
             if turn:
                 cluster.client().delete(CERTIFICATE_SIGNING_REQUESTS.object(f"{machine}-{turn - 1}"))
                 delete_machine(cluster, machine)
-                house.management.client.delete(ATTESTED_NODES.object(f"{cluster.name}.{machine}", cluster.namespace))
+                harness.management.client.delete(ATTESTED_NODES.object(f"{cluster.name}.{machine}", cluster.namespace))
             cluster.add_machine(machine, provider_id=provider_id(machine))
             cluster.submit_with_token(node_of(cluster, machine).client_request(f"{machine}-{turn}"))
         for machine in machines:
             verdict = cluster.wait_until_decided(f"{machine}-{turn}")
             assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
-    records = assert_every_certificate_is_permitted(house.management, [cluster])
+    records = assert_every_certificate_is_permitted(harness.management, [cluster])
     assert len(records) == len(machines)

@@ -17,7 +17,7 @@ import pytest
 from signer.testing.world import ManagementCluster
 from tests.bench.challenge_flood import Memory
 from tests.bench.drain import controller_process
-from tests.integration.fixtures import House, keyed_mac
+from tests.integration.fixtures import Harness, keyed_mac
 
 EVERY_KIND: Final = (
     "hangs",
@@ -55,14 +55,14 @@ def _hostile_servers(names: list[str]) -> Iterator[list[bytes]]:
 
 
 @pytest.mark.serial
-def test_nodes_join_beside_all_of_them(management_cluster: ManagementCluster, house: House) -> None:
-    honest = house.cluster("honest")
+def test_nodes_join_beside_all_of_them(management_cluster: ManagementCluster, harness: Harness) -> None:
+    honest = harness.cluster("honest")
     names = list(EVERY_KIND) * OF_EACH
     with (
         controller_process(management_cluster.api.connection(), keyed_mac()) as process,
         _hostile_servers(names) as kubeconfigs,
     ):
-        house.join(honest)
+        harness.join(honest)
         memory = Memory(process.pid)
         hostile = []
         for number, kubeconfig in enumerate(kubeconfigs):
@@ -72,8 +72,8 @@ def test_nodes_join_beside_all_of_them(management_cluster: ManagementCluster, ho
             hostile.append(cluster)
         for number, name in enumerate(names):
             if name in ("garbage", "endless_watch", "values_bomb", "compressed_bomb"):
-                house.wait_for_condition(hostile[number], "WorkloadClusterReachable", "False")
+                harness.wait_for_condition(hostile[number], "WorkloadClusterReachable", "False")
         for _ in range(JOINS):
-            house.join(honest)
-        house.wait_for_condition(honest, "Ready", "True")
+            harness.join(honest)
+        harness.wait_for_condition(honest, "Ready", "True")
         assert memory.most() - memory.before < MAXIMUM_GROWTH

@@ -16,7 +16,7 @@ import yaml
 
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import WorldCluster
-from tests.integration.fixtures import CONTROLLER_USER, MASTER_KEY, MASTERS, House
+from tests.integration.fixtures import CONTROLLER_USER, MASTER_KEY, MASTERS, Harness
 from tests.integration.gcp.virtual_machine import PROJECT, PROJECT_NUMBER
 from tests.support.certificates import CertificateAuthority
 from tests.support.fake_instance_metadata import FakeInstanceMetadata
@@ -48,10 +48,10 @@ def loaded(report: Path, of: frozenset[str]) -> frozenset[str]:
 
 
 @contextmanager
-def controller(house: House, folder: Path) -> Iterator[Path]:
+def controller(harness: Harness, folder: Path) -> Iterator[Path]:
     """``node-attestation-controller run``, whose operator knows both clouds; says at the end what it imported."""
     kubeconfig, config, report = (folder / name for name in ("kubeconfig", "config.yaml", "modules"))
-    kubeconfig.write_text(house.api.kubeconfig("management", CONTROLLER_USER, MASTERS))
+    kubeconfig.write_text(harness.api.kubeconfig("management", CONTROLLER_USER, MASTERS))
     attestors = {
         "keyed-mac": {"settings": {"masterKey": base64.b64encode(MASTER_KEY).decode()}},
         "aws": {"settings": AWS_SETTINGS},
@@ -69,25 +69,25 @@ def controller(house: House, folder: Path) -> Iterator[Path]:
     assert running.returncode == 0, log
 
 
-def test_the_controller_without_a_cluster_of_a_cloud(house: House, tmp_path: Path) -> None:
+def test_the_controller_without_a_cluster_of_a_cloud(harness: Harness, tmp_path: Path) -> None:
     """The operator's configuration alone imports nothing."""
-    cluster = house.cluster()
-    with controller(house, tmp_path) as report:
-        house.join(cluster)
+    cluster = harness.cluster()
+    with controller(harness, tmp_path) as report:
+        harness.join(cluster)
     assert loaded(report, OF_CONTROLLER) == set()
 
 
-def test_a_cluster_of_aws_imports_no_library_before_the_first_call(house: House, tmp_path: Path) -> None:
-    cluster = house.cluster(attestors=["aws"])
-    with controller(house, tmp_path) as report:
-        house.wait_for_condition(cluster, "Ready", "True")
+def test_a_cluster_of_aws_imports_no_library_before_the_first_call(harness: Harness, tmp_path: Path) -> None:
+    cluster = harness.cluster(attestors=["aws"])
+    with controller(harness, tmp_path) as report:
+        harness.wait_for_condition(cluster, "Ready", "True")
     assert loaded(report, OF_CONTROLLER) == {"attestors.aws.controller"}
 
 
-def test_a_cluster_of_gcp_imports_nothing_of_awss(house: House, tmp_path: Path) -> None:
-    cluster = house.cluster(attestors=["gcp"])
-    with controller(house, tmp_path) as report:
-        house.wait_for_condition(cluster, "Ready", "True")
+def test_a_cluster_of_gcp_imports_nothing_of_awss(harness: Harness, tmp_path: Path) -> None:
+    cluster = harness.cluster(attestors=["gcp"])
+    with controller(harness, tmp_path) as report:
+        harness.wait_for_condition(cluster, "Ready", "True")
     assert loaded(report, OF_CONTROLLER) == {"attestors.gcp.controller"}
 
 

@@ -10,7 +10,7 @@ import pytest
 from signer.kube.resources import EVENTS
 from signer.testing.nodes import SERVING_USAGES, SimulatedNode
 from signer.testing.world import WorldCluster
-from tests.integration.fixtures import House, assert_one_certificate, certificate_of, provider_id
+from tests.integration.fixtures import Harness, assert_one_certificate, certificate_of, provider_id
 from tests.integration.requests import blocks_of, manifest_of
 
 pytestmark = pytest.mark.slow
@@ -20,8 +20,8 @@ def _node(cluster: WorldCluster, machine: str) -> SimulatedNode:
     return SimulatedNode(machine, provider_id(machine), cluster.ca_cert_hash, "insecure")
 
 
-def _warnings(house: House, machine: str) -> list[str]:
-    events = house.management.client.items(EVENTS.collection("default"))
+def _warnings(harness: Harness, machine: str) -> list[str]:
+    events = harness.management.client.items(EVENTS.collection("default"))
     return [
         event["reason"] for event in events if event["type"] == "Warning" and event["involvedObject"]["name"] == machine
     ]
@@ -30,59 +30,59 @@ def _warnings(house: House, machine: str) -> list[str]:
 @pytest.mark.parametrize("flag", [False, True])
 @pytest.mark.parametrize("namespace", [False, True])
 @pytest.mark.parametrize("policy", [False, True])
-def test_all_three_must_name_it(house: House, flag: bool, namespace: bool, policy: bool) -> None:
-    cluster = house.cluster(attestors=["keyed-mac", "insecure"] if policy else ["keyed-mac"])
+def test_all_three_must_name_it(harness: Harness, flag: bool, namespace: bool, policy: bool) -> None:
+    cluster = harness.cluster(attestors=["keyed-mac", "insecure"] if policy else ["keyed-mac"])
     cluster.add_machine("m", provider_id=provider_id("m"))
-    house.run(insecure_enabled=flag, insecure_namespaces=frozenset(["default"] if namespace else ["another"]))
+    harness.run(insecure_enabled=flag, insecure_namespaces=frozenset(["default"] if namespace else ["another"]))
     cluster.submit_with_token(_node(cluster, "m").client_request("csr"))
     verdict = cluster.wait_until_decided("csr")
     if flag and namespace and policy:
         assert (verdict.condition, verdict.reason) == ("Approved", "AssertedInsecurely")
-        assert_one_certificate(house, cluster, "m", "csr")
+        assert_one_certificate(harness, cluster, "m", "csr")
     else:
         assert (verdict.condition, verdict.reason) == ("Denied", "AttestorNotAuthorized")
         assert verdict.certificate == b""
-        assert house.records(cluster) == []
+        assert harness.records(cluster) == []
     if policy and not (flag and namespace):
-        shown = house.wait_for_condition(cluster, "AttestorsConfigured", "False")
+        shown = harness.wait_for_condition(cluster, "AttestorsConfigured", "False")
         assert shown["reason"] == "AttestorNotAllowed"
         assert "--enable-insecure-attestor" in shown["message"]
-    house.wait_for_event(verdict.reason, "m")
+    harness.wait_for_event(verdict.reason, "m")
 
 
-def _allowed(house: House) -> WorldCluster:
-    cluster = house.cluster(attestors=["insecure"])
+def _allowed(harness: Harness) -> WorldCluster:
+    cluster = harness.cluster(attestors=["insecure"])
     cluster.add_machine("m", provider_id=provider_id("m"))
-    house.run(insecure_enabled=True, insecure_namespaces=frozenset(["default"]))
+    harness.run(insecure_enabled=True, insecure_namespaces=frozenset(["default"]))
     return cluster
 
 
-def test_a_year_a_warning_each_time_and_no_more(house: House) -> None:
-    cluster = _allowed(house)
+def test_a_year_a_warning_each_time_and_no_more(harness: Harness) -> None:
+    cluster = _allowed(harness)
     for name in ("first", "second"):
         cluster.submit_with_token(_node(cluster, "m").client_request(name))
         certificate = certificate_of(cluster.wait_until_decided(name))
         lifetime = certificate.not_valid_after_utc - certificate.not_valid_before_utc
         # Backdated by five minutes.
         assert timedelta(days=365) <= lifetime <= timedelta(days=365, minutes=5)
-        house.management.client.wait_for_any(
+        harness.management.client.wait_for_any(
             EVENTS.collection("default"),
             lambda event, name=name: event["type"] == "Warning" and f"(CSR {name})" in event["message"],  # type: ignore[misc]
         )
-    assert _warnings(house, "m") == ["AssertedInsecurely"] * 2
-    assert house.records(cluster)[0]["spec"]["security"] == "insecure"
+    assert _warnings(harness, "m") == ["AssertedInsecurely"] * 2
+    assert harness.records(cluster)[0]["spec"]["security"] == "insecure"
 
 
-def test_no_renewal(house: House) -> None:
-    cluster = _allowed(house)
+def test_no_renewal(harness: Harness) -> None:
+    cluster = _allowed(harness)
     cluster.submit_as_node(_node(cluster, "m").client_request("renewal"), "m")
     verdict = cluster.wait_until_decided("renewal")
     assert (verdict.condition, verdict.reason, verdict.certificate) == ("Denied", "RenewalNotSupported", b"")
     assert "bootstrap token" in verdict.message
 
 
-def test_no_serving(house: House) -> None:
-    cluster = _allowed(house)
+def test_no_serving(harness: Harness) -> None:
+    cluster = _allowed(harness)
     node = _node(cluster, "m")
     serving = node.serving_request("serving", dns_names=["m"], ip_addresses=[IPv4Address("192.0.2.1")])
     cluster.submit_as_node(serving, "m")
@@ -90,8 +90,8 @@ def test_no_serving(house: House) -> None:
     assert (verdict.condition, verdict.reason, verdict.certificate) == ("Denied", "ServingNotSupported", b"")
 
 
-def test_client_signer_gives_no_serving_certificate(house: House) -> None:
-    cluster = _allowed(house)
+def test_client_signer_gives_no_serving_certificate(harness: Harness) -> None:
+    cluster = _allowed(harness)
     manifest = manifest_of(
         "usages", b"".join(blocks_of(_node(cluster, "m"))), "cluster.x-k8s.io/kube-apiserver-client-kubelet-insecure"
     )

@@ -13,7 +13,7 @@ from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
 from tests.integration.fixtures import (
     CONTROLLER_USER,
-    House,
+    Harness,
     assert_one_certificate,
     assert_readable,
     certificate_of,
@@ -28,9 +28,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def cluster(house: House) -> WorldCluster:
+def cluster(harness: Harness) -> WorldCluster:
     """A cluster with Machine ``m`` in it; the controller is still to be started."""
-    cluster = house.cluster()
+    cluster = harness.cluster()
     cluster.add_machine("m", provider_id=provider_id("m"))
     return cluster
 
@@ -50,60 +50,60 @@ def _before_approval(cluster: WorldCluster, act: Callable[[], object]) -> None:
 # Approved before the controller looks
 
 
-def test_approved_by_somebody_else_is_refused(house: House, cluster: WorldCluster) -> None:
+def test_approved_by_somebody_else_is_refused(harness: Harness, cluster: WorldCluster) -> None:
     cluster.submit_with_token(node_of(cluster, "m").client_request("csr"))
     approve_as_somebody_else(cluster, "csr")
-    house.run()
+    harness.run()
     verdict = cluster.wait_until_decided("csr")
     assert (verdict.condition, verdict.reason, verdict.certificate) == ("Failed", "ApprovedByOthers", b"")
     assert_readable(verdict.message)
-    assert_readable(house.wait_for_event("ApprovedByOthers", "m"))
-    assert house.records(cluster) == []
-    assert house.reservations() == []
+    assert_readable(harness.wait_for_event("ApprovedByOthers", "m"))
+    assert harness.records(cluster) == []
+    assert harness.reservations() == []
 
 
-def test_approved_by_somebody_else_is_honoured_and_attested(house: House) -> None:
-    cluster = house.cluster(policy={"approvalByOthers": "Honor"})
+def test_approved_by_somebody_else_is_honoured_and_attested(harness: Harness) -> None:
+    cluster = harness.cluster(policy={"approvalByOthers": "Honor"})
     cluster.add_machine("m", provider_id=provider_id("m"))
     cluster.submit_with_token(node_of(cluster, "m").client_request("csr"))
     approve_as_somebody_else(cluster, "csr")
-    house.run()
+    harness.run()
     verdict = cluster.wait_until_decided("csr")
     assert (verdict.condition, verdict.reason) == ("Approved", "ByHand")
-    assert_one_certificate(house, cluster, "m", "csr")
+    assert_one_certificate(harness, cluster, "m", "csr")
 
 
 @pytest.mark.parametrize("policy", ["Refuse", "Honor"])
-def test_what_would_be_denied_fails_when_somebody_approved_it(house: House, policy: str) -> None:
-    cluster = house.cluster(policy={"approvalByOthers": policy})
+def test_what_would_be_denied_fails_when_somebody_approved_it(harness: Harness, policy: str) -> None:
+    cluster = harness.cluster(policy={"approvalByOthers": policy})
     cluster.add_machine("m", provider_id=provider_id("m"))
     cluster.submit_with_token(node_of(cluster, "m", "another-name").client_request("csr"))
     plant(cluster, manifest_of("malformed", b"no block"))
     for name in ("csr", "malformed"):
         approve_as_somebody_else(cluster, name)
-    house.run()
+    harness.run()
     for name, why in (("csr", "NodeNameMismatch"), ("malformed", "MalformedRequest")):
         verdict = cluster.wait_until_decided(name)
         assert (verdict.condition, verdict.reason, verdict.certificate) == ("Failed", "ApprovedByOthers", b"")
         if policy == "Honor" or name == "malformed":
             assert f"approved by somebody else. {why}: " in verdict.message
         assert_readable(verdict.message)
-    assert house.records(cluster) == []
+    assert harness.records(cluster) == []
 
 
 def test_what_we_approved_fails_with_the_reason_when_its_machine_goes_before_the_certificate(
-    house: House, cluster: WorldCluster
+    harness: Harness, cluster: WorldCluster
 ) -> None:
     unpublished = embedded_api(cluster).faults.inject("PUT */csr/status", status=503, times=None)
     cluster.patch_machine("m", {"metadata": {"finalizers": ["test.example/hold"]}})
-    house.run()
+    harness.run()
     cluster.submit_with_token(node_of(cluster, "m").client_request("csr"))
     cluster.client().wait_for(
         CERTIFICATE_SIGNING_REQUESTS.collection(), "csr", lambda csr: bool((csr.get("status") or {}).get("conditions"))
     )
     cluster.management.client.delete(MACHINES_V1BETA2.object("m", cluster.namespace))
     # Machines are told in order: who knows of one that came later knows of the deletion.
-    house.join(cluster)
+    harness.join(cluster)
     unpublished.times = 0
     verdict = cluster.wait_until_decided("csr")
     assert (verdict.condition, verdict.reason, verdict.certificate) == ("Failed", "MachineDeleting", b"")
@@ -113,39 +113,39 @@ def test_what_we_approved_fails_with_the_reason_when_its_machine_goes_before_the
 # Between judgement and write
 
 
-def test_approved_in_between(house: House, cluster: WorldCluster) -> None:
+def test_approved_in_between(harness: Harness, cluster: WorldCluster) -> None:
     """It is attested and journaled by then, so it is ours to sign, whoever approved it."""
     _before_approval(cluster, lambda: approve_as_somebody_else(cluster, "csr"))
-    house.run()
+    harness.run()
     cluster.submit_with_token(node_of(cluster, "m").client_request("csr"))
     verdict = cluster.wait_until_decided("csr")
     assert (verdict.condition, verdict.reason) == ("Approved", "ByHand")
-    assert_one_certificate(house, cluster, "m", "csr")
+    assert_one_certificate(harness, cluster, "m", "csr")
 
 
-def test_denied_in_between(house: House, cluster: WorldCluster) -> None:
+def test_denied_in_between(harness: Harness, cluster: WorldCluster) -> None:
     _before_approval(cluster, lambda: approve_as_somebody_else(cluster, "csr", "Denied"))
-    house.run()
+    harness.run()
     cluster.submit_with_token(node_of(cluster, "m").client_request("csr"))
     verdict = cluster.wait_until_decided("csr")
     assert (verdict.condition, verdict.reason, verdict.certificate) == ("Denied", "ByHand", b"")
-    house.join(cluster)
+    harness.join(cluster)
     assert [entry.path for entry in writes(embedded_api(cluster)) if "/csr/" in entry.path] == []
 
 
-def test_deleted_in_between(house: House, cluster: WorldCluster) -> None:
+def test_deleted_in_between(harness: Harness, cluster: WorldCluster) -> None:
     api = embedded_api(cluster)
     _before_approval(cluster, lambda: api.delete("certificatesigningrequests", "csr"))
-    house.run()
+    harness.run()
     cluster.submit_with_token(node_of(cluster, "m").client_request("csr"))
-    house.join(cluster)
+    harness.join(cluster)
     attempts = [entry.status for entry in api.requests.matching("PUT */csr/*")]
     # One attempt and its refusal; the API server answers 404, or 409 for the UID that is gone.
     assert attempts in ([404], [409])
     assert [item for item in api.objects("certificatesigningrequests") if item["metadata"]["name"] == "csr"] == []
 
 
-def test_recreated_under_the_same_name_in_between(house: House, cluster: WorldCluster) -> None:
+def test_recreated_under_the_same_name_in_between(harness: Harness, cluster: WorldCluster) -> None:
     """The first is dropped; the second is another request, judged for itself."""
     api = embedded_api(cluster)
     second = node_of(cluster, "m").client_request("csr")
@@ -157,11 +157,11 @@ def test_recreated_under_the_same_name_in_between(house: House, cluster: WorldCl
         created.append(api.create(second, token_user))
 
     _before_approval(cluster, recreate)
-    house.run()
+    harness.run()
     cluster.submit_with_token(node_of(cluster, "m").client_request("csr"))
     verdict = cluster.wait_until_decided("csr")
     assert verdict.condition == "Approved"
-    journal = journal_of(house.records(cluster)[0]["spec"])
+    journal = journal_of(harness.records(cluster)[0]["spec"])
     uid = created[0]["metadata"]["uid"]
     (entry,) = [entry for entry in journal if entry["csrUID"] == uid]
     assert f"{certificate_of(verdict).serial_number:x}" == entry["serialNumber"]
@@ -171,15 +171,15 @@ def test_recreated_under_the_same_name_in_between(house: House, cluster: WorldCl
     assert issued != node_of(cluster, "m").key.public_key()
 
 
-def test_changed_in_between(house: House, cluster: WorldCluster) -> None:
+def test_changed_in_between(harness: Harness, cluster: WorldCluster) -> None:
     """409, read again, judged again: one approval, one certificate, one journal entry."""
     api = embedded_api(cluster)
     patch = {"metadata": {"annotations": {"somebody": "was here"}}}
     _before_approval(cluster, lambda: api.patch("certificatesigningrequests", "csr", patch))
-    house.run()
+    harness.run()
     cluster.submit_with_token(node_of(cluster, "m").client_request("csr"))
     verdict = cluster.wait_until_decided("csr")
     assert verdict.annotations["somebody"] == "was here"
-    assert_one_certificate(house, cluster, "m", "csr")
+    assert_one_certificate(harness, cluster, "m", "csr")
     path = CERTIFICATE_SIGNING_REQUESTS.object("csr", subresource="approval")
     assert [entry.status for entry in api.requests.matching(f"PUT {path}")] == [409, 200]

@@ -12,7 +12,7 @@ from signer.controller import workload_access
 from signer.kube.client import Client
 from signer.testing.world import WorldCluster
 from tests.integration import hostile_servers
-from tests.integration.fixtures import House, assert_readable
+from tests.integration.fixtures import Harness, assert_readable
 from tests.integration.hostile_servers import Behaviour, hostile_server
 
 BEHAVIOURS: Final[dict[str, tuple[Behaviour, bool, bool]]] = {
@@ -46,20 +46,20 @@ HARMLESS_BUT_USELESS: Final = ("endless bookmarks",)
 
 
 @pytest.fixture(scope="module")
-def house(shared_house: House, short_waits: None) -> Iterator[House]:
-    """One house; its controller gives up after a second rather than half a minute."""
+def harness(shared_harness: Harness, short_waits: None) -> Iterator[Harness]:
+    """One harness; its controller gives up after a second rather than half a minute."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workload_access, "Client", partial(Client, timeout_seconds=1.0, maximum_event_bytes=1 << 20))
         patch.setattr(workload_access, "MAXIMUM_BODY_BYTES", 1 << 20)
-        shared_house.run()
-        yield shared_house
+        shared_harness.run()
+        yield shared_harness
 
 
 @pytest.fixture(scope="module")
-def healthy(house: House) -> WorldCluster:
+def healthy(harness: Harness) -> WorldCluster:
     """Whose joins must go on."""
-    cluster = house.cluster("healthy")
-    house.join(cluster)
+    cluster = harness.cluster("healthy")
+    harness.join(cluster)
     return cluster
 
 
@@ -67,15 +67,15 @@ def healthy(house: House) -> WorldCluster:
     "snapshot",
     [pytest.param(snapshot, marks=pytest.mark.slow if snapshot in WAITED_FOR else ()) for snapshot in BEHAVIOURS],
 )
-def test_others_join_as_before(house: House, healthy: WorldCluster, snapshot: str) -> None:
+def test_others_join_as_before(harness: Harness, healthy: WorldCluster, snapshot: str) -> None:
     behaviour, tls, trusted = BEHAVIOURS[snapshot]
     with hostile_server(behaviour, tls=tls, trusted=trusted) as kubeconfig:
-        hostile = house.cluster("hostile-" + snapshot.lower().replace(" ", "-"), ())
+        hostile = harness.cluster("hostile-" + snapshot.lower().replace(" ", "-"), ())
         hostile.put_secret("kubeconfig", {"value": kubeconfig})
         hostile.authorize("keyed-mac")
-        house.join(healthy)
+        harness.join(healthy)
         met = "True" if snapshot in HARMLESS_BUT_USELESS else "False"
-        condition = house.wait_for_condition(hostile, "WorkloadClusterReachable", met)
+        condition = harness.wait_for_condition(hostile, "WorkloadClusterReachable", met)
         assert_readable(condition["message"], "\x1b")
-        house.join(healthy)
-        house.wait_for_condition(healthy, "Ready", "True")
+        harness.join(healthy)
+        harness.wait_for_condition(healthy, "Ready", "True")

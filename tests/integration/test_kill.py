@@ -26,7 +26,7 @@ from signer.testing.fixtures import embedded_api
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import Verdict, WorldCluster
 from tests.integration.endorsement_key_sources import BUILTIN_SERVING_SIGNER, assert_one_owner_each, verdicts
-from tests.integration.fixtures import CONTROLLER_USER, MASTER_KEY, MASTERS, House, node_of, provider_id
+from tests.integration.fixtures import CONTROLLER_USER, MASTER_KEY, MASTERS, Harness, node_of, provider_id
 from tests.support.certificates import with_client_certificate
 from tests.support.signing_requests import request_pem, signing_request
 
@@ -137,8 +137,8 @@ def controller(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
-def _configure(house: House, folder: Path) -> None:
-    (folder / "kubeconfig").write_text(house.api.kubeconfig("management", CONTROLLER_USER, MASTERS))
+def _configure(harness: Harness, folder: Path) -> None:
+    (folder / "kubeconfig").write_text(harness.api.kubeconfig("management", CONTROLLER_USER, MASTERS))
     settings = {"masterKey": base64.b64encode(MASTER_KEY).decode("ascii")}
     (folder / "config").write_text(json.dumps({"attestors": {"keyed-mac": {"settings": settings}}}))
 
@@ -180,11 +180,11 @@ def _is_decided(name: str, verdict: Verdict) -> bool:
     )
 
 
-def test_killed_at_random_while_machines_join(house: House, tmp_path: Path) -> None:
+def test_killed_at_random_while_machines_join(harness: Harness, tmp_path: Path) -> None:
     seed = int(os.environ.get(SEED_VARIABLE) or random.SystemRandom().randrange(2**32))
     print(f"{SEED_VARIABLE}={seed}")
     chance = random.Random(seed)
-    cluster = house.cluster(policy={"builtinServingRequests": "Approve"})
+    cluster = harness.cluster(policy={"builtinServingRequests": "Approve"})
     for number in range(HONEST):
         cluster.add_machine(f"node-{number}", provider_id=provider_id(f"node-{number}"))
     nodes = {number: node_of(cluster, f"node-{number}") for number in range(HONEST)}
@@ -193,8 +193,8 @@ def test_killed_at_random_while_machines_join(house: House, tmp_path: Path) -> N
     chance.shuffle(requests)
     serving = chance.sample(range(HONEST), SERVING)
     waiting = {number: nodes[number] for number in serving}
-    _configure(house, tmp_path)
-    killer = Killer(house.api, embedded_api(cluster))
+    _configure(harness, tmp_path)
+    killer = Killer(harness.api, embedded_api(cluster))
 
     for number in range(ROUNDS):
         with ExitStack() as stack:
@@ -214,7 +214,7 @@ def test_killed_at_random_while_machines_join(house: House, tmp_path: Path) -> N
         _ask_for_serving_certificates(cluster, waiting)
         _wait_until_decided(cluster, killer, tmp_path)
 
-    _assert_only_the_honest_joined(house, cluster, serving)
+    _assert_only_the_honest_joined(harness, cluster, serving)
 
 
 def _submit(cluster: WorldCluster, requests: list[dict[str, Any]]) -> None:
@@ -236,12 +236,12 @@ def _log(folder: Path) -> str:
     return (folder / "log").read_text()[-2000:]
 
 
-def _assert_only_the_honest_joined(house: House, cluster: WorldCluster, serving: list[int]) -> None:
+def _assert_only_the_honest_joined(harness: Harness, cluster: WorldCluster, serving: list[int]) -> None:
     decided = verdicts(cluster)
     assert len(decided) == HONEST + IMPOSTORS + 2 * SERVING
     for name, verdict in decided.items():
         assert verdict.condition == ("Denied" if name.startswith("impostor-") else "Approved"), (name, verdict)
-    records = assert_one_owner_each(house, (cluster,))
+    records = assert_one_owner_each(harness, (cluster,))
     assert sorted(record.node_name for record in records) == sorted(f"node-{number}" for number in range(HONEST))
     for record in records:
         assert record.identity.provider == "keyed-mac"

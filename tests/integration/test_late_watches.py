@@ -27,7 +27,7 @@ from signer.store.controller_key import SECRET_NAME
 from signer.store.reservations import Reservations
 from signer.testing.api.faults import Fault
 from signer.testing.world import CONTROLLER_NAMESPACE, Verdict, WorldCluster
-from tests.integration.fixtures import House, pending, provider_id
+from tests.integration.fixtures import Harness, pending, provider_id
 from tests.integration.move import Move, copy_controller_key
 from tests.integration.reporting import Reporting
 from tests.support.processes import wait_until
@@ -37,22 +37,22 @@ LATE = pytest.mark.parametrize("late", [False, True], ids=["in time", "late"])
 
 
 @pytest.fixture
-def source(house: House) -> Reporting:
+def source(harness: Harness) -> Reporting:
     """A management cluster with a controller, whose attestor believes what a node says that it is."""
-    reporting = Reporting(house)
+    reporting = Reporting(harness)
     reporting.run()
     return reporting
 
 
 @pytest.fixture
-def target(target: House) -> Reporting:
+def target(target: Harness) -> Reporting:
     """The other one; its controller is started by the test."""
     return Reporting(target)
 
 
 def hold_up(at: Reporting, collection: str) -> Fault:
     """From now on nothing more is told of that collection."""
-    api, watched = at.house.api, f"GET {collection}"
+    api, watched = at.harness.api, f"GET {collection}"
     wait_until(lambda: len(api.requests.matching(watched)) > 1, "it is listed and watched")
     hangs = api.faults.inject(watched, status=503, times=None)
     api.close_watches()
@@ -97,11 +97,11 @@ def test_an_identity_of_a_cluster_that_was_moved_along(source: Reporting, target
     add(first, "wanted")
     add(second, "owner")
     assert_joins(source, second, "owner", "chip")
-    copy_controller_key(source.house.management, target.house.management)
+    copy_controller_key(source.harness.management, target.harness.management)
     target.run()
     if late:
         hold_up(target, ATTESTED_NODES.collection())
-    move(*(Move(cluster, target.house.management) for cluster in (first, second)))
+    move(*(Move(cluster, target.harness.management) for cluster in (first, second)))
     assert_conflict(ask(target, first, "impostor", "wanted", "chip"))
 
 
@@ -116,13 +116,13 @@ def test_an_identity_whose_record_has_a_key_that_was_not_read_yet(
     assert_joins(source, cluster, "owner", "chip")
     target.run()
     path = SECRETS.object(SECRET_NAME, CONTROLLER_NAMESPACE)
-    key = source.house.management.client.get(path)["data"]["current"]
-    unread = target.house.api.faults.inject(f"GET {path}", status=503, times=None) if late else None
-    target.house.management.client.patch(path, {"data": {"previous": key}})
-    move(Move(cluster, target.house.management))
+    key = source.harness.management.client.get(path)["data"]["current"]
+    unread = target.harness.api.faults.inject(f"GET {path}", status=503, times=None) if late else None
+    target.harness.management.client.patch(path, {"data": {"previous": key}})
+    move(Move(cluster, target.harness.management))
     post(target, cluster, "impostor", "wanted", "chip")
     if unread is not None:
-        assert "was not read yet" in target.house.wait_for_event("ControllerKeyUnavailable", "wanted")
+        assert "was not read yet" in target.harness.wait_for_event("ControllerKeyUnavailable", "wanted")
         pending(cluster, "impostor")
         unread.times = 0
     assert_conflict(cluster.wait_until_decided("impostor"))
@@ -135,21 +135,21 @@ def test_the_name_of_a_pools_instance(source: Reporting, target: Reporting, late
     cluster.add_machine_pool("pool", "docker:///instance")
     assert ask(source, cluster, "join", "docker:///instance", "its chip", "instance").condition == "Approved"
     add(cluster, "m")
-    copy_controller_key(source.house.management, target.house.management)
+    copy_controller_key(source.harness.management, target.harness.management)
     target.run()
     hangs = hold_up(target, MACHINE_POOLS_V1BETA2.collection()) if late else None
-    moved = Move(cluster, target.house.management)
+    moved = Move(cluster, target.harness.management)
     move(moved)
-    machine = target.house.management.client.get(MACHINES_V1BETA2.object("m", cluster.namespace))
+    machine = target.harness.management.client.get(MACHINES_V1BETA2.object("m", cluster.namespace))
     addresses = [{"type": "Hostname", "address": name} for name in ("m", "instance")]
     moved.target.set_machine_status(machine, {"addresses": addresses})
     add(moved.target, "later")
     assert_joins(target, cluster, "later", "another chip")  # all of this is known by then
     post(target, cluster, "impostor", "m", "chip of m", "instance")
     if hangs is not None:
-        assert "is not known yet" in target.house.wait_for_event("ReservationPending", "m")
+        assert "is not known yet" in target.harness.wait_for_event("ReservationPending", "m")
         pending(cluster, "impostor")
-        target.house.api.faults.clear()
+        target.harness.api.faults.clear()
     assert_conflict(cluster.wait_until_decided("impostor"))
 
 
@@ -161,10 +161,10 @@ def test_hardware_that_was_revoked_stays_so(source: Reporting, late: bool) -> No
     assert_joins(source, cluster, "m", "old chip")
     if late:
         hold_up(source, ATTESTED_NODES.collection())
-    client = source.house.management.client
-    [record] = source.house.records(cluster)
+    client = source.harness.management.client
+    [record] = source.harness.records(cluster)
     client.delete(ATTESTED_NODES.object(record["metadata"]["name"], cluster.namespace))
-    for reservation in source.house.reservations():
+    for reservation in source.harness.reservations():
         client.delete(IDENTITY_RESERVATIONS.object(reservation["metadata"]["name"], CONTROLLER_NAMESPACE))
     assert ask(source, cluster, "new", "m", "new chip").condition == "Approved"
     assert_conflict(ask(source, cluster, "old", "m", "old chip"))
@@ -190,7 +190,7 @@ def test_a_name_whose_record_was_deleted_is_given_away(source: Reporting, late: 
     assert_conflict(ask(source, cluster, "too-early", "m", "chip of m", "database"))
     if late:
         hold_up(source, ATTESTED_NODES.collection())
-    source.house.management.client.delete(ATTESTED_NODES.object(f"{cluster.name}.database", cluster.namespace))
+    source.harness.management.client.delete(ATTESTED_NODES.object(f"{cluster.name}.database", cluster.namespace))
     assert ask(source, cluster, "wanted", "m", "chip of m", "database").condition == "Approved"
 
 
@@ -205,9 +205,9 @@ def test_a_machine_whose_name_was_corrected_a_moment_ago(source: Reporting, late
     call(cluster, "m", "m")
     post(source, cluster, "corrected", "m", "chip of m")
     if hangs is not None:
-        assert "has changed" in source.house.wait_for_event("ReservationPending", "m")
+        assert "has changed" in source.harness.wait_for_event("ReservationPending", "m")
         pending(cluster, "corrected")
-        source.house.api.faults.clear()
+        source.harness.api.faults.clear()
     assert cluster.wait_until_decided("corrected").condition == "Approved"
     verdict = ask(source, cluster, "other", "m", "chip of m", "wrong")
     assert (verdict.condition, verdict.reason) == ("Denied", "NodeNameMismatch")
@@ -224,12 +224,12 @@ def test_a_machine_that_is_gone_blocks_no_name(source: Reporting, late: bool) ->
     add(cluster, "later")
     assert_joins(source, cluster, "later", "another chip")  # all of this is known by then
     hangs = hold_up(source, MACHINES_V1BETA2.collection()) if late else None
-    source.house.management.client.delete(MACHINES_V1BETA2.object("former", cluster.namespace))
+    source.harness.management.client.delete(MACHINES_V1BETA2.object("former", cluster.namespace))
     post(source, cluster, "wanted", "m", "chip of m", "database")
     if hangs is not None:
-        assert "has changed" in source.house.wait_for_event("ReservationPending", "m")
+        assert "has changed" in source.harness.wait_for_event("ReservationPending", "m")
         pending(cluster, "wanted")
-        source.house.api.faults.clear()
+        source.harness.api.faults.clear()
     assert cluster.wait_until_decided("wanted").condition == "Approved"
 
 
@@ -265,35 +265,35 @@ def test_two_names_of_one_machine(source: Reporting, how: str, monkeypatch: pyte
         monkeypatch.setattr(Reservations, "reserve", slow)
     if how == "together":
         path = ATTESTED_NODES.collection(cluster.namespace)
-        source.house.api.faults.inject(f"POST {path}", delay_seconds=0.5, times=None)
+        source.harness.api.faults.inject(f"POST {path}", delay_seconds=0.5, times=None)
         post_together(source, cluster, *names)
     else:
         for name in names:
             post(source, cluster, name, "m", "chip", name)
-    assert "is node" in source.house.wait_for_event("NodeNameBlocked", "m")
+    assert "is node" in source.harness.wait_for_event("NodeNameBlocked", "m")
     wait_until(one_is_decided, "one is")
     assert sorted(cluster.verdict(name).condition for name in names) == ["", "Approved"]
-    records = [record["spec"]["nodeName"] for record in source.house.records(cluster)]
+    records = [record["spec"]["nodeName"] for record in source.harness.records(cluster)]
     assert len([name for name in records if name in names]) == 1
 
 
-def test_two_names_of_former_nodes(house: House) -> None:
+def test_two_names_of_former_nodes(harness: Harness) -> None:
     """Each has a record, of a Machine that is gone and a certificate that has run out: whoever takes one over waits for
     the other as well.
     """
-    reporting, names, ahead = Reporting(house), ("one", "two"), timedelta()
+    reporting, names, ahead = Reporting(harness), ("one", "two"), timedelta()
     reporting.run(ahead=lambda: ahead)
     cluster = reporting.cluster()
     add(cluster, *names)
     for name in names:
         assert_joins(reporting, cluster, name, f"chip of {name}")
-        house.management.client.delete(MACHINES_V1BETA2.object(name, cluster.namespace))
+        harness.management.client.delete(MACHINES_V1BETA2.object(name, cluster.namespace))
     cluster.add_machine("m", provider_id=provider_id("m"), addresses=[("Hostname", name) for name in names])
     add(cluster, "later")
     assert_joins(reporting, cluster, "later", "another chip")  # all of this is known by then
-    ahead = DEFAULT_CERTIFICATE_DURATION + timedelta(minutes=1)
-    house.api.faults.inject(f"PUT {ATTESTED_NODES.collection(cluster.namespace)}/*", delay_seconds=0.5, times=None)
+    ahead = DEFAULT_CERTIFICATE_DURATION + timedelta(minutes=11)
+    harness.api.faults.inject(f"PUT {ATTESTED_NODES.collection(cluster.namespace)}/*", delay_seconds=0.5, times=None)
     post_together(reporting, cluster, *names)
-    house.wait_for_event("NodeNameBlocked", "m", part="is node")
+    harness.wait_for_event("NodeNameBlocked", "m", part="is node")
     wait_until(lambda: any(cluster.verdict(name).condition for name in names), "one is decided")
     assert sorted(cluster.verdict(name).condition for name in names) == ["", "Approved"]

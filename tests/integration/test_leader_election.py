@@ -13,7 +13,7 @@ from signer.rules.leadership import Leading, StandingBy
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import CONTROLLER_NAMESPACE, RunningController, WorldCluster
 from tests.integration.endorsement_key_sources import assert_one_owner_each
-from tests.integration.fixtures import House, assert_one_certificate, node_of, pending, provider_id
+from tests.integration.fixtures import Harness, assert_one_certificate, node_of, pending, provider_id
 from tests.integration.replicas import DEADLINE, LONG_TIMES, TIMES, holding, start_replica, wait_until_it_leads
 from tests.support.processes import wait_until
 
@@ -21,17 +21,17 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def cluster(house: House) -> WorldCluster:
-    return house.cluster()
+def cluster(harness: Harness) -> WorldCluster:
+    return harness.cluster()
 
 
 def start_two(
-    house: House, *, first: ElectionTimes = LONG_TIMES, second: ElectionTimes = LONG_TIMES
+    harness: Harness, *, first: ElectionTimes = LONG_TIMES, second: ElectionTimes = LONG_TIMES
 ) -> tuple[RunningController, RunningController]:
     """The first leads, the second stands by."""
-    leader = start_replica(house, "first", times=first)
+    leader = start_replica(harness, "first", times=first)
     wait_until_it_leads(leader)
-    standby = start_replica(house, "second", times=second)
+    standby = start_replica(harness, "second", times=second)
     expected = StandingBy(leader.leadership.identity)
     wait_until(lambda: standby.leadership.standing() == expected, "the standby stands by")
     return leader, standby
@@ -42,11 +42,11 @@ def leads(replica: RunningController) -> float | None:
     return replica.options.metrics.registry.get_sample_value("node_attestation_leader")
 
 
-def test_one_works_and_the_other_watches_nothing(house: House, cluster: WorldCluster) -> None:
-    leader, standby = start_two(house)
-    house.join(cluster)
+def test_one_works_and_the_other_watches_nothing(harness: Harness, cluster: WorldCluster) -> None:
+    leader, standby = start_two(harness)
+    harness.join(cluster)
     assert (leads(leader), leads(standby)) == (1.0, 0.0)
-    asked = [entry for entry in house.api.requests.matching() if entry.user == "second"]
+    asked = [entry for entry in harness.api.requests.matching() if entry.user == "second"]
     assert {entry.path.rpartition("/namespaces/")[0] for entry in asked} == {"/apis/coordination.k8s.io/v1"}
     assert {entry.method for entry in asked} == {"GET"}
     health = standby.options.health
@@ -55,42 +55,44 @@ def test_one_works_and_the_other_watches_nothing(house: House, cluster: WorldClu
     assert leader.options.health.ready().brief() == "ok"
 
 
-def test_a_leader_that_stops_hands_over_at_once(house: House, cluster: WorldCluster) -> None:
-    leader, standby = start_two(house)
-    house.join(cluster)
-    before = holding(house.management)
+def test_a_leader_that_stops_hands_over_at_once(harness: Harness, cluster: WorldCluster) -> None:
+    leader, standby = start_two(harness)
+    harness.join(cluster)
+    before = holding(harness.management)
     leader.stop()
     leader.wait_ended()
-    assert holding(house.management).holder in ("", standby.leadership.identity)
+    assert holding(harness.management).holder in ("", standby.leadership.identity)
     wait_until_it_leads(standby)
-    house.join(cluster)
-    after = holding(house.management)
+    harness.join(cluster)
+    after = holding(harness.management)
     assert (after.holder, after.transitions) == (standby.leadership.identity, before.transitions + 1)
     assert (leads(leader), leads(standby)) == (0.0, 1.0)
-    assert_one_owner_each(house, (cluster,))
+    assert_one_owner_each(harness, (cluster,))
 
 
-def test_a_leader_that_dies_is_followed(house: House, cluster: WorldCluster) -> None:
+def test_a_leader_that_dies_is_followed(harness: Harness, cluster: WorldCluster) -> None:
     """Amid a certificate's write: the next leader carries it on."""
-    leader, standby = start_two(house, first=TIMES)
-    house.join(cluster)
+    leader, standby = start_two(harness, first=TIMES)
+    harness.join(cluster)
     workload = embedded_api(cluster)
     fault = workload.faults.inject("PUT */status", drop="before", times=None)
     cluster.add_machine("m", provider_id=provider_id("m"))
     cluster.submit_with_token(node_of(cluster, "m").client_request("left"))
     wait_until(lambda: fault.hits > 0, "the certificate's write is under way")
     leader.kill()
-    assert holding(house.management).holder == leader.leadership.identity, "nobody released it"
+    assert holding(harness.management).holder == leader.leadership.identity, "nobody released it"
     wait_until_it_leads(standby)
     workload.faults.clear()
     assert cluster.wait_until_decided("left").certificate
-    assert_one_certificate(house, cluster, "m", "left")
+    assert_one_certificate(harness, cluster, "m", "left")
 
 
-def test_a_leader_that_cannot_renew_ends(house: House, cluster: WorldCluster, caplog: pytest.LogCaptureFixture) -> None:
-    leader, standby = start_two(house, first=TIMES)
-    house.join(cluster)
-    house.api.faults.inject(
+def test_a_leader_that_cannot_renew_ends(
+    harness: Harness, cluster: WorldCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    leader, standby = start_two(harness, first=TIMES)
+    harness.join(cluster)
+    harness.api.faults.inject(
         lambda request: request.user.name == "first" and "/leases" in request.path, status=503, times=None
     )
     with pytest.raises(LeadershipLost, match=f"could not be renewed within {DEADLINE} seconds"):
@@ -98,13 +100,13 @@ def test_a_leader_that_cannot_renew_ends(house: House, cluster: WorldCluster, ca
     assert leads(leader) == 0.0
     wait_until(lambda: "a controller has ended: leadership lost" in caplog.text, "what waits for it is told")
     wait_until_it_leads(standby)
-    house.join(cluster)
+    harness.join(cluster)
 
 
-def test_a_standby_out_of_touch_is_not_ready_and_stays_standby(house: House, cluster: WorldCluster) -> None:
+def test_a_standby_out_of_touch_is_not_ready_and_stays_standby(harness: Harness, cluster: WorldCluster) -> None:
     """Its own way to the API server is cut; it neither leads nor ends, and leads when it can."""
-    leader, standby = start_two(house, second=TIMES)
-    house.api.faults.inject(lambda request: request.user.name == "second", status=503, times=None)
+    leader, standby = start_two(harness, second=TIMES)
+    harness.api.faults.inject(lambda request: request.user.name == "second", status=503, times=None)
     health = standby.options.health
     wait_until(lambda: health.state() is State.OUT_OF_TOUCH, "the standby is out of touch")
     assert not health.ready().passed
@@ -114,16 +116,16 @@ def test_a_standby_out_of_touch_is_not_ready_and_stays_standby(house: House, clu
     cluster.submit_with_token(node_of(cluster, "m").client_request("waits"))
     assert isinstance(standby.leadership.standing(), StandingBy)
     pending(cluster, "waits")
-    house.api.faults.clear()
+    harness.api.faults.clear()
     wait_until_it_leads(standby)
     assert cluster.wait_until_decided("waits").certificate
 
 
-def test_a_leader_that_fails_at_its_start_releases_the_lease(house: House) -> None:
-    house.api.faults.inject("GET /apis/cluster.x-k8s.io/*", status=404, times=None)
+def test_a_leader_that_fails_at_its_start_releases_the_lease(harness: Harness) -> None:
+    harness.api.faults.inject("GET /apis/cluster.x-k8s.io/*", status=404, times=None)
     configuration = Configuration(namespace=CONTROLLER_NAMESPACE, leader_election=LeaderElection(TIMES))
-    replica = RunningController(house.api.connection(), configuration)
+    replica = RunningController(harness.api.connection(), configuration)
     with pytest.raises(NotFound), replica:
         replica.wait_ended()
     assert not isinstance(replica.leadership.standing(), Leading)
-    assert holding(house.management).holder == ""
+    assert holding(harness.management).holder == ""

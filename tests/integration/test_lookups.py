@@ -13,7 +13,7 @@ from attestors.contract import Document, NotThere
 from signer.kube.resources import CONFIG_MAPS, MACHINES_V1BETA2, SECRETS
 from signer.testing.api import LoggedRequest
 from signer.testing.world import WorldCluster
-from tests.integration.fixtures import CONTROLLER_USER, House, pending, provider_id
+from tests.integration.fixtures import CONTROLLER_USER, Harness, pending, provider_id
 from tests.integration.reporting import Reporting
 from tests.support.infra_cluster import INFRASTRUCTURE, SIGNER_FIELD, add_infra_cluster, add_infra_machine
 from tests.support.processes import wait_until
@@ -25,8 +25,8 @@ HIDDEN = "what nobody may see"
 
 
 @pytest.fixture
-def reporting(house: House) -> Reporting:
-    return Reporting(house)
+def reporting(harness: Harness) -> Reporting:
+    return Reporting(harness)
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def found(reporting: Reporting, cluster: WorldCluster, *wanted: str, csr: str = 
 
 def asked(reporting: Reporting, part: str) -> list[LoggedRequest]:
     """What the controller asked the management cluster for, by a part of the path."""
-    calls = reporting.house.api.requests.matching()
+    calls = reporting.harness.api.requests.matching()
     return [call for call in calls if call.user == CONTROLLER_USER and part in call.path]
 
 
@@ -85,7 +85,7 @@ def test_what_there_is_no_grant_for(reporting: Reporting, cluster: WorldCluster)
     add_infra_machine(cluster, machine, **OURS)
     add_document(cluster)
     for pattern in ("GET */configmaps/*", "GET */tests/*"):
-        reporting.house.api.faults.inject(pattern, status=403, times=None)
+        reporting.harness.api.faults.inject(pattern, status=403, times=None)
     reporting.run()
     annotations, config_map = found(reporting, cluster, INFRA_MACHINE, CONFIG_MAP)
     assert isinstance(annotations, NotThere)
@@ -98,14 +98,14 @@ def test_what_there_is_no_grant_for(reporting: Reporting, cluster: WorldCluster)
 def test_a_fault_of_the_api_server_makes_the_request_wait(reporting: Reporting, cluster: WorldCluster) -> None:
     cluster.add_machine("m1", provider_id=provider_id("m1"))
     add_document(cluster, text=HIDDEN)
-    reporting.house.api.faults.inject("GET */configmaps/inventory", status=503, times=None)
+    reporting.harness.api.faults.inject("GET */configmaps/inventory", status=503, times=None)
     reporting.run()
     cluster.submit_with_token(reporting.node(cluster, "m1", look_up=CONFIG_MAP).client_request("join"))
-    message = reporting.house.wait_for_event("ManagementClusterUnreachable", "m1")
+    message = reporting.harness.wait_for_event("ManagementClusterUnreachable", "m1")
     assert HIDDEN not in message
     pending(cluster, "join")
     assert reporting.reports == []
-    reporting.house.api.faults.clear()
+    reporting.harness.api.faults.clear()
     (document,) = reporting.of(cluster, "join").answers
     assert isinstance(document, Document)
     assert document.texts == {"m1": HIDDEN}
@@ -164,7 +164,7 @@ def test_the_machine_of_another_cluster_is_not_looked_at(reporting: Reporting, c
     add_infra_machine(other, other.add_machine("m1", provider_id=provider_id("m1")), **OURS)
     reporting.run()
     cluster.submit_with_token(reporting.node(cluster, "m1", look_up=INFRA_MACHINE).client_request("join"))
-    reporting.house.wait_for_event("MachineNotFound", "workload", kind="Cluster")
+    reporting.harness.wait_for_event("MachineNotFound", "workload", kind="Cluster")
     assert reporting.reports == []
     assert asked(reporting, "m1-infra") == []
 
@@ -196,5 +196,5 @@ def test_a_deleted_machines_inframachine_is_not_looked_at(reporting: Reporting, 
     cluster.management.client.delete(MACHINES_V1BETA2.object("m1", "default"))
     reporting.run()
     cluster.submit_with_token(reporting.node(cluster, "m1", look_up=INFRA_MACHINE).client_request("join"))
-    reporting.house.wait_for_event("MachineNotFound", "workload", kind="Cluster")
+    reporting.harness.wait_for_event("MachineNotFound", "workload", kind="Cluster")
     assert asked(reporting, "m1-infra") == []

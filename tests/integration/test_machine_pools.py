@@ -25,7 +25,7 @@ from signer.testing.api import EmbeddedAPI
 from signer.testing.fixtures import open_controllers, open_workload_clusters
 from signer.testing.world import ManagementCluster, Verdict, WorldCluster
 from tests.integration.endorsement_key_sources import assert_one_owner_each
-from tests.integration.fixtures import House, assert_one_certificate, assert_readable, node_of, pending, provider_id
+from tests.integration.fixtures import Harness, assert_one_certificate, assert_readable, node_of, pending, provider_id
 
 pytestmark = pytest.mark.slow
 
@@ -34,19 +34,19 @@ LAST_SEGMENT: Final = {"nodeNameSource": "ProviderID"}
 
 
 @pytest.fixture(scope="module")
-def house(shared_house: House, short_waits: None) -> Iterator[House]:
-    """One house; its controller never tries again just because time has passed."""
+def harness(shared_harness: Harness, short_waits: None) -> Iterator[Harness]:
+    """One harness; its controller never tries again just because time has passed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(WorkQueue, "retry", lambda self, key: 0.0)
-        shared_house.run()
-        yield shared_house
+        shared_harness.run()
+        yield shared_harness
 
 
 @pytest.fixture
-def cluster(house: House) -> WorldCluster:
+def cluster(harness: Harness) -> WorldCluster:
     """A cluster whose nodes are called as their provider IDs end; the controller watches it."""
-    cluster = house.cluster(f"cluster-{next(_NUMBERS)}", policy=LAST_SEGMENT)
-    house.join(cluster)
+    cluster = harness.cluster(f"cluster-{next(_NUMBERS)}", policy=LAST_SEGMENT)
+    harness.join(cluster)
     return cluster
 
 
@@ -71,36 +71,36 @@ def renew(cluster: WorldCluster, instance: str, csr: str) -> None:
     attested(cluster, csr)
 
 
-def test_an_instance_joins_and_renews(house: House, cluster: WorldCluster, instance: str) -> None:
+def test_an_instance_joins_and_renews(harness: Harness, cluster: WorldCluster, instance: str) -> None:
     cluster.add_machine_pool(f"pool-of-{instance}", provider_id("another"), provider_id(instance))
     ask(cluster, instance)
     attested(cluster, instance)
     renew(cluster, instance, f"{instance}-renewal")
     pool = f"pool-of-{instance}"
-    assert_one_certificate(house, cluster, pool, instance, f"{instance}-renewal")
-    [record] = [record for record in house.records(cluster) if record["spec"]["nodeName"] == instance]
+    assert_one_certificate(harness, cluster, pool, instance, f"{instance}-renewal")
+    [record] = [record for record in harness.records(cluster) if record["spec"]["nodeName"] == instance]
     assert record["spec"]["machineRef"]["kind"] == "MachinePool"
     assert record["spec"]["providerID"] == provider_id(instance)
-    assert_one_owner_each(house, [cluster])
+    assert_one_owner_each(harness, [cluster])
 
 
-def test_an_instance_asks_before_the_pool_lists_it(house: House, cluster: WorldCluster, instance: str) -> None:
+def test_an_instance_asks_before_the_pool_lists_it(harness: Harness, cluster: WorldCluster, instance: str) -> None:
     cluster.add_machine_pool(instance, provider_id("another"))
     ask(cluster, instance)
-    assert_readable(house.wait_for_event("MachineNotFound", cluster.name, "Cluster"))
+    assert_readable(harness.wait_for_event("MachineNotFound", cluster.name, "Cluster"))
     pending(cluster, instance)
     listed = [provider_id("another"), provider_id(instance)]
     cluster.patch_machine_pool(instance, {"spec": {"providerIDList": listed}})
     attested(cluster, instance)
 
 
-def test_two_instances_of_one_pool_are_two(house: House, cluster: WorldCluster, instance: str) -> None:
+def test_two_instances_of_one_pool_are_two(harness: Harness, cluster: WorldCluster, instance: str) -> None:
     other = f"{instance}-other"
     cluster.add_machine_pool(instance, provider_id(instance), provider_id(other))
     for name in (instance, other):
         ask(cluster, name)
         attested(cluster, name)
-    records = assert_one_owner_each(house, [cluster])
+    records = assert_one_owner_each(harness, [cluster])
     assert {instance, other} <= {record.node_name for record in records}
 
 
@@ -115,92 +115,92 @@ def test_an_instance_cannot_have_another_instances_name(cluster: WorldCluster, i
     assert_readable(verdict.message)
 
 
-def test_the_machine_of_an_instance_comes_later(house: House, cluster: WorldCluster, instance: str) -> None:
+def test_the_machine_of_an_instance_comes_later(harness: Harness, cluster: WorldCluster, instance: str) -> None:
     """What was recorded for the instance goes on, and one piece of hardware has one pair of reservations."""
     pool = cluster.add_machine_pool(f"pool-of-{instance}", provider_id(instance))
     ask(cluster, instance)
     attested(cluster, instance)
     machine = cluster.add_machine(f"{instance}-machine", provider_id=provider_id(instance), owner=pool)
-    house.join(cluster)  # whose Machine comes later: that one has been seen
+    harness.join(cluster)  # whose Machine comes later: that one has been seen
     renew(cluster, instance, f"{instance}-as-machine")
-    [record] = [record for record in house.records(cluster) if record["spec"]["nodeName"] == instance]
+    [record] = [record for record in harness.records(cluster) if record["spec"]["nodeName"] == instance]
     assert record["spec"]["machineRef"]["uid"] == machine["metadata"]["uid"]
-    house.management.client.delete(MACHINES_V1BETA2.object(f"{instance}-machine", cluster.namespace))
-    house.join(cluster)
+    harness.management.client.delete(MACHINES_V1BETA2.object(f"{instance}-machine", cluster.namespace))
+    harness.join(cluster)
     renew(cluster, instance, f"{instance}-as-instance")
     csrs = [instance, f"{instance}-as-machine", f"{instance}-as-instance"]
-    assert_one_certificate(house, cluster, f"pool-of-{instance}", *csrs)
+    assert_one_certificate(harness, cluster, f"pool-of-{instance}", *csrs)
 
 
-def test_a_machine_that_is_not_the_pools(house: House, cluster: WorldCluster, instance: str) -> None:
+def test_a_machine_that_is_not_the_pools(harness: Harness, cluster: WorldCluster, instance: str) -> None:
     cluster.add_machine_pool(instance, provider_id(instance))
     cluster.add_machine(f"{instance}-foreign", provider_id=provider_id(instance))
     later = f"{instance}-later"
     cluster.add_machine_pool(later, provider_id(later))
     ask(cluster, later)
     attested(cluster, later)
-    house.join(cluster)  # its Machine, and that pool, come later: those of the instance have been seen
+    harness.join(cluster)  # its Machine, and that pool, come later: those of the instance have been seen
     ask(cluster, instance)
-    assert_readable(house.wait_for_event("MachineAmbiguous", cluster.name, "Cluster"))
+    assert_readable(harness.wait_for_event("MachineAmbiguous", cluster.name, "Cluster"))
     pending(cluster, instance)
-    house.management.client.delete(MACHINES_V1BETA2.object(f"{instance}-foreign", cluster.namespace))
+    harness.management.client.delete(MACHINES_V1BETA2.object(f"{instance}-foreign", cluster.namespace))
     attested(cluster, instance)
 
 
-def test_an_instance_moves_to_another_pool(house: House, cluster: WorldCluster, instance: str) -> None:
+def test_an_instance_moves_to_another_pool(harness: Harness, cluster: WorldCluster, instance: str) -> None:
     """The former pool no longer lists it: the reservation is released and moves over."""
     cluster.add_machine_pool(f"{instance}-former", provider_id(instance))
     ask(cluster, instance)
     attested(cluster, instance)
     cluster.patch_machine_pool(f"{instance}-former", {"spec": {"providerIDList": None}})
     cluster.add_machine_pool(f"{instance}-new", provider_id(instance))
-    house.join(cluster)
+    harness.join(cluster)
     renew(cluster, instance, f"{instance}-renewal")
-    assert_one_certificate(house, cluster, f"{instance}-new", instance, f"{instance}-renewal")
-    assert not [item for item in house.reservations() if item["spec"]["machineRef"]["name"] == f"{instance}-former"]
+    assert_one_certificate(harness, cluster, f"{instance}-new", instance, f"{instance}-renewal")
+    assert not [item for item in harness.reservations() if item["spec"]["machineRef"]["name"] == f"{instance}-former"]
 
 
-def test_a_pool_that_is_not_ready(house: House, cluster: WorldCluster, instance: str) -> None:
+def test_a_pool_that_is_not_ready(harness: Harness, cluster: WorldCluster, instance: str) -> None:
     cluster.add_machine_pool(instance, provider_id(instance), bootstrap_ready=False)
     ask(cluster, instance)
-    assert_readable(house.wait_for_event("MachineNotReady", instance, "MachinePool"))
+    assert_readable(harness.wait_for_event("MachineNotReady", instance, "MachinePool"))
     pending(cluster, instance)
     path = MACHINE_POOLS_V1BETA2.object(instance, cluster.namespace, subresource="status")
-    house.management.client.patch(path, {"status": {"initialization": {"bootstrapDataSecretCreated": True}}})
+    harness.management.client.patch(path, {"status": {"initialization": {"bootstrapDataSecretCreated": True}}})
     attested(cluster, instance)
 
 
-def test_a_paused_pool(house: House, cluster: WorldCluster, instance: str) -> None:
+def test_a_paused_pool(harness: Harness, cluster: WorldCluster, instance: str) -> None:
     cluster.add_machine_pool(instance, provider_id(instance))
     cluster.patch_machine_pool(instance, {"metadata": {"annotations": {"cluster.x-k8s.io/paused": ""}}})
-    house.join(cluster)
+    harness.join(cluster)
     ask(cluster, instance)
-    house.wait_for_event("MachinePaused", instance, "MachinePool")
+    harness.wait_for_event("MachinePaused", instance, "MachinePool")
     pending(cluster, instance)
     cluster.patch_machine_pool(instance, {"metadata": {"annotations": {"cluster.x-k8s.io/paused": None}}})
     attested(cluster, instance)
 
 
-def test_a_pool_that_is_being_deleted(house: House, cluster: WorldCluster, instance: str) -> None:
+def test_a_pool_that_is_being_deleted(harness: Harness, cluster: WorldCluster, instance: str) -> None:
     cluster.add_machine_pool(instance, provider_id(instance))
     cluster.patch_machine_pool(instance, {"metadata": {"finalizers": ["test.example/kept"]}})
-    house.management.client.delete(MACHINE_POOLS_V1BETA2.object(instance, cluster.namespace))
-    house.join(cluster)
+    harness.management.client.delete(MACHINE_POOLS_V1BETA2.object(instance, cluster.namespace))
+    harness.join(cluster)
     ask(cluster, instance)
     verdict = cluster.wait_until_decided(instance)
     assert (verdict.condition, verdict.reason) == ("Denied", "MachineDeleting")
     cluster.patch_machine_pool(instance, {"metadata": {"finalizers": None}})
 
 
-def test_a_pools_node_names_must_come_from_somewhere(house: House, instance: str) -> None:
-    cluster = house.cluster(f"cluster-{next(_NUMBERS)}")
+def test_a_pools_node_names_must_come_from_somewhere(harness: Harness, instance: str) -> None:
+    cluster = harness.cluster(f"cluster-{next(_NUMBERS)}")
     cluster.add_machine_pool(instance, provider_id(instance))
     ask(cluster, instance)
-    message = house.wait_for_event("MachineAddressesUnknown", instance, "MachinePool")
+    message = harness.wait_for_event("MachineAddressesUnknown", instance, "MachinePool")
     assert "nodeNameSource: ProviderID" in message
     pending(cluster, instance)
     path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
-    house.management.client.patch(path, {"spec": LAST_SEGMENT})
+    harness.management.client.patch(path, {"spec": LAST_SEGMENT})
     attested(cluster, instance)
 
 
@@ -220,6 +220,6 @@ def test_without_machine_pools_in_the_management_cluster(tmp_path: Path) -> None
         ]
         assert "machinepools.cluster.x-k8s.io" not in served
         assert management.client.items(CLUSTERS_V1BETA2.collection()) == []
-        house = House(management, make_cluster, start)
-        house.run()
-        house.join(house.cluster())
+        harness = Harness(management, make_cluster, start)
+        harness.run()
+        harness.join(harness.cluster())

@@ -19,17 +19,17 @@ from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.model.cluster import ClusterKey
 from signer.testing.fixtures import embedded_api
 from signer.testing.running_controller import CONTROLLER_NAMESPACE, RunningController
-from tests.integration.fixtures import CONTROLLER_USER, MASTERS, House, keyed_mac
-from tests.support.many_clusters import ClusterPark
+from tests.integration.fixtures import CONTROLLER_USER, MASTERS, Harness, keyed_mac
+from tests.support.many_clusters import ManyClusters
 from tests.support.processes import wait_until
 
 STAY, GO, COME = 4, 12, 8
 
 
 @pytest.fixture
-def park() -> Iterator[ClusterPark]:
-    with ClusterPark() as park:
-        yield park
+def clusters() -> Iterator[ManyClusters]:
+    with ManyClusters() as clusters:
+        yield clusters
 
 
 async def _tasks() -> list[str]:
@@ -60,31 +60,31 @@ def _left(controller: RunningController, alive: weakref.WeakSet[WorkloadCluster]
     return named | labels | set(metrics.gauges.clusters) | {str(one.key) for one in alive}
 
 
-def test_nothing_is_left_of_clusters_that_go(park: ClusterPark, alive: weakref.WeakSet[WorkloadCluster]) -> None:
-    stay, go = park.add(STAY, "keyed-mac", "Observe"), park.add(GO, "keyed-mac", "Observe")
+def test_nothing_is_left_of_clusters_that_go(clusters: ManyClusters, alive: weakref.WeakSet[WorkloadCluster]) -> None:
+    stay, go = clusters.add(STAY, "keyed-mac", "Observe"), clusters.add(GO, "keyed-mac", "Observe")
     configuration = Configuration(namespace=CONTROLLER_NAMESPACE, attestors=keyed_mac())
     options = ControllerOptions()
-    with RunningController(park.management.connection(), configuration, options) as controller:
-        wait_until(lambda: park.watched() == STAY + GO, "all are watched")
+    with RunningController(clusters.management.connection(), configuration, options) as controller:
+        wait_until(lambda: clusters.watched() == STAY + GO, "all are watched")
         assert _left(controller, alive) == {f"default/{name}" for name in stay + go}
-        gone = [park.withdraw(name) for name in go]
-        come = park.add(COME, "keyed-mac", "Observe")
-        wait_until(lambda: park.watched() == STAY + COME, "those that came are watched")
+        gone = [clusters.withdraw(name) for name in go]
+        come = clusters.add(COME, "keyed-mac", "Observe")
+        wait_until(lambda: clusters.watched() == STAY + COME, "those that came are watched")
         there = {f"default/{name}" for name in stay + come}
         wait_until(lambda: _left(controller, alive) == there, "nothing is left of those that went")
         wait_until(lambda: not any(api.open_connections for api in gone), "their connections are closed")
 
 
-def test_a_rotated_kubeconfig_is_read_when_the_old_one_is_refused(house: House) -> None:
-    cluster = house.cluster()
+def test_a_rotated_kubeconfig_is_read_when_the_old_one_is_refused(harness: Harness) -> None:
+    cluster = harness.cluster()
     api = embedded_api(cluster)
-    house.run()
-    house.join(cluster)
+    harness.run()
+    harness.join(cluster)
     connects = len(api.requests.matching(f"GET {CERTIFICATE_SIGNING_REQUESTS.collection()}"))
     rotated = api.kubeconfig("workload", "after-rotation", MASTERS)
     cluster.put_secret("kubeconfig", {"value": rotated.encode()})
     api.faults.inject(lambda request: request.user.name == CONTROLLER_USER, status=401, times=None)
     api.close_watches()  # as each watch ends after some forty seconds
-    house.join(cluster)
+    harness.join(cluster)
     later = api.requests.matching(f"GET {CERTIFICATE_SIGNING_REQUESTS.collection()}")[connects:]
     assert [request.status for request in later if request.user == CONTROLLER_USER] == [401]

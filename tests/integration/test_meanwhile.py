@@ -20,17 +20,17 @@ from signer.model.record import JOURNAL_ENTRIES
 from signer.store.caches import Caches
 from signer.store.reservations import Reservations
 from signer.testing.world import Verdict
-from tests.integration.fixtures import House, certificate_of, node_of, provider_id
+from tests.integration.fixtures import Harness, certificate_of, node_of, provider_id
 from tests.support.journal import journal_of
 
 SAID: Final = {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: "sha256:" + "ab" * 32}
 
 
 def test_a_cluster_that_is_paused_while_a_machine_is_attested_gets_no_certificate(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`clusterctl move` pauses it, and the next management cluster may be signing already."""
-    cluster = house.cluster()
+    cluster = harness.cluster()
     cluster.add_machine("m", provider_id=provider_id("m"))
     ask = Attestation._ask
     asked: list[bool] = []
@@ -54,21 +54,21 @@ def test_a_cluster_that_is_paused_while_a_machine_is_attested_gets_no_certificat
 
     monkeypatch.setattr(Caches, "_cluster_changed", seen_paused)
     monkeypatch.setattr(Attestation, "_ask", paused_meanwhile)
-    house.run()
+    harness.run()
     cluster.submit_with_token(node_of(cluster, "m").client_request("join"))
-    assert "is paused" in house.wait_for_event("ClusterPaused", "m")
+    assert "is paused" in harness.wait_for_event("ClusterPaused", "m")
     assert cluster.verdict("join") == Verdict("", "", "", b"", {})
-    assert (house.records(cluster), house.reservations()) == ([], [])
+    assert (harness.records(cluster), harness.reservations()) == ([], [])
     cluster.patch({"spec": {"paused": False}})
     assert cluster.wait_until_decided("join").condition == "Approved"
 
 
 @pytest.mark.parametrize("moment", ["attested", "reserved"])
 def test_a_cluster_that_was_away_while_a_machine_is_admitted_has_its_records_listed_first(
-    house: House, monkeypatch: pytest.MonkeyPatch, moment: str
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """It looks as before, and may have been moved away and back: its records may be newer than the cache's."""
-    cluster = house.cluster()
+    cluster = harness.cluster()
     cluster.add_machine("m", provider_id=provider_id("m"))
     whose, step = {"attested": (Attestation, "_ask"), "reserved": (Reservations, "reserve")}[moment]
     carry_out, changed = getattr(whose, step), Caches._cluster_changed
@@ -91,33 +91,33 @@ def test_a_cluster_that_was_away_while_a_machine_is_admitted_has_its_records_lis
 
     monkeypatch.setattr(Caches, "_cluster_changed", see)
     monkeypatch.setattr(whose, step, away_meanwhile)
-    house.run()
+    harness.run()
     cluster.submit_with_token(node_of(cluster, "m").client_request("join"))
-    assert "records are to be listed again" in house.wait_for_event("ReservationPending", "m")
+    assert "records are to be listed again" in harness.wait_for_event("ReservationPending", "m")
     assert cluster.wait_until_decided("join").condition == "Approved"
-    listed = house.api.requests.matching(f"GET {ATTESTED_NODES.collection(cluster.namespace)}")
+    listed = harness.api.requests.matching(f"GET {ATTESTED_NODES.collection(cluster.namespace)}")
     assert [entry.status for entry in listed] == [200]
 
 
-def test_nothing_of_a_cluster_that_came_is_judged_before_its_records_are_listed(house: House) -> None:
-    house.run()
-    house.join(house.cluster("first"))
+def test_nothing_of_a_cluster_that_came_is_judged_before_its_records_are_listed(harness: Harness) -> None:
+    harness.run()
+    harness.join(harness.cluster("first"))
     path = ATTESTED_NODES.collection("default")
-    refused = house.api.faults.inject(f"GET {path}", status=503, times=None)
-    cluster = house.cluster()
+    refused = harness.api.faults.inject(f"GET {path}", status=503, times=None)
+    cluster = harness.cluster()
     cluster.add_machine("m", provider_id=provider_id("m"))
     cluster.submit_with_token(node_of(cluster, "m").client_request("join"))
-    assert "injected fault" in house.wait_for_event("ManagementClusterUnreachable", "m")
+    assert "injected fault" in harness.wait_for_event("ManagementClusterUnreachable", "m")
     assert cluster.verdict("join") == Verdict("", "", "", b"", {})
     refused.times = 0
     assert cluster.wait_until_decided("join").condition == "Approved"
 
 
 def test_a_machine_of_which_something_else_is_said_meanwhile_is_attested_again(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An attestor may have let in the chip that was named until then."""
-    cluster = house.cluster()
+    cluster = harness.cluster()
     cluster.add_machine("m", provider_id=provider_id("m"))
     ask = Attestation._ask
     told: list[Mapping[str, str]] = []
@@ -127,42 +127,42 @@ def test_a_machine_of_which_something_else_is_said_meanwhile_is_attested_again(
         told.append(attestation.machine.annotations)
         if len(told) == 1:
             await asyncio.to_thread(cluster.patch_machine, "m", {"metadata": {"annotations": SAID}})
-            while not self._attestation_requests.machine(request).annotations:  # type: ignore[union-attr]  # noqa: ASYNC110
+            while not self._attestation_requests.machines(provider_id("m"))[0].annotations:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)  # the cache has no Event to wait for
         return outcome
 
     monkeypatch.setattr(Attestation, "_ask", annotated_meanwhile)
-    house.run()
+    harness.run()
     cluster.submit_with_token(node_of(cluster, "m").client_request("join"))
     assert cluster.wait_until_decided("join").condition == "Approved"
     assert told == [{}, SAID]
 
 
 def test_a_node_that_asks_in_a_loop_cannot_push_its_requests_out_of_the_journal(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admission, "_JOURNAL_SPAN", timedelta(hours=1))
-    cluster = house.cluster()
-    house.run()
-    house.join(cluster, "m")
+    cluster = harness.cluster()
+    harness.run()
+    harness.join(cluster, "m")
     names = [f"again-{number}" for number in range(JOURNAL_ENTRIES)]
     for name in names:
         cluster.submit_as_node(node_of(cluster, "m").client_request(name), "m")
         if name != names[-1]:
             assert cluster.wait_until_decided(name).condition == "Approved"
-    assert "asks too often" in house.wait_for_event("ReservationPending", "m")
+    assert "asks too often" in harness.wait_for_event("ReservationPending", "m")
     verdicts = [cluster.verdict(name) for name in names]
     assert {verdict.condition for verdict in verdicts} == {"Approved", ""}
-    [record] = house.records(cluster)
+    [record] = harness.records(cluster)
     assert "join-workload-m" in {entry["csrName"] for entry in journal_of(record["spec"])}
 
 
-def test_a_node_that_asked_while_the_clock_was_a_day_ahead_need_not_wait_for_that_day(house: House) -> None:
+def test_a_node_that_asked_while_the_clock_was_a_day_ahead_need_not_wait_for_that_day(harness: Harness) -> None:
     """Its journal is full of entries that are dated ahead, because nothing that it was given was valid yet."""
     ahead = timedelta(days=1)
-    cluster = house.cluster()
-    house.run(ControllerOptions(now=lambda: datetime.now(UTC) + ahead))
-    house.join(cluster, "m")
+    cluster = harness.cluster()
+    harness.run(ControllerOptions(now=lambda: datetime.now(UTC) + ahead))
+    harness.join(cluster, "m")
     names = [f"ahead-{number}" for number in range(JOURNAL_ENTRIES - 1)]
     for name in names:
         cluster.submit_as_node(node_of(cluster, "m").client_request(name), "m")

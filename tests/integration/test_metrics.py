@@ -11,7 +11,7 @@ from signer.kube.resources import MACHINES_V1BETA2, NODE_ATTESTATION_POLICIES, S
 from signer.store import controller_key
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import CONTROLLER_NAMESPACE, RunningController
-from tests.integration.fixtures import House, certificate_of, node_of, provider_id
+from tests.integration.fixtures import Harness, certificate_of, node_of, provider_id
 from tests.integration.kubelets import builtin_serving_request
 from tests.support.processes import wait_until
 
@@ -25,10 +25,10 @@ def value(controller: RunningController, name: str, **labels: str) -> float | No
     return controller.options.metrics.registry.get_sample_value(f"node_attestation_{name}", labels)
 
 
-def test_a_cluster_from_its_first_node_to_its_end(house: House) -> None:
-    cluster = house.cluster()
-    controller = house.run()
-    verdict = house.join(cluster, "m")
+def test_a_cluster_from_its_first_node_to_its_end(harness: Harness) -> None:
+    cluster = harness.cluster()
+    controller = harness.run()
+    verdict = harness.join(cluster, "m")
     end: datetime = certificate_of(verdict).not_valid_after_utc
 
     def settled() -> bool:
@@ -52,7 +52,7 @@ def test_a_cluster_from_its_first_node_to_its_end(house: House) -> None:
     wait_until(lambda: value(controller, "pending_requests", cluster=KEY) == 1, "one waits")
     assert (value(controller, "oldest_pending_request_seconds", cluster=KEY) or 0) > 0
 
-    house.management.client.delete(MACHINES_V1BETA2.object("m", cluster.namespace))
+    harness.management.client.delete(MACHINES_V1BETA2.object("m", cluster.namespace))
     wait_until(lambda: value(controller, "outage_budget_timestamp_seconds", cluster=KEY) is None, "its Machine is gone")
     assert value(controller, "nodes", cluster=KEY, certificate="valid") == 0
 
@@ -67,32 +67,32 @@ def test_a_cluster_from_its_first_node_to_its_end(house: House) -> None:
     assert left == []
 
 
-def test_a_controller_key_that_is_deleted_while_it_runs(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_controller_key_that_is_deleted_while_it_runs(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything goes on, and whoever starts next makes another key: an alert says so while there is time."""
     monkeypatch.setattr(controller_key, "READ_AGAIN_SECONDS", 0.1)
     monkeypatch.setattr(controller_key, "AT_MOST_EVERY_SECONDS", 0.1)
-    cluster = house.cluster()
-    controller = house.run()
+    cluster = harness.cluster()
+    controller = harness.run()
     assert value(controller, "controller_key_readable") == 1
     path = SECRETS.object(controller_key.SECRET_NAME, CONTROLLER_NAMESPACE)
-    copy = house.management.client.get(path)
-    house.management.client.delete(path)
+    copy = harness.management.client.get(path)
+    harness.management.client.delete(path)
     wait_until(lambda: value(controller, "controller_key_readable") == 0, "it is seen to be gone")
     assert value(controller, "ready") == 1
-    house.join(cluster)
+    harness.join(cluster)
     kept = {name: copy["metadata"][name] for name in ("name", "namespace")}
-    house.management.client.create(SECRETS.collection(CONTROLLER_NAMESPACE), {**copy, "metadata": kept})
+    harness.management.client.create(SECRETS.collection(CONTROLLER_NAMESPACE), {**copy, "metadata": kept})
     wait_until(lambda: value(controller, "controller_key_readable") == 1, "its copy is back")
 
 
-def test_a_policy_that_cannot_be_followed_any_more_still_names_its_mode(house: House) -> None:
+def test_a_policy_that_cannot_be_followed_any_more_still_names_its_mode(harness: Harness) -> None:
     """By it an alert tells a auto-approval that is not proven to be shut from one that nobody wants shut."""
-    cluster = house.cluster(policy={"mode": "Enforce"}, api={"seed_kubeadm": True})
-    controller = house.run()
+    cluster = harness.cluster(policy={"mode": "Enforce"}, api={"seed_kubeadm": True})
+    controller = harness.run()
     auto_approval = {"cluster": KEY, "condition": "AutoApprovalRemoved"}
     wait_until(lambda: value(controller, "cluster_condition", **auto_approval, status="True") == 1, "it is enforced")
     path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
-    house.management.client.patch(path, {"spec": {"certificates": {"clientDuration": "0h"}}})
+    harness.management.client.patch(path, {"spec": {"certificates": {"clientDuration": "0h"}}})
     wait_until(
         lambda: value(controller, "cluster_condition", **auto_approval, status="Unknown") == 1,
         "it is not known any more",
@@ -100,10 +100,10 @@ def test_a_policy_that_cannot_be_followed_any_more_still_names_its_mode(house: H
     assert value(controller, "cluster_info", cluster=KEY, mode="Enforce") == 1
 
 
-def test_what_the_policy_leaves_alone_waits_for_nobody(house: House) -> None:
+def test_what_the_policy_leaves_alone_waits_for_nobody(harness: Harness) -> None:
     """Under Observe, kubelets whose serving requests nobody approves post another every quarter of an hour."""
-    cluster = house.cluster()
-    controller = house.run()
+    cluster = harness.cluster()
+    controller = harness.run()
     cluster.add_machine("m", provider_id=provider_id("m"))
     node = node_of(cluster, "m")
     cluster.submit_with_token(node.client_request("join"))
@@ -115,7 +115,7 @@ def test_what_the_policy_leaves_alone_waits_for_nobody(house: House) -> None:
     assert value(controller, "oldest_pending_request_seconds", cluster=KEY) == 0
 
     path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
-    house.management.client.patch(path, {"spec": {"nodeNameReuse": "Immediate"}})
+    harness.management.client.patch(path, {"spec": {"nodeNameReuse": "Immediate"}})
     cluster.submit_with_token(node_of(cluster, "waits").client_request("waits"))
     wait_until(lambda: value(controller, "pending_requests", cluster=KEY) == 1, "one waits")
     embedded_api(cluster).delete("certificatesigningrequests", "stock")

@@ -22,7 +22,7 @@ from signer.testing.nodes import SimulatedNode
 from signer.testing.world import WorldCluster
 from tests.integration.endorsement_key_sources import assert_one_owner_each
 from tests.integration.fixtures import (
-    House,
+    Harness,
     assert_readable,
     certificate_of,
     keyed_mac,
@@ -56,8 +56,8 @@ def same_key(request: pytest.FixtureRequest) -> bool:
 class Moving:
     """A Cluster that is being moved, and both controllers."""
 
-    def __init__(self, source: House, target: House, *, same_key: bool = True, **policy: Any) -> None:
-        self.source_house, self.target_house = source, target
+    def __init__(self, source: Harness, target: Harness, *, same_key: bool = True, **policy: Any) -> None:
+        self.source_harness, self.target_harness = source, target
         source.run()
         self.cluster = source.cluster(policy=policy)
         for machine in ("m1", "m2"):
@@ -67,7 +67,7 @@ class Moving:
         self.move = Move(self.cluster, target.management)
 
     def run_target(self, **configuration: Any) -> None:
-        self.target_house.run(**configuration)
+        self.target_harness.run(**configuration)
 
     @property
     def at_target(self) -> WorldCluster:
@@ -76,7 +76,7 @@ class Moving:
     def pause(self) -> None:
         """Pause, and wait until the controller at the source has seen it."""
         self.move.pause()
-        self.source_house.join(self.source_house.cluster("marker"))
+        self.source_harness.join(self.source_harness.cluster("marker"))
 
     def go(self) -> None:
         """Everything between the pause and the first reconciliation at the target."""
@@ -100,7 +100,7 @@ class Moving:
 
     def records(self) -> dict[str, dict[str, Any]]:
         """The specs of the records at the target, by node name."""
-        return {one["spec"]["nodeName"]: one["spec"] for one in self.target_house.records(self.at_target)}
+        return {one["spec"]["nodeName"]: one["spec"] for one in self.target_harness.records(self.at_target)}
 
 
 def impostor_of(cluster: WorldCluster) -> SimulatedNode:
@@ -110,10 +110,10 @@ def impostor_of(cluster: WorldCluster) -> SimulatedNode:
     return SimulatedNode("m1", provider_id("m1"), cluster.ca_cert_hash, "keyed-mac", settings)
 
 
-def test_attested_nodes_renew_at_the_target(house: House, target: House, same_key: bool) -> None:
-    moving = Moving(house, target, same_key=same_key)
+def test_attested_nodes_renew_at_the_target(harness: Harness, target: Harness, same_key: bool) -> None:
+    moving = Moving(harness, target, same_key=same_key)
     moving.run_target()
-    before = {one["spec"]["nodeName"]: one["spec"] for one in house.records(moving.cluster)}
+    before = {one["spec"]["nodeName"]: one["spec"] for one in harness.records(moving.cluster)}
     moving.pause()
     moving.go()
     moving.submit_renewal(node_of(moving.cluster, "m1"), "renewal")
@@ -129,20 +129,22 @@ def test_attested_nodes_renew_at_the_target(house: House, target: House, same_ke
         assert [entry["csrName"] for entry in journal_of(record)] == ["join-workload-m1", "renewal"]
         assert record["firstAttestationTime"] == before["m1"]["firstAttestationTime"]
     assert moving.records()["m2"] == before["m2"]
-    assert not house.records(moving.cluster)
+    assert not harness.records(moving.cluster)
     if same_key:
         moving.submit_renewal(node_of(moving.cluster, "m2"), "renewal-of-m2")
         moving.is_attested("renewal-of-m2")
         assert_one_owner_each(target, [moving.at_target])
 
 
-def test_a_request_that_waits_during_the_move_gets_one_certificate(house: House, target: House, same_key: bool) -> None:
-    moving = Moving(house, target, same_key=same_key)
+def test_a_request_that_waits_during_the_move_gets_one_certificate(
+    harness: Harness, target: Harness, same_key: bool
+) -> None:
+    moving = Moving(harness, target, same_key=same_key)
     moving.run_target()
     moving.cluster.add_machine("late", provider_id=provider_id("late"))
     moving.pause()
     moving.cluster.submit_with_token(node_of(moving.cluster, "late").client_request("late"))
-    house.wait_for_event("ClusterPaused", "late")
+    harness.wait_for_event("ClusterPaused", "late")
     pending(moving.cluster, "late")
     moving.go()
     moving.move.reconcile()
@@ -155,9 +157,9 @@ def test_a_request_that_waits_during_the_move_gets_one_certificate(house: House,
     assert f"{certificate_of(moving.cluster.verdict('late')).serial_number:x}" == entry["serialNumber"]
 
 
-def test_what_the_source_approved_the_target_completes(house: House, target: House) -> None:
+def test_what_the_source_approved_the_target_completes(harness: Harness, target: Harness) -> None:
     """Between approval and certificate: the journal moved along, and it is that very certificate."""
-    moving = Moving(house, target)
+    moving = Moving(harness, target)
     moving.run_target()
     workload = embedded_api(moving.cluster)
     moving.cluster.add_machine("late", provider_id=provider_id("late"))
@@ -165,7 +167,7 @@ def test_what_the_source_approved_the_target_completes(house: House, target: Hou
     moving.cluster.submit_with_token(node_of(moving.cluster, "late").client_request("late"))
     path = CERTIFICATE_SIGNING_REQUESTS.collection()
     moving.cluster.client().wait_for(path, "late", lambda item: bool((item.get("status") or {}).get("conditions")))
-    [recorded] = [one["spec"] for one in house.records(moving.cluster) if one["spec"]["nodeName"] == "late"]
+    [recorded] = [one["spec"] for one in harness.records(moving.cluster) if one["spec"]["nodeName"] == "late"]
     moving.pause()
     workload.faults.clear()
     moving.go()
@@ -173,12 +175,12 @@ def test_what_the_source_approved_the_target_completes(house: House, target: Hou
     moving.is_attested("late")
     certificate = certificate_of(moving.cluster.verdict("late"))
     assert [f"{certificate.serial_number:x}"] == [entry["serialNumber"] for entry in journal_of(recorded)]
-    assert moving.records()["late"]["journalLines"] == recorded["journalLines"]
+    assert moving.records()["late"]["certificates"] == recorded["certificates"]
 
 
-def test_another_key_does_not_complete_what_the_source_approved(house: House, target: House) -> None:
+def test_another_key_does_not_complete_what_the_source_approved(harness: Harness, target: Harness) -> None:
     """Whoever wrote that record, it is nothing to this controller; the node asks again and is attested anew."""
-    moving = Moving(house, target, same_key=False)
+    moving = Moving(harness, target, same_key=False)
     moving.run_target()
     workload = embedded_api(moving.cluster)
     moving.cluster.add_machine("late", provider_id=provider_id("late"))
@@ -196,9 +198,9 @@ def test_another_key_does_not_complete_what_the_source_approved(house: House, ta
     moving.is_attested("late-again")
 
 
-def test_an_impostor_meets_the_record_at_the_target(house: House, target: House) -> None:
+def test_an_impostor_meets_the_record_at_the_target(harness: Harness, target: Harness) -> None:
     """Another Machine whose addresses were made to hold the victim's name."""
-    moving = Moving(house, target)
+    moving = Moving(harness, target)
     moving.run_target()
     moving.pause()
     moving.go()
@@ -213,9 +215,9 @@ def test_an_impostor_meets_the_record_at_the_target(house: House, target: House)
     moving.is_attested("renewal")
 
 
-def test_another_identity_cannot_have_the_machine_at_the_target(house: House, target: House) -> None:
+def test_another_identity_cannot_have_the_machine_at_the_target(harness: Harness, target: Harness) -> None:
     """It comes first, before the owner, and the reservations were left behind: the record brings them back."""
-    moving = Moving(house, target)
+    moving = Moving(harness, target)
     moving.run_target(attestors={"keyed-mac": OperatorAttestor(settings={"masterKey": FOREIGN_KEY})})
     moving.pause()
     moving.go()
@@ -226,9 +228,9 @@ def test_another_identity_cannot_have_the_machine_at_the_target(house: House, ta
     assert journal_of(moving.records()["m1"])[0]["csrName"] == "join-workload-m1"
 
 
-def test_records_that_were_not_heard_of_yet_stand_in_an_impostors_way(house: House, target: House) -> None:
+def test_records_that_were_not_heard_of_yet_stand_in_an_impostors_way(harness: Harness, target: Harness) -> None:
     """The watch of records hangs while the Cluster's goes on. Its owner is let in all the same."""
-    moving = Moving(house, target)
+    moving = Moving(harness, target)
     moving.run_target(attestors={"keyed-mac": OperatorAttestor(settings={"masterKey": FOREIGN_KEY})})
     watched = f"GET {ATTESTED_NODES.collection()}"
     wait_until(lambda: len(target.api.requests.matching(watched)) > 1, "records are listed, and watched")
@@ -243,8 +245,8 @@ def test_records_that_were_not_heard_of_yet_stand_in_an_impostors_way(house: Hou
     assert journal_of(moving.records()["m1"])[0]["csrName"] == "join-workload-m1"
 
 
-def test_a_claim_without_proof_displaces_nobody_at_the_target(house: House, target: House) -> None:
-    moving = Moving(house, target, authorizedAttestors=[{"name": "keyed-mac"}, {"name": "insecure"}])
+def test_a_claim_without_proof_displaces_nobody_at_the_target(harness: Harness, target: Harness) -> None:
+    moving = Moving(harness, target, authorizedAttestors=[{"name": "keyed-mac"}, {"name": "insecure"}])
     moving.run_target(attestors=keyed_mac(), insecure_enabled=True, insecure_namespaces=frozenset({"default"}))
     moving.pause()
     moving.go()
@@ -256,8 +258,8 @@ def test_a_claim_without_proof_displaces_nobody_at_the_target(house: House, targ
     moving.is_denied("claim", "IdentityConflict")
 
 
-def test_instances_of_machine_pools_move(house: House, target: House) -> None:
-    moving = Moving(house, target, nodeNameSource="ProviderID")
+def test_instances_of_machine_pools_move(harness: Harness, target: Harness) -> None:
+    moving = Moving(harness, target, nodeNameSource="ProviderID")
     moving.run_target()
     pool = moving.cluster.add_machine_pool("pool", provider_id("i1"), provider_id("i2"))
     moving.cluster.add_machine("i2-machine", provider_id=provider_id("i2"), owner=pool)
@@ -277,16 +279,16 @@ def test_instances_of_machine_pools_move(house: House, target: House) -> None:
     assert_one_owner_each(target, [moving.at_target])
 
 
-def test_the_source_signs_nothing_once_paused(house: House, target: House) -> None:
+def test_the_source_signs_nothing_once_paused(harness: Harness, target: Harness) -> None:
     """Not for a Machine that is complete, not for a renewal, and not while its objects go one by one."""
-    moving = Moving(house, target)
+    moving = Moving(harness, target)
     moving.cluster.add_machine("late", provider_id=provider_id("late"))
     moving.pause()
     moving.cluster.submit_with_token(node_of(moving.cluster, "late").client_request("late"))
     moving.submit_renewal(node_of(moving.cluster, "m1"), "renewal")
     for reason, name in (("ClusterPaused", "late"), ("ClusterPaused", "m1")):
-        house.wait_for_event(reason, name)
+        harness.wait_for_event(reason, name)
     moving.go()  # which compares what was written
-    house.join(house.cluster("afterwards"))
+    harness.join(harness.cluster("afterwards"))
     for csr in ("late", "renewal"):
         pending(moving.cluster, csr)

@@ -13,7 +13,7 @@ from signer.kube.watch import list_and_watch
 from signer.kube.workqueue import WorkQueue
 from signer.store import caches as caches
 from signer.testing.api import Request
-from tests.integration.fixtures import CONTROLLER_USER, House, assert_readable, node_of, pending, provider_id
+from tests.integration.fixtures import CONTROLLER_USER, Harness, assert_readable, node_of, pending, provider_id
 from tests.support.processes import wait_until
 
 
@@ -33,28 +33,28 @@ def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(caches, "OUT_OF_TOUCH_RETRY_SECONDS", 0.05)
 
 
-def test_machines_that_may_not_be_watched_any_more(house: House) -> None:
+def test_machines_that_may_not_be_watched_any_more(harness: Harness) -> None:
     """A Machine that is deleted unseen gets no certificate; who has a Machine gets one when all is well again."""
-    cluster = house.cluster()
+    cluster = harness.cluster()
     for machine in ("gone", "kept"):
         cluster.add_machine(machine, provider_id=provider_id(machine))
-    house.run()
-    house.join(cluster)  # the controller has seen the Machines before
-    forbidden = house.api.faults.inject(_reads_machines, status=403, times=None)
-    house.api.close_watches()
+    harness.run()
+    harness.join(cluster)  # the controller has seen the Machines before
+    forbidden = harness.api.faults.inject(_reads_machines, status=403, times=None)
+    harness.api.close_watches()
     # It asks a second time: it knows of the first refusal.
     wait_until(lambda: forbidden.hits > 1, "the refused watch")
-    house.management.client.delete(MACHINES_V1BETA2.object("gone", cluster.namespace))
+    harness.management.client.delete(MACHINES_V1BETA2.object("gone", cluster.namespace))
     for machine in ("gone", "kept"):
         cluster.submit_with_token(node_of(cluster, machine).client_request(machine))
     for machine in ("gone", "kept"):
-        message = house.wait_for_event("ManagementClusterUnreachable", machine)
+        message = harness.wait_for_event("ManagementClusterUnreachable", machine)
         assert_readable(message)
         assert "machines" in message
         pending(cluster, machine)
-    house.api.faults.clear()
+    harness.api.faults.clear()
     assert cluster.wait_until_decided("kept").reason == "Attested"
-    house.wait_for_event("MachineNotFound", cluster.name, "Cluster")
+    harness.wait_for_event("MachineNotFound", cluster.name, "Cluster")
     pending(cluster, "gone")
 
 
@@ -65,19 +65,19 @@ def _reserves(request: Request) -> bool:
     return request.user.name == CONTROLLER_USER and request.method == "POST" and request.path.endswith("reservations")
 
 
-def test_what_failed_meanwhile_does_not_wait_for_its_backoff(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_failed_meanwhile_does_not_wait_for_its_backoff(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would be minutes by the end of an outage of minutes; here it is an hour at once."""
     monkeypatch.setattr(WorkQueue, "retry", lambda queue, key: queue.add_after(key, AN_HOUR))
-    cluster = house.cluster()
+    cluster = harness.cluster()
     cluster.add_machine("m", provider_id=provider_id("m"))
-    house.run()
-    house.join(cluster)
-    house.api.faults.inject(_reserves, status=500, times=None)
+    harness.run()
+    harness.join(cluster)
+    harness.api.faults.inject(_reserves, status=500, times=None)
     cluster.submit_with_token(node_of(cluster, "m").client_request("asks"))
-    house.wait_for_event("ManagementClusterUnreachable", "m")
-    refused = house.api.faults.inject(_reads_machines, status=503, times=None)
-    house.api.close_watches()
+    harness.wait_for_event("ManagementClusterUnreachable", "m")
+    refused = harness.api.faults.inject(_reads_machines, status=503, times=None)
+    harness.api.close_watches()
     wait_until(lambda: refused.hits > 1, "the refused watch")
     pending(cluster, "asks")
-    house.api.faults.clear()
+    harness.api.faults.clear()
     assert cluster.wait_until_decided("asks").reason == "Attested"

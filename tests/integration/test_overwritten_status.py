@@ -9,23 +9,23 @@ import pytest
 from signer.controller.cluster import workload_cluster
 from signer.controller.status import policy_status
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
-from tests.integration.fixtures import House, provider_id
+from tests.integration.fixtures import Harness, provider_id
 from tests.integration.test_auto_approval import wait_for
 
 pytestmark = pytest.mark.slow
 
 
-def test_it_is_put_right(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_put_right(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing else changes that would have it written anew."""
     monkeypatch.setattr(workload_cluster, "RECONCILE_SECONDS", 0.1)
-    monkeypatch.setattr(policy_status, "SHOWN_LATE_SECONDS", 0.0)
-    monkeypatch.setattr(policy_status, "READ_AGAIN_SECONDS", 0.0)
-    cluster = house.cluster(api={"seed_kubeadm": True}, policy={"mode": "Enforce"})
+    monkeypatch.setattr(policy_status, "WATCH_LAG_SECONDS", 0.0)
+    monkeypatch.setattr(policy_status, "RESTORE_SECONDS", 0.0)
+    cluster = harness.cluster(api={"seed_kubeadm": True}, policy={"mode": "Enforce"})
     cluster.add_machine("older", provider_id=provider_id("older"))
-    house.run()
-    wait_for(house, cluster, "False", "WaitingForAttestation")
+    harness.run()
+    wait_for(harness, cluster, "False", "WaitingForAttestation")
     path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
-    said: list[dict[str, Any]] = house.management.client.get(path)["status"]["conditions"]
+    said: list[dict[str, Any]] = harness.management.client.get(path)["status"]["conditions"]
     of_the_door = ("AutoApprovalRemoved", "Ready")
     others = [
         {**one, "status": "True", "reason": "Removed", "message": "out of a backup"}
@@ -33,7 +33,7 @@ def test_it_is_put_right(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
         else one
         for one in said
     ]
-    house.management.client.patch(f"{path}/status", {"status": {"conditions": others}})
-    wait_for(house, cluster, "False", "WaitingForAttestation")
-    ready = house.wait_for_condition(cluster, "Ready", "False")
+    harness.management.client.patch(f"{path}/status", {"status": {"conditions": others}})
+    wait_for(harness, cluster, "False", "WaitingForAttestation")
+    ready = harness.wait_for_condition(cluster, "Ready", "False")
     assert ready["reason"] == "WaitingForAttestation"

@@ -32,7 +32,7 @@ from signer.testing.api import authentication
 from signer.testing.clients import LoopThread
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
-from tests.integration.fixtures import House, node_of, provider_id
+from tests.integration.fixtures import Harness, node_of, provider_id
 from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.slow
@@ -82,8 +82,8 @@ class Tending:
 
 
 @pytest.fixture
-def cluster(house: House) -> WorldCluster:
-    return house.cluster(attestors=())
+def cluster(harness: Harness) -> WorldCluster:
+    return harness.cluster(attestors=())
 
 
 @pytest.fixture
@@ -143,15 +143,15 @@ class BootstrapProvider:
         return f"{identifier}.{plugin}"
 
 
-def pool_of(house: House, clock: Clock, pools: str) -> tuple[WorldCluster, BootstrapProvider]:
+def pool_of(harness: Harness, clock: Clock, pools: str) -> tuple[WorldCluster, BootstrapProvider]:
     """Under Enforce, with a MachinePool whose instance ``late``, not listed yet, boots with the token of now."""
     spec = {"nodeNameSource": "ProviderID", "mode": "Enforce", "bootstrapTokens": {"machinePools": pools}}
-    cluster = house.cluster(policy=spec)
+    cluster = harness.cluster(policy=spec)
     provider = BootstrapProvider(cluster, clock)
     pool = cluster.add_machine_pool("pool")
     cluster.add_kubeadm_config("pool", provider.token, pool)
-    house.run()
-    house.wait_for_condition(cluster, "AutoApprovalRemoved", "True")
+    harness.run()
+    harness.wait_for_condition(cluster, "AutoApprovalRemoved", "True")
     return cluster, provider
 
 
@@ -162,11 +162,11 @@ def an_hour_passes(provider: BootstrapProvider, clock: Clock) -> None:
 
 
 @pytest.mark.slow
-def test_under_extend_a_late_machine_joins(house: House, clock: Clock) -> None:
+def test_under_extend_a_late_machine_joins(harness: Harness, clock: Clock) -> None:
     """Its infrastructure provider booted it with user data of an hour ago."""
-    cluster, provider = pool_of(house, clock, "Extend")
+    cluster, provider = pool_of(harness, clock, "Extend")
     booted_with = provider.token
-    house.wait_for_condition(cluster, MACHINE_POOL_TOKENS_EXTENDED, "True")
+    harness.wait_for_condition(cluster, MACHINE_POOL_TOKENS_EXTENDED, "True")
     an_hour_passes(provider, clock)
     assert provider.rotations == 0
     cluster.submit_with_token(node_of(cluster, "late").client_request("late"), booted_with)
@@ -175,8 +175,8 @@ def test_under_extend_a_late_machine_joins(house: House, clock: Clock) -> None:
     assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
 
 
-def test_under_rotate_it_does_not(house: House, clock: Clock) -> None:
-    cluster, provider = pool_of(house, clock, "Rotate")
+def test_under_rotate_it_does_not(harness: Harness, clock: Clock) -> None:
+    cluster, provider = pool_of(harness, clock, "Rotate")
     booted_with = provider.token
     an_hour_passes(provider, clock)
     assert provider.rotations > 0
@@ -186,18 +186,18 @@ def test_under_rotate_it_does_not(house: House, clock: Clock) -> None:
     cluster.submit_with_token(request, provider.token)
 
 
-def test_of_a_paused_cluster_nothing_is_said_that_is_not_so(house: House, clock: Clock) -> None:
+def test_of_a_paused_cluster_nothing_is_said_that_is_not_so(harness: Harness, clock: Clock) -> None:
     """Automatic approval is removed all the while, and the token lives as long as it did."""
-    cluster, provider = pool_of(house, clock, "Extend")
-    house.wait_for_condition(cluster, MACHINE_POOL_TOKENS_EXTENDED, "True")
+    cluster, provider = pool_of(harness, clock, "Extend")
+    harness.wait_for_condition(cluster, MACHINE_POOL_TOKENS_EXTENDED, "True")
     extended = expiration_of(cluster, provider.token)
     cluster.patch({"spec": {"paused": True}})
-    said = house.wait_for_condition(cluster, MACHINE_POOL_TOKENS_EXTENDED, "Unknown")
+    said = harness.wait_for_condition(cluster, MACHINE_POOL_TOKENS_EXTENDED, "Unknown")
     assert said["reason"] == "Paused"
     assert expiration_of(cluster, provider.token) == extended > clock.now() + 10 * TOKEN_LIFETIME
-    house.wait_for_condition(cluster, "AutoApprovalRemoved", "True")
+    harness.wait_for_condition(cluster, "AutoApprovalRemoved", "True")
     cluster.patch({"spec": {"paused": False}})
-    house.wait_for_condition(cluster, MACHINE_POOL_TOKENS_EXTENDED, "True")
+    harness.wait_for_condition(cluster, MACHINE_POOL_TOKENS_EXTENDED, "True")
 
 
 def test_for_the_life_of_the_pool(cluster: WorldCluster, tending: Tending, clock: Clock) -> None:
@@ -301,16 +301,16 @@ def test_a_conflict_is_looked_at_again(cluster: WorldCluster, tending: Tending, 
 
 
 @pytest.mark.slow
-def test_the_controller_extends_under_enforce_and_cuts_back_after_it(house: House, clock: Clock) -> None:
+def test_the_controller_extends_under_enforce_and_cuts_back_after_it(harness: Harness, clock: Clock) -> None:
     """The whole way: the policy's setting, removal of automatic approval, KubeadmConfig, Secret, condition."""
     spec = {"mode": "Enforce", "bootstrapTokens": {"machinePools": "Extend"}}
-    cluster = house.cluster(policy=spec)
+    cluster = harness.cluster(policy=spec)
     token = BootstrapProvider(cluster, clock).token
     cluster.add_kubeadm_config("pool", token, cluster.add_machine_pool("pool"))
-    house.run()
-    house.wait_for_condition(cluster, "AutoApprovalRemoved", "True")
-    house.wait_for_condition(cluster, MACHINE_POOL_TOKENS_EXTENDED, "True")
+    harness.run()
+    harness.wait_for_condition(cluster, "AutoApprovalRemoved", "True")
+    harness.wait_for_condition(cluster, MACHINE_POOL_TOKENS_EXTENDED, "True")
     assert expiration_of(cluster, token) > clock.now() + timedelta(hours=23)
     path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
-    house.management.client.patch(path, {"spec": {"mode": "Observe"}})
+    harness.management.client.patch(path, {"spec": {"mode": "Observe"}})
     wait_until(lambda: expiration_of(cluster, token) <= clock.now() + TOKEN_LIFETIME, "cut back")

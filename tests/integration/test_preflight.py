@@ -15,7 +15,7 @@ from signer.model.auto_approval import ApprovalSubresource
 from signer.store.controller_key import SECRET_NAME
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
-from tests.integration.fixtures import House, provider_id
+from tests.integration.fixtures import Harness, provider_id
 
 pytestmark = pytest.mark.slow
 
@@ -24,10 +24,10 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(house: House, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(harness: Harness, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs the command; returns its exit code and what it wrote to either stream."""
     kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(house.api.kubeconfig())
+    kubeconfig.write_text(harness.api.kubeconfig())
 
     def preflight(*arguments: str) -> tuple[int, str, str]:
         capsys.readouterr()
@@ -39,11 +39,11 @@ def run(house: House, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run
 
 
 @pytest.fixture
-def cluster(house: House) -> WorldCluster:
+def cluster(harness: Harness) -> WorldCluster:
     """A cluster with kubeadm's grants, under Observe; one Machine is attested."""
-    cluster = house.cluster(api={"seed_kubeadm": True})
-    house.run()
-    house.join(cluster, "attested")
+    cluster = harness.cluster(api={"seed_kubeadm": True})
+    harness.run()
+    harness.join(cluster, "attested")
     return cluster
 
 
@@ -75,7 +75,7 @@ def kubeconfig_to_nobody(cluster: WorldCluster) -> bytes:
     return cluster.api.kubeconfig().replace(embedded_api(cluster).server, "https://127.0.0.1:1").encode()
 
 
-def test_a_cluster_that_is_ready(house: House, cluster: WorldCluster, run: Run) -> None:
+def test_a_cluster_that_is_ready(harness: Harness, cluster: WorldCluster, run: Run) -> None:
     code, report = found(run, "workload")
     assert (code, report["ready"], report["mode"]) == (0, True, "Observe")
     assert [(one["name"], one["attested"], one["node"]) for one in report["machines"]] == [
@@ -83,15 +83,15 @@ def test_a_cluster_that_is_ready(house: House, cluster: WorldCluster, run: Run) 
     ]
     removable = {one["clusterRoleBinding"] for one in report["grants"] if one["enforceRemovesIt"]}
     assert removable == {"kubeadm:node-autoapprove-bootstrap", "kubeadm:node-autoapprove-certificate-rotation"}
-    assert {one["door"] for one in report["openings"]} == {"nodeclient", "selfnodeclient"}
+    assert {one["subresource"] for one in report["openings"]} == {"nodeclient", "selfnodeclient"}
     assert report["steps"] == ["Set spec.mode to Enforce."]
     code, text, _ = run("default/workload")
     assert code == 0
     assert "Ready for Enforce" in text
     assert "ClusterRoleBinding kubeadm:node-autoapprove-certificate-rotation" in text
     path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
-    house.management.client.patch(path, {"spec": {"mode": "Enforce"}})
-    house.wait_for_condition(cluster, "AutoApprovalRemoved", "True")
+    harness.management.client.patch(path, {"spec": {"mode": "Enforce"}})
+    harness.wait_for_condition(cluster, "AutoApprovalRemoved", "True")
     code, report = found(run, "workload")
     assert (code, report["mode"], report["openings"], report["steps"]) == (0, "Enforce", [], [])
     assert "Enforced, with no problems" in run("workload")[1]
@@ -112,20 +112,20 @@ def test_who_would_lose_renewal(cluster: WorldCluster, run: Run) -> None:
     code, text, _ = run("workload")
     assert code == 3
     assert "has no AttestedNode that counts" in text
-    assert "1. Let the nodes of the Machines that are not attested (2)" in text
+    assert "1. Attest the nodes of the Machines that are not attested (2)" in text
     assert max(map(len, text.splitlines())) > 80, "it is no terminal, and nothing is folded to one's width"
-    assert "2. Look at the Nodes that no Machine accounts for (1)" in text
+    assert "2. Check the Nodes that match no Machine (1)" in text
 
 
 def test_who_was_attested_by_what_would_be_denied_now(
-    house: House, cluster: WorldCluster, run: Run, tmp_path: Path
+    harness: Harness, cluster: WorldCluster, run: Run, tmp_path: Path
 ) -> None:
     config = tmp_path / "attestors.yaml"
     config.write_text("attestors: {keyed-mac: {namespaces: [team-b]}}")
     code, report = found(run, "workload", "--config", str(config))
     assert (code, report["notes"]) == (3, [])
     assert [one["why"] for one in report["machines"]] == [
-        "was attested by keyed-mac, which this controller does not allow here any more"
+        "was attested by keyed-mac, which this controller no longer allows here"
     ]
     config.write_text("attestors: {keyed-mac: {namespaces: [default]}}")
     assert found(run, "workload", "--config", str(config))[0] == 0
@@ -133,11 +133,11 @@ def test_who_was_attested_by_what_would_be_denied_now(
     assert code == 0
     assert "Without --config, this command allows every attestor" in report["notes"][0]
     path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
-    house.management.client.patch(path, {"spec": {"authorizedAttestors": [{"name": "tpm"}]}})
+    harness.management.client.patch(path, {"spec": {"authorizedAttestors": [{"name": "tpm"}]}})
     code, report = found(run, "workload")
     assert code == 3
     assert [one["why"] for one in report["machines"]] == [
-        "was attested by keyed-mac, which the policy does not authorize any more"
+        "was attested by keyed-mac, which the policy no longer authorizes"
     ]
     assert "by an attestor that the policy authorizes" in report["steps"][0]
 
@@ -177,8 +177,8 @@ def test_markup_in_names_is_text(cluster: WorldCluster, run: Run) -> None:
     assert "[boldred]mallory[/boldred]" in "".join(text.split())
 
 
-def test_without_a_policy(house: House, cluster: WorldCluster, run: Run) -> None:
-    house.management.client.delete(NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace))
+def test_without_a_policy(harness: Harness, cluster: WorldCluster, run: Run) -> None:
+    harness.management.client.delete(NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace))
     code, report = found(run, "workload")
     assert (code, report["mode"]) == (3, "")
     assert "NodeAttestationPolicy" in report["steps"][0]
@@ -188,33 +188,35 @@ def test_without_a_policy(house: House, cluster: WorldCluster, run: Run) -> None
     ("break_it", "said"),
     [
         (
-            lambda house, cluster: cluster.delete_secret("kubeconfig"),
+            lambda harness, cluster: cluster.delete_secret("kubeconfig"),
             "Secret default/workload-kubeconfig does not exist",
         ),
         (
-            lambda house, cluster: cluster.put_secret("kubeconfig", {"value": b"users: [{user: {exec: {}}}]"}),
+            lambda harness, cluster: cluster.put_secret("kubeconfig", {"value": b"users: [{user: {exec: {}}}]"}),
             "Secret default/workload-kubeconfig",
         ),
         (
-            lambda house, cluster: house.management.client.delete(SECRETS.object(SECRET_NAME, CONTROLLER_NAMESPACE)),
+            lambda harness, cluster: harness.management.client.delete(
+                SECRETS.object(SECRET_NAME, CONTROLLER_NAMESPACE)
+            ),
             "has the controller run",
         ),
         (
-            lambda house, cluster: house.management.client.patch(
+            lambda harness, cluster: harness.management.client.patch(
                 SECRETS.object(SECRET_NAME, CONTROLLER_NAMESPACE), {"data": {"current": "c2hvcnQ="}}
             ),
             SECRET_NAME,
         ),
         (
-            lambda house, cluster: cluster.put_secret("kubeconfig", {"value": kubeconfig_to_nobody(cluster)}),
+            lambda harness, cluster: cluster.put_secret("kubeconfig", {"value": kubeconfig_to_nobody(cluster)}),
             "the API server of Cluster default/workload: Unreachable: connection refused: nothing listens there "
             "(127.0.0.1:1)",
         ),
     ],
     ids=["no kubeconfig", "a kubeconfig with a program", "no key", "a malformed key", "a cluster that does not answer"],
 )
-def test_what_cannot_be_said(house: House, cluster: WorldCluster, run: Run, break_it: Any, said: str) -> None:
-    break_it(house, cluster)
+def test_what_cannot_be_said(harness: Harness, cluster: WorldCluster, run: Run, break_it: Any, said: str) -> None:
+    break_it(harness, cluster)
     code, output, error = run("workload")
     assert (code, output) == (1, "")
     assert said in error
@@ -227,8 +229,8 @@ def test_no_such_cluster(cluster: WorldCluster, run: Run) -> None:
     assert "Cluster default/workloads does not exist: there is default/workload\n" in run("workloads")[2]
 
 
-def test_a_management_cluster_without_our_definitions(house: House, cluster: WorldCluster, run: Run) -> None:
-    house.management.client.delete(
+def test_a_management_cluster_without_our_definitions(harness: Harness, cluster: WorldCluster, run: Run) -> None:
+    harness.management.client.delete(
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/attestednodes.attestation.cluster.x-k8s.io"
     )
     code, _, error = run("workload")
@@ -236,10 +238,10 @@ def test_a_management_cluster_without_our_definitions(house: House, cluster: Wor
     assert "attestednodes is not served there: apply what `node-attestation-controller crds` prints" in error
 
 
-def test_a_forged_record_counts_for_nothing(house: House, cluster: WorldCluster, run: Run) -> None:
+def test_a_forged_record_counts_for_nothing(harness: Harness, cluster: WorldCluster, run: Run) -> None:
     """Whoever may write AttestedNodes cannot make a cluster look ready."""
-    (record,) = house.records(cluster)
-    house.management.client.patch(
+    (record,) = harness.records(cluster)
+    harness.management.client.patch(
         f"/apis/attestation.cluster.x-k8s.io/v1alpha1/namespaces/default/attestednodes/{record['metadata']['name']}",
         {"spec": {"lastNotAfter": "2099-01-01T00:00:00Z"}},
     )

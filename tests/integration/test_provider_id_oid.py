@@ -14,7 +14,7 @@ from authenticator.model.failures import ExitCode
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import Verdict, WorldCluster
 from tests.integration.explaining import Explain
-from tests.integration.fixtures import House, assert_readable, node_of, provider_id
+from tests.integration.fixtures import Harness, assert_readable, node_of, provider_id
 from tests.integration.requests import blocks_of, manifest_of, plant
 from tests.integration.test_explain_offline import Run
 from tests.integration.test_explain_offline import offline as offline
@@ -39,52 +39,52 @@ def under_both(node: SimulatedNode, *values: str) -> bytes:
     return b"".join(blocks_of(node, pkcs10(node.key, subject=node_subject(node.node_name), extensions=extensions)))
 
 
-def test_one_of_its_own(house: House) -> None:
-    cluster = house.cluster()
-    house.run(provider_id_oids=(ASSIGNED,))
+def test_one_of_its_own(harness: Harness) -> None:
+    cluster = harness.cluster()
+    harness.run(provider_id_oids=(ASSIGNED,))
     joined = asks(cluster, "tells", ASSIGNED)
     assert (joined.condition, joined.reason) == ("Approved", "Attested")
     refused = asks(cluster, "does-not", PROVIDER_ID_OID)
     assert (refused.condition, refused.reason) == ("Denied", "InvalidProviderID")
     assert_readable(refused.message)
     assert ASSIGNED in refused.message
-    house.assert_audited()
+    harness.assert_audited()
 
 
-def test_a_fleet_changes_over(house: House) -> None:
-    cluster = house.cluster()
-    controller = house.run()
+def test_a_fleet_changes_over(harness: Harness) -> None:
+    cluster = harness.cluster()
+    controller = harness.run()
     assert asks(cluster, "former", PROVIDER_ID_OID).condition == "Approved"
     controller.stop()
-    house.run(provider_id_oids=BOTH)
+    harness.run(provider_id_oids=BOTH)
     for machine, oid in (("newer", ASSIGNED), ("as-before", PROVIDER_ID_OID)):
         assert asks(cluster, machine, oid).condition == "Approved"
     unknown = asks(cluster, "unknown", "1.2.3.4")
     assert unknown.reason == "InvalidProviderID"
     assert f"({ASSIGNED} or {PROVIDER_ID_OID})" in unknown.message
-    house.assert_audited()
+    harness.assert_audited()
 
 
 @pytest.mark.parametrize("values", [("own", "own"), ("own", "victim"), ("victim", "own")])
-def test_under_both_oids_it_is_nobodys(house: House, values: tuple[str, str]) -> None:
+def test_under_both_oids_it_is_nobodys(harness: Harness, values: tuple[str, str]) -> None:
     """Whichever of the two a check read, another could read the other one."""
-    cluster = house.cluster()
+    cluster = harness.cluster()
     for machine in ("own", "victim"):
         cluster.add_machine(machine, provider_id=provider_id(machine))
-    house.run(provider_id_oids=BOTH)
+    harness.run(provider_id_oids=BOTH)
     node = node_of(cluster, "own")
     cluster.submit_with_token(manifest_of("both", under_both(node, *map(provider_id, values))))
     refused = cluster.wait_until_decided("both")
     assert (refused.condition, refused.reason) == ("Denied", "MalformedRequest")
     assert_readable(refused.message)
-    assert house.reservations() == []
-    house.assert_audited()
+    assert harness.reservations() == []
+    harness.assert_audited()
 
 
-def test_the_nodes_program(house: House, tmp_path: Path) -> None:
+def test_the_nodes_program(harness: Harness, tmp_path: Path) -> None:
     """What a node was refused for is asked again as soon as its configuration is mended."""
-    cluster = house.cluster()
-    house.run(provider_id_oids=(ASSIGNED,))
+    cluster = harness.cluster()
+    harness.run(provider_id_oids=(ASSIGNED,))
     cluster.add_machine("worker-1", provider_id=provider_id("worker-1"))
     program = NodeProgram(tmp_path / "node", node_of(cluster, "worker-1"))
     program.supply_bootstrap(cluster)
@@ -95,9 +95,9 @@ def test_the_nodes_program(house: House, tmp_path: Path) -> None:
     program.credential().certificate()
 
 
-def test_it_is_explained_by_the_same(house: House, explain: Explain, offline: Run, tmp_path: Path) -> None:
-    cluster = house.cluster()
-    controller = house.run(provider_id_oids=(ASSIGNED,))
+def test_it_is_explained_by_the_same(harness: Harness, explain: Explain, offline: Run, tmp_path: Path) -> None:
+    cluster = harness.cluster()
+    controller = harness.run(provider_id_oids=(ASSIGNED,))
     asks(cluster, "worker-1", PROVIDER_ID_OID)
     controller.kill()
     recording = tmp_path / "recording.yaml"
@@ -112,9 +112,9 @@ def test_it_is_explained_by_the_same(house: House, explain: Explain, offline: Ru
 
 
 def test_a_recording_is_read_under_the_oids_that_it_names(
-    house: House, explain: Explain, offline: Run, tmp_path: Path
+    harness: Harness, explain: Explain, offline: Run, tmp_path: Path
 ) -> None:
-    cluster = house.cluster()
+    cluster = harness.cluster()
     plant(cluster, manifest_of("both", under_both(node_of(cluster, "own"), *map(provider_id, ("own", "own")))))
     recording = tmp_path / "recording.yaml"
     code, live = explain("both", "--provider-id-oids", ",".join(BOTH), "--record", str(recording))

@@ -17,7 +17,7 @@ from signer.kube.resources import (
 )
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
-from tests.integration.fixtures import CONTROLLER_USER, House, assert_readable, node_of, pending, provider_id
+from tests.integration.fixtures import CONTROLLER_USER, Harness, assert_readable, node_of, pending, provider_id
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.infra_cluster import INFRASTRUCTURE, add_infra_cluster
 from tests.support.kubectl import find_kubectl, run_kubectl
@@ -37,12 +37,12 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_condition, "RESYNC_SECONDS", 0.1)
 
 
-def kubectl(house: House, *arguments: str) -> str:
+def kubectl(harness: Harness, *arguments: str) -> str:
     try:
         find_kubectl()
     except MissingPart as missing:
         skip_or_fail(missing)
-    result = run_kubectl(house.api.kubeconfig(), list(arguments))
+    result = run_kubectl(harness.api.kubeconfig(), list(arguments))
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -56,11 +56,11 @@ def cells(printed: str) -> dict[str, str]:
 # The policy
 
 
-def test_a_policy_shows_what_it_is_and_whether_it_works(house: House) -> None:
-    cluster = house.cluster()
-    house.run()
-    house.wait_for_condition(cluster, "Ready", "True")
-    shown = cells(kubectl(house, "get", "nodeattestationpolicies"))
+def test_a_policy_shows_what_it_is_and_whether_it_works(harness: Harness) -> None:
+    cluster = harness.cluster()
+    harness.run()
+    harness.wait_for_condition(cluster, "Ready", "True")
+    shown = cells(kubectl(harness, "get", "nodeattestationpolicies"))
     assert shown.pop("AGE")
     assert shown == {
         "NAME": "workload",
@@ -71,17 +71,17 @@ def test_a_policy_shows_what_it_is_and_whether_it_works(house: House) -> None:
     }
 
 
-def test_what_observe_does_not_ask_for_does_not_make_it_unready(house: House) -> None:
-    cluster = house.cluster(policy={"mode": "Observe", "bootstrapTokens": {"untraceable": "Allow"}})
-    house.run()
-    assert house.wait_for_condition(cluster, "Ready", "True")["reason"] == "Ready"
+def test_what_observe_does_not_ask_for_does_not_make_it_unready(harness: Harness) -> None:
+    cluster = harness.cluster(policy={"mode": "Observe", "bootstrapTokens": {"untraceable": "Allow"}})
+    harness.run()
+    assert harness.wait_for_condition(cluster, "Ready", "True")["reason"] == "Ready"
 
 
-def test_signers_that_the_operator_does_not_permit_are_not_published(house: House) -> None:
-    cluster = house.cluster(attestors=("insecure", "keyed-mac"))
-    house.run()
-    house.wait_for_condition(cluster, "CertificateAuthorityAvailable", "True")
-    status = house.management.client.get(NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace))["status"]
+def test_signers_that_the_operator_does_not_permit_are_not_published(harness: Harness) -> None:
+    cluster = harness.cluster(attestors=("insecure", "keyed-mac"))
+    harness.run()
+    harness.wait_for_condition(cluster, "CertificateAuthorityAvailable", "True")
+    status = harness.management.client.get(NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace))["status"]
     assert status["clientSignerNames"] == [CLIENT]
     assert status["attestors"] == "keyed-mac"
 
@@ -98,8 +98,8 @@ def provisioned(cluster: WorldCluster, *fields: str) -> Callable[[], JsonObject]
     return lambda: client.get(path)
 
 
-def wait_for_signer(house: House, cluster: WorldCluster, field: str, signer: str) -> JsonObject:
-    shown = house.management.client.wait_for(
+def wait_for_signer(harness: Harness, cluster: WorldCluster, field: str, signer: str) -> JsonObject:
+    shown = harness.management.client.wait_for(
         INFRASTRUCTURE.collection(cluster.namespace),
         cluster.name,
         lambda item: (item.get("status") or {}).get(field, "") == signer,
@@ -108,33 +108,33 @@ def wait_for_signer(house: House, cluster: WorldCluster, field: str, signer: str
     return status
 
 
-def test_signer_names_on_the_infra_cluster(house: House) -> None:
-    cluster = house.cluster()
+def test_signer_names_on_the_infra_cluster(harness: Harness) -> None:
+    cluster = harness.cluster()
     provisioned(cluster, *FIELDS)
-    house.run()
-    status = wait_for_signer(house, cluster, FIELDS[0], CLIENT)
+    harness.run()
+    status = wait_for_signer(harness, cluster, FIELDS[0], CLIENT)
     assert status == {"phase": "Provisioned", FIELDS[0]: CLIENT, FIELDS[1]: SERVING}
 
 
-def test_an_infra_cluster_without_the_fields_is_left_alone(house: House) -> None:
-    cluster = house.cluster()
+def test_an_infra_cluster_without_the_fields_is_left_alone(harness: Harness) -> None:
+    cluster = harness.cluster()
     read = provisioned(cluster)
     before = read()
-    house.run()
-    house.wait_for_condition(cluster, "Ready", "True")
-    house.join(cluster)
+    harness.run()
+    harness.wait_for_condition(cluster, "Ready", "True")
+    harness.join(cluster)
     assert read() == before
-    written = house.api.requests.writes(f"* {INFRASTRUCTURE.collection(cluster.namespace)}*")
+    written = harness.api.requests.writes(f"* {INFRASTRUCTURE.collection(cluster.namespace)}*")
     assert not [entry for entry in written if entry.user == CONTROLLER_USER]
 
 
-def test_without_an_infra_cluster_everything_else_works(house: House) -> None:
-    cluster = house.cluster()
+def test_without_an_infra_cluster_everything_else_works(harness: Harness) -> None:
+    cluster = harness.cluster()
     with pytest.raises(ResourceNotServed):
-        house.management.client.get(INFRASTRUCTURE.object(cluster.name, cluster.namespace))
-    house.run()
-    house.wait_for_condition(cluster, "Ready", "True")
-    house.join(cluster)
+        harness.management.client.get(INFRASTRUCTURE.object(cluster.name, cluster.namespace))
+    harness.run()
+    harness.wait_for_condition(cluster, "Ready", "True")
+    harness.join(cluster)
 
 
 # The Machine
@@ -145,7 +145,9 @@ def gated_machine(cluster: WorldCluster, name: str) -> None:
     cluster.patch_machine(name, GATES)
 
 
-def wait_for_node_attested(house: House, cluster: WorldCluster, name: str, status: str, reason: str) -> dict[str, Any]:
+def wait_for_node_attested(
+    harness: Harness, cluster: WorldCluster, name: str, status: str, reason: str
+) -> dict[str, Any]:
     def ours(machine: JsonObject) -> list[dict[str, Any]]:
         conditions = (machine.get("status") or {}).get("conditions") or []
         return [one for one in conditions if one["type"] == "NodeAttested"]
@@ -153,72 +155,72 @@ def wait_for_node_attested(house: House, cluster: WorldCluster, name: str, statu
     def fits(machine: JsonObject) -> bool:
         return any((one["status"], one["reason"]) == (status, reason) for one in ours(machine))
 
-    return ours(house.management.client.wait_for(MACHINES_V1BETA2.collection(cluster.namespace), name, fits))[0]
+    return ours(harness.management.client.wait_for(MACHINES_V1BETA2.collection(cluster.namespace), name, fits))[0]
 
 
-def test_a_machine_that_waits_for_it_becomes_attested(house: House) -> None:
-    cluster = house.cluster()
+def test_a_machine_that_waits_for_it_becomes_attested(harness: Harness) -> None:
+    cluster = harness.cluster()
     gated_machine(cluster, "gated")
-    house.run()
-    wait_for_node_attested(house, cluster, "gated", "Unknown", "NotAttestedYet")
+    harness.run()
+    wait_for_node_attested(harness, cluster, "gated", "Unknown", "NotAttestedYet")
     cluster.submit_with_token(node_of(cluster, "gated", "other").client_request("wrong-name"))
-    denied = wait_for_node_attested(house, cluster, "gated", "False", "NodeNameMismatch")
+    denied = wait_for_node_attested(harness, cluster, "gated", "False", "NodeNameMismatch")
     assert_readable(denied["message"])
     cluster.submit_with_token(node_of(cluster, "gated").client_request("right-name"))
-    attested = wait_for_node_attested(house, cluster, "gated", "True", "Attested")
+    attested = wait_for_node_attested(harness, cluster, "gated", "True", "Attested")
     assert "attested by keyed-mac as node gated" in attested["message"]
-    machine = house.management.client.get(MACHINES_V1BETA2.object("gated", cluster.namespace))
+    machine = harness.management.client.get(MACHINES_V1BETA2.object("gated", cluster.namespace))
     assert machine["status"]["initialization"] == {"bootstrapDataSecretCreated": True}
 
 
-def test_the_condition_comes_back_after_a_restart(house: House) -> None:
-    cluster = house.cluster()
+def test_the_condition_comes_back_after_a_restart(harness: Harness) -> None:
+    cluster = harness.cluster()
     gated_machine(cluster, "gated")
-    first = house.run()
+    first = harness.run()
     cluster.submit_with_token(node_of(cluster, "gated").client_request("join"))
-    wait_for_node_attested(house, cluster, "gated", "True", "Attested")
+    wait_for_node_attested(harness, cluster, "gated", "True", "Attested")
     first.kill()
     path = MACHINES_V1BETA2.object("gated", cluster.namespace, "status")
-    house.management.client.patch(path, {"status": {"conditions": []}})
-    house.run()
-    wait_for_node_attested(house, cluster, "gated", "True", "Attested")
+    harness.management.client.patch(path, {"status": {"conditions": []}})
+    harness.run()
+    wait_for_node_attested(harness, cluster, "gated", "True", "Attested")
 
 
-def test_a_machine_that_does_not_wait_for_it_is_left_alone(house: House) -> None:
-    cluster = house.cluster()
-    house.run()
-    house.join(cluster, "plain")
+def test_a_machine_that_does_not_wait_for_it_is_left_alone(harness: Harness) -> None:
+    cluster = harness.cluster()
+    harness.run()
+    harness.join(cluster, "plain")
     gated_machine(cluster, "gated")
-    wait_for_node_attested(house, cluster, "gated", "Unknown", "NotAttestedYet")
-    written = house.api.requests.writes(f"* {MACHINES_V1BETA2.object('plain', cluster.namespace)}*")
+    wait_for_node_attested(harness, cluster, "gated", "Unknown", "NotAttestedYet")
+    written = harness.api.requests.writes(f"* {MACHINES_V1BETA2.object('plain', cluster.namespace)}*")
     assert not [entry for entry in written if entry.user == CONTROLLER_USER]
 
 
-def test_kubectl_describe_machine_says_why_its_node_did_not_join(house: House) -> None:
-    cluster = house.cluster()
+def test_kubectl_describe_machine_says_why_its_node_did_not_join(harness: Harness) -> None:
+    cluster = harness.cluster()
     cluster.add_machine("lost", provider_id=provider_id("lost"))
-    house.run()
+    harness.run()
     cluster.submit_with_token(node_of(cluster, "lost", "somebody-else").client_request("lost-1"))
-    message = house.wait_for_event("NodeNameMismatch", "lost")
-    described = kubectl(house, "describe", "machine", "--namespace", cluster.namespace, "lost")
+    message = harness.wait_for_event("NodeNameMismatch", "lost")
+    described = kubectl(harness, "describe", "machine", "--namespace", cluster.namespace, "lost")
     event = next(line for line in described.splitlines() if "NodeNameMismatch" in line)
     assert event.split()[:2] == ["Warning", "NodeNameMismatch"]
     assert "node-attestation-controller" in event
     assert message in event
 
 
-def test_a_machine_whose_provider_id_is_not_known_yet_says_so(house: House) -> None:
-    cluster = house.cluster()
+def test_a_machine_whose_provider_id_is_not_known_yet_says_so(harness: Harness) -> None:
+    cluster = harness.cluster()
     cluster.add_machine("young")
-    house.run()
+    harness.run()
     cluster.submit_with_token(node_of(cluster, "young").client_request("young-1"))
-    assert provider_id("young") in house.wait_for_event("MachineNotFound", "young")
+    assert provider_id("young") in harness.wait_for_event("MachineNotFound", "young")
     pending(cluster, "young-1")
 
 
-def test_the_event_of_a_pools_instance_is_on_the_pool(house: House) -> None:
-    cluster = house.cluster()
-    house.management.client.create(
+def test_the_event_of_a_pools_instance_is_on_the_pool(harness: Harness) -> None:
+    cluster = harness.cluster()
+    harness.management.client.create(
         MACHINE_POOLS_V1BETA2.collection(cluster.namespace),
         {
             "apiVersion": MACHINE_POOLS_V1BETA2.api_version,
@@ -237,27 +239,27 @@ def test_the_event_of_a_pools_instance_is_on_the_pool(house: House) -> None:
             },
         },
     )
-    house.run()
+    harness.run()
     cluster.submit_with_token(node_of(cluster, "instance-2").client_request("instance-2-1"))
-    client = house.management.client
+    client = harness.management.client
     event = client.wait_for_any(
         f"/api/v1/namespaces/{cluster.namespace}/events",
         lambda item: item["involvedObject"]["kind"] == "MachinePool" and item["involvedObject"]["name"] == "pool",
     )
     assert event["message"].startswith(f"{provider_id('instance-2')}: ")
-    described = kubectl(house, "describe", "machinepool", "--namespace", cluster.namespace, "pool")
+    described = kubectl(harness, "describe", "machinepool", "--namespace", cluster.namespace, "pool")
     assert provider_id("instance-2") in described.partition("Events:")[2]
 
 
 # The record
 
 
-def test_kubectl_get_attestednodes_says_who_by_what_since_and_until_when(house: House) -> None:
-    cluster = house.cluster()
-    house.run()
-    house.join(cluster, "m-1")
-    (record,) = house.records(cluster)
-    shown = cells(kubectl(house, "get", "attestednodes"))
+def test_kubectl_get_attestednodes_says_who_by_what_since_and_until_when(harness: Harness) -> None:
+    cluster = harness.cluster()
+    harness.run()
+    harness.join(cluster, "m-1")
+    (record,) = harness.records(cluster)
+    shown = cells(kubectl(harness, "get", "attestednodes"))
     assert shown.pop("SINCE").endswith("s")
     assert shown.pop("LAST").endswith("s")
     assert shown == {
@@ -267,7 +269,7 @@ def test_kubectl_get_attestednodes_says_who_by_what_since_and_until_when(house: 
         "ATTESTOR": "keyed-mac",
         "UNTIL": record["spec"]["lastNotAfter"],
     }
-    wide = kubectl(house, "get", "attestednodes", "-o", "wide")
+    wide = kubectl(harness, "get", "attestednodes", "-o", "wide")
     for text in ("PROVIDER ID", "IDENTITY", cluster.name, "Machine", provider_id("m-1")):
         assert text in wide
-    assert embedded_api(cluster) is not house.api
+    assert embedded_api(cluster) is not harness.api

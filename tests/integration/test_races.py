@@ -25,7 +25,7 @@ from tests.integration.endorsement_key_sources import (
     verdicts,
     whole_pairs,
 )
-from tests.integration.fixtures import House, node_of, provider_id
+from tests.integration.fixtures import Harness, node_of, provider_id
 from tests.integration.replicas import (
     TIMES,
     StallingClock,
@@ -49,50 +49,50 @@ CONTESTED: Final = [f"contested-{number}" for number in range(15)]
 """Machines that a secure and an insecure attestor claim."""
 
 
-def without_leader_election(house: House) -> Callable[[], bool]:
+def without_leader_election(harness: Harness) -> Callable[[], bool]:
     """Every replica works."""
     for _ in range(2):
-        house.run(insecure_enabled=True, insecure_namespaces=frozenset({"default"}))
+        harness.run(insecure_enabled=True, insecure_namespaces=frozenset({"default"}))
     return lambda: True
 
 
-def both_believe_to_lead(house: House) -> Callable[[], bool]:
+def both_believe_to_lead(harness: Harness) -> Callable[[], bool]:
     """The first one's clock stands still, and its renewals fail: it does not see that the second has taken over."""
     clock = StallingClock()
-    stalled = start_replica(house, "stalled", clock=clock, times=TIMES)
+    stalled = start_replica(harness, "stalled", clock=clock, times=TIMES)
     wait_until_it_leads(stalled)
     clock.stop()
-    house.api.faults.inject(
+    harness.api.faults.inject(
         lambda request: request.user.name == "stalled" and "/leases" in request.path, status=503, times=None
     )
-    successor = start_replica(house, "successor")
+    successor = start_replica(harness, "successor")
     wait_until_it_leads(successor)
 
     def still_do() -> bool:
         both = [replica.leadership.standing() for replica in (stalled, successor)]
-        is_the_successors = holding(house.management).holder == successor.leadership.identity
+        is_the_successors = holding(harness.management).holder == successor.leadership.identity
         return is_the_successors and all(isinstance(standing, Leading) for standing in both)
 
     assert still_do()
     return still_do
 
 
-def both_believe_to_own_every_shard(house: House) -> Callable[[], bool]:
+def both_believe_to_own_every_shard(harness: Harness) -> Callable[[], bool]:
     """As above; the second has taken the shards in the API server, and the first does not see it."""
     shards = 2
     clock = StallingClock()
-    stalled = start_replica(house, "stalled", clock=clock, shards=shards, times=TIMES)
+    stalled = start_replica(harness, "stalled", clock=clock, shards=shards, times=TIMES)
     wait_until(lambda: shards_owned(stalled) == shards, "the first owns every shard")
     clock.stop()
-    house.api.faults.inject(
+    harness.api.faults.inject(
         lambda request: request.user.name == "stalled" and "/leases" in request.path, status=503, times=None
     )
-    successor = start_replica(house, "successor", shards=shards)
+    successor = start_replica(harness, "successor", shards=shards)
     wait_until(lambda: shards_owned(successor) == shards, "the second owns every shard")
 
     def still_do() -> bool:
         names = [shard_lease(DEFAULT_LEASE_NAME, number) for number in range(shards)]
-        holders = {holding(house.management, name).holder for name in names}
+        holders = {holding(harness.management, name).holder for name in names}
         own = {shards_owned(replica) for replica in (stalled, successor)}
         both_serve = watched(stalled) == watched(successor) == {"default/first", "other/second"}
         return len(holders) == 1 and own == {shards} and both_serve
@@ -103,10 +103,10 @@ def both_believe_to_own_every_shard(house: House) -> Callable[[], bool]:
 
 @pytest.mark.parametrize("start_two", [without_leader_election, both_believe_to_lead, both_believe_to_own_every_shard])
 def test_conflicting_requests_under_two_controllers(
-    house: House, start_two: Callable[[House], Callable[[], bool]]
+    harness: Harness, start_two: Callable[[Harness], Callable[[], bool]]
 ) -> None:
-    first = house.cluster("first", ("keyed-mac", "insecure"), policy={"builtinServingRequests": "Approve"})
-    second = house.cluster("second", namespace="other")
+    first = harness.cluster("first", ("keyed-mac", "insecure"), policy={"builtinServingRequests": "Approve"})
+    second = harness.cluster("second", namespace="other")
     _add_machines(first, [*TWICE, *IN_TWO_CLUSTERS, *CONTESTED])
     _add_machines(second, IN_TWO_CLUSTERS)
     twice = {f"{name}.{number}": node_of(first, name) for name in TWICE for number in (1, 2)}
@@ -117,7 +117,7 @@ def test_conflicting_requests_under_two_controllers(
     ]
     asked_second = [node_of(second, name).client_request(name) for name in IN_TWO_CLUSTERS]
     assert len(asked_first) + len(asked_second) == 100
-    both_work = start_two(house)
+    both_work = start_two(harness)
 
     for cluster, asked in ((first, asked_first), (second, asked_second)):
         with cluster.client(cluster.api.token_connection(cluster.api.bootstrap_token())) as client:
@@ -128,11 +128,11 @@ def test_conflicting_requests_under_two_controllers(
     _let_them_serve(first, twice)
 
     assert both_work()
-    conflicts = [entry.path for entry in house.api.requests.matching() if entry.status == 409]
+    conflicts = [entry.path for entry in harness.api.requests.matching() if entry.status == 409]
     assert [path for path in conflicts if "/leases" not in path], "they never met"
-    records = assert_one_owner_each(house, (first, second))
+    records = assert_one_owner_each(harness, (first, second))
     assert {(record.machine, record.identity) for record in records} == {
-        (pair.machine, pair.identity) for pair in whole_pairs(house)
+        (pair.machine, pair.identity) for pair in whole_pairs(harness)
     }
     assert sorted(record.node_name for record in records) == sorted([*TWICE, *IN_TWO_CLUSTERS, *CONTESTED])
     _assert_each_got_what_it_must(first, second)

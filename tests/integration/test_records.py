@@ -16,7 +16,7 @@ from signer.model.seal import ControllerKeys, RecordSeals
 from signer.store import controller_key
 from signer.store.controller_key import SECRET_NAME, controller_key_secret, parse_controller_keys
 from signer.testing.world import CONTROLLER_NAMESPACE, Verdict, WorldCluster
-from tests.integration.fixtures import House, assert_one_certificate, node_of, pending, provider_id
+from tests.integration.fixtures import Harness, assert_one_certificate, node_of, pending, provider_id
 from tests.integration.requests import approve_as_somebody_else
 from tests.support.journal import journal_of
 
@@ -33,26 +33,26 @@ def read_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def joined(house: House) -> WorldCluster:
+def joined(harness: Harness) -> WorldCluster:
     """A cluster whose node ``m`` has joined; the controller runs."""
-    cluster = house.cluster()
-    house.run()
-    house.join(cluster, "m")
+    cluster = harness.cluster()
+    harness.run()
+    harness.join(cluster, "m")
     return cluster
 
 
-def record_of(house: House, cluster: WorldCluster, machine: str = "m") -> dict[str, Any]:
-    [found] = [one for one in house.records(cluster) if one["spec"]["machineRef"]["name"] == machine]
+def record_of(harness: Harness, cluster: WorldCluster, machine: str = "m") -> dict[str, Any]:
+    [found] = [one for one in harness.records(cluster) if one["spec"]["machineRef"]["name"] == machine]
     return found
 
 
-def keys_of(house: House) -> ControllerKeys:
-    return parse_controller_keys(house.management.client.get(SECRETS.object(SECRET_NAME, CONTROLLER_NAMESPACE)))
+def keys_of(harness: Harness) -> ControllerKeys:
+    return parse_controller_keys(harness.management.client.get(SECRETS.object(SECRET_NAME, CONTROLLER_NAMESPACE)))
 
 
-def set_keys(house: House, data: dict[str, str]) -> None:
+def set_keys(harness: Harness, data: dict[str, str]) -> None:
     path = SECRETS.object(SECRET_NAME, CONTROLLER_NAMESPACE)
-    house.management.client.patch(path, {"data": {"previous": None, **data}})
+    harness.management.client.patch(path, {"data": {"previous": None, **data}})
 
 
 def renew(cluster: WorldCluster, name: str, machine: str = "m") -> Verdict:
@@ -60,24 +60,24 @@ def renew(cluster: WorldCluster, name: str, machine: str = "m") -> Verdict:
     return cluster.wait_until_decided(name)
 
 
-def tamper(house: House, cluster: WorldCluster, **spec: Any) -> None:
-    path = ATTESTED_NODES.object(record_of(house, cluster)["metadata"]["name"], cluster.namespace)
-    house.management.client.patch(path, {"spec": spec})
+def tamper(harness: Harness, cluster: WorldCluster, **spec: Any) -> None:
+    path = ATTESTED_NODES.object(record_of(harness, cluster)["metadata"]["name"], cluster.namespace)
+    harness.management.client.patch(path, {"spec": spec})
 
 
-def journaled(house: House, cluster: WorldCluster) -> list[str]:
-    return [entry["csrName"] for entry in journal_of(record_of(house, cluster)["spec"])]
+def journaled(harness: Harness, cluster: WorldCluster) -> list[str]:
+    return [entry["csrName"] for entry in journal_of(record_of(harness, cluster)["spec"])]
 
 
-def is_ours(house: House, cluster: WorldCluster) -> bool:
-    record = parse_record(record_of(house, cluster))
-    return RecordSeals(keys_of(house)).unseal(record) is record
+def is_ours(harness: Harness, cluster: WorldCluster) -> bool:
+    record = parse_record(record_of(harness, cluster))
+    return RecordSeals(keys_of(harness)).unseal(record) is record
 
 
-def test_what_the_controller_writes_is_sealed_with_its_own_key(house: House, joined: WorldCluster) -> None:
-    assert is_ours(house, joined)
-    assert isinstance(keys_of(house).current, bytes)
-    secrets = house.management.client.items(SECRETS.collection(CONTROLLER_NAMESPACE))
+def test_what_the_controller_writes_is_sealed_with_its_own_key(harness: Harness, joined: WorldCluster) -> None:
+    assert is_ours(harness, joined)
+    assert isinstance(keys_of(harness).current, bytes)
+    secrets = harness.management.client.items(SECRETS.collection(CONTROLLER_NAMESPACE))
     assert [secret["metadata"]["name"] for secret in secrets] == [SECRET_NAME]
 
 
@@ -94,14 +94,14 @@ SEALS: Final[dict[str, Callable[[str, str], str]]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seal", SEALS)
-def test_a_forged_record_approves_nothing(house: House, read_often: None, joined: WorldCluster, seal: str) -> None:
+def test_a_forged_record_approves_nothing(harness: Harness, read_often: None, joined: WorldCluster, seal: str) -> None:
     """A hostile workload cluster approves a request; a tenant writes the journal entry that would permit it."""
-    real = record_of(house, joined)
+    real = record_of(harness, joined)
     joined.add_machine("victim", provider_id=provider_id("victim"))
     joined.patch_machine("victim", {"metadata": {"annotations": {"cluster.x-k8s.io/paused": ""}}})
-    house.join(joined)  # the pause has been seen
+    harness.join(joined)  # the pause has been seen
     created = joined.submit_with_token(node_of(joined, "victim").client_request("theirs"))
-    house.wait_for_event("MachinePaused", "victim")
+    harness.wait_for_event("MachinePaused", "victim")
 
     forged = copy.deepcopy(real)
     forged["metadata"] = {
@@ -112,10 +112,10 @@ def test_a_forged_record_approves_nothing(house: House, read_often: None, joined
     spec = forged["spec"]
     spec["machineRef"]["name"], spec["providerID"], spec["nodeName"] = "victim", provider_id("victim"), "victim"
     (entry,) = journal_of(spec)
-    spec["journalLines"] = [json.dumps(entry | {"csrName": "theirs", "csrUID": created["metadata"]["uid"]})]
+    spec["certificates"] = [json.dumps(entry | {"csrName": "theirs", "csrUID": created["metadata"]["uid"]})]
     claimed = parse_record({**forged, "metadata": {**forged["metadata"], "uid": "u", "resourceVersion": "1"}})
     spec["seal"] = SEALS[seal](RecordSeals(THEIR_KEYS).seal(claimed), real["spec"]["seal"])
-    house.management.client.create(ATTESTED_NODES.collection(joined.namespace), forged)
+    harness.management.client.create(ATTESTED_NODES.collection(joined.namespace), forged)
     approve_as_somebody_else(joined, "theirs")
     verdict = joined.wait_until_decided("theirs")
     assert (verdict.condition, verdict.reason, verdict.certificate) == ("Failed", "ApprovedByOthers", b"")
@@ -124,69 +124,72 @@ def test_a_forged_record_approves_nothing(house: House, read_often: None, joined
     joined.submit_with_token(node_of(joined, "victim").client_request("honest"))
     verdict = joined.wait_until_decided("honest")
     assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
-    assert_one_certificate(house, joined, "victim", "honest")
+    assert_one_certificate(harness, joined, "victim", "honest")
 
 
 @pytest.mark.parametrize(
     "spec",
     [
         {"identity": "keyed-mac:forged"},
-        {"seal": "v1.x.y"},
+        {"seal": "v2.x.y"},
         {"lastNotAfter": "2099-01-01T00:00:00Z"},
-        {"journalLines": []},
+        {"certificates": []},
+        {"droppedNotAfter": "2020-01-01T00:00:00Z"},
     ],
     ids=lambda spec: next(iter(spec)),
 )
-def test_a_tampered_record_costs_a_fresh_attestation(house: House, joined: WorldCluster, spec: dict[str, Any]) -> None:
-    before = record_of(house, joined)
-    tamper(house, joined, **spec)
+def test_a_tampered_record_costs_a_fresh_attestation(
+    harness: Harness, joined: WorldCluster, spec: dict[str, Any]
+) -> None:
+    before = record_of(harness, joined)
+    tamper(harness, joined, **spec)
     verdict = renew(joined, "renewal")
     assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
-    after = record_of(house, joined)
-    assert is_ours(house, joined)
+    after = record_of(harness, joined)
+    assert is_ours(harness, joined)
     assert after["metadata"]["uid"] == before["metadata"]["uid"], "replaced in place"
     assert after["spec"]["identity"] == before["spec"]["identity"]
-    assert journaled(house, joined) == ["renewal"]
+    assert journaled(harness, joined) == ["renewal"]
 
 
-def test_a_deleted_record_costs_a_fresh_attestation(house: House, joined: WorldCluster) -> None:
-    before = record_of(house, joined)
-    house.management.client.delete(ATTESTED_NODES.object(before["metadata"]["name"], joined.namespace))
-    moonlighting = house.cluster("second", namespace="team-b")
+def test_a_deleted_record_costs_a_fresh_attestation(harness: Harness, joined: WorldCluster) -> None:
+    before = record_of(harness, joined)
+    harness.management.client.delete(ATTESTED_NODES.object(before["metadata"]["name"], joined.namespace))
+    moonlighting = harness.cluster("second", namespace="team-b")
     moonlighting.add_machine("m", provider_id=provider_id("m"))
     moonlighting.submit_with_token(node_of(moonlighting, "m").client_request("elsewhere"))
     verdict = moonlighting.wait_until_decided("elsewhere")
     assert (verdict.condition, verdict.reason) == ("Denied", "IdentityConflict"), "the reservations are still there"
     assert renew(joined, "renewal").condition == "Approved"
-    assert journaled(house, joined) == ["renewal"]
-    assert record_of(house, joined)["spec"]["identity"] == before["spec"]["identity"]
+    assert journaled(harness, joined) == ["renewal"]
+    assert record_of(harness, joined)["spec"]["identity"] == before["spec"]["identity"]
 
 
-def test_an_older_copy_put_back(house: House, joined: WorldCluster) -> None:
-    older = record_of(house, joined)["spec"]
+def test_an_older_copy_put_back(harness: Harness, joined: WorldCluster) -> None:
+    older = record_of(harness, joined)["spec"]
     assert renew(joined, "second").condition == "Approved"
-    tamper(house, joined, **older)
+    tamper(harness, joined, **older)
     assert renew(joined, "third").condition == "Approved"
-    assert journaled(house, joined) == ["join-workload-m", "third"]
-    assert is_ours(house, joined)
+    assert journaled(harness, joined) == ["join-workload-m", "third"]
+    assert is_ours(harness, joined)
 
 
-def test_a_copy_in_another_namespace(house: House, read_often: None, joined: WorldCluster) -> None:
+def test_a_copy_in_another_namespace(harness: Harness, read_often: None, joined: WorldCluster) -> None:
     """There it neither takes the node's name nor permits anything."""
-    copied = copy.deepcopy(record_of(house, joined))
-    second = house.cluster(joined.name, namespace="team-b")
+    copied = copy.deepcopy(record_of(harness, joined))
+    second = harness.cluster(joined.name, namespace="team-b")
     copied["metadata"] = {"name": copied["metadata"]["name"], "namespace": "team-b"}
-    house.management.client.create(ATTESTED_NODES.collection("team-b"), copied)
+    harness.management.client.create(ATTESTED_NODES.collection("team-b"), copied)
     other = second.add_machine("other", provider_id=provider_id("other"))
     second.set_machine_status(
         other,
         {"addresses": [{"type": "Hostname", "address": "m"}], "initialization": {"bootstrapDataSecretCreated": True}},
     )
-    house.join(second)  # its Machine comes later: all of this is known by then
+    harness.join(second)  # its Machine comes later: all of this is known by then
     second.submit_with_token(node_of(second, "other", "m").client_request("csr"))
     verdict = second.wait_until_decided("csr")
     assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
-    records = {one["metadata"]["name"]: one["spec"] for one in house.records(second)}
+    records = {one["metadata"]["name"]: one["spec"] for one in harness.records(second)}
     assert records[copied["metadata"]["name"]]["machineRef"]["name"] == "other"
 
 
@@ -194,22 +197,22 @@ def test_a_copy_in_another_namespace(house: House, read_often: None, joined: Wor
 
 
 @pytest.mark.slow
-def test_after_a_rotation_records_stay_and_are_sealed_anew(house: House, read_often: None) -> None:
-    cluster = house.cluster()
-    house.run()
+def test_after_a_rotation_records_stay_and_are_sealed_anew(harness: Harness, read_often: None) -> None:
+    cluster = harness.cluster()
+    harness.run()
     for machine in ("m", "n"):
-        house.join(cluster, machine)
-    before, former = record_of(house, cluster), keys_of(house)
+        harness.join(cluster, machine)
+    before, former = record_of(harness, cluster), keys_of(harness)
     rotated = ControllerKeys(b"r" * 32, former.current)
-    set_keys(house, controller_key_secret(CONTROLLER_NAMESPACE, rotated)["data"])
-    house.management.client.wait_for(
+    set_keys(harness, controller_key_secret(CONTROLLER_NAMESPACE, rotated)["data"])
+    harness.management.client.wait_for(
         ATTESTED_NODES.collection(cluster.namespace),
         before["metadata"]["name"],
         lambda record: _renewed_under(record, cluster, rotated),
     )
-    assert journaled(house, cluster)[0] == "join-workload-m"
+    assert journaled(harness, cluster)[0] == "join-workload-m"
     assert renew(cluster, "last", "n").condition == "Approved"
-    [other] = [one for one in house.records(cluster) if one["spec"]["nodeName"] == "n"]
+    [other] = [one for one in harness.records(cluster) if one["spec"]["nodeName"] == "n"]
     assert [entry["csrName"] for entry in journal_of(other["spec"])] == ["join-workload-n", "last"]
 
 
@@ -226,42 +229,44 @@ def _renewed_under(record: dict[str, Any], cluster: WorldCluster, keys: Controll
 
 @pytest.mark.slow
 @pytest.mark.parametrize("data", [{"current": "AAAA"}, {"current": None}], ids=["short", "missing"])
-def test_with_a_malformed_key_nothing_is_decided(house: House, read_often: None, data: dict[str, Any]) -> None:
-    cluster = house.cluster()
+def test_with_a_malformed_key_nothing_is_decided(harness: Harness, read_often: None, data: dict[str, Any]) -> None:
+    cluster = harness.cluster()
     cluster.add_machine("m", provider_id=provider_id("m"))
     secret = controller_key_secret(CONTROLLER_NAMESPACE, THEIR_KEYS)
-    house.management.client.create(SECRETS.collection(CONTROLLER_NAMESPACE), {**secret, "data": {}})
-    set_keys(house, data)
-    house.run()
+    harness.management.client.create(SECRETS.collection(CONTROLLER_NAMESPACE), {**secret, "data": {}})
+    set_keys(harness, data)
+    harness.run()
     cluster.submit_with_token(node_of(cluster, "m").client_request("csr"))
-    message = house.wait_for_event("ControllerKeyUnavailable", "m")
+    message = harness.wait_for_event("ControllerKeyUnavailable", "m")
     assert f"Secret {CONTROLLER_NAMESPACE}/{SECRET_NAME}" in message
     pending(cluster, "csr")
-    assert house.reservations() == []
-    set_keys(house, secret["data"])
+    assert harness.reservations() == []
+    set_keys(harness, secret["data"])
     assert cluster.wait_until_decided("csr").condition == "Approved"
-    assert keys_of(house) == THEIR_KEYS, "never overwritten"
+    assert keys_of(harness) == THEIR_KEYS, "never overwritten"
 
 
-def test_another_controllers_records_are_attested_again(house: House, read_often: None, joined: WorldCluster) -> None:
+def test_another_controllers_records_are_attested_again(
+    harness: Harness, read_often: None, joined: WorldCluster
+) -> None:
     """As after a move to a controller with another key; what is reserved stays reserved."""
-    set_keys(house, controller_key_secret(CONTROLLER_NAMESPACE, THEIR_KEYS)["data"])
-    house.run()
-    record = parse_record(record_of(house, joined))
+    set_keys(harness, controller_key_secret(CONTROLLER_NAMESPACE, THEIR_KEYS)["data"])
+    harness.run()
+    record = parse_record(record_of(harness, joined))
     assert record_spec(record)["nodeName"] == "m"
     attempts = 0
-    while parse_record(record_of(house, joined)).seal.split(".")[1] == record.seal.split(".")[1]:
+    while parse_record(record_of(harness, joined)).seal.split(".")[1] == record.seal.split(".")[1]:
         attempts += 1
         assert renew(joined, f"renewal-{attempts}").condition == "Approved"
-    assert is_ours(house, joined)
-    assert journaled(house, joined)[-1] == f"renewal-{attempts}"
+    assert is_ours(harness, joined)
+    assert journaled(harness, joined)[-1] == f"renewal-{attempts}"
 
 
 @pytest.mark.slow
-def test_a_node_of_some_months_renews(house: House, joined: WorldCluster) -> None:
+def test_a_node_of_some_months_renews(harness: Harness, joined: WorldCluster) -> None:
     """Also once its journal is long enough to be kept packed; the audit log holds each decision."""
     for number in range(1, JOURNAL_ENTRIES):
         verdict = renew(joined, f"renewal-{number}")
         assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), number
-    assert len(journaled(house, joined)) == JOURNAL_ENTRIES
-    house.assert_audited()
+    assert len(journaled(harness, joined)) == JOURNAL_ENTRIES
+    harness.assert_audited()

@@ -6,38 +6,38 @@ import pytest
 
 from signer.testing.api import Request
 from signer.testing.fixtures import embedded_api
-from tests.integration.fixtures import MASTERS, House, assert_one_certificate, keyed_mac, node_of, provider_id
+from tests.integration.fixtures import MASTERS, Harness, assert_one_certificate, keyed_mac, node_of, provider_id
 
 
 @pytest.mark.slow
-def test_a_replica_whose_watch_lags_does_not_fail_what_the_other_approved(house: House) -> None:
-    cluster = house.cluster()
-    house.start(connection=house.api.connection("seeing", MASTERS), attestors=keyed_mac())
-    house.join(cluster)  # it watches
+def test_a_replica_whose_watch_lags_does_not_fail_what_the_other_approved(harness: Harness) -> None:
+    cluster = harness.cluster()
+    harness.start(connection=harness.api.connection("seeing", MASTERS), attestors=keyed_mac())
+    harness.join(cluster)  # it watches
     started: list[bool] = []
 
     def is_blind(request: Request) -> bool:
         records = request.user.name == "blind" and request.path.endswith("/attestednodes")
         return records and (bool(started) or "watch=true" in request.query)
 
-    house.api.faults.inject(is_blind, status=503, times=None)
+    harness.api.faults.inject(is_blind, status=503, times=None)
     workload = embedded_api(cluster)
     # It sees the request only when that is approved, and before the certificate is there.
     workload.faults.inject("GET */certificatesigningrequests", delay_seconds=1.0, times=1)
-    house.start(connection=house.api.connection("blind", MASTERS), attestors=keyed_mac())
+    harness.start(connection=harness.api.connection("blind", MASTERS), attestors=keyed_mac())
     started.append(True)
     workload.faults.inject("PUT */status", delay_seconds=2.5, times=1)
     cluster.add_machine("m", provider_id=provider_id("m"))
     cluster.submit_with_token(node_of(cluster, "m").client_request("join"))
     verdict = cluster.wait_until_decided("join")
     assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
-    assert_one_certificate(house, cluster, "m", "join")
+    assert_one_certificate(harness, cluster, "m", "join")
 
 
-def test_a_ca_that_was_just_replaced_is_not_held_against_a_node(house: House) -> None:
-    first, second = house.cluster("first"), house.cluster("second", ())
-    house.run()
-    house.join(first)
+def test_a_ca_that_was_just_replaced_is_not_held_against_a_node(harness: Harness) -> None:
+    first, second = harness.cluster("first"), harness.cluster("second", ())
+    harness.run()
+    harness.join(first)
     other = embedded_api(second)
     first.put_secret("ca", {"tls.crt": other.ca_certificate_pem, "tls.key": other.ca_key_pem})
     first.add_machine("late", provider_id=provider_id("late"))

@@ -17,7 +17,7 @@ from signer.testing.world import CONTROLLER_NAMESPACE, RunningController, WorldC
 from tests.integration.fixtures import (
     CONTROLLER_USER,
     MASTERS,
-    House,
+    Harness,
     assert_one_certificate,
     keyed_mac,
     node_of,
@@ -30,8 +30,8 @@ MOST_REQUESTS = 60
 class Death:
     """Kills a controller at its ``number``-th request to any API server, and cuts off what it still sends."""
 
-    def __init__(self, house: House, cluster: WorldCluster, number: int, *, carried_out: bool) -> None:
-        self._apis = (house.api, embedded_api(cluster))
+    def __init__(self, harness: Harness, cluster: WorldCluster, number: int, *, carried_out: bool) -> None:
+        self._apis = (harness.api, embedded_api(cluster))
         self._number = number
         self._requests = itertools.count(1)
         self._lock = threading.Lock()
@@ -73,22 +73,22 @@ class Death:
         self._victim.kill()
 
 
-def _start(house: House) -> RunningController:
-    connection = house.api.connection(CONTROLLER_USER, MASTERS)
+def _start(harness: Harness) -> RunningController:
+    connection = harness.api.connection(CONTROLLER_USER, MASTERS)
     return RunningController(connection, Configuration(namespace=CONTROLLER_NAMESPACE, attestors=keyed_mac()))
 
 
 @pytest.fixture
-def joins(house: House) -> tuple[WorldCluster, Iterator[str]]:
+def joins(harness: Harness) -> tuple[WorldCluster, Iterator[str]]:
     """A cluster, and names for one Machine after the other."""
-    return house.cluster(), (f"machine-{number}" for number in itertools.count(1))
+    return harness.cluster(), (f"machine-{number}" for number in itertools.count(1))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("carried_out", [False, True])
 @pytest.mark.parametrize("renewal", [False, True])
 def test_death_at_every_request(
-    house: House, joins: tuple[WorldCluster, Iterator[str]], renewal: bool, carried_out: bool
+    harness: Harness, joins: tuple[WorldCluster, Iterator[str]], renewal: bool, carried_out: bool
 ) -> None:
     """Until the controller lives longer than the request takes: each CSR has one certificate, the journal's."""
     cluster, names = joins
@@ -97,7 +97,7 @@ def test_death_at_every_request(
         cluster.add_machine(machine, provider_id=provider_id(machine))
         csrs = [machine]
         if renewal:
-            with open_controllers(house.management) as start:
+            with open_controllers(harness.management) as start:
                 start(attestors=keyed_mac())
                 cluster.submit_with_token(node_of(cluster, machine).client_request(f"first-{machine}"))
                 assert cluster.wait_until_decided(f"first-{machine}").condition == "Approved"
@@ -105,16 +105,16 @@ def test_death_at_every_request(
             cluster.submit_as_node(node_of(cluster, machine).client_request(machine), machine)
         else:
             cluster.submit_with_token(node_of(cluster, machine).client_request(machine))
-        death = Death(house, cluster, number, carried_out=carried_out)
-        victim = _start(house)
+        death = Death(harness, cluster, number, carried_out=carried_out)
+        victim = _start(harness)
         death.of(victim)
         outlived = _live_until_death(victim, death, cluster, machine)
         death.is_over()
-        with open_controllers(house.management) as start:
+        with open_controllers(harness.management) as start:
             start(attestors=keyed_mac())
             verdict = cluster.wait_until_decided(machine)
             assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), (number, verdict)
-            assert_one_certificate(house, cluster, machine, *csrs)
+            assert_one_certificate(harness, cluster, machine, *csrs)
         if outlived:
             assert number > 15
             return

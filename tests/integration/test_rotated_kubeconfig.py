@@ -7,14 +7,14 @@ import pytest
 from signer.testing.api import User
 from signer.testing.api.kubeconfig import kubeconfig_of
 from signer.testing.fixtures import embedded_api
-from tests.integration.fixtures import CONTROLLER_USER, MASTERS, House
+from tests.integration.fixtures import CONTROLLER_USER, MASTERS, Harness
 
 pytestmark = pytest.mark.slow
 
 
-def test_revoked_credentials_are_noticed_by_the_first_write(house: House) -> None:
+def test_revoked_credentials_are_noticed_by_the_first_write(harness: Harness) -> None:
     """Not only by the next watch: this one lasts for 40 seconds, longer than anybody here waits."""
-    cluster = house.cluster()
+    cluster = harness.cluster()
     api = embedded_api(cluster)
 
     def rotate(token: str) -> None:
@@ -23,9 +23,9 @@ def test_revoked_credentials_are_noticed_by_the_first_write(house: House) -> Non
         cluster.put_secret("kubeconfig", {"value": kubeconfig.encode()})
 
     rotate("former-token")
-    house.run()
-    house.join(cluster)
+    harness.run()
+    harness.join(cluster)
     rotate("newer-token")
     api.remove_token("former-token")
-    house.join(cluster)
+    harness.join(cluster)
     assert any(request.status == 401 for request in api.requests.matching("PUT *")), "the former token was tried"

@@ -19,7 +19,7 @@ from signer.store.controller_key import SECRET_NAME
 from signer.testing.api import faults
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
-from tests.integration.fixtures import SECRETS_IN_PLAY, House, node_of, provider_id
+from tests.integration.fixtures import SECRETS_IN_PLAY, Harness, node_of, provider_id
 from tests.support.node_program import NodeProgram
 
 pytestmark = pytest.mark.slow
@@ -63,8 +63,8 @@ class Planted:
         return [what for what, secret in self.secrets.items() if secret in text]
 
 
-def plant(house: House, cluster: WorldCluster) -> Planted:
-    """What this house keeps secret."""
+def plant(harness: Harness, cluster: WorldCluster) -> Planted:
+    """What the controllers of this harness keep secret."""
     planted = Planted()
     for secret in SECRETS_IN_PLAY:
         planted.add("the attestor's settings", secret)
@@ -77,10 +77,10 @@ def plant(house: House, cluster: WorldCluster) -> Planted:
     return planted
 
 
-def shown(house: House, *clusters: WorldCluster) -> str:
+def shown(harness: Harness, *clusters: WorldCluster) -> str:
     """All that people see: Events, conditions of policies and of requests."""
-    found: list[Any] = [*house.management.client.items(EVENTS.collection("default"))]
-    found += house.management.client.items(NODE_ATTESTATION_POLICIES.collection("default"))
+    found: list[Any] = [*harness.management.client.items(EVENTS.collection("default"))]
+    found += harness.management.client.items(NODE_ATTESTATION_POLICIES.collection("default"))
     for cluster in clusters:
         for item in cluster.client().items(CERTIFICATE_SIGNING_REQUESTS.collection()):
             found.append(item.get("status", {}).get("conditions"))
@@ -88,15 +88,15 @@ def shown(house: House, *clusters: WorldCluster) -> str:
 
 
 def test_no_secret_is_logged_or_shown(
-    house: House, log: io.StringIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, log: io.StringIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster = house.cluster()
-    planted = plant(house, cluster)
-    malformed = house.cluster("malformed")
+    cluster = harness.cluster()
+    planted = plant(harness, cluster)
+    malformed = harness.cluster("malformed")
     kubeconfig = f"users: [{{user: {{token: {KUBECONFIG_TOKEN}, exec: {{}}}}}}]\nclusters: {KUBECONFIG_TOKEN}"
     malformed.put_secret("kubeconfig", {"value": kubeconfig.encode()})
-    controller = house.run()
-    key = house.management.client.get(SECRETS.object(SECRET_NAME, CONTROLLER_NAMESPACE))
+    controller = harness.run()
+    key = harness.management.client.get(SECRETS.object(SECRET_NAME, CONTROLLER_NAMESPACE))
     for name, value in key["data"].items():
         planted.add(f"the controller key's {name}", base64.b64decode(value))
     machine = cluster.add_machine("tokened", provider_id=provider_id("tokened"))
@@ -129,12 +129,12 @@ def test_no_secret_is_logged_or_shown(
         patch.setattr(KeyedMACServerPlugin, "_verify", defect)
         cluster.add_machine("defect", provider_id=provider_id("defect"))
         cluster.submit_with_token(node_of(cluster, "defect").client_request("defect"))
-        house.wait_for_event("InternalError", "defect")
+        harness.wait_for_event("InternalError", "defect")
     # An API server that says again what it was sent.
     patched = {500: ("InternalError", f"cannot store: Authorization: Bearer {KUBECONFIG_TOKEN}")}
     monkeypatch.setattr(faults, "_REASONS", {**faults._REASONS, **patched})
     embedded_api(cluster).faults.inject("PUT */approval", status=500, times=2)
-    house.join(cluster, "after-faults")
+    harness.join(cluster, "after-faults")
     refused = NodeProgram(tmp_path / "refused", node_of(cluster, "denied", node_name="somebody-else"))
     planted.add("another bootstrap token", refused.supply_bootstrap(cluster).partition(".")[2])
     second = refused.run("credential", "--timeout", "5")
@@ -145,7 +145,7 @@ def test_no_secret_is_logged_or_shown(
     assert '"decision": "Deny"' in log.getvalue()
     everything = {
         "log": log.getvalue(),
-        "shown": shown(house, cluster),
+        "shown": shown(harness, cluster),
         "metrics": served,
         "node's log": ran.log + second.log + second.output,
     }

@@ -9,19 +9,19 @@ import pytest
 from cryptography import x509
 
 from signer.testing.world import Verdict, WorldCluster
-from tests.integration.fixtures import House, assert_readable, certificate_of, node_of, pending
+from tests.integration.fixtures import Harness, assert_readable, certificate_of, node_of, pending
 from tests.integration.kubelets import Kubelet, add_machine, attest
 
 
 @pytest.fixture(scope="module")
-def neighbourhood(shared_house: House) -> Kubelet:
+def neighbourhood(shared_harness: Harness) -> Kubelet:
     """The attested node ``m``, in a cluster with neighbours, under a running controller."""
-    cluster = shared_house.cluster()
+    cluster = shared_harness.cluster()
     cluster.patch({"spec": {"clusterNetwork": {"services": {"cidrBlocks": ["10.200.0.0/16", "2001:db8:1::/112"]}}}})
     cluster.patch({"spec": {"clusterNetwork": {"serviceDomain": "Prod.Example."}}})
     add_machine(cluster, "m", "192.0.2.10", "M.Internal.Example.", "10.200.0.9", "127.0.0.9", "kubernetes-m", "x.svc")
     add_machine(cluster, "neighbour", "192.0.2.11", "2001:DB8:0::11")
-    shared_house.run()
+    shared_harness.run()
     return attest(cluster, "m")
 
 

@@ -10,7 +10,7 @@ from signer.controller.diagnostics.health import State
 from signer.controller.replicas.leadership import LeadershipLost
 from signer.testing.world import CONTROLLER_NAMESPACE, RunningController, WorldCluster
 from tests.documents.grants import requests_of, used
-from tests.integration.fixtures import House, assert_one_certificate, node_of, provider_id
+from tests.integration.fixtures import Harness, assert_one_certificate, node_of, provider_id
 from tests.integration.replicas import DEADLINE, TIMES, USED_BY_SHARDS, shards_owned, start_replica, watched
 from tests.support.processes import wait_until
 
@@ -39,20 +39,20 @@ def wait_until_shared(clusters: Iterable[WorldCluster], *replicas: RunningContro
     wait_until(shared, f"{len(replicas)} replicas share all clusters")
 
 
-def test_replicas_join_and_leave_while_nodes_ask(house: House) -> None:
-    clusters = [house.cluster(f"c{number}") for number in range(CLUSTERS)]
+def test_replicas_join_and_leave_while_nodes_ask(harness: Harness) -> None:
+    clusters = [harness.cluster(f"c{number}") for number in range(CLUSTERS)]
 
     def all_ask(when: str) -> None:
         for cluster in clusters:
             ask(cluster, when)
 
-    first = start_replica(house, "first", shards=SHARDS, times=TIMES)  # it dies
+    first = start_replica(harness, "first", shards=SHARDS, times=TIMES)  # it dies
     wait_until_shared(clusters, first)
     all_ask("alone")
-    second = start_replica(house, "second", shards=SHARDS)
+    second = start_replica(harness, "second", shards=SHARDS)
     all_ask("second-joins")
     wait_until_shared(clusters, first, second)
-    third = start_replica(house, "third", shards=SHARDS)
+    third = start_replica(harness, "third", shards=SHARDS)
     all_ask("third-joins")
     wait_until_shared(clusters, first, second, third)
     second.stop()
@@ -65,17 +65,17 @@ def test_replicas_join_and_leave_while_nodes_ask(house: House) -> None:
         for when in ("alone", "second-joins", "third-joins", "second-leaves", "first-dies"):
             machine = f"{cluster.name}-{when}"
             assert cluster.wait_until_decided(machine).certificate
-            assert_one_certificate(house, cluster, machine, machine)
-    asked = [entry for user in ("first", "second", "third") for entry in requests_of(house.api, user)]
+            assert_one_certificate(harness, cluster, machine, machine)
+    asked = [entry for user in ("first", "second", "third") for entry in requests_of(harness.api, user)]
     assert used(entry for entry in asked if "/leases" in entry.path) == USED_BY_SHARDS
 
 
-def test_the_number_of_shards_is_that_of_who_came_first(house: House) -> None:
+def test_the_number_of_shards_is_that_of_who_came_first(harness: Harness) -> None:
     """A rollout of another number: the new one is ready and takes nothing, and takes all when the last old one ends."""
-    clusters = [house.cluster(f"c{number}") for number in range(3)]
-    old = start_replica(house, "old", shards=4)
+    clusters = [harness.cluster(f"c{number}") for number in range(3)]
+    old = start_replica(harness, "old", shards=4)
     wait_until(lambda: shards_owned(old) == 4, "the old one owns its shards")
-    new = start_replica(house, "new", shards=SHARDS)
+    new = start_replica(harness, "new", shards=SHARDS)
     health = new.options.health
     wait_until(lambda: health.state() is State.OTHER_SHARDS, "the new one stands by")
     assert health.ready().passed
@@ -89,13 +89,13 @@ def test_the_number_of_shards_is_that_of_who_came_first(house: House) -> None:
     assert health.ready().brief() == "ok"
 
 
-def test_a_replica_that_cannot_renew_ends_and_the_other_takes_its_shards(house: House) -> None:
+def test_a_replica_that_cannot_renew_ends_and_the_other_takes_its_shards(harness: Harness) -> None:
     """A partition between it and the management cluster's Leases; its Clusters' nodes wait no longer than that."""
-    clusters = [house.cluster(f"c{number}") for number in range(4)]
-    first = start_replica(house, "first", shards=SHARDS, times=TIMES)
-    second = start_replica(house, "second", shards=SHARDS)
+    clusters = [harness.cluster(f"c{number}") for number in range(4)]
+    first = start_replica(harness, "first", shards=SHARDS, times=TIMES)
+    second = start_replica(harness, "second", shards=SHARDS)
     wait_until_shared(clusters, first, second)
-    house.api.faults.inject(
+    harness.api.faults.inject(
         lambda request: request.user.name == "first" and "/leases" in request.path, status=503, times=None
     )
     for cluster in clusters:
@@ -108,17 +108,17 @@ def test_a_replica_that_cannot_renew_ends_and_the_other_takes_its_shards(house: 
         ask(cluster, "later")
         for when in ("amid", "later"):
             assert cluster.wait_until_decided(f"{cluster.name}-{when}").certificate
-            assert_one_certificate(house, cluster, f"{cluster.name}-{when}", f"{cluster.name}-{when}")
+            assert_one_certificate(harness, cluster, f"{cluster.name}-{when}", f"{cluster.name}-{when}")
 
 
-def test_a_replica_without_shards_is_ready_and_watches_no_cluster(house: House) -> None:
-    cluster = house.cluster()
-    first = start_replica(house, "first", shards=1)
+def test_a_replica_without_shards_is_ready_and_watches_no_cluster(harness: Harness) -> None:
+    cluster = harness.cluster()
+    first = start_replica(harness, "first", shards=1)
     wait_until(lambda: shards_owned(first) == 1, "the first owns the one shard")
-    second = start_replica(house, "second", shards=1)
+    second = start_replica(harness, "second", shards=1)
     health = second.options.health
     wait_until(lambda: health.state() is State.WITHOUT_SHARDS, "the second has none")
     assert (health.ready().passed, watched(second)) == (True, set())
-    house.join(cluster)
-    ours = [entry for entry in house.api.requests.writes() if entry.user == "second"]
+    harness.join(cluster)
+    ours = [entry for entry in harness.api.requests.writes() if entry.user == "second"]
     assert {entry.path.rpartition("/")[0].rpartition("/")[2] for entry in ours} <= {"leases", CONTROLLER_NAMESPACE}

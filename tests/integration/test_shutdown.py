@@ -20,7 +20,7 @@ from tests.integration.fixtures import (
     MASTER_KEY,
     MASTERS,
     SECRETS_IN_PLAY,
-    House,
+    Harness,
     assert_one_certificate,
     keyed_mac,
     node_of,
@@ -30,14 +30,14 @@ from tests.integration.fixtures import (
 
 
 @pytest.fixture
-def cluster(house: House) -> WorldCluster:
+def cluster(harness: Harness) -> WorldCluster:
     """A cluster with Machine ``m``; no controller yet."""
-    cluster = house.cluster()
+    cluster = harness.cluster()
     cluster.add_machine("m", provider_id=provider_id("m"))
     return cluster
 
 
-def test_what_is_in_hand_is_finished(house: House, cluster: WorldCluster) -> None:
+def test_what_is_in_hand_is_finished(harness: Harness, cluster: WorldCluster) -> None:
     """It is told to stop while the certificate's write is under way."""
     arrived = threading.Event()
 
@@ -48,23 +48,23 @@ def test_what_is_in_hand_is_finished(house: House, cluster: WorldCluster) -> Non
         return found
 
     embedded_api(cluster).faults.inject(is_certificate, delay_seconds=0.5)
-    with open_controllers(house.management) as start:
-        start(connection=house.api.connection(CONTROLLER_USER, MASTERS), attestors=keyed_mac())
+    with open_controllers(harness.management) as start:
+        start(connection=harness.api.connection(CONTROLLER_USER, MASTERS), attestors=keyed_mac())
         cluster.submit_with_token(node_of(cluster, "m").client_request("csr"))
         assert arrived.wait(30)
-    assert_one_certificate(house, cluster, "m", "csr")
+    assert_one_certificate(harness, cluster, "m", "csr")
     # The Event of the decision is flushed, too.
-    assert [event for event in house.api.objects("events") if event["reason"] == "Attested"]
+    assert [event for event in harness.api.objects("events") if event["reason"] == "Attested"]
     cluster.submit_as_node(node_of(cluster, "m").client_request("later"), "m")
     pending(cluster, "later")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_program_ends_well(house: House, cluster: WorldCluster, tmp_path: Path, number: signal.Signals) -> None:
+def test_the_program_ends_well(harness: Harness, cluster: WorldCluster, tmp_path: Path, number: signal.Signals) -> None:
     """The real process: it signs, is told to stop, and ends with 0; its log holds no secret."""
     kubeconfig, config = tmp_path / "kubeconfig", tmp_path / "config.yaml"
-    kubeconfig.write_text(house.api.kubeconfig())
+    kubeconfig.write_text(harness.api.kubeconfig())
     settings = {"masterKey": base64.b64encode(MASTER_KEY).decode("ascii")}
     config.write_text(yaml.safe_dump({"attestors": {"keyed-mac": {"settings": settings}}}))
     command = [sys.executable, "-m", "signer.cli", "run", "--kubeconfig", str(kubeconfig), "--config", str(config)]
@@ -82,4 +82,4 @@ def test_the_program_ends_well(house: House, cluster: WorldCluster, tmp_path: Pa
     assert "Traceback" not in log
     for secret in (*SECRETS_IN_PLAY, "PRIVATE KEY"):
         assert secret not in log
-    assert_one_certificate(house, cluster, "m", "csr")
+    assert_one_certificate(harness, cluster, "m", "csr")

@@ -16,7 +16,7 @@ from signer.store.controller_key import SECRET_NAME
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
 from tests.integration.explaining import READ_ONLY, READER
-from tests.integration.fixtures import House, node_of, provider_id
+from tests.integration.fixtures import Harness, node_of, provider_id
 
 pytestmark = pytest.mark.slow
 
@@ -24,11 +24,11 @@ Run = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def run(house: House, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(harness: Harness, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs the command as somebody who may only read; returns exit code and output."""
-    house.api.apply_yaml(READ_ONLY)
+    harness.api.apply_yaml(READ_ONLY)
     kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(house.api.kubeconfig("management", READER, ()))
+    kubeconfig.write_text(harness.api.kubeconfig("management", READER, ()))
 
     def status(*arguments: str) -> tuple[int, str]:
         capsys.readouterr()
@@ -39,16 +39,16 @@ def run(house: House, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run
 
 
 @pytest.fixture
-def cluster(house: House) -> WorldCluster:
+def cluster(harness: Harness) -> WorldCluster:
     """A cluster with one attested node, one that was refused and one that waits."""
-    cluster = house.cluster()
-    house.run()
-    house.join(cluster, "worker-1")
+    cluster = harness.cluster()
+    harness.run()
+    harness.join(cluster, "worker-1")
     cluster.add_machine("worker-2", provider_id=provider_id("worker-2"))
     cluster.submit_with_token(node_of(cluster, "worker-2", "worker-1").client_request("refused"))
     assert cluster.wait_until_decided("refused").reason == "NodeNameMismatch"
     cluster.submit_with_token(node_of(cluster, "worker-3").client_request("waits"))
-    house.wait_for_condition(cluster, "Ready", "True")
+    harness.wait_for_condition(cluster, "Ready", "True")
     return cluster
 
 
@@ -57,8 +57,8 @@ def report(run: Run, *arguments: str) -> tuple[int, dict[str, Any]]:
     return code, json.loads(output)
 
 
-def test_a_fleet_that_is_well(house: House, cluster: WorldCluster, run: Run) -> None:
-    house.api.requests.clear()
+def test_a_fleet_that_is_well(harness: Harness, cluster: WorldCluster, run: Run) -> None:
+    harness.api.requests.clear()
     code, found = report(run)
     (one,) = found["clusters"]
     assert (code, found["needsAttention"], one["needs"]) == (0, False, [])
@@ -75,7 +75,7 @@ def test_a_fleet_that_is_well(house: House, cluster: WorldCluster, run: Run) -> 
         "more": 0,
     }
     assert one["certificateAuthorityNotAfter"].startswith("20")
-    reads = [entry for entry in house.api.requests.matching() if entry.user == READER]
+    reads = [entry for entry in harness.api.requests.matching() if entry.user == READER]
     assert {entry.method for entry in reads} == {"GET"}
     code, text = run("--namespace", "default")
     assert code == 0
@@ -94,12 +94,12 @@ class At(datetime):
         return datetime.now(tz) + cls.ahead
 
 
-def test_certificates_that_live_for_hours(house: House, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_certificates_that_live_for_hours(harness: Harness, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Less than a day left is their whole life; less than 15 % of it is not."""
-    cluster = house.cluster(policy={"certificates": {"clientDuration": "2h"}})
-    house.run()
-    house.join(cluster, "worker-1")
-    house.wait_for_condition(cluster, "Ready", "True")
+    cluster = harness.cluster(policy={"certificates": {"clientDuration": "2h"}})
+    harness.run()
+    harness.join(cluster, "worker-1")
+    harness.wait_for_condition(cluster, "Ready", "True")
     monkeypatch.setattr("signer.cli.status.datetime", At)
     for minutes, code, certificates in (
         (0, 0, {"expired": 0, "overdue": 0, "below1Days": 1}),
@@ -116,9 +116,9 @@ def test_certificates_that_live_for_hours(house: House, run: Run, monkeypatch: p
         assert [word for word in ("1 expired", "1 overdue") if word in run()[1]] == words
 
 
-def test_what_needs_attention(house: House, cluster: WorldCluster, run: Run) -> None:
+def test_what_needs_attention(harness: Harness, cluster: WorldCluster, run: Run) -> None:
     """One cluster that does not answer holds up nobody, and says so."""
-    silent = house.cluster("silent", namespace="team-b")
+    silent = harness.cluster("silent", namespace="team-b")
     hung = embedded_api(silent)
     hung.__exit__(None, None, None)
     cluster.put_secret("ca", {"tls.crt": b"", "tls.key": b""})
@@ -134,27 +134,27 @@ def test_what_needs_attention(house: House, cluster: WorldCluster, run: Run) -> 
     assert "team-b/silent" in run("--timeout", "2")[1]
 
 
-def test_records_of_another_controller(house: House, cluster: WorldCluster, run: Run) -> None:
+def test_records_of_another_controller(harness: Harness, cluster: WorldCluster, run: Run) -> None:
     """Without the controller key, or under another one, no AttestedNode counts."""
     assert report(run)[1]["clusters"][0]["attested"] == 1
     key = SECRETS.object(SECRET_NAME, CONTROLLER_NAMESPACE)
-    house.management.client.patch(key, {"data": {"current": "bmV3IHJhbmRvbSBieXRlcyBuZXcgcmFuZG9tIGJ5dGU="}})
+    harness.management.client.patch(key, {"data": {"current": "bmV3IHJhbmRvbSBieXRlcyBuZXcgcmFuZG9tIGJ5dGU="}})
     code, found = report(run)
     one = found["clusters"][0]
     assert (code, one["attested"], one["foreignRecords"]) == (3, 0, 1)
     assert any(need.startswith("AttestedNodes not sealed with the controller key: 1;") for need in one["needs"])
-    house.management.client.patch(key, {"data": {"current": "c2hvcnQ="}})
+    harness.management.client.patch(key, {"data": {"current": "c2hvcnQ="}})
     code, found = report(run)
     assert (code, found["clusters"][0]["attested"], found["clusters"][0]["certificates"]) == (3, None, None)
     assert any(SECRET_NAME in need for need in found["clusters"][0]["needs"])
-    house.management.client.delete(key)
+    harness.management.client.delete(key)
     code, found = report(run)
     assert (code, found["clusters"][0]["attested"]) == (3, None)
     assert any("put its copy back before a controller starts" in need for need in found["clusters"][0]["needs"])
 
 
-def test_before_the_controller_has_run(house: House, run: Run) -> None:
-    house.cluster()
+def test_before_the_controller_has_run(harness: Harness, run: Run) -> None:
+    harness.cluster()
     code, found = report(run)
     (one,) = found["clusters"]
     assert (code, one["ready"]["status"], one["attested"], one["pending"]) == (3, "", None, 0)
@@ -162,8 +162,8 @@ def test_before_the_controller_has_run(house: House, run: Run) -> None:
     assert any("has the controller run" in need for need in one["needs"])
 
 
-def test_no_cluster_has_a_policy(house: House, run: Run) -> None:
-    house.cluster(attestors=())
+def test_no_cluster_has_a_policy(harness: Harness, run: Run) -> None:
+    harness.cluster(attestors=())
     code, shown = run()
     assert (code, "No Cluster has a NodeAttestationPolicy" in shown) == (0, True)
     assert "No Cluster of namespace misspelt has a NodeAttestationPolicy" in run("--namespace", "misspelt")[1]

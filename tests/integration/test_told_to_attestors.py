@@ -19,7 +19,7 @@ from attestors.contract import (
 )
 from signer.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, MACHINES_V1BETA2
 from signer.testing.world import WorldCluster
-from tests.integration.fixtures import House, provider_id
+from tests.integration.fixtures import Harness, provider_id
 from tests.integration.reporting import Reporting
 from tests.support.processes import wait_until
 
@@ -27,8 +27,8 @@ ALLOW = {"bootstrapTokens": {"untraceable": "Allow"}}
 
 
 @pytest.fixture
-def reporting(house: House) -> Reporting:
-    return Reporting(house)
+def reporting(harness: Harness) -> Reporting:
+    return Reporting(harness)
 
 
 @pytest.fixture
@@ -202,9 +202,9 @@ def test_tokens_are_not_traced(reporting: Reporting, cluster: WorldCluster) -> N
 def test_tokens_cannot_be_traced_at_this_moment(reporting: Reporting, cluster: WorldCluster) -> None:
     """The attestor is told so; the core's own check makes the request wait until they can."""
     token = token_of(cluster, add_machine(cluster))
-    reporting.house.api.faults.inject("GET */kubeadmconfigs*", status=500, times=None)
+    reporting.harness.api.faults.inject("GET */kubeadmconfigs*", status=500, times=None)
     reporting.run()
     cluster.submit_with_token(reporting.node(cluster, "m1").client_request("join"), token)
     wait_until(lambda: bool(reporting.reports), "the attestor is asked")
     assert isinstance(reporting.reports[0].request.credential, TokenNotTraceableNow)
-    reporting.house.api.faults.clear()
+    reporting.harness.api.faults.clear()

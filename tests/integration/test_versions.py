@@ -20,12 +20,12 @@ from signer.authority.lenient_certificate import parse_ca_certificate
 from signer.controller.run import ControllerOptions
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.model.signing_request import SigningRequest, parse_signing_request
-from signer.rules.checks import REQUEST_CHECKS, run_checks
+from signer.rules.checks import CLUSTER_CHECKS, REQUEST_CHECKS, run_checks
 from signer.testing.api import LoggedRequest
 from signer.testing.fixtures import embedded_api
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import WorldCluster
-from tests.integration.fixtures import CONTROLLER_USER, House, node_of, provider_id
+from tests.integration.fixtures import CONTROLLER_USER, Harness, node_of, provider_id
 from tests.integration.requests import blocks_of, manifest_of
 from tests.unit.signer import builders
 
@@ -64,10 +64,10 @@ def written(cluster: WorldCluster, name: str) -> list[LoggedRequest]:
     return [entry for entry in entries if entry.user == CONTROLLER_USER]
 
 
-def test_a_version_that_is_not_supported_is_denied_with_those_that_are(house: House) -> None:
-    cluster = house.cluster()
+def test_a_version_that_is_not_supported_is_denied_with_those_that_are(harness: Harness) -> None:
+    cluster = harness.cluster()
     cluster.add_machine("m", provider_id=provider_id("m"))
-    house.run()
+    harness.run()
     node, token = node_of(cluster, "m"), cluster.api.bootstrap_token()
     cluster.submit_with_token(of_version(node, "too-new", "v9"), token)
     denied = cluster.wait_until_decided("too-new")
@@ -85,10 +85,10 @@ def test_a_version_that_is_not_supported_is_denied_with_those_that_are(house: Ho
     assert (approved.condition, approved.reason) == ("Approved", "Attested")
 
 
-def test_what_the_requester_wrote_there_is_replaced(house: House) -> None:
-    cluster = house.cluster()
+def test_what_the_requester_wrote_there_is_replaced(harness: Harness) -> None:
+    cluster = harness.cluster()
     cluster.add_machine("m", provider_id=provider_id("m"))
-    house.run()
+    harness.run()
     manifest = of_version(node_of(cluster, "m"), "liar", "v9")
     manifest["metadata"]["annotations"] = {SUPPORTED_VERSIONS_ANNOTATION: "v9,v10", "other": "kept"}
     cluster.submit_with_token(manifest)
@@ -97,25 +97,25 @@ def test_what_the_requester_wrote_there_is_replaced(house: House) -> None:
     assert denied.annotations == {SUPPORTED_VERSIONS_ANNOTATION: "v1", "other": "kept"}
 
 
-def test_a_format_that_an_attestor_has_given_up(house: House) -> None:
+def test_a_format_that_an_attestor_has_given_up(harness: Harness) -> None:
     """The envelope is still read; it is the attestor that no longer knows what is in it."""
-    cluster = house.cluster()
+    cluster = harness.cluster()
     cluster.add_machine("old", provider_id=provider_id("old"))
     entry_point = EntryPoint("keyed-mac", f"{__name__}:newer", ENTRY_POINT_GROUP)
-    house.run(ControllerOptions(registry=Registry([entry_point])))
+    harness.run(ControllerOptions(registry=Registry([entry_point])))
     cluster.submit_with_token(node_of(cluster, "old").client_request("old-1"))
     denied = cluster.wait_until_decided("old-1")
     assert (denied.condition, denied.reason) == ("Denied", "UnsupportedVersion")
     assert denied.annotations[SUPPORTED_VERSIONS_ANNOTATION] == "v2,v3"
-    assert house.records(cluster) == []
-    assert house.reservations() == []
+    assert harness.records(cluster) == []
+    assert harness.reservations() == []
 
 
-def test_another_provider_is_no_way_out(house: House) -> None:
+def test_another_provider_is_no_way_out(harness: Harness) -> None:
     """Nobody gets from a version that is refused to an attestor that proves less."""
-    cluster = house.cluster()
+    cluster = harness.cluster()
     cluster.add_machine("m", provider_id=provider_id("m"))
-    house.run(insecure_enabled=True, insecure_namespaces=frozenset({"default"}))
+    harness.run(insecure_enabled=True, insecure_namespaces=frozenset({"default"}))
     cluster.submit_with_token(of_version(node_of(cluster, "m"), "too-new", "v9"))
     assert cluster.wait_until_decided("too-new").reason == "UnsupportedVersion"
     insecure = SimulatedNode("m", provider_id("m"), cluster.ca_cert_hash, "insecure")
@@ -135,5 +135,5 @@ def test_a_recorded_request_passes_every_check_of_a_request(file: Path) -> None:
         policy=builders.policy(authorizedAttestors=[{"name": "keyed-mac"}]),
         ca_cert_hashes=frozenset({parse_ca_certificate(block.content).public_key_hash}),
     )
-    run_checks(REQUEST_CHECKS, facts)
+    run_checks((*CLUSTER_CHECKS, *REQUEST_CHECKS), facts)
     assert str(parsed.header.signer) == str(SignerName(Purpose(file.stem), "keyed-mac"))

@@ -20,7 +20,7 @@ from signer.kube.resources import EVENTS, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA
 from signer.kube.workqueue import WorkQueue
 from signer.store.caches import ProviderIDs
 from signer.testing.world import WorldCluster
-from tests.integration.fixtures import House, node_of, pending, provider_id
+from tests.integration.fixtures import Harness, node_of, pending, provider_id
 from tests.support.remembered_audit import RememberedAudit
 
 _NUMBERS: Final = itertools.count(1)
@@ -42,20 +42,20 @@ def judged() -> Iterator[Counter[str]]:
 
 
 @pytest.fixture(scope="module")
-def house(shared_house: House, judged: Counter[str]) -> Iterator[House]:
-    """One house; its controller never tries again just because time has passed."""
+def harness(shared_harness: Harness, judged: Counter[str]) -> Iterator[Harness]:
+    """One harness; its controller never tries again just because time has passed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(WorkQueue, "retry", lambda self, key: 0.0)
         patch.setattr(WorkQueue, "add_after", lambda self, key, seconds: None)
-        shared_house.run()
-        yield shared_house
+        shared_harness.run()
+        yield shared_harness
 
 
 @pytest.fixture
-def cluster(house: House) -> WorldCluster:
+def cluster(harness: Harness) -> WorldCluster:
     """A cluster of this test's own, whose requests are watched."""
-    cluster = house.cluster(f"cluster-{next(_NUMBERS)}", policy={"nodeNameReuse": "Immediate"})
-    house.join(cluster)
+    cluster = harness.cluster(f"cluster-{next(_NUMBERS)}", policy={"nodeNameReuse": "Immediate"})
+    harness.join(cluster)
     return cluster
 
 
@@ -64,15 +64,17 @@ def names(count: int) -> list[str]:
     return [f"machine-{next(_NUMBERS)}" for _ in range(count)]
 
 
-def ask(house: House, cluster: WorldCluster, machine: str, reason: str, about: str = "", kind: str = "Machine") -> None:
+def ask(
+    harness: Harness, cluster: WorldCluster, machine: str, reason: str, about: str = "", kind: str = "Machine"
+) -> None:
     """Post the request of ``machine``, and wait until it waits."""
     cluster.submit_with_token(node_of(cluster, machine).client_request(machine))
-    house.wait_for_event(reason, about or machine, kind)
+    harness.wait_for_event(reason, about or machine, kind)
 
 
-def wait_for_message(house: House, text: str) -> None:
+def wait_for_message(harness: Harness, text: str) -> None:
     """Wait for an Event that says so."""
-    house.management.client.wait_for_any(EVENTS.collection("default"), lambda event: text in event["message"])
+    harness.management.client.wait_for_any(EVENTS.collection("default"), lambda event: text in event["message"])
 
 
 def is_attested(cluster: WorldCluster, csr: str) -> None:
@@ -80,25 +82,25 @@ def is_attested(cluster: WorldCluster, csr: str) -> None:
     assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
 
 
-def test_a_machine_wakes_its_own_request_only(house: House, cluster: WorldCluster, judged: Counter[str]) -> None:
+def test_a_machine_wakes_its_own_request_only(harness: Harness, cluster: WorldCluster, judged: Counter[str]) -> None:
     woken, sleeping = names(2)
     for machine in (woken, sleeping):
         cluster.add_machine(machine, provider_id=provider_id(machine), bootstrap_ready=False)
-    house.join(cluster)  # its Machine comes later: all of this is known by then
+    harness.join(cluster)  # its Machine comes later: all of this is known by then
     for machine in (woken, sleeping):
-        ask(house, cluster, machine, "MachineNotReady")
+        ask(harness, cluster, machine, "MachineNotReady")
     status = {"initialization": {"bootstrapDataSecretCreated": True}}
-    house.management.client.patch(
+    harness.management.client.patch(
         MACHINES_V1BETA2.object(woken, cluster.namespace, subresource="status"), {"status": status}
     )
     is_attested(cluster, woken)
-    house.join(cluster)  # its Machine comes later
+    harness.join(cluster)  # its Machine comes later
     assert (judged[woken], judged[sleeping]) == (2, 1)
     pending(cluster, sleeping)
 
 
 def test_a_machine_that_changes_while_the_decision_is_logged_wakes_its_request(
-    house: House, cluster: WorldCluster, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, cluster: WorldCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The line is on the disk before anything else is done; a disk may be slow."""
     [machine] = names(1)
@@ -120,7 +122,7 @@ def test_a_machine_that_changes_while_the_decision_is_logged_wakes_its_request(
     def make_ready() -> None:
         status = {"initialization": {"bootstrapDataSecretCreated": True}}
         path = MACHINES_V1BETA2.object(machine, cluster.namespace, subresource="status")
-        house.management.client.patch(path, {"status": status})
+        harness.management.client.patch(path, {"status": status})
 
     monkeypatch.setattr(RequestInformer, "wake", heard)
     monkeypatch.setattr(RememberedAudit, "append", slow)
@@ -129,31 +131,31 @@ def test_a_machine_that_changes_while_the_decision_is_logged_wakes_its_request(
     is_attested(cluster, machine)
 
 
-def test_what_no_decision_reads_wakes_nobody(house: House, cluster: WorldCluster, judged: Counter[str]) -> None:
+def test_what_no_decision_reads_wakes_nobody(harness: Harness, cluster: WorldCluster, judged: Counter[str]) -> None:
     [machine] = names(1)
     cluster.add_machine(machine, provider_id=provider_id(machine), bootstrap_ready=False)
-    house.join(cluster)
-    ask(house, cluster, machine, "MachineNotReady")
+    harness.join(cluster)
+    ask(harness, cluster, machine, "MachineNotReady")
     cluster.patch_machine(machine, {"metadata": {"labels": {"colour": "blue"}}})
-    house.join(cluster)
+    harness.join(cluster)
     assert judged[machine] == 1
 
 
-def test_a_pool_wakes_those_whose_instances_came(house: House, judged: Counter[str]) -> None:
-    cluster = house.cluster(f"cluster-{next(_NUMBERS)}", policy={"nodeNameSource": "ProviderID"})
+def test_a_pool_wakes_those_whose_instances_came(harness: Harness, judged: Counter[str]) -> None:
+    cluster = harness.cluster(f"cluster-{next(_NUMBERS)}", policy={"nodeNameSource": "ProviderID"})
     pool, woken, sleeping, last = names(4)
-    house.join(cluster)
+    harness.join(cluster)
     others = [provider_id(f"{pool}-{number}") for number in range(200)]
     cluster.add_machine_pool(pool, *others)
     for instance in (woken, sleeping, last):
         cluster.submit_with_token(node_of(cluster, instance).client_request(instance))
-        wait_for_message(house, f"no Machine has provider ID {provider_id(instance)} yet")
+        wait_for_message(harness, f"no Machine has provider ID {provider_id(instance)} yet")
     listed = [*others, provider_id(woken)]
     cluster.patch_machine_pool(pool, {"spec": {"providerIDList": listed}})
     is_attested(cluster, woken)
     before = judged.copy()
     path = MACHINE_POOLS_V1BETA2.object(pool, cluster.namespace, subresource="status")
-    house.management.client.patch(path, {"status": {"replicas": 201}})
+    harness.management.client.patch(path, {"status": {"replicas": 201}})
     cluster.patch_machine_pool(pool, {"spec": {"providerIDList": [*listed[1:], provider_id(last)]}})
     is_attested(cluster, last)
     assert (judged[woken], judged[sleeping]) == (before[woken], before[sleeping])
@@ -161,7 +163,7 @@ def test_a_pool_wakes_those_whose_instances_came(house: House, judged: Counter[s
 
 
 def test_a_node_name_becomes_free_when_the_machine_that_had_it_is_gone(
-    house: House, cluster: WorldCluster, judged: Counter[str]
+    harness: Harness, cluster: WorldCluster, judged: Counter[str]
 ) -> None:
     """The request claims its own Machine, and waits for another one: the recorded one."""
     former, replacement, bystander = names(3)
@@ -169,13 +171,13 @@ def test_a_node_name_becomes_free_when_the_machine_that_had_it_is_gone(
     cluster.submit_with_token(node_of(cluster, former).client_request(former))
     is_attested(cluster, former)
     cluster.patch_machine(former, {"metadata": {"finalizers": ["test.example/kept"]}})
-    house.management.client.delete(MACHINES_V1BETA2.object(former, cluster.namespace))
+    harness.management.client.delete(MACHINES_V1BETA2.object(former, cluster.namespace))
     cluster.add_machine(replacement, provider_id=provider_id(replacement), addresses=[("Hostname", former)])
     cluster.add_machine(bystander, provider_id=provider_id(bystander), bootstrap_ready=False)
-    house.join(cluster)
-    ask(house, cluster, bystander, "MachineNotReady")
+    harness.join(cluster)
+    ask(harness, cluster, bystander, "MachineNotReady")
     cluster.submit_with_token(node_of(cluster, replacement, former).client_request(replacement))
-    message = house.wait_for_event("NodeNameBlocked", replacement)
+    message = harness.wait_for_event("NodeNameBlocked", replacement)
     assert "being deleted" in message
     pending(cluster, replacement)
     cluster.patch_machine(former, {"metadata": {"finalizers": None}})

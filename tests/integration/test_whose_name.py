@@ -14,7 +14,7 @@ from signer.model.reservation import Pair
 from signer.store.caches import Caches
 from signer.store.reservations import Reservations
 from signer.testing.world import WorldCluster
-from tests.integration.fixtures import House, node_of, pending, provider_id
+from tests.integration.fixtures import Harness, node_of, pending, provider_id
 
 
 def node_ref(cluster: WorldCluster, machine: str, node: str) -> None:
@@ -27,15 +27,15 @@ def ask(cluster: WorldCluster, machine: str, node: str, csr: str) -> None:
     cluster.submit_with_token(node_of(cluster, machine, node).client_request(csr))
 
 
-def test_the_name_of_a_running_node_that_was_never_attested(house: House) -> None:
+def test_the_name_of_a_running_node_that_was_never_attested(harness: Harness) -> None:
     """The kubeadm-init machine: a worker that reports its host name must not become it."""
-    cluster = house.cluster()
+    cluster = harness.cluster()
     cluster.add_machine("cp-1", provider_id=provider_id("cp-1"), addresses=[("InternalIP", "192.0.2.1")])
     node_ref(cluster, "cp-1", "control-plane")
     cluster.add_machine("w-1", provider_id=provider_id("w-1"), addresses=[("Hostname", "control-plane")])
-    house.run()
+    harness.run()
     ask(cluster, "w-1", "control-plane", "theft")
-    assert "cp-1" in house.wait_for_event("NodeNameBlocked", "w-1")
+    assert "cp-1" in harness.wait_for_event("NodeNameBlocked", "w-1")
     pending(cluster, "theft")
     # The true one is adopted, whatever the other one reports.
     path = MACHINES_V1BETA2.object("cp-1", cluster.namespace, subresource="status")
@@ -47,40 +47,40 @@ def test_the_name_of_a_running_node_that_was_never_attested(house: House) -> Non
     assert cluster.wait_until_decided("theft").reason == "IdentityConflict"
 
 
-def test_the_end_of_another_instances_provider_id(house: House) -> None:
-    cluster = house.cluster(policy={"nodeNameSource": "ProviderID"})
+def test_the_end_of_another_instances_provider_id(harness: Harness) -> None:
+    cluster = harness.cluster(policy={"nodeNameSource": "ProviderID"})
     cluster.add_machine_pool("pool", "test:///zone-1/name", "test:///zone-2/name")
-    house.run()
+    harness.run()
     node = node_of(cluster, "zone-2/name", "name")
     cluster.submit_with_token(node.client_request("second"))
-    assert "zone-1/name" in house.wait_for_event("NodeNameBlocked", "pool", "MachinePool")
+    assert "zone-1/name" in harness.wait_for_event("NodeNameBlocked", "pool", "MachinePool")
     pending(cluster, "second")
     cluster.patch_machine_pool("pool", {"spec": {"providerIDList": ["test:///zone-2/name"]}})
     assert cluster.wait_until_decided("second").reason == "Attested"
 
 
 @pytest.mark.parametrize(("reuse", "reason"), [("AfterExpiry", ""), ("Immediate", "Attested")])
-def test_a_machine_that_collects_names(house: House, reuse: str, reason: str) -> None:
-    cluster = house.cluster(policy={"nodeNameReuse": reuse})
+def test_a_machine_that_collects_names(harness: Harness, reuse: str, reason: str) -> None:
+    cluster = harness.cluster(policy={"nodeNameReuse": reuse})
     machine = cluster.add_machine("m", provider_id=provider_id("m"))
-    house.run()
+    harness.run()
     ask(cluster, "m", "m", "own")
     assert cluster.wait_until_decided("own").reason == "Attested"
     cluster.set_machine_status(machine, {"addresses": [{"type": "Hostname", "address": "database"}]})
-    house.join(cluster)  # its Machine comes later: all of this is known by then
+    harness.join(cluster)  # its Machine comes later: all of this is known by then
     ask(cluster, "m", "database", "second")
     if reason:
         assert cluster.wait_until_decided("second").reason == reason
     else:
-        assert "is node m" in house.wait_for_event("NodeNameBlocked", "m")
+        assert "is node m" in harness.wait_for_event("NodeNameBlocked", "m")
         pending(cluster, "second")
 
 
-def test_a_machine_whose_hardware_had_another_name_as_another_machine(house: House) -> None:
+def test_a_machine_whose_hardware_had_another_name_as_another_machine(harness: Harness) -> None:
     """Both certificates are valid: it would be two nodes, one of them of a Machine that was deleted."""
-    cluster = house.cluster()
+    cluster = harness.cluster()
     cluster.add_machine("former", provider_id=provider_id("m"), addresses=[("Hostname", "database")])
-    house.run()
+    harness.run()
     ask(cluster, "m", "database", "as-the-former")
     assert cluster.wait_until_decided("as-the-former").reason == "Attested"
     cluster.management.client.delete(MACHINES_V1BETA2.object("former", cluster.namespace))
@@ -88,9 +88,9 @@ def test_a_machine_whose_hardware_had_another_name_as_another_machine(house: Hou
     ask(cluster, "m", "m", "own")
     assert cluster.wait_until_decided("own").reason == "Attested"
     cluster.set_machine_status(machine, {"addresses": [{"type": "Hostname", "address": "database"}]})
-    house.join(cluster)  # its Machine comes later: all of this is known by then
+    harness.join(cluster)  # its Machine comes later: all of this is known by then
     ask(cluster, "m", "database", "both")
-    assert "is node m" in house.wait_for_event("NodeNameBlocked", "m")
+    assert "is node m" in harness.wait_for_event("NodeNameBlocked", "m")
     pending(cluster, "both")
 
 
@@ -107,10 +107,10 @@ def _take_address(cluster: WorldCluster) -> None:
     ("change", "hook"), [(_pause, "_cluster_changed"), (_take_address, "_machine_changed")], ids=["paused", "renamed"]
 )
 def test_what_changes_while_it_is_reserved_is_looked_at(
-    house: House, monkeypatch: pytest.MonkeyPatch, change: Callable[[WorldCluster], None], hook: str
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, change: Callable[[WorldCluster], None], hook: str
 ) -> None:
     """`clusterctl move` may have copied the records already: nothing may be journaled here any more."""
-    cluster = house.cluster()
+    cluster = harness.cluster()
     cluster.add_machine("m", provider_id=provider_id("m"))
     reserve, cached = Reservations.reserve, getattr(Caches, hook)
     armed, seen = threading.Event(), threading.Event()
@@ -130,11 +130,11 @@ def test_what_changes_while_it_is_reserved_is_looked_at(
 
     monkeypatch.setattr(Caches, hook, see)
     monkeypatch.setattr(Reservations, "reserve", reserve_then_change)
-    house.run()
+    harness.run()
     ask(cluster, "m", "m", "join")
     if change is _pause:
-        house.wait_for_event("ClusterPaused", "m")
+        harness.wait_for_event("ClusterPaused", "m")
         pending(cluster, "join")
     else:
         assert cluster.wait_until_decided("join").reason == "NodeNameMismatch"
-    assert house.records(cluster) == []
+    assert harness.records(cluster) == []

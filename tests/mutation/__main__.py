@@ -19,9 +19,9 @@ from tests.mutation.runner import TestsFailUnchanged, survivors
 
 TARGETS: Final = (
     "signer/rules/checks.py",
+    "signer/rules/plan.py",
     "signer/rules/request.py",
     "signer/rules/shape.py",
-    "signer/rules/identity.py",
     "signer/rules/issuance.py",
     "signer/rules/machine.py",
     "signer/rules/node_name.py",
@@ -32,7 +32,9 @@ TARGETS: Final = (
     "signer/rules/builtin_serving.py",
     "signer/rules/leadership.py",
     "signer/rules/sharding.py",
+    "signer/model/certificate_kind.py",
     "signer/model/certificate_request.py",
+    "signer/model/certificates_in_use.py",
     "signer/model/csr_header.py",
     "signer/model/requested_key.py",
     "signer/model/signing_request.py",

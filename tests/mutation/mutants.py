@@ -33,7 +33,17 @@ _CALLS: Final = {"any": "all", "all": "any", "min": "max", "max": "min"}
 _METHODS: Final = {"fullmatch": "match", "startswith": "endswith", "endswith": "startswith"}
 _TRANSPARENT_METHODS: Final = frozenset({"lower", "removeprefix", "removesuffix"})
 _MESSAGE_CALLS: Final = frozenset(
-    {"Refused", "Deferred", "Malformed", "Check", "NotSaid", "NotSaidYet", "NotAsked", "OwnedByOthers", "Unclear"}
+    {
+        "Refused",
+        "Deferred",
+        "Malformed",
+        "Check",
+        "NoInformation",
+        "NotAnsweredYet",
+        "NotApplicable",
+        "KeyContradicted",
+        "Unclear",
+    }
 )
 _MESSAGE_METHODS: Final = frozenset({"integer", "octets", "sized", "malformed"})
 """Of those that read structures: each is told the name of what it reads, for its message."""

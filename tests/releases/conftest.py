@@ -1,5 +1,5 @@
-"""The house of the integration tests."""
+"""The harness of the integration tests."""
 
-from tests.integration.conftest import house
+from tests.integration.conftest import harness
 
-__all__ = ["house"]
+__all__ = ["harness"]

@@ -28,10 +28,10 @@ from attestors.gcp.instances import NoLookUp
 from attestors.gcp.settings import GCPSettings
 from attestors.registry import Registry
 from attestors.wire import binding as binding_format
-from attestors.wire import provider_id
 from attestors.wire.binding import ProvenBinding
 from attestors.wire.names import Purpose
 from signer.model.signing_request import SigningRequest, parse_signing_request
+from signer.rules.request import claimed_provider_id
 from tests.releases.recording import Document
 
 PROVIDERS = frozenset({"aws", "gcp", "insecure", "keyed-mac", "tpm"})
@@ -68,7 +68,7 @@ def _request(parsed: SigningRequest, recording: Document) -> AttestationRequest:
         subject_public_key_info=request.subject_public_key_info,
     )
     return AttestationRequest(
-        provider_id=provider_id.decode(request.provider_id),
+        provider_id=claimed_provider_id(parsed),
         evidence=parsed.evidence,
         binding=expected,
         cluster_namespace="default",

@@ -40,7 +40,7 @@ from tests.integration.aws.fixtures import OPERATOR as AWS_OPERATOR
 from tests.integration.aws.fixtures import PROVIDER_ID as AWS_PROVIDER_ID
 from tests.integration.aws.fixtures import ROLE, presigned
 from tests.integration.aws.fixtures import fields as aws_fields
-from tests.integration.fixtures import House, keyed_mac, node_of, provider_id
+from tests.integration.fixtures import Harness, keyed_mac, node_of, provider_id
 from tests.releases.judging import decision, judge
 from tests.releases.recording import Document
 from tests.support import aws_documents
@@ -48,7 +48,7 @@ from tests.support.aws_documents import ACCOUNT, INSTANCE, REGION
 from tests.support.fake_aws import FakeAWS
 from tests.support.fake_google import FakeInstance, encode_token, identity_claims, signing_key
 from tests.support.node_program import NodeProgram
-from tests.unit.attestors.tpm.fake_tpm import PaperChip
+from tests.unit.attestors.tpm.fake_tpm import FakeTPM
 
 NODE: Final = "node-1"
 _ADDRESS: Final = IPv4Address("192.0.2.12")
@@ -64,34 +64,34 @@ def record(folder: Path) -> None:
     """
     if folder.exists():
         raise FileExistsError(f"{folder} is recorded already, and a recording is never replaced")
-    with tempfile.TemporaryDirectory() as temporary, _house() as house:
+    with tempfile.TemporaryDirectory() as temporary, _harness() as harness:
         made = Path(temporary) / "made"
         (made / "requests").mkdir(parents=True)
-        _Recorder(house, made).record()
+        _Recorder(harness, made).record()
         folder.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(made, folder)
 
 
 @contextmanager
-def _house() -> Iterator[House]:
+def _harness() -> Iterator[Harness]:
     with (
         open_management_cluster() as management,
         open_workload_clusters(management) as make_cluster,
         open_controllers(management) as start,
     ):
-        yield House(management, make_cluster, start)
+        yield Harness(management, make_cluster, start)
 
 
 @dataclass
 class _Recorder:
-    house: House
+    harness: Harness
     folder: Path
 
     def record(self) -> None:
         """A node joins, gets a serving certificate and renews; then what is stored is read."""
         authority = new_cluster_certificate_authority()
-        cluster = self.house.cluster(policy=_POLICY, api={"authority": authority})
-        self.house.run()
+        cluster = self.harness.cluster(policy=_POLICY, api={"authority": authority})
+        self.harness.run()
         addresses = [("Hostname", NODE), ("InternalIP", str(_ADDRESS))]
         cluster.add_machine(NODE, provider_id=provider_id(NODE), addresses=addresses)
         node = self._joined_node(cluster)
@@ -156,8 +156,8 @@ class _Recorder:
         self._request("insecure-client", self._post(cluster, node, "insecure", {}), {})
 
     def _of_tpm(self, cluster: WorldCluster) -> None:
-        """Of a chip on paper: what it says is what a TPM says, byte for byte."""
-        chip = PaperChip.new(7)
+        """Of a fake TPM: what it says is what a TPM says, byte for byte."""
+        chip = FakeTPM.new(7)
         more = {
             "annotations": {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: chip.fingerprint},
             "challengeKeys": [_CHALLENGE_KEY.hex()],
@@ -245,8 +245,8 @@ class _Recorder:
         return recording
 
     def _objects(self, cluster: WorldCluster) -> None:
-        client = self.house.management.client
-        self.house.wait_for_condition(cluster, "AutoApprovalRemoved", "True")
+        client = self.harness.management.client
+        self.harness.wait_for_condition(cluster, "AutoApprovalRemoved", "True")
         kept = client.wait_for_any(
             CONFIG_MAPS.collection(CONTROLLER_NAMESPACE), lambda item: item["metadata"]["name"].startswith("removed-")
         )

@@ -19,7 +19,7 @@ class Release:
 
     @property
     def version(self) -> str:
-        """Such as ``0.1.0``."""
+        """Such as ``0.2.0``."""
         return self.folder.name
 
     def requests(self) -> dict[str, Document]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import functools
 import itertools
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -18,7 +17,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from keyed_mac.keys import derive_machine_key
 
-from attestors.registry import Registry
 from attestors.wire.names import (
     CHALLENGE_ANNOTATION,
     ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION,
@@ -31,11 +29,11 @@ from signer.model.reasons import Reason
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import Verdict
 from tests.integration.fixtures import MASTER_KEY, provider_id
-from tests.integration.tpm.fake_tpm_node import PaperNode
+from tests.integration.tpm.fake_tpm_node import FakeTPMNode
 from tests.soak.ledger import Ledger
 from tests.soak.requests import create, decision, patiently, post
 from tests.soak.world import SoakedCluster
-from tests.unit.attestors.tpm.fake_tpm import PaperChip
+from tests.unit.attestors.tpm.fake_tpm import FakeTPM
 
 MOST_CERTIFICATES: Final = 12
 """Per node. A journal keeps the last sixteen entries, from which the invariant is checked."""
@@ -49,12 +47,6 @@ _CHANCE_OF_LATE_MACHINE: Final = 0.15
 _CHANCE_OF_COPY: Final = 0.1
 _CHANCE_OF_IMPATIENCE: Final = 0.1
 _NUMBERS: Final = itertools.count(200_000)
-
-
-@functools.cache
-def _registry() -> Registry:
-    """Cached, because the search for plugins takes longer than a request."""
-    return Registry()
 
 
 @dataclass
@@ -76,7 +68,7 @@ class Traffic:
         key = base64.b64encode(derive_machine_key(MASTER_KEY, identifier)).decode("ascii")
         settings = {"provider-id": identifier, "machine-key": key}
         known = self.cluster.ca_cert_hash
-        return SimulatedNode(node_name or machine, identifier, known, "keyed-mac", settings, registry=_registry())
+        return SimulatedNode(node_name or machine, identifier, known, "keyed-mac", settings)
 
     async def add_machine(self, name: str, annotations: Mapping[str, str]) -> None:
         """Create a Machine as Cluster API does."""
@@ -125,7 +117,7 @@ class HonestNode:
     name: str
     chance: Random
     may_have_chip: bool = True
-    chip: PaperChip | None = None
+    chip: FakeTPM | None = None
     _asked: int = 0
     _certificates: int = 0
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -133,7 +125,7 @@ class HonestNode:
     async def live(self) -> None:
         """Join, then renew and serve for a while. On return, every posted request is decided."""
         if self.may_have_chip and self.chance.random() < _CHANCE_OF_TPM:
-            self.chip = PaperChip.new(next(_NUMBERS)).certified()
+            self.chip = FakeTPM.new(next(_NUMBERS)).certified()
         annotations = {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: self.chip.fingerprint} if self.chip else {}
         late = self.chance.uniform(0.1, 2.0) if self.chance.random() < _CHANCE_OF_LATE_MACHINE else 0.0
         async with asyncio.TaskGroup() as tasks:
@@ -203,7 +195,9 @@ class HonestNode:
                 self._refused(verdict)
             await asyncio.sleep(_ASK_AGAIN_SECONDS)
 
-    async def _exchanged(self, tasks: asyncio.TaskGroup, client: Client, node: PaperNode, purpose: Purpose) -> Verdict:
+    async def _exchanged(
+        self, tasks: asyncio.TaskGroup, client: Client, node: FakeTPMNode, purpose: Purpose
+    ) -> Verdict:
         manifest = self._manifest(node, self.chip.first() if self.chip else None, purpose)
         if client is self.traffic.bootstrap and self.chance.random() < _CHANCE_OF_COPY:
             tasks.create_task(self._copied(manifest))
@@ -227,12 +221,12 @@ class HonestNode:
             f"{self.traffic.cluster.name} {self.name}: {verdict.condition} {verdict.reason}: {verdict.message}"
         )
 
-    def _node(self) -> PaperNode:
+    def _node(self) -> FakeTPMNode:
         """A node with a new key."""
-        chip = self.chip or PaperChip.new()
-        return PaperNode(self.traffic.cluster.world, self.name, chip, known_cluster=self.traffic.cluster.ca_cert_hash)
+        chip = self.chip or FakeTPM.new()
+        return FakeTPMNode(self.traffic.cluster.world, self.name, chip, known_cluster=self.traffic.cluster.ca_cert_hash)
 
-    def _manifest(self, node: PaperNode, fields: Mapping[str, str] | None, purpose: Purpose) -> dict[str, Any]:
+    def _manifest(self, node: FakeTPMNode, fields: Mapping[str, str] | None, purpose: Purpose) -> dict[str, Any]:
         self._asked += 1
         name = f"{purpose.value}-{self.name}-{self._asked}"
         if fields is not None:
@@ -247,7 +241,7 @@ class HonestNode:
 class _Credential:
     """A certificate, and the node with its key."""
 
-    node: PaperNode
+    node: FakeTPMNode
     certificate: bytes
 
 

@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 
 PRODUCT: Final = "capi-node-attestation"
 RUNTIME_EXTRAS: Final = ("controller", "tpm", "aws", "gcp")
-"""Everything but ``testing``."""
+"""All of them; what is for tests is the distribution ``capi-node-attestation-testing``."""
 CONSTRAINTS: Final = Path(__file__).parents[2] / "constraints.txt"
 
 

@@ -43,7 +43,7 @@ from authenticator.commands import credential
 from authenticator.flow.certificates import NodeCertificates
 
 credential.RENEWAL_LIMIT_SECONDS = 60.0
-NodeCertificates.client = functools.partialmethod(NodeCertificates.client, patience=60.0)
+NodeCertificates.client = functools.partialmethod(NodeCertificates.client, timeout=60.0)
 {before}
 from authenticator.cli import main
 sys.exit(main(sys.argv[1:]))

@@ -8,10 +8,14 @@ from typing import Any
 
 
 def journal_of(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The entries of an AttestedNode's journal, newest last."""
-    return [json.loads(line) for line in spec["journalLines"]]
+    """The certificates that an AttestedNode allows the controller to sign, newest last."""
+    return [line for line in _lines(spec) if "serialNumber" in line]
 
 
 def builtin_approvals_of(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The built-in serving requests in it that were approved, newest last."""
-    return [json.loads(line) for line in spec["stockApprovalLines"]]
+    return [line for line in _lines(spec) if "serialNumber" not in line]
+
+
+def _lines(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in spec["certificates"]]

@@ -313,7 +313,7 @@ def _renew_in_this_process() -> None:
     from authenticator.commands import credential
     from tests.support.renewal_here import renew_here
 
-    setattr(credential, "renew_apart", renew_here)  # noqa: B010 - mypy guards the name of a function
+    setattr(credential, "renew_in_child", renew_here)  # noqa: B010 - mypy guards the name of a function
 
 
 def _main() -> int:

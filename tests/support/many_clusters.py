@@ -28,11 +28,11 @@ _AUTHORITIES: Final = 4
 _BOOKMARK_SECONDS: Final = 60.0
 
 
-class ClusterPark:
+class ManyClusters:
     """A management cluster and its workload clusters, as a context manager."""
 
     def __init__(self) -> None:
-        self._thread = LoopThread("cluster park")
+        self._thread = LoopThread("many clusters")
         self.management = EmbeddedAPI(loop_thread=self._thread)
         self.workloads: dict[str, EmbeddedAPI] = {}
         """API servers by Cluster name; each Cluster has Secrets and a policy in the namespace ``default``."""

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
-from attestors.net.tls import ConnectedSocket
+from attestors.net.dial import ConnectedSocket
 from signer.kube.connection import ClusterConnection
 from tests.support.closing import ClosedAtTheEnd
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from authenticator.commands.renewal import Broken, Finished, Renewal
+from authenticator.commands.renewal import Failed, Finished, Renewal
 
 
 def renew_here(renew: Callable[[], int], *, seconds: float) -> Renewal:
-    """Replaces :func:`authenticator.commands.renewal.renew_apart`, without a time limit."""
+    """In place of :func:`authenticator.commands.renewal.renew_in_child`; it may take as long as it likes."""
     del seconds
     try:
         return Finished(renew())
     except Exception as error:  # noqa: BLE001 - as there
-        return Broken(str(error))
+        return Failed(str(error))

@@ -1,4 +1,4 @@
-"""The layers of the house: what ``.importlinter`` says holds, and it says so of every package."""
+"""The layers of the project: what ``.importlinter`` says holds, and it says so of every package."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ def test_contracts_hold() -> None:
     ("layers", "reversed_layers"),
     [
         ("    signer | authenticator\n    attestors\n", "    attestors\n    signer | authenticator\n"),
+        ("    testing\n    entry\n", "    entry\n    testing\n"),
         ("    decision\n    audit | store\n", "    audit | store\n    decision\n"),
         ("    status | replicas\n    telemetry\n", "    telemetry\n    status | replicas\n"),
         ("    multiprocessing\n", "    multiprocessing\n    cryptography\n"),
@@ -57,6 +58,7 @@ def test_contracts_hold() -> None:
     ],
     ids=[
         "ground floor",
+        "the product over its test harness",
         "store over decision",
         "telemetry over status",
         "what is used is forbidden",

@@ -1,6 +1,6 @@
-"""The presigned GetCallerIdentity request: read, bound to this request, sent to STS, and the answer believed.
+"""The presigned GetCallerIdentity request: parsed, bound to the request, sent to STS, and its answer parsed.
 
-Order: :class:`PresignedRequest` from the URL; the binding it was signed for; its age; then STS.
+Order: :class:`PresignedRequest` from the URL; the binding that it was signed for; its age; then STS.
 """
 
 from __future__ import annotations

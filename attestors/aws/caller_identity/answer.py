@@ -1,7 +1,8 @@
-"""What STS answers to GetCallerIdentity, in JSON: one form is believed, a few codes blame the node, all else is AWS's.
+"""Parses the answer of STS to GetCallerIdentity, in JSON.
 
-Nobody's fault but AWS's or ours is ever held against the node: a redirect, a page of XML, an answer to another action,
-or more than fits, comes from a host that was chosen here and showed its certificate.
+One form is accepted, a few error codes are the node's fault, and everything else is the fault of AWS or the network. A
+redirect, a page of XML, an answer to another action or an oversized answer is never held against the node: it comes
+from a host that the controller chose, and that presented its certificate.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ _NODES_FAULT: Final = frozenset(
         "SignatureDoesNotMatch",
     }
 )
-"""Credentials that do not exist or no longer hold, and signatures that are not theirs, or not of now (IAM user guide,
-"Common errors"). A code that is not known here makes the request wait, as a denial by a network's policy does."""
+"""Credentials that do not exist or have expired, and signatures that are not theirs or too old (IAM user guide, "Common
+errors"). An unknown code makes the request wait, like a denial by a network's policy."""
 _THROTTLING: Final = frozenset(
     {"RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequestsException"}
 )
@@ -40,11 +41,11 @@ _CODE_CHARACTERS: Final = 64
 
 
 def read_answer(status: int, content_type: str, body: bytes) -> CallerIdentity:
-    """Who called.
+    """The caller.
 
     Raises:
-        Ended: denied, for STS blames the request, or the caller is no instance.
-        CloudUnavailable: anything else; it must wait.
+        Ended: denied, because STS blames the request or the caller is not an instance.
+        CloudUnavailable: anything else; the request must wait.
     """
     if status == _OK:
         return _caller(content_type, body)
@@ -62,7 +63,7 @@ def _caller(content_type: str, body: bytes) -> CallerIdentity:
     except ContradictoryAnswer as error:
         raise _not_understood(str(error)) from error
     except NotARoleSession as error:
-        raise denied("CallerIsNoInstance", f"{error}; only an instance's own role may ask") from error
+        raise denied("CallerIsNoInstance", f"{error}; only an instance's own role is accepted") from error
 
 
 def _refusal(status: int, content_type: str, body: bytes) -> Ended | CloudUnavailable:
@@ -78,7 +79,7 @@ def _refusal(status: int, content_type: str, body: bytes) -> Ended | CloudUnavai
 
 
 class _NotUnderstood(ValueError):
-    """The answer is not of the form; the message says what it is, and repeats nothing of it."""
+    """The answer is malformed; the message describes it without quoting it."""
 
 
 def _object(content_type: str, body: bytes) -> Any:
@@ -89,11 +90,11 @@ def _object(content_type: str, body: bytes) -> Any:
     try:
         return parse_object(body)
     except InvalidObject as error:
-        raise _NotUnderstood("something that is no JSON object, or has a key twice") from error
+        raise _NotUnderstood("something that is not a JSON object, or has a repeated key") from error
 
 
 def _only(value: Any, name: str) -> Any:
-    """What an object has under ``name``; beside it only what STS adds about the answer itself."""
+    """The member ``name`` of an object that otherwise holds only metadata of STS about the answer."""
     if not isinstance(value, dict) or not {name} <= set(value) <= {name, "ResponseMetadata", "RequestId"}:
         raise _NotUnderstood("an answer to another question")
     return value[name]

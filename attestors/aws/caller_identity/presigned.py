@@ -1,9 +1,9 @@
-"""The node's presigned request, taken apart and put together again.
+"""Parses the node's presigned request and rebuilds it from its parts.
 
-The node signs a GetCallerIdentity request with its instance role's credentials and hands over the URL. Nothing of that
-URL is sent anywhere: it is read into typed parts, every one of them checked, and the request that goes out is built
-from the parts for a host that this module chose. A request to another host, path or action, with a parameter twice or
-with one more, cannot be expressed by the parts (CVE-2020-16250 of Vault, CVE-2022-2385 of aws-iam-authenticator).
+The node signs a GetCallerIdentity request with its instance role's credentials and sends the URL. The controller never
+sends this URL. It parses the URL into typed parts, checks each one, and builds its own request from the parts for a
+host that this module chooses. The parts cannot express a request to another host, path or action, or one with a
+repeated or additional parameter (CVE-2020-16250 of Vault, CVE-2022-2385 of aws-iam-authenticator).
 
 Source: "Authenticating Requests: Using Query Parameters (AWS Signature Version 4)", IAM user guide.
 """
@@ -23,9 +23,9 @@ from attestors.wire.evidence import MalformedEvidence
 
 ALGORITHM: Final = "AWS4-HMAC-SHA256"
 SIGNED_HEADERS: Final = f"host;{wire.BINDING_HEADER}"
-"""Exactly these: without the binding the request is anybody's, and no other header is sent on."""
+"""Exactly these: without the binding the request could be reused, and no other header is sent."""
 MAXIMUM_LIFETIME: Final = timedelta(minutes=15)
-"""What STS itself accepts at most, counted from the signature, whatever ``X-Amz-Expires`` says."""
+"""The maximum that STS accepts, counted from the signature, whatever ``X-Amz-Expires`` says."""
 
 _PARAMETERS: Final = (
     "Action",
@@ -42,7 +42,7 @@ _LOWER_CASE: Final = frozenset(name.lower() for name in _PARAMETERS)
 _UNRESERVED: Final = "-._~"
 _URL: Final = re.compile(r"https://(?P<host>[^/?#]*)(?P<path>(?:/[^?#]*)?)\?(?P<query>[^?#]*)")
 _TEMPORARY_ACCESS_KEY_ID: Final = re.compile(r"ASIA[A-Z0-9]{12,124}")
-"""Those of a role session begin so; ``AKIA`` is a user's (IAM user guide, "Unique identifiers")."""
+"""Access keys of role sessions start with ``ASIA``, a user's with ``AKIA`` (IAM user guide, "Unique identifiers")."""
 _DATE: Final = re.compile(r"[0-9]{8}")
 _TIMESTAMP: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z")
 _SECONDS: Final = re.compile(r"[1-9][0-9]{0,2}")
@@ -51,10 +51,10 @@ _SIGNATURE: Final = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class PresignedRequest:
-    """A GetCallerIdentity request that somebody signed: what may differ between two of them."""
+    """The variable parts of a presigned GetCallerIdentity request."""
 
     region: Region
-    """Whose STS it is for."""
+    """The Region whose STS it is for."""
     signed_at: datetime
     lifetime: timedelta
     access_key_id: str = field(repr=False)
@@ -63,14 +63,14 @@ class PresignedRequest:
 
     @classmethod
     def parse(cls, url: str) -> PresignedRequest:
-        """Read the URL, as botocore writes it.
+        """Parse the URL in the form that botocore writes.
 
         Raises:
-            MalformedEvidence: it is for another scheme, host, path, action or service, a parameter is missing, there
-                twice, unknown or not of its form, or the headers that it signs are not the ones wanted.
+            MalformedEvidence: it has another scheme, host, path, action or service, a parameter is missing, repeated,
+                unknown or malformed, or it signs other headers than required.
         """
         found = _URL.fullmatch(url)
-        # A lone surrogate is a character of JSON, and cannot be encoded.
+        # JSON may hold a lone surrogate, which cannot be encoded.
         if found is None or not url.isascii():
             _refuse("is not an https URL with a query")
         if found["path"] != "/":
@@ -84,7 +84,7 @@ class PresignedRequest:
         signed_at = _timestamp(parameters["X-Amz-Date"])
         access_key_id, region = _credential(parameters["X-Amz-Credential"], parameters["X-Amz-Date"])
         if found["host"] != region.sts_host:
-            _refuse("is for another host than the STS of the region it is signed for")
+            _refuse("is for another host than the STS of the Region that it is signed for")
         return cls(
             region=region,
             signed_at=signed_at,
@@ -96,7 +96,7 @@ class PresignedRequest:
 
     @property
     def without_credentials(self) -> str:
-        """The URL with digests in place of session token and signature: of the same form, and good for nothing."""
+        """The URL with digests in place of session token and signature: same form, but useless as a credential."""
         token, signature = (
             hashlib.sha256(text.encode("ascii")).hexdigest() for text in (self.session_token, self.signature)
         )
@@ -105,13 +105,13 @@ class PresignedRequest:
 
     @property
     def host(self) -> str:
-        """Where it goes: the STS of its region, and nowhere else."""
+        """The host of the Region's STS, the only one that the request is sent to."""
         return self.region.sts_host
 
     @property
     def target(self) -> str:
-        """Path and query, made anew from the parts."""
-        # "%Y" leaves out the zeros in front of an early year.
+        """Path and query, rebuilt from the parts."""
+        # "%Y" omits the leading zeros of an early year.
         signed_at = f"{self.signed_at.year:04}{self.signed_at:%m%dT%H%M%SZ}"
         values = (
             wire.STS_ACTION,
@@ -131,7 +131,7 @@ class PresignedRequest:
 
 
 def _parameters(query: str) -> dict[str, str]:
-    """Exactly the parameters above, each once, in whatever order and exactly their letter case."""
+    """Exactly the parameters above, each once, in any order, with their exact letter case."""
     parameters: dict[str, str] = {}
     seen: set[str] = set()
     parts = query.split("&", len(_PARAMETERS))
@@ -152,11 +152,11 @@ def _parameters(query: str) -> dict[str, str]:
 
 
 def _decoded(encoded: str) -> str:
-    """The one text that is percent-encoded so (RFC 3986 section 2.1, as Signature Version 4 narrows it)."""
+    """The text, which must be percent-encoded canonically (RFC 3986 section 2.1, narrowed by Signature Version 4)."""
     try:
         text = unquote(encoded, encoding="ascii", errors="strict")
     except UnicodeDecodeError:
-        _refuse("holds a value that is no ASCII")
+        _refuse("holds a value that is not ASCII")
     if quote(text, safe=_UNRESERVED) != encoded:
         _refuse("holds a value that is not percent-encoded as AWS does")
     return text
@@ -168,23 +168,23 @@ def _timestamp(text: str) -> datetime:
     try:
         return datetime.strptime(text, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     except ValueError:
-        _refuse("has an X-Amz-Date that is no time")
+        _refuse("has an X-Amz-Date that is not a valid time")
 
 
 def _credential(scope: str, timestamp: str) -> tuple[str, Region]:
-    """Access key and region; the rest of the scope can only be one thing."""
+    """Access key and Region; the rest of the scope is fixed."""
     parts = scope.split("/")
     if len(parts) != 5 or parts[3:] != ["sts", "aws4_request"]:
         _refuse("is signed for another service than sts")
     access_key_id, date, region, _, _ = parts
     if not _TEMPORARY_ACCESS_KEY_ID.fullmatch(access_key_id):
-        _refuse("is signed with something else than a role's temporary credentials")
+        _refuse("is not signed with a role's temporary credentials")
     if not _DATE.fullmatch(date) or date != timestamp[:8]:
         _refuse("is signed for another day than its X-Amz-Date")
     try:
         return access_key_id, parse_region(region)
     except UnknownRegion as error:
-        raise MalformedEvidence("the caller identity request is signed for an unknown region") from error
+        raise MalformedEvidence("the caller identity request is signed for an unknown Region") from error
 
 
 def _lifetime(text: str) -> timedelta:

@@ -1,7 +1,7 @@
-"""Who called, as AWS names a session of a role: ``arn:<partition>:sts::<account>:assumed-role/<role>/<session>``.
+"""The caller, as AWS names a role session: ``arn:<partition>:sts::<account>:assumed-role/<role>/<session>``.
 
-EC2 names the session of an instance's own role after the instance. That says nothing where anybody else may assume
-the role: whoever calls AssumeRole chooses the name.
+EC2 names the session of an instance's own role after the instance. The name proves nothing if another principal may
+assume the role: the caller of AssumeRole chooses the session name.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ _USER_ID: Final = re.compile(rf"(?P<role_id>AROA[A-Z0-9]{{12,124}}):(?P<session>
 
 
 class NotARoleSession(ValueError):
-    """The caller is a user, an account, a federated user, or nobody that AWS would name so."""
+    """The caller is a user, an account, a federated user, or has no valid AWS name."""
 
 
 class ContradictoryAnswer(ValueError):
-    """What AWS says of a session of a role does not agree with itself: that is no fault of the node's."""
+    """The answer of AWS about a role session contradicts itself, which is not the node's fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallerIdentity:
-    """A session of a role, as STS says."""
+    """A role session, according to STS."""
 
     partition: str
     account: str
     role_name: str
-    """Without its path, which STS leaves out; an account has no two roles whose names differ in their paths alone."""
+    """Without its path, which STS omits; role names are unique in an account regardless of their paths."""
     role_id: str
-    """``AROA…``: of another role when one is made anew under the same name."""
+    """``AROA…``: a role that is recreated under the same name gets another ID."""
     session_name: str
 
     @classmethod
     def parse(cls, *, account: str, arn: str, user_id: str) -> CallerIdentity:
-        """What GetCallerIdentity answers.
+        """Parse the answer of GetCallerIdentity.
 
         Raises:
-            NotARoleSession: it names no session of a role.
+            NotARoleSession: it does not name a role session.
             ContradictoryAnswer: its parts contradict each other.
         """
         names, user = _ARN.fullmatch(arn), _USER_ID.fullmatch(user_id)
         if names is None or user is None:
-            raise NotARoleSession("the caller is no session of a role")
+            raise NotARoleSession("the caller is not a role session")
         if names["account"] != account or names["session"] != user["session"]:
             raise ContradictoryAnswer("a caller whose account, ARN and user ID contradict each other")
         try:
             partition_named(names["partition"])
         except UnknownRegion as error:
-            raise NotARoleSession("the caller is of an unknown partition") from error
+            raise NotARoleSession("the caller is in an unknown partition") from error
         return cls(names["partition"], account, names["role"], user["role_id"], names["session"])

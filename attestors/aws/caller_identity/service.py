@@ -1,4 +1,4 @@
-"""Asks STS who signed a presigned request."""
+"""Asks STS which identity signed a presigned request."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from attestors.wire.binding import ProvenBinding
 
 @dataclass(frozen=True, slots=True)
 class SecurityTokenService:
-    """STS, as far as a caller is to be identified."""
+    """The part of STS that identifies callers."""
 
     https: HTTPS
 
     async def caller_of(self, request: PresignedRequest, binding: ProvenBinding) -> CallerIdentity:
-        """Send the request that the parts make, with the header for this binding.
+        """Send the request built from the parts, with the header for this binding.
 
-        STS verifies the signature over that header: an answer means that the instance's credentials signed for this
-        binding and no other.
+        STS verifies the signature over that header. An answer therefore means that the instance's credentials signed
+        for this binding and no other.
 
         Raises:
-            Ended: denied, for STS refuses the request or the caller is no instance.
-            CloudUnavailable: there is no answer to be had now.
+            Ended: denied, because STS refuses the request or the caller is not an instance.
+            CloudUnavailable: no answer is available now.
         """
         headers = {"Accept": "application/json", wire.BINDING_HEADER: wire.binding_text(binding.value)}
         answer = await self.https.get(

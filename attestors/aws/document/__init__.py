@@ -1,8 +1,8 @@
-"""Instance identity documents: did EC2 write this, and about which instance?
+"""Instance identity documents: verifies that EC2 wrote a document, and which instance it describes.
 
-The entry point is `verify_identity_document`. It takes the PKCS#7 in BER, and the certificates of the Regions; it
-returns an `InstanceIdentityDocument` or raises one of the closed tree under `IdentityDocumentRefused` (module
-`errors`). What was recorded on an instance is text, which `read_recorded` reads:
+The entry point is `verify_identity_document`. It takes the PKCS#7 in BER and the certificates of the Regions, and
+returns an `InstanceIdentityDocument` or raises a subclass of `IdentityDocumentRefused` (module `errors`). The metadata
+service returns text, which `read_recorded` parses:
 
     recorded = Path("rsa2048").read_bytes()  # of http://169.254.169.254/latest/dynamic/instance-identity/rsa2048
     document = verify_identity_document(read_recorded(recorded), shipped_certificates())

@@ -1,4 +1,4 @@
-"""``python -m attestors.aws.document FILE...``: verify what was recorded on instances."""
+"""``python -m attestors.aws.document FILE...``: verifies documents recorded on instances."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from attestors.aws.document import (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """One line for each file; the exit status is 0 if all verify, 1 if one does not, 2 if something is not there."""
+    """Print one line per file. Exit status: 0 all verify, 1 one does not, 2 a file is missing or unusable."""
     parser = argparse.ArgumentParser(
         prog="python -m attestors.aws.document",
         description="Verify EC2 instance identity documents, as /latest/dynamic/instance-identity/rsa2048 gives them.",
     )
     parser.add_argument("file", type=Path, nargs="+", help="base64, with or without PEM's header and footer")
-    parser.add_argument("--certificates", type=Path, help="folder with <region>.pem of further Regions")
+    parser.add_argument("--certificates", type=Path, help="folder with <region>.pem for further Regions")
     given = parser.parse_args(arguments)
     refused = False
     try:

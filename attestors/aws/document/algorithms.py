@@ -1,4 +1,4 @@
-"""The two algorithms of the ``rsa2048`` document. There is no choice, so nobody can choose a weaker one."""
+"""The two algorithms of the ``rsa2048`` document. There is no choice, so no downgrade is possible."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ _RSA: Final = frozenset(
 
 
 def read_digest_algorithm(reader: Reader) -> None:
-    """Read an AlgorithmIdentifier, which must be SHA-256's.
+    """Parse an AlgorithmIdentifier, which must be SHA-256's.
 
     Raises:
-        IdentityDocumentMalformed: another one.
+        IdentityDocumentMalformed: another algorithm.
     """
     if _read(reader, ber.SEQUENCE, "digestAlgorithm") != _SHA256:
-        raise reader.malformed("is made with another hash than SHA-256")
+        raise reader.malformed("uses another hash than SHA-256")
 
 
 def read_signature_algorithm(reader: Reader, tag: int = ber.SEQUENCE) -> None:
-    """Read an AlgorithmIdentifier, which must be that of RSA PKCS#1 v1.5.
+    """Parse an AlgorithmIdentifier, which must be that of RSA PKCS#1 v1.5.
 
     Raises:
-        IdentityDocumentMalformed: another one.
+        IdentityDocumentMalformed: another algorithm.
     """
     if _read(reader, tag, "signatureAlgorithm") not in _RSA:
         raise reader.malformed("is signed with another algorithm than RSA PKCS#1 v1.5 with SHA-256")
 
 
 def _read(reader: Reader, tag: int, what: str) -> bytes:
-    """The identifier; of parameters only NULL, which some write and some leave out (RFC 5754 2)."""
+    """The identifier. Only NULL is accepted as parameters, which encoders write or omit (RFC 5754 2)."""
     algorithm = Reader(reader.element(tag, what).content, reader.structure)
     identifier = algorithm.identifier(what)
     if algorithm.at(ber.NULL) and algorithm.element(ber.NULL, "parameters").content:

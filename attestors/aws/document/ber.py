@@ -1,9 +1,9 @@
-"""A reader of tag, length and value (X.690) for the few structures that an instance identity document is wrapped in.
+"""A reader of tag, length and value (X.690) for the structures around an instance identity document.
 
-AWS signs with a streaming encoder, so its outermost layers have indefinite lengths. Those layers are *entered* and
-*left*, and only they may be indefinite; everything else is a definite *element* with the shortest possible length, as
-in DER. The caller knows the structure and asks for one tag after the other: nothing here recurses, so depth costs
-nothing, and what was not asked for is an error.
+AWS signs with a streaming encoder, so the outermost layers have indefinite lengths. Those layers are *entered* and
+*left*, and only they may be indefinite. Everything else is a definite *element* with the shortest possible length, as
+in DER. The caller knows the structure and requests one tag after the other. Nothing recurses, so depth costs nothing,
+and an unexpected value is an error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _INDEFINITE: Final = 0x80
 _INDEFINITE_LENGTH: Final = -1
 _END_OF_CONTENTS: Final = b"\x00\x00"
 _MAXIMUM_LENGTH_OCTETS: Final = 2
-"""Nothing that is read here has 64 KiB."""
+"""Every structure that is read here is below 64 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,44 +36,44 @@ class Element:
 
     content: bytes
     encoded: bytes
-    """Tag, length and content as they stood in the input."""
+    """Tag, length and content as in the input."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A constructed value that was entered; :meth:`Reader.leave` takes it."""
+    """A constructed value that was entered; pass it to :meth:`Reader.leave`."""
 
     outer_limit: int
     indefinite: bool
 
 
 class Reader:
-    """Takes a structure apart from front to back, and insists that nothing is left."""
+    """Parses a structure from front to back, and requires that no bytes are left."""
 
     def __init__(self, data: bytes, structure: str) -> None:
-        """``structure`` names what is read, for messages."""
+        """``structure`` names the parsed structure in messages."""
         self._data = data
         self._position = 0
         self._limit = len(data)
         self.structure = structure
 
     def malformed(self, fault: str) -> IdentityDocumentMalformed:
-        """The error to raise, with the structure's name in front."""
+        """The error to raise, prefixed with the structure's name."""
         return IdentityDocumentMalformed(f"{self.structure} {fault}")
 
     def at(self, tag: int) -> bool:
-        """Whether a value with this tag comes next: for optional ones."""
+        """Whether the next value has this tag; for optional values."""
         return self._position < self._limit and self._data[self._position] == tag
 
     def at_end(self) -> bool:
-        """Whether the layer that was entered last, if it is definite, or all of the input is used up."""
+        """Whether the current layer, if it is definite, or else the input is consumed."""
         return self._position == self._limit
 
     def element(self, tag: int, what: str) -> Element:
-        """The value that comes next, of a definite length.
+        """The next value, of definite length.
 
         Raises:
-            IdentityDocumentMalformed: another tag, an indefinite or needlessly long length, or cut short.
+            IdentityDocumentMalformed: another tag, an indefinite or overlong length, or truncated.
         """
         start = self._position
         length = self._header(tag, what)
@@ -83,7 +83,7 @@ class Reader:
         return Element(self._data[self._position - length : self._position], self._data[start : self._position])
 
     def identifier(self, what: str) -> bytes:
-        """The content octets of an OBJECT IDENTIFIER, which DER makes the only way to write it.
+        """The content octets of an OBJECT IDENTIFIER, whose DER encoding is unique.
 
         Raises:
             IdentityDocumentMalformed: see :meth:`element`.
@@ -91,10 +91,10 @@ class Reader:
         return self.element(OBJECT_IDENTIFIER, what).content
 
     def enter(self, tag: int, what: str) -> Layer:
-        """Go into a constructed value, of a definite or an indefinite length.
+        """Enter a constructed value, of definite or indefinite length.
 
         Raises:
-            IdentityDocumentMalformed: another tag, a needlessly long length, or cut short.
+            IdentityDocumentMalformed: another tag, an overlong length, or truncated.
         """
         length = self._header(tag, what)
         layer = Layer(self._limit, length == _INDEFINITE_LENGTH)
@@ -103,10 +103,10 @@ class Reader:
         return layer
 
     def leave(self, layer: Layer, what: str) -> None:
-        """Come out of the layer that was entered last.
+        """Leave the layer that was entered last.
 
         Raises:
-            IdentityDocumentMalformed: something is left in it, or its end is not marked.
+            IdentityDocumentMalformed: the layer has unread content, or no end marker.
         """
         if layer.indefinite:
             end = self._position + len(_END_OF_CONTENTS)
@@ -118,12 +118,12 @@ class Reader:
         self._limit = layer.outer_limit
 
     def finish(self) -> None:
-        """Raises ``IdentityDocumentMalformed``: bytes are left."""
+        """Raises ``IdentityDocumentMalformed`` if bytes are left."""
         if self._position != len(self._data):
-            raise self.malformed("has bytes behind its end")
+            raise self.malformed("has bytes after its end")
 
     def _header(self, tag: int, what: str) -> int:
-        """Read tag and length, and leave the position at the content, all of which is there."""
+        """Parse tag and length; afterwards the position is at the content, which is complete."""
         position, limit = self._position, self._limit
         if limit - position < 2:
             raise self.malformed(f"ends where {what} is expected")
@@ -140,7 +140,7 @@ class Reader:
                 raise self.malformed(f"has an excessive length for {what}")
             length = int.from_bytes(self._data[position : position + octets], "big")
             position += octets
-            # 0x80 and more is what the long form is for; one octet less must not have done.
+            # The long form is for 0x80 and more, and needs as few octets as possible.
             if length < _INDEFINITE or length >> 8 * (octets - 1) == 0:
                 raise self.malformed(f"has a length for {what} that is not the shortest")
         if length > limit - position:
@@ -163,7 +163,7 @@ def read_all(data: bytes, tag: int, structure: str) -> tuple[Element, ...]:
 
 
 def only(data: bytes, tag: int, structure: str) -> Element:
-    """The one value, of this tag, that fills ``data``.
+    """The single value, with this tag, that fills ``data``.
 
     Raises:
         IdentityDocumentMalformed: anything else.

@@ -1,7 +1,7 @@
-"""With which key AWS signs the documents of each Region: shipped certificates, and those that the operator adds.
+"""The keys with which AWS signs the documents of each Region: shipped certificates, and those of the operator.
 
-A certificate is a pin, and nothing in it but the key and the name of the signer is looked at: there is no authority
-above it, and no revocation. Where the shipped ones come from is in ``PROVENANCE.md`` beside this file.
+A certificate is a pin: only its key and the signer's name are used, and there is no authority above it and no
+revocation. ``PROVENANCE.md`` beside this file gives the sources of the shipped certificates.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SUFFIX: Final = ".pem"
 _MAXIMUM_FILE_BYTES: Final = 32 * 1024
 _MAXIMUM_FILES: Final = 256
 _MAXIMUM_CERTIFICATES: Final = 4
-"""Of one Region: the old and the new one, while AWS changes it, and room for mistakes."""
+"""Per Region: the old and the new one while AWS rotates, and two spare."""
 _KEY_BITS: Final = (2048, 8192)
 _PEM: Final = re.compile(rb"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----")
 _CERTIFICATE: Final = "the certificate"
@@ -42,10 +42,10 @@ _CERTIFICATE: Final = "the certificate"
 
 @dataclass(frozen=True, slots=True)
 class PinnedCertificate:
-    """One certificate with which AWS signs."""
+    """A certificate of AWS's signing key."""
 
     issuer_and_serial_number: bytes
-    """Content of IssuerAndSerialNumber in DER: how a signer names itself (RFC 5652 10.2.4)."""
+    """Content of IssuerAndSerialNumber in DER, which identifies the signer (RFC 5652 10.2.4)."""
     key: rsa.RSAPublicKey = field(repr=False)
     fingerprint: str
     """SHA-256 of the certificate in DER, hexadecimal."""
@@ -53,12 +53,12 @@ class PinnedCertificate:
 
 @dataclass(frozen=True, slots=True)
 class RegionCertificates:
-    """The certificates of each Region, by its name."""
+    """The certificates of each Region, by Region name."""
 
     by_region: Mapping[str, tuple[PinnedCertificate, ...]] = field(repr=False)
 
     def of(self, region: Region) -> tuple[PinnedCertificate, ...]:
-        """The certificates of this Region, one or a few.
+        """The certificates of this Region; at least one.
 
         Raises:
             RegionCertificateMissing: there is none.
@@ -75,14 +75,15 @@ class RegionCertificates:
 def load_region_certificates(
     folder: Path | None = None, *, replacing: frozenset[str] = frozenset()
 ) -> RegionCertificates:
-    """The shipped certificates, and those in the operator's folder: one file for each Region, ``<region>.pem``.
+    """The shipped certificates, and those in the operator's folder: one file per Region, ``<region>.pem``.
 
-    A file for a Region whose certificate is known here must hold that certificate. AWS may give a Region another one:
-    then the Region is named in ``replacing``, and what the file holds is believed instead.
+    A file for a Region with a known certificate must hold that certificate. If AWS rotates a Region's certificate, name
+    the Region in ``replacing``; then the file's certificates are trusted instead.
 
     Raises:
-        RegionCertificatesUnreadable: a file is not named for a Region, holds no certificate or one that cannot be used,
-            or another one than is known; or a Region is to be replaced for which there is no file.
+        RegionCertificatesUnreadable: a file is not named for a Region, holds no certificate or an unusable one, or
+        another
+            one than is known; or a Region in ``replacing`` has no file.
     """
     shipped = shipped_certificates()
     if folder is None:
@@ -91,7 +92,7 @@ def load_region_certificates(
         files = _read_folder(folder)
     absent = replacing - files.keys()
     if absent:
-        raise RegionCertificatesUnreadable(f"{min(absent)} is to be replaced, and there is no {min(absent)}{_SUFFIX}")
+        raise RegionCertificatesUnreadable(f"{min(absent)} is to be replaced, but there is no {min(absent)}{_SUFFIX}")
     known = known_fingerprints()
     for name, pinned in files.items():
         if name in known and name not in replacing and {one.fingerprint for one in pinned} != {known[name]}:
@@ -114,7 +115,7 @@ def shipped_certificates() -> RegionCertificates:
 
 @functools.cache
 def known_fingerprints() -> Mapping[str, str]:
-    """SHA-256 of the certificate of each Region, also of those whose certificate is not shipped."""
+    """SHA-256 of the certificate of each Region, including Regions whose certificate is not shipped."""
     lines = (line.split() for line in FINGERPRINTS_FILE.read_text("ascii").splitlines())
     return MappingProxyType(dict(lines))
 
@@ -123,7 +124,7 @@ def pin(certificate: x509.Certificate) -> PinnedCertificate:
     """Pin a certificate.
 
     Raises:
-        RegionCertificatesUnreadable: not one with an RSA key of a size that is neither weak nor slow.
+        RegionCertificatesUnreadable: it has no RSA key of an accepted size.
     """
     key = certificate.public_key()
     if not isinstance(key, rsa.RSAPublicKey) or not _KEY_BITS[0] <= key.key_size <= _KEY_BITS[1]:
@@ -133,7 +134,7 @@ def pin(certificate: x509.Certificate) -> PinnedCertificate:
 
 
 def _issuer_and_serial_number(certificate: x509.Certificate) -> bytes:
-    """Issuer and serial number as they stand in the certificate, for a signer copies them (RFC 5280 4.1)."""
+    """Issuer and serial number as encoded in the certificate, since a signer copies them (RFC 5280 4.1)."""
     reader = Reader(ber.only(certificate.tbs_certificate_bytes, ber.SEQUENCE, _CERTIFICATE).content, _CERTIFICATE)
     if reader.at(ber.CONTEXT_0):
         reader.element(ber.CONTEXT_0, "version")
@@ -143,7 +144,7 @@ def _issuer_and_serial_number(certificate: x509.Certificate) -> bytes:
 
 
 def _read_folder(folder: Path) -> dict[str, tuple[PinnedCertificate, ...]]:
-    """Every file of the folder; hidden ones are left out (``..data`` of mounted ConfigMaps)."""
+    """Every file of the folder, except hidden ones (``..data`` of mounted ConfigMaps)."""
     try:
         paths = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
         if not 0 < len(paths) <= _MAXIMUM_FILES:

@@ -1,31 +1,31 @@
-"""Why an instance identity document was refused: a closed tree, each with a sentence for a person.
+"""Errors that refuse an instance identity document: a closed tree, each with a message for a person.
 
     IdentityDocumentRefused
-    ├── IdentityDocumentMalformed     not PKCS#7 as AWS writes it, or its content is no instance identity document
-    ├── RegionCertificateMissing      nobody has told us the certificate of the document's Region: the operator may
+    ├── IdentityDocumentMalformed     not PKCS#7 in AWS's form, or its content is not an instance identity document
+    ├── RegionCertificateMissing      the certificate of the document's Region is unknown; the operator can add it
     └── SignatureRefused              not signed with the key of the Region that it names
 
-`RegionCertificatesUnreadable` stands apart: it is about the operator's configuration, before any node asks.
+`RegionCertificatesUnreadable` is separate: it concerns the operator's configuration, before any request.
 """
 
 from __future__ import annotations
 
 
 class IdentityDocumentRefused(Exception):
-    """The document proves nothing. The text says why, and quotes nothing of it but a Region's name."""
+    """The document proves nothing. The message says why, and quotes only a Region's name."""
 
 
 class IdentityDocumentMalformed(IdentityDocumentRefused):
-    """Not of the form that AWS gives it, or larger than any document of AWS's."""
+    """The document is not in AWS's form, or larger than any document of AWS."""
 
 
 class RegionCertificateMissing(IdentityDocumentRefused):
-    """Neither shipped nor configured."""
+    """The Region's certificate is neither shipped nor configured."""
 
 
 class SignatureRefused(IdentityDocumentRefused):
-    """The signature, or who made it, is not what AWS's key for that Region makes."""
+    """The signature or the signer is not that of AWS's key for the Region."""
 
 
 class RegionCertificatesUnreadable(ValueError):
-    """The operator's certificates of Regions cannot be used as they are; the text names which and why."""
+    """The operator's Region certificates cannot be used; the message names the file and the error."""

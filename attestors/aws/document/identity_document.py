@@ -1,7 +1,7 @@
-"""The instance identity document itself: JSON that EC2 writes, and one fixed meaning for it.
+"""The instance identity document: JSON that EC2 writes.
 
-Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-identity-documents.html. Members that are not
-known here are ignored, for AWS has added some over the years; what is used must be there once and of its form.
+Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-identity-documents.html. Unknown members are
+ignored, because AWS has added some over the years; used members must be present once and well formed.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from attestors.aws.partitions import Region, UnknownRegion, parse_region
 from attestors.aws.wire import MAXIMUM_IDENTITY_DOCUMENT_BYTES
 
 INSTANCE_ID: Final = re.compile(r"i-(?:[0-9a-f]{8}|[0-9a-f]{17})")
-"""Older instances have eight digits."""
+"""Older instances have eight hexadecimal digits."""
 _ACCOUNT_ID: Final = re.compile(r"[0-9]{12}")
 _ZONE_SUFFIX: Final = re.compile(r"[a-z]|(?:-[a-z0-9]{1,16}){1,6}")
-"""Behind the Region: one letter, or for Local and Wavelength Zones such as ``us-west-2-lax-1a`` a place."""
+"""The part after the Region: one letter, or a location for Local and Wavelength Zones such as ``us-west-2-lax-1a``."""
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _WORD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _MAXIMUM_MEMBERS: Final = 64
@@ -29,7 +29,7 @@ _MAXIMUM_MEMBERS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class InstanceIdentityDocument:
-    """Who an instance is, as EC2 says; true if the signature was verified, and for as long as the instance exists."""
+    """An instance, as EC2 describes it; true if the signature was verified, for as long as the instance exists."""
 
     account_id: str
     instance_id: str
@@ -38,27 +38,27 @@ class InstanceIdentityDocument:
     image_id: str
     instance_type: str
     pending_time: datetime
-    """When the instance was started last: it changes with stop and start, and not with a reboot."""
+    """Time of the last start of the instance: it changes with stop and start, not with a reboot."""
     private_ip: IPv4Address | IPv6Address | None
-    """Primary address of its first interface; None where EC2 does not say one."""
+    """Primary address of the first interface; None if the document has none."""
     version: str
-    """Of the document's format, a date."""
+    """Version of the document's format, a date."""
 
     @property
     def provider_id(self) -> str:
-        """As the AWS cloud provider and Cluster API write it."""
+        """In the form of the AWS cloud provider and Cluster API."""
         return f"aws:///{self.availability_zone}/{self.instance_id}"
 
 
 def parse_identity_document(content: bytes) -> InstanceIdentityDocument:
-    """Read the document; this says nothing yet about who wrote it.
+    """Parse the document; this does not verify its origin.
 
     Raises:
-        IdentityDocumentMalformed: not UTF-8 JSON of one object, a member repeated, missing or not of its form.
+        IdentityDocumentMalformed: not UTF-8 JSON of one object, or a member repeated, missing or malformed.
     """
     if len(content) > MAXIMUM_IDENTITY_DOCUMENT_BYTES:
         raise _malformed(f"is larger than {MAXIMUM_IDENTITY_DOCUMENT_BYTES} bytes")
-    # Fewer than Python's parser nests: how many it takes depends on how deep its caller is nested.
+    # Below the nesting limit of Python's parser, which depends on the caller's own depth.
     if content.count(b"{") + content.count(b"[") > _MAXIMUM_MEMBERS:
         raise _malformed(f"has more than {_MAXIMUM_MEMBERS} objects and lists")
     try:
@@ -86,7 +86,7 @@ def parse_identity_document(content: bytes) -> InstanceIdentityDocument:
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
-    # Two readers may take different ones of two equal names.
+    # Two readers may pick different ones of two equal names.
     if len(members) != len(pairs):
         raise _malformed("repeats a member")
     if len(members) > _MAXIMUM_MEMBERS:
@@ -101,7 +101,7 @@ def _no_constant(text: str) -> NoReturn:
 def _text(members: dict[str, Any], name: str, form: re.Pattern[str]) -> str:
     value = members.get(name)
     if not isinstance(value, str) or not form.fullmatch(value):
-        raise _malformed(f"has no {name}, or one that is not of its form")
+        raise _malformed(f"has a missing or malformed {name}")
     return value
 
 
@@ -110,7 +110,7 @@ def _region(members: dict[str, Any]) -> Region:
     try:
         return parse_region(name if isinstance(name, str) else "")
     except UnknownRegion as error:
-        raise _malformed("has no region, or one that is not of its form") from error
+        raise _malformed("has a missing or malformed region") from error
 
 
 def _pending_time(members: dict[str, Any]) -> datetime:
@@ -118,7 +118,7 @@ def _pending_time(members: dict[str, Any]) -> datetime:
     try:
         return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     except ValueError:
-        raise _malformed("has a pendingTime that is not in the calendar") from None
+        raise _malformed("has a pendingTime that is not a valid date") from None
 
 
 def _private_ip(members: dict[str, Any]) -> IPv4Address | IPv6Address | None:
@@ -128,7 +128,7 @@ def _private_ip(members: dict[str, Any]) -> IPv4Address | IPv6Address | None:
     try:
         return ip_address(value if isinstance(value, str) else "")
     except ValueError:
-        raise _malformed("has a privateIp that is no address") from None
+        raise _malformed("has a privateIp that is not an address") from None
 
 
 def _malformed(fault: str) -> IdentityDocumentMalformed:

@@ -1,4 +1,4 @@
-"""The text form in which the metadata service gives the PKCS#7: base64 in lines, without header and footer."""
+"""The text form of the PKCS#7 from the metadata service: base64 in lines, without header and footer."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _WHITE_SPACE: Final = re.compile(rb"[ \t\r\n]+")
 
 
 def read_recorded(text: bytes) -> bytes:
-    """The PKCS#7 in the metadata service's answer, also where somebody has put PEM's header and footer around it.
+    """The PKCS#7 in the metadata service's answer, with or without PEM's header and footer.
 
     Raises:
-        IdentityDocumentMalformed: not base64, or larger than any document of AWS's.
+        IdentityDocumentMalformed: not base64, or larger than any document of AWS.
     """
     if len(text) > 2 * MAXIMUM_IDENTITY_DOCUMENT_BYTES:
         raise IdentityDocumentMalformed("the recorded PKCS#7 is too large")

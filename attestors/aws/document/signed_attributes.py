@@ -1,6 +1,6 @@
-"""What a signer signs beside the content: the signed attributes of CMS (RFC 5652, sections 5.3, 5.4 and 11).
+"""The signed attributes of CMS (RFC 5652, sections 5.3, 5.4 and 11).
 
-With them, the signature is over the attributes alone, and one of these is the digest of the content.
+If there are signed attributes, the signature covers only them, and one of them is the digest of the content.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ _ALGORITHM_PROTECTION: Final = bytes.fromhex("2a864886f70d010934")
 _DIGEST_BYTES: Final = 32
 _MAXIMUM_ATTRIBUTES: Final = 16
 STRUCTURE: Final = "the PKCS#7 of the instance identity document"
-"""What messages call it."""
+"""Its name in messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoSignedAttributes:
-    """The signature is over the content itself."""
+    """The signature covers the content itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class SignedAttributes:
-    """The attributes that count. Others, such as the signing time, are signed as well, and mean nothing here."""
+    """The used attributes. Others, such as the signing time, are signed too, and ignored."""
 
     message_digest: bytes
-    """SHA-256 of the content, the signer says."""
+    """SHA-256 of the content, according to the signer."""
     signed: bytes
-    """What the signature is over: the attributes as they came, with the tag of a SET (RFC 5652 5.4)."""
+    """The signed bytes: the attributes as received, with the tag of a SET (RFC 5652 5.4)."""
 
 
 def read_signed_attributes(encoded: Element) -> SignedAttributes:
-    """Read SignedAttributes, which must say that the content is plain data, and its digest.
+    """Parse SignedAttributes, which must state that the content is plain data, and its digest.
 
     Raises:
-        IdentityDocumentMalformed: one of the two is missing or says something else, an attribute stands there twice or
-            has several values, or the attribute that protects the algorithms (RFC 6211) names others.
+        IdentityDocumentMalformed: one of the two is missing or different, an attribute is repeated or has several
+            values, or the attribute that protects the algorithms (RFC 6211) names others.
     """
     values = _single_values(encoded)
     reader = Reader(values.get(_CONTENT_TYPE, b""), STRUCTURE)
     if not values.get(_CONTENT_TYPE) or reader.identifier("the contentType attribute") != DATA:
-        raise reader.malformed("has no signed attribute that says that its content is plain data")
+        raise reader.malformed("has no signed attribute that marks its content as plain data")
     reader.finish()
     if _MESSAGE_DIGEST not in values:
         raise reader.malformed("has no signed attribute with the digest of its content")
@@ -64,7 +64,7 @@ def read_signed_attributes(encoded: Element) -> SignedAttributes:
 
 
 def _single_values(encoded: Element) -> dict[bytes, bytes]:
-    """Each attribute's type and its one value."""
+    """Each attribute's type and its only value."""
     values: dict[bytes, bytes] = {}
     for attribute in ber.read_all(encoded.content, ber.SEQUENCE, STRUCTURE):
         reader = Reader(attribute.content, STRUCTURE)

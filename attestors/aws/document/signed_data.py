@@ -1,7 +1,7 @@
-"""PKCS#7 around the document: CMS SignedData with its content and exactly one signer (RFC 5652, sections 3 to 5).
+"""The PKCS#7 around the document: CMS SignedData with its content and exactly one signer (RFC 5652, sections 3 to 5).
 
-Certificates and revocation lists inside are skipped unread: what comes from the node says nothing about who may sign
-(a PKCS#7 library would take the signer's key from there). Unsigned attributes are refused, whatever they say.
+Certificates and revocation lists inside are skipped unread: data from the node must not decide which keys may sign (a
+PKCS#7 library would take the signer's key from there). Unsigned attributes are always refused.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from attestors.aws.wire import MAXIMUM_IDENTITY_DOCUMENT_BYTES
 SIGNED_DATA: Final = bytes.fromhex("2a864886f70d010702")
 """1.2.840.113549.1.7.2."""
 _VERSION_1: Final = b"\x01"
-"""Of SignedData with plain data, and of a signer named by issuer and serial number (RFC 5652 5.1, 5.3)."""
+"""The version of SignedData with plain data, and of a signer named by issuer and serial number (RFC 5652 5.1, 5.3)."""
 _MAXIMUM_SEGMENTS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class SignerInfo:
-    """Who signed, as the signer says; with RSA PKCS#1 v1.5 and SHA-256, or it would not have been read."""
+    """The signer's own claims; the algorithm is RSA PKCS#1 v1.5 with SHA-256, the only one that parses."""
 
     issuer_and_serial_number: bytes
     """Content of IssuerAndSerialNumber in DER."""
@@ -40,17 +40,17 @@ class SignerInfo:
 
 @dataclass(frozen=True, slots=True)
 class SignedData:
-    """Worth nothing before :func:`~attestors.aws.document.verification.verify_signature`."""
+    """Proves nothing before :func:`~attestors.aws.document.verification.verify_identity_document`."""
 
     content: bytes
     signer: SignerInfo
 
 
 def parse_signed_data(data: bytes) -> SignedData:
-    """Read the PKCS#7, in the form that AWS writes or in DER.
+    """Parse the PKCS#7, in the form that AWS writes or in DER.
 
     Raises:
-        IdentityDocumentMalformed: anything else; no signer or several; no content; SHA-1 or any other algorithm than
+        IdentityDocumentMalformed: anything else; no signer or several; no content; SHA-1 or any algorithm other than
             SHA-256 with RSA.
     """
     reader = Reader(data, STRUCTURE)
@@ -69,7 +69,7 @@ def parse_signed_data(data: bytes) -> SignedData:
             reader.element(skipped, what)
     signers = ber.read_all(reader.element(ber.SET, "signerInfos").content, ber.SEQUENCE, STRUCTURE)
     if len(signers) != 1:
-        raise reader.malformed(f"has {len(signers)} signers, and must have one")
+        raise reader.malformed(f"has {len(signers)} signers instead of one")
     reader.leave(signed_data, "SignedData")
     reader.leave(explicit, "content")
     reader.leave(content_info, "ContentInfo")
@@ -79,7 +79,7 @@ def parse_signed_data(data: bytes) -> SignedData:
 
 def _expect_version_1(reader: Reader) -> None:
     if reader.element(ber.INTEGER, "version").content != _VERSION_1:
-        raise reader.malformed("is of another version than 1")
+        raise reader.malformed("has another version than 1")
 
 
 def _expect_sha256_only(reader: Reader) -> None:
@@ -94,7 +94,7 @@ def _read_content(reader: Reader) -> bytes:
     if reader.identifier("eContentType") != DATA:
         raise reader.malformed("has a content that is not plain data")
     if not reader.at(ber.CONTEXT_0):
-        raise reader.malformed("has no content: the document must be inside")
+        raise reader.malformed("has no content: the document must be inside it")
     explicit = reader.enter(ber.CONTEXT_0, "eContent")
     if reader.at(ber.CONSTRUCTED_OCTET_STRING):
         content = _read_segments(reader)
@@ -109,7 +109,7 @@ def _read_segments(reader: Reader) -> bytes:
     """A constructed OCTET STRING (X.690 8.7.3), of plain segments only."""
     layer = reader.enter(ber.CONSTRUCTED_OCTET_STRING, "eContent")
     if not layer.indefinite:
-        raise reader.malformed("has a content in segments and yet of a definite length")
+        raise reader.malformed("has a content in segments but of definite length")
     segments: list[bytes] = []
     while reader.at(ber.OCTET_STRING):
         if len(segments) == _MAXIMUM_SEGMENTS:

@@ -1,16 +1,16 @@
-"""From the bytes of a PKCS#7 to a document that AWS signed, or a refusal.
+"""Verifies that AWS signed the document in a PKCS#7.
 
-The order:
+The steps:
 
-1. the PKCS#7 is read, with its content and its one signer (`signed_data`),
-2. the content is read; it names its Region (`identity_document`),
-3. the pinned certificates of that Region, and no others, are candidates (`certificates`),
-4. the signer names one of them by issuer and serial number,
-5. with signed attributes, the digest among them is the content's,
-6. the signature verifies with the pinned key.
+1. parse the PKCS#7, with its content and its one signer (`signed_data`)
+2. parse the content, which names its Region (`identity_document`)
+3. only the pinned certificates of that Region are candidates (`certificates`)
+4. the signer names one of them by issuer and serial number
+5. with signed attributes, the digest among them is the content's
+6. the signature verifies with the pinned key
 
-Step 2 reads what nobody has vouched for yet. It does no harm: the Region chooses the key, and the key signs the Region.
-The document that is returned was read from the bytes over which the signature was verified, and from nothing else.
+Step 2 parses unverified data. This is safe: the Region selects the key, and the key's signature covers the Region. The
+returned document was parsed from exactly the bytes over which the signature was verified.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from attestors.aws.partitions import Region
 def verify_identity_document(pkcs7: bytes, certificates: RegionCertificates) -> InstanceIdentityDocument:
     """Verify the PKCS#7 of the metadata service's ``rsa2048``, and return the document inside.
 
-    It proves that EC2 wrote the document, and not who sends it: every process on the instance can read it, and whoever
-    has seen it can show it for ever.
+    It proves that EC2 wrote the document, not which machine sent it: every process on the instance can read it,
+    and a copy stays valid for ever.
 
     Raises:
-        IdentityDocumentMalformed: not of the form that AWS gives it.
+        IdentityDocumentMalformed: it is not in AWS's form.
         RegionCertificateMissing: no certificate is known for its Region.
-        SignatureRefused: not signed by AWS for that Region.
+        SignatureRefused: AWS did not sign it for that Region.
     """
     signed_data = parse_signed_data(pkcs7)
     document = parse_identity_document(signed_data.content)
@@ -61,7 +61,7 @@ def _verify_signature(signed_data: SignedData, certificate: PinnedCertificate, r
         signed = signed_data.content
     else:
         if not hmac.compare_digest(attributes.message_digest, hashlib.sha256(signed_data.content).digest()):
-            raise SignatureRefused("the instance identity document is not the content that was signed")
+            raise SignatureRefused("the instance identity document differs from the signed content")
         signed = attributes.signed
     try:
         certificate.key.verify(signed_data.signer.signature, signed, padding.PKCS1v15(), hashes.SHA256())

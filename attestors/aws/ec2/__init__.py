@@ -1,1 +1,1 @@
-"""What EC2 and IAM say about an instance and its role: asked by the controller, with its own credentials."""
+"""EC2's and IAM's descriptions of an instance and its role; the controller calls them with its own credentials."""

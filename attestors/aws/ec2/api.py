@@ -1,8 +1,8 @@
-"""Calls of EC2 and IAM through boto3, synchronous. Import this module where it is needed: boto3 takes its time.
+"""Synchronous calls of EC2 and IAM through boto3. Import this module only where it is used: boto3 is slow to import.
 
-Credentials are the controller's own, found as boto3 finds them. For another account the operator names a role of that
-account; the names of roles and the clients that use them are kept by account, so that no answer about one account is
-ever taken for another's (CVE-2025-11621 of Vault).
+The controller uses its own credentials, as boto3 finds them. For another account the operator names a role of that
+account. Role names and clients are kept per account, so that an answer about one account can never be used for another
+(CVE-2025-11621 of Vault).
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ EC2: Final = "AWS EC2"
 IAM: Final = "AWS IAM"
 STS: Final = "AWS STS"
 MAXIMUM_INSTANCES: Final = 200
-"""In one call: values of one filter."""
+"""Per call: the limit of values in one filter."""
 MAXIMUM_CLIENTS: Final = 64
-"""That are kept: one of EC2 takes one and a half megabytes, and there may be hundreds of accounts."""
+"""Number of cached clients: an EC2 client takes 1.5 MB, and there may be hundreds of accounts."""
 
 _MAXIMUM_PAGES: Final = 10
 _SESSION_NAME: Final = "node-attestation-controller"
@@ -50,7 +50,7 @@ _THROTTLED_PAUSE: Final = timedelta(seconds=20)
 _THROTTLING: Final = frozenset(
     {"RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequestsException", "EC2ThrottledException"}
 )
-_OF_CREDENTIALS: Final = frozenset(
+_INVALID_CREDENTIALS: Final = frozenset(
     {
         "AuthFailure",
         "ExpiredToken",
@@ -61,8 +61,8 @@ _OF_CREDENTIALS: Final = frozenset(
         "UnrecognizedClientException",
     }
 )
-"""What AWS says of credentials that do not hold, or no longer."""
-_REFUSING: Final = _OF_CREDENTIALS | {
+"""Error codes of AWS for invalid or expired credentials."""
+_REFUSING: Final = _INVALID_CREDENTIALS | {
     "AccessDenied",
     "AccessDeniedException",
     "Blocked",
@@ -86,47 +86,47 @@ _CONFIG: Final[Mapping[str, Any]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How accounts are entered: the role to assume in each, by account; the controller's own credentials elsewhere."""
+    """Access to accounts: the role to assume, by account; the controller's own credentials for all others."""
 
     roles: Mapping[str, str]
     endpoints: Mapping[str, str]
-    """URL by service (``ec2``, ``iam``, ``sts``), elsewhere than AWS: for tests alone, no setting leads here."""
+    """URL by service (``ec2``, ``iam``, ``sts``) in place of AWS: only for tests, no setting sets it."""
 
 
 class AWSAPI:
-    """EC2 and IAM of any account and region. Its methods may be called from several threads."""
+    """EC2 and IAM of any account and Region. Its methods are thread-safe."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
-        self._making = threading.Lock()
+        self._creating = threading.Lock()
         self._clients: OrderedDict[tuple[str, str, str], Any] = OrderedDict()
-        # EC2's description alone takes tens of megabytes once it is read.
+        # EC2's description alone takes tens of megabytes once it is loaded, so all sessions share it.
         self._loader = botocore.session.get_session().get_component("data_loader")
 
     def instances(self, account: str, region: Region, instance_ids: Sequence[str]) -> tuple[Described, ...]:
-        """Those of the instances that EC2 knows; one that it does not know, or oddly describes, spoils no other.
+        """The instances that EC2 knows. An unknown or odd instance does not affect the others.
 
         Raises:
             CloudUnavailable, CloudRefused: there is no answer.
         """
         if not 0 < len(instance_ids) <= MAXIMUM_INSTANCES:
             raise ValueError(f"1 to {MAXIMUM_INSTANCES} instances at once")
-        # A filter: of instances asked for by their IDs, one that is not there spoils all. And without MaxResults: with
-        # it EC2 filters page by page, and goes through all instances of the account, in as many calls.
-        asking: dict[str, Any] = {"Filters": [{"Name": "instance-id", "Values": list(instance_ids)}]}
+        # Use a filter: a request by instance IDs fails as a whole if one instance is missing. Do not set MaxResults:
+        # with it EC2 filters page by page, and walks all instances of the account in as many calls.
+        query: dict[str, Any] = {"Filters": [{"Name": "instance-id", "Values": list(instance_ids)}]}
         found: list[Described] = []
         for _ in range(_MAXIMUM_PAGES):
             page = self._call(
-                EC2, "ec2", "DescribeInstances", account, region, lambda ec2: ec2.describe_instances(**asking)
+                EC2, "ec2", "DescribeInstances", account, region, lambda ec2: ec2.describe_instances(**query)
             )
             found.extend(_instances(page, region))
             if not page.get("NextToken"):
                 return tuple(found)
-            asking["NextToken"] = page["NextToken"]
+            query["NextToken"] = page["NextToken"]
         raise CloudUnavailable(EC2, f"answers in more than {_MAXIMUM_PAGES} pages")
 
     def role_trust(self, account: str, region: Region, role_name: str) -> RoleTrust:
-        """What IAM says of a role.
+        """IAM's description of a role.
 
         Raises:
             CloudUnavailable, CloudRefused, CloudObjectMissing: there is no answer, or no such role.
@@ -145,26 +145,26 @@ class AWSAPI:
         try:
             return call(self._client(name, account, region))
         except ClientError as error:
-            if _code(error) in _OF_CREDENTIALS:
+            if _code(error) in _INVALID_CREDENTIALS:
                 self._forget(name, account, region)
             raise self._refusal(service, name, action, account, error) from None
         except (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError) as error:
             self._forget(name, account, region)
             raise CloudRefused(
                 service,
-                f"the controller has no credentials for it ({type(error).__name__}): give it a role, or others "
-                "that the AWS SDK finds",
+                f"the controller has no credentials for it ({type(error).__name__}): give it a role, or other "
+                "credentials that the AWS SDK finds",
             ) from None
         except (ConnectTimeoutError, ReadTimeoutError):
             raise too_slow(service, region.name) from None
         except (BotoCoreError, OSError) as error:
-            # Their texts repeat URLs.
+            # The exceptions' texts repeat URLs.
             raise CloudUnavailable(service, f"cannot be reached for {region.name} ({type(error).__name__})") from None
 
     def _client(self, name: str, account: str, region: Region) -> Any:
-        key = _place(name, account, region)
-        # Sessions are not safe to share between threads while clients are made; clients are.
-        with self._making:
+        key = _client_key(name, account, region)
+        # While clients are created, sessions are not thread-safe; clients are.
+        with self._creating:
             if key not in self._clients:
                 self._clients[key] = self._make(name, account, region)
             self._clients.move_to_end(key)
@@ -173,9 +173,9 @@ class AWSAPI:
             return self._clients[key]
 
     def _forget(self, name: str, account: str, region: Region) -> None:
-        """A client keeps the credentials that it was made with, or that there were none: let them be found anew."""
-        with self._making:
-            self._clients.pop(_place(name, account, region), None)
+        """Drop a client: it keeps the credentials (or their absence) from its creation."""
+        with self._creating:
+            self._clients.pop(_client_key(name, account, region), None)
 
     def _make(self, name: str, account: str, region: Region) -> Any:
         session = self._session()
@@ -196,7 +196,7 @@ class AWSAPI:
         )
 
     def _refusal(self, service: str, name: str, action: str, account: str, error: ClientError) -> CloudError:
-        """What an error of AWS means. It may be of the call that was to get credentials for this one: then of STS."""
+        """The meaning of an AWS error. It may belong to the STS call for this call's credentials."""
         code, status = _code(error), error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         permission, where = f"{name}:{action}", f"in account {account}"
         if error.operation_name != action:
@@ -213,7 +213,7 @@ class AWSAPI:
     def _hint(self, account: str) -> str:
         if account in self._access.roles:
             return ""
-        return ", by the controller's own credentials: where these are of another account, name a role in accountRoles"
+        return ", with the controller's own credentials: if they belong to another account, name a role in accountRoles"
 
     def _assume(self, role_arn: str, region: Region) -> Mapping[str, str]:
         sts = self._create(self._session(), "sts", region)
@@ -227,7 +227,7 @@ class AWSAPI:
 
 
 class _AssumedRole:
-    """Where botocore's session gets credentials from: a role, assumed anew before they expire."""
+    """A credential provider for botocore's session: assumes a role, and again before the credentials expire."""
 
     METHOD = CANONICAL_NAME = "node-attestation-assume-role"
 
@@ -235,7 +235,7 @@ class _AssumedRole:
         self._assume = assume
 
     def load(self) -> Any:
-        """Credentials that are asked for when they are first used."""
+        """Credentials that are fetched on first use."""
         return DeferredRefreshableCredentials(refresh_using=self._assume, method=self.METHOD)
 
 
@@ -248,16 +248,17 @@ def _instances(page: Mapping[str, Any], region: Region) -> Iterable[Described]:
                 raise CloudUnavailable(EC2, str(error)) from error
 
 
-def _place(name: str, account: str, region: Region) -> tuple[str, str, str]:
-    """Which client: IAM is one for all Regions of a partition."""
+def _client_key(name: str, account: str, region: Region) -> tuple[str, str, str]:
+    """The cache key of a client: IAM has one for all Regions of a partition."""
     return (name, account, region.partition.name if name == "iam" else region.name)
 
 
 def _require_of_account(role_arn: str, account: str) -> None:
-    """Another account may have a role of the same name, and its trust policy says nothing of this one."""
+    """Another account may have a role of the same name, whose trust policy means nothing for this one."""
     if role_arn.split(":")[4:5] != [account]:
         raise CloudRefused(
-            IAM, f"the controller's own credentials are not of account {account}: name a role of it in accountRoles"
+            IAM,
+            f"the controller's own credentials do not belong to account {account}: name a role of it in accountRoles",
         )
 
 

@@ -1,7 +1,7 @@
-"""Instances by account and region: many questions at once become few calls of DescribeInstances.
+"""Looks up instances by account and Region, with many lookups batched into few calls of DescribeInstances.
 
-AWS limits calls per account and region, and who uses the limit up hurts everybody else in that account. So questions
-gather for a moment, one call asks for all of them, calls have a rate, and an answer serves for seconds.
+AWS limits calls per account and Region, and exhausting the limit affects every other client of that account. Lookups
+are therefore collected for a moment and sent in one call, calls are rate limited, and an answer is cached for seconds.
 """
 
 from __future__ import annotations
@@ -16,66 +16,49 @@ from attestors.aws.ec2.instance import Described, Instance, NotUnderstood
 from attestors.aws.partitions import Region
 from attestors.clouds.cache import SingleFlightCache
 from attestors.clouds.errors import CloudUnavailable
+from attestors.net.rate_limiter import TokenBucket
 
 GATHER_SECONDS: Final = 0.2
-"""For how long the first question of a call waits for others."""
+"""How long the first lookup of a call waits for others."""
 CALLS_PER_SECOND: Final = 1.0
-"""For each account and region, in the long run; AWS allows some 20."""
+"""Long-term rate per account and Region; AWS allows some 20."""
 BURST: Final = 2
 LIFETIME_SECONDS: Final = 5.0
-"""How old an answer may be."""
+"""Maximum age of an answer."""
 FAILURE_SECONDS: Final = 2.0
-MAXIMUM_QUESTIONS: Final = 2000
-"""That wait at once, for each account and region."""
+MAXIMUM_LOOKUPS: Final = 2000
+"""Waiting lookups per account and Region."""
 
 _SERVICE: Final = "AWS EC2"
 
 
 @dataclass(frozen=True, slots=True)
 class NotListed:
-    """EC2 does not know the instance: not yet, or no longer, or it is another account's."""
+    """EC2 does not know the instance: not yet, no longer, or it belongs to another account."""
 
 
 Found: TypeAlias = Instance | NotListed
 Describe: TypeAlias = Callable[[str, Region, Sequence[str]], Awaitable[Sequence[Described]]]
-"""Account, region, instance IDs."""
-
-
-class TokenBucket:
-    """So many at once, so many a second after that."""
-
-    def __init__(self, *, per_second: float, burst: int, clock: Callable[[], float]) -> None:
-        self._per_second = per_second
-        self._burst = float(burst)
-        self._clock = clock
-        self._tokens = float(burst)
-        self._filled_at = clock()
-
-    def take(self) -> float:
-        """Take one; seconds to wait until it is there."""
-        now = self._clock()
-        self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._per_second) - 1
-        self._filled_at = now
-        return max(0.0, -self._tokens / self._per_second)
+"""Takes account, Region and instance IDs."""
 
 
 @dataclass(slots=True)
-class _Desk:
-    """The questions about one account and region that no call has asked yet."""
+class _Batch:
+    """The lookups for one account and Region that are not part of a call yet."""
 
     bucket: TokenBucket
     waiting: dict[str, asyncio.Future[Found]] = field(default_factory=dict)
-    clerk: asyncio.Task[None] | None = None
+    task: asyncio.Task[None] | None = None
 
 
 class InstanceDirectory:
-    """Answers questions about instances. For one event loop.
+    """Looks up instances. For one event loop.
 
     Args:
-        describe: asks EC2 about at most ``at_once`` instances of one account and region.
-        at_once: how many.
+        describe: calls EC2 about at most ``at_once`` instances of one account and Region.
+        at_once: maximum number of instances per call.
         clock: monotonic seconds.
-        sleep: passes them.
+        sleep: sleeps that many seconds.
     """
 
     def __init__(
@@ -90,13 +73,13 @@ class InstanceDirectory:
         self._at_once = at_once
         self._clock = clock
         self._sleep = sleep
-        self._desks: dict[tuple[str, str], _Desk] = {}
+        self._batches: dict[tuple[str, str], _Batch] = {}
         self._cache: SingleFlightCache[tuple[str, str, str], Found] = SingleFlightCache(
             lifetime_seconds=LIFETIME_SECONDS, failure_seconds=FAILURE_SECONDS, clock=clock
         )
 
     async def find(self, account: str, region: Region, instance_id: str) -> Found:
-        """What EC2 says of an instance, seconds ago at most.
+        """EC2's description of an instance, a few seconds old at most.
 
         Raises:
             CloudUnavailable, CloudRefused: there is no answer.
@@ -105,52 +88,56 @@ class InstanceDirectory:
         return await self._cache.get(key, lambda: self._ask(account, region, instance_id))
 
     async def _ask(self, account: str, region: Region, instance_id: str) -> Found:
-        desk = self._desk(account, region)
-        if len(desk.waiting) >= MAXIMUM_QUESTIONS:
-            raise CloudUnavailable(_SERVICE, "not asked: too many instances of the account are asked for already")
-        question = desk.waiting.setdefault(instance_id, asyncio.get_running_loop().create_future())
-        if desk.clerk is None or desk.clerk.done():
-            desk.clerk = asyncio.create_task(self._serve(desk, account, region), name=f"ec2 {account} {region.name}")
-        return await question
+        batch = self._batch(account, region)
+        if len(batch.waiting) >= MAXIMUM_LOOKUPS:
+            raise CloudUnavailable(
+                _SERVICE, "not called: too many instances of the account are being looked up already"
+            )
+        lookup = batch.waiting.setdefault(instance_id, asyncio.get_running_loop().create_future())
+        if batch.task is None or batch.task.done():
+            batch.task = asyncio.create_task(self._serve(batch, account, region), name=f"ec2 {account} {region.name}")
+        return await lookup
 
-    def _desk(self, account: str, region: Region) -> _Desk:
+    def _batch(self, account: str, region: Region) -> _Batch:
         key = (account, region.name)
-        if key not in self._desks:
-            bucket = TokenBucket(per_second=CALLS_PER_SECOND, burst=BURST, clock=self._clock)
-            self._desks[key] = _Desk(bucket)
-        return self._desks[key]
+        if key not in self._batches:
+            bucket = TokenBucket(BURST, 1 / CALLS_PER_SECOND, self._clock)
+            self._batches[key] = _Batch(bucket)
+        return self._batches[key]
 
-    async def _serve(self, desk: _Desk, account: str, region: Region) -> None:
-        """One call after the other, as long as anybody waits."""
+    async def _serve(self, batch: _Batch, account: str, region: Region) -> None:
+        """Make one call after the other while lookups wait."""
         try:
-            while desk.waiting:
-                await self._sleep(max(GATHER_SECONDS, desk.bucket.take()))
-                asked = {
-                    instance_id: desk.waiting.pop(instance_id) for instance_id in list(desk.waiting)[: self._at_once]
+            while batch.waiting:
+                await self._sleep(max(GATHER_SECONDS, batch.bucket.take()))
+                lookups = {
+                    instance_id: batch.waiting.pop(instance_id) for instance_id in list(batch.waiting)[: self._at_once]
                 }
-                await self._answer(asked, account, region)
+                await self._answer(lookups, account, region)
         finally:
-            # Only where the loop ends: nobody may wait for a clerk who has gone.
-            for question in desk.waiting.values():
-                question.cancel()
-            desk.waiting.clear()
+            # Nothing is waiting unless the event loop ends: then no lookup may wait for this task.
+            for lookup in batch.waiting.values():
+                lookup.cancel()
+            batch.waiting.clear()
 
-    async def _answer(self, asked: dict[str, asyncio.Future[Found]], account: str, region: Region) -> None:
-        waiting = [(instance_id, question) for instance_id, question in asked.items() if not question.done()]
+    async def _answer(self, lookups: dict[str, asyncio.Future[Found]], account: str, region: Region) -> None:
+        waiting = [(instance_id, lookup) for instance_id, lookup in lookups.items() if not lookup.done()]
         try:
-            found = {instance.instance_id: instance for instance in await self._describe(account, region, list(asked))}
-        except BaseException as error:
-            for _, question in waiting:
+            found = {
+                instance.instance_id: instance for instance in await self._describe(account, region, list(lookups))
+            }
+        except BaseException as error:  # each waiting lookup must get the error, whatever it is
+            for _, lookup in waiting:
                 if isinstance(error, Exception):
-                    question.set_exception(error)
+                    lookup.set_exception(error)
                 else:
-                    question.cancel()
+                    lookup.cancel()
             if not isinstance(error, Exception):
                 raise
         else:
-            for instance_id, question in waiting:
+            for instance_id, lookup in waiting:
                 answer = found.get(instance_id, NotListed())
                 if isinstance(answer, NotUnderstood):
-                    question.set_exception(CloudUnavailable(_SERVICE, answer.cause))
+                    lookup.set_exception(CloudUnavailable(_SERVICE, answer.cause))
                 else:
-                    question.set_result(answer)
+                    lookup.set_result(answer)

@@ -1,4 +1,4 @@
-"""An instance as DescribeInstances shows it: read once, at the edge, into what the rules need.
+"""An instance from DescribeInstances, parsed once into the values that the rules need.
 
 Source: EC2 API reference, data type ``Instance``; the names are boto3's.
 """
@@ -20,13 +20,13 @@ _DNS_NAME: Final = re.compile(
 )
 _MAXIMUM_INTERFACES: Final = 64
 _MAXIMUM_ADDRESSES: Final = 2048
-"""15 interfaces may have 50 private addresses each, of either family, and each of these a public one."""
+"""15 interfaces may have 50 private addresses each, of either family, each with a public one."""
 _MAXIMUM_TAGS: Final = 64
 """EC2 allows 50."""
 
 
 class UnexpectedDescription(ValueError):
-    """EC2 describes the instance in a way that is not understood here; the message names the field."""
+    """EC2's description of the instance has an unexpected form; the message names the field."""
 
 
 class InstanceState(enum.Enum):
@@ -42,22 +42,22 @@ class InstanceState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class MetadataOptions:
-    """How the instance's metadata service may be asked."""
+    """Access to the instance's metadata service."""
 
     session_token_required: bool
     """IMDSv2 only (``HttpTokens``)."""
     hop_limit: int
-    """Of answers to a session token request: 1 keeps them from containers with a network of their own."""
+    """Hop limit of answers to a session token request: 1 keeps them from containers with a network of their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoRootVolume:
-    """The instance's root device is no EBS volume: it cannot be detached, and has no attach time."""
+    """The instance's root device is not an EBS volume: it cannot be detached, and has no attach time."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotAttached:
-    """EC2 does not say that there is one: before an instance runs, and after it is terminated."""
+    """EC2 reports no attachment: before an instance runs, and after it is terminated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,44 +66,42 @@ class Instance:
 
     instance_id: str
     account: str
-    """Of the reservation: who owns the instance."""
+    """The owner, as in the reservation."""
     state: InstanceState
     private_dns_name: str
-    """Lower case; empty while EC2 has given it none."""
+    """In lower case; empty while EC2 has assigned none."""
     other_dns_names: tuple[str, ...]
-    """Names that EC2's own DNS gives to it beside that one: by its instance ID, and public ones."""
+    """Further names in EC2's own DNS: by instance ID, and public ones."""
     addresses: tuple[IPAddress, ...]
-    """Of all its interfaces, private, public and IPv6."""
+    """Of all interfaces: private, public and IPv6."""
     metadata_options: MetadataOptions
     interface_attached_at: datetime | NotAttached
-    """The primary one."""
+    """Attach time of the primary interface."""
     root_attached_at: datetime | NoRootVolume | NotAttached
     tags: Mapping[str, str] = field(repr=False)
 
     @classmethod
     def read(cls, description: Mapping[str, Any], *, account: str, region: str) -> Instance:
-        """One element of ``Reservations[].Instances``, with its reservation's ``OwnerId``.
+        """Parse one element of ``Reservations[].Instances``, with its reservation's ``OwnerId``.
 
         Raises:
-            UnexpectedDescription: a field is missing or of another form.
+            UnexpectedDescription: a field is missing or malformed.
         """
         try:
             return _read(description, account, region)
         except KeyError as error:
             raise UnexpectedDescription(f"EC2 describes the instance without {error.args[0]}") from error
         except (TypeError, AttributeError, AddressValueError) as error:
-            raise UnexpectedDescription(
-                "EC2 describes the instance with a field of another kind than always"
-            ) from error
+            raise UnexpectedDescription("EC2 describes the instance with a field of an unexpected type") from error
         except UnexpectedDescription:
             raise
         except ValueError as error:
-            raise UnexpectedDescription("EC2 describes the instance with a value that is not known here") from error
+            raise UnexpectedDescription("EC2 describes the instance with an unknown value") from error
 
 
 @dataclass(frozen=True, slots=True)
 class NotUnderstood:
-    """EC2 knows the instance and says something of it that is not understood here."""
+    """EC2 knows the instance, but its description has an unexpected form."""
 
     instance_id: str
     cause: str
@@ -113,10 +111,10 @@ Described: TypeAlias = Instance | NotUnderstood
 
 
 def read_description(description: Mapping[str, Any], *, account: str, region: str) -> Described:
-    """One of the instances of an answer. What is odd about it is its own: the others of the answer are good.
+    """Parse one of the instances of an answer. An odd description does not affect the other instances.
 
     Raises:
-        UnexpectedDescription: it does not even say of which instance.
+        UnexpectedDescription: the description does not name its instance.
     """
     try:
         return Instance.read(description, account=account, region=region)
@@ -130,7 +128,7 @@ def read_description(description: Mapping[str, Any], *, account: str, region: st
 def _read(description: Mapping[str, Any], account: str, region: str) -> Instance:
     instance_id = description["InstanceId"]
     if not account:
-        raise UnexpectedDescription("EC2 does not say whose the instance is")
+        raise UnexpectedDescription("EC2 does not name the owner of the instance")
     interfaces = description.get("NetworkInterfaces", [])
     tags = description.get("Tags", [])
     if len(interfaces) > _MAXIMUM_INTERFACES or len(tags) > _MAXIMUM_TAGS:
@@ -156,11 +154,11 @@ def _read(description: Mapping[str, Any], account: str, region: str) -> Instance
 
 
 def _interface_attached_at(interfaces: list[Mapping[str, Any]]) -> datetime | NotAttached:
-    """Of the primary interface, by its device index: EC2 lists interfaces in no order (SPIRE issue 5300)."""
+    """Attach time of the primary interface, by its device index: EC2 lists interfaces unordered (SPIRE issue 5300)."""
     primary = [interface["Attachment"] for interface in interfaces if interface["Attachment"]["DeviceIndex"] == 0]
     if not primary:
         return NotAttached()
-    # Each network card has an interface 0; card 0 is there from the launch on.
+    # Each network card has an interface 0; card 0 exists from the launch on.
     return _moment(min(primary, key=lambda attachment: int(attachment.get("NetworkCardIndex", 0)))["AttachTime"])
 
 
@@ -176,7 +174,7 @@ def _root_attached_at(description: Mapping[str, Any]) -> datetime | NoRootVolume
 
 def _moment(value: Any) -> datetime:
     if not isinstance(value, datetime) or value.tzinfo is None:
-        raise UnexpectedDescription("EC2 describes the instance with a time that is none")
+        raise UnexpectedDescription("EC2 describes the instance with an invalid time")
     return value
 
 
@@ -192,7 +190,7 @@ def _addresses(interfaces: list[Mapping[str, Any]]) -> Iterator[IPAddress]:
 
 
 def _resource_name(description: Mapping[str, Any], instance_id: str, region: str) -> str:
-    """The name by instance ID, where the subnet's settings make EC2's DNS answer for it (resource-based naming)."""
+    """The name by instance ID, if the subnet's settings make EC2's DNS resolve it (resource-based naming)."""
     options = description.get("PrivateDnsNameOptions", {})
     answers = any(options.get(record) for record in ("EnableResourceNameDnsARecord", "EnableResourceNameDnsAAAARecord"))
     if not answers and options.get("HostnameType") != "resource-name":
@@ -208,7 +206,7 @@ def _public_names(description: Mapping[str, Any], interfaces: list[Mapping[str, 
 
 
 def _dns_name(name: str) -> str:
-    """In lower case, as kubelets write it; empty where it is none: a VPC's DHCP options may hold several domains."""
+    """In lower case, as kubelets write it; empty if it is not a name: a VPC's DHCP options may hold several domains."""
     lowered = name.lower()
     return lowered if _DNS_NAME.fullmatch(lowered) and not _is_address(lowered) else ""
 

@@ -1,7 +1,7 @@
-"""Who may assume an instance's role, as its trust policy says.
+"""The principals that may assume an instance's role, by its trust policy.
 
-A presigned request shows a session's name, and whoever calls AssumeRole chooses it. EC2's own word is only believed of
-a role that nobody but EC2 may assume (aws-iam-authenticator documents the same for ``EC2PrivateDNSName``).
+A presigned request shows a session name, which the caller of AssumeRole chooses. The name proves the instance only if
+no principal but EC2 may assume the role (aws-iam-authenticator documents the same for ``EC2PrivateDNSName``).
 Source: IAM user guide, "IAM JSON policy elements: Principal".
 """
 
@@ -14,29 +14,29 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from attestors.aws.partitions import partition_named
-from attestors.verdict import not_until_mended
+from attestors.verdict import not_until_fixed
 
 _MAXIMUM_POLICY_CHARACTERS: Final = 8192
 """IAM's own limit is 4,096 without white space."""
 
 
 class UnexpectedTrustPolicy(ValueError):
-    """The trust policy is not of IAM's form."""
+    """The trust policy is not in IAM's form."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoleTrust:
-    """What IAM says of a role: which one it is at the moment, and whether EC2 alone may assume it."""
+    """A role according to IAM: its current ID, and whether only EC2 may assume it."""
 
     role_id: str
     ec2_only: bool
 
 
 def read_trust(role_id: str, policy: str | Mapping[str, Any], *, partition: str) -> RoleTrust:
-    """``Role.RoleId`` and ``Role.AssumeRolePolicyDocument`` of GetRole; boto3 has decoded the latter, usually.
+    """Parse ``Role.RoleId`` and ``Role.AssumeRolePolicyDocument`` of GetRole; boto3 usually decodes the latter.
 
     Raises:
-        UnexpectedTrustPolicy: the policy is not of IAM's form.
+        UnexpectedTrustPolicy: the policy is not in IAM's form.
     """
     document = _document(policy) if isinstance(policy, str) else policy
     statements = document.get("Statement")
@@ -49,20 +49,20 @@ def read_trust(role_id: str, policy: str | Mapping[str, Any], *, partition: str)
 
 
 def require_trust(trust: RoleTrust, *, role_name: str, role_id: str) -> None:
-    """The session is of this very role, and only EC2 makes sessions of it.
+    """Require that the session belongs to this very role, and that only EC2 may create its sessions.
 
     Raises:
-        Ended: not until somebody mends the role.
+        Ended: the request waits until the role is fixed.
     """
     if trust.role_id != role_id:
-        raise not_until_mended(
-            "RoleWasReplaced", f"role {role_name} was deleted and made anew since the instance got its credentials"
+        raise not_until_fixed(
+            "RoleWasReplaced", f"role {role_name} was deleted and recreated since the instance got its credentials"
         )
     if not trust.ec2_only:
-        raise not_until_mended(
+        raise not_until_fixed(
             "RoleTrustTooWide",
-            f"others than EC2 may assume role {role_name}, and could name their session after any instance:"
-            " let its trust policy name EC2 alone",
+            f"principals other than EC2 may assume role {role_name}, and could choose any instance's session name:"
+            " allow only EC2 in its trust policy",
         )
 
 
@@ -72,14 +72,14 @@ def _document(policy: str) -> Mapping[str, Any]:
     try:
         document = json.loads(unquote(policy))
     except (ValueError, RecursionError) as error:
-        raise UnexpectedTrustPolicy("the trust policy is no JSON") from error
+        raise UnexpectedTrustPolicy("the trust policy is not JSON") from error
     if not isinstance(document, Mapping):
-        raise UnexpectedTrustPolicy("the trust policy is no JSON object")
+        raise UnexpectedTrustPolicy("the trust policy is not a JSON object")
     return document
 
 
 def _is_ec2_alone(statement: Mapping[str, Any], principals: tuple[str, ...]) -> bool:
-    """Whether a statement lets in EC2 and nobody else; one that denies lets in nobody."""
+    """Whether a statement allows only EC2; a Deny statement allows nothing."""
     if statement.get("Effect") == "Deny":
         return True
     principal = statement.get("Principal")

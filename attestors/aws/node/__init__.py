@@ -1,6 +1,6 @@
 """The agent plugin of the AWS attestor: makes evidence from this instance's metadata service and its role's
 credentials.
 
-Nothing is imported here; ``plugin.agent_plugin_from`` makes the agent plugin and needs ``botocore`` (the extra
+This package imports nothing. ``plugin.agent_plugin_from`` builds the agent plugin, which needs ``botocore`` (the extra
 ``aws``).
 """

@@ -1,4 +1,4 @@
-"""Signs the STS request that shows who this instance is. It is not sent from here: the controller sends it."""
+"""Signs the STS request that identifies this instance. The node does not send it; the controller does."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from attestors.wire.binding import Binding
 
 
 def presigned_caller_identity(credentials: RoleCredentials, region: Region, binding: Binding) -> str:
-    """URL of a presigned GetCallerIdentity at the Region's own STS, good for this binding only.
+    """URL of a presigned GetCallerIdentity at the Region's own STS, valid for this binding only.
 
-    The binding is in a signed header: STS takes the request only together with the same value, so that nobody can use
-    it for another key, cluster or signer. Source: "Signature Version 4 request signing", query parameters.
+    A signed header holds the binding. STS accepts the request only together with the same value, so that it cannot be
+    used for another key, cluster or signer. Source: "Signature Version 4 request signing", query parameters.
 
     Raises:
-        EvidenceUnavailable: the session token is longer than a request may be.
+        EvidenceUnavailable: the session token is too long for a request.
     """
     operation = urlencode({"Action": STS_ACTION, "Version": STS_VERSION})
     request = AWSRequest(

@@ -1,4 +1,4 @@
-"""The temporary credentials of the instance's role, as the metadata service gives them."""
+"""The temporary credentials of the instance's role, from the metadata service."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from attestors.aws.wire import SESSION_TOKEN
 from attestors.contract import EvidenceUnavailable
 
 _ROLE: Final = re.compile(r"[A-Za-z0-9_+=,.@-]{1,64}")
-"""IAM, "Names and paths": it becomes part of the path that is asked for."""
+"""IAM, "Names and paths": the name becomes part of the requested path."""
 _ACCESS_KEY_ID: Final = re.compile(r"[A-Z0-9]{16,128}")
 _SECRET: Final = re.compile(r"[\x21-\x7e]{1,128}")
 _SUCCESS: Final = "Success"
@@ -24,7 +24,7 @@ _NO_PROFILE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RoleCredentials:
-    """Sign for the instance's role; its session is named for the instance."""
+    """Credentials of the instance's role; EC2 names their session after the instance."""
 
     access_key_id: str
     secret_access_key: str = field(repr=False)
@@ -53,7 +53,7 @@ def _parse(answer: bytes, role: str) -> RoleCredentials:
     try:
         members: Any = json.loads(answer)
     except (ValueError, RecursionError):
-        # Not chained: the cause would quote what may be half a secret.
+        # Not chained: the cause would quote the answer, which may hold part of a secret.
         raise unusable from None
     if not isinstance(members, dict):
         raise unusable

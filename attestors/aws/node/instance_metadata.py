@@ -1,7 +1,7 @@
-"""The instance metadata service, version 2 only: every question carries a token that was asked for with PUT.
+"""The instance metadata service, version 2 only: every request carries a session token, which a PUT request created.
 
-Version 1 is never tried: a proxy or a server-side request forgery on the node can ask it, and an instance should not
-have it. No proxies and no redirects: the connection goes to one address, and answers only for itself.
+Version 1 is never tried: a proxy or a server-side request forgery on the node could use it, and an instance should not
+enable it. No proxies and no redirects: the connection goes to one address, and only that address answers.
 Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html.
 """
 
@@ -27,10 +27,10 @@ _TOKEN_PATH: Final = "/latest/api/token"  # noqa: S105  a path
 _TOKEN_HEADER: Final = "X-aws-ec2-metadata-token"  # noqa: S105  the name of a header
 _TOKEN_LIFETIME_HEADER: Final = "X-aws-ec2-metadata-token-ttl-seconds"  # noqa: S105  the name of a header
 TOKEN_SECONDS: Final = 60
-"""Long enough for one piece of evidence."""
+"""Long enough to gather evidence once."""
 _TOKEN: Final = re.compile(r"[\x21-\x7e]{1,1024}")
 MAXIMUM_ANSWER_BYTES: Final = 64 * 1024
-_TRY_AGAIN: Final = frozenset(
+_RETRIED: Final = frozenset(
     {
         HTTPStatus.TOO_MANY_REQUESTS,
         HTTPStatus.INTERNAL_SERVER_ERROR,
@@ -42,7 +42,7 @@ _TRY_AGAIN: Final = frozenset(
 
 
 class MetadataMissing(EvidenceUnavailable):
-    """The service works, and has nothing there."""
+    """The service works, and has nothing at the path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,43 +52,43 @@ class _Answer:
 
 
 class InstanceMetadata:
-    """One conversation with the metadata service."""
+    """One session with the metadata service."""
 
     def __init__(self, endpoint: MetadataEndpoint) -> None:
-        """Nothing is asked yet."""
+        """Sends no request."""
         self._endpoint = endpoint
         self._token: str | None = None
 
     def get(self, path: str) -> bytes:
-        """What the service says there.
+        """The content at a path.
 
         Raises:
-            MetadataMissing: nothing.
-            EvidenceUnavailable: it cannot be reached, or answers otherwise; with what a person can do about it.
+            MetadataMissing: there is none.
+            EvidenceUnavailable: the service is unreachable or fails; the message says what a person can do.
         """
-        answer = self._ask_with_token(path)
+        answer = self._request_with_token(path)
         if answer.status == HTTPStatus.UNAUTHORIZED:
-            # A token lives for its time, or until the instance is moved.
+            # A token is valid for its lifetime, or until the instance is moved.
             self._token = None
-            answer = self._ask_with_token(path)
+            answer = self._request_with_token(path)
         if answer.status == HTTPStatus.NOT_FOUND:
             raise MetadataMissing(f"the instance metadata service has no {path}")
         if answer.status != HTTPStatus.OK:
             raise self._refused(path, answer.status)
         return answer.body
 
-    def _ask_with_token(self, path: str) -> _Answer:
+    def _request_with_token(self, path: str) -> _Answer:
         if self._token is None:
             self._token = self._new_token()
-        return self._ask("GET", path, {_TOKEN_HEADER: self._token})
+        return self._request("GET", path, {_TOKEN_HEADER: self._token})
 
     def _new_token(self) -> str:
-        answer = self._ask("PUT", _TOKEN_PATH, {_TOKEN_LIFETIME_HEADER: str(TOKEN_SECONDS)})
+        answer = self._request("PUT", _TOKEN_PATH, {_TOKEN_LIFETIME_HEADER: str(TOKEN_SECONDS)})
         if answer.status != HTTPStatus.OK:
             raise self._refused(_TOKEN_PATH, answer.status)
         token = answer.body.decode("latin-1")
         if not _TOKEN.fullmatch(token):
-            raise EvidenceUnavailable("the instance metadata service gives a token that cannot be used")
+            raise EvidenceUnavailable("the instance metadata service returns an unusable token")
         return token
 
     def _refused(self, path: str, status: int) -> EvidenceUnavailable:
@@ -99,20 +99,20 @@ class InstanceMetadata:
             )
         return EvidenceUnavailable(f"the instance metadata service answers {path} with HTTP status {status}")
 
-    def _ask(self, method: str, path: str, headers: dict[str, str]) -> _Answer:
-        """One question, asked again while the service is not there yet or throttles."""
+    def _request(self, method: str, path: str, headers: dict[str, str]) -> _Answer:
+        """Send one request; retry while the service is unreachable or throttles."""
         for more in deadline.attempts():
             try:
-                answer = self._ask_once(method, path, headers)
+                answer = self._request_once(method, path, headers)
             except (OSError, http.client.HTTPException) as error:
                 if not more:
                     raise self._unreachable(error) from error
             else:
-                if answer.status not in _TRY_AGAIN or not more:
+                if answer.status not in _RETRIED or not more:
                     return answer
         raise AssertionError  # pragma: no cover - the last attempt returns or raises
 
-    def _ask_once(self, method: str, path: str, headers: dict[str, str]) -> _Answer:
+    def _request_once(self, method: str, path: str, headers: dict[str, str]) -> _Answer:
         connection = http.client.HTTPConnection(
             self._endpoint.host, self._endpoint.port, timeout=deadline.REQUEST_SECONDS
         )

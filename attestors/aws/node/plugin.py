@@ -37,10 +37,10 @@ TokenSource: TypeAlias = Callable[[RoleCredentials, Region, Binding], str]
 
 
 def agent_plugin_from(settings: Mapping[str, str]) -> AWSAgentPlugin:
-    """The agent plugin with these settings.
+    """Build the agent plugin with these settings.
 
     Raises:
-        InvalidSettings: one is wrong or unknown.
+        InvalidSettings: a setting is wrong or unknown.
     """
     return AWSAgentPlugin(NodeSettings.parse(settings))
 
@@ -53,23 +53,23 @@ class AWSAgentPlugin:
     token_source: TokenSource = web_identity_token
 
     def provider_id(self) -> str:
-        """``aws:///<zone>/<instance>``, as the metadata service says.
+        """``aws:///<zone>/<instance>``, according to the metadata service.
 
         Raises:
-            EvidenceUnavailable: it cannot be asked, or says something else.
+            EvidenceUnavailable: the service is unreachable, or its answer is unusable.
         """
         return _identity_document(InstanceMetadata(self.settings.metadata_endpoint)).provider_id
 
     def gather(self, request: GatherRequest) -> Evidence:
-        """The signed identity document, and the proof that this instance's credentials are here and now.
+        """The signed identity document, and a fresh proof that this instance holds its role's credentials.
 
         Raises:
-            EvidenceUnavailable: with what a person can do about it.
+            EvidenceUnavailable: the message says what a person can do.
         """
         if request.evidence_version != EVIDENCE_VERSION:
             raise EvidenceUnavailable(f"the AWS attestor writes evidence {EVIDENCE_VERSION} only: upgrade it")
         if request.challenge:
-            raise EvidenceUnavailable("the AWS attestor of this version knows no challenges: upgrade it")
+            raise EvidenceUnavailable("this version of the AWS attestor supports no challenges: upgrade it")
         metadata = InstanceMetadata(self.settings.metadata_endpoint)
         fields = {IDENTITY_DOCUMENT_FIELD: base64.b64encode(_pkcs7(metadata)).decode("ascii")}
         region = self.settings.region or _identity_document(metadata).region
@@ -86,11 +86,11 @@ class AWSAgentPlugin:
 
 
 def _identity_document(metadata: InstanceMetadata) -> InstanceIdentityDocument:
-    """What the instance is, unsigned: only to know what to ask for and to claim."""
+    """The instance's own description, unsigned: only to find its Region and provider ID."""
     try:
         return parse_identity_document(metadata.get(IDENTITY_DOCUMENT))
     except IdentityDocumentMalformed as error:
-        raise EvidenceUnavailable(f"{error}, as the instance metadata service gives it") from error
+        raise EvidenceUnavailable(f"{error}, as the instance metadata service returns it") from error
 
 
 def _pkcs7(metadata: InstanceMetadata) -> bytes:
@@ -99,5 +99,7 @@ def _pkcs7(metadata: InstanceMetadata) -> bytes:
     except IdentityDocumentMalformed as error:
         raise EvidenceUnavailable(f"the instance metadata service: {error}") from error
     if not 0 < len(pkcs7) <= MAXIMUM_IDENTITY_DOCUMENT_BYTES:
-        raise EvidenceUnavailable("the instance metadata service gives an identity document that is too large or empty")
+        raise EvidenceUnavailable(
+            "the instance metadata service returns an identity document that is too large or empty"
+        )
     return pkcs7

@@ -1,4 +1,4 @@
-"""The settings of the agent plugin: where the metadata service is, which STS is asked, and for what."""
+"""Settings of the agent plugin: metadata service, STS Region and kind of proof."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _MAXIMUM_PORT: Final = 65535
 
 
 class Proof(enum.Enum):
-    """How the instance shows that it holds its role's credentials."""
+    """How the instance proves that it holds its role's credentials."""
 
     PRESIGNED = "presigned"
-    """A signed STS GetCallerIdentity, which the controller sends; needs no permission and no outbound connection."""
+    """A signed STS GetCallerIdentity, which the controller sends; it needs no permission and no outbound connection."""
     WEB_IDENTITY = "web-identity"
-    """A token of STS GetWebIdentityToken: the account has enabled outbound identity federation, and the role may."""
+    """A token of STS GetWebIdentityToken: it needs outbound identity federation in the account, and a permission."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataEndpoint:
-    """Where the instance metadata service listens; an address and never a name, so that nobody can answer for it."""
+    """The address of the instance metadata service; never a name, so that DNS cannot redirect it."""
 
     host: str
     port: int
@@ -48,19 +48,19 @@ _NAMED: Final[Mapping[str, MetadataEndpoint]] = {"ipv4": IPV4_ENDPOINT, "ipv6": 
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """What an operator configured, or left open."""
+    """The configured settings."""
 
     metadata_endpoint: MetadataEndpoint = IPV4_ENDPOINT
     region: Region | None = None
-    """Whose STS is asked; ``None``: that of the Region in which the instance runs."""
+    """The Region of the STS; ``None``: the Region in which the instance runs."""
     proof: Proof = Proof.PRESIGNED
 
     @classmethod
     def parse(cls, settings: Mapping[str, str]) -> NodeSettings:
-        """Read the settings.
+        """Parse the settings.
 
         Raises:
-            InvalidSettings: one is wrong or unknown.
+            InvalidSettings: a setting is wrong or unknown.
         """
         unknown = set(settings) - set(SETTINGS)
         if unknown:
@@ -83,7 +83,7 @@ def _endpoint(text: str) -> MetadataEndpoint:
         except ValueError:
             pass
         else:
-            if _is_of_this_machine(address) and port <= _MAXIMUM_PORT:
+            if _is_local(address) and port <= _MAXIMUM_PORT:
                 return MetadataEndpoint(str(address), port)
     raise InvalidSettings(
         f"{METADATA_ENDPOINT_SETTING} is ipv4, ipv6, or http:// with a loopback or link-local address, "
@@ -91,8 +91,8 @@ def _endpoint(text: str) -> MetadataEndpoint:
     )
 
 
-def _is_of_this_machine(address: IPv4Address | IPv6Address) -> bool:
-    """Whether only this machine, or its hypervisor, can answer there: credentials come from it."""
+def _is_local(address: IPv4Address | IPv6Address) -> bool:
+    """Whether only this machine or its hypervisor can answer at the address: credentials come from it."""
     return address.is_loopback or address.is_link_local or str(address) == IPV6_ENDPOINT.host
 
 

@@ -1,4 +1,4 @@
-"""Asks STS for a token that shows who this instance is, to nobody but node attestation.
+"""Requests an STS token that identifies this instance, for node attestation only.
 
 Source: STS API Reference, GetWebIdentityToken; the account must have enabled outbound identity federation.
 """
@@ -16,7 +16,7 @@ from attestors.contract import EvidenceUnavailable
 from attestors.wire.binding import Binding
 
 SIGNING_ALGORITHM: Final = "RS256"
-"""Cheaper to verify than ES384, the other one that STS has."""
+"""Cheaper to verify than ES384, the other algorithm that STS offers."""
 TOKEN_SECONDS: Final = 300
 CONNECT_SECONDS: Final = 5
 READ_SECONDS: Final = 10
@@ -38,10 +38,10 @@ def web_identity_token(
 ) -> str:
     """A JSON Web Token whose only audience is the binding.
 
-    ``endpoint`` is for tests: an URL in place of the Region's own STS.
+    ``endpoint`` is for tests: a URL in place of the Region's own STS.
 
     Raises:
-        EvidenceUnavailable: STS cannot be reached or refuses; with what a person can do about it.
+        EvidenceUnavailable: STS is unreachable or refuses; the message says what a person can do.
     """
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError, ClientError
@@ -68,9 +68,9 @@ def web_identity_token(
     except ClientError as error:
         raise _refused(str(error.response.get("Error", {}).get("Code", ""))) from error
     except BotoCoreError as error:
-        raise EvidenceUnavailable(f"STS cannot be asked at {region.sts_host} ({type(error).__name__})") from error
+        raise EvidenceUnavailable(f"STS is unreachable at {region.sts_host} ({type(error).__name__})") from error
     except (ResponseParserError, KeyError) as error:
-        raise EvidenceUnavailable("STS gives an answer that cannot be read: is something between it and us?") from error
+        raise EvidenceUnavailable("STS returns an unreadable answer: is a proxy in between?") from error
     finally:
         client.close()
     token = answer.get("WebIdentityToken")
@@ -79,12 +79,12 @@ def web_identity_token(
         or len(token) > MAXIMUM_WEB_IDENTITY_TOKEN_CHARACTERS
         or not _COMPACT.fullmatch(token)
     ):
-        raise EvidenceUnavailable("STS answers with a web identity token that cannot be used")
+        raise EvidenceUnavailable("STS returns an unusable web identity token")
     return token
 
 
 def isolated_session() -> Any:
-    """A botocore session in which profiles, files and variables of whoever runs this program have no say."""
+    """A botocore session that ignores the profiles, files and variables of this program's user."""
     from botocore.session import Session
 
     from attestors.aws.dialled_clients import dial_for
@@ -102,6 +102,6 @@ def isolated_session() -> Any:
 
 
 def _refused(code: str) -> EvidenceUnavailable:
-    shown = code if _CODE.fullmatch(code) else "for a reason that it does not name"
+    shown = code if _CODE.fullmatch(code) else "without a reason"
     remedy = _REMEDIES.get(code.removesuffix("Exception"))
     return EvidenceUnavailable(f"STS refuses a web identity token ({shown})" + (f": {remedy}" if remedy else ""))

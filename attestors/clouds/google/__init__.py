@@ -1,6 +1,6 @@
-"""Google Cloud, as far as attestors ask it: Compute Engine, with the operator's credentials, read-only.
+"""Google Cloud for attestors: Compute Engine, read-only, with the operator's credentials.
 
-Importing it needs no library of Google's; :func:`compute_engine` does (extra ``gcp``).
+Importing this package needs no Google library; :func:`compute_engine` does (extra ``gcp``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What Compute Engine answers, typed: the resources ``Instance`` and ``ShieldedInstanceIdentity`` of its API v1.
+"""Typed answers of Compute Engine: the resources ``Instance`` and ``ShieldedInstanceIdentity`` of its API v1.
 
-Only what is used is read. An answer that is not of the documented form, or about something else than was asked, says
-nothing: :class:`InvalidObject`.
+Only used fields are parsed. An answer that is not in the documented form, or about another object, is an
+:class:`InvalidObject`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ INSTANCE_FIELDS: Final = (
     "kind,id,name,zone,selfLink,status,creationTimestamp,hostname,"
     "networkInterfaces(networkIP,ipv6Address,accessConfigs(natIP),ipv6AccessConfigs(externalIpv6))"
 )
-"""What is asked for (``fields``, partial response): an instance's metadata may hold secrets, which are none of ours."""
+"""The requested fields (``fields``, partial response): an instance's metadata may hold secrets that are not needed."""
 
 _STATUS: Final = re.compile(r"[A-Z][A-Z_]{0,31}")
 _HOSTNAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*")
@@ -40,31 +40,31 @@ _MAXIMUM_RSA_BITS: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One virtual machine, as Compute Engine knows it."""
+    """One virtual machine, according to Compute Engine."""
 
     project: str
     zone: str
     name: str
     instance_id: str
-    """The numeric ID, in digits: never used again, unlike the name."""
+    """The numeric ID, in digits; unlike the name it is never reused."""
     status: str
     created: datetime
     hostname: str
-    """The custom host name, or the empty text: then it has the internal DNS names of its project."""
+    """The custom host name; empty if the instance has the internal DNS names of its project."""
     internal_addresses: tuple[IPAddress, ...]
     external_addresses: tuple[IPAddress, ...]
 
     @property
     def running(self) -> bool:
-        """Whether it can be a node that asks."""
+        """Whether the instance is running, as a node that sends requests must be."""
         return self.status == RUNNING
 
     @classmethod
     def read(cls, document: Mapping[str, Any], project: str, zone: str, name_or_id: str) -> Instance:
-        """Read the answer about the instance with this name or numeric ID.
+        """Parse the answer about the instance with this name or numeric ID.
 
         Raises:
-            InvalidObject: not of the documented form, or about another instance.
+            InvalidObject: not in the documented form, or about another instance.
         """
         _require_kind(document, "compute#instance")
         try:
@@ -76,7 +76,7 @@ class Instance:
             raise InvalidObject("about an instance with another name")
         scope = f"/projects/{project}/zones/{zone}"
         if not text_of(document, "selfLink").endswith(f"{scope}/instances/{name}"):
-            raise InvalidObject("about an instance of another project or zone")
+            raise InvalidObject("about an instance in another project or zone")
         if not text_of(document, "zone").endswith(scope):
             raise InvalidObject("about an instance in another zone")
         interfaces = objects_of(document, "networkInterfaces", maximum=_MAXIMUM_INTERFACES)
@@ -95,17 +95,17 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class EncryptionKey:
-    """An endorsement key of a virtual TPM: the platform made the TPM, and says so."""
+    """An endorsement key of a virtual TPM, reported by the platform that made the TPM."""
 
     subject_public_key_info: bytes
     """DER."""
     certificate_pem: str = field(repr=False)
-    """The endorsement key certificate; empty where it has none."""
+    """The endorsement key certificate; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoKey:
-    """The virtual TPM has no such key, or the instance no virtual TPM."""
+    """The virtual TPM has no such key, or the instance has no virtual TPM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +119,15 @@ class ShieldedInstanceIdentity:
 
     @property
     def keys(self) -> tuple[EncryptionKey, ...]:
-        """Those that there are."""
+        """The existing keys."""
         return tuple(key for key in (self.rsa, self.elliptic) if isinstance(key, EncryptionKey))
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> ShieldedInstanceIdentity:
-        """Read the answer of ``getShieldedInstanceIdentity``. It does not say which instance it is about.
+        """Parse the answer of ``getShieldedInstanceIdentity``, which does not name its instance.
 
         Raises:
-            InvalidObject: not of the documented form, or a key is none, or of another kind than its place says.
+            InvalidObject: not in the documented form, or a key is invalid or of another kind than its field says.
         """
         _require_kind(document, "compute#shieldedInstanceIdentity")
         return cls(_rsa_key(document, "encryptionKey"), _elliptic_key(document, "eccP256EncryptionKey"))
@@ -140,7 +140,7 @@ def _require_kind(document: Mapping[str, Any], kind: str) -> None:
 
 def _matching(text: str, grammar: re.Pattern[str], what: str) -> str:
     if not grammar.fullmatch(text):
-        raise InvalidObject(f"{what} is not of its form")
+        raise InvalidObject(f"{what} is malformed")
     return text
 
 
@@ -152,7 +152,7 @@ def _time(text: str) -> datetime:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidObject("creationTimestamp is no time") from None
+        raise InvalidObject("creationTimestamp is not a time") from None
     if time.tzinfo is None:
         raise InvalidObject("creationTimestamp has no time zone")
     return time
@@ -164,10 +164,10 @@ def _addresses(holders: tuple[Mapping[str, Any], ...], *names: str) -> Iterator[
             text = optional_text_of(holder, name, maximum_characters=64)
             if text:
                 try:
-                    # An IPv6 address may come as a prefix's first address, without the length.
+                    # An IPv6 address may be a prefix's first address, without the prefix length.
                     yield ipaddress.ip_address(text)
                 except ValueError:
-                    raise InvalidObject(f"{name} is no IP address") from None
+                    raise InvalidObject(f"{name} is not an IP address") from None
 
 
 def _external_addresses(interface: Mapping[str, Any]) -> Iterator[IPAddress]:
@@ -184,7 +184,7 @@ def _rsa_key(document: Mapping[str, Any], name: str) -> EncryptionKey | NoKey:
         return found
     key, certificate = found
     if not isinstance(key, rsa.RSAPublicKey) or not _MINIMUM_RSA_BITS <= key.key_size <= _MAXIMUM_RSA_BITS:
-        raise InvalidObject(f"{name} is no RSA key of {_MINIMUM_RSA_BITS} to {_MAXIMUM_RSA_BITS} bits")
+        raise InvalidObject(f"{name} is not an RSA key of {_MINIMUM_RSA_BITS} to {_MAXIMUM_RSA_BITS} bits")
     return _encryption_key(key, certificate)
 
 
@@ -194,24 +194,24 @@ def _elliptic_key(document: Mapping[str, Any], name: str) -> EncryptionKey | NoK
         return found
     key, certificate = found
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise InvalidObject(f"{name} is no key on P-256")
+        raise InvalidObject(f"{name} is not a key on P-256")
     return _encryption_key(key, certificate)
 
 
 def _key(document: Mapping[str, Any], name: str) -> tuple[Any, str] | NoKey:
     entry = document.get(name, {})
     if not isinstance(entry, dict):
-        raise InvalidObject(f"{name} is no object")
+        raise InvalidObject(f"{name} is not an object")
     pem = optional_text_of(entry, "ekPub", maximum_characters=_MAXIMUM_PEM_CHARACTERS)
     if not pem:
         return NoKey()
     try:
         key = load_pem_public_key(_matching(pem, _PEM, f"ekPub of {name}").encode("ascii"))
     except (ValueError, UnsupportedAlgorithm):
-        raise InvalidObject(f"ekPub of {name} is no public key") from None
+        raise InvalidObject(f"ekPub of {name} is not a public key") from None
     return key, optional_text_of(entry, "ekCert", maximum_characters=_MAXIMUM_CERTIFICATE_CHARACTERS)
 
 
 def _encryption_key(key: _PublicKey, certificate: str) -> EncryptionKey:
-    # Written anew, so that one key has one spelling.
+    # Encoded again, so that equal keys have equal bytes.
     return EncryptionKey(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo), certificate)

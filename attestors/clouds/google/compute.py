@@ -1,4 +1,4 @@
-"""Compute Engine: what it says of an instance, and of the keys of its virtual TPM.
+"""Compute Engine's description of an instance, and of the keys of its virtual TPM.
 
 https://cloud.google.com/compute/docs/reference/rest/v1/instances/get and
 https://cloud.google.com/compute/docs/reference/rest/v1/instances/getShieldedInstanceIdentity
@@ -38,7 +38,7 @@ GET_PERMISSION: Final = "compute.instances.get"
 SHIELDED_PERMISSION: Final = "compute.instances.getShieldedInstanceIdentity"
 
 ANSWER_SECONDS: Final = 5.0
-"""How old an answer may be. An instance may end at any moment; one request is looked at several times within it."""
+"""Maximum age of an answer. An instance may end at any moment; a request may use the answer several times."""
 FAILURE_SECONDS: Final = 2.0
 
 _QUOTA_PAUSE: Final = timedelta(minutes=1)
@@ -53,17 +53,17 @@ _TOO_MANY_REQUESTS: Final = 429
 
 
 class ComputeEngine:
-    """Asks Compute Engine's API. One serves the whole process; any asyncio task may use it.
+    """The Compute Engine API. One instance serves the whole process; any asyncio task may use it.
 
     Args:
-        access: where it is and as whom we ask.
-        calls: the threads that calls run in.
-        credentials: to have other ones than those that ``access`` names.
+        access: the API's address and the credentials.
+        calls: the threads for calls.
+        credentials: replaces those that ``access`` names.
         clock: monotonic seconds, for the age of answers.
 
     Raises:
         ImportError: google-auth or requests is not installed (extra ``gcp``).
-        InvalidURL: the base URL is not one that may be called.
+        InvalidURL: the base URL may not be called.
     """
 
     def __init__(
@@ -89,24 +89,24 @@ class ComputeEngine:
         self._exchange.close()
 
     async def instance(self, project: str, zone: str, name_or_id: str) -> Instance:
-        """``instances.get``, as it was at most :data:`ANSWER_SECONDS` ago.
+        """``instances.get``, at most :data:`ANSWER_SECONDS` old.
 
         Raises:
-            InvalidGCEName: the project, zone, name or ID cannot be one.
+            InvalidGCEName: the project, zone, name or ID is malformed.
             CloudObjectMissing: there is no such instance in that zone of that project.
-            CloudRefused, CloudUnavailable: it could not be asked.
+            CloudRefused, CloudUnavailable: the call failed.
         """
         return await self._instances.get(
             (project, zone, name_or_id), lambda: self.instance_now(project, zone, name_or_id)
         )
 
     async def instance_now(self, project: str, zone: str, name_or_id: str) -> Instance:
-        """The same, asked now.
+        """``instances.get``, uncached.
 
         Raises:
-            InvalidGCEName: the project, zone, name or ID cannot be one.
+            InvalidGCEName: the project, zone, name or ID is malformed.
             CloudObjectMissing: there is no such instance in that zone of that project.
-            CloudRefused, CloudUnavailable: it could not be asked.
+            CloudRefused, CloudUnavailable: the call failed.
         """
         path = f"{_scope(project, zone)}/instances/{_name_or_id(name_or_id)}?fields={INSTANCE_FIELDS}"
 
@@ -116,14 +116,14 @@ class ComputeEngine:
         return await self._get(path, read, GET_PERMISSION, f"instance {name_or_id} in {project}/{zone}")
 
     async def shielded_instance_identity(self, project: str, zone: str, instance_id: str) -> ShieldedInstanceIdentity:
-        """``instances.getShieldedInstanceIdentity``, asked now, of the instance with this numeric ID.
+        """``instances.getShieldedInstanceIdentity``, uncached, for the instance with this numeric ID.
 
-        By ID only: a name may be another machine's by now, and the answer does not say whose it is.
+        The ID is required: another machine may have the name by now, and the answer does not name its instance.
 
         Raises:
-            InvalidGCEName: the project, zone or ID cannot be one.
+            InvalidGCEName: the project, zone or ID is malformed.
             CloudObjectMissing: there is no such instance in that zone of that project.
-            CloudRefused, CloudUnavailable: it could not be asked.
+            CloudRefused, CloudUnavailable: the call failed.
         """
         path = f"{_scope(project, zone)}/instances/{check_instance_id(instance_id)}/getShieldedInstanceIdentity"
         what = f"instance with ID {instance_id} in {project}/{zone}"
@@ -135,7 +135,7 @@ class ComputeEngine:
             try:
                 return read(parse_object(body))
             except InvalidObject as error:
-                raise CloudUnavailable(SERVICE, f"its answer about {what} cannot be used: {error}") from None
+                raise CloudUnavailable(SERVICE, f"its answer about {what} is unusable: {error}") from None
 
         return await self._calls.run(SERVICE, permission.removeprefix("compute."), call)
 
@@ -145,25 +145,25 @@ class ComputeEngine:
         if status == _OK:
             return answer.body
         if status == _UNAUTHORIZED:
-            raise CloudRefused(SERVICE, f"does not accept the controller's credentials, asked about {what}")
+            raise CloudRefused(SERVICE, f"rejects the controller's credentials in a call about {what}")
         if status == _NOT_FOUND:
             raise CloudObjectMissing(SERVICE, f"there is no {what}")
         if status == _FORBIDDEN and _reasons(answer.body) & _QUOTA_REASONS:
-            raise CloudThrottled(SERVICE, "a quota of requests is used up", retry_after=_QUOTA_PAUSE)
+            raise CloudThrottled(SERVICE, "a quota of requests is exhausted", retry_after=_QUOTA_PAUSE)
         if status == _FORBIDDEN:
             raise CloudRefused(
                 SERVICE, f"the controller's credentials lack {permission}, or the API is not enabled, for {what}"
             )
         pause = pause_from(answer.headers.get("Retry-After"))
         kind = CloudThrottled if status == _TOO_MANY_REQUESTS else CloudUnavailable
-        raise kind(SERVICE, f"answers {status}, asked about {what}", retry_after=pause)
+        raise kind(SERVICE, f"answers {status} to a call about {what}", retry_after=pause)
 
     def _send(self, path: str, deadline: Deadline) -> Answer:
         token = self._credentials.token(self._exchange, deadline)
         answer = self._send_with(token, path, deadline)
         if answer.status != _UNAUTHORIZED:
             return answer
-        # Revoked before its time, or the service account's key was changed.
+        # The token was revoked early, or the service account's key was changed.
         self._credentials.discard(token)
         return self._send_with(self._credentials.token(self._exchange, deadline), path, deadline)
 
@@ -172,11 +172,11 @@ class ComputeEngine:
         return self._exchange.send("GET", self._url + path, deadline=deadline, headers=headers)
 
 
-@functools.cache  # an operator may give each namespace its own: as many as were written down
+@functools.cache  # each namespace may have its own settings: as many as the operator wrote
 def compute_engine(access: GoogleAccess) -> ComputeEngine:
-    """The one for these settings in this process: attestors of a thousand clusters share threads and answers.
+    """The instance for these settings, which the attestors of all clusters in the process share, with its cache.
 
-    Other settings have other threads: an endpoint or proxy of one namespace that hangs holds up no other's.
+    Each combination of settings has its own threads: a hanging endpoint or proxy of one namespace delays no other.
 
     Raises:
         ImportError: google-auth or requests is not installed (extra ``gcp``).

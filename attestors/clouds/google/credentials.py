@@ -1,14 +1,15 @@
 """Access tokens through google-auth, from the operator's own credentials only.
 
-Application Default Credentials, less what is not a controller's own: in this order the file of the operator's settings,
-the file that ``GOOGLE_APPLICATION_CREDENTIALS`` names, the metadata server (an instance's service account, or GKE's
-workload identity). A person's login (``gcloud auth application-default login``) is not taken.
+This supports the part of Application Default Credentials that belongs to a controller, in this order: the file of the
+operator's settings, the file that ``GOOGLE_APPLICATION_CREDENTIALS`` names, the metadata server (an instance's service
+account, or GKE's workload identity). A person's login (``gcloud auth application-default login``) is rejected.
 
-google-auth's loader for any kind of file is deprecated: a file may hold a command to run or an address to send tokens
-to. So the file's type is read here, and only a service account's key and workload identity federation with a file or
-URL as source are handed to google-auth's own loader for that type; all its requests go through our exchange.
+google-auth's loader for any kind of file is deprecated: a file may name a command to run or an address to which tokens
+are sent. This module therefore reads the file's type itself. It passes only a service account's key, and workload
+identity federation with a file or URL as source, to google-auth's loader for that type. All requests of google-auth go
+through our exchange.
 
-This module imports google-auth only inside what needs it.
+This module imports google-auth only where it is used.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ CREDENTIALS_VARIABLE: Final = "GOOGLE_APPLICATION_CREDENTIALS"
 
 _MAXIMUM_FILE_BYTES: Final = 64 * 1024
 _MARGIN_SECONDS: Final = 240.0
-"""A token is not used in its last minutes; the metadata server gives a new one from then on."""
+"""A token is not used in its last minutes; from then on the metadata server returns a new one."""
 _MAXIMUM_LIFETIME_SECONDS: Final = 3600.0
 _FAILURE_SECONDS: Final = 5.0
 _ERROR_CODE: Final = re.compile(r"[a-z_]{1,40}")
@@ -60,12 +61,12 @@ class _Failure:
 
 
 class GoogleCredentials:
-    """Gives access tokens, to many threads; one of them fetches, the others wait.
+    """Provides access tokens to many threads; one thread fetches while the others wait.
 
-    The operator's file is read for each new token, so that a new key is used within the hour without a restart.
+    The operator's file is read for each new token, so that a new key takes effect within the hour without a restart.
 
     Args:
-        file: the operator's file, or the empty text for the defaults.
+        file: the operator's file; empty for the defaults.
         environment: for ``GOOGLE_APPLICATION_CREDENTIALS``.
         clock: monotonic seconds.
 
@@ -90,11 +91,11 @@ class GoogleCredentials:
         self._failure: _Failure | None = None
 
     def token(self, exchange: Exchange, deadline: Deadline) -> AccessToken:
-        """A token that is good for some minutes.
+        """A token that is valid for some minutes.
 
         Raises:
-            CloudUnavailable: who gives tokens is not available.
-            CloudRefused: there are no credentials, they are of a kind that is not taken, or they are refused.
+            CloudUnavailable: the token service is unavailable.
+            CloudRefused: the credentials are missing, of an unsupported kind, or rejected.
         """
         token = self._token
         if self._clock() < token.usable_until:
@@ -117,7 +118,7 @@ class GoogleCredentials:
             self._lock.release()
 
     def discard(self, token: AccessToken) -> None:
-        """Do not give this token again: it was refused before its time."""
+        """Stop using this token: it was rejected before its expiry."""
         with self._lock:
             if self._token is token:
                 self._token = AccessToken("", float("-inf"))
@@ -132,21 +133,21 @@ class GoogleCredentials:
             raise CloudUnavailable(SERVICE, "does not answer as it should") from None
         except google.auth.exceptions.GoogleAuthError as error:
             if error.retryable:
-                raise CloudUnavailable(SERVICE, "cannot give a token now") from None
-            raise CloudRefused(SERVICE, f"the controller's credentials are refused{_code(error)}") from None
+                raise CloudUnavailable(SERVICE, "cannot issue a token now") from None
+            raise CloudRefused(SERVICE, f"the controller's credentials are rejected{_code(error)}") from None
         except InvalidURL as error:
             raise CloudRefused(SERVICE, f"a URL in the credentials file {error}") from None
         except (ValueError, TypeError, KeyError, AttributeError, OSError):
-            # What google-auth trips over: a key that is none, an answer or a token file of another form.
-            raise CloudRefused(SERVICE, "the credentials, or what was answered to them, cannot be used") from None
+            # Errors of google-auth for an invalid key, or for an answer or a token file in another form.
+            raise CloudRefused(SERVICE, "the credentials, or the answer to them, are unusable") from None
         return self._token_of(credentials.token, credentials.expiry)
 
     def _token_of(self, text: Any, expiry: datetime | None) -> AccessToken:
         if not isinstance(text, str) or not text.isascii() or not text.isprintable() or not text:
-            raise CloudUnavailable(SERVICE, "gives a token that is none")
+            raise CloudUnavailable(SERVICE, "returns an invalid token")
         lifetime = 0.0
         if expiry is not None:
-            # google-auth's times are in UTC, and do not say so.
+            # google-auth's times are naive, in UTC.
             lifetime = (expiry.replace(tzinfo=UTC) - datetime.now(UTC)).total_seconds()
         usable = min(lifetime, _MAXIMUM_LIFETIME_SECONDS) - _MARGIN_SECONDS
         return AccessToken(text, self._clock() + usable)
@@ -172,7 +173,7 @@ def _from_file(named: str, path: str) -> Any:
             raise InvalidObject("too large")
         document = parse_object(content)
     except (OSError, InvalidObject):
-        raise CloudRefused(SERVICE, f"the file that {named} names cannot be read, or is no JSON object") from None
+        raise CloudRefused(SERVICE, f"the file that {named} names is unreadable, or not a JSON object") from None
     kind = document.get("type")
     if kind == "service_account":
         return service_account.Credentials.from_service_account_info(document, scopes=list(SCOPES))
@@ -181,7 +182,7 @@ def _from_file(named: str, path: str) -> Any:
         if not isinstance(source, dict) or len({"file", "url"} & set(source)) != 1 or set(source) - _SOURCE_KEYS:
             raise CloudRefused(
                 SERVICE,
-                f"{named}: workload identity federation is taken with a file or a url as its source only",
+                f"{named}: workload identity federation is supported only with a file or a url as its source",
             )
         return identity_pool.Credentials.from_info(document, scopes=list(SCOPES))
     raise CloudRefused(
@@ -193,7 +194,7 @@ _SOURCE_KEYS: Final = frozenset({"file", "url", "headers", "format"})
 
 
 def _code(error: Exception) -> str:
-    """The OAuth error code (RFC 6749 5.2), where there is one; nothing else of the answer is repeated."""
+    """The OAuth error code (RFC 6749 5.2), if any; nothing else of the answer is quoted."""
     details = error.args[1] if len(error.args) > 1 else None
     code = details.get("error") if isinstance(details, Mapping) else None
     return f" ({code})" if isinstance(code, str) and _ERROR_CODE.fullmatch(code) else ""
@@ -201,7 +202,7 @@ def _code(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Response:
-    """What google-auth wants back (``google.auth.transport.Response``)."""
+    """The response type that google-auth expects (``google.auth.transport.Response``)."""
 
     status: int
     headers: Mapping[str, str]
@@ -224,7 +225,7 @@ class _Transport:
         timeout: object = None,
         **options: object,
     ) -> _Response:
-        # google-auth would wait and try again by itself, longer than the caller does: what is no answer ends here.
+        # google-auth would retry by itself, for longer than its caller waits: a failure ends here.
         answer = self._exchange.send(
             method,
             url,

@@ -1,7 +1,7 @@
-"""Provider IDs of Compute Engine, ``gce://<project>/<zone>/<name>``, as its cloud provider and Cluster API write them.
+"""Provider IDs of Compute Engine, ``gce://<project>/<zone>/<name>``, in the form of its cloud provider and Cluster API.
 
-Grammar: the parameters of ``instances.get`` in Compute Engine's API (v1 discovery document), without the forms that
-stand for the same thing: a project or an instance by number.
+Grammar: the parameters of ``instances.get`` in Compute Engine's API (v1 discovery document), without the equivalent
+forms by number for a project or an instance.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 # RFC 1035, as Compute Engine applies it to names.
 _LABEL: Final = r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?"
-# `example.com:web` is a project of the domain's own, as they could be made once.
+# `example.com:web` is a project inside a domain, which could be created in the past.
 _PROJECT: Final = re.compile(rf"(?:(?:[a-z0-9](?:[-a-z0-9]{{0,61}}[a-z0-9])?\.){{1,8}}{_LABEL}:)?{_LABEL}")
 _ZONE: Final = re.compile(_LABEL)
 _NAME: Final = re.compile(_LABEL)
@@ -23,7 +23,7 @@ _PREFIX: Final = "gce://"
 
 
 class InvalidGCEProviderID(ValueError):
-    """Not a provider ID of Compute Engine; the message says what is wrong."""
+    """Not a provider ID of Compute Engine; the message names the error."""
 
 
 class InvalidGCEName(ValueError):
@@ -52,13 +52,13 @@ def check_instance_name(text: str) -> str:
     """Return ``text`` if it is an instance's name.
 
     Raises:
-        InvalidGCEName: anything else, a numeric ID too.
+        InvalidGCEName: anything else, including a numeric ID.
     """
     return _check(text, _NAME, "instance name")
 
 
 def check_instance_id(text: str) -> str:
-    """Return ``text`` if it is an instance's numeric ID (uint64) in its only spelling.
+    """Return ``text`` if it is an instance's numeric ID (uint64) in canonical form.
 
     Raises:
         InvalidGCEName: anything else.
@@ -76,7 +76,7 @@ def _check(text: str, grammar: re.Pattern[str], what: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GCEProviderID:
-    """A name in Compute Engine. Names are used again: which machine has it now, only its numeric ID says."""
+    """A name in Compute Engine. Names are reused: only the numeric ID identifies the machine that has it now."""
 
     project: str
     zone: str
@@ -89,10 +89,10 @@ class GCEProviderID:
 
     @classmethod
     def parse(cls, text: str) -> GCEProviderID:
-        """Take a provider ID apart.
+        """Parse a provider ID.
 
         Raises:
-            InvalidGCEProviderID: another scheme, more or fewer than three parts, or a part that is no such name.
+            InvalidGCEProviderID: another scheme, not three parts, or a malformed part.
         """
         if len(text) > _MAXIMUM_CHARACTERS or not text.startswith(_PREFIX):
             raise InvalidGCEProviderID("not of the form gce://<project>/<zone>/<name>")

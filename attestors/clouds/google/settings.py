@@ -1,4 +1,4 @@
-"""The operator's settings for Google Cloud, which several attestors have in common."""
+"""The operator's settings for Google Cloud, which several attestors share."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _MAXIMUM_PROJECTS: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class GoogleAccess:
-    """Where Compute Engine is, and as whom we ask it. Of the operator alone: a policy must not say any of it."""
+    """Address and credentials for Compute Engine. Only the operator may set them, never a policy."""
 
     credentials_file: str = ""
-    """Absolute path; without it the file that ``GOOGLE_APPLICATION_CREDENTIALS`` names, or the metadata server."""
+    """Absolute path; by default the file that ``GOOGLE_APPLICATION_CREDENTIALS`` names, or the metadata server."""
     compute_url: str = COMPUTE_URL
-    """Another one for private endpoints."""
+    """Differs from the default for private endpoints."""
     proxy_url: str = field(default="", repr=False)
 
     @classmethod
     def parse(cls, settings: Mapping[str, Any]) -> GoogleAccess:
-        """Read ``credentialsFile``, ``computeEndpoint`` and ``proxy``, each of which may be left out.
+        """Parse ``credentialsFile``, ``computeEndpoint`` and ``proxy``; each is optional.
 
         Raises:
-            InvalidSettings: unknown, or not of its form.
+            InvalidSettings: a setting is unknown or malformed.
         """
         unknown = set(settings) - ACCESS_SETTINGS
         if unknown:
@@ -53,17 +53,17 @@ def _url(settings: Mapping[str, Any], name: str, default: str, plain_hosts: Plai
         return default
     url = settings[name]
     try:
-        # Never with a password, also for a proxy: the controller's configuration is no Secret.
+        # No password, even for a proxy: the controller's configuration is not a Secret.
         return check_url(url if isinstance(url, str) else "", plain_hosts)
     except InvalidURL as error:
         raise InvalidSettings(f"{name}: {error}") from None
 
 
 def parse_projects(projects: Any, name: str) -> frozenset[str]:
-    """A list of at least one project ID, under the setting ``name``.
+    """Parse a list of at least one project ID, under the setting ``name``.
 
     Raises:
-        InvalidSettings: no list, empty, too long, or something in it is no project ID.
+        InvalidSettings: not a list, empty, too long, or an entry is not a project ID.
     """
     if not isinstance(projects, list) or not 0 < len(projects) <= _MAXIMUM_PROJECTS:
         raise InvalidSettings(f"{name} must be a list of 1 to {_MAXIMUM_PROJECTS} project IDs")
@@ -71,5 +71,5 @@ def parse_projects(projects: Any, name: str) -> frozenset[str]:
         return frozenset(check_project(one if isinstance(one, str) else "") for one in projects)
     except InvalidGCEName:
         raise InvalidSettings(
-            f"{name}: a project ID is lower-case letters, digits and dashes, such as my-project; numbers are not taken"
+            f"{name}: a project ID is lower-case letters, digits and dashes, such as my-project; numbers are invalid"
         ) from None

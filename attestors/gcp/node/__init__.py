@@ -1,1 +1,1 @@
-"""The agent plugin of the GCP attestor: the standard library alone."""
+"""The agent plugin of the GCP attestor; it needs only the standard library."""

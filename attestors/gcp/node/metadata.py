@@ -1,7 +1,7 @@
-"""Asks Compute Engine's metadata server.
+"""A client of Compute Engine's metadata server.
 
 Source: "About VM metadata" of Compute Engine's documentation: HTTP on a link-local address, header
-``Metadata-Flavor: Google`` in both directions. No proxy is asked and no redirect followed.
+``Metadata-Flavor: Google`` in both directions. It uses no proxy and follows no redirect.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from attestors.net.dial import dial
 from attestors.net.http_response import StrictResponse
 
 TIMEOUT_SECONDS: Final = 10.0
-"""How long one question is asked again: a network that is just coming up, a server that is busy."""
+"""How long one request is retried, while the network comes up or the server is busy."""
 _ANSWER_SECONDS: Final = 5.0
-"""For one answer, from its first byte to its last."""
+"""Timeout of one answer, from its first byte to its last."""
 _FIRST_DELAY_SECONDS: Final = 0.1
 _LONGEST_DELAY_SECONDS: Final = 2.0
 _CHUNK_BYTES: Final = 4096
@@ -29,7 +29,7 @@ _CHUNK_BYTES: Final = 4096
 _FLAVOR_HEADER: Final = "Metadata-Flavor"
 _FLAVOR: Final = "Google"
 _ROOT: Final = "/computeMetadata/v1/"
-_MAKES_SENSE_AGAIN: Final = frozenset({429, 500, 502, 503, 504})
+_RETRIED: Final = frozenset({429, 500, 502, 503, 504})
 
 
 class NotFound(Exception):
@@ -37,7 +37,7 @@ class NotFound(Exception):
 
 
 class _Busy(Exception):
-    """Perhaps it answers the next time; the message says what happened."""
+    """A retry may succeed; the message says what happened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +52,13 @@ class MetadataServer:
 
         Raises:
             NotFound: there is none.
-            EvidenceUnavailable: with what a person at this node can do.
+            EvidenceUnavailable: the message says what a person at this node can do.
         """
         query = f"?{urlencode(parameters)}" if parameters else ""
         last = ""
         for _ in attempts(self.timeout_seconds):
             try:
-                return self._ask(f"{_ROOT}{path}{query}", maximum_bytes)
+                return self._request(f"{_ROOT}{path}{query}", maximum_bytes)
             except _Busy as busy:
                 last = str(busy)
         raise EvidenceUnavailable(
@@ -66,7 +66,7 @@ class MetadataServer:
             "virtual machine of Compute Engine, and may this process reach that address?"
         )
 
-    def _ask(self, target: str, maximum_bytes: int) -> str:
+    def _request(self, target: str, maximum_bytes: int) -> str:
         deadline = time.monotonic() + _ANSWER_SECONDS
         connection = http.client.HTTPConnection(self.endpoint.host, self.endpoint.port, timeout=_ANSWER_SECONDS)
         connection.response_class = StrictResponse
@@ -79,25 +79,25 @@ class MetadataServer:
                 _check(response)
                 body = _read(response, connection, maximum_bytes, deadline)
         except (OSError, http.client.HTTPException) as error:
-            raise _Busy(_what(error)) from error
+            raise _Busy(_describe(error)) from error
         finally:
             connection.close()
         try:
             return body.decode("ascii")
         except UnicodeDecodeError as error:
-            raise EvidenceUnavailable("the metadata server's answer is no ASCII text") from error
+            raise EvidenceUnavailable("the metadata server's answer is not ASCII text") from error
 
 
 def _check(response: http.client.HTTPResponse) -> None:
-    """The header comes first: without it nothing else of the answer is Google's."""
+    """Check the header first: without it the answer is not Google's."""
     if response.getheader(_FLAVOR_HEADER) != _FLAVOR:
         raise EvidenceUnavailable(
             f"something answers in place of the metadata server (status {response.status}, without {_FLAVOR_HEADER}: "
-            f"{_FLAVOR}): is this a virtual machine of Compute Engine, and does a proxy stand in between?"
+            f"{_FLAVOR}): is this a virtual machine of Compute Engine, and is there a proxy in between?"
         )
     if response.status == http.client.NOT_FOUND:
         raise NotFound
-    if response.status in _MAKES_SENSE_AGAIN:
+    if response.status in _RETRIED:
         raise _Busy(f"status {response.status}")
     if response.status != http.client.OK:
         raise EvidenceUnavailable(f"the metadata server refuses with status {response.status}")
@@ -116,14 +116,14 @@ def _read(
         chunk = response.read1(_CHUNK_BYTES)
         if not chunk:
             if response.length:
-                raise _Busy("its answer breaks off")
+                raise _Busy("its answer is incomplete")
             return body
         body += chunk
         if len(body) > maximum_bytes:
             raise EvidenceUnavailable(f"the metadata server's answer is larger than {maximum_bytes} bytes")
 
 
-def _what(error: OSError | http.client.HTTPException) -> str:
+def _describe(error: OSError | http.client.HTTPException) -> str:
     if isinstance(error, TimeoutError):
         return "its answer takes too long"
     if isinstance(error, OSError) and error.strerror:
@@ -136,7 +136,7 @@ def attempts(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[None]:
-    """One item for each attempt, and twice as long a sleep in between each time."""
+    """Yield once per attempt; sleeps between attempts, twice as long each time."""
     deadline = clock() + timeout_seconds
     delay = _FIRST_DELAY_SECONDS
     while True:

@@ -22,10 +22,10 @@ _MAXIMUM_ENTRY_BYTES: Final = 512
 
 
 def agent_plugin_from(settings: Mapping[str, str]) -> GCPAgentPlugin:
-    """The agent plugin with these settings.
+    """Build the agent plugin with these settings.
 
     Raises:
-        InvalidSettings: one is wrong or unknown.
+        InvalidSettings: a setting is wrong or unknown.
     """
     return GCPAgentPlugin(MetadataServer(NodeSettings.parse(settings).endpoint))
 
@@ -37,10 +37,10 @@ class GCPAgentPlugin:
     metadata: MetadataServer
 
     def provider_id(self) -> str:
-        """``gce://<project>/<zone>/<name>``, as the metadata server says.
+        """``gce://<project>/<zone>/<name>``, according to the metadata server.
 
         Raises:
-            EvidenceUnavailable: with what a person can do about it.
+            EvidenceUnavailable: the message says what a person can do.
         """
         zone = self._entry("instance/zone")  # projects/<number>/zones/<zone>
         try:
@@ -51,20 +51,20 @@ class GCPAgentPlugin:
             )
         except InvalidGCEName as error:
             raise EvidenceUnavailable(
-                f"the metadata server says no project, zone and name of an instance: {error}"
+                f"the metadata server returns no valid project, zone and name of an instance: {error}"
             ) from error
         return str(provider_id)
 
     def gather(self, request: GatherRequest) -> Evidence:
-        """This instance's identity token, for this request's binding alone.
+        """This instance's identity token, for this request's binding only.
 
         Raises:
-            EvidenceUnavailable: with what a person can do about it.
+            EvidenceUnavailable: the message says what a person can do.
         """
         if request.evidence_version != wire.EVIDENCE_VERSION:
             raise EvidenceUnavailable(f"the GCP attestor writes evidence {wire.EVIDENCE_VERSION} only: upgrade it")
         if request.challenge:
-            raise EvidenceUnavailable("the GCP attestor answers no challenges; does the controller run it too?")
+            raise EvidenceUnavailable("the GCP attestor supports no challenges; does the controller run it too?")
         token = self._identity_token(wire.audience(request.binding.value))
         return Evidence(
             wire.EVIDENCE_VERSION,
@@ -79,22 +79,22 @@ class GCPAgentPlugin:
             ).strip()
         except NotFound as error:
             raise EvidenceUnavailable(
-                "the metadata server gives no identity token: attach a service account to this instance; it needs no "
+                "the metadata server returns no identity token: attach a service account to this instance; it needs no "
                 "roles"
             ) from error
-        # The controller would deny it; here the message reaches whoever can mend it.
+        # The controller would deny such a token; here the message reaches a person who can fix it.
         try:
             claims = parse_token(text).claims
         except (MalformedToken, UnsuitableAlgorithm) as error:
             raise EvidenceUnavailable(
-                f"the metadata server gives something else than an identity token: {error}"
+                f"the metadata server returns something other than an identity token: {error}"
             ) from error
         if claims.audience != audience:
-            raise EvidenceUnavailable("the metadata server gives an identity token for another audience than was asked")
+            raise EvidenceUnavailable("the metadata server returns an identity token for another audience")
         if isinstance(claims.instance, NoInstance):
             raise EvidenceUnavailable(
-                "the metadata server gives an identity token that names no instance (format=full is not heeded); does "
-                "something stand in for it, such as a metadata proxy for Pods?"
+                "the metadata server returns an identity token that names no instance (it ignores format=full); does "
+                "something replace it, such as a metadata proxy for Pods?"
             )
         return text
 

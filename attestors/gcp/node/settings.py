@@ -1,4 +1,4 @@
-"""The settings of the agent plugin: where the metadata server is."""
+"""Settings of the agent plugin: the address of the metadata server."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ SETTINGS: Final = (ENDPOINT_SETTING,)
 
 METADATA_HOST: Final = "metadata.google.internal"
 METADATA_ADDRESS: Final = "169.254.169.254"
-"""The same without a resolver, which may not run yet when the kubelet starts."""
+"""The address avoids a resolver, which may not run yet when the kubelet starts."""
 _METADATA_ADDRESS_6: Final = IPv6Address("fd20:ce::254")
-"""On instances that have IPv6 only."""
+"""For instances with IPv6 only."""
 _HTTP_PORT: Final = 80
 
 _ENDPOINT: Final = re.compile(
@@ -27,7 +27,7 @@ _ENDPOINT: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class MetadataEndpoint:
-    """Where the metadata server is."""
+    """The address of the metadata server."""
 
     host: str
     """An IP address or :data:`METADATA_HOST`."""
@@ -36,16 +36,16 @@ class MetadataEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """What an operator configured, or left open."""
+    """The configured settings."""
 
     endpoint: MetadataEndpoint = MetadataEndpoint(METADATA_ADDRESS)
 
     @classmethod
     def parse(cls, settings: Mapping[str, str]) -> NodeSettings:
-        """Read the settings.
+        """Parse the settings.
 
         Raises:
-            InvalidSettings: one is wrong or unknown.
+            InvalidSettings: a setting is wrong or unknown.
         """
         unknown = set(settings) - set(SETTINGS)
         if unknown:
@@ -54,19 +54,19 @@ class NodeSettings:
 
 
 def _endpoint(text: str) -> MetadataEndpoint:
-    """This machine or its link only: whoever answers there chooses what the node shows as its identity."""
+    """Only addresses of this machine or its link: the server there chooses the node's identity."""
     found = _ENDPOINT.fullmatch(text)
     host = (found["six"] or found["host"]) if found else ""
     port = int(found["port"] or _HTTP_PORT) if found else 0
-    if not 0 < port < 65536 or not _is_near(host):
+    if not 0 < port < 65536 or not _is_local(host):
         raise InvalidSettings(
-            f"{ENDPOINT_SETTING} is http://, then a loopback or link-local IP address or {METADATA_HOST}, and perhaps "
-            f"a port; left out it is http://{METADATA_ADDRESS}"
+            f"{ENDPOINT_SETTING} is http://, then a loopback or link-local IP address or {METADATA_HOST}, optionally "
+            f"with a port; the default is http://{METADATA_ADDRESS}"
         )
     return MetadataEndpoint(host, port)
 
 
-def _is_near(host: str) -> bool:
+def _is_local(host: str) -> bool:
     if host == METADATA_HOST:
         return True
     try:

@@ -1,15 +1,15 @@
-"""Endorsement key certificates: does a manufacturer vouch for this endorsement key?
+"""Verification of endorsement key certificates: a manufacturer vouches for the endorsement key.
 
-The entry point is `verify_endorsement_certificate`; it takes the operator's authorities as
-`load_endorsement_authorities` read them, and returns a `VerifiedEndorsementCertificate` or raises one of the closed
-tree under `EndorsementCertificateRefused` (module `errors`).
+The entry point is `verify_endorsement_certificate`. It takes the operator's authorities as
+`load_endorsement_authorities` parsed them, and returns a `VerifiedEndorsementCertificate` or raises a subclass of
+`EndorsementCertificateRefused` (module `errors`).
 
     authorities = load_endorsement_authorities(roots=[roots_pem], intermediates=[intermediates_pem])
     verified = verify_endorsement_certificate(
         nv_content, endorsement_key=key, authorities=authorities, at=datetime.now(UTC), intermediates=[nv_chain]
     )
 
-A certificate says "some genuine TPM of this manufacturer", and never which machine it is in.
+A certificate proves that the key belongs to some genuine TPM of the manufacturer, not which machine the TPM is in.
 """
 
 from attestors.tpm.endorsement.authorities import EndorsementAuthorities, load_endorsement_authorities

@@ -1,13 +1,11 @@
-"""The endorsement authorities that the operator trusts.
+"""The endorsement authorities that the operator trusts, in two groups:
 
-Two groups, because they mean two things:
+- **roots** are trusted as configured: chains end there, self-signed or not, and their own signatures are not checked.
+  An intermediate in this group is pinned and needs no root. In this way an operator can accept an intermediate whose
+  own certificate is signed with SHA-1 (Infineon's for TPM 1.2).
+- **intermediates** only help to find a path, and must chain to a root like those that a node sends.
 
-- **roots** are trusted as configured: chains end there, whether the certificate is self-signed or not, and its own
-  signature is not looked at. An intermediate in this group is pinned: it needs no root. That is also the way to accept
-  one whose own certificate is signed with SHA-1 (Infineon's for TPM 1.2), and the operator's decision.
-- **intermediates** are help for finding a path and must chain to a root like those that a node sends.
-
-Certificates before version 3, which cannot say that they are authorities, are accepted as roots only.
+Certificates before version 3, which cannot state that they are authorities, are accepted as roots only.
 """
 
 from __future__ import annotations
@@ -26,10 +24,10 @@ from attestors.tpm.endorsement.errors import AuthoritiesUnreadable, CertificateU
 from attestors.tpm.endorsement.names import ComparableName
 
 _MAXIMUM_AUTHORITIES: Final = 4096
-"""All manufacturers' known ones are about 300."""
+"""All manufacturers together have about 300 known ones."""
 _MAXIMUM_BYTES: Final = 16 * 1024 * 1024
-_SAYS_WHETHER_AUTHORITY: Final = 3
-"""The X.509 version from which on a certificate does."""
+_VERSION_WITH_CONSTRAINTS: Final = 3
+"""The X.509 version from which on a certificate states whether it is an authority."""
 _PEM: Final = re.compile(rb"-----BEGIN CERTIFICATE-----(.*?)-----END CERTIFICATE-----", re.DOTALL)
 _PEM_START: Final = b"-----BEGIN "
 _WHITE_SPACE: Final = b" \t\r\n"
@@ -39,15 +37,15 @@ _BySubject = Mapping[ComparableName, tuple[Certificate, ...]]
 
 @dataclass(frozen=True, slots=True)
 class EndorsementAuthorities:
-    """Made by `load_endorsement_authorities`, once per change of the configuration."""
+    """Built by `load_endorsement_authorities`, once per configuration change."""
 
     roots: _BySubject = field(repr=False)
     """By subject."""
     intermediates: _BySubject = field(repr=False)
     accept_expired: bool
-    """Whether authorities count after the end of their validity. The endorsement key certificate's own end stays."""
+    """Whether authorities count after they expired. The endorsement key certificate itself must still be valid."""
     digest: str = field(compare=False)
-    """``sha256:`` and hexadecimal digits, of all of it: by which the same authorities are known again."""
+    """``sha256:`` and hexadecimal digits over all of it; equal for equal authorities."""
 
 
 def load_endorsement_authorities(
@@ -56,16 +54,16 @@ def load_endorsement_authorities(
     intermediates: Mapping[str, bytes] | Sequence[bytes] = (),
     accept_expired: bool = False,
 ) -> EndorsementAuthorities:
-    """Read the operator's files: each holds certificates in PEM (text between them is skipped), or in DER.
+    """Parse the operator's files; each holds certificates in PEM (text between them is skipped), or in DER.
 
-    With names, or without: then messages number them.
+    Files without names are numbered in messages.
 
-    ``accept_expired`` exists because manufacturers' intermediates run out while the chips that they certified are in
-    use (Infineon's CA 01 in October 2025). It is off unless the operator turns it on: an expired authority's key is not
-    necessarily looked after any more.
+    ``accept_expired`` exists because manufacturers' intermediates expire while the chips that they certified are in use
+    (Infineon's CA 01 in October 2025). It is off by default: the key of an expired authority may no longer be
+    protected.
 
     Raises:
-        AuthoritiesUnreadable: no root, a certificate that cannot be read or is no authority, or absurdly many.
+        AuthoritiesUnreadable: no root, a certificate that is malformed or not an authority, or too many.
     """
     named_roots, named_intermediates = _named(roots), _named(intermediates)
     if sum(len(data) for data in (*named_roots.values(), *named_intermediates.values())) > _MAXIMUM_BYTES:
@@ -73,9 +71,7 @@ def load_endorsement_authorities(
     read_roots = _read_files(named_roots, "roots", _is_root)
     read_intermediates = _read_files(named_intermediates, "intermediates", _is_authority)
     if not read_roots:
-        raise AuthoritiesUnreadable(
-            "No endorsement root authority is configured: no certificate could ever be accepted"
-        )
+        raise AuthoritiesUnreadable("No endorsement root authority is configured: every certificate would be refused")
     return EndorsementAuthorities(
         _by_subject(read_roots),
         _by_subject(read_intermediates),
@@ -85,7 +81,7 @@ def load_endorsement_authorities(
 
 
 def _digest(roots: Sequence[Certificate], intermediates: Sequence[Certificate], accept_expired: bool) -> str:
-    """Over the certificates' own digests: in whichever files and order they stand."""
+    """Over the certificates' own digests, so that file names and order do not matter."""
     hashed = hashlib.sha256(b"accept expired" if accept_expired else b"")
     for group in (roots, intermediates):
         hashed.update("".join(sorted({certificate.digest for certificate in group})).encode("ascii") + b"\n")
@@ -93,7 +89,7 @@ def _digest(roots: Sequence[Certificate], intermediates: Sequence[Certificate], 
 
 
 def _is_root(certificate: Certificate) -> bool:
-    return certificate.version < _SAYS_WHETHER_AUTHORITY or _is_authority(certificate)
+    return certificate.version < _VERSION_WITH_CONSTRAINTS or _is_authority(certificate)
 
 
 def _is_authority(certificate: Certificate) -> bool:
@@ -117,7 +113,7 @@ def _read_files(files: Mapping[str, bytes], group: str, may_be_one: Callable[[Ce
             for certificate in read:
                 if not may_be_one(certificate):
                     raise AuthoritiesUnreadable(
-                        f"{place}: {certificate.subject.text} is not a certificate authority: take it out"
+                        f"{place}: {certificate.subject.text} is not a certificate authority: remove it"
                     )
             found += read
             if len(found) > _MAXIMUM_AUTHORITIES:
@@ -130,7 +126,7 @@ def _certificates_in(data: bytes, place: str) -> list[bytes]:
         return [data]
     blocks = _PEM.findall(data)
     if len(blocks) != data.count(_PEM_START):
-        raise AuthoritiesUnreadable(f"Endorsement {place}: a PEM block is no certificate or has no end")
+        raise AuthoritiesUnreadable(f"Endorsement {place}: a PEM block is not a certificate or has no end")
     try:
         return [base64.b64decode(block.translate(None, _WHITE_SPACE), validate=True) for block in blocks]
     except binascii.Error:

@@ -1,8 +1,8 @@
-"""One certificate, read leniently from the original bytes; the same reader for endorsement keys and for authorities.
+"""A lenient parser of one certificate from its original bytes, for endorsement keys and for authorities.
 
-`cryptography` is a strict DER parser and refuses genuine certificates (Intel's written-out defaults, Nuvoton's order
-of sets, STMicroelectronics' padding and OAEP keys). Reading some with it and the rest otherwise would give two meanings
-to the same bytes, so all are read here, and the library is left with keys and signatures.
+`cryptography` is a strict DER parser and rejects genuine certificates (Intel's explicit defaults, Nuvoton's order of
+sets, STMicroelectronics' padding and OAEP keys). Two parsers could give the same bytes two meanings, so this one parses
+all certificates, and the library handles only keys and signatures.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from attestors.tpm.endorsement.signatures import (
 )
 
 MAXIMUM_CERTIFICATE_BYTES: Final = 8 * 1024
-"""An NV index holds 2 KiB on today's chips; certificates have 0.7 to 2 KiB."""
+"""An NV index holds 2 KiB on current chips; certificates have 0.7 to 2 KiB."""
 
 _STORED_CERTIFICATE: Final = b"\x10\x01"
 """TCG_TAG_PCCLIENT_STORED_CERT (TCG PC Client Implementation Specification for Conventional BIOS 1.2, 7.3.2)."""
 _FULL_CERTIFICATE_TYPE: Final = b"\x00"
 _FULL_CERTIFICATE: Final = b"\x10\x02"
-"""TCG_TAG_PCCLIENT_FULL_CERT; some chips leave it out."""
+"""TCG_TAG_PCCLIENT_FULL_CERT; some chips omit it."""
 _STORED_HEADER_BYTES: Final = 5
 _PADDING: Final = b"\x00\xff"
-"""What erased NV memory reads as."""
+"""The content of erased NV memory."""
 LINE_ENDS: Final = b"\r\n"
-"""What keeps files in repositories puts one behind AMD's certificates in DER."""
+"""Version control adds a line end to AMD's certificates in DER."""
 
 _VERSION, _ISSUER_UNIQUE_ID, _SUBJECT_UNIQUE_ID, _EXTENSIONS = 0xA0, 0x81, 0x82, 0xA3
 _SERIAL, _ALGORITHM, _ISSUER, _VALIDITY, _SUBJECT, _KEY = range(6)
@@ -47,18 +47,18 @@ _V3: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A certificate as it stands. Nothing in it is vouched for. Made by `read_certificate` and its relatives only."""
+    """A parsed certificate; nothing in it is verified. Only `read_certificate` and its relatives build it."""
 
     encoded: bytes = field(repr=False)
     """Without header and padding."""
     signed: bytes = field(repr=False)
-    """TBSCertificate: what the signature is over."""
+    """TBSCertificate, the bytes that the signature covers."""
     algorithm: SignatureAlgorithm = field(repr=False)
     signature: bytes = field(repr=False)
     version: int
     """1 to 3."""
     serial_number: int
-    """As it stands: zero and negative numbers occur."""
+    """As encoded: zero and negative numbers occur."""
     issuer: Name
     subject: Name
     not_before: datetime
@@ -73,28 +73,28 @@ class Certificate:
 
     @property
     def is_self_issued(self) -> bool:
-        """Issuer and subject are one name (RFC 5280 3.2)."""
+        """Issuer and subject are the same name (RFC 5280 3.2)."""
         return self.issuer.comparable == self.subject.comparable
 
     def require_signature_of(self, issuer: Certificate) -> None:
-        """Verify the signature over the original bytes. Names, validity and use are not looked at.
+        """Verify the signature over the original bytes. This does not check names, validity or use.
 
         Raises:
-            UnacceptableSignature: it is not the issuer's, or is made with an algorithm that is not accepted.
+            UnacceptableSignature: it is not the issuer's, or its algorithm is not accepted.
         """
         verify_signature(issuer.public_key, self.algorithm, self.signed, self.signature)
 
 
 def read_stored_certificate(data: bytes) -> Certificate:
-    """The certificate in the content of an NV index: a TCG header before it, or anything behind it, is taken off.
+    """Parse the certificate in an NV index; a TCG header before it, and anything after it, are ignored.
 
     Raises:
-        CertificateUnreadable: too large, or no certificate at the beginning.
+        CertificateUnreadable: too large, or the content does not begin with a certificate.
     """
     if len(data) > MAXIMUM_CERTIFICATE_BYTES:
         raise CertificateUnreadable(f"The endorsement key certificate is larger than {MAXIMUM_CERTIFICATE_BYTES} bytes")
     if not data.strip(_PADDING):
-        raise CertificateUnreadable("The endorsement key certificate is empty: nothing is stored in the TPM's NV index")
+        raise CertificateUnreadable("The endorsement key certificate is empty: the TPM's NV index holds nothing")
     try:
         return _read(der.read_first(_without_header(data)))
     except Malformed as error:
@@ -102,21 +102,23 @@ def read_stored_certificate(data: bytes) -> Certificate:
 
 
 def read_certificates(data: bytes, *, maximum_count: int, besides_padding: bytes = b"") -> tuple[Certificate, ...]:
-    """Certificates one after the other, with padding between and behind them (NV indices 0x01c00100 and up).
+    """Parse concatenated certificates, with padding between and after them (NV indices 0x01c00100 and up).
 
-    ``besides_padding``: other octets that may stand there, such as ``LINE_ENDS`` in files of an operator.
+    ``besides_padding``: other octets that may stand there, such as ``LINE_ENDS`` in an operator's files.
 
     Raises:
-        CertificateUnreadable: too many, too large, or something else between them; the text says "certificate N".
+        CertificateUnreadable: too many, too large, or other data between them; the message says "certificate N".
     """
-    found, unread = read_row(data, maximum_count=maximum_count, besides_padding=besides_padding)
+    found, unread = read_sequence(data, maximum_count=maximum_count, besides_padding=besides_padding)
     if unread:
         raise CertificateUnreadable(unread)
     return found
 
 
-def read_row(data: bytes, *, maximum_count: int, besides_padding: bytes = b"") -> tuple[tuple[Certificate, ...], str]:
-    """As `read_certificates`: those that can be read, and why the first other one cannot; empty where all can."""
+def read_sequence(
+    data: bytes, *, maximum_count: int, besides_padding: bytes = b""
+) -> tuple[tuple[Certificate, ...], str]:
+    """Like `read_certificates`, but returns the parsable certificates and the first error (empty if there is none)."""
     found: list[Certificate] = []
     fault, number = "", 0
     try:

@@ -1,23 +1,23 @@
 """Path validation from an endorsement key certificate to one of the operator's roots (RFC 5280 6.1).
 
-Why not the library's: `cryptography.x509.verification` is made for the web and refuses genuine endorsement chains (no
-subject alternative name, critical policies, another extended key usage), and OpenSSL's is not bound by the library.
+`cryptography.x509.verification` is made for the web and rejects genuine endorsement chains (no subject alternative
+name, critical policies, another extended key usage), and the library does not bind OpenSSL's validation.
 
-What holds for every issuer on the path:
+Rules for every issuer on the path:
 
-1. its subject is the issuer's name of the certificate below (`names`); key identifiers only choose whom to try first
-2. it signed the original bytes below, with an algorithm that proves something (`signatures`)
-3. it is an authority: basic constraints say so, or it is of an earlier version than 3 and a configured root
-4. its key usage, where there is one, has keyCertSign
-5. its extended key usage, where there is one, allows endorsement key certificates: Microsoft's authorities for
-   attestation keys stand beside those for endorsement keys
+1. its subject is the issuer name of the certificate below (`names`); key identifiers only order the candidates
+2. it signed the original bytes of the certificate below, with an accepted algorithm (`signatures`)
+3. it is an authority by its basic constraints, or it has a version before 3 and is a configured root
+4. its key usage, if any, has keyCertSign
+5. its extended key usage, if any, allows endorsement key certificates: Microsoft has separate authorities for
+      attestation keys
 6. it has no unknown critical extension
-7. no more authorities stand below it than its path length allows; self-issued ones do not count
-8. it is valid now; one that has expired is accepted if the operator's configuration says so
+7. at most as many authorities are below it as its path length allows; self-issued ones do not count
+8. it is valid now; an expired one is accepted if the operator's configuration allows it
 
-The path ends at the first root. A root's own signature is not looked at: it is trusted as configured.
+The path ends at the first root. A root's own signature is not checked: the root is trusted as configured.
 
-The search tries at most `MAXIMUM_SIGNATURES` signatures, however many certificates a node makes up.
+The search tries at most `MAXIMUM_SIGNATURES` signatures, however many certificates a node sends.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from attestors.tpm.endorsement.errors import (
     SignatureRefused,
 )
 from attestors.tpm.endorsement.extensions import ANY_EXTENDED_KEY_USAGE, ENDORSEMENT_KEY_CERTIFICATE
-from attestors.tpm.endorsement.signatures import SignatureOfAnother, UnacceptableSignature
+from attestors.tpm.endorsement.signatures import OtherKeySignature, UnacceptableSignature
 
 MAXIMUM_ISSUERS: Final = 8
 """From the endorsement key certificate's issuer to the root. Intel's on-die chains have six, others two or three."""
@@ -48,11 +48,10 @@ MAXIMUM_SIGNATURES: Final = 16
 def find_root(
     certificate: Certificate, *, sent: Sequence[Certificate], authorities: EndorsementAuthorities, at: datetime
 ) -> Certificate:
-    """The configured root that ``certificate`` chains to.
+    """The configured root to which ``certificate`` chains.
 
     Raises:
-        EndorsementCertificateRefused: there is no such chain. Of several attempts the error tells of the one that came
-            furthest.
+        EndorsementCertificateRefused: there is no such chain; the error is that of the longest attempt.
     """
     search = _Search(certificate, sent, authorities, at)
     root = search.extend((certificate,))
@@ -62,7 +61,7 @@ def find_root(
 
 
 class _Search:
-    """Depth first; remembers why the furthest attempt failed."""
+    """Depth-first search; keeps the error of the longest attempt."""
 
     def __init__(
         self, certificate: Certificate, sent: Sequence[Certificate], authorities: EndorsementAuthorities, at: datetime
@@ -73,10 +72,10 @@ class _Search:
         self._signatures_left = MAXIMUM_SIGNATURES
         self._progress = 0
         self.failure: EndorsementCertificateRefused = _missing(certificate)
-        """Of the furthest attempt so far."""
+        """The error of the longest attempt so far."""
 
     def extend(self, path: tuple[Certificate, ...]) -> Certificate | None:
-        """The root that ``path`` can be continued to, or None with the reason in `failure`."""
+        """The root to which ``path`` can be extended, or None with the reason in `failure`."""
         candidates = [(issuer, is_root) for issuer, is_root in self._candidates(path[-1]) if issuer not in path]
         if not candidates:
             self._remember(len(path), _missing(path[-1]))
@@ -95,12 +94,13 @@ class _Search:
         return None
 
     def _candidates(self, certificate: Certificate) -> list[tuple[Certificate, bool]]:
-        """Everybody by the issuer's name, once; those with the right key identifier first, and roots before others."""
+        """All certificates with the issuer's name, each once: matching key identifiers first, roots before others."""
         name = certificate.issuer.comparable
         roots = self._authorities.roots.get(name, ())
         configured = self._authorities.intermediates.get(name, ())
         sent = [candidate for candidate in self._sent if candidate.subject.comparable == name]
-        # A TPM may send what the operator has configured, too: without a root each would double the paths.
+        # A TPM may send certificates that the operator has configured too: without deduplication each doubles the
+        # paths.
         candidates = {root.encoded: (root, True) for root in roots}
         for other in (*configured, *sent):
             candidates.setdefault(other.encoded, (other, False))
@@ -135,18 +135,18 @@ class _Search:
 
 
 def _require_fit(issuer: Certificate, is_root: bool, path: tuple[Certificate, ...]) -> None:
-    """Items 3 to 7. That a version 3 root is an authority was seen when the configuration was read."""
+    """Items 3 to 7. That a version 3 root is an authority was checked when the configuration was loaded."""
     extensions = issuer.extensions
     if not is_root and extensions.is_authority is not True:
-        raise AuthorityRefused(f"{issuer.subject.text} issued a certificate without being a certificate authority")
+        raise AuthorityRefused(f"{issuer.subject.text} issued a certificate but is not a certificate authority")
     if extensions.key_usage is not None and not extensions.key_usage.key_cert_sign:
         raise AuthorityRefused(f"{issuer.subject.text} may not sign certificates: its key usage lacks keyCertSign")
     purposes = extensions.purposes
     if purposes is not None and purposes.isdisjoint({ENDORSEMENT_KEY_CERTIFICATE, ANY_EXTENDED_KEY_USAGE}):
-        raise AuthorityRefused(f"{issuer.subject.text} is an authority for something else than endorsement keys")
+        raise AuthorityRefused(f"{issuer.subject.text} is not an authority for endorsement keys")
     if extensions.unknown_critical:
         raise AuthorityRefused(
-            f"{issuer.subject.text} has a critical extension that is not known here: {extensions.unknown_critical[0]}"
+            f"{issuer.subject.text} has an unknown critical extension: {extensions.unknown_critical[0]}"
         )
     below = sum(not authority.is_self_issued for authority in path[1:])
     if extensions.path_length is not None and below > extensions.path_length:
@@ -177,9 +177,9 @@ def _described(path: tuple[Certificate, ...]) -> str:
 def _refused(
     path: tuple[Certificate, ...], issuer: Certificate, error: UnacceptableSignature
 ) -> SignatureRefused | AuthorityMissing:
-    """Where the key identifiers say so, it is of another authority of the same name, which the operator may add."""
+    """If the key identifiers differ, another authority of the same name signed it, which the operator may add."""
     wanted, has = path[-1].extensions.authority_key_identifier, issuer.extensions.subject_key_identifier
-    if isinstance(error, SignatureOfAnother) and wanted and has and wanted != has:
+    if isinstance(error, OtherKeySignature) and wanted and has and wanted != has:
         return _missing(path[-1])
     return SignatureRefused(f"{_described(path)}: its signature {error}")
 
@@ -189,7 +189,7 @@ def _missing(certificate: Certificate) -> AuthorityMissing:
     hexadecimal = identifier.hex() if identifier else None
     location = certificate.extensions.issuer_location
     where = (
-        f"the certificate names {location} as the place to get it; compare it with the manufacturer's published ones"
+        f"the certificate names {location} as its source; compare the file with those that the manufacturer publishes"
         if location
         else "get it from the TPM's manufacturer"
     )

@@ -1,13 +1,13 @@
-"""A reader of tag, length and value that is lenient about form, and never writes.
+"""A lenient reader of tag, length and value.
 
-Why not a strict parser: manufacturers' certificates are not DER. They write defaults out, order sets wrongly, keep
-trailing zero bits. A TPM's certificate cannot be made anew, so such forms are read, and all that has to hold is that
-one byte string has one meaning. Signatures are verified over the bytes as they came, which `Element.encoded` keeps.
+Manufacturers' certificates are not strict DER: they encode defaults, order sets wrongly and keep trailing zero bits.
+A TPM's certificate cannot be reissued, so this reader accepts such forms; it only guarantees that one byte string has
+one meaning. Signatures are verified over the bytes as received, which `Element.encoded` keeps.
 
-Lenient: a length in more octets than needed, any content of SET, any order. Not read at all: indefinite lengths and
-tags of several octets, which no certificate has where this looks.
+Accepted: lengths in more octets than needed, any content of SET, any order. Rejected: indefinite lengths and tags of
+several octets, which no certificate has in the places read here.
 
-One level at a time; nothing here recurses, so depth costs nothing.
+Each function reads one level and nothing recurses, so nesting depth costs nothing.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _HIGH_TAG_NUMBER: Final = 0x1F
 _LONG_LENGTH: Final = 0x80
 _MAXIMUM_LENGTH_OCTETS: Final = 4
 _MAXIMUM_INTEGER_OCTETS: Final = 1 + 8192 // 8
-"""The largest number that means anything here is an issuer's RSA modulus."""
+"""The largest number with a meaning here is an issuer's RSA modulus."""
 _MAXIMUM_IDENTIFIER_OCTETS: Final = 64
 _UTC_TIME_PIVOT: Final = 50
-"""RFC 5280 4.1.2.5.1: two digits from 50 on are of the twentieth century."""
+"""RFC 5280 4.1.2.5.1: two-digit years from 50 on are in the twentieth century."""
 
 
 class Malformed(ValueError):
-    """Not the structure that was expected here. The text continues "the certificate ..."."""
+    """Not the expected structure. The message continues "the certificate ..."."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,14 @@ class Element:
     tag: int
     content: bytes
     encoded: bytes
-    """Tag, length and content as they stood in the input."""
+    """Tag, length and content as in the input."""
 
 
 def read_first(data: bytes) -> Element:
-    """The element that ``data`` begins with; what is behind it is the caller's to judge.
+    """The element at the start of ``data``; the caller handles what follows it.
 
     Raises:
-        Malformed: cut short, an indefinite length, or a tag of several octets.
+        Malformed: truncated, an indefinite length, or a tag of several octets.
     """
     return _read(data, 0)
 
@@ -75,17 +75,17 @@ def read_all(data: bytes) -> tuple[Element, ...]:
 
 
 def children(element: Element, tag: int) -> tuple[Element, ...]:
-    """The elements inside ``element``, which has to have this tag.
+    """The elements inside ``element``, which must have this tag.
 
     Raises:
-        Malformed: another tag, or a content that is no row of elements.
+        Malformed: another tag, or content that is not a sequence of elements.
     """
     _expect(element, tag)
     return read_all(element.content)
 
 
 def only(data: bytes, tag: int) -> Element:
-    """The one element, of this tag, that fills ``data``.
+    """The single element, with this tag, that fills ``data``.
 
     Raises:
         Malformed: anything else.
@@ -93,12 +93,12 @@ def only(data: bytes, tag: int) -> Element:
     element = _read(data, 0)
     _expect(element, tag)
     if len(element.encoded) != len(data):
-        raise Malformed("has bytes behind a value")
+        raise Malformed("has bytes after a value")
     return element
 
 
 def boolean(element: Element) -> bool:
-    """Any octet but zero is true (X.690 8.2.2); DER's 0xff alone would be form.
+    """Any octet but zero is true (X.690 8.2.2); DER allows only 0xff.
 
     Raises:
         Malformed: not a BOOLEAN of one octet.
@@ -110,10 +110,10 @@ def boolean(element: Element) -> bool:
 
 
 def integer(element: Element) -> int:
-    """A signed number; leading octets that DER would leave out are read.
+    """A signed number; leading octets that DER forbids are accepted.
 
     Raises:
-        Malformed: not an INTEGER, empty, or larger than any number with a meaning here.
+        Malformed: not an INTEGER, empty, or too large.
     """
     _expect(element, INTEGER)
     if not 1 <= len(element.content) <= _MAXIMUM_INTEGER_OCTETS:
@@ -134,7 +134,7 @@ def bit_string(element: Element) -> tuple[bytes, int]:
 
 
 def octets_of_bit_string(element: Element) -> bytes:
-    """A BIT STRING that carries whole octets: a key or a signature.
+    """A BIT STRING of whole octets: a key or a signature.
 
     Raises:
         Malformed: not a BIT STRING, or one with unused bits.
@@ -159,7 +159,7 @@ def object_identifier(element: Element) -> str:
     """Dotted form (X.690 8.19).
 
     Raises:
-        Malformed: not an OBJECT IDENTIFIER, cut short, or absurdly long.
+        Malformed: not an OBJECT IDENTIFIER, truncated, or too long.
     """
     _expect(element, OBJECT_IDENTIFIER)
     content = element.content
@@ -177,10 +177,10 @@ def object_identifier(element: Element) -> str:
 
 
 def time(element: Element) -> datetime:
-    """A UTCTime or a GeneralizedTime, either one for any year; seconds and fractions may be missing.
+    """A UTCTime or a GeneralizedTime, either one for any year; seconds and fractions are optional.
 
     Raises:
-        Malformed: another type, a time zone that is not UTC, or no date of the calendar.
+        Malformed: another type, a time zone other than UTC, or an invalid date.
     """
     if element.tag not in (UTC_TIME, GENERALIZED_TIME) or not element.content.isascii():
         raise Malformed("has a date of an unknown type")
@@ -208,7 +208,7 @@ def _expect(element: Element, tag: int) -> None:
 
 def _read(data: bytes, start: int) -> Element:
     if len(data) - start < 2:
-        raise Malformed("is cut short")
+        raise Malformed("is truncated")
     tag, length, content_start = data[start], data[start + 1], start + 2
     if tag & _HIGH_TAG_NUMBER == _HIGH_TAG_NUMBER:
         raise Malformed("has a tag of several octets")
@@ -220,5 +220,5 @@ def _read(data: bytes, start: int) -> Element:
         content_start += octets
     end = content_start + length
     if end > len(data):
-        raise Malformed("is cut short")
+        raise Malformed("is truncated")
     return Element(tag, data[content_start:end], data[start:end])

@@ -1,33 +1,33 @@
-"""Why an endorsement key certificate was refused: a closed tree, each with a sentence for a person.
+"""Errors that refuse an endorsement key certificate: a closed tree, each with a message for a person.
 
     EndorsementCertificateRefused
     ├── CertificateUnreadable            not a certificate, malformed, too large, or of an unsupported key
-    ├── NotAnEndorsementCertificate      a CA, an attestation key's certificate, or one for some other use
-    ├── EndorsementKeyMismatch           the certificate is of another key
+    ├── NotAnEndorsementCertificate      a CA's or an attestation key's certificate, or one for another use
+    ├── EndorsementKeyMismatch           the certificate is for another key
     ├── CertificateExpired               the endorsement key certificate has expired
-    ├── CertificateNotYetValid           it is not valid yet, as far as our clock says
+    ├── CertificateNotYetValid           it is not valid yet, by the controller's clock
     ├── AuthorityMissing                 no issuer among the operator's authorities and the node's intermediates
-    ├── AuthorityRefused                 there is an issuer, and it may not issue this
+    ├── AuthorityRefused                 an issuer exists but may not issue this certificate
     │   └── AuthorityOutsideValidity     because it has expired or is not valid yet
-    ├── SignatureRefused                 there is an issuer by that name, and its signature proves nothing
-    └── SearchExhausted                  more candidates for the chain than anybody needs
+    ├── SignatureRefused                 an issuer with that name exists, but its signature does not verify
+    └── SearchExhausted                  too many candidates for the chain
 
-`AuthoritiesUnreadable` stands apart: it is about the operator's configuration, before any node asks.
+`AuthoritiesUnreadable` is separate: it concerns the operator's configuration, before any request.
 """
 
 from __future__ import annotations
 
 
 class EndorsementCertificateRefused(Exception):
-    """The certificate proves nothing about the endorsement key. The text says why."""
+    """The certificate proves nothing about the endorsement key. The message says why."""
 
 
 class CertificateUnreadable(EndorsementCertificateRefused):
-    """Malformed beyond the leniency that manufacturers' certificates need, out of bounds, or of an unsupported key."""
+    """Malformed beyond what genuine certificates need, out of bounds, or with an unsupported key."""
 
 
 class NotAnEndorsementCertificate(EndorsementCertificateRefused):
-    """A certificate that was issued for something else."""
+    """The certificate was issued for another use."""
 
 
 class EndorsementKeyMismatch(EndorsementCertificateRefused):
@@ -39,23 +39,23 @@ class CertificateExpired(EndorsementCertificateRefused):
 
 
 class CertificateNotYetValid(EndorsementCertificateRefused):
-    """The endorsement key certificate is not valid yet. It will be; or it is, and our clock is behind."""
+    """The endorsement key certificate is not valid yet, or the controller's clock is behind."""
 
 
 class AuthorityMissing(EndorsementCertificateRefused):
-    """Nobody configured, and nobody sent, the certificate of the issuer."""
+    """The certificate of the issuer was neither configured nor sent."""
 
     def __init__(self, message: str, *, issuer: str, key_identifier: str | None, location: str | None) -> None:
         super().__init__(message)
         self.issuer = issuer
         """The missing authority's name."""
         self.key_identifier = key_identifier
-        """Hexadecimal; None where the certificate does not name one."""
+        """Hexadecimal; None if the certificate names none."""
         self.location = location
-        """Where the certificate itself says that its issuer's can be had. A hint only: nothing has vouched for it."""
+        """URL of the issuer's certificate according to the certificate. An unverified hint."""
 
     def without(self, unread: str) -> AuthorityMissing:
-        """The same, where the TPM may have sent it in certificates that cannot be read."""
+        """This error, extended by the fact that the TPM's own intermediate certificates are unreadable."""
         return AuthorityMissing(
             f"The TPM's intermediate certificates cannot be read: {unread}. {self}",
             issuer=self.issuer,
@@ -65,7 +65,7 @@ class AuthorityMissing(EndorsementCertificateRefused):
 
 
 class AuthorityRefused(EndorsementCertificateRefused):
-    """The issuer is no certificate authority, or not one for a chain like this."""
+    """The issuer is not a certificate authority, or not one for such a chain."""
 
 
 class AuthorityOutsideValidity(AuthorityRefused):
@@ -73,12 +73,12 @@ class AuthorityOutsideValidity(AuthorityRefused):
 
 
 class SignatureRefused(EndorsementCertificateRefused):
-    """The signature does not verify, or is made with an algorithm that proves nothing today."""
+    """The signature does not verify, or its algorithm is not accepted."""
 
 
 class SearchExhausted(EndorsementCertificateRefused):
-    """The search for a chain was ended at its bound."""
+    """The search for a chain reached its bound."""
 
 
 class AuthoritiesUnreadable(ValueError):
-    """The operator's endorsement authorities cannot be used as they are; the text names which and why."""
+    """The operator's endorsement authorities cannot be used; the message names the file and the error."""

@@ -1,8 +1,8 @@
-"""The extensions that say what a certificate is for, read leniently and kept strictly.
+"""The extensions that state the use of a certificate: lenient in form, strict in meaning.
 
-A critical extension that is neither read here nor named in `_CRITICAL_WITHOUT_EFFECT` refuses the certificate
-(RFC 5280 4.2). An extension that is read and malformed refuses it as well, critical or not; only authority information
-access, which is a hint for a person, does not.
+A critical extension that is neither read here nor in `_CRITICAL_WITHOUT_EFFECT` refuses the certificate (RFC 5280 4.2).
+A malformed extension among those read here refuses it too, critical or not. The exception is authority information
+access, which is only a hint for a person.
 """
 
 from __future__ import annotations
@@ -50,13 +50,14 @@ _READ: Final = frozenset(
 )
 _CRITICAL_WITHOUT_EFFECT: Final = frozenset(
     {
-        # Which TPM specification the chip follows: a description (profile 2.6, 3.2: Subject Directory Attributes).
+        # The TPM specification that the chip follows: a description (profile 2.6, 3.2: Subject Directory Attributes).
         _SUBJECT_DIRECTORY_ATTRIBUTES,
-        # Any policy will do (RFC 5280 6.1.1, user-initial-policy-set = any-policy). STMicroelectronics' are critical.
+        # Any policy is accepted (RFC 5280 6.1.1, user-initial-policy-set = any-policy). STMicroelectronics' are
+        # critical.
         _CERTIFICATE_POLICIES,
-        # Another name of the issuer; chains go by its one name.
+        # Another name of the issuer; chains use its subject name.
         _ISSUER_ALTERNATIVE_NAME,
-        # Where to ask about revocation. It is the operator's deny list that revokes an endorsement key here.
+        # Location of revocation data. Here the operator's deny list revokes endorsement keys.
         _CRL_DISTRIBUTION_POINTS,
     }
 )
@@ -72,7 +73,7 @@ _KEY_IDENTIFIER: Final = 0x80
 
 @dataclass(frozen=True, slots=True)
 class KeyUsage:
-    """RFC 5280 4.2.1.3, as far as it matters here."""
+    """The bits of RFC 5280 4.2.1.3 that are used here."""
 
     digital_signature: bool
     key_encipherment: bool
@@ -82,9 +83,9 @@ class KeyUsage:
 
 @dataclass(frozen=True, slots=True)
 class TPMIdentity:
-    """What the subject alternative name says of the chip (profile 2.6, 3.2: Subject Alternative Name).
+    """The chip's description in the subject alternative name (profile 2.6, 3.2: Subject Alternative Name).
 
-    None where it does not say: Google's certificates have no such name.
+    None if absent: Google's certificates have no such name.
     """
 
     manufacturer: str | None = None
@@ -95,13 +96,13 @@ class TPMIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Extensions:
-    """What a certificate says of its use; None means that it does not say."""
+    """The statements of a certificate about its use; None if it makes none."""
 
     is_authority: bool | None = None
     path_length: int | None = _PATH_LENGTH_UNBOUNDED
     key_usage: KeyUsage | None = None
     purposes: frozenset[str] | None = None
-    """Of the extended key usage."""
+    """Identifiers in the extended key usage."""
     subject_key_identifier: bytes | None = None
     authority_key_identifier: bytes | None = None
     tpm: TPMIdentity = TPMIdentity()
@@ -111,10 +112,10 @@ class Extensions:
 
 
 def read_extensions(element: Element) -> Extensions:
-    """Read the Extensions of a TBSCertificate (RFC 5280 4.2).
+    """Parse the Extensions of a TBSCertificate (RFC 5280 4.2).
 
     Raises:
-        Malformed: another structure, an extension twice, or one that is malformed and matters.
+        Malformed: another structure, a repeated extension, or a malformed one that matters.
     """
     values: dict[str, bytes] = {}
     unknown: list[str] = []
@@ -143,7 +144,7 @@ def read_extensions(element: Element) -> Extensions:
 
 
 def _read_extension(extension: Element) -> tuple[str, bool, bytes]:
-    """``critical`` is DEFAULT FALSE; Intel writes the FALSE out, which DER forbids."""
+    """``critical`` is DEFAULT FALSE; Intel encodes the FALSE, which DER forbids."""
     fields = der.children(extension, der.SEQUENCE)
     if not 2 <= len(fields) <= 3:
         raise Malformed("has a malformed extension")
@@ -152,7 +153,7 @@ def _read_extension(extension: Element) -> tuple[str, bool, bytes]:
 
 
 def _read_basic_constraints(value: bytes | None) -> tuple[bool | None, int | None]:
-    """RFC 5280 4.2.1.9. ``cA`` is DEFAULT FALSE; Intel writes the FALSE out."""
+    """RFC 5280 4.2.1.9. ``cA`` is DEFAULT FALSE; Intel encodes the FALSE."""
     if value is None:
         return None, _PATH_LENGTH_UNBOUNDED
     fields = list(der.children(der.only(value, der.SEQUENCE), der.SEQUENCE))
@@ -164,7 +165,7 @@ def _read_basic_constraints(value: bytes | None) -> tuple[bool | None, int | Non
 
 
 def _read_key_usage(value: bytes | None) -> KeyUsage | None:
-    """A named bit list; trailing zero bits, which DER forbids, mean nothing."""
+    """A named bit list; trailing zero bits, which DER forbids, have no meaning."""
     if value is None:
         return None
     octets, unused = der.bit_string(der.only(value, der.BIT_STRING))
@@ -220,7 +221,7 @@ def _directory_attributes(general_names: Iterable[Element]) -> Iterable[tuple[st
 
 
 def _read_issuer_location(value: bytes | None) -> str | None:
-    """A hint for a person, so malformed means that there is none."""
+    """A hint for a person, so a malformed one counts as absent."""
     if value is None:
         return None
     try:

@@ -1,9 +1,8 @@
-"""Distinguished names: what is compared along a chain, and what a person reads.
+"""Distinguished names: their comparison along a chain, and their text for a person.
 
-Names are compared by RFC 5280 7.1, which looks through the type of a string, upper and lower case, and white space, and
-not byte by byte: genuine intermediates of AMD and STMicroelectronics write their issuer's name in another string type
-than the issuer does. The order of a SET means nothing, so Nuvoton's wrong one does not matter either. A name only says
-whom to try; that an authority issued a certificate is said by its signature.
+Names are compared by RFC 5280 7.1, which ignores string type, case and white space: genuine intermediates of AMD and
+STMicroelectronics write their issuer's name in another string type than the issuer does. The order of a SET has no
+meaning, so Nuvoton's wrong order does not matter. A name only selects candidates; the signature proves the issuer.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from attestors.tpm.endorsement import der
 from attestors.tpm.endorsement.der import Element, Malformed
 
 _MAXIMUM_VALUE_OCTETS: Final = 512
-"""Genuine ones have less than 100. The time that normalisation takes grows with the square of the combining characters
-in a row: of a value as large as a certificate may be it takes some 20 ms, of one of these less than 0.1 ms."""
+"""Genuine ones have less than 100. Normalisation takes time quadratic in a run of combining characters: some 20 ms for
+a value as large as a certificate may be, less than 0.1 ms for this size."""
 _MAXIMUM_NAME_CHARACTERS: Final = 256
 _MAXIMUM_VALUE_CHARACTERS: Final = 128
 _STRING_ENCODINGS: Final = {
     0x0C: "utf-8",  # UTF8String
     0x13: "ascii",  # PrintableString
-    0x14: "latin-1",  # TeletexString, as everybody writes it
+    0x14: "latin-1",  # TeletexString, as certificates use it in practice
     0x16: "ascii",  # IA5String
     0x1A: "ascii",  # VisibleString
     0x1C: "utf-32-be",  # UniversalString
@@ -47,15 +46,15 @@ class Name:
     """A Name (RFC 5280 4.1.2.4)."""
 
     comparable: ComparableName = field(repr=False)
-    """Equal for names that are the same."""
+    """Equal for equal names."""
     attributes: tuple[tuple[str, str], ...] = field(repr=False)
-    """Type and printable text of each attribute, in the order of the bytes."""
+    """Type and printable text of each attribute, in encoded order."""
     text: str
-    """``C=CH, O=STMicroelectronics NV, CN=...``, of bounded length."""
+    """``C=CH, O=STMicroelectronics NV, CN=...``, with bounded length."""
 
 
 def read_name(element: Element) -> Name:
-    """Raises `Malformed` for anything that has not the structure of a Name, or has an endless value in it."""
+    """Raises `Malformed` if the element is not a Name, or a value in it is too long."""
     relative_names: list[frozenset[tuple[str, str | bytes]]] = []
     attributes: list[tuple[str, str]] = []
     for relative in der.children(element, der.SEQUENCE):
@@ -76,13 +75,13 @@ def read_name(element: Element) -> Name:
 
 
 def printable(raw: str) -> str:
-    """What a certificate says, made safe for a log line: no control characters, nothing endless."""
+    """Text of a certificate, safe for a log line: no control characters, bounded length."""
     safe = "".join(character if character.isprintable() else "?" for character in raw[: _MAXIMUM_NAME_CHARACTERS + 1])
     return _bounded(safe, _MAXIMUM_NAME_CHARACTERS)
 
 
 def _decode(value: Element) -> str | bytes:
-    """Text where it is a string; otherwise the bytes with their tag, which are compared as they are."""
+    """Text of a string type; otherwise the encoded bytes, which are compared as they are."""
     encoding = _STRING_ENCODINGS.get(value.tag)
     if encoding is None:
         return value.encoded
@@ -93,7 +92,7 @@ def _decode(value: Element) -> str | bytes:
 
 
 def _folded(text: str) -> str:
-    """RFC 5280 7.1 by way of RFC 4518: normalised, without case, white space collapsed."""
+    """RFC 5280 7.1 with RFC 4518: normalised, case-folded, white space collapsed."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 

@@ -1,9 +1,9 @@
-"""SubjectPublicKeyInfo to a key, with the sizes that are accepted.
+"""SubjectPublicKeyInfo to a key, with the accepted sizes.
 
-The library's own loader refuses what genuine endorsement key certificates carry: keys under id-RSAES-OAEP with the
-label "TCPA" (TCG Credential Profiles for TPM 1.2, section 3.2.7), which STMicroelectronics kept for TPM 2.0. Here the
-algorithm says RSA or elliptic curve, the parameters of an RSA identifier are not interpreted, and the key's numbers go
-to the library.
+The library's own loader rejects keys in genuine endorsement key certificates: those under id-RSAES-OAEP with the label
+"TCPA" (TCG Credential Profiles for TPM 1.2, section 3.2.7), which STMicroelectronics kept for TPM 2.0. This module
+takes RSA or elliptic curve from the algorithm, ignores the parameters of an RSA identifier, and passes the key's
+numbers to the library.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ PublicKey: TypeAlias = rsa.RSAPublicKey | ec.EllipticCurvePublicKey
 
 MINIMUM_RSA_BITS: Final = 2048
 MAXIMUM_ENDORSEMENT_RSA_BITS: Final = 4096
-"""Template H-7 (TCG EK Credential Profile 2.6, Annex B) is the largest."""
+"""The size of template H-7 (TCG EK Credential Profile 2.6, Annex B), the largest."""
 MAXIMUM_AUTHORITY_RSA_BITS: Final = 8192
-"""Twice what any manufacturer uses; a verification takes well under a millisecond."""
+"""Twice the largest that any manufacturer uses; a verification takes well under a millisecond."""
 _MINIMUM_RSA_EXPONENT: Final = 3
 _MAXIMUM_RSA_EXPONENT: Final = 2**32 - 1
-"""TPMS_RSA_PARMS has 32 bits for it, and a large exponent would make verification slow."""
+"""TPMS_RSA_PARMS has 32 bits for it, and a larger exponent would slow verification."""
 
 _EC_PUBLIC_KEY: Final = "1.2.840.10045.2.1"
 _RSA_ENCRYPTION: Final = "1.2.840.113549.1.1.1"
@@ -62,20 +62,20 @@ def read_public_key(information: Element) -> PublicKey:
     except (ValueError, UnsupportedAlgorithm) as error:
         if isinstance(error, Malformed):
             raise
-        raise Malformed("has a public key that is no key") from None
+        raise Malformed("has an invalid public key") from None
     raise Malformed(f"has a public key of an unsupported algorithm ({identifier})")
 
 
 def same_key(first: PublicKey, second: PublicKey) -> bool:
-    """Whether the numbers are the same, however they were encoded."""
+    """Whether the keys have the same numbers, however they were encoded."""
     return first.public_numbers() == second.public_numbers()
 
 
 def fingerprint(key: PublicKey) -> str:
-    """Hexadecimal SHA-256 of the key's SubjectPublicKeyInfo in DER, as any tool would write it.
+    """Hexadecimal SHA-256 of the key's SubjectPublicKeyInfo in standard DER.
 
-    For a key under id-RSAES-OAEP that is not the encoding in the certificate: the fingerprints of a certificate's key
-    and of the same key read from the TPM (TPMT_PUBLIC) are one.
+    For a key under id-RSAES-OAEP that encoding differs from the certificate's. A certificate's key and the same key
+    from the TPM (TPMT_PUBLIC) therefore have the same fingerprint.
     """
     return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
 

@@ -1,7 +1,7 @@
 """Signature algorithms of certificates, and their verification.
 
-Accepted: RSA PKCS#1 v1.5, RSA-PSS and ECDSA, each with SHA-256, SHA-384 or SHA-512. SHA-1 is refused wherever a
-signature counts; a trust anchor's own signature does not (see `chain`), so old roots with SHA-1 do no harm.
+Accepted: RSA PKCS#1 v1.5, RSA-PSS and ECDSA, each with SHA-256, SHA-384 or SHA-512. SHA-1 is rejected wherever a
+signature counts. A trust anchor's own signature does not count (see `chain`), so roots with SHA-1 are usable.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ _HASH, _MASK_GENERATION, _SALT, _TRAILER = 0xA0, 0xA1, 0xA2, 0xA3
 
 
 class UnacceptableSignature(Exception):
-    """The signature proves nothing. The text continues "the signature ..."."""
+    """The signature proves nothing. The message continues "the signature ..."."""
 
 
-class SignatureOfAnother(UnacceptableSignature):
-    """It is not of this key. It may be of another one."""
+class OtherKeySignature(UnacceptableSignature):
+    """The signature was not made with this key; another key may have made it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SignatureAlgorithm:
-    """An AlgorithmIdentifier, interpreted only when a signature is verified with it."""
+    """An AlgorithmIdentifier, interpreted only for verification."""
 
     identifier: str
     parameters: bytes
-    """As encoded; empty where there are none or where they are NULL, which some write and some leave out."""
+    """As encoded; empty if absent or NULL, since encoders differ."""
 
 
 def read_algorithm(element: Element) -> SignatureAlgorithm:
-    """Raises `Malformed` for anything but an AlgorithmIdentifier (RFC 5280 4.1.1.2)."""
+    """Raises `Malformed` if the element is not an AlgorithmIdentifier (RFC 5280 4.1.1.2)."""
     parts = der.children(element, der.SEQUENCE)
     if not 1 <= len(parts) <= 2:
         raise Malformed("has a malformed signature algorithm")
@@ -73,11 +73,11 @@ def read_algorithm(element: Element) -> SignatureAlgorithm:
 
 
 def verify_signature(key: PublicKey, algorithm: SignatureAlgorithm, signed: bytes, signature: bytes) -> None:
-    """Verify ``signature`` over ``signed``, the bytes as they came.
+    """Verify ``signature`` over ``signed``, the bytes as received.
 
     Raises:
-        SignatureOfAnother: it does not verify, or the algorithm does not go with the key.
-        UnacceptableSignature: the algorithm is not accepted, whatever the key.
+        OtherKeySignature: it does not verify, or the algorithm does not fit the key.
+        UnacceptableSignature: the algorithm is not accepted for any key.
     """
     try:
         if isinstance(key, rsa.RSAPublicKey):
@@ -88,7 +88,7 @@ def verify_signature(key: PublicKey, algorithm: SignatureAlgorithm, signed: byte
     except Malformed:
         raise UnacceptableSignature("has malformed RSA-PSS parameters") from None
     except (InvalidSignature, UnsupportedAlgorithm, ValueError):
-        raise SignatureOfAnother("does not verify with the issuer's key") from None
+        raise OtherKeySignature("does not verify with the issuer's key") from None
 
 
 def _rsa_scheme(algorithm: SignatureAlgorithm) -> tuple[padding.AsymmetricPadding, hashes.HashAlgorithm]:
@@ -103,13 +103,13 @@ def _known(table: dict[str, type[hashes.HashAlgorithm]], algorithm: SignatureAlg
         raise UnacceptableSignature(f"is made with {_WEAK[algorithm.identifier]}, which can be forged")
     found = table.get(algorithm.identifier)
     if found is None:
-        kind = SignatureOfAnother if algorithm.identifier in _ACCEPTED else UnacceptableSignature
-        raise kind(f"is of an algorithm that is not accepted with the issuer's key ({algorithm.identifier})")
+        kind = OtherKeySignature if algorithm.identifier in _ACCEPTED else UnacceptableSignature
+        raise kind(f"uses an algorithm that is not accepted for the issuer's key ({algorithm.identifier})")
     return found
 
 
 def _read_pss(parameters: bytes) -> tuple[hashes.HashAlgorithm, hashes.HashAlgorithm, int]:
-    """RSASSA-PSS-params (RFC 4055 3.1). The defaults are SHA-1, so hash and mask generation have to be there."""
+    """RSASSA-PSS-params (RFC 4055 3.1). The defaults are SHA-1, so hash and mask generation must be present."""
     fields = {field.tag: field.content for field in der.children(der.only(parameters, der.SEQUENCE), der.SEQUENCE)}
     if not {_HASH, _MASK_GENERATION} <= fields.keys():
         raise UnacceptableSignature("is made with SHA-1 with RSA-PSS, which can be forged")

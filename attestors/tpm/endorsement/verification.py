@@ -1,6 +1,6 @@
-"""The one entry point: is this the genuine certificate of this endorsement key, by these authorities, at this time?
+"""The entry point: verifies that a certificate is genuine for an endorsement key, authorities and a time.
 
-In this order, so that nothing costly is done for what cannot be right, and nothing is believed before the chain holds:
+Cheap checks come first, and nothing is trusted before the chain verifies:
 
 1. the bytes are one certificate within bounds (`certificate`)
 2. its key is the TPM's endorsement key
@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from attestors.tpm.endorsement import der
 from attestors.tpm.endorsement.authorities import EndorsementAuthorities
-from attestors.tpm.endorsement.certificate import Certificate, read_row, read_stored_certificate
+from attestors.tpm.endorsement.certificate import Certificate, read_sequence, read_stored_certificate
 from attestors.tpm.endorsement.chain import find_root
 from attestors.tpm.endorsement.der import Malformed
 from attestors.tpm.endorsement.errors import (
@@ -52,24 +52,24 @@ MAXIMUM_SENT_BYTES: Final = 32 * 1024
 
 @dataclass(frozen=True, slots=True)
 class VerifiedEndorsementCertificate:
-    """What the manufacturer vouches for: a genuine TPM holds this key. Which machine it is in, it does not say.
+    """The manufacturer's statement that a genuine TPM holds this key. It does not say which machine the TPM is in.
 
-    Made by `verify_endorsement_certificate` only.
+    Only `verify_endorsement_certificate` builds it.
     """
 
     public_key: PublicKey = field(repr=False)
     public_key_sha256: str
-    """Hexadecimal, of the key's SubjectPublicKeyInfo in DER. This identifies the chip: inventories and deny lists
-    compare it."""
+    """Hexadecimal, of the key's SubjectPublicKeyInfo in DER. It identifies the chip: inventories and deny lists compare
+    it."""
     certificate_sha256: str
-    """Hexadecimal, of the certificate without header and padding. For logs: the same chip can present its certificate
-    with another digest (an ECDSA signature has two forms), so nothing may be denied by it."""
+    """Hexadecimal, of the certificate without header and padding. For logs only, never for a deny list: the same chip
+    can present its certificate with another digest (an ECDSA signature has two forms)."""
     manufacturer: str | None
-    """Such as ``id:53544D20``; this and the next two are None where the certificate does not say."""
+    """Such as ``id:53544D20``; this and the next two are None if the certificate does not name them."""
     model: str | None
     version: str | None
     subject: str
-    """For a person; most manufacturers leave it empty."""
+    """For a person; empty for most manufacturers."""
     serial_number: int
     issuer: str
     root: str
@@ -89,16 +89,16 @@ def verify_endorsement_certificate(
     """Verify an endorsement key certificate.
 
     Args:
-        certificate: as it is in NV: a TCG header before it, and padding or anything else behind it, do not matter.
+        certificate: as stored in NV: a TCG header before it, and padding or anything else after it, are ignored.
         endorsement_key: the key that the TPM presented, or its SubjectPublicKeyInfo in DER.
-        authorities: whom the operator trusts (`load_endorsement_authorities`).
-        at: the moment in question, with a time zone.
-        intermediates: what the node sent along (NV 0x01c00100 and up): each one certificate or several in a row, with
-            or without padding. They are not trusted, only tried: what of it cannot be read matters only to a chain
-            that is found nowhere else.
+        authorities: the operator's authorities (`load_endorsement_authorities`).
+        at: the time of verification, with a time zone.
+        intermediates: certificates that the node sent (NV 0x01c00100 and up): each item is one certificate or several
+            concatenated, with or without padding. They are untrusted candidates. Unreadable ones matter only if no
+            chain is found without them.
 
     Raises:
-        EndorsementCertificateRefused: one of its subclasses says why, in a sentence for a person.
+        EndorsementCertificateRefused: a subclass names the cause, with a message for a person.
         ValueError: ``at`` has no time zone.
     """
     if at.tzinfo is None:
@@ -140,13 +140,13 @@ def _read_endorsement_key(key: PublicKey | bytes) -> PublicKey:
 
 
 def _read_sent(intermediates: Sequence[bytes]) -> tuple[tuple[Certificate, ...], str]:
-    """Those that can be read, and why others cannot: a TPM may keep anything there, and nobody can take it away."""
+    """The readable certificates, and the first error of the others: a TPM may hold any data there, and not erasably."""
     if sum(len(data) for data in intermediates) > MAXIMUM_SENT_BYTES:
         raise CertificateUnreadable(f"The TPM's intermediate certificates are larger than {MAXIMUM_SENT_BYTES} bytes")
     found: list[Certificate] = []
     first_fault = ""
     for data in intermediates:
-        read, unread = read_row(data, maximum_count=MAXIMUM_SENT_CERTIFICATES - len(found))
+        read, unread = read_sequence(data, maximum_count=MAXIMUM_SENT_CERTIFICATES - len(found))
         found.extend(read)
         first_fault = first_fault or unread
     return tuple(found), first_fault
@@ -165,7 +165,7 @@ def _require_key(certificate: Certificate, endorsement_key: PublicKey) -> None:
 
 
 def _require_endorsement_use(certificate: Certificate) -> None:
-    """TCG EK Credential Profile 2.6, 3.2, as far as genuine certificates keep to it."""
+    """TCG EK Credential Profile 2.6, 3.2, as far as genuine certificates follow it."""
     extensions = certificate.extensions
     if certificate.version != 3:
         raise NotAnEndorsementCertificate(
@@ -177,11 +177,11 @@ def _require_endorsement_use(certificate: Certificate) -> None:
         )
     if extensions.unknown_critical:
         raise NotAnEndorsementCertificate(
-            f"The certificate has a critical extension that is not known here: {extensions.unknown_critical[0]}"
+            f"The certificate has an unknown critical extension: {extensions.unknown_critical[0]}"
         )
     if extensions.key_usage is None and extensions.purposes is None and extensions.tpm.manufacturer is None:
         raise NotAnEndorsementCertificate(
-            "The certificate has no key usage, no extended key usage and no TPM manufacturer: nothing says that it is "
+            "The certificate has no key usage, no extended key usage and no TPM manufacturer: nothing marks it as that "
             "of an endorsement key"
         )
     _require_endorsement_purpose(extensions)
@@ -190,7 +190,7 @@ def _require_endorsement_use(certificate: Certificate) -> None:
 
 
 def _require_endorsement_purpose(extensions: Extensions) -> None:
-    """Google's and old Infineon's have none; where there is one, it has to say endorsement key."""
+    """Google's and old Infineon's have no extended key usage; if present, it must allow endorsement keys."""
     purposes = extensions.purposes
     if purposes is None:
         return
@@ -203,10 +203,10 @@ def _require_endorsement_purpose(extensions: Extensions) -> None:
 
 
 def _require_key_establishment(usage: KeyUsage, key: PublicKey) -> None:
-    """An endorsement key decrypts. Google's attestation key certificates differ from its endorsement ones only here.
+    """An endorsement key decrypts. Only this distinguishes Google's attestation key certificates from its EK ones.
 
-    Further bits do not matter (`swtpm_setup --allow-signing` sets digitalSignature). For an elliptic key either bit
-    will do: the profile says keyAgreement, and Intel's certificates say keyEncipherment.
+    Further bits do not matter (`swtpm_setup --allow-signing` sets digitalSignature). An elliptic key may have either
+    bit: the profile requires keyAgreement, and Intel's certificates have keyEncipherment.
     """
     if usage.key_encipherment or (usage.key_agreement and isinstance(key, ec.EllipticCurvePublicKey)):
         return
@@ -214,7 +214,7 @@ def _require_key_establishment(usage: KeyUsage, key: PublicKey) -> None:
         raise NotAnEndorsementCertificate(
             "The certificate's key is for signing only, so it is that of an attestation key, not of an endorsement key"
         )
-    raise NotAnEndorsementCertificate("The certificate's key usage does not allow what endorsement keys are for")
+    raise NotAnEndorsementCertificate("The certificate's key usage does not fit an endorsement key")
 
 
 def _require_valid(certificate: Certificate, at: datetime) -> None:

@@ -1,21 +1,21 @@
-"""Whose endorsement key it is.
+"""Sources that assign endorsement keys to machines.
 
-A certificate says "some genuine TPM", a quote "the TPM that has this endorsement key". Which machine that TPM is in,
-only others can say. Each module named after a source of :class:`SourceName` is one of them, behind the protocol
-:class:`Source`; :class:`SourcesInOrder` asks them in the order that a cluster's policy prefers.
+A certificate proves "some genuine TPM", a quote "the TPM that has this endorsement key". Neither says which machine
+the TPM is in. Each module named after a member of :class:`SourceName` implements the protocol :class:`Source`;
+:class:`SourcesInOrder` asks the sources in the order of a cluster's policy.
 """
 
 from attestors.tpm.endorsement_key_sources.answer import (
-    LOOK_AGAIN,
-    CannotBeAskedNow,
+    RETRY_AFTER,
     CertificateNotVerified,
     CertificateState,
+    KeyConfirmed,
+    KeyContradicted,
     KeySourceAnswer,
-    NotSaid,
-    Owned,
-    OwnedByOthers,
+    NoInformation,
     Source,
     SourceName,
+    SourceUnavailable,
     Unclear,
 )
 from attestors.tpm.endorsement_key_sources.fingerprint import fingerprint, identity
@@ -23,7 +23,7 @@ from attestors.tpm.endorsement_key_sources.gcp_shielded_vm import GCPShieldedVM,
 from attestors.tpm.endorsement_key_sources.infrastructure_annotation import InfrastructureMachineAnnotation
 from attestors.tpm.endorsement_key_sources.inventory import INVENTORY_KEY, Inventory
 from attestors.tpm.endorsement_key_sources.machine_annotation import MachineAnnotation
-from attestors.tpm.endorsement_key_sources.order import NobodySays, SourcesInOrder
+from attestors.tpm.endorsement_key_sources.order import SourcesInOrder, Undetermined
 from attestors.tpm.endorsement_key_sources.trust_on_first_use import TrustOnFirstUse
 
 __all__ = [
@@ -38,15 +38,15 @@ __all__ = [
     "shielded_vms",
     "TrustOnFirstUse",
     "KeySourceAnswer",
-    "Owned",
-    "OwnedByOthers",
-    "NotSaid",
+    "KeyConfirmed",
+    "KeyContradicted",
+    "NoInformation",
     "Unclear",
-    "NobodySays",
-    "CannotBeAskedNow",
+    "Undetermined",
+    "SourceUnavailable",
     "CertificateState",
     "CertificateNotVerified",
-    "LOOK_AGAIN",
+    "RETRY_AFTER",
     "fingerprint",
     "identity",
 ]

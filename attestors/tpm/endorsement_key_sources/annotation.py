@@ -1,4 +1,4 @@
-"""The annotation that says which TPM is in a machine, on whichever object it stands."""
+"""The annotation that names a machine's TPM, on a Machine or an InfraMachine."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from attestors.tpm.attestation_key import EndorsementKey
 from attestors.tpm.endorsement_key_sources.answer import (
+    KeyConfirmed,
+    KeyContradicted,
     KeySourceAnswer,
-    NotSaid,
-    Owned,
-    OwnedByOthers,
+    NoInformation,
     SourceName,
     Unclear,
 )
@@ -17,20 +17,20 @@ from attestors.tpm.endorsement_key_sources.fingerprint import NoFingerprint, fin
 from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
 
 
-def judge_annotation(
-    source: SourceName, annotations: Mapping[str, str], whose: str, endorsement_key: EndorsementKey
+def compare_annotation(
+    source: SourceName, annotations: Mapping[str, str], owner: str, endorsement_key: EndorsementKey
 ) -> KeySourceAnswer:
-    """What the annotations of ``whose`` (such as ``Machine worker-1``) say."""
-    said = annotations.get(ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION)
-    if said is None:
-        return NotSaid(f"{whose} has no annotation {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION}")
+    """Compare the key with the annotation of ``owner`` (such as ``Machine worker-1``)."""
+    value = annotations.get(ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION)
+    if value is None:
+        return NoInformation(f"{owner} has no annotation {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION}")
     try:
-        expected = read_fingerprint(said)
+        expected = read_fingerprint(value)
     except NoFingerprint:
         return Unclear(
-            f"annotation {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION} of {whose} is neither sha256: with 64 lower-case "
+            f"annotation {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION} of {owner} is neither sha256: with 64 lower-case "
             "hexadecimal digits, without line end or space, nor a public key in PEM"
         )
     if expected == fingerprint(endorsement_key):
-        return Owned(source)
-    return OwnedByOthers(f"by its annotation, {whose} has another TPM")
+        return KeyConfirmed(source)
+    return KeyContradicted(f"by its annotation, {owner} has another TPM")

@@ -1,4 +1,4 @@
-"""What a source may say about whose endorsement key it is, and what a source is."""
+"""The protocol of an endorsement key source, and its possible answers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from attestors.contract import AttestationRequest
 from attestors.tpm.attestation_key import EndorsementKey
 from attestors.tpm.endorsement import VerifiedEndorsementCertificate
 
-LOOK_AGAIN: Final = timedelta(seconds=10)
-"""Of what may change without a sign of it."""
+RETRY_AFTER: Final = timedelta(seconds=10)
+"""Delay before a source is asked again whose changes trigger no event."""
 
 
 class SourceName(enum.Enum):
@@ -26,58 +26,59 @@ class SourceName(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
-    """The claimed machine's own TPM, says this source."""
+class KeyConfirmed:
+    """The source assigns the key to the claimed machine."""
 
     source: SourceName
 
 
 @dataclass(frozen=True, slots=True)
-class OwnedByOthers:
-    """The claimed machine has another TPM. ``message`` goes before "than sha256:…"."""
+class KeyContradicted:
+    """The source assigns another TPM to the claimed machine. ``message`` is continued by "than sha256:…"."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
-class NotSaid:
-    """The source has nothing about the claimed machine: the next one is asked. ``message`` says what is lacking."""
+class NoInformation:
+    """The source has no entry for the claimed machine: the next source is asked. ``message`` says what is missing."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unclear:
-    """The source may have something about the claimed machine, and nobody can tell what: unreadable, or contradictory.
+    """The source's entry for the claimed machine is unreadable or contradictory.
 
-    The request waits. The next source is not asked: a slip in an inventory must not open the door that is behind it.
+    The request waits, and no further source is asked: an error in an inventory must not enable a weaker source after
+    it.
     """
 
     message: str
-    retry_after: timedelta = LOOK_AGAIN
+    retry_after: timedelta = RETRY_AFTER
 
 
-KeySourceAnswer: TypeAlias = Owned | OwnedByOthers | NotSaid | Unclear
+KeySourceAnswer: TypeAlias = KeyConfirmed | KeyContradicted | NoInformation | Unclear
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateNotVerified:
-    """No endorsement authorities are configured, so no certificate was looked at."""
+    """No endorsement authorities are configured, so no certificate was verified."""
 
 
 CertificateState: TypeAlias = VerifiedEndorsementCertificate | CertificateNotVerified
 
 
-class CannotBeAskedNow(Exception):
-    """A source cannot be asked at this moment; the message names the service and says why. The request waits."""
+class SourceUnavailable(Exception):
+    """A source is unavailable now; the message names the service and the cause. The request waits."""
 
-    def __init__(self, message: str, retry_after: timedelta = LOOK_AGAIN) -> None:
+    def __init__(self, message: str, retry_after: timedelta = RETRY_AFTER) -> None:
         super().__init__(message)
         self.retry_after = retry_after
 
 
 class Source(Protocol):
-    """Whoever can say which TPM is in a machine."""
+    """Assigns TPMs to machines."""
 
     @property
     def name(self) -> SourceName:
@@ -87,9 +88,9 @@ class Source(Protocol):
     async def ask(
         self, request: AttestationRequest, endorsement_key: EndorsementKey, certificate: CertificateState
     ) -> KeySourceAnswer:
-        """Whether the claimed machine has that TPM.
+        """Whether the claimed machine has the TPM with this endorsement key.
 
         Raises:
-            CannotBeAskedNow: try again later. Every other exception has the same effect, with the core's words.
+            SourceUnavailable: retry later. Any other exception has the same effect, with the core's message.
         """
         ...

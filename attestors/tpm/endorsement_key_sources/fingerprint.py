@@ -1,4 +1,4 @@
-"""How an endorsement key is named: in annotations, inventories, deny lists and records."""
+"""The text form of an endorsement key: in annotations, inventories, deny lists and records."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _PEM: Final = re.compile(r"-----BEGIN PUBLIC KEY-----\s(?P<body>[A-Za-z0-9+/=\s]
 
 
 class NoFingerprint(ValueError):
-    """A text that names no endorsement key."""
+    """The text does not name an endorsement key."""
 
 
 def fingerprint(endorsement_key: EndorsementKey) -> str:
     """``sha256:`` and the SHA-256 of the key's SubjectPublicKeyInfo (DER), in hexadecimal.
 
-    What ``openssl pkey -pubin -outform DER | sha256sum`` says of the key that ``tpm2_readpublic -f pem`` writes.
+    The result of ``openssl pkey -pubin -outform DER | sha256sum`` for the key that ``tpm2_readpublic -f pem`` writes.
     """
     return _fingerprint_of(endorsement_key.key)
 
@@ -34,21 +34,21 @@ def identity(endorsement_key: EndorsementKey) -> str:
     return f"tpm:{fingerprint(endorsement_key)}"
 
 
-def read_fingerprint(said: str) -> str:
-    """The fingerprint that a person wrote, as such or as the public key itself in PEM.
+def read_fingerprint(text: str) -> str:
+    """The fingerprint in a person's entry: a fingerprint, or the public key in PEM.
 
     Raises:
-        NoFingerprint: it is neither.
+        NoFingerprint: the text is neither.
     """
-    if FINGERPRINT.fullmatch(said):
-        return said
-    found = _PEM.fullmatch(said)
+    if FINGERPRINT.fullmatch(text):
+        return text
+    found = _PEM.fullmatch(text)
     if found is None:
         raise NoFingerprint("neither a digest nor a key")
     try:
         key = load_der_public_key(base64.b64decode("".join(found["body"].split()), validate=True))
     except (UnsupportedAlgorithm, ValueError) as error:
-        raise NoFingerprint("no key") from error
+        raise NoFingerprint("not a key") from error
     return _fingerprint_of(key)
 
 

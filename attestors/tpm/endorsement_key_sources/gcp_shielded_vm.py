@@ -1,4 +1,4 @@
-"""Source ``GCPShieldedVM``: Google made the virtual TPM of the instance, and says which key it has."""
+"""Source ``GCPShieldedVM``: Google, which created the instance's virtual TPM, reports its keys."""
 
 from __future__ import annotations
 
@@ -11,23 +11,30 @@ from attestors.clouds.google import GoogleAccess, compute_engine
 from attestors.contract import AttestationRequest, NoClaimedMachine
 from attestors.tpm.attestation_key import EndorsementKey
 from attestors.tpm.endorsement_key_sources.answer import (
-    CannotBeAskedNow,
     CertificateState,
+    KeyConfirmed,
+    KeyContradicted,
     KeySourceAnswer,
-    NotSaid,
-    Owned,
-    OwnedByOthers,
+    NoInformation,
     SourceName,
+    SourceUnavailable,
     Unclear,
 )
-from attestors.tpm.shielded_vm import AnotherKey, InstancesKey, NotAsked, NotSaidYet, ShieldedVirtualMachines
+from attestors.tpm.shielded_vm import (
+    KeyDiffersFromInstance,
+    KeyMatchesInstance,
+    NotAnsweredYet,
+    NotApplicable,
+    ShieldedVirtualMachines,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class GCPShieldedVM:
-    """Asks Compute Engine. An instance of a MachinePool needs no Machine: the provider ID names it.
+    """Calls Compute Engine. An instance of a MachinePool needs no Machine: the provider ID names it.
 
-    Of what the Cluster has not, Google is not asked: its quota is the project's, and names are easily invented.
+    Provider IDs that the Cluster does not have cause no call: the quota is the project's, and names are easily
+    invented.
     """
 
     machines: ShieldedVirtualMachines = field(repr=False)
@@ -37,33 +44,33 @@ class GCPShieldedVM:
     async def ask(
         self, request: AttestationRequest, endorsement_key: EndorsementKey, certificate: CertificateState
     ) -> KeySourceAnswer:
-        """What Google says of the instance with the claimed provider ID.
+        """Google's answer for the instance with the claimed provider ID.
 
         Raises:
-            CannotBeAskedNow: Google cannot be asked, or does not let us.
+            SourceUnavailable: Google is unreachable, or rejects the controller.
         """
         if isinstance(request.machine, NoClaimedMachine) and not request.machine.pool:
-            return NotSaid("no Machine or MachinePool has this provider ID yet, so Google is not asked")
+            return NoInformation("no Machine or MachinePool has this provider ID yet, so Google is not asked")
         try:
-            said = await self.machines.ask(request.provider_id, endorsement_key.key)
+            answer = await self.machines.ask(request.provider_id, endorsement_key.key)
         except CloudError as error:
-            raise CannotBeAskedNow(str(error), error.retry_after) from error
-        match said:
-            case InstancesKey():
-                return Owned(self.name)
-            case AnotherKey(instance):
-                return OwnedByOthers(f"instance {instance} has another TPM")
-            case NotAsked(message):
-                return NotSaid(message)
-            case NotSaidYet(message, retry_after):
+            raise SourceUnavailable(str(error), error.retry_after) from error
+        match answer:
+            case KeyMatchesInstance():
+                return KeyConfirmed(self.name)
+            case KeyDiffersFromInstance(instance):
+                return KeyContradicted(f"instance {instance} has another TPM")
+            case NotApplicable(message):
+                return NoInformation(message)
+            case NotAnsweredYet(message, retry_after):
                 return Unclear(message, retry_after)
             case never:
                 assert_never(never)
 
 
-@functools.cache  # an operator may give each namespace its own: as many as were written down
+@functools.cache  # each namespace may have its own settings: as many as the operator wrote
 def shielded_vms(access: GoogleAccess, projects: frozenset[str]) -> GCPShieldedVM:
-    """The one for these settings in this process: all clusters share its answers.
+    """The source for these settings; all clusters of the process share it and its cached answers.
 
     Raises:
         ImportError: google-auth or requests is not installed (extra ``gcp``).

@@ -1,4 +1,4 @@
-"""Source ``Inventory``: a ConfigMap or Secret in the Cluster's namespace, which lists machines and their TPMs."""
+"""Source ``Inventory``: a ConfigMap or Secret in the Cluster's namespace that lists machines and their TPMs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from attestors.contract import AttestationRequest, ClaimedMachine, DocumentKind,
 from attestors.tpm.attestation_key import EndorsementKey
 from attestors.tpm.endorsement_key_sources.answer import (
     CertificateState,
+    KeyConfirmed,
+    KeyContradicted,
     KeySourceAnswer,
-    NotSaid,
-    Owned,
-    OwnedByOthers,
+    NoInformation,
     SourceName,
     Unclear,
 )
@@ -33,13 +33,13 @@ INVENTORY_KEY: Final = "endorsement-keys"
 """The key in the document's data."""
 
 _KEPT_BYTES: Final = 48 * 1024 * 1024
-"""Of all listings that are kept parsed, with their texts."""
+"""Limit for all cached listings, with their texts."""
 _SHOWN_LINES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Asks the management cluster for one document. Nothing of its content goes into messages."""
+    """Reads one document of the management cluster. Messages contain nothing of its content."""
 
     kind: DocumentKind
     document: str
@@ -49,7 +49,7 @@ class Inventory:
     async def ask(
         self, request: AttestationRequest, endorsement_key: EndorsementKey, certificate: CertificateState
     ) -> KeySourceAnswer:
-        """What the line of the claimed provider ID says. It needs no Machine: an instance of a pool can be listed."""
+        """Compare with the line of the claimed provider ID. It needs no Machine: a pool's instances can be listed."""
         document = await request.management.document(self.kind, self.document)
         if isinstance(document, NotThere):
             return Unclear(document.cause)
@@ -57,26 +57,28 @@ class Inventory:
         if text is None:
             return Unclear(f"{self} has no text under {INVENTORY_KEY}")
         try:
-            listing = _PARSED.listing(text)
+            listing = _LISTINGS.listing(text)
         except InvalidListing as error:
             return Unclear(f"{self}: {error}")
-        return self._judge(listing, request, fingerprint(endorsement_key))
+        return self._compare(listing, request, fingerprint(endorsement_key))
 
-    def _judge(self, listing: Listing, request: AttestationRequest, shown: str) -> KeySourceAnswer:
+    def _compare(self, listing: Listing, request: AttestationRequest, shown: str) -> KeySourceAnswer:
         match listing.line_of(request.provider_id):
             case Contradiction(lines):
                 return self._unclear("this provider ID", lines)
             case ListingLine(key):
                 if key == shown:
-                    return Owned(self.name)
-                return OwnedByOthers(f"{self} says that {_whom(request)} has another TPM")
+                    return KeyConfirmed(self.name)
+                return KeyContradicted(f"{self} says that {_machine(request)} has another TPM")
             case NoLine():
                 if listing.lists(shown):
-                    return OwnedByOthers(f"{self} has it under another provider ID: {_whom(request)} has another TPM")
+                    return KeyContradicted(
+                        f"{self} has it under another provider ID: {_machine(request)} has another TPM"
+                    )
                 in_faulty_lines = listing.line_of(shown)
                 if isinstance(in_faulty_lines, Contradiction):
-                    return self._unclear("the key that is shown", in_faulty_lines.lines)
-                return NotSaid(f"{self} has no line for this provider ID")
+                    return self._unclear("the presented key", in_faulty_lines.lines)
+                return NoInformation(f"{self} has no line for this provider ID")
 
     def _unclear(self, about: str, lines: tuple[int, ...]) -> Unclear:
         numbers = ", ".join(map(str, lines[:_SHOWN_LINES])) + (", ..." if len(lines) > _SHOWN_LINES else "")
@@ -86,49 +88,52 @@ class Inventory:
         return f"{self.kind.value} {self.document}"
 
 
-def _whom(request: AttestationRequest) -> str:
+def _machine(request: AttestationRequest) -> str:
     machine = request.machine
     return f"Machine {machine.name}" if isinstance(machine, ClaimedMachine) else "the claimed machine"
 
 
 @dataclass(frozen=True, slots=True)
-class _Unread:
-    """What is not read at all, and why: to find it out again for each request would take as long as to read it."""
+class _Invalid:
+    """A text that cannot be parsed, with the cause. Cached, since a failed parse takes as long as a successful one."""
 
     why: str
     weight = 0
 
 
-class _Parsed:
-    """Listings that were parsed already, the least used thrown away first.
+class _ListingCache:
+    """Parsed listings; evicts the least recently used.
 
-    By their text: a resource version can come back with another content after the API server's data was restored.
+    The key is the text and not the resource version, which can recur with other content after the API server's data was
+    restored.
     """
 
     def __init__(self, maximum_bytes: int = _KEPT_BYTES) -> None:
         self._maximum = maximum_bytes
         self._bytes = 0
-        self._kept: OrderedDict[str, Listing | _Unread] = OrderedDict()
+        self._kept: OrderedDict[str, Listing | _Invalid] = OrderedDict()
         self._lock = threading.Lock()
 
     def listing(self, text: str) -> Listing:
-        """Raises:
-        InvalidListing: it cannot be read.
+        """The parsed listing.
+
+        Raises:
+            InvalidListing: the text cannot be parsed.
         """
         with self._lock:
             listing = self._kept.get(text) or self._parse(text)
             if text in self._kept:
                 self._kept.move_to_end(text)
-        if isinstance(listing, _Unread):
+        if isinstance(listing, _Invalid):
             raise InvalidListing(listing.why)
         return listing
 
-    def _parse(self, text: str) -> Listing | _Unread:
-        listing: Listing | _Unread
+    def _parse(self, text: str) -> Listing | _Invalid:
+        listing: Listing | _Invalid
         try:
             listing = parse_listing(text)
         except InvalidListing as error:
-            listing = _Unread(str(error))
+            listing = _Invalid(str(error))
         self._kept[text] = listing
         self._bytes += _weight(text, listing)
         while self._bytes > self._maximum:
@@ -136,9 +141,9 @@ class _Parsed:
         return listing
 
 
-def _weight(text: str, listing: Listing | _Unread) -> int:
-    """In bytes. The text alone says little: short lines take many times as much."""
+def _weight(text: str, listing: Listing | _Invalid) -> int:
+    """In bytes. The text alone is no measure: parsed short lines take many times as much."""
     return 2 * sys.getsizeof(text) + listing.weight
 
 
-_PARSED: Final = _Parsed()
+_LISTINGS: Final = _ListingCache()

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 MAXIMUM_CHARACTERS: Final = 1024 * 1024
-"""As much as a ConfigMap holds."""
+"""The maximum size of a ConfigMap."""
 MAXIMUM_LINES: Final = 20_000
 MAXIMUM_UNREADABLE_LINES: Final = 1000
-"""With more it is something else than an inventory, and only costs time."""
+"""A text with more is not an inventory; parsing it only costs time."""
 
 _ENTRY_BYTES: Final = 220
-"""Of a provider ID or key: objects, and their places in mappings."""
+"""Memory per provider ID or key: objects, and their entries in mappings."""
 _NUMBER_BYTES: Final = 36
 
 _KEY_PREFIX: Final = "sha256:"
@@ -23,9 +23,9 @@ _KEY: Final = re.compile(rf"{_KEY_PREFIX}[0-9a-f]{{64}}")
 _LINE: Final = re.compile(rf"[ \t]*(?P<provider_id>[^\s#]\S*)[ \t]+(?P<key>{_KEY.pattern})[ \t]*\r?")
 _WORD: Final = re.compile(r"\S+")
 _WORDS_AT_FAULT: Final = 4
-"""Of a line that cannot be read; the provider ID may stand behind the key, or behind another one."""
+"""Words of an unreadable line that may be the provider ID, which may stand after the key or after another ID."""
 _PUNCTUATION: Final = r",;=|\"'`(){}\[\]<>"
-"""What stands around a provider ID in tables, lists and JSON. It may stand in one, too."""
+"""Characters around a provider ID in tables, lists and JSON. A provider ID may contain them too."""
 _PUNCTUATED: Final = re.compile(rf"[{_PUNCTUATION}]|:\Z")
 _PIECE: Final = re.compile(rf"[^\s:{_PUNCTUATION}][^\s{_PUNCTUATION}]*")
 _PIECES_AT_FAULT: Final = 8
@@ -33,24 +33,24 @@ _BYTE_ORDER_MARK: Final = "\ufeff"
 
 
 class InvalidListing(ValueError):
-    """A text that is not read at all; the message says why, without anything of it."""
+    """The whole text is rejected; the message says why and quotes nothing of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListingLine:
-    """The key of one provider ID."""
+    """The key listed for one provider ID."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class NoLine:
-    """Nothing is said about the provider ID."""
+    """The provider ID is not listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """What is said about the provider ID cannot be read, or cannot all be true; ``lines`` are numbered from 1."""
+    """The lines about the provider ID are unreadable or contradict each other; ``lines`` are numbered from 1."""
 
     lines: tuple[int, ...]
 
@@ -60,7 +60,7 @@ Entry: TypeAlias = ListingLine | NoLine | Contradiction
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What :func:`parse_listing` read."""
+    """The result of :func:`parse_listing`."""
 
     _keys: Mapping[str, str] = field(repr=False)
     _owners: Mapping[str, tuple[str, int]] = field(repr=False)
@@ -68,12 +68,12 @@ class Listing:
 
     @property
     def weight(self) -> int:
-        """What it takes beside its text, at most, in bytes."""
+        """Upper bound of its memory beside its text, in bytes."""
         numbers = sum(map(len, self._faults.values()))
         return _ENTRY_BYTES * (len(self._keys) + len(self._owners) + len(self._faults)) + _NUMBER_BYTES * numbers
 
     def line_of(self, provider_id: str) -> Entry:
-        """What it says about a provider ID."""
+        """The entry for a provider ID."""
         if provider_id in self._faults:
             return Contradiction(self._faults[provider_id])
         if provider_id in self._keys:
@@ -81,21 +81,22 @@ class Listing:
         return NoLine()
 
     def lists(self, key: str) -> bool:
-        """Whether the key is there, under whichever provider ID."""
+        """Whether the key is listed under any provider ID."""
         return key in self._owners
 
 
 def parse_listing(text: str) -> Listing:
-    """Read an inventory.
+    """Parse an inventory.
 
-    Whatever is wrong with a line is a fault of the provider IDs that it is about, and of no other: one provider ID with
-    two keys, one key under two provider IDs, a line that has no key. A repeated line is none. Of a line that cannot be
-    read, each of the first words may be the provider ID, or its key, also without what stands around it; and so may be
-    what is left of a provider ID without that.
+    An error in a line affects only the provider IDs in it: one provider ID with two keys, one key under two provider
+    IDs, a line without a key. A repeated line is no error. In an unreadable line, each of the first words counts as a
+    possible provider ID or key, with and without surrounding punctuation, and so does each part of a provider ID
+    between punctuation.
 
     Raises:
-        InvalidListing: too many characters or lines, or lines that cannot be read, or one of several machines: where
-            line ends are lost, nobody can tell who else would not be found.
+        InvalidListing: too many characters, lines or unreadable lines; or one line with several machines: the text lost
+        its
+            line ends, and other machines could be missed.
     """
     if len(text) > MAXIMUM_CHARACTERS:
         raise InvalidListing(f"it has more than {MAXIMUM_CHARACTERS} characters")
@@ -132,10 +133,10 @@ def parse_listing(text: str) -> Listing:
 
 
 def _require_line_ends(line: str, number: int, at_fault: frozenset[str]) -> None:
-    """A block scalar of YAML that begins with ``>`` makes one line of an inventory, and of one with a comment nothing.
+    """Detect lost line ends: a YAML block scalar with ``>`` folds an inventory into one line, or into one comment.
 
     Raises:
-        InvalidListing: more machines stand in the line than are looked for in one that cannot be read.
+        InvalidListing: the line names more machines than are searched in an unreadable line.
     """
     machines = []
     for before in _KEY.split(line)[:-1]:
@@ -147,7 +148,7 @@ def _require_line_ends(line: str, number: int, at_fault: frozenset[str]) -> None
 
 
 def _words_at_fault(line: str) -> frozenset[str]:
-    """The first words of a line, as they stand and without what stands around them; none of a comment."""
+    """The first words of a line, with and without surrounding punctuation; empty for a comment."""
     words = [found.group() for found in itertools.islice(_WORD.finditer(line), _WORDS_AT_FAULT)]
     if not words or words[0].startswith("#"):
         return frozenset()
@@ -155,5 +156,5 @@ def _words_at_fault(line: str) -> frozenset[str]:
 
 
 def _pieces(text: str) -> list[str]:
-    """What is between punctuation first, without the colons of YAML and JSON behind it."""
+    """The first parts between punctuation, without the trailing colons of YAML and JSON."""
     return [found.group().rstrip(":") for found in itertools.islice(_PIECE.finditer(text), _PIECES_AT_FAULT)]

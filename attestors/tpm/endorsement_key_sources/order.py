@@ -1,4 +1,4 @@
-"""The sources in a cluster's order of preference: the first that says anything decides."""
+"""Asks the sources in a cluster's order of preference: the first definite answer decides."""
 
 from __future__ import annotations
 
@@ -10,83 +10,85 @@ from typing import Final
 from attestors.contract import AttestationRequest
 from attestors.tpm.attestation_key import EndorsementKey
 from attestors.tpm.endorsement_key_sources.answer import (
-    LOOK_AGAIN,
+    RETRY_AFTER,
     CertificateState,
+    KeyConfirmed,
+    KeyContradicted,
     KeySourceAnswer,
-    NotSaid,
-    Owned,
-    OwnedByOthers,
+    NoInformation,
     Source,
     SourceName,
     Unclear,
 )
 from attestors.tpm.endorsement_key_sources.machine_annotation import MachineAnnotation
-from attestors.tpm.endorsement_key_sources.recorded_calls import OWNERSHIP
+from attestors.tpm.endorsement_key_sources.recorded_calls import KEY_SOURCE_ANSWER
 
-_ASK_OTHERS: Final = frozenset({SourceName.INVENTORY, SourceName.GCP_SHIELDED_VM})
-"""The InfraMachine's annotations are noted by the core."""
+_RECORDED: Final = frozenset({SourceName.INVENTORY, SourceName.GCP_SHIELDED_VM})
+"""Sources whose calls are recorded here. The core records the InfraMachine's annotations."""
 
 
 @dataclass(frozen=True, slots=True)
-class NobodySays:
-    """No source says whose key it is; ``lacking`` has a sentence of each that was asked."""
+class Undetermined:
+    """No source names the machine's key; ``lacking`` has a sentence of each source that was asked."""
 
     lacking: tuple[str, ...]
-    retry_after: timedelta = LOOK_AGAIN
+    retry_after: timedelta = RETRY_AFTER
 
     def within(self, characters: int) -> str:
-        """All sentences in at most so many characters: a long one does not take another one's room."""
-        return "; ".join(_cut(self.lacking, characters - 2 * (len(self.lacking) - 1)))
+        """All sentences within that many characters; long ones are shortened first."""
+        return "; ".join(_shorten(self.lacking, characters - 2 * (len(self.lacking) - 1)))
 
 
 @dataclass(frozen=True, slots=True)
 class SourcesInOrder:
-    """At least one source."""
+    """The configured sources; at least one."""
 
     sources: tuple[Source, ...]
 
     async def ask(
         self, request: AttestationRequest, endorsement_key: EndorsementKey, certificate: CertificateState
-    ) -> Owned | OwnedByOthers | NobodySays:
-        """Ask one after the other. What a source raises is not caught: the next one is not asked.
+    ) -> KeyConfirmed | KeyContradicted | Undetermined:
+        """Ask one source after the other. An exception of a source passes through, and no further source is asked.
 
         Raises:
-            CannotBeAskedNow: a source cannot be asked now; any other exception means the same.
+            SourceUnavailable: a source is unavailable now; any other exception means the same.
         """
         lacking: list[str] = []
         for source in self.sources:
-            said = await _ask(source, request, endorsement_key, certificate)
-            if isinstance(said, Owned | OwnedByOthers):
-                return said
-            lacking.append(said.message)
-            if isinstance(said, Unclear):
-                return NobodySays(tuple(lacking), said.retry_after)
-        return NobodySays(tuple(lacking))
+            answer = await _ask(source, request, endorsement_key, certificate)
+            if isinstance(answer, KeyConfirmed | KeyContradicted):
+                return answer
+            lacking.append(answer.message)
+            if isinstance(answer, Unclear):
+                return Undetermined(tuple(lacking), answer.retry_after)
+        return Undetermined(tuple(lacking))
 
-    def look(self, request: AttestationRequest, endorsement_key: EndorsementKey) -> Owned | OwnedByOthers | NobodySays:
-        """As much of the same as can be told without asking anybody: nothing unless the Machine itself is the first."""
+    def check_locally(
+        self, request: AttestationRequest, endorsement_key: EndorsementKey
+    ) -> KeyConfirmed | KeyContradicted | Undetermined:
+        """The answer that needs no call: undetermined unless the Machine's annotation is the first source."""
         first = self.sources[0]
         if not isinstance(first, MachineAnnotation):
-            return NobodySays(())
-        said = first.look(request, endorsement_key)
-        return NobodySays((said.message,)) if isinstance(said, NotSaid | Unclear) else said
+            return Undetermined(())
+        answer = first.check_locally(request, endorsement_key)
+        return Undetermined((answer.message,)) if isinstance(answer, NoInformation | Unclear) else answer
 
 
 async def _ask(
     source: Source, request: AttestationRequest, endorsement_key: EndorsementKey, certificate: CertificateState
 ) -> KeySourceAnswer:
-    """For the audit log what the source makes of others' words is noted, not a whole inventory."""
-    if source.name not in _ASK_OTHERS:
+    """The audit log records the source's answer, not the data behind it, such as a whole inventory."""
+    if source.name not in _RECORDED:
         return await source.ask(request, endorsement_key, certificate)
     question = f"endorsement key source {source.name.value}"
     return await request.recorded_calls.ask(
-        question, lambda: source.ask(request, endorsement_key, certificate), OWNERSHIP
+        question, lambda: source.ask(request, endorsement_key, certificate), KEY_SOURCE_ANSWER
     )
 
 
-def _cut(texts: Sequence[str], room: int) -> list[str]:
-    """The texts in so many characters: the longer ones share what the shorter ones leave."""
-    share, left = 0, room
+def _shorten(texts: Sequence[str], limit: int) -> list[str]:
+    """The texts within ``limit`` characters; the longer ones share what the shorter ones leave."""
+    share, left = 0, limit
     for already, length in enumerate(sorted(map(len, texts))):
         share = left // (len(texts) - already)
         if length > share:

@@ -1,4 +1,4 @@
-"""What a source said, as the audit log notes it."""
+"""The form in which the audit log records a source's answer."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from attestors.contract import AnswerForm
 from attestors.tpm.endorsement_key_sources.answer import (
+    KeyConfirmed,
+    KeyContradicted,
     KeySourceAnswer,
-    NotSaid,
-    Owned,
-    OwnedByOthers,
+    NoInformation,
     SourceName,
     Unclear,
 )
@@ -23,27 +23,29 @@ def _text(value: Any) -> str:
     return value
 
 
-def _ownership_written(said: KeySourceAnswer) -> Mapping[str, Any]:
-    match said:
-        case Owned(source):
+def _write_answer(answer: KeySourceAnswer) -> Mapping[str, Any]:
+    match answer:
+        case KeyConfirmed(source):
             return {"said": "Owned", "source": source.value}
-        case OwnedByOthers(message) | NotSaid(message):
-            return {"said": type(said).__name__, "message": message}
+        case KeyContradicted(message):
+            return {"said": "OwnedByOthers", "message": message}
+        case NoInformation(message):
+            return {"said": "NotSaid", "message": message}
         case Unclear(message, retry_after):
             return {"said": "Unclear", "message": message, "retryAfterSeconds": int(retry_after.total_seconds())}
 
 
-def _ownership_read(written: Any) -> KeySourceAnswer:
+def _read_answer(written: Any) -> KeySourceAnswer:
     match written["said"]:
         case "Owned":
-            return Owned(SourceName(written["source"]))
+            return KeyConfirmed(SourceName(written["source"]))
         case "OwnedByOthers":
-            return OwnedByOthers(_text(written["message"]))
+            return KeyContradicted(_text(written["message"]))
         case "NotSaid":
-            return NotSaid(_text(written["message"]))
+            return NoInformation(_text(written["message"]))
         case "Unclear":
             return Unclear(_text(written["message"]), timedelta(seconds=int(written["retryAfterSeconds"])))
-    raise ValueError("no answer of a source")
+    raise ValueError("not an answer of a source")
 
 
-OWNERSHIP: Final[AnswerForm[KeySourceAnswer]] = AnswerForm(_ownership_written, _ownership_read)
+KEY_SOURCE_ANSWER: Final[AnswerForm[KeySourceAnswer]] = AnswerForm(_write_answer, _read_answer)

@@ -1,4 +1,4 @@
-"""The answer to a challenge: open it with the endorsement key, and quote with the attestation key."""
+"""Answers a challenge: decrypts it with the endorsement key, and quotes with the attestation key."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from attestors.tpm.node.tss import (
 from attestors.tpm.selection import PCRBankSelection, PCRSelection
 
 SECRET_BYTES: Final = 32
-"""The controller's secret is an HMAC-SHA256."""
+"""The size of the controller's secret, an HMAC-SHA256."""
 QUOTE_ATTEMPTS: Final = 5
-"""PCRs may be extended between reading them and quoting them; then both are done again."""
+"""PCRs may be extended between read and quote; then both are repeated."""
 _READ_AT_ONCE: Final = 8
-"""TPM2_PCR_Read gives at most as many values (Part 2, 10.9.6: TPML_DIGEST)."""
+"""The most values that TPM2_PCR_Read returns (Part 2, 10.9.6: TPML_DIGEST)."""
 _FOREIGN_CHALLENGE: Final = frozenset(
     {
         TPM_RC_ECC_POINT,
-        # libtpms, when the seed was not encrypted for its RSA key; a TPM in failure mode would not have got so far.
+        # libtpms, if the seed was not encrypted for its RSA key; a TPM in failure mode fails earlier.
         TPM_RC_FAILURE,
         TPM_RC_INSUFFICIENT,
         TPM_RC_INTEGRITY,
@@ -50,23 +50,23 @@ _FOREIGN_CHALLENGE: Final = frozenset(
         TPM_RC_VALUE,
     }
 )
-"""How TPMs refuse a credential that was made for other keys, or by nobody who knows how (Part 3, 12.5)."""
+"""Response codes for a credential made for other keys, or malformed (Part 3, 12.5)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """What the TPM says of its PCRs, as it wrote it."""
+    """A TPM's quote of its PCRs, as the TPM encoded it."""
 
     attested: bytes
     """TPMS_ATTEST."""
     signature: bytes
     """TPMT_SIGNATURE."""
     pcr_values: bytes
-    """The values, one after the other in the order of the selection."""
+    """The concatenated values, in the order of the selection."""
 
 
 def activate(tpm: TPM, endorsement: LoadedKey, attestation: LoadedKey, challenge: Challenge) -> bytes:
-    """The challenge's secret: only the TPM that has both keys can open it (Part 3, 12.5: TPM2_ActivateCredential).
+    """Decrypt the challenge's secret; only the TPM that has both keys can (Part 3, 12.5: TPM2_ActivateCredential).
 
     Raises:
         EvidenceUnavailable: the challenge is not for these keys, or the TPM refuses.
@@ -103,17 +103,17 @@ def activate(tpm: TPM, endorsement: LoadedKey, attestation: LoadedKey, challenge
         except TPMRefused as refused:
             if refused.code in _FOREIGN_CHALLENGE:
                 raise EvidenceUnavailable(
-                    "the controller's challenge is not for this TPM's keys: was the TPM reset or exchanged since the "
+                    "the controller's challenge is not for this TPM's keys: was the TPM reset or replaced since the "
                     "first request? Start again with a new request"
                 ) from refused
             raise
     if len(bytes(secret)) != SECRET_BYTES:
-        raise EvidenceUnavailable(f"the controller's challenge holds a secret that has not {SECRET_BYTES} bytes")
+        raise EvidenceUnavailable(f"the controller's challenge holds a secret that is not {SECRET_BYTES} bytes long")
     return bytes(secret)
 
 
 def quote(tpm: TPM, attestation: LoadedKey, commitment: bytes, selection: PCRSelection) -> Quote:
-    """A quote over the selected PCRs, with the values that it is of.
+    """Quote the selected PCRs, and return the quoted values.
 
     Raises:
         EvidenceUnavailable: the TPM does not have the PCRs, they keep changing, or it refuses.
@@ -122,14 +122,14 @@ def quote(tpm: TPM, attestation: LoadedKey, commitment: bytes, selection: PCRSel
     for _ in range(QUOTE_ATTEMPTS):
         values = _pcr_values(tpm, selection)
         attested, signature = tpm.ask("quote its PCRs", tpm.esys.quote, attestation.handle, wanted, commitment)
-        told, _ = tpm.ask("write a quote that can be read", TPMS_ATTEST.unmarshal, bytes(attested))
-        if bytes(told.attested.quote.pcrSelect.marshal()) != selection.encode():
+        statement, _ = tpm.ask("write a quote that can be read", TPMS_ATTEST.unmarshal, bytes(attested))
+        if bytes(statement.attested.quote.pcrSelect.marshal()) != selection.encode():
             raise _missing_pcrs(selection)
         # Both attestation key templates sign with SHA-256, and the digest's hash is the signature's.
-        if bytes(told.attested.quote.pcrDigest) == hashlib.sha256(values).digest():
+        if bytes(statement.attested.quote.pcrDigest) == hashlib.sha256(values).digest():
             return Quote(bytes(attested), bytes(signature.marshal()), values)
     raise EvidenceUnavailable(
-        f"the TPM's PCRs changed during each of {QUOTE_ATTEMPTS} attempts to quote them: try again later, and see "
+        f"the TPM's PCRs changed during each of {QUOTE_ATTEMPTS} attempts to quote them: retry later, and check "
         "which program keeps extending them"
     )
 
@@ -145,9 +145,9 @@ def _pcr_values(tpm: TPM, selection: PCRSelection) -> bytes:
 def _read(tpm: TPM, part: PCRBankSelection) -> bytes:
     """The values of at most eight PCRs."""
     selection = PCRSelection((part,))
-    _, given, digests = tpm.ask("read its PCRs", tpm.esys.pcr_read, TPML_PCR_SELECTION.parse(str(selection)))
+    _, returned, digests = tpm.ask("read its PCRs", tpm.esys.pcr_read, TPML_PCR_SELECTION.parse(str(selection)))
     values = b"".join(bytes(digest) for digest in digests)
-    if bytes(given.marshal()) != selection.encode() or len(values) != len(part.indices) * part.bank.digest_bytes:
+    if bytes(returned.marshal()) != selection.encode() or len(values) != len(part.indices) * part.bank.digest_bytes:
         raise _missing_pcrs(selection)
     return values
 
@@ -155,6 +155,6 @@ def _read(tpm: TPM, part: PCRBankSelection) -> bytes:
 def _missing_pcrs(selection: PCRSelection) -> EvidenceUnavailable:
     banks = ", ".join(selected.bank.text for selected in selection.banks)
     return EvidenceUnavailable(
-        f"the TPM does not keep all of the PCRs that the controller asks for ({selection}): activate the bank {banks} "
-        "in the firmware's settings (or with tpm2_pcrallocate), or let the cluster's policy ask for others"
+        f"the TPM lacks PCRs that the controller requests ({selection}): activate the bank {banks} "
+        "in the firmware's settings (or with tpm2_pcrallocate), or select others in the cluster's policy"
     )

@@ -1,8 +1,8 @@
 """The attestation key (AK): a primary key of the endorsement hierarchy, from a fixed template.
 
-A primary key is made of the hierarchy's seed and its template, so the very same key comes back at the answer to a
-challenge, after a crash and after a restart, and nothing needs to be kept (TPM 2.0 Library
-Specification, Part 1, "Primary Seeds").
+The TPM derives a primary key from the hierarchy's seed and the template. The same key therefore comes back for the
+answer to a challenge, after a crash and after a restart, and nothing is stored (TPM 2.0 Library Specification, Part 1,
+"Primary Seeds").
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from attestors.tpm.node.tss import (
 )
 
 LABEL: Final = hashlib.sha256(b"capi-node-attestation attestation key v1").digest()
-"""Goes into the template's unique field, so that the key is no other program's."""
+"""Part of the template's unique field, so that the key differs from other programs' keys."""
 RSA_KEY_BITS: Final = 2048
 _P256_BYTES: Final = 32
 
-# Restricted: it signs only what the TPM itself made. Without dictionary attack protection, because it has no password
-# and a locked TPM shall still attest.
+# Restricted: it signs only TPM-generated data. Without dictionary attack protection: it has no password, and a locked
+# TPM must still be able to attest.
 _ATTRIBUTES: Final = (
     TPMA_OBJECT.FIXEDTPM
     | TPMA_OBJECT.FIXEDPARENT
@@ -48,7 +48,7 @@ _ATTRIBUTES: Final = (
 
 
 def attestation_key(tpm: TPM) -> AbstractContextManager[LoadedKey]:
-    """Make the attestation key: ECC P-256 where the TPM has it, else RSA-2048, which some TPMs take a minute for."""
+    """Create the attestation key: ECC P-256 if the TPM supports it, else RSA-2048, which takes some TPMs a minute."""
     return tpm.primary("make the attestation key", ecc_template() if _has_p256(tpm) else rsa_template())
 
 

@@ -1,7 +1,7 @@
-"""The controller's challenge as the node reads it.
+"""Strict, bounded parsing of the controller's challenge on the node.
 
-It comes out of an annotation, through an API server that need not be honest: it is read strictly and in bounds. Form:
-one flat JSON object of strings, every key exactly once.
+The challenge comes from an annotation, through an API server that may be malicious. Its form is one flat JSON object of
+strings, with every key exactly once.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from attestors.tpm.wire import (
 _KEYS: Final = frozenset({VERSION_KEY, TOKEN_KEY, CREDENTIAL_BLOB_KEY, ENCRYPTED_SECRET_KEY, PCR_SELECTION_KEY})
 
 MAXIMUM_CHALLENGE_CHARACTERS: Final = 16 * 1024
-"""As the attestor contract has it (``ChallengeIssued``)."""
+"""The limit of the attestor contract (``ChallengeIssued``)."""
 MAXIMUM_TOKEN_CHARACTERS: Final = 8 * 1024
 MAXIMUM_SELECTION_CHARACTERS: Final = 256
 MAXIMUM_CREDENTIAL_BLOB_BYTES: Final = 2 + (2 + 64) + (2 + 64)
-"""TPM2B_ID_OBJECT (Part 2, 12.4.3): an HMAC and an encrypted TPM2B_DIGEST, each of SHA-512 at most."""
+"""TPM2B_ID_OBJECT (Part 2, 12.4.3): an HMAC and an encrypted TPM2B_DIGEST, each at most of SHA-512."""
 MAXIMUM_ENCRYPTED_SECRET_BYTES: Final = 2 + 512
 """TPM2B_ENCRYPTED_SECRET (Part 2, 11.4.3): for RSA-4096; an ephemeral ECC point is smaller."""
 
@@ -41,10 +41,10 @@ _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """What the TPM must open, and what the quote must be of."""
+    """A parsed challenge: the credential for the TPM, and the PCRs to quote."""
 
     token: str
-    """Opaque; goes back to the controller as it came."""
+    """Opaque; returned to the controller unchanged."""
     credential_blob: bytes
     """TPM2B_ID_OBJECT."""
     encrypted_secret: bytes
@@ -53,17 +53,17 @@ class Challenge:
 
 
 def parse_challenge(text: str) -> Challenge:
-    """Read a challenge.
+    """Parse a challenge.
 
     Raises:
-        EvidenceUnavailable: it is not of the form, or of a version that is not known here.
+        EvidenceUnavailable: it is malformed, or of an unknown version.
     """
     values = _values(text)
     version = values.get(VERSION_KEY, "")
     if version != CHALLENGE_VERSION:
         if not _VERSION.fullmatch(version):
             raise _unreadable(f"{VERSION_KEY} must be v and a number, such as v1")
-        raise EvidenceUnavailable(f"the controller's challenge is of version {version}: upgrade this program")
+        raise EvidenceUnavailable(f"the controller's challenge has version {version}: upgrade this program")
     if set(values) != _KEYS:
         raise _unreadable(f"it must have exactly the keys {', '.join(sorted(_KEYS))}")
     token = values[TOKEN_KEY]
@@ -97,7 +97,7 @@ def _values(text: str) -> dict[str, str]:
 
 
 def _sized_buffer(values: dict[str, str], key: str, maximum_bytes: int) -> bytes:
-    """A TPM2B structure in canonical base64: two bytes that say how many others follow, at least one."""
+    """A TPM2B structure in canonical base64: a two-byte size, then that many bytes, at least one."""
     text = values[key]
     if len(text) > (maximum_bytes + 2) // 3 * 4:
         raise _unreadable(f"{key} is larger than {maximum_bytes} bytes")
@@ -108,7 +108,7 @@ def _sized_buffer(values: dict[str, str], key: str, maximum_bytes: int) -> bytes
     if base64.b64encode(content).decode("ascii") != text or len(content) > maximum_bytes:
         raise _unreadable(f"{key} is not canonical base64 of at most {maximum_bytes} bytes")
     if len(content) < 3 or int.from_bytes(content[:2], "big") != len(content) - 2:
-        raise _unreadable(f"{key} does not begin with the size of what follows")
+        raise _unreadable(f"{key} does not begin with the size of its content")
     return content
 
 
@@ -126,4 +126,4 @@ def _unreadable(what: str) -> EvidenceUnavailable:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """Marks a JSON object while keeping its repetitions."""
+    """A JSON object as pairs, which keeps repeated keys."""

@@ -1,4 +1,4 @@
-"""One connection to a TPM: commands that are tried again while it is busy, and nothing left loaded in it."""
+"""A connection to a TPM: retries commands while the TPM is busy, and flushes everything it loaded."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Final, TypeVar
 
 from attestors.contract import EvidenceUnavailable
 from attestors.tpm.node.deadline import attempts
-from attestors.tpm.node.device import default_tcti, is_taken, unreachable
+from attestors.tpm.node.device import default_tcti, is_held, unreachable
 from attestors.tpm.node.responses import RETRIED, TPMRefused, tpm_code
 from attestors.tpm.node.tss import ESAPI, ESYS_TR, TPM2_CAP, TPM2_SE, TCTILdr, TSS2_Exception
 
 _AT_ONCE: Final = 64
-"""How many items of a list one command asks for; a TPM may give fewer."""
+"""Items of a list per command; a TPM may return fewer."""
 _MAXIMUM_PARTS: Final = 64
 _LAST_NUMBER: Final = 0xFFFFFFFF
 
@@ -23,7 +23,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True)
 class LoadedKey:
-    """A key that can be used as long as its context lasts."""
+    """A key that is usable while its context is open."""
 
     handle: Any
     """ESYS_TR."""
@@ -32,22 +32,22 @@ class LoadedKey:
 
     @property
     def public_bytes(self) -> bytes:
-        """TPMT_PUBLIC as the TPM writes it."""
+        """TPMT_PUBLIC as the TPM encodes it."""
         return bytes(self.public.marshal())
 
 
 class TPM:
-    """A TPM that can be asked."""
+    """A connected TPM."""
 
     def __init__(self, esys: Any) -> None:
         """``esys`` is an open ESAPI."""
         self.esys: Final = esys
 
     def ask(self, doing: str, command: Callable[..., _Answer], *arguments: Any, **options: Any) -> _Answer:
-        """Run one command, again while the TPM is busy. ``doing`` completes "the TPM did not ...".
+        """Run one command; retry while the TPM is busy. ``doing`` completes "the TPM did not ...".
 
         Raises:
-            TPMRefused: it refused, or was busy for too long.
+            TPMRefused: the TPM refused, or stayed busy.
         """
         for more in attempts():
             try:
@@ -67,13 +67,13 @@ class TPM:
         last: int = _LAST_NUMBER,
         number: Callable[[Any], int] = int,
     ) -> tuple[int, ...]:
-        """The numbers from ``first`` to ``last`` that the TPM lists under a capability, however many it gives at once.
+        """The numbers from ``first`` to ``last`` that the TPM lists under a capability, in as many commands as needed.
 
-        ``items`` picks the list out of TPMU_CAPABILITIES, and ``number`` the number out of one of its items.
+        ``items`` selects the list in TPMU_CAPABILITIES, and ``number`` the number in one of its items.
 
         Raises:
-            TPMRefused: the TPM does not answer.
-            EvidenceUnavailable: its answer has no end.
+            TPMRefused: the TPM refuses.
+            EvidenceUnavailable: the list does not end.
         """
         numbers: list[int] = []
         for _ in range(_MAXIMUM_PARTS):
@@ -83,23 +83,23 @@ class TPM:
             numbers += part
             if not more or not part or part[-1] >= last:
                 return tuple(found for found in numbers if first <= found <= last)
-        raise EvidenceUnavailable(f"the TPM did not list its {what}: there is no end to them")
+        raise EvidenceUnavailable(f"the TPM did not list its {what}: the list does not end")
 
     def handles(self, first: int, last: int) -> tuple[int, ...]:
-        """The handles from ``first`` to ``last`` that the TPM has, ascending."""
+        """The TPM's handles from ``first`` to ``last``, ascending."""
         return self.listed("handles", TPM2_CAP.HANDLES, lambda data: data.handles, first=first, last=last)
 
     def algorithms(self) -> tuple[int, ...]:
-        """The algorithms that the TPM has (TPM_ALG_ID)."""
+        """The TPM's algorithms (TPM_ALG_ID)."""
         return self.listed("algorithms", TPM2_CAP.ALGS, lambda data: data.algorithms, number=lambda item: int(item.alg))
 
     def curves(self) -> tuple[int, ...]:
-        """The elliptic curves that the TPM has (TPM_ECC_CURVE)."""
+        """The TPM's elliptic curves (TPM_ECC_CURVE)."""
         return self.listed("curves", TPM2_CAP.ECC_CURVES, lambda data: data.eccCurves)
 
     @contextlib.contextmanager
     def primary(self, doing: str, template: Any) -> Iterator[LoadedKey]:
-        """Make a primary key of the endorsement hierarchy from its template; it is the same each time."""
+        """Create a primary key of the endorsement hierarchy from its template; the result is the same each time."""
         handle, public, *_ = self.ask(
             doing, self.esys.create_primary, None, template, primary_handle=ESYS_TR.ENDORSEMENT
         )
@@ -108,7 +108,7 @@ class TPM:
 
     @contextlib.contextmanager
     def policy_session(self, hash_algorithm: int) -> Iterator[Any]:
-        """A policy session without anything in it yet."""
+        """An empty policy session."""
         session = self.ask(
             "start a session",
             self.esys.start_auth_session,
@@ -123,11 +123,11 @@ class TPM:
 
     @contextlib.contextmanager
     def _flushed(self, handle: Any) -> Iterator[None]:
-        """Whatever happens, ``handle`` is flushed: a TPM has room for three keys, and nobody else would do it."""
+        """Flush ``handle`` on exit in every case: a TPM has space for three keys, and nothing else flushes it."""
         try:
             yield
         except BaseException:
-            with contextlib.suppress(EvidenceUnavailable):  # what went wrong before is what a person should read
+            with contextlib.suppress(EvidenceUnavailable):  # the first error is the one to report
                 self._flush(handle)
             raise
         self._flush(handle)
@@ -138,10 +138,10 @@ class TPM:
 
 @contextlib.contextmanager
 def connected(tcti: str | None) -> Iterator[TPM]:
-    """Connect to the TPM that ``tcti`` names, or to this machine's.
+    """Connect to the TPM that ``tcti`` names, or to this machine's TPM.
 
     Raises:
-        EvidenceUnavailable: there is none, or it cannot be reached.
+        EvidenceUnavailable: there is no TPM, or it is unreachable.
     """
     name = default_tcti() if tcti is None else tcti
     with contextlib.closing(_open(name)) as transport:
@@ -154,12 +154,12 @@ def connected(tcti: str | None) -> Iterator[TPM]:
 
 
 def _open(tcti: str) -> Any:
-    """Connect; while another program has the device for itself, again and again."""
+    """Connect; retry while another program holds the device exclusively."""
     for attempt, more in enumerate(attempts()):
         try:
             return TCTILdr.parse(tcti)
         except TSS2_Exception as error:
-            # At least twice: who had it may have let go of it between the refusal and this look.
-            if not more or (attempt > 0 and not is_taken(tcti)):
+            # Try at least twice: the other program may have closed the device between the refusal and this check.
+            if not more or (attempt > 0 and not is_held(tcti)):
                 raise EvidenceUnavailable(unreachable(tcti, str(error))) from error
     raise AssertionError("unreachable: the last attempt returns or raises")

@@ -1,18 +1,18 @@
-"""How long this program waits for a TPM that is busy."""
+"""How long the node's program waits for a busy TPM."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
-from attestors.net.attempts import attempts as again
+from attestors.net.rate_limiter import attempts as backoff
 
 BUSY_SECONDS: Final = 10.0
-"""How long one command, or the connection, is tried again; a self-test of a slow TPM takes a few seconds."""
+"""Retry time for one command or the connection; a self-test of a slow TPM takes a few seconds."""
 FIRST_DELAY_SECONDS: Final = 0.02
 LONGEST_DELAY_SECONDS: Final = 0.5
 
 
 def attempts() -> Iterator[bool]:
-    """One item for each attempt: whether there will be another."""
-    return again(BUSY_SECONDS, first_delay=FIRST_DELAY_SECONDS, longest_delay=LONGEST_DELAY_SECONDS)
+    """Yield once per attempt: True if another attempt follows."""
+    return backoff(BUSY_SECONDS, first_delay=FIRST_DELAY_SECONDS, longest_delay=LONGEST_DELAY_SECONDS)

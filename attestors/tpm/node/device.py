@@ -1,4 +1,4 @@
-"""Where this machine's TPM is, and why it cannot be reached."""
+"""Finds this machine's TPM, and explains why it cannot be reached."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ from typing import Final
 from attestors.contract import EvidenceUnavailable
 
 DEFAULT_DEVICES: Final = (Path("/dev/tpmrm0"), Path("/dev/tpm0"))
-"""The kernel's resource manager, which shares the TPM and cleans up behind those who use it; and the bare TPM."""
+"""The kernel's resource manager, which shares the TPM and cleans up after its users; and the bare TPM."""
 
 _DEVICE: Final = "device"
 
 
 def default_tcti() -> str:
-    """How this machine's TPM is reached.
+    """The TCTI of this machine's TPM.
 
     Raises:
-        EvidenceUnavailable: it has none.
+        EvidenceUnavailable: the machine has none.
     """
     for device in DEFAULT_DEVICES:
-        if _is_shown(device):
+        if _may_exist(device):
             return f"{_DEVICE}:{device}"
     names = " nor ".join(str(device) for device in DEFAULT_DEVICES)
     raise EvidenceUnavailable(
-        f"this machine shows no TPM: there is neither {names}; enable the TPM 2.0 in the settings of the firmware or "
-        "of the hypervisor, see that the kernel has its driver, and that a container is given the device"
+        f"no TPM found: there is neither {names}; enable the TPM 2.0 in the settings of the firmware or of the "
+        "hypervisor, load the kernel's driver, and pass the device to the container"
     )
 
 
-def _is_shown(device: Path) -> bool:
-    """Whether it is there, or may not be looked at: opening it then says why."""
+def _may_exist(device: Path) -> bool:
+    """Whether the device exists or cannot be examined: then opening it reports the cause."""
     try:
         return device.exists()
     except OSError:
         return True
 
 
-def is_taken(tcti: str) -> bool:
-    """Whether another program has the device for itself: only one can open a bare TPM."""
+def is_held(tcti: str) -> bool:
+    """Whether another program holds the device exclusively: only one can open a bare TPM."""
     device = _device(tcti)
     return device is not None and _error_of_opening(device) == errno.EBUSY
 
 
 def unreachable(tcti: str, meaning: str) -> str:
-    """Why nothing could be opened at ``tcti``, for a person; ``meaning`` is what the library says."""
+    """Why nothing could be opened at ``tcti``, for a person; ``meaning`` is the library's text."""
     device = _device(tcti)
     match None if device is None else _error_of_opening(device):
         case None:
@@ -55,12 +55,12 @@ def unreachable(tcti: str, meaning: str) -> str:
                 f"this kind of connection installed (libtss2-tcti-{tcti.partition(':')[0]})?"
             )
         case errno.ENOENT | errno.ENXIO | errno.ENODEV:
-            return f"no TPM at {device}: enable the TPM 2.0 in the firmware's settings, or set tcti to another"
+            return f"no TPM at {device}: enable the TPM 2.0 in the firmware's settings, or set another tcti"
         case errno.EACCES | errno.EPERM:
-            return f"no permission to use {device}: run as root, or as a member of the group that the device has"
+            return f"no permission to use {device}: run as root, or as a member of the device's group"
         case errno.EBUSY:
             return (
-                f"another program has {device} for itself: use the kernel's resource manager "
+                f"another program holds {device} exclusively: use the kernel's resource manager "
                 f"(tcti {_DEVICE}:{DEFAULT_DEVICES[0]}), which shares it"
             )
         case other:
@@ -68,7 +68,7 @@ def unreachable(tcti: str, meaning: str) -> str:
 
 
 def _device(tcti: str) -> Path | None:
-    """The device that ``tcti`` names; the library takes the bare TPM where it names none."""
+    """The device that ``tcti`` names; by default the library uses the bare TPM."""
     kind, _, path = tcti.partition(":")
     if kind != _DEVICE:
         return None
@@ -76,7 +76,7 @@ def _device(tcti: str) -> Path | None:
 
 
 def _error_of_opening(device: Path) -> int | None:
-    """Why it cannot be opened; the library calls everything an input/output error."""
+    """The errno of opening the device; the library reports every error as an input/output error."""
     try:
         os.close(os.open(device, os.O_RDWR | os.O_CLOEXEC))
     except OSError as error:

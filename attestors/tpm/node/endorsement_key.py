@@ -24,33 +24,33 @@ from attestors.tpm.node.tss import TPM2_ALG, NoSuchIndex, TSS2_Exception, create
 
 MAXIMUM_CERTIFICATE_BYTES: Final = 8 * 1024
 MAXIMUM_CHAIN_BYTES: Final = 16 * 1024
-"""A request has 64 KiB, twice encoded in base64."""
+"""A request has 64 KiB, and the evidence in it is base64 twice."""
 MAXIMUM_TEMPLATE_BYTES: Final = 1024
-"""TPMT_PUBLIC, or the nonce that goes into one."""
+"""TPMT_PUBLIC, or the nonce that is part of it."""
 MAXIMUM_PERSISTENT_KEYS: Final = 8
 _UNUSABLE_TEMPLATE: Final = (TSS2_Exception, ValueError, TypeError, AttributeError, IndexError)
-"""What tpm2-pytss raises for bytes that are no template, or a nonce that is too long."""
+"""Exceptions of tpm2-pytss for an invalid template, or a nonce that is too long."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndorsementKey:
-    """The loaded endorsement key, and the certificates that the TPM has for it."""
+    """The loaded endorsement key, and the certificates that the TPM stores for it."""
 
     key: LoadedKey
     certificate: bytes
-    """As it is in NV, padding and all; empty where there is none."""
+    """As stored in NV, including padding; empty if there is none."""
     chain: bytes
-    """Certificates of authorities, one after the other; empty where there are none."""
+    """Concatenated certificates of authorities; empty if there are none."""
 
 
 @contextlib.contextmanager
 def endorsement_key(tpm: TPM, wanted: EndorsementChoice | None) -> Iterator[EndorsementKey]:
-    """Load the endorsement key of the ``wanted`` template, or of the first that there is a certificate for.
+    """Load the endorsement key of the ``wanted`` template, or of the first template with a certificate.
 
-    Where there is no certificate at all: RSA-2048, which inventories know best, or ECC P-256 where the TPM has no RSA.
+    Without any certificate, load RSA-2048, the most common key in inventories, or ECC P-256 if the TPM has no RSA.
 
     Raises:
-        EvidenceUnavailable: the TPM cannot make the key, or its certificate is for another key.
+        EvidenceUnavailable: the TPM cannot create the key, or its certificate is for another key.
     """
     nv = NVReader(tpm)
     indices = tpm.handles(FIRST_ENDORSEMENT_INDEX, LAST_CHAIN_INDEX)
@@ -76,7 +76,7 @@ def _choose(
 
 
 def _chain(nv: NVReader, indices: tuple[int, ...]) -> bytes:
-    """As much of it as can be read: it only helps, where the controller's operator has not all of the authorities."""
+    """The readable part of the chain: it only helps if the controller's operator lacks some authorities."""
     chain = b""
     for index in indices:
         if FIRST_CHAIN_INDEX <= index <= LAST_CHAIN_INDEX:
@@ -86,16 +86,16 @@ def _chain(nv: NVReader, indices: tuple[int, ...]) -> bytes:
 
 
 def _is_blank(content: bytes) -> bool:
-    """Whether an index was set aside and never filled."""
+    """Whether the index was defined and never written."""
     return not content.strip(b"\x00") or not content.strip(b"\xff")
 
 
 def _public_template(nv: NVReader, indices: tuple[int, ...], choice: EndorsementChoice) -> Any:
-    """TPM2B_PUBLIC of the profile, with what the manufacturer changed in it: nonce and template in NV."""
+    """TPM2B_PUBLIC of the profile, with the manufacturer's changes: nonce and template in NV."""
 
     def read(index: int) -> bytes:
         if index == choice.certificate_index:
-            return b""  # read before, and no template is without one
+            return b""  # already read, and every template is complete without it
         if int(index) not in indices:
             raise NoSuchIndex(index)
         return nv.read(int(index), MAXIMUM_TEMPLATE_BYTES)
@@ -130,9 +130,9 @@ def _loaded(tpm: TPM, choice: EndorsementChoice, public: Any, certificate: bytes
 
 
 def _persistent(tpm: TPM, template: Any, certificate: bytes) -> LoadedKey | None:
-    """The same key where it is kept ready: of this template, and the one that the certificate is for.
+    """The persistent copy of the key, if the TPM holds one: of this template, and the key in the certificate.
 
-    Making an RSA key anew takes a real TPM seconds. Without a certificate nobody could tell whose the kept key is.
+    A real TPM takes seconds to create an RSA key. Without a certificate a persistent key cannot be identified.
     """
     if not certificate:
         return None
@@ -143,7 +143,7 @@ def _persistent(tpm: TPM, template: Any, certificate: bytes) -> LoadedKey | None
             public, *_ = tpm.ask(doing, tpm.esys.read_public, loaded)
         except TPMRefused as refused:
             if refused.code == TPM_RC_HANDLE:
-                continue  # of a disabled hierarchy, or just removed
+                continue  # in a disabled hierarchy, or just removed
             raise
         area = public.publicArea
         if _without_unique(area) == _without_unique(template) and _certifies(certificate, area):
@@ -154,7 +154,7 @@ def _persistent(tpm: TPM, template: Any, certificate: bytes) -> LoadedKey | None
 def _certifies(certificate: bytes, public: Any) -> bool:
     """Whether the certificate contains the modulus, or both coordinates, as every certificate for the key does.
 
-    Only to choose between keys and to tell a person early; the controller reads the certificate and compares.
+    It only chooses between keys and reports errors early; the controller parses the certificate and compares.
     """
     unique = public.unique
     parts = (unique.rsa,) if public.type == TPM2_ALG.RSA else (unique.ecc.x, unique.ecc.y)
@@ -162,7 +162,7 @@ def _certifies(certificate: bytes, public: Any) -> bool:
 
 
 def _without_unique(public: Any) -> bytes:
-    """TPMT_PUBLIC without its last member, which is a nonce in a template and the key in what is made of it."""
+    """TPMT_PUBLIC without its last member, which is a nonce in a template and the key in a created object."""
     marshalled = bytes(public.marshal())
     if public.type == TPM2_ALG.RSA:
         unique = 2 + len(bytes(public.unique.rsa))

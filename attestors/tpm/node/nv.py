@@ -1,4 +1,4 @@
-"""Reading the TPM's NV memory: endorsement key certificates, and what the profile lets a manufacturer put there."""
+"""Reads the TPM's NV memory: endorsement key certificates, and the manufacturer's nonces and templates."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ _LARGEST_CHUNK: Final = 1024
 _SMALLEST_CHUNK: Final = 64
 _USUAL_CHUNK: Final = 512
 _PROPERTY_NV_BUFFER_MAX: Final = 0x12C
-"""TPM_PT_NV_BUFFER_MAX (Part 2, 6.13): how much of an index one command reads at most."""
-_CLOSED: Final = frozenset(
+"""TPM_PT_NV_BUFFER_MAX (Part 2, 6.13): the maximum read size per command."""
+_UNAUTHORIZED: Final = frozenset(
     {TPM_RC_AUTH_FAIL, TPM_RC_AUTH_UNAVAILABLE, TPM_RC_BAD_AUTH, TPM_RC_NV_AUTHORIZATION, TPM_RC_NV_LOCKED}
 )
 
 
 class UnreadableIndex(EvidenceUnavailable):
-    """What is in the index is not for everybody to read, or too large."""
+    """The index is not publicly readable, or too large."""
 
 
 class NVReader:
     """Reads whole NV indices of one TPM."""
 
     def __init__(self, tpm: TPM) -> None:
-        """Nothing is asked yet."""
+        """Sends no command."""
         self.tpm = tpm
         self._chunk: int | None = None
 
     def read(self, index: int, maximum_bytes: int) -> bytes:
-        """All that is in the index; nothing where it was never written.
+        """The whole content of the index; empty if it was never written.
 
         Raises:
-            UnreadableIndex: it is larger than ``maximum_bytes``, or asks for a password, or is locked.
+            UnreadableIndex: it is larger than ``maximum_bytes``, requires a password, or is locked.
             EvidenceUnavailable: the TPM refuses.
         """
         doing = f"read NV index {index:#010x}"
@@ -53,9 +53,9 @@ class NVReader:
         size = int(public.nvPublic.dataSize)
         if size > maximum_bytes:
             raise UnreadableIndex(
-                f"NV index {index:#010x} of the TPM holds {size} bytes, more than the {maximum_bytes} that are read"
+                f"NV index {index:#010x} of the TPM holds {size} bytes, more than the limit of {maximum_bytes}"
             )
-        # With an empty password: the index' own where that is enough, else the owner's.
+        # With an empty password: the index's own if that suffices, else the owner's.
         by_index = bool(int(public.nvPublic.attributes) & int(TPMA_NV.AUTHREAD))
         authorization = handle if by_index else ESYS_TR.OWNER
         try:
@@ -65,11 +65,11 @@ class NVReader:
                 return b""
             if refused.code == TPM_RC_LOCKOUT:
                 raise UnreadableIndex(str(refused)) from refused
-            if refused.code in _CLOSED:
+            if refused.code in _UNAUTHORIZED:
                 raise UnreadableIndex(
-                    f"the TPM did not {doing}: it asks for a password of the index or of the owner, and this program "
-                    f"gives none, or it is locked until the next boot (response code {refused.response:#x}); another "
-                    "endorsement key can be chosen with the setting ek"
+                    f"the TPM did not {doing}: it requires a password of the index or the owner, and this program "
+                    f"gives none, or it is locked until the next boot (response code {refused.response:#x}); choose "
+                    "another endorsement key with the setting ek"
                 ) from refused
             raise
 
@@ -79,7 +79,7 @@ class NVReader:
             length = min(self._chunk_bytes(), size - len(content))
             part = self.tpm.ask(doing, self.tpm.esys.nv_read, handle, length, len(content), auth_handle=authorization)
             if not bytes(part):
-                raise EvidenceUnavailable(f"the TPM did not {doing}: it gave nothing after {len(content)} bytes")
+                raise EvidenceUnavailable(f"the TPM did not {doing}: it returned nothing after {len(content)} bytes")
             content += bytes(part)
         return bytes(content)
 
@@ -92,8 +92,8 @@ class NVReader:
                 _PROPERTY_NV_BUFFER_MAX,
                 1,
             )
-            told = [
+            values = [
                 int(item.value) for item in found.data.tpmProperties if int(item.property) == _PROPERTY_NV_BUFFER_MAX
             ]
-            self._chunk = max(_SMALLEST_CHUNK, min(_LARGEST_CHUNK, told[0])) if told else _USUAL_CHUNK
+            self._chunk = max(_SMALLEST_CHUNK, min(_LARGEST_CHUNK, values[0])) if values else _USUAL_CHUNK
         return self._chunk

@@ -31,10 +31,10 @@ from attestors.wire.evidence import Evidence
 
 
 def agent_plugin_from(settings: Mapping[str, str]) -> TPMAgentPlugin:
-    """The agent plugin with these settings.
+    """Build the agent plugin with these settings.
 
     Raises:
-        InvalidSettings: one is wrong or unknown.
+        InvalidSettings: a setting is wrong or unknown.
     """
     return TPMAgentPlugin(NodeSettings.parse(settings))
 
@@ -49,7 +49,7 @@ class TPMAgentPlugin:
         """The configured provider ID.
 
         Raises:
-            EvidenceUnavailable: none is configured; a TPM knows of no platform.
+            EvidenceUnavailable: none is configured; a TPM cannot know it.
         """
         if self.settings.provider_id is None:
             raise EvidenceUnavailable(f"set {PROVIDER_ID_SETTING}: a TPM does not know this machine's provider ID")
@@ -59,7 +59,7 @@ class TPMAgentPlugin:
         """The keys and certificates of this machine's TPM, and with a challenge the answer to it.
 
         Raises:
-            EvidenceUnavailable: with what a person can do about it.
+            EvidenceUnavailable: the message says what a person can do.
         """
         if request.evidence_version != EVIDENCE_VERSION:
             raise EvidenceUnavailable(f"the TPM attestor writes evidence {EVIDENCE_VERSION} only: upgrade it")

@@ -1,7 +1,7 @@
-"""What a TPM or the software below it answered, as a sentence that a person can act on.
+"""Explains responses of a TPM, or of the software below it, in sentences that a person can act on.
 
 Source of the codes: TPM 2.0 Library Specification, Part 2, 6.6 (TPM_RC), and TCG TSS 2.0 Overview and Common
-Structures, 3.2 (TSS2_RC: who answered is in bits 16 to 23).
+Structures, 3.2 (TSS2_RC: bits 16 to 23 name the layer that answered).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from attestors.contract import EvidenceUnavailable
 _LAYER: Final = 0xFF0000
 _TPM_LAYER: Final = 0x000000
 _RESOURCE_MANAGER_TPM_LAYER: Final = 0x0B0000
-"""A resource manager that answers in the TPM's place, with the TPM's codes."""
+"""A resource manager that answers for the TPM, with the TPM's codes."""
 TCTI_LAYER: Final = 0x0A0000
 _SYS_GENERAL_FAILURE: Final = 0x080001
-"""What tpm2-tss says of an answer of the older kind (``Tss2_Sys_ExecuteFinish``: "The device is a TPM 1.2")."""
+"""tpm2-tss's code for a response of the older kind (``Tss2_Sys_ExecuteFinish``: "The device is a TPM 1.2")."""
 
 _FORMAT_ONE: Final = 0x080
-"""Codes with this bit name in other bits which handle, parameter or session they are about."""
+"""Codes with this bit also name the handle, parameter or session in other bits."""
 _FORMAT_ONE_CODE: Final = 0x0BF
 
 TPM_RC_BAD_TAG: Final = 0x01E
@@ -59,18 +59,18 @@ TPM_RC_RETRY: Final = 0x922
 TPM_RC_NV_UNAVAILABLE: Final = 0x923
 
 RETRIED: Final = frozenset({TPM_RC_RETRY, TPM_RC_YIELDED, TPM_RC_TESTING, TPM_RC_NV_RATE})
-"""The TPM did nothing yet, and may when it is asked again."""
+"""The TPM has done nothing yet; a retry may succeed."""
 
 _AUTHORIZATION_SET: Final = (
-    "the endorsement hierarchy has a password, and this program gives none: take it away as who set it "
+    "the endorsement hierarchy has a password, and this program gives none: remove it with that password "
     "(tpm2_changeauth --object-context=endorsement --object-auth=...), or clear the TPM in the firmware's settings"
 )
 _FULL: Final = (
-    "its memory for keys and sessions is full of other programs': reach it through the kernel's resource manager "
-    "(tcti device:/dev/tpmrm0), or flush what they left behind (tpm2_flushcontext --transient-object, --loaded-session)"
+    "its memory for keys and sessions is full of other programs': use the kernel's resource manager "
+    "(tcti device:/dev/tpmrm0), or flush their leftovers (tpm2_flushcontext --transient-object, --loaded-session)"
 )
-_TPM_1_2: Final = "it is a TPM 1.2, and a TPM 2.0 is needed: see the firmware's settings for one"
-_BUSY: Final = "it stayed busy: try again later, and see which other program uses it"
+_TPM_1_2: Final = "it is a TPM 1.2, and a TPM 2.0 is needed: look for one in the firmware's settings"
+_BUSY: Final = "it stayed busy: retry later, and check which other program uses it"
 _RESTART: Final = "restart the machine"
 
 _SENTENCES: Final = MappingProxyType(
@@ -88,14 +88,14 @@ _SENTENCES: Final = MappingProxyType(
             "with the setting ek"
         ),
         TPM_RC_INITIALIZE: (
-            "nobody started it (TPM2_Startup): the firmware does that at boot, and a software TPM with the flag "
+            "it was not started (TPM2_Startup): the firmware does that at boot, and a software TPM with the flag "
             "startup-clear"
         ),
-        TPM_RC_FAILURE: f"it is in failure mode: {_RESTART}; if that does not help, it is broken",
-        TPM_RC_DISABLED: "the command is disabled: see the firmware's settings",
-        TPM_RC_UPGRADE: f"it waits for a firmware upgrade to be finished: finish it, and {_RESTART}",
-        TPM_RC_REBOOT: f"it wants a reset: {_RESTART}",
-        TPM_RC_COMMAND_CODE: "it does not know the command: see whether there is newer firmware for it",
+        TPM_RC_FAILURE: f"it is in failure mode: {_RESTART}; if that does not help, it is defective",
+        TPM_RC_DISABLED: "the command is disabled: check the firmware's settings",
+        TPM_RC_UPGRADE: f"a firmware upgrade is unfinished: finish it, and {_RESTART}",
+        TPM_RC_REBOOT: f"it needs a reset: {_RESTART}",
+        TPM_RC_COMMAND_CODE: "it does not know the command: look for newer firmware",
         TPM_RC_CONTEXT_GAP: _FULL,
         TPM_RC_OBJECT_MEMORY: _FULL,
         TPM_RC_SESSION_MEMORY: _FULL,
@@ -106,28 +106,28 @@ _SENTENCES: Final = MappingProxyType(
         TPM_RC_TESTING: _BUSY,
         TPM_RC_RETRY: _BUSY,
         TPM_RC_NV_RATE: _BUSY,
-        TPM_RC_NV_UNAVAILABLE: "its NV memory cannot be reached now: try again later",
+        TPM_RC_NV_UNAVAILABLE: "its NV memory is unavailable now: retry later",
         TPM_RC_LOCKOUT: (
-            "it is locked after too many wrong passwords: wait until it unlocks itself, or unlock it as who holds its "
-            "lockout password (tpm2_dictionarylockout --clear-lockout)"
+            "it is locked after too many wrong passwords: wait until it unlocks itself, or unlock it with its lockout "
+            "password (tpm2_dictionarylockout --clear-lockout)"
         ),
     }
 )
 
 
 class TPMRefused(EvidenceUnavailable):
-    """The TPM, or what lies between it and this program, refused a command."""
+    """The TPM, or a layer between it and this program, refused a command."""
 
     def __init__(self, doing: str, response: int, meaning: str) -> None:
-        """``meaning`` is what the library says of ``response``; told where there is no better sentence."""
+        """``meaning`` is the library's text for ``response``, used if there is no better sentence."""
         self.code = tpm_code(response)
-        """The TPM's own code without what it is about; ``None`` where the TPM was not the one who answered."""
+        """The TPM's own code without its handle, parameter or session; ``None`` if another layer answered."""
         self.response = response
         super().__init__(f"the TPM did not {doing}: {_sentence(response, meaning)}")
 
 
 def tpm_code(response: int) -> int | None:
-    """The TPM's code in ``response``; ``None`` when the TPM was not the one who answered."""
+    """The TPM's code in ``response``; ``None`` if another layer answered."""
     if response & _LAYER not in (_TPM_LAYER, _RESOURCE_MANAGER_TPM_LAYER):
         return None
     code = response & ~_LAYER
@@ -136,7 +136,7 @@ def tpm_code(response: int) -> int | None:
 
 def _sentence(response: int, meaning: str) -> str:
     if response & _LAYER == TCTI_LAYER:
-        return f"the connection to it broke ({meaning}): is it still there?"
+        return f"the connection to it broke ({meaning}): is it still running?"
     if response == _SYS_GENERAL_FAILURE:
         return _TPM_1_2
     code = tpm_code(response)

@@ -1,4 +1,4 @@
-"""The settings of the agent plugin: which TPM, which endorsement key, which provider ID."""
+"""Settings of the agent plugin: TPM, endorsement key and provider ID."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ ENDORSEMENT_KEY_SETTING: Final = "ek"
 PROVIDER_ID_SETTING: Final = "provider-id"
 SETTINGS: Final = (TCTI_SETTING, ENDORSEMENT_KEY_SETTING, PROVIDER_ID_SETTING)
 
-# The library would load any shared object, or with "cmd" run any program, that the text names.
+# tpm2-tss would load any shared object or, with "cmd", run any program that the text names.
 _TCTI: Final = re.compile(r"(device|swtpm|mssim|tabrmd)(:[\x21-\x7e]{1,255})?")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """What an operator configured, or left open."""
+    """The configured settings; ``None`` for one that is not set."""
 
     tcti: str | None
     """How tpm2-tss reaches the TPM, such as ``device:/dev/tpmrm0``; ``None``: this machine's device."""
     endorsement_choice: EndorsementChoice | None
-    """``None``: the first template that the TPM has a certificate for."""
+    """``None``: the first template for which the TPM has a certificate."""
     provider_id: str | None
-    """``None``: left to the program's own setting."""
+    """``None``: the program's own setting applies."""
 
     @classmethod
     def parse(cls, settings: Mapping[str, str]) -> NodeSettings:
-        """Read the settings.
+        """Parse the settings.
 
         Raises:
-            InvalidSettings: one is wrong or unknown.
+            InvalidSettings: a setting is wrong or unknown.
         """
         unknown = set(settings) - set(SETTINGS)
         if unknown:
@@ -51,8 +51,8 @@ class NodeSettings:
 def _tcti(text: str) -> str:
     if not _TCTI.fullmatch(text):
         raise InvalidSettings(
-            f"{TCTI_SETTING} names how the TPM is reached: device, tabrmd, swtpm or mssim, and after a colon where, "
-            "such as device:/dev/tpmrm0 or swtpm:host=127.0.0.1,port=2321"
+            f"{TCTI_SETTING} is device, tabrmd, swtpm or mssim, optionally with a colon and an address, such as "
+            "device:/dev/tpmrm0 or swtpm:host=127.0.0.1,port=2321"
         )
     return text
 
@@ -62,7 +62,7 @@ def _choice(text: str) -> EndorsementChoice:
         if choice.name == text:
             return choice
     names = ", ".join(choice.name for choice in ENDORSEMENT_CHOICES)
-    raise InvalidSettings(f"{ENDORSEMENT_KEY_SETTING} is one of {names}; left out, the TPM's certificates decide")
+    raise InvalidSettings(f"{ENDORSEMENT_KEY_SETTING} is one of {names}; by default the TPM's certificates decide")
 
 
 def _provider_id(text: str) -> str:

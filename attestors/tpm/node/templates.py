@@ -1,4 +1,4 @@
-"""Which endorsement keys there are, and how their policies are fulfilled.
+"""The endorsement key templates, and how their policies are satisfied.
 
 Source: TCG EK Credential Profile for TPM Family 2.0 (version 2.5; B.3 and B.4 the templates, B.6 the policies, 2.2.1.4
 the NV indices).
@@ -21,12 +21,12 @@ _TPM_CC_POLICY_OR: Final = (0x00000171).to_bytes(4, "big")
 
 @dataclass(frozen=True, slots=True)
 class EndorsementChoice:
-    """One of the profile's endorsement keys, which a TPM may have a certificate for."""
+    """One of the profile's endorsement keys, for which a TPM may have a certificate."""
 
     name: str
-    """What the setting calls it."""
+    """Its name in the setting."""
     title: str
-    """What the profile, and tpm2-pytss after it, calls its template."""
+    """The template's name in the profile and in tpm2-pytss."""
     certificate_index: int
     """The NV index of its certificate."""
 
@@ -40,12 +40,12 @@ ENDORSEMENT_CHOICES: Final = (
     EndorsementChoice("high-rsa-3072", "H-6", 0x01C0001C),
     EndorsementChoice("high-rsa-4096", "H-7", 0x01C0001E),
 )
-"""In the order in which a certificate is looked for."""
+"""In the order in which certificates are searched."""
 
 FIRST_ENDORSEMENT_INDEX: Final = 0x01C00000
 FIRST_CHAIN_INDEX: Final = 0x01C00100
 LAST_CHAIN_INDEX: Final = 0x01C001FF
-"""Certificates of the authorities above the endorsement key's, one after the other over as many indices as needed."""
+"""Certificates of the authorities above the endorsement key's, concatenated over as many indices as needed."""
 
 FIRST_PERSISTENT_HANDLE: Final = 0x81010000
 LAST_PERSISTENT_HANDLE: Final = 0x8101FFFF
@@ -59,24 +59,24 @@ _POLICY_C: Final = MappingProxyType(
         ),
     }
 )
-"""TPM2_PolicyAuthorizeNV with the profile's NV index: what an owner may authorise besides; not used here."""
+"""TPM2_PolicyAuthorizeNV with the profile's NV index: what an owner may authorise in addition; not used here."""
 
 
 class UnknownPolicy(ValueError):
-    """The key has another policy than the profile's: nobody here knows how to fulfil it."""
+    """The key's policy is not one of the profile, so it cannot be satisfied."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyAuthorization:
-    """How a session fulfils an endorsement key's policy: TPM2_PolicySecret, and where it is PolicyB TPM2_PolicyOR."""
+    """How a session satisfies an endorsement key's policy: TPM2_PolicySecret, and for PolicyB also TPM2_PolicyOR."""
 
     hash_algorithm: HashAlgorithm
     alternatives: tuple[bytes, ...]
-    """The branches for TPM2_PolicyOR; none where TPM2_PolicySecret alone fulfils it."""
+    """The branches for TPM2_PolicyOR; empty if TPM2_PolicySecret alone suffices."""
 
 
 def authorization(policy: bytes) -> PolicyAuthorization:
-    """How to fulfil ``policy``, the authPolicy of an endorsement key.
+    """How to satisfy ``policy``, the authPolicy of an endorsement key.
 
     Raises:
         UnknownPolicy: it is neither PolicyA nor PolicyB.

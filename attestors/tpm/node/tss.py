@@ -1,11 +1,11 @@
-"""The only import of ``tpm2-pytss``, with the library below it kept from writing to standard error."""
+"""The only import of ``tpm2-pytss``, with tpm2-tss's output to standard error turned off."""
 
 from __future__ import annotations
 
 import os
 
-# Read by tpm2-tss when it first has something to log. Every refusal becomes a sentence of ours; an operator who wants
-# to see more sets it.
+# tpm2-tss reads it when it first logs. This program reports every refusal itself; an operator may set the variable to
+# see more.
 os.environ.setdefault("TSS2_LOG", "all+none")
 
 from tpm2_pytss import ESAPI, TCTILdr, TSS2_Exception

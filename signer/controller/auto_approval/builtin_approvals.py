@@ -1,4 +1,4 @@
-"""Kubelets' requests that the built-in signer's approver let through without attestation, counted for one cluster."""
+"""Counts one cluster's kubelet requests to the built-in signer that were approved without attestation."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _BUILTIN_SIGNER: Final = BuiltinSigner.KUBELET_CLIENT.value
 
 
 class Seen(enum.Enum):
-    """Whether what a request says was seen before."""
+    """Whether an observation is new."""
 
     BEFORE = enum.auto()
     NOW = enum.auto()
 
 
 class BuiltinApprovals:
-    """What was approved before the first list of requests is not counted, what while nobody watched is."""
+    """Counts approvals, except those from before the first list; approvals during a gap of the watch count."""
 
     def __init__(self) -> None:
         self._uids: OrderedDict[str, None] = OrderedDict()
@@ -36,16 +36,16 @@ class BuiltinApprovals:
         self._since: datetime | None = None
 
     def listed(self, manifest: JsonObject) -> Seen:
-        """Of a CSR of a list: ``NOW`` for an approval that is not counted, or one too many to remember."""
+        """Observe a CSR of a list; ``NOW`` for an approval that is new but not counted, or that exceeds the memory."""
         is_known = not self._has_listed or len(self._uids) >= _REMEMBERED
         return self._remember(manifest) if is_known and _is_builtin_approval(manifest) else Seen.BEFORE
 
     def list_ended(self) -> None:
-        """All of a list was told."""
+        """The list is complete."""
         self._has_listed = True
 
     def count(self, manifest: JsonObject, now: Callable[[], datetime]) -> Seen:
-        """Of any CSR: ``NOW`` for an approval that is counted with this call."""
+        """Observe any CSR; ``NOW`` if this call counted an approval."""
         if not _is_builtin_approval(manifest) or self._remember(manifest) is Seen.BEFORE:
             return Seen.BEFORE
         self._count += 1
@@ -53,19 +53,19 @@ class BuiltinApprovals:
         return Seen.NOW
 
     @property
-    def is_shown_otherwise(self) -> bool:
-        """Whether what is said has changed with the last one that was counted."""
+    def changes_message(self) -> bool:
+        """Whether the last counted approval changes the message of the condition."""
         return _at_least(self._count) != _at_least(self._count - 1)
 
-    def told_in(self, condition: PolicyCondition) -> PolicyCondition:
-        """The same condition, which says under Observe what Enforce would have refused."""
+    def annotated(self, condition: PolicyCondition) -> PolicyCondition:
+        """The condition with the number of approvals that Enforce would have prevented."""
         if self._since is None:
             return condition
-        said = (
+        message = (
             f"{condition.message}; {_at_least(self._count)} built-in requests were approved without attestation since "
-            f"{self._since:%Y-%m-%d %H:%M} UTC, which Enforce would not have been"
+            f"{self._since:%Y-%m-%d %H:%M} UTC; Enforce would have prevented that"
         )
-        return replace(condition, message=said)
+        return replace(condition, message=message)
 
     def _remember(self, manifest: JsonObject) -> Seen:
         uid = text_of(mapping_of(manifest, "metadata"), "uid")[:128]
@@ -78,12 +78,12 @@ class BuiltinApprovals:
 
 
 def is_builtin_request(manifest: JsonObject) -> bool:
-    """Whether it asks the built-in signer for a kubelet's client certificate."""
+    """Whether the CSR requests a kubelet's client certificate from the built-in signer."""
     return text_of(mapping_of(manifest, "spec"), "signerName") == _BUILTIN_SIGNER
 
 
 def is_approved(manifest: JsonObject) -> bool:
-    """Whether somebody approved that CSR."""
+    """Whether the CSR has condition ``Approved``."""
     return any(
         isinstance(condition, Mapping) and text_of(condition, "type") == _APPROVED
         for condition in items_of(mapping_of(manifest, "status"), "conditions")
@@ -95,7 +95,7 @@ def _is_builtin_approval(manifest: JsonObject) -> bool:
 
 
 def _at_least(count: int) -> str:
-    """Exact when few, then in steps: whoever posts requests must not make us write a status for each."""
+    """The exact count if small, then steps, so that a requester cannot cause a status write per request."""
     if count < 10:
         return str(count)
     step = 10 ** (len(str(count)) - 1)

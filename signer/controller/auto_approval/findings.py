@@ -1,4 +1,4 @@
-"""What a look at a auto-approval rests on, what it finds, and what is said of it in a condition."""
+"""Inputs and findings of an auto-approval check, and the condition that reports them."""
 
 from __future__ import annotations
 
@@ -21,49 +21,49 @@ _NAMES_SHOWN: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a survey rests on."""
+    """Inputs of a check."""
 
     policy: Policy
     cluster: ClusterView
     ca_cert_hash: str
-    """The hash by which the cluster's nodes know its CA."""
+    """The public key hash by which nodes pin the cluster's CA."""
     unattested: Sequence[str]
     """Names of the Machines that would lose renewal: no attestor that renews has attested them."""
     token_groups: TokenGroups
-    """The sets of groups of bootstrap tokens, as CSRs have shown them."""
+    """Sets of groups of bootstrap tokens, as observed in CSRs."""
 
     def __post_init__(self) -> None:
         _ = self.owner
 
     @property
     def owner(self) -> ClusterIdentity:
-        """Whose grants are removed and restored. Raises ValueError without the hash of a CA."""
-        return ClusterIdentity(self.cluster.key, self.ca_cert_hash)
+        """The owner of removed and restored grants. Raises ValueError without the Cluster's UID or the hash of a CA."""
+        return ClusterIdentity(self.cluster.key, self.cluster.uid, self.ca_cert_hash)
 
 
 @dataclass(slots=True)
 class Findings:
-    """What one look at an enforcing cluster found."""
+    """The findings of one check of a cluster under Enforce."""
 
     grants: dict[str, Grant] = field(default_factory=dict)
-    """By the binding's name; those that were removed too."""
+    """By the binding's name, including removed ones."""
     removed: set[str] = field(default_factory=set)
     failures: list[tuple[str, str]] = field(default_factory=list)
-    """Reason and message for what was due and is not removed."""
+    """Reason and message of each removal that failed."""
     notes: list[str] = field(default_factory=list)
 
 
-def hands_off(cluster: ClusterView) -> bool:
-    """A paused Cluster is not touched, nor one that is being deleted: it may be about to move."""
+def is_untouchable(cluster: ClusterView) -> bool:
+    """Whether the Cluster is paused or being deleted, and so may be about to move: the controller changes nothing."""
     return cluster.paused or cluster.deleting
 
 
 def is_expected(opening: Opening, unattested: Sequence[str]) -> bool:
-    """Renewal stays open while a Machine needs it."""
+    """Whether this is auto-approved renewal that a Machine still needs."""
     return opening.subresource is ApprovalSubresource.SELFNODECLIENT and bool(unattested)
 
 
-# The first of these that applies is the condition's reason.
+# The first reason that applies becomes the condition's reason.
 _REASONS: Final = (
     "Paused",
     "RemovedGrantsNotKept",
@@ -76,14 +76,14 @@ _REASONS: Final = (
 
 
 def conclusion(situation: Situation, findings: Findings, openings: Sequence[Opening]) -> PolicyCondition:
-    """Condition ``AutoApprovalRemoved`` of a cluster under Enforce, where the API server says that these are open."""
+    """Condition ``AutoApprovalRemoved`` of a cluster under Enforce; ``openings`` are the API server's answers."""
     machines = listed(situation.unattested)
     if not openings:
         notes = list(findings.notes)
         if machines:
             notes.insert(0, f"these Machines are not attested and cannot renew: {machines}")
         return condition(True, "Removed", "; ".join(["the API server approves nothing without attestation", *notes]))
-    wide_open = [opening for opening in openings if not is_expected(opening, situation.unattested)]
+    unexpected = [opening for opening in openings if not is_expected(opening, situation.unattested)]
     waiting = [
         grant.binding.name
         for grant in findings.grants.values()
@@ -91,24 +91,24 @@ def conclusion(situation: Situation, findings: Findings, openings: Sequence[Open
         and isinstance(grant, RemovableGrant)
         and ApprovalSubresource.SELFNODECLIENT in grant.subresources
     ]
-    said = [*findings.failures, *_causes(wide_open, findings.grants.values(), waiting)]
-    if len(wide_open) < len(openings):
+    causes = [*findings.failures, *_causes(unexpected, findings.grants.values(), waiting)]
+    if len(unexpected) < len(openings):
         text = (
-            f"renewal without attestation stays until these Machines are attested: {machines}; let their nodes ask "
-            "through attestation, or replace them"
+            f"renewal without attestation stays until these Machines are attested: {machines}; attest their nodes, or "
+            "replace the Machines"
         )
-        said.append((condition_types.WAITING_FOR_ATTESTATION, text))
-    if hands_off(situation.cluster):
-        said.append(("Paused", "the Cluster is paused or being deleted, so nothing is removed"))
-    said.sort(key=lambda item: _REASONS.index(item[0]))
-    messages = list(dict.fromkeys(message for _, message in said))
-    return condition(False, said[0][0], "; ".join([*messages, *findings.notes]))
+        causes.append((condition_types.WAITING_FOR_ATTESTATION, text))
+    if is_untouchable(situation.cluster):
+        causes.append(("Paused", "the Cluster is paused or being deleted, so nothing is removed"))
+    causes.sort(key=lambda item: _REASONS.index(item[0]))
+    messages = list(dict.fromkeys(message for _, message in causes))
+    return condition(False, causes[0][0], "; ".join([*messages, *findings.notes]))
 
 
 def _causes(openings: Iterable[Opening], grants: Iterable[Grant], waiting: Sequence[str]) -> list[tuple[str, str]]:
-    """Why reviews say yes, and what to do: reason and message, once for each binding that is to blame.
+    """Reason and message for each binding that causes an opening: why it is open, and what to do.
 
-    ``openings`` has none that only renewal was left open for; ``waiting`` are bindings that stay with renewal.
+    ``openings`` contains no expected renewal. ``waiting`` names bindings that stay as long as renewal does.
     """
     found: list[tuple[str, str]] = []
     known = tuple(grants)
@@ -117,9 +117,9 @@ def _causes(openings: Iterable[Opening], grants: Iterable[Grant], waiting: Seque
         reported = [grant for grant in explaining if isinstance(grant, ReportedGrant)]
         found += [("GrantedByOtherBinding", _blamed(grant)) for grant in reported]
         if explaining and not reported:
-            kept_open = [grant for grant in explaining if grant.binding.name in waiting]
-            found += [("GrantedByOtherBinding", _waits_with_renewal(grant)) for grant in kept_open]
-            if not kept_open:
+            kept = [grant for grant in explaining if grant.binding.name in waiting]
+            found += [("GrantedByOtherBinding", _waits_with_renewal(grant)) for grant in kept]
+            if not kept:
                 found += [_still_in_effect(name) for name in sorted(grant.binding.name for grant in explaining)]
         elif not explaining:
             because = f" ({opening.explanation})" if opening.explanation else ""
@@ -127,18 +127,18 @@ def _causes(openings: Iterable[Opening], grants: Iterable[Grant], waiting: Seque
                 (
                     "GrantedByAuthorizer",
                     f"{printable(opening.identity.label[:300])} may create {opening.subresource.resource}, and no "
-                    f"ClusterRoleBinding that was read grants it{because}: look at the API server's authorizers",
+                    f"ClusterRoleBinding that was read grants it{because}: check the API server's authorizers",
                 )
             )
     return list(dict.fromkeys(found))
 
 
 def _still_in_effect(name: str) -> tuple[str, str]:
-    return "RemovalPending", f"ClusterRoleBinding {shown(name)} is removed, or to be removed, and still in effect"
+    return "RemovalPending", f"ClusterRoleBinding {shown(name)} is removed, or will be, and still in effect"
 
 
 def _waits_with_renewal(grant: Grant) -> str:
-    """Of a binding of both doors; what it opens is worse than the renewal that it is left for."""
+    """Message for a binding that grants both: first certificates are worse than the renewal it is kept for."""
     binding = grant.binding
     return (
         f"ClusterRoleBinding {shown(binding.name)} of ClusterRole {shown(binding.role_name)} grants first certificates "
@@ -157,7 +157,7 @@ def _blamed(grant: ReportedGrant) -> str:
 
 
 def listed(names: Iterable[str], *, most: int = MAXIMUM_UNATTESTED) -> str:
-    """The first of them, and how many more there are; there may be more than ``most``, of which nobody knows."""
+    """The first names and the number of others; "at least" once ``most`` names were collected."""
     every = list(names)
     at_least = "at least " if len(every) >= most else ""
     more = f" and {at_least}{len(every) - _NAMES_SHOWN} more" if len(every) > _NAMES_SHOWN else ""

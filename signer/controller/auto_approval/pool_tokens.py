@@ -1,9 +1,9 @@
-"""Bootstrap tokens of MachinePools live as long as their pool, while nothing but attestation lets them in.
+"""Extends the bootstrap tokens of MachinePools while auto-approval is removed.
 
-Cluster API's kubeadm provider rotates a pool's token every few minutes, because with automatic approval each token is
-as good as a node; providers that cannot replace user data in time then boot machines with a token that has run out
-(proposal, user story 2). Under Enforce, with automatic approval removed, a token alone is worth nothing, so its Secret
-in the workload cluster may be kept from running out. What was extended is marked, and cut back when the reason ends.
+Cluster API's kubeadm provider rotates a pool's token every few minutes, because with auto-approval each token can
+create a node. Providers that cannot replace user data in time then boot machines with an expired token (proposal, user
+story 2). Under Enforce, with auto-approval removed, a token alone gives no certificate, so the controller may extend
+the token's Secret in the workload cluster. Extended Secrets are annotated, and cut back when the reason ends.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import base64
 import contextlib
 import enum
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Protocol, TypeAlias, assert_never
+from typing import Any, Final, TypeAlias, assert_never
 
-from signer.kube.client import LIST_PAGE_OBJECTS, JsonObject, Parameters
+from signer.kube.calls import ListPatch
+from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, Conflict, Forbidden, NotFound
 from signer.kube.resources import SECRETS
 from signer.model.bootstrap_token import (
@@ -40,52 +41,38 @@ from signer.rules.bootstrap_token import CutBack, Due, Extend, LeaveAsItIs, Take
 
 _LOG = logging.getLogger(__name__)
 MAXIMUM_SECRETS: Final = 5000
-"""Bootstrap tokens of one cluster that are looked at; Cluster API makes one for each Machine, for some minutes."""
+"""Maximum number of one cluster's bootstrap tokens; Cluster API creates one per Machine, for some minutes."""
 _ROUNDS: Final = 3
-"""Each after another writer came first."""
-
-
-class SecretCalls(Protocol):
-    """The calls that are used of :class:`~signer.kube.client.Client`."""
-
-    def list_pages(
-        self, path: str, params: Parameters | None = None, limit: int = LIST_PAGE_OBJECTS
-    ) -> AsyncGenerator[JsonObject, None]:
-        """See Client."""
-        ...
-
-    async def patch(self, path: str, patch: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
+"""Attempts when another client changes the Secrets concurrently."""
 
 
 class Intent(enum.Enum):
-    """What is to become of the tokens of a cluster's MachinePools."""
+    """What to do with the tokens of a cluster's MachinePools."""
 
     EXTEND = "extend"
     CUT_BACK = "cut back"
 
 
 class LeaveCause(enum.Enum):
-    """Why they are left alone: the condition's reason."""
+    """Why the tokens are left alone: the condition's reason."""
 
     PAUSED = "Paused"
-    """The Cluster is paused or being deleted: another controller may be at it."""
+    """The Cluster is paused or being deleted: another controller may be changing it."""
     AUTO_APPROVAL_UNKNOWN = "AutoApprovalUnknown"
-    """Whether automatic approval is removed."""
+    """It is unknown whether auto-approval is removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaveAlone:
-    """Every token stays as it is: what was extended is not cut back, and runs out by itself."""
+    """Every token stays as it is; extended ones are not cut back, and expire by themselves."""
 
     cause: LeaveCause
 
 
 def intent_of(policy: Policy, cluster: ClusterView, auto_approval_removed: PolicyCondition) -> Intent | LeaveAlone:
-    """Extend while the policy says so, Enforce holds, and nothing approves a stolen token's request.
+    """Extend if the policy asks for it, the mode is Enforce, and a stolen token's request is not auto-approved.
 
-    That others may still renew without attestation is no matter: no token can.
+    Auto-approved renewal does not matter here, because a bootstrap token cannot renew.
     """
     if cluster.paused or cluster.deleting:
         return LeaveAlone(LeaveCause.PAUSED)
@@ -93,45 +80,45 @@ def intent_of(policy: Policy, cluster: ClusterView, auto_approval_removed: Polic
         return Intent.CUT_BACK
     if auto_approval_removed.met is None:
         return LeaveAlone(LeaveCause.AUTO_APPROVAL_UNKNOWN)
-    shut = auto_approval_removed.met or auto_approval_removed.reason == WAITING_FOR_ATTESTATION
-    return Intent.EXTEND if shut else Intent.CUT_BACK
+    removed = auto_approval_removed.met or auto_approval_removed.reason == WAITING_FOR_ATTESTATION
+    return Intent.EXTEND if removed else Intent.CUT_BACK
 
 
 @dataclass(frozen=True, slots=True)
 class Tended:
-    """Done; every token is as it should be."""
+    """Every token is as intended."""
 
     alive: int
-    """Tokens of MachinePools that do not run out while they are looked after."""
+    """Valid tokens of MachinePools, which do not expire while they are extended."""
     extended: int
-    """Tokens whose expiration was moved on just now."""
+    """Tokens that were extended by this call."""
     cut_back: int
-    """Tokens of before whose extension was ended just now."""
+    """Unused tokens that were cut back by this call."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExtensionEnded:
-    """The reason to extend is gone: every extension was ended, and nothing is left to do."""
+    """The reason to extend is gone, and every extended token was cut back."""
 
     cut_back: int
-    """Tokens whose extension was ended just now."""
+    """Tokens that were cut back by this call."""
 
 
 @dataclass(frozen=True, slots=True)
 class NothingToTend:
-    """Not asked for, and nothing of ours is left."""
+    """Extension is not requested, and no extended token is left."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeftAlone:
-    """Nothing was looked at, and nothing changed: what was extended before still lives as long."""
+    """Nothing was read or changed; extended tokens stay extended."""
 
     cause: LeaveCause
 
 
 @dataclass(frozen=True, slots=True)
 class TokensNotKnown:
-    """Which tokens the MachinePools use is not known: nothing was extended and nothing cut back."""
+    """It is unknown which tokens the MachinePools use: nothing was extended or cut back."""
 
     cause: str
 
@@ -141,41 +128,44 @@ class GrantMissing:
     """The kubeconfig's user may not do this in the workload cluster."""
 
     verb: str
-    """On Secrets in namespace kube-system."""
+    """Verb on Secrets in namespace kube-system."""
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """Something failed on the way; the next turn goes on."""
+    """A call failed; the next reconciliation continues."""
 
     message: str
 
 
 Outcome: TypeAlias = Tended | ExtensionEnded | NothingToTend | LeftAlone | TokensNotKnown | GrantMissing | Unfinished
 
-_LEFT_ALONE: Final[Mapping[LeaveCause, str]] = {
+_LEAVE_CAUSES: Final[Mapping[LeaveCause, str]] = {
     LeaveCause.PAUSED: "the Cluster is paused or being deleted",
     LeaveCause.AUTO_APPROVAL_UNKNOWN: "it is not known whether automatic approval is removed",
 }
 
 
 def condition_of(outcome: Outcome) -> PolicyCondition:
-    """The policy's condition; of use only where the policy asks for extension."""
+    """The policy's condition; only meaningful if the policy asks for extension."""
     kind = MACHINE_POOL_TOKENS_EXTENDED
     match outcome:
         case Tended():
-            return PolicyCondition(kind, True, "Extended", f"bootstrap tokens kept from running out: {outcome.alive}")
+            return PolicyCondition(kind, True, "Extended", f"bootstrap tokens kept from expiring: {outcome.alive}")
         case ExtensionEnded() | NothingToTend():
             return PolicyCondition(
                 kind,
                 False,
                 "AutoApprovalNotRemoved",
-                "bootstrap tokens are rotated as always until mode Enforce has removed automatic approval",
+                "bootstrap tokens are rotated as usual until mode Enforce has removed automatic approval",
             )
         case LeftAlone(cause):
             return PolicyCondition(
-                kind, None, cause.value, f"{_LEFT_ALONE[cause]}: bootstrap tokens are left as they are, extended or not"
+                kind,
+                None,
+                cause.value,
+                f"{_LEAVE_CAUSES[cause]}: bootstrap tokens are left as they are, extended or not",
             )
         case TokensNotKnown():
             return PolicyCondition(kind, False, "BootstrapTokensNotTraceable", printable(outcome.cause))
@@ -196,50 +186,48 @@ def condition_of(outcome: Outcome) -> PolicyCondition:
 
 
 class PoolTokens:
-    """Looks after the bootstrap tokens of one workload cluster's MachinePools. One turn at a time."""
+    """Extends and cuts back the bootstrap tokens of one workload cluster's MachinePools. Not for concurrent calls."""
 
     def __init__(self, key: ClusterKey, *, now: Callable[[], datetime]) -> None:
         self._key = key
         self._now = now
-        self._at_rest = False
+        self._is_idle = False
         self._has_extended = False
 
     async def tend(
-        self, client: SecretCalls, intent: Intent | LeaveAlone, tokens: PoolTokenIDs | TracingOff | TracingInterrupted
+        self, client: ListPatch, intent: Intent | LeaveAlone, tokens: PoolTokenIDs | TracingOff | TracingInterrupted
     ) -> Outcome:
-        """One turn; to be taken every minute, and when a KubeadmConfig of a MachinePool changes.
+        """Reconcile the tokens once. Call it every minute, and when a KubeadmConfig of a MachinePool changes.
 
-        The first must come within half of the provider's lifetime of a token. ``client`` is the workload cluster's;
-        whatever it answers ends here.
+        The first call must come within half of a token's lifetime as set by the provider. ``client`` is the workload
+        cluster's; its errors become outcomes.
         """
         if isinstance(intent, LeaveAlone):
             return LeftAlone(intent.cause)
-        if intent is Intent.CUT_BACK and self._at_rest:
+        if intent is Intent.CUT_BACK and self._is_idle:
             return NothingToTend()
         if intent is Intent.CUT_BACK:
             wanted: frozenset[str] = frozenset()
         elif isinstance(tokens, PoolTokenIDs):
-            wanted, self._at_rest = tokens.token_ids, False
+            wanted, self._is_idle = tokens.token_ids, False
         else:
             return TokensNotKnown(tokens.cause)
-        outcome = await self._turn(client, wanted)
+        outcome = await self._reconcile_secrets(client, wanted)
         return self._ended(outcome) if intent is Intent.CUT_BACK else outcome
 
     def _ended(self, outcome: Outcome) -> Outcome:
-        """What a turn that only cuts back comes to."""
-        self._at_rest = True
+        """The outcome of a reconciliation that only cuts back."""
+        self._is_idle = True
         if isinstance(outcome, Tended):
             return ExtensionEnded(outcome.cut_back) if outcome.cut_back else NothingToTend()
         if isinstance(outcome, GrantMissing) and outcome.verb == "list" and not self._has_extended:
-            # Who may not even list has most probably never extended anything, and is not asked for it.
-            _LOG.info(
-                "bootstrap tokens were not looked at", extra={"cluster": str(self._key), "detail": outcome.message}
-            )
+            # Without permission to list, the controller most probably never extended anything: ask for no grant.
+            _LOG.info("bootstrap tokens were not checked", extra={"cluster": str(self._key), "detail": outcome.message})
             return NothingToTend()
-        self._at_rest = False
+        self._is_idle = False
         return outcome
 
-    async def _turn(self, client: SecretCalls, wanted: frozenset[str]) -> Outcome:
+    async def _reconcile_secrets(self, client: ListPatch, wanted: frozenset[str]) -> Outcome:
         extended = cut_back = 0
         for _ in range(_ROUNDS):
             try:
@@ -254,7 +242,7 @@ class PoolTokens:
                 alive += secret.token_id in wanted and _is_alive(secret, due, now)
                 if isinstance(due, LeaveAsItIs):
                     continue
-                self._has_extended |= isinstance(due, Extend)  # before the answer, which may be lost
+                self._has_extended |= isinstance(due, Extend)  # before the response, which may be lost
                 try:
                     await client.patch(SECRETS.object(secret.name, TOKEN_SECRET_NAMESPACE), _patch(secret, due))
                 except (Conflict, NotFound):
@@ -269,26 +257,26 @@ class PoolTokens:
                     _LOG.info(_DONE[type(due)], extra={"cluster": str(self._key), "secret": secret.name})
             if not contended:
                 return Tended(alive, extended, cut_back)
-        return Unfinished("the bootstrap tokens' Secrets are being changed by others")
+        return Unfinished("other clients keep changing the bootstrap tokens' Secrets")
 
 
 _DONE: Final[Mapping[type[Due], str]] = {
     Extend: "extended the bootstrap token of a MachinePool",
     CutBack: "cut back the bootstrap token of a MachinePool",
-    TakeMarkOff: "no longer look after the bootstrap token of a MachinePool",
+    TakeMarkOff: "no longer manage the bootstrap token of a MachinePool",
 }
 
 
 class TooManySecrets(Exception):
-    """More bootstrap tokens than are looked at."""
+    """The cluster has more bootstrap tokens than ``MAXIMUM_SECRETS``."""
 
 
-async def _token_secrets(client: SecretCalls) -> tuple[TokenSecret, ...]:
-    """All bootstrap tokens of the cluster, their secret halves dropped page by page.
+async def _token_secrets(client: ListPatch) -> tuple[TokenSecret, ...]:
+    """All bootstrap tokens of the cluster, without their secret parts, which are dropped page by page.
 
     Raises:
-        TooManySecrets: more than ``MAXIMUM_SECRETS``.
-        ApiError: they cannot be listed.
+        TooManySecrets: there are more than ``MAXIMUM_SECRETS``.
+        ApiError: from the workload cluster.
     """
     found: list[TokenSecret] = []
     listed = 0
@@ -298,7 +286,7 @@ async def _token_secrets(client: SecretCalls) -> tuple[TokenSecret, ...]:
         if listed > MAXIMUM_SECRETS:
             raise TooManySecrets(f"the workload cluster has more than {MAXIMUM_SECRETS} bootstrap tokens")
         found += _read(page["items"])
-        del page  # the next one may be long in coming
+        del page  # free its memory: the next page may take long
     return tuple(found)
 
 
@@ -318,7 +306,7 @@ def _is_alive(secret: TokenSecret, due: Due, now: datetime) -> bool:
 
 
 def _patch(secret: TokenSecret, due: Extend | CutBack | TakeMarkOff) -> JsonObject:
-    """A merge patch of the very Secret that was read: with its resourceVersion, or it fails."""
+    """A merge patch with the resourceVersion that was read, so that it fails if the Secret has changed."""
     mark: str | None = None  # removes the annotation
     data: dict[str, Any] = {}
     if not isinstance(due, TakeMarkOff):

@@ -1,7 +1,7 @@
-"""Before a cluster is enforced: which nodes would lose renewal, what still auto-approves, and what to do first.
+"""Checks a cluster before Enforce: which nodes would lose renewal, what still auto-approves, and what to do first.
 
-It only looks. The management cluster is read as the caller, the workload cluster with Secret ``<cluster>-kubeconfig``
-as the controller would.
+It changes nothing. It reads the management cluster with the caller's credentials, and the workload cluster with Secret
+``<cluster>-kubeconfig``, as the controller does.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from signer.rules.auto_approval import (
     grants_that_explain,
     reviewed_identities,
 )
-from signer.store.caches import APPLY_DEFINITIONS, Caches, UnreadablePolicy
+from signer.store.cache_registry import APPLY_DEFINITIONS
+from signer.store.caches import Caches, UnreadablePolicy
 from signer.store.cluster_api import discover_cluster_api
 from signer.store.controller_key import SECRET_NAME, WHERE_MISSING, MalformedControllerKey, parse_controller_keys
 
@@ -44,25 +45,25 @@ _MAXIMUM_NODES: Final = 20_000
 
 
 class PreflightFailed(Exception):
-    """It cannot be said whether the cluster is ready; the message says why."""
+    """The check could not be completed; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownNode:
-    """A Node of the workload cluster that no Machine and no record accounts for."""
+    """A Node of the workload cluster that matches no Machine and no record."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """What was found."""
+    """The result of the check."""
 
     cluster: ClusterKey
     mode: Mode | None
-    """None where there is no policy that can be followed."""
+    """None without a valid policy."""
     policy_problem: str
-    """Why there is none; empty where there is one."""
+    """Why there is no valid policy; empty if there is one."""
     renewal_coverage: tuple[MachineCoverage, ...]
     unknown_nodes: tuple[UnknownNode, ...]
     grants: tuple[Grant, ...]
@@ -70,13 +71,13 @@ class Preflight:
     notes: tuple[str, ...]
 
     @property
-    def losing(self) -> tuple[Unattested, ...]:
+    def losing_renewal(self) -> tuple[Unattested, ...]:
         """The Machines whose nodes would lose renewal."""
         return tuple(one for one in self.renewal_coverage if isinstance(one, Unattested))
 
     @property
-    def stays_open(self) -> tuple[Opening, ...]:
-        """What Enforce would not shut by itself: somebody else than removable bindings lets these in."""
+    def not_removed(self) -> tuple[Opening, ...]:
+        """Openings that Enforce would not close, because something other than removable bindings grants them."""
         return tuple(
             opening
             for opening in self.openings
@@ -84,35 +85,35 @@ class Preflight:
             or any(isinstance(grant, ReportedGrant) for grant in self._explaining(opening))
         )
 
-    def _rights_to_take_away(self) -> list[str]:
+    def _rights_to_revoke(self) -> list[str]:
         rights: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
-        for opening in self.stays_open:
+        for opening in self.not_removed:
             blamed = [grant for grant in self._explaining(opening) if isinstance(grant, ReportedGrant)]
             names = [shown(grant.binding.name) for grant in blamed]
             what = f"ClusterRoleBinding {', '.join(names)}" if names else "an authorizer that is not RBAC"
-            resources, who = rights.setdefault(what, ({}, {}))
-            resources[opening.subresource.resource] = who[printable(opening.identity.label)] = None
+            resources, identities = rights.setdefault(what, ({}, {}))
+            resources[opening.subresource.resource] = identities[printable(opening.identity.label)] = None
         return [
-            f"Take create on {' and '.join(resources)} from {', '.join(who)}: granted by {what}, which Enforce does "
-            "not remove."
-            for what, (resources, who) in rights.items()
+            f"Take create on {' and '.join(resources)} from {', '.join(identities)}: granted by {what}, which Enforce "
+            "does not remove."
+            for what, (resources, identities) in rights.items()
         ]
 
     def _bindings_to_split(self) -> list[str]:
-        """Those that Enforce leaves for the sake of renewal, first certificates with it."""
+        """Bindings that Enforce keeps for renewal and that also grant first certificates."""
         removable = [grant for grant in self.grants if isinstance(grant, RemovableGrant)]
         return [
             f"Bind {ApprovalSubresource.SELFNODECLIENT.resource} apart from {ApprovalSubresource.NODECLIENT.resource}, "
             f"and delete ClusterRoleBinding {shown(grant.binding.name)}, which grants both: "
-            "Enforce leaves it while it leaves renewal."
+            "Enforce keeps it as long as it keeps renewal."
             for grant in removable
             if grant.subresources == BOTH_SUBRESOURCES
         ]
 
     @property
-    def grants_that_matter(self) -> tuple[Grant, ...]:
-        """Without those of administrators, who need no auto-approval."""
-        blamed = {grant.binding.name for opening in self.stays_open for grant in self._explaining(opening)}
+    def relevant_grants(self) -> tuple[Grant, ...]:
+        """The grants without those of administrators, who do not depend on auto-approval."""
+        blamed = {grant.binding.name for opening in self.not_removed for grant in self._explaining(opening)}
         return tuple(
             grant for grant in self.grants if isinstance(grant, RemovableGrant) or grant.binding.name in blamed
         )
@@ -122,27 +123,27 @@ class Preflight:
 
     @property
     def is_ready(self) -> bool:
-        """Whether Enforce would shut both doors at once and nobody would lose anything."""
-        return not (self.policy_problem or self.losing or self.unknown_nodes or self.stays_open)
+        """Whether Enforce would remove all auto-approval at once and no node would lose renewal."""
+        return not (self.policy_problem or self.losing_renewal or self.unknown_nodes or self.not_removed)
 
     def steps(self) -> tuple[str, ...]:
-        """What to do, in this order."""
+        """The steps to take before Enforce, in order."""
         steps: list[str] = []
         if self.policy_problem:
             steps.append(f"Write a NodeAttestationPolicy for the cluster: {self.policy_problem}.")
-        if self.losing:
+        if self.losing_renewal:
             steps.append(
-                f"Let the nodes of the Machines that are not attested ({len(self.losing)}) ask through attestation, by "
-                "an attestor that the policy authorizes: an attested request adopts an existing node. Or replace the "
-                "Machines. Until then Enforce leaves renewal without attestation open."
+                f"Attest the nodes of the Machines that are not attested ({len(self.losing_renewal)}) with an attestor "
+                "that the policy authorizes: an attested request adopts an existing node. Or replace the Machines. "
+                "Until then Enforce keeps renewal without attestation."
             )
             steps += self._bindings_to_split()
         if self.unknown_nodes:
             steps.append(
-                f"Look at the Nodes that no Machine accounts for ({len(self.unknown_nodes)}): they would lose renewal, "
-                "and cannot be attested."
+                f"Check the Nodes that match no Machine ({len(self.unknown_nodes)}): they would lose renewal, and "
+                "cannot be attested."
             )
-        steps += self._rights_to_take_away()
+        steps += self._rights_to_revoke()
         if not steps and self.mode is not Mode.ENFORCE:
             steps.append("Set spec.mode to Enforce.")
         return tuple(steps)
@@ -156,11 +157,11 @@ async def preflight(
     registry: Registry,
     now: Callable[[], datetime],
 ) -> Preflight:
-    """Look at one cluster; the configuration is the controller's.
+    """Check one cluster; ``configuration`` is the controller's.
 
     Raises:
-        PreflightFailed: the Cluster does not exist, the controller's key cannot be read, or the workload cluster does
-            not answer as it should.
+        PreflightFailed: the Cluster does not exist, the controller key cannot be read, or the workload cluster's API
+            server fails.
         WorkloadAccessRefused, MissingGrant, CannotBeProven, UnreadableGrant, TooManyIdentities, TlsMaterialRefused:
             the workload cluster cannot be read.
         ApiError: from the management cluster.
@@ -174,14 +175,14 @@ async def preflight(
         grants = await read_grants(workload)
         tokens = await read_token_groups(workload)
         if isinstance(tokens, TokensUnread):
-            notes.append(f"Groups of bootstrap tokens were not looked at: {tokens.cause}.")
+            notes.append(f"Groups of bootstrap tokens were not checked: {tokens.cause}.")
         groups = frozenset() if isinstance(tokens, TokensUnread) else tokens
         openings = await openings_of(workload, reviewed_identities(grants, sorted(groups, key=sorted)))
         unknown: tuple[UnknownNode, ...] = ()
         try:
             unknown = await _unknown_nodes(workload, renewal_coverage)
         except Forbidden as error:
-            notes.append(f"Nodes were not looked at: {error}.")
+            notes.append(f"Nodes were not checked: {error}.")
     if policy is None:
         problem = f"there is no NodeAttestationPolicy {key}"
     else:
@@ -209,7 +210,7 @@ async def _workload(management: Client, key: ClusterKey) -> AsyncIterator[Client
 
 
 async def _caches(client: Client, key: ClusterKey, controller_namespace: str) -> Caches:
-    """The same caches that the controller keeps, of one namespace, filled once."""
+    """The caches that the controller keeps, for one namespace, filled once."""
     caches = Caches(
         await discover_cluster_api(client), own_namespace=controller_namespace, watch_namespace=key.namespace
     )
@@ -225,20 +226,20 @@ async def _caches(client: Client, key: ClusterKey, controller_namespace: str) ->
     except MalformedControllerKey as error:
         raise PreflightFailed(f"Secret {controller_namespace}/{SECRET_NAME}: {error}") from error
     machines, pools = caches.version.machines, caches.version.machine_pools
-    caches.machines.replaced(await _all(client, machines.collection(key.namespace)))
+    caches.machines.replaced(await _list_all(client, machines.collection(key.namespace)))
     if isinstance(pools, Resource):
-        caches.machine_pools.replaced(await _all(client, pools.collection(key.namespace)))
-    caches.records.replaced(await _all(client, ATTESTED_NODES.collection(key.namespace)))
+        caches.machine_pools.replaced(await _list_all(client, pools.collection(key.namespace)))
+    caches.records.replaced(await _list_all(client, ATTESTED_NODES.collection(key.namespace)))
     with contextlib.suppress(NotFound):
         policy = await client.get(NODE_ATTESTATION_POLICIES.object(key.name, key.namespace))
         caches.policies.replaced([policy])
-    # What was sealed with yet another key than the Secret's is not the controller's.
+    # Records sealed with a key that the Secret does not have are not the controller's.
     caches.authentic.reading_keys()
     caches.authentic.use_keys(parse_controller_keys(secret))
     return caches
 
 
-async def _all(client: Client, path: str) -> list[JsonObject]:
+async def _list_all(client: Client, path: str) -> list[JsonObject]:
     found: list[JsonObject] = []
     try:
         async for page in client.list_pages(path):
@@ -267,6 +268,6 @@ async def _unknown_nodes(workload: Client, renewal_coverage: tuple[MachineCovera
 
 
 def _is_known(node: Mapping[str, Any], names: set[str], provider_ids: set[str]) -> bool:
-    """By name or by provider ID; both are the workload cluster's word, and nothing but a report rests on it."""
+    """Whether a Node matches by name or provider ID. The workload cluster controls both; only the report uses them."""
     name = text_of(mapping_of(node, "metadata"), "name")
     return name in names or text_of(mapping_of(node, "spec"), "providerID") in provider_ids

@@ -1,7 +1,7 @@
-"""Looks after the auto-approval of one workload cluster while there is a connection, and says how it stands.
+"""Reconciles the auto-approval of one workload cluster while it is connected, and reports conditions.
 
-At once after something that may concern it (the policy, an attestation that was waited for, a built-in approval), and
-every few minutes in any case: ``kubeadm upgrade`` brings the bindings back.
+The controller re-checks at once after a relevant change (the policy, an awaited attestation, a built-in approval), and
+every few minutes in any case, because ``kubeadm upgrade`` creates the bindings again.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from random import SystemRandom
 from typing import Any, Final
 
@@ -30,7 +31,8 @@ from signer.controller.telemetry.metrics_collector import UNATTESTED, ServiceGau
 from signer.decision.authority_source import AuthoritySource, AuthorityUnavailable
 from signer.kube.backoff import Backoff
 from signer.kube.client import Client, JsonObject
-from signer.kube.semaphore import TimedSemaphore
+from signer.kube.scheduling import TimedSemaphore
+from signer.kube.supervision import isolated
 from signer.model import condition as condition_types
 from signer.model.cluster import ClusterKey, ClusterView, MachineView
 from signer.model.condition import PolicyCondition
@@ -44,49 +46,50 @@ from signer.store.removed_bindings import RemovedBindings
 
 _LOG = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 180.0
-"""How often the door is looked at when nothing asks for it."""
-SPREAD: Final = 0.2
-"""By how much of that, so that all clusters do not look at once."""
-REST_SECONDS: Final = 2.0
-"""Between two looks, whatever happens meanwhile."""
-AGAIN: Final = Backoff(base_seconds=5.0, maximum_seconds=LOOK_SECONDS, jitter=0.5)
-"""After a look that failed, or that removed something: neither a fault of a moment nor who puts back at once what is
-removed must leave the door open for minutes.
+RECHECK_SECONDS: Final = 180.0
+"""How often auto-approval is checked without a change."""
+JITTER: Final = 0.2
+"""Random fraction of the interval, so that clusters are not checked at the same time."""
+MINIMUM_PAUSE_SECONDS: Final = 2.0
+"""Minimum pause between two checks."""
+RETRY_BACKOFF: Final = Backoff(base_seconds=5.0, maximum_seconds=RECHECK_SECONDS, jitter=0.5)
+"""Backoff after a check that failed or removed something: neither a transient failure nor a client that reinstates
+bindings at once must leave auto-approval in place for minutes.
 """
 CHECKS_AT_ONCE: Final = 8
-"""Of all clusters together, of those whose API servers answer quickly."""
+"""Checks at once, of all clusters together."""
 CHECK_SECONDS: Final = 3.0
-"""A look that takes longer goes on, and another begins: dripping servers must not keep others' doors open."""
+"""A check that takes longer continues without its slot, and another begins: a slow API server must not delay the
+removal in other clusters."""
 TEND_TIMEOUT_SECONDS: Final = 120.0
-"""For the bootstrap tokens at one look; the next one goes on with the others."""
+"""Limit for the bootstrap tokens in one check; the next check continues with the rest."""
 _MAXIMUM_GROUP_SETS: Final = 64
 _MAXIMUM_GROUPS: Final = 16
 _PASSING: Final = frozenset(
     {"RemovalPending", "RemovedGrantsNotKept", "Forbidden", "RestorationIncomplete", REMOVED_GRANT_RETURNS}
 )
-"""Reasons of a False that may be over at the next look; the others wait for a person or for an attestation."""
+"""Reasons for False that may be transient; the others wait for an administrator or an attestation."""
 _TOKEN_USER: Final = re.compile(rf"{BOOTSTRAP_USER_PREFIX}[a-z0-9]{{6}}")
 _TOKEN_GROUP: Final = re.compile(rf"{BOOTSTRAPPERS_GROUP}(?::[a-z0-9:-]{{0,255}}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
-class _AskedFor:
-    """By which policy a look went; what it found says nothing of another."""
+class _PolicyVersion:
+    """The policy on which a check was based; its findings say nothing about another."""
 
     uid: str
     generation: int
     mode: Mode | None
-    """None where it cannot be followed."""
+    """None for an invalid policy."""
 
 
 @dataclass(frozen=True, slots=True)
 class _NoPolicy:
-    """There is none."""
+    """There is no policy."""
 
 
 class AutoApprovalReconciler:
-    """The auto-approval of one cluster, and the bootstrap tokens of its MachinePools."""
+    """Reconciles one cluster's auto-approval and the bootstrap tokens of its MachinePools."""
 
     name: Final = "auto-approval"
 
@@ -117,66 +120,66 @@ class AutoApprovalReconciler:
         self._metrics = metrics
         self._now = now
         self.renewal_coverage = renewal_coverage
-        self._wanted = asyncio.Event()
+        self._recheck_needed = asyncio.Event()
         self._random = SystemRandom()
-        self._failed_looks = 0
+        self._failed_checks = 0
         self._unattested: set[str] = set()
-        """Provider IDs of those that renewal was left open for at the last look."""
+        """Provider IDs of Machines for which the last check kept auto-approved renewal."""
         self._group_sets: set[frozenset[str]] = set()
         self._too_many_group_sets = False
         self._approvals = BuiltinApprovals()
-        self._in_vain = UnattestedRequests()
-        self._conditions: tuple[PolicyCondition, ...] = (_unknown("Connecting", "not looked at yet"),)
-        self._found_under: _AskedFor | _NoPolicy = _NoPolicy()
-        """What the policy asked for at the look that found these conditions."""
+        self._unattested_requests = UnattestedRequests()
+        self._conditions: tuple[PolicyCondition, ...] = (_unknown("Connecting", "not checked yet"),)
+        self._conditions_for: _PolicyVersion | _NoPolicy = _NoPolicy()
+        """The policy on which the check that found these conditions was based."""
 
     @property
     def conditions(self) -> tuple[PolicyCondition, ...]:
-        """What the last look found, if it went by the policy as it is; and how many were approved up to now."""
-        if self._found_under != self._asked_for() and any(one.met is not None for one in self._conditions):
-            return (_unknown("PolicyChanged", "it has not been looked at since the policy changed"),)
+        """The conditions of the last check, with the current request counts; Unknown once the policy has changed."""
+        if self._conditions_for != self._policy_version() and any(one.met is not None for one in self._conditions):
+            return (_unknown("PolicyChanged", "not checked since the policy changed"),)
         return tuple(self._with_requests(one) for one in self._conditions)
 
     def gauges(self) -> tuple[ServiceGauge, ...]:
-        """How many requesters have asked the built-in signer in vain within the last hour."""
-        return (ServiceGauge(UNATTESTED, self._in_vain.count(self._now())),)
+        """The number of requesters that got no certificate from the built-in signer within the last hour."""
+        return (ServiceGauge(UNATTESTED, self._unattested_requests.count(self._now())),)
 
     def wake(self) -> None:
-        """Something changed that may concern auto-approval."""
-        self._wanted.set()
+        """Something that auto-approval may depend on has changed."""
+        self._recheck_needed.set()
 
     def decided(self, machine: MachineView, decision: Decision, hint: str) -> None:
-        """A node may have been attested: perhaps it was the last one that renewal was left open for."""
+        """Re-check when the last Machine for which auto-approved renewal was kept is attested."""
         if isinstance(decision, Approve) and machine.provider_id in self._unattested:
             self._unattested.discard(machine.provider_id)
             if not self._unattested:
-                self._wanted.set()
+                self._recheck_needed.set()
 
     def listed(self, manifest: JsonObject) -> None:
-        """A CSR of a list: what was approved before the first of them is not counted, what while nobody watched is."""
+        """A CSR of a list. Approvals from before the first list are not counted; those during a watch gap are."""
         if self._approvals.listed(manifest) is Seen.NOW:
-            self._wanted.set()
-        self.saw(manifest)
+            self._recheck_needed.set()
+        self.observed(manifest)
 
     def list_ended(self) -> None:
-        """All of a list was told."""
+        """The list is complete."""
         self._approvals.list_ended()
 
-    def saw(self, manifest: JsonObject) -> None:
-        """A CSR of the cluster, of whatever signer: its groups, and whether it was approved without attestation."""
+    def observed(self, manifest: JsonObject) -> None:
+        """A CSR of any signer: note its requester's groups, and whether it was approved without attestation."""
         spec = mapping_of(manifest, "spec")
         if _TOKEN_USER.fullmatch(text_of(spec, "username")):
             self._note_groups(spec)
         if self._approvals.count(manifest, self._now) is Seen.NOW:
             self._note_approval(manifest)
-        if self._in_vain.saw(manifest, self._now()) is Seen.NOW and self._is_removed():
+        if self._unattested_requests.observed(manifest, self._now()) is Seen.NOW and self._is_removed():
             self._changed.set()
 
     def _note_groups(self, spec: Mapping[str, Any]) -> None:
         named = items_of(spec, "groups")
         if len(named) > _MAXIMUM_GROUPS:
             return
-        # No token has other groups (cluster-bootstrap/token/api, BootstrapGroupPattern), nor longer ones.
+        # Tokens have no other or longer groups (cluster-bootstrap/token/api, BootstrapGroupPattern).
         groups = frozenset(group for group in named if isinstance(group, str) and _TOKEN_GROUP.fullmatch(group))
         if groups in self._group_sets or not groups or self._too_many_group_sets:
             return
@@ -184,7 +187,7 @@ class AutoApprovalReconciler:
             self._group_sets.add(groups)
         else:
             self._too_many_group_sets = True
-        self._wanted.set()
+        self._recheck_needed.set()
 
     def _note_approval(self, manifest: JsonObject) -> None:
         metadata = mapping_of(manifest, "metadata")
@@ -198,16 +201,16 @@ class AutoApprovalReconciler:
             },
         )
         if self._mode() is Mode.ENFORCE:
-            self._wanted.set()
-        elif self._approvals.is_shown_otherwise:
+            self._recheck_needed.set()
+        elif self._approvals.changes_message:
             self._changed.set()
 
-    def _asked_for(self) -> _AskedFor | _NoPolicy:
+    def _policy_version(self) -> _PolicyVersion | _NoPolicy:
         policy = self._caches.policies.get(self._key.namespace, self._key.name)
         if isinstance(policy, Policy):
-            return _AskedFor(policy.uid, policy.generation, policy.mode)
+            return _PolicyVersion(policy.uid, policy.generation, policy.mode)
         if isinstance(policy, UnreadablePolicy):
-            return _AskedFor(policy.uid, policy.generation, None)
+            return _PolicyVersion(policy.uid, policy.generation, None)
         return _NoPolicy()
 
     def _mode(self) -> Mode:
@@ -215,46 +218,46 @@ class AutoApprovalReconciler:
         return policy.mode if isinstance(policy, Policy) else Mode.OBSERVE
 
     async def run(self, client: Client) -> None:
-        """Remove or restore auto-approval over this connection, again and again, until cancelled."""
+        """Remove or restore auto-approval over this connection periodically until cancelled."""
         try:
             while True:
-                self._wanted.clear()
+                self._recheck_needed.clear()
                 async with self._checks.turn():
-                    asked_for = self._asked_for()
-                    try:
-                        self._found(asked_for, await self._look(client))
-                    except Exception as error:  # noqa: BLE001 - it must neither end the watch nor pass for shut
-                        _LOG.error(
-                            "unexpected fault at the auto-approval", exc_info=error, extra={"cluster": str(self._key)}
-                        )
-                        self._found(asked_for, (_unknown(Reason.INTERNAL_ERROR, "see the controller's log"),))
-                await asyncio.sleep(REST_SECONDS)
+                    version = self._policy_version()
+                    with isolated(partial(self._check_failed, version)):
+                        self._set_conditions(version, await self._check_once(client))
+                await asyncio.sleep(MINIMUM_PAUSE_SECONDS)
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self._until_next_look()):
-                        await self._wanted.wait()
+                    async with asyncio.timeout(self._seconds_until_recheck()):
+                        await self._recheck_needed.wait()
         finally:
-            self._conditions = (_unknown("WorkloadClusterUnreachable", "the workload cluster cannot be asked"),)
+            self._conditions = (_unknown("WorkloadClusterUnreachable", "the workload cluster cannot be queried"),)
 
-    def _found(self, asked_for: _AskedFor | _NoPolicy, conditions: tuple[PolicyCondition, ...]) -> None:
-        self._conditions, self._found_under = conditions, asked_for
+    def _check_failed(self, version: _PolicyVersion | _NoPolicy, error: BaseException) -> None:
+        """A defect must neither end the task nor pass for removed auto-approval."""
+        _LOG.error("unexpected fault in the auto-approval check", exc_info=error, extra={"cluster": str(self._key)})
+        self._set_conditions(version, (_unknown(Reason.INTERNAL_ERROR, "see the controller's log"),))
+
+    def _set_conditions(self, version: _PolicyVersion | _NoPolicy, conditions: tuple[PolicyCondition, ...]) -> None:
+        self._conditions, self._conditions_for = conditions, version
         self._changed.set()
 
-    def _until_next_look(self) -> float:
-        """Seconds: soon, where the last look may have failed for a moment only, or what it removed may come back."""
-        if self._auto_approval.removed_at_last_look or any(
+    def _seconds_until_recheck(self) -> float:
+        """Seconds to the next check: backoff if a failure may be transient or a removed binding may be reinstated."""
+        if self._auto_approval.last_removed or any(
             one.met is None or (one.met is False and one.reason in _PASSING) for one in self._conditions
         ):
-            self._failed_looks += 1
-            return min(AGAIN.delay(self._failed_looks - 1, self._random), LOOK_SECONDS)
-        self._failed_looks = 0
-        return LOOK_SECONDS * self._random.uniform(1 - SPREAD, 1 + SPREAD)
+            self._failed_checks += 1
+            return min(RETRY_BACKOFF.delay(self._failed_checks - 1, self._random), RECHECK_SECONDS)
+        self._failed_checks = 0
+        return RECHECK_SECONDS * self._random.uniform(1 - JITTER, 1 + JITTER)
 
-    async def _look(self, client: Client) -> tuple[PolicyCondition, ...]:
-        caches, asked_for = self._caches, self._asked_for()
+    async def _check_once(self, client: Client) -> tuple[PolicyCondition, ...]:
+        caches, version = self._caches, self._policy_version()
         cluster = caches.clusters.get(self._key.namespace, self._key.name)
         policy = caches.policies.get(self._key.namespace, self._key.name)
         if not isinstance(cluster, ClusterView) or not isinstance(policy, Policy):
-            return (_unknown("PolicyInvalid", "there is no policy that can be followed: nothing is changed"),)
+            return (_unknown("PolicyInvalid", "there is no valid policy: nothing is changed"),)
         try:
             caches.require_in_touch()
             unattested = await self.renewal_coverage.unattested() if policy.mode is Mode.ENFORCE else ()
@@ -265,23 +268,21 @@ class AutoApprovalReconciler:
         except AuthorityUnavailable as error:
             return (_unknown(error.reason, str(error)),)
         if policy.mode is Mode.ENFORCE and self._too_many_group_sets:
-            return (
-                _unknown("TooManyGroups", "bootstrap tokens with more sets of groups were seen than are asked about"),
-            )
+            return (_unknown("TooManyGroups", "bootstrap tokens have more sets of groups than the controller reviews"),)
         situation = Situation(
             policy=policy,
             cluster=cluster,
-            ca_cert_hash=authority.signing.certificate.public_key_hash,
+            ca_cert_hash=authority.client.certificate.public_key_hash,
             unattested=[str(one) for one in unattested],
             token_groups=frozenset(self._group_sets),
         )
         if policy.machine_pool_tokens is MachinePoolTokens.EXTEND and policy.mode is Mode.ENFORCE:
             removed = await self._reconcile(client, situation)
-            # At once: a door that is open is not to be called shut for as long as the tokens take.
-            self._found(asked_for, (removed, self._tokens_before(asked_for)))
+            # Report at once: the old condition must not stay True while the tokens are reconciled.
+            self._set_conditions(version, (removed, self._previous_tokens_condition(version)))
             outcome = await self._tend(client, policy, cluster, removed)
         else:
-            # Before the door is opened again: no token that was made to live long may find it open.
+            # First, because an extended token must never coincide with auto-approval.
             outcome = await self._tend(client, policy, cluster, _NOT_REMOVED)
             if isinstance(outcome, Unfinished | GrantMissing) and policy.mode is Mode.OBSERVE:
                 return (_still_extended(outcome),)
@@ -291,22 +292,22 @@ class AutoApprovalReconciler:
             conditions.append(condition_of(outcome))
         return tuple(conditions)
 
-    def _tokens_before(self, asked_for: _AskedFor | _NoPolicy) -> PolicyCondition:
-        """What was said of bootstrap tokens last, until they have been looked at again."""
-        if self._found_under == asked_for:
+    def _previous_tokens_condition(self, version: _PolicyVersion | _NoPolicy) -> PolicyCondition:
+        """The last condition of bootstrap tokens, until they are checked again."""
+        if self._conditions_for == version:
             for condition in self._conditions:
                 if condition.type == condition_types.MACHINE_POOL_TOKENS_EXTENDED:
                     return condition
-        return PolicyCondition(condition_types.MACHINE_POOL_TOKENS_EXTENDED, None, "Connecting", "not looked at yet")
+        return PolicyCondition(condition_types.MACHINE_POOL_TOKENS_EXTENDED, None, "Connecting", "not checked yet")
 
     async def _reconcile(self, client: Client, situation: Situation) -> PolicyCondition:
-        """One look at the door itself."""
+        """Check the auto-approval grants once."""
         if situation.policy.mode is not Mode.ENFORCE:
             self._reinstated.forget()
         condition = await self._auto_approval.reconcile(client, situation)
         now = self._now()
-        self._reinstated.removed(self._auto_approval.removed_at_last_look, now)
-        return self._reinstated.judged(condition, now)
+        self._reinstated.removed(self._auto_approval.last_removed, now)
+        return self._reinstated.adjusted(condition, now)
 
     async def _tend(
         self, client: Client, policy: Policy, cluster: ClusterView, removed: PolicyCondition
@@ -322,12 +323,12 @@ class AutoApprovalReconciler:
         return any(one.type == condition_types.AUTO_APPROVAL_REMOVED and one.met is True for one in self._conditions)
 
     def _with_requests(self, condition: PolicyCondition) -> PolicyCondition:
-        """Under Observe what Enforce would have refused; under Enforce, where approval is gone, who asked in vain."""
+        """The condition with approvals without attestation (Observe) or requests without approval (Enforce)."""
         if condition.type != condition_types.AUTO_APPROVAL_REMOVED:
             return condition
         if self._mode() is Mode.OBSERVE:
-            return self._approvals.told_in(condition)
-        return self._in_vain.told_in(condition, self._now()) if condition.met is True else condition
+            return self._approvals.annotated(condition)
+        return self._unattested_requests.annotated(condition, self._now()) if condition.met is True else condition
 
 
 def _unknown(reason: str, message: str) -> PolicyCondition:
@@ -335,10 +336,10 @@ def _unknown(reason: str, message: str) -> PolicyCondition:
 
 
 def _still_extended(outcome: Unfinished | GrantMissing) -> PolicyCondition:
-    said = f"the bootstrap tokens of MachinePools still live long, so nothing is restored yet: {outcome.message}"
-    return PolicyCondition(condition_types.AUTO_APPROVAL_REMOVED, False, "RestorationIncomplete", printable(said))
+    message = f"the bootstrap tokens of MachinePools are still extended, so nothing is restored yet: {outcome.message}"
+    return PolicyCondition(condition_types.AUTO_APPROVAL_REMOVED, False, "RestorationIncomplete", printable(message))
 
 
 _NOT_REMOVED: Final = PolicyCondition(
-    condition_types.AUTO_APPROVAL_REMOVED, False, "Observing", "automatic approval is in place, or about to be"
+    condition_types.AUTO_APPROVAL_REMOVED, False, "Observing", "automatic approval is in place, or will be"
 )

@@ -1,8 +1,8 @@
-"""Restores what Enforce removed from clusters whose NodeAttestationPolicy is gone, and ends what it extended.
+"""Restores bindings that Enforce removed from clusters whose NodeAttestationPolicy is gone, and cuts back their tokens.
 
-A cluster with a policy is its own task's business (:mod:`signer.controller.auto_approval.removal`). This looks after
-the others: the policy was deleted, perhaps while no controller ran. A deletion that is part of ``clusterctl move`` is
-none: the policy lives on in another management cluster, and there still says Enforce.
+A cluster with a policy is handled by its own task (:mod:`signer.controller.auto_approval.removal`). This module handles
+clusters whose policy was deleted, perhaps while no controller ran. A deletion by ``clusterctl move`` does not count:
+the policy continues in another management cluster, still with mode Enforce.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
 from signer.controller.auto_approval.pool_tokens import GrantMissing, Intent, PoolTokens, Unfinished
 from signer.controller.workload_access import MAXIMUM_BODY_BYTES, WorkloadAccessRefused, workload_connection
 from signer.decision.authority_source import AuthoritySource, AuthorityUnavailable
 from signer.kube.backoff import Backoff
-from signer.kube.client import Client, JsonObject
+from signer.kube.calls import Get
+from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import ApiError, NotFound
 from signer.kube.resource_limits import ResourceLimits
@@ -27,49 +28,41 @@ from signer.kube.tls import TlsMaterialRefused
 from signer.kube.workqueue import WorkQueue
 from signer.model.auto_approval import ClusterIdentity
 from signer.model.bootstrap_token import PoolTokenIDs
-from signer.model.cluster import ClusterKey, cluster_view
+from signer.model.cluster import ClusterKey, ClusterView, cluster_view
 from signer.model.flow import Flow, PriorityLevel
 from signer.model.policy import MachinePoolTokens, Policy
-from signer.model.saved_bindings import BindingsNotSaved, OtherGenerations
+from signer.model.saved_bindings import BindingsNotSaved, OtherLineages
 from signer.store.caches import ALL_PROVIDER_IDS, Caches, ProviderIDs
 from signer.store.removed_bindings import NothingSaved, RemovedBindings
 
 _LOG = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 300.0
-"""How often all saved bindings are looked at when nothing asks for it."""
+RESYNC_SECONDS: Final = 300.0
+"""How often all saved bindings are checked without a change."""
 WORKERS: Final = 4
-"""A workload cluster that does not answer holds up one of them, for as long as one call may take."""
+"""A workload cluster that does not respond blocks one worker until its call times out."""
 CLUSTER_TIMEOUT_SECONDS: Final = 120.0
 RETRY: Final = Backoff(base_seconds=5.0, maximum_seconds=600.0, jitter=0.5)
 
 
 def _flow(cluster: ClusterKey) -> Flow:
-    """Namespaces take turns: a thousand clusters of one tenant, whose API servers hang, must not hold up all others."""
+    """One flow per namespace: a thousand clusters of one tenant, whose API servers hang, must not delay all others."""
     return Flow(PriorityLevel.PLAUSIBLE, cluster.namespace)
 
 
-class ManagementCalls(Protocol):
-    """The one call that is used of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-
-Connect = Callable[[ManagementCalls, ClusterKey], Awaitable[ClusterConnection]]
+Connect = Callable[[Get, ClusterKey], Awaitable[ClusterConnection]]
 
 
 class _NotNow(Exception):
-    """It must wait; the message says for what. A change of the Cluster or its policy brings it up again."""
+    """Restoration must wait, for the reason in the message. A change of the Cluster or its policy triggers it again."""
 
 
 class _Gone(_NotNow):
-    """There is no such Cluster any more."""
+    """The Cluster no longer exists."""
 
 
 class _StillExtended(Exception):
-    """Bootstrap tokens live longer than they would have without the policy; to be tried again."""
+    """Some bootstrap tokens are not cut back yet; retried."""
 
 
 class Restoration:
@@ -78,7 +71,7 @@ class Restoration:
     def __init__(
         self,
         caches: Caches,
-        management: ManagementCalls,
+        management: Get,
         removed: RemovedBindings,
         *,
         resource_limits: ResourceLimits,
@@ -86,8 +79,9 @@ class Restoration:
         monotonic: Callable[[], float],
         connect: Connect = workload_connection,
     ) -> None:
-        """``connect`` gives the connection to a workload cluster; it raises WorkloadAccessRefused. ``resource_limits``
-        are those of all workload clusters: the policy of a hostile one can be deleted as well.
+        """``connect`` gives the connection to a workload cluster, or raises WorkloadAccessRefused.
+
+        ``resource_limits`` are those of all workload clusters, because a hostile one's policy can be deleted too.
         """
         self._caches = caches
         self._resource_limits = resource_limits
@@ -98,22 +92,22 @@ class Restoration:
         self._connect = connect
         self._queue: WorkQueue[ClusterKey] = WorkQueue(backoff=RETRY, flow_of=_flow)
         self._concerned: set[ClusterKey] = set()
-        """Clusters that have a policy, or saved bindings: a change of another needs no look."""
+        """Clusters that have a policy or saved bindings; changes of others are ignored."""
         self._moving: set[ClusterKey] = set()
-        """Clusters whose policy, when last seen, was being deleted by a move."""
+        """Clusters whose policy was last observed while a move deleted it."""
         self._extending: set[ClusterKey] = set()
-        """Clusters whose policy once asked for long-lived bootstrap tokens; they may have them, and nothing kept."""
+        """Clusters whose policy once asked for extended bootstrap tokens, which may exist without saved bindings."""
         self._known_gone: set[ClusterKey] = set()
-        """Clusters for which something is kept and that are gone: each look finds them again."""
+        """Deleted Clusters with saved bindings, which every resync finds again."""
         caches.on_change(self._on_change)
         caches.on_shards(self._on_shards)
 
     async def run(self) -> None:
-        """Restore until cancelled. Begin when the inventory has been filled."""
+        """Restore until cancelled. Start it once the caches are filled."""
         for policy in self._caches.policies.values():
             self._note_policy(policy.cluster)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._look_for_ever(), name="saved bindings")
+            tasks.create_task(self._resync_forever(), name="saved bindings")
             for number in range(WORKERS):
                 tasks.create_task(self._work(), name=f"restoration worker {number}")
 
@@ -124,22 +118,22 @@ class Restoration:
             self._queue_if_due(cluster)
 
     def _on_shards(self) -> None:
-        """A policy may have gone while its Cluster was another replica's, which may have ended since."""
+        """Check all clusters again: a policy may have been deleted while another replica had the shard."""
         for cluster in list(self._concerned):
             self._queue_if_due(cluster)
 
     def _queue_if_due(self, cluster: ClusterKey) -> None:
         if not self._caches.watches(cluster.namespace):
-            return  # what all controllers keep lies in one namespace, and of this one's policies nothing is known here
+            return  # all controllers save bindings in one namespace; this one does not watch the cluster's policies
         if self._caches.policies.get(cluster.namespace, cluster.name) is not None:
             return
         if self._caches.shards.own(cluster):
             self._queue.add(cluster)
         elif self._caches.clusters.get(cluster.namespace, cluster.name) is None:
-            self._forget(cluster)  # else all that ever were in other replicas' shards would be remembered
+            self._forget(cluster)  # otherwise clusters of other replicas' shards would accumulate
 
     def _note_policy(self, cluster: ClusterKey) -> bool:
-        """Remember what will matter once the policy is gone; returns whether there is one."""
+        """Remember what is needed once the policy is gone; returns whether there is a policy."""
         policy = self._caches.policies.get(cluster.namespace, cluster.name)
         if policy is None:
             return False
@@ -152,7 +146,7 @@ class Restoration:
             self._moving.discard(cluster)
         return True
 
-    async def _look_for_ever(self) -> None:
+    async def _resync_forever(self) -> None:
         while True:
             try:
                 owners = await self._removed.owners()
@@ -161,8 +155,8 @@ class Restoration:
                     self._concerned.add(cluster)
                     self._queue_if_due(cluster)
             except BindingsNotSaved as error:
-                _LOG.warning("cannot look for saved bindings", extra={"error": str(error)})
-            await asyncio.sleep(LOOK_SECONDS)
+                _LOG.warning("cannot list saved bindings", extra={"error": str(error)})
+            await asyncio.sleep(RESYNC_SECONDS)
 
     async def _work(self) -> None:
         while True:
@@ -171,13 +165,13 @@ class Restoration:
                 async with asyncio.timeout(CLUSTER_TIMEOUT_SECONDS):
                     await self._restore(key)
             except _NotNow as reason:
-                self._say(key, reason)
+                self._log_skipped(key, reason)
                 if isinstance(reason, _Gone):
                     self._forget(key)
                     self._known_gone.add(key)
                 self._queue.forget(key)
-            except Exception as error:  # noqa: BLE001 - isolation: one cluster's fault never stops the others'
-                self._again(key, error)
+            except Exception as error:  # noqa: BLE001 - isolation: one cluster's failure must not end the worker
+                self._retry(key, error)
             else:
                 self._queue.forget(key)
                 if self._caches.policies.get(key.namespace, key.name) is None:
@@ -185,18 +179,18 @@ class Restoration:
             finally:
                 self._queue.done(key)
 
-    def _say(self, key: ClusterKey, reason: _NotNow) -> None:
-        """Of what is gone once: of many Clusters that were deleted, something is kept for ever."""
+    def _log_skipped(self, key: ClusterKey, reason: _NotNow) -> None:
+        """Log why a cluster is skipped; once for a deleted Cluster, because its saved bindings stay forever."""
         if not (isinstance(reason, _Gone) and key in self._known_gone):
             _LOG.info("saved bindings are not restored now", extra={"cluster": str(key), "detail": str(reason)})
 
     def _forget(self, key: ClusterKey) -> None:
-        """Nothing is left to do; what is kept of a Cluster that is gone is found again by the looks."""
+        """Forget a cluster with nothing left to do; resyncs find saved bindings of deleted Clusters again."""
         self._concerned.discard(key)
         self._moving.discard(key)
         self._extending.discard(key)
 
-    def _again(self, key: ClusterKey, error: Exception) -> None:
+    def _retry(self, key: ClusterKey, error: Exception) -> None:
         seconds = self._queue.retry(key)
         known = isinstance(
             error,
@@ -219,49 +213,49 @@ class Restoration:
         )
 
     async def _restore(self, key: ClusterKey) -> None:
-        """End what was extended, and restore what was removed under the CA that the cluster has now.
+        """Cut back extended tokens, and restore the bindings that were removed from the cluster.
 
         Raises:
-            _NotNow: it has a policy, is gone, paused, being deleted, or moving.
-            BindingsNotSaved, AuthorityUnavailable, WorkloadAccessRefused, ApiError, _StillExtended: to be tried again.
+            _NotNow: the Cluster has a policy, is gone, paused, being deleted, or moving.
+            BindingsNotSaved, AuthorityUnavailable, WorkloadAccessRefused, ApiError, _StillExtended: retried.
         """
-        await self._require_without_policy(key)
+        cluster = await self._require_without_policy(key)
         nothing_saved = isinstance(await self._removed.kept(key), NothingSaved)
         if nothing_saved and key not in self._extending:
             return
         connection = await self._connect(self._management, key)
         client = Client(connection, maximum_body_bytes=MAXIMUM_BODY_BYTES, resource_limits=self._resource_limits)
         async with client as workload:
-            # Before the door is opened again: no token that was made to live long may find it open.
+            # First, because an extended token must never coincide with auto-approval.
             await self._end_extensions(key, workload)
             if nothing_saved:
                 return
             source = AuthoritySource(self._management, key, now=self._now, monotonic=self._monotonic)
-            ca_cert_hash = (await source.authority()).signing.certificate.public_key_hash
-            restored = await self._removed.restore(ClusterIdentity(key, ca_cert_hash), workload)
-        if isinstance(restored.others, OtherGenerations):
+            ca_cert_hash = (await source.authority()).client.certificate.public_key_hash
+            restored = await self._removed.restore(ClusterIdentity(key, cluster.uid, ca_cert_hash), workload)
+        if isinstance(restored.others, OtherLineages):
             _LOG.warning(
-                "grants are kept that only a person can restore",
+                "only an administrator can restore some saved bindings",
                 extra={"cluster": str(key), "detail": str(restored.others)},
             )
         if restored.not_restored:
             raise BindingsNotSaved("; ".join(str(one) for one in restored.not_restored))
 
     async def _end_extensions(self, key: ClusterKey, workload: Client) -> None:
-        """Bootstrap tokens of MachinePools live as long as they would have without the policy.
+        """Cut back all extended bootstrap tokens.
 
         Raises:
-            _StillExtended: some do not yet.
+            _StillExtended: some are not cut back yet.
         """
-        tokens = PoolTokenIDs(frozenset())  # none is wanted any more
+        tokens = PoolTokenIDs(frozenset())  # none is extended any more
         match await PoolTokens(key, now=self._now).tend(workload, Intent.CUT_BACK, tokens):
             case Unfinished(message=message) | GrantMissing(message=message):
-                raise _StillExtended(f"bootstrap tokens of MachinePools still live long: {message}")
+                raise _StillExtended(f"bootstrap tokens of MachinePools are still extended: {message}")
             case _:
                 self._extending.discard(key)
 
-    async def _require_without_policy(self, key: ClusterKey) -> None:
-        """Asked of the API server itself: the caches may lag behind a move.
+    async def _require_without_policy(self, key: ClusterKey) -> ClusterView:
+        """The Cluster, after live reads that its bindings may be restored: the caches may lag behind a move.
 
         Raises:
             _NotNow: nothing may be restored.
@@ -281,4 +275,5 @@ class Restoration:
         if not self._caches.shards.own(key):
             raise _NotNow("the Cluster is in another replica's shard")
         if not self._caches.watch_filter.lets_in(cluster):
-            raise _NotNow("the Cluster has another watch filter: it is another controller's, or nobody's")
+            raise _NotNow("the Cluster does not match this controller's watch filter")
+        return cluster

@@ -1,7 +1,7 @@
-"""Who asks the built-in signer for client certificates and gets none: nodes that are lost when theirs run out.
+"""Tracks requesters that get no certificate from the built-in signer: such nodes are lost when theirs expire.
 
-Under Enforce nobody approves such requests any more. Of a Machine whose node is not attested the standings know; a node
-without a Machine, or whose template lacks the plugin, shows by what it asks for.
+Under Enforce such requests are no longer approved. The renewal coverage knows Machines whose nodes are not attested; a
+node without a Machine, or from a template without the credential plugin, shows only by its requests.
 """
 
 from __future__ import annotations
@@ -21,73 +21,73 @@ from signer.model.fields import mapping_of, text_of
 from signer.model.kubernetes_time import parse_time
 
 REMEMBERED: Final = timedelta(hours=1)
-"""A kubelet asks again every quarter of an hour or so (client-go util/certificate, certificateWaitTimeout)."""
+"""A kubelet posts a new request about every 15 minutes (client-go util/certificate, certificateWaitTimeout)."""
 MAXIMUM_REQUESTERS: Final = 64
-"""Of one cluster, whose API server may invent any number. Who came first stays; bootstrap tokens make way for nodes."""
-_ROOM: Final = MAXIMUM_MESSAGE_CHARACTERS // 2
-"""In the condition's message, however much it says of Machines."""
+"""Limit per cluster, whose API server may invent requesters. The first ones stay; a node replaces a bootstrap token."""
+_MAXIMUM_ADDITION: Final = MAXIMUM_MESSAGE_CHARACTERS // 2
+"""Reserved for requesters in the condition's message, regardless of how many Machines it lists."""
 _REQUESTER: Final = re.compile(
     rf"{re.escape(NODE_USER_PREFIX)}[a-z0-9.-]{{1,253}}|{re.escape(BOOTSTRAP_USER_PREFIX)}[a-z0-9]{{6}}"
 )
 
 
 class UnattestedRequests:
-    """The requesters of one cluster that were seen to ask in vain, and when they asked last."""
+    """Requesters of one cluster whose requests were not approved, with the time of their last request."""
 
     def __init__(self) -> None:
-        self._asked: dict[str, datetime] = {}
+        self._requested_at: dict[str, datetime] = {}
 
-    def saw(self, manifest: JsonObject, now: datetime) -> Seen:
-        """A CSR as it is: ``NOW`` where who is to be named has changed.
+    def observed(self, manifest: JsonObject, now: datetime) -> Seen:
+        """Observe a CSR; ``NOW`` if the set of requesters has changed.
 
-        An approval takes its requester out: somebody gives certificates away, which is told otherwise.
+        An approval removes its requester: approvals without attestation are reported elsewhere.
         """
         spec = mapping_of(manifest, "spec")
         requester = text_of(spec, "username")
         if not is_builtin_request(manifest) or not _REQUESTER.fullmatch(requester):
             return Seen.BEFORE
         try:
-            asked = min(parse_time(text_of(mapping_of(manifest, "metadata"), "creationTimestamp")), now)
+            requested_at = min(parse_time(text_of(mapping_of(manifest, "metadata"), "creationTimestamp")), now)
         except ValueError:
             return Seen.BEFORE
         if is_approved(manifest):
-            if asked < self._asked.get(requester, asked):
-                return Seen.BEFORE  # from before the door was shut; lists are in the order of names
-            return Seen.NOW if self._asked.pop(requester, None) is not None else Seen.BEFORE
+            if requested_at < self._requested_at.get(requester, requested_at):
+                return Seen.BEFORE  # from before auto-approval was removed; lists are sorted by name
+            return Seen.NOW if self._requested_at.pop(requester, None) is not None else Seen.BEFORE
         self._forget(now)
-        known = requester in self._asked
-        if now - asked > REMEMBERED or not (known or self._fits(requester)):
+        known = requester in self._requested_at
+        if now - requested_at > REMEMBERED or not (known or self._fits(requester)):
             return Seen.BEFORE
-        self._asked[requester] = max(asked, self._asked.get(requester, asked))
+        self._requested_at[requester] = max(requested_at, self._requested_at.get(requester, requested_at))
         return Seen.BEFORE if known else Seen.NOW
 
     def _fits(self, requester: str) -> bool:
-        if len(self._asked) < MAXIMUM_REQUESTERS:
+        if len(self._requested_at) < MAXIMUM_REQUESTERS:
             return True
-        token = next((one for one in self._asked if one.startswith(BOOTSTRAP_USER_PREFIX)), "")
+        token = next((one for one in self._requested_at if one.startswith(BOOTSTRAP_USER_PREFIX)), "")
         if not token or not requester.startswith(NODE_USER_PREFIX):
             return False
-        del self._asked[token]
+        del self._requested_at[token]
         return True
 
     def count(self, now: datetime) -> int:
-        """How many have asked lately; at most :data:`MAXIMUM_REQUESTERS`."""
+        """The number of recent requesters; at most :data:`MAXIMUM_REQUESTERS`."""
         self._forget(now)
-        return len(self._asked)
+        return len(self._requested_at)
 
-    def told_in(self, condition: PolicyCondition, now: datetime) -> PolicyCondition:
-        """The same condition, which names them; nodes first, for they have something to lose."""
+    def annotated(self, condition: PolicyCondition, now: datetime) -> PolicyCondition:
+        """The condition with the requesters, nodes first, because they lose their certificates."""
         if not self.count(now):
             return condition
-        requesters = sorted(self._asked, key=lambda one: (not one.startswith(NODE_USER_PREFIX), one))
-        said = (
-            "; asked without attestation within the last hour, and got nothing: "
+        requesters = sorted(self._requested_at, key=lambda one: (not one.startswith(NODE_USER_PREFIX), one))
+        addition = (
+            "; requested certificates without attestation within the last hour and got none: "
             f"{listed(requesters, most=MAXIMUM_REQUESTERS)}; their nodes need the credential plugin before their "
-            "certificates run out"
+            "certificates expire"
         )
-        before = condition.message[: MAXIMUM_MESSAGE_CHARACTERS - min(len(said), _ROOM)]
-        return replace(condition, message=printable(f"{before}{said}"))
+        before = condition.message[: MAXIMUM_MESSAGE_CHARACTERS - min(len(addition), _MAXIMUM_ADDITION)]
+        return replace(condition, message=printable(f"{before}{addition}"))
 
     def _forget(self, now: datetime) -> None:
-        for requester in [one for one, asked in self._asked.items() if now - asked > REMEMBERED]:
-            del self._asked[requester]
+        for requester in [one for one, requested_at in self._requested_at.items() if now - requested_at > REMEMBERED]:
+            del self._requested_at[requester]

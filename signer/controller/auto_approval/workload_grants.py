@@ -1,7 +1,7 @@
-"""Reading from a workload cluster who is granted automatic approval, and asking its API server whether that is so.
+"""Reads auto-approval grants from a workload cluster, and verifies them with SubjectAccessReviews.
 
-Used by the auto-approval's removal and by anything that only looks. Everything read is bounded: more than the bounds is
-not "shut" but "cannot be proven".
+Used by the removal of auto-approval and by read-only callers. Everything that is read is bounded; beyond the bounds the
+result is "cannot be proven", never "removed".
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import base64
 import binascii
 import contextlib
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from attestors.wire.names import BOOTSTRAPPERS_GROUP
-from signer.kube.client import JsonObject, Parameters
-from signer.kube.errors import ApiError, Forbidden, UnexpectedAnswer
-from signer.kube.redaction import without_credentials
+from signer.kube.calls import ListCreate
+from signer.kube.client import Parameters
+from signer.kube.errors import ApiError, Forbidden, UnexpectedAnswer, without_credentials
 from signer.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -45,9 +45,9 @@ MAXIMUM_ROLES: Final = 5_000
 MAXIMUM_BINDINGS: Final = 5_000
 MAXIMUM_TOKENS: Final = 2_000
 MAXIMUM_ROLE_BYTES: Final = 2 * 1024 * 1024
-"""Of the names of all ClusterRoles of one cluster; they are held while its bindings are read."""
+"""Limit for the names of all ClusterRoles of one cluster, which are held while its bindings are read."""
 MAXIMUM_GRANT_BYTES: Final = 2 * 1024 * 1024
-"""Of the bindings of one cluster that grant automatic approval, as JSON; the others are not held."""
+"""Limit for the bindings of one cluster that grant auto-approval, as JSON; other bindings are not held."""
 _MAXIMUM_GROUPS_OF_TOKEN: Final = 16
 _MAXIMUM_GROUPS_CHARACTERS: Final = 4096
 _MAXIMUM_EXPLANATION_CHARACTERS: Final = 300
@@ -60,7 +60,7 @@ TokenGroups: TypeAlias = frozenset[frozenset[str]]
 
 
 class CannotBeProven(Exception):
-    """The workload cluster holds more than is read, or does not know the answer itself; ``reason`` is stable."""
+    """The workload cluster exceeds the bounds, or its API server has no definite answer; ``reason`` is stable."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -68,44 +68,32 @@ class CannotBeProven(Exception):
 
 
 class AuthorizerFailed(CannotBeProven):
-    """An authorizer of the API server failed, so that its no is not everybody's: it may be a yes in a moment."""
+    """An authorizer of the API server failed, so the answer "no" is not final: it may become "yes"."""
 
     def __init__(self, message: str, openings: Sequence[Opening] = ()) -> None:
         super().__init__("AuthorizerFailed", message)
         self.openings = tuple(openings)
-        """What was answered with yes before; nothing more was asked."""
+        """The openings found before the failure, after which no further review was made."""
 
 
 class MissingGrant(Exception):
     """The controller may not do something in the workload cluster; the message names what to grant."""
 
 
-class WorkloadCalls(Protocol):
-    """The calls that are used of :class:`~signer.kube.client.Client`."""
-
-    def list_pages(self, path: str, params: Parameters | None = None) -> AsyncGenerator[JsonObject, None]:
-        """See Client."""
-        ...
-
-    async def create(self, path: str, body: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class TokensUnread:
-    """Bootstrap tokens' Secrets may not be listed: their groups are known from requests only."""
+    """The controller may not list bootstrap tokens' Secrets: their groups are known from requests only."""
 
     cause: str
 
 
-async def read_grants(client: WorkloadCalls) -> tuple[Grant, ...]:
-    """The bindings that grant automatic approval now.
+async def read_grants(client: ListCreate) -> tuple[Grant, ...]:
+    """The bindings that grant auto-approval now.
 
     Raises:
-        MissingGrant: roles or bindings may not be listed.
-        CannotBeProven: there are too many, or too large ones.
-        UnreadableGrant: one of them has a form that cannot be read.
+        MissingGrant: the controller may not list roles or bindings.
+        CannotBeProven: there are too many, or they are too large.
+        UnreadableGrant: a role or binding cannot be parsed.
         ApiError: from the workload cluster.
     """
     roles_read = _Bounded(MAXIMUM_ROLE_BYTES, CLUSTER_ROLES)
@@ -129,12 +117,12 @@ async def read_grants(client: WorkloadCalls) -> tuple[Grant, ...]:
     return tuple(grants)
 
 
-async def read_token_groups(client: WorkloadCalls) -> TokenGroups | TokensUnread:
-    """The groups of all bootstrap tokens; their secrets are dropped where they are read.
+async def read_token_groups(client: ListCreate) -> TokenGroups | TokensUnread:
+    """The groups of all bootstrap tokens, without their secret parts. A missing grant gives TokensUnread.
 
     Raises:
         CannotBeProven: there are too many tokens, or one has too many groups.
-        ApiError: from the workload cluster; not for lack of the grant.
+        ApiError: from the workload cluster.
     """
     params = {"fieldSelector": f"type={TOKEN_SECRET_TYPE}"}
     path = SECRETS.collection(TOKEN_SECRET_NAMESPACE)
@@ -149,16 +137,16 @@ async def read_token_groups(client: WorkloadCalls) -> TokenGroups | TokensUnread
 
 
 async def openings_of(
-    client: WorkloadCalls,
+    client: ListCreate,
     identities: Sequence[ReviewedIdentity],
     subresources: Sequence[ApprovalSubresource] = tuple(ApprovalSubresource),
 ) -> tuple[Opening, ...]:
-    """Ask about everybody, at each door; who may do everything needs no door and is left out.
+    """Review each identity for each subresource. Administrators, who may do everything, are skipped.
 
     Raises:
-        AuthorizerFailed: somebody was not refused by all authorizers; with the openings that were found before.
-        MissingGrant: SubjectAccessReviews may not be created.
-        ApiError: from the workload cluster; an answer that is neither yes nor no is UnexpectedAnswer.
+        AuthorizerFailed: an authorizer failed, and no other allowed the identity; has the openings found so far.
+        MissingGrant: the controller may not create SubjectAccessReviews.
+        ApiError: from the workload cluster; UnexpectedAnswer if a review has no boolean ``allowed``.
     """
     openings: list[Opening] = []
     try:
@@ -181,7 +169,7 @@ class _Answer:
 
 
 def _attributes(subresource: ApprovalSubresource) -> dict[str, str]:
-    """What kube-controller-manager asks (``pkg/controller/certificates/approver/sarapprove.go``)."""
+    """The attributes that kube-controller-manager reviews (``pkg/controller/certificates/approver/sarapprove.go``)."""
     return {
         "verb": CREATE,
         "group": CERTIFICATES_GROUP,
@@ -194,7 +182,7 @@ def _attributes(subresource: ApprovalSubresource) -> dict[str, str]:
 _EVERYTHING: Final = {"verb": ANY, "group": ANY, "version": ANY, "resource": ANY}
 
 
-async def _review(client: WorkloadCalls, identity: ReviewedIdentity, attributes: dict[str, str]) -> _Answer:
+async def _review(client: ListCreate, identity: ReviewedIdentity, attributes: dict[str, str]) -> _Answer:
     spec: dict[str, Any] = {"resourceAttributes": attributes}
     if identity.user:
         spec["user"] = identity.user
@@ -209,8 +197,8 @@ async def _review(client: WorkloadCalls, identity: ReviewedIdentity, attributes:
     if not isinstance(allowed, bool):
         raise UnexpectedAnswer("a SubjectAccessReview was answered with neither yes nor no", status=201)
     if not allowed and answer.get("evaluationError"):
-        # The API server goes on after an authorizer that failed, and says no where the others do. RBAC tells of a role
-        # that is missing in ``reason``, and Node likewise: neither says no with an error (plugin/pkg/auth/authorizer).
+        # After a failed authorizer, the API server asks the others and answers "no" if they do. RBAC reports a missing
+        # role in ``reason``, as Node does: neither answers "no" with an error (plugin/pkg/auth/authorizer).
         detail = without_credentials(text_of(answer, "evaluationError"))[:_MAXIMUM_EXPLANATION_CHARACTERS]
         raise AuthorizerFailed(
             f"an authorizer of the API server failed, and may say yes when it answers again: {printable(detail)}"
@@ -219,28 +207,28 @@ async def _review(client: WorkloadCalls, identity: ReviewedIdentity, attributes:
 
 
 class _Bounded:
-    """What of a collection is held; the page that it is read from is not counted."""
+    """Bounds what is held of a collection; the current page is not counted."""
 
     def __init__(self, limit_bytes: int, resource: Resource) -> None:
-        self._left = limit_bytes
+        self._remaining = limit_bytes
         self._cause = f"the cluster's {resource.plural} take more than {limit_bytes // 1024} KiB"
 
     def add(self, size: int) -> None:
         """Raises CannotBeProven beyond the bound."""
-        self._left -= size
-        if self._left < 0:
+        self._remaining -= size
+        if self._remaining < 0:
             raise CannotBeProven("TooManyGrants", self._cause)
 
 
 async def _read_all(
-    client: WorkloadCalls,
+    client: ListCreate,
     resource: Resource,
     limit: int,
     hold: Callable[[Sequence[Mapping[str, Any]]], None],
     path: str = "",
     params: Parameters | None = None,
 ) -> None:
-    """Give each page of a collection to ``hold`` as it arrives; ``path`` where it is not all namespaces'."""
+    """Pass each page of a collection to ``hold`` as it arrives; ``path`` overrides the path of all namespaces."""
     count = 0
     try:
         async with contextlib.aclosing(client.list_pages(path or resource.collection(), params)) as pages:
@@ -252,19 +240,19 @@ async def _read_all(
                 if count > limit:
                     raise CannotBeProven("TooManyGrants", f"the cluster has more than {limit} {resource.plural}")
                 hold(items)
-                del items, page  # the next one may be long in coming
+                del items, page  # free their memory: the next page may take long
     except Forbidden as error:
         raise MissingGrant(missing_grant("list", resource, error)) from error
 
 
 def missing_grant(verb: str, resource: Resource, error: ApiError) -> str:
-    """What the controller may not do, for a message that says what to grant."""
+    """A message that names the missing permission."""
     group = f" of {resource.group}" if resource.group else ""
     return f"the controller may not {verb} {resource.plural}{group} in the workload cluster: grant it ({error})"
 
 
 def _groups_of_token(secret: Mapping[str, Any]) -> frozenset[str]:
-    """``auth-extra-groups`` of a token's Secret, beside the group of all tokens."""
+    """``auth-extra-groups`` of a token's Secret, plus the group of all tokens."""
     encoded = text_of(mapping_of(secret, "data"), "auth-extra-groups")
     if len(encoded) > _MAXIMUM_GROUPS_CHARACTERS:
         raise CannotBeProven("TooManyGroups", "a bootstrap token has more groups than are read")

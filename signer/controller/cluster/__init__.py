@@ -1,1 +1,1 @@
-"""One task for each workload cluster, and the fleet of these tasks."""
+"""The fleet of workload clusters, with one task for each."""

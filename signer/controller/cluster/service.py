@@ -1,4 +1,4 @@
-"""What may run for each workload cluster beside its requests, and what may watch its requests."""
+"""Protocols of optional parts: services that run for each workload cluster, and observers of its requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from signer.model.condition import PolicyCondition
 
 
 class ClusterService(Protocol):
-    """Runs for one workload cluster while it is connected. The optional parts of the controller bring their own."""
+    """Runs for one workload cluster while it is connected."""
 
     @property
     def name(self) -> str:
@@ -24,7 +24,7 @@ class ClusterService(Protocol):
         ...
 
     def gauges(self) -> Sequence[ServiceGauge]:
-        """For metrics; of families that the metrics collector was given."""
+        """For metrics; their families must be registered with the metrics collector."""
         ...
 
     def wake(self) -> None:
@@ -32,21 +32,21 @@ class ClusterService(Protocol):
         ...
 
     async def run(self, client: Client) -> None:
-        """Work over this connection, which was seen to answer, until cancelled. It is restarted if it fails."""
+        """Work over a connection on which the API server has answered, until cancelled. Restarted after a failure."""
         ...
 
 
 class RequestObserver(Protocol):
-    """Sees each CSR of a workload cluster, of whatever signer. It must neither wait nor raise."""
+    """Observes every CSR of a workload cluster, of any signer. Its methods must neither wait nor raise."""
 
     def listed(self, manifest: JsonObject) -> None:
-        """A CSR of a list that is under way."""
+        """A CSR of a list whose pages arrive."""
         ...
 
     def list_ended(self) -> None:
-        """All of the list was told."""
+        """The list is complete."""
         ...
 
-    def saw(self, manifest: JsonObject) -> None:
+    def observed(self, manifest: JsonObject) -> None:
         """A CSR is new or has changed."""
         ...

@@ -1,6 +1,6 @@
-"""One workload cluster, isolated from all others: its connection, its watch, its queue, its workers.
+"""One workload cluster, isolated from all others: its connection, watch, queue and workers.
 
-Whatever its API server does (hang, lie, answer garbage) costs this task only.
+An API server that hangs, lies or sends garbage affects only its own cluster's task.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import partial
 from random import Random
 from typing import Final
 
+from attestors.net.rate_limiter import TokenBucket
 from signer.controller.cluster.service import ClusterService, RequestObserver
 from signer.controller.requests.handler import RequestHandler
 from signer.controller.requests.overflow import PAGE_REQUESTS, OverflowRelist
@@ -28,7 +29,6 @@ from signer.controller.workload_access import WorkloadAccessRefused, WorkloadCon
 from signer.decision.authority_source import AuthoritySource
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ApiError
-from signer.kube.rate_limiter import TokenBucket
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.kube.supervision import supervised
 from signer.kube.tls import TlsMaterialRefused
@@ -38,31 +38,31 @@ from signer.store.caches import ALL_PROVIDER_IDS, REACHED_AGAIN, Caches, Provide
 
 _LOG = logging.getLogger(__name__)
 RECONCILE_SECONDS: Final = 60.0
-"""How often CA, attestors and connection are looked at when nothing asks for them."""
-RECONCILE_SPREAD: Final = 0.2
-"""By how much of that, so that a thousand clusters do not keep in step."""
-RECONCILES_AT_ONCE: Final = 20
-RECONCILE_AGAIN_SECONDS: Final = 10.0
-"""For each survey beyond those: an API server that is reached and lost again many times a second, each of which is a
-reason to survey, is not to be a write to the management cluster each time."""
+"""How often the status is reconciled without a change: CA, attestors, connection."""
+RECONCILE_JITTER: Final = 0.2
+"""Random fraction of the interval, so that a thousand clusters do not run in step."""
+RECONCILE_BURST: Final = 20
+RECONCILE_REFILL_SECONDS: Final = 10.0
+"""Beyond the burst, one status reconciliation per interval: an API server that flaps many times a second must not cause
+a write to the management cluster each time."""
 FIRST_RECONCILE_SECONDS: Final = 5.0
-"""How long the first look waits to see what comes of the first connection, which saves a write for each cluster."""
+"""The first reconciliation waits this long for the first connection, which saves one write per cluster."""
 WATCH_SECONDS: Final = 40.0
-"""How long each watch is asked to last; the next is the health probe of the connection.
+"""Requested duration of each watch; the next watch serves as the health probe of the connection.
 
-Cluster API's ClusterCache asks for ``/`` every ten seconds, and gives up after five failures. That needs a second
-connection for each cluster, kept open (a quarter more memory) or made each time (a hundred handshakes a second for a
-thousand clusters). A watch that ends and begins anew, on the connection that there is, asks less of everybody, and says
-more: that the credentials still hold, and that watches work. A server that hangs is noticed within 54 seconds.
+Cluster API's ClusterCache requests ``/`` every ten seconds and gives up after five failures. That needs a second
+connection per cluster, either kept open (a quarter more memory) or opened each time (a hundred handshakes a second for
+a thousand clusters). Restarting the watch on the existing connection costs less and proves more: the credentials are
+still valid, and watches work. A server that hangs is detected within 54 seconds.
 """
 CONNECTS_AT_ONCE: Final = 32
-"""Of all clusters together, of those whose API servers answer quickly."""
+"""Connection attempts at once, of all clusters together."""
 CONNECT_SECONDS: Final = 2.0
-"""A connection whose first list takes longer goes on, and another begins."""
+"""An attempt whose first list takes longer continues without its slot, and another attempt begins."""
 
 
 class _Reconnect(Exception):
-    """The connection is to be made anew, from the Secret."""
+    """Reconnect with the current kubeconfig Secret."""
 
 
 class WorkloadCluster:
@@ -82,12 +82,12 @@ class WorkloadCluster:
         authority_source: AuthoritySource,
         caches: Caches,
         metrics: Metrics,
-        status_wanted: asyncio.Event,
+        status_changed: asyncio.Event,
         reconnect: asyncio.Event,
         random: Random,
         now: Callable[[], datetime],
     ) -> None:
-        """``status_wanted`` is set by parts whose conditions changed, ``reconnect`` by ``reachability``."""
+        """Parts set ``status_changed`` when their conditions change; ``reachability`` sets ``reconnect``."""
         self.key = key
         self._connector = connector
         self._handler = handler
@@ -100,21 +100,21 @@ class WorkloadCluster:
         self._authority_source = authority_source
         self._caches = caches
         self._metrics = metrics
-        self._status_wanted = status_wanted
+        self._status_changed = status_changed
         self._reconnect = reconnect
         self._random = random
         self._now = now
         self._stopped = asyncio.Event()
-        self._leave_turn: Callable[[], None] = lambda: None
-        """That a connection's beginning is over, well or not."""
-        self._proven = asyncio.Event()
-        """That the API server has answered over this connection."""
+        self._release_slot: Callable[[], None] = lambda: None
+        """Frees the slot of a connection attempt once the attempt has succeeded or failed."""
+        self._connected = asyncio.Event()
+        """Set once the API server has answered over the current connection."""
         self._loop_time: Callable[[], float] = time.monotonic
 
-    # The life of the task
+    # Lifecycle
 
     async def run(self) -> None:
-        """Serve the cluster until cancelled, or until :meth:`stop` was called and what was under way is done."""
+        """Serve the cluster until cancelled, or until :meth:`stop` was called and current requests are finished."""
         self._loop_time = asyncio.get_running_loop().time
         self._metrics.serve_cluster(str(self.key), self.gauges)
         with log_context(cluster=str(self.key)):
@@ -132,13 +132,13 @@ class WorkloadCluster:
             reconcile.cancel()
 
     async def _pause(self) -> None:
-        """Wait before the next connection."""
+        """Back off before the next connection."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._reachability.pause_seconds()):
                 await self._stopped.wait()
 
     def close(self) -> None:
-        """The cluster is no longer served: nothing shall be said of it any more."""
+        """Release the requests and the metrics: the cluster is no longer served."""
         self._requests.close()
         self._metrics.forget_cluster(str(self.key), self.gauges)
 
@@ -147,7 +147,7 @@ class WorkloadCluster:
         return self._requests.queue_gauges(self._loop_time()).longest_processing_seconds
 
     def gauges(self) -> ClusterGauges:
-        """How it stands."""
+        """The gauges of this cluster."""
         caches, key = self._caches, self.key
         policy = caches.policies.get(key.namespace, key.name)
         return ClusterGauges(
@@ -157,14 +157,14 @@ class WorkloadCluster:
             reachable=self._reachability.condition.met is True,
             mode="" if policy is None or policy.mode is None else policy.mode.value,
             conditions=self._status.conditions,
-            authority_expiry=tuple(moment.timestamp() for moment in self._authority_source.expiry()),
+            authority_expiry=tuple(expiry.timestamp() for expiry in self._authority_source.expiry()),
             certificates=caches.certificate_lives.of(key),
             services=tuple(gauge for service in self._services for gauge in service.gauges()),
             now=self._now().timestamp(),
         )
 
     def stop(self) -> None:
-        """Take no more work; ``run`` returns when what is under way is done."""
+        """Take no more requests; ``run`` returns when the current ones are finished."""
         self._stopped.set()
         self._requests.stop()
         self._reconnect.set()
@@ -175,23 +175,23 @@ class WorkloadCluster:
         if provider_ids == REACHED_AGAIN:
             return
         if provider_ids == ALL_PROVIDER_IDS:
-            self._status_wanted.set()
+            self._status_changed.set()
             for service in self._services:
                 service.wake()
         else:
-            self._overflow.may_be_known()
+            self._overflow.machine_changed()
 
     async def _serve_one_connection(self) -> None:
-        async with self._connector.attempts.turn() as leave:
-            self._leave_turn = leave
+        async with self._connector.attempts.turn() as release_slot:
+            self._release_slot = release_slot
             client = await self._client()
-            self._proven.clear()
-            self._reachability.connects()
-            self._requests.pending.list_begins()
+            self._connected.clear()
+            self._reachability.connecting()
+            self._requests.pending.begin_list()
             await self._serve_over(client)
 
     async def _client(self) -> Client:
-        """Raises _Reconnect where the Secret gives no connection."""
+        """Raises _Reconnect if the Secret gives no connection."""
         try:
             return await self._connector.client(self.key)
         except WorkloadAccessRefused as error:
@@ -207,7 +207,7 @@ class WorkloadCluster:
                     client,
                     CERTIFICATE_SIGNING_REQUESTS.collection(),
                     sink=self,
-                    keep=self._holds_of_list,
+                    keep=self._add_listed,
                     timeout_seconds=WATCH_SECONDS,
                     page_limit=PAGE_REQUESTS,
                     settle=self._requests.settle,
@@ -216,11 +216,13 @@ class WorkloadCluster:
             )
             services = [
                 asyncio.create_task(
-                    supervised(name, partial(self._run_when_proven, partial(run, client)), self._metrics.task_failed),
+                    supervised(
+                        name, partial(self._run_when_connected, partial(run, client)), self._metrics.task_failed
+                    ),
                     name=f"{self.key} {name}",
                 )
                 for name, run in (
-                    ("overflowed requests", self._overflow.keep),
+                    ("overflowed requests", self._overflow.run),
                     *((service.name, service.run) for service in self._services),
                 )
             ]
@@ -231,19 +233,19 @@ class WorkloadCluster:
                     watch.result()
                 raise _Reconnect
             finally:
-                beside = (watch, *services, reconnect)
-                for task in beside:
+                tasks = (watch, *services, reconnect)
+                for task in tasks:
                     task.cancel()
                 try:
                     if self._stopped.is_set():
-                        await workers.finished()  # each ends after what it has in hand
-                finally:  # also when that takes too long: another replica may serve the cluster then
+                        await workers.finished()  # each worker finishes its current request
+                finally:  # also on a timeout: another replica may serve the cluster then
                     await workers.end()
-                    await asyncio.gather(*beside, return_exceptions=True)
+                    await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _run_when_proven(self, run: Callable[[], Awaitable[None]]) -> None:
-        """No service begins before the API server has answered a list: one that does not is asked nothing more."""
-        await self._proven.wait()
+    async def _run_when_connected(self, run: Callable[[], Awaitable[None]]) -> None:
+        """Start a service once the API server has answered a list; a server that hangs gets no further requests."""
+        await self._connected.wait()
         await run()
 
     def _unreachable(self, reason: str, message: str) -> _Reconnect:
@@ -253,65 +255,65 @@ class WorkloadCluster:
     # The watch's sink
 
     def replaced(self, objects: Sequence[JsonObject]) -> None:
-        """All CSRs of the cluster as they are now."""
+        """A complete list of the cluster's CSRs arrived."""
         for observer in self._observers:
             observer.list_ended()
         self._requests.replaced(objects)
 
-    def _holds_of_list(self, item: JsonObject) -> bool:
+    def _add_listed(self, item: JsonObject) -> bool:
         for observer in self._observers:
             observer.listed(item)
-        return self._requests.pending.holds_of_list(item)
+        return self._requests.pending.add_listed(item)
 
     def applied(self, item: JsonObject) -> None:
         """A CSR is new or has changed."""
-        self._heard()
+        self._event_received()
         for observer in self._observers:
-            observer.saw(item)
+            observer.observed(item)
         self._requests.applied(item)
 
     def removed(self, item: JsonObject) -> None:
         """A CSR is gone."""
-        self._heard()
+        self._event_received()
         self._requests.removed(item)
 
-    def _heard(self) -> None:
-        """An event says as well as a bookmark does, and up to a minute earlier, that the watch is well again."""
+    def _event_received(self) -> None:
+        """An event proves that the watch works again, up to a minute earlier than a bookmark does."""
         if self._reachability.condition.met is not True:
             self.synced()
 
     def synced(self) -> None:
-        """List or watch is well."""
-        self._leave_turn()
-        self._proven.set()
-        self._reachability.well()
+        """A list or watch succeeded."""
+        self._release_slot()
+        self._connected.set()
+        self._reachability.succeeded()
 
     def failed(self, error: ApiError, retry_in_seconds: float) -> None:
-        """List or watch failed; the loop tries again by itself."""
-        self._leave_turn()
-        self._requests.pending.list_begins()
+        """A list or watch failed; the loop retries by itself."""
+        self._release_slot()
+        self._requests.pending.begin_list()
         self._reachability.failed(error)
 
     async def _reconcile_for_ever(self) -> None:
         await self._until_reconcile(FIRST_RECONCILE_SECONDS)
-        bucket = TokenBucket(RECONCILES_AT_ONCE, RECONCILE_AGAIN_SECONDS, asyncio.get_running_loop().time)
+        bucket = TokenBucket(RECONCILE_BURST, RECONCILE_REFILL_SECONDS, asyncio.get_running_loop().time)
         while True:
-            await asyncio.sleep(bucket.wait_seconds)
+            await asyncio.sleep(bucket.wait_seconds())
             bucket.take()
-            self._status_wanted.clear()
+            self._status_changed.clear()
             await self._reconcile()
-            self._overflow.look()
+            self._overflow.check()
             await self._until_reconcile(
-                RECONCILE_SECONDS * self._random.uniform(1 - RECONCILE_SPREAD, 1 + RECONCILE_SPREAD)
+                RECONCILE_SECONDS * self._random.uniform(1 - RECONCILE_JITTER, 1 + RECONCILE_JITTER)
             )
 
     async def _until_reconcile(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._status_wanted.wait()
+                await self._status_changed.wait()
 
     async def _reconcile(self) -> None:
-        """Reconcile the status, and wake requests that waited for the cluster's CA."""
+        """Reconcile the status, and wake the requests once the cluster's CA is available again."""
         was_available = self._status.authority_available
         await self._status.reconcile()
         if self._status.authority_available and not was_available:

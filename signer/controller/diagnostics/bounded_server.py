@@ -1,8 +1,8 @@
-"""An HTTP server for a handful of paths, which no client can hold on to: a connection is one request, within seconds.
+"""A bounded HTTP server for a few paths: each connection serves one request, within seconds.
 
-aiohttp parses; what it does not bound, the number of connections and the time that one may take, is bounded here. Who
-holds a connection and asks nothing makes way for the next one; while all are being answered, what is too much stays in
-the kernel's backlog, and takes neither memory nor descriptors of this process.
+aiohttp parses requests; this module bounds the number and duration of connections, which aiohttp does not. At the
+limit, idle connections close first; if none is idle, new connections wait in the kernel's backlog, which takes neither
+memory nor descriptors of this process.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from aiohttp import web
 
 CONNECTIONS: Final = 32
 CONNECTION_SECONDS: Final = 15.0
-"""From being accepted to being closed, TLS handshake included."""
+"""From accept to close, including the TLS handshake."""
 _HANDSHAKE_SECONDS: Final = 5.0
 _BACKLOG: Final = 64
 _PAUSE_SECONDS: Final = 0.2
 _SHUTDOWN_SECONDS: Final = 0.1
 _EVERY_ADDRESS: Final = frozenset({"", "::"})
-"""Of both families, as in Go: probes of a Pod come to its first address, whichever family that is of."""
+"""Hosts that mean all addresses of both families, as in Go: probes use a Pod's first address, of either family."""
 _NO_IPV6: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT})
 
 _LOG = logging.getLogger(__name__)
-# What aiohttp would log is what strangers send: as many lines as they like.
+# aiohttp would log what clients send, so any client could cause any number of log lines.
 _SILENT: Final = logging.Logger(f"{__name__}.silent", logging.CRITICAL + 1)
 
 Handler: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.Response]]
@@ -47,12 +47,12 @@ async def bounded_server(
     connections: int = CONNECTIONS,
     connection_seconds: float = CONNECTION_SECONDS,
 ) -> AsyncIterator[tuple[str, int]]:
-    """Answer GET and HEAD of the paths in ``handlers`` while the context is open.
+    """Serve GET and HEAD for the paths in ``handlers`` while the context is open.
 
-    Yields the address, with the port that was taken when ``port`` is 0. An empty ``host`` is every address.
+    Yields the address, with the assigned port if ``port`` is 0. An empty ``host`` means all addresses.
 
     Raises:
-        OSError: the address cannot be listened at.
+        OSError: the server cannot listen on the address.
     """
     held = _Connections(connections)
     answering = web.Server(_dispatch(handlers, held), access_log=None, logger=_SILENT, handler_cancellation=True)
@@ -68,7 +68,7 @@ async def bounded_server(
 
 
 class _Connections:
-    """Those that are open. Of those that have no answer under way the oldest makes way."""
+    """The open connections. At the limit, the oldest idle one is closed."""
 
     def __init__(self, maximum: int) -> None:
         self._maximum = maximum
@@ -76,8 +76,8 @@ class _Connections:
         self._idle: dict[asyncio.BaseProtocol, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
 
-    async def budget(self) -> None:
-        """Return once there is room for one more."""
+    async def wait_for_slot(self) -> None:
+        """Return once the limit allows another connection."""
         while len(self._open) >= self._maximum:
             if self._idle:
                 self._idle.pop(next(iter(self._idle))).cancel()
@@ -85,11 +85,11 @@ class _Connections:
             await self._changed.wait()
 
     def opened(self, protocol: asyncio.BaseProtocol, connection: socket.socket, task: asyncio.Task[None]) -> None:
-        """Somebody connected, and is served by that task."""
+        """A client has connected and is served by ``task``."""
         self._open[protocol] = self._idle[protocol] = task
 
         def closed(_: asyncio.Task[None]) -> None:
-            connection.close()  # by the task itself, unless it was cancelled before it began
+            connection.close()  # the task does it itself unless it was cancelled before it began
             del self._open[protocol]
             self._idle.pop(protocol, None)
             self._changed.set()
@@ -98,7 +98,7 @@ class _Connections:
 
     @contextlib.contextmanager
     def answering(self, protocol: asyncio.BaseProtocol) -> Iterator[None]:
-        """A request has come: until its answer is made, its connection makes way for nobody."""
+        """Mark the connection as busy while its request is handled."""
         task = self._idle.pop(protocol, None)
         try:
             yield
@@ -128,7 +128,7 @@ def _dispatch(handlers: Mapping[str, Handler], held: _Connections) -> Handler:
 async def _answered(handler: Handler, request: web.BaseRequest) -> web.Response:
     try:
         return await handler(request)
-    except Exception as error:  # noqa: BLE001 - a fault of ours is logged here, and tells a stranger nothing
+    except Exception as error:  # noqa: BLE001 - a defect is logged here, and not disclosed to the client
         _LOG.error("a request could not be answered", exc_info=error, extra={"path": request.path})
         return web.Response(status=500, text="internal error\n")
 
@@ -157,11 +157,11 @@ async def _accept(
         while True:
             try:
                 connection, _ = await loop.sock_accept(listener)
-            except OSError:  # a client that went away again, or no descriptors left
+            except OSError:  # the client has disconnected, or no descriptors are left
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
             try:
-                await held.budget()
+                await held.wait_for_slot()
             except asyncio.CancelledError:
                 connection.close()
                 raise
@@ -175,10 +175,10 @@ async def _serve(
     loop = asyncio.get_running_loop()
     closed = asyncio.Event()
     handshake = _HANDSHAKE_SECONDS if tls is not None else None
-    with contextlib.suppress(OSError, TimeoutError), connection:  # a client's faults are its own
+    with contextlib.suppress(OSError, TimeoutError), connection:  # errors of the client's connection
         async with asyncio.timeout(seconds):
             transport, _ = await loop.connect_accepted_socket(
-                lambda: _Told(protocol, closed), connection, ssl=tls, ssl_handshake_timeout=handshake
+                lambda: _CloseNotifier(protocol, closed), connection, ssl=tls, ssl_handshake_timeout=handshake
             )
             try:
                 await closed.wait()
@@ -186,8 +186,8 @@ async def _serve(
                 transport.abort()
 
 
-class _Told(asyncio.Protocol):
-    """Hands everything on to aiohttp, and tells when the connection is closed."""
+class _CloseNotifier(asyncio.Protocol):
+    """Forwards everything to aiohttp, and sets an event when the connection is closed."""
 
     def __init__(self, handler: asyncio.Protocol, closed: asyncio.Event) -> None:
         self._handler = handler

@@ -1,8 +1,8 @@
-"""What ``/healthz`` and ``/readyz`` answer, and the form in which they do.
+"""The state behind ``/healthz`` and ``/readyz``, and the format of their responses.
 
-Alive is a process that a restart would not mend: its event loop answers, it hears of every watch, and its workers come
-to an end of what they do. Ready is one that decides requests. A workload cluster can make neither false: whatever its
-API server does, the others' nodes still join.
+A process is alive if a restart would not help: its event loop responds, every watch reports, and its workers finish
+their requests. It is ready if it decides requests. A workload cluster can make neither false: regardless of its API
+server, the nodes of other clusters can still join.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from signer.rules.sharding import Disagreeing, Joining
 from signer.store.caches import Caches
 
 QUIET_SECONDS: Final = 600.0
-"""A watch says something every few minutes, if only that it failed: a silent one hangs, by a defect of ours."""
+"""A watch reports every few minutes, at least a failure; a silent one hangs because of a defect in the controller."""
 STUCK_SECONDS: Final = 900.0
-"""Each call of a worker is bounded; all that one request needs takes a few minutes at most."""
+"""Every call of a worker is bounded; one request takes a few minutes at most."""
 
 
 class State(enum.Enum):
-    """Whether requests are decided."""
+    """Whether this replica decides requests, and if not, why."""
 
     STARTING = "starting"
     OUT_OF_TOUCH = "out of touch with the management cluster"
@@ -41,71 +41,71 @@ _STANDBY_STATES: Final = frozenset({State.STANDING_BY, State.WITHOUT_SHARDS, Sta
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     fault: str = ""
-    """What is wrong; empty where nothing is."""
+    """What is wrong; empty if the check passed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The answer of ``/healthz`` or ``/readyz``."""
+    """The response of ``/healthz`` or ``/readyz``."""
 
     name: str
     checks: tuple[Check, ...]
     passing: str = "ok"
-    """What is said where nothing is wrong."""
+    """The text if every check passed."""
 
     @property
     def passed(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether every check passed."""
         return not any(check.fault for check in self.checks)
 
     def brief(self) -> str:
-        """That nothing is wrong, or what is."""
+        """The faults, or the text for success."""
         return "; ".join(check.fault for check in self.checks if check.fault) or self.passing
 
     def verbose(self) -> str:
-        """Each check, as Kubernetes' own endpoints list theirs (apiserver ``pkg/server/healthz``)."""
+        """Every check in the format of Kubernetes' own endpoints (apiserver ``pkg/server/healthz``)."""
         lines = [
             f"[-]{check.name} failed: {check.fault}" if check.fault else f"[+]{check.name} ok" for check in self.checks
         ]
         return "\n".join([*lines, f"{self.name} check {'passed' if self.passed else 'failed'}", ""])
 
 
-def _nobody_works() -> Iterable[float]:
+def _no_workers() -> Iterable[float]:
     return ()
 
 
 class Health:
-    """Looks at the controller that was given to it."""
+    """Reports the health of the controller that was passed to it."""
 
     def __init__(self) -> None:
         self._caches: Caches | None = None
-        self._busy: Callable[[], Iterable[float]] = _nobody_works
+        self._busy: Callable[[], Iterable[float]] = _no_workers
         self._leadership: Leadership | None = None
         self._shared: SharedShards | None = None
         self._started = False
 
     def standing_by(self, leadership: Leadership) -> None:
-        """Until the start, this replica waits for the Lease."""
+        """This replica waits for the Lease until :meth:`started`."""
         self._leadership = leadership
 
     def sharing(self, shared: SharedShards) -> None:
-        """This replica decides requests where it owns shards."""
+        """This replica decides requests of the shards that it owns."""
         self._shared = shared
 
     def watch(self, caches: Caches, busy_seconds: Callable[[], Iterable[float]]) -> None:
-        """Look at these from now on; ``busy_seconds`` says how long each cluster's workers have had one request."""
+        """Check these from now on; ``busy_seconds`` gives how long each cluster's slowest worker has been busy."""
         self._caches, self._busy = caches, busy_seconds
 
     def started(self) -> None:
-        """Decisions are made from now on."""
+        """The controller makes decisions from now on."""
         self._started = True
 
     def state(self) -> State:
-        """Whether requests are decided at this moment."""
+        """The current state."""
         if self._caches is None or not self._started:
             return State.STARTING if self._leadership is None else _standby_state(self._leadership)
         try:
@@ -115,12 +115,14 @@ class Health:
         return State.READY if self._shared is None else _sharing_state(self._shared)
 
     def alive(self) -> Report:
-        """``/healthz``: false is what a restart may mend."""
+        """``/healthz``: fails if a restart may help."""
         return Report("healthz", (Check("ping"), Check("watches", self._quiet()), Check("workers", self._stuck())))
 
     def ready(self) -> Report:
-        """``/readyz``: whether requests are decided. A standby is ready: a rollout must go on while the old leader
-        still leads, or the old replicas own the shards.
+        """``/readyz``: whether requests are decided.
+
+        A standby is ready, so that a rollout continues while the old leader still leads or the old replicas own the
+        shards.
         """
         state = self.state()
         passing = state.value if state in _STANDBY_STATES else "ok"
@@ -133,10 +135,10 @@ class Health:
         if self._caches is None:
             return ""
         quiet = [cache.name for cache in self._caches.watched() if cache.quiet_seconds() > QUIET_SECONDS]
-        return f"nothing heard of {', '.join(quiet)} for {QUIET_SECONDS / 60:.0f} minutes" if quiet else ""
+        return f"no report of the watch of {', '.join(quiet)} for {QUIET_SECONDS / 60:.0f} minutes" if quiet else ""
 
     def _stuck(self) -> str:
-        """Of most clusters: of one alone, whatever it does, the others would not profit by a restart."""
+        """Fails only if the workers of most busy clusters are stuck: for a single cluster a restart would not help."""
         busy = list(self._busy())
         stuck = sum(seconds > STUCK_SECONDS for seconds in busy)
         return f"workers of {stuck} clusters are stuck" if stuck * 2 > len(busy) else ""
@@ -148,7 +150,7 @@ def _standby_state(leadership: Leadership) -> State:
             return State.STANDING_BY
         case StandingBy(holder) if holder:
             return State.OUT_OF_TOUCH
-        case _:  # nobody leads yet, or this replica does and fills its caches
+        case _:  # no replica leads yet, or this one does and fills its caches
             return State.STARTING
 
 

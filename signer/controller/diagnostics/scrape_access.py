@@ -1,7 +1,7 @@
-"""Who may read ``/metrics``: whom the management cluster knows by their token and lets get that path.
+"""Authenticates and authorizes clients of ``/metrics`` with the management cluster.
 
-As controller-runtime's ``filters.WithAuthenticationAndAuthorization``: TokenReview, then SubjectAccessReview for the
-verb ``get`` on the nonResourceURL ``/metrics``. Metrics name clusters and say which of them is in trouble.
+It works like controller-runtime's ``filters.WithAuthenticationAndAuthorization``: TokenReview, then SubjectAccessReview
+for the verb ``get`` on the nonResourceURL ``/metrics``. Metrics are sensitive: they name clusters and their problems.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from signer.kube.calls import Create
 from signer.kube.client import JsonObject
 from signer.kube.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
 from signer.model.fields import mapping_of
 
 PATH: Final = "/metrics"
 ALLOWED_SECONDS: Final = 60.0
-"""How long a yes is believed: as long as a token that was withdrawn may still read metrics."""
+"""How long "allowed" is cached, and so how long a revoked token can still read metrics."""
 DENIED_SECONDS: Final = 10.0
 REMEMBERED: Final = 128
-AT_ONCE: Final = 4
-"""Reviews under way: strangers' tokens must not keep the management cluster busy."""
+CONCURRENT_REVIEWS: Final = 4
+"""Concurrent reviews: unknown tokens must not overload the management cluster."""
 _BEARER: Final = re.compile(r"[Bb]earer +([!-~]{1,8192})", re.ASCII)
 
 
@@ -36,47 +37,39 @@ class Allowed:
 
 @dataclass(frozen=True, slots=True)
 class Unauthenticated:
-    """There is no token, or nobody is known by it."""
+    """There is no token, or the management cluster does not accept it."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotPermitted:
-    """Its owner is known, and may not."""
+    """The token's owner is authenticated but not authorized."""
 
 
 Verdict: TypeAlias = Allowed | Unauthenticated | NotPermitted
 
 
-class ReviewCalls(Protocol):
-    """The one call that is used of :class:`~signer.kube.client.Client`."""
-
-    async def create(self, path: str, body: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
-
-
 class ScrapeAccess:
-    """Asks the management cluster, and remembers its answers for a moment; tokens themselves are not kept."""
+    """Reviews tokens with the management cluster and caches the verdicts briefly, by keyed digest instead of token."""
 
-    def __init__(self, client: ReviewCalls, monotonic: Callable[[], float]) -> None:
+    def __init__(self, client: Create, monotonic: Callable[[], float]) -> None:
         self._client = client
         self._monotonic = monotonic
         self._digest_key = secrets.token_bytes(32)
         self._remembered: OrderedDict[bytes, tuple[Verdict, float]] = OrderedDict()
-        self._reviews = asyncio.Semaphore(AT_ONCE)
+        self._reviews = asyncio.Semaphore(CONCURRENT_REVIEWS)
 
-    async def judge(self, authorization: str) -> Verdict:
-        """What the ``Authorization`` header entitles to.
+    async def authorize(self, authorization: str) -> Verdict:
+        """The verdict for an ``Authorization`` header.
 
         Raises:
-            ApiError: the management cluster cannot be asked: nobody may.
+            ApiError: the management cluster cannot be queried; the caller must refuse.
         """
         bearer = _BEARER.fullmatch(authorization)
         if bearer is None:
             return Unauthenticated()
         digest = hashlib.blake2b(bearer[1].encode("ascii"), key=self._digest_key, digest_size=32).digest()
         if digest in self._remembered and self._remembered[digest][1] > self._monotonic():
-            return self._remembered[digest][0]  # without waiting behind strangers
+            return self._remembered[digest][0]  # without queueing behind unknown tokens
         async with self._reviews:
             verdict, until = self._remembered.get(digest, (Unauthenticated(), float("-inf")))
             if until > self._monotonic():
@@ -96,16 +89,16 @@ class ScrapeAccess:
         if status.get("authenticated") is not True or not user.get("username"):
             return Unauthenticated()
         subject = {key: user[theirs] for theirs, key in _USER_FIELDS.items() if user.get(theirs)}
-        asked = {"nonResourceAttributes": {"path": PATH, "verb": "get"}, **subject}
+        attributes = {"nonResourceAttributes": {"path": PATH, "verb": "get"}, **subject}
         answer = await self._client.create(
-            SUBJECT_ACCESS_REVIEWS.collection(), _review("authorization", "SubjectAccess", **asked)
+            SUBJECT_ACCESS_REVIEWS.collection(), _review("authorization", "SubjectAccess", **attributes)
         )
         status = mapping_of(answer, "status")
         return Allowed() if status.get("allowed") is True and status.get("denied") is not True else NotPermitted()
 
 
 _USER_FIELDS: Final = {"username": "user", "uid": "uid", "groups": "groups", "extra": "extra"}
-"""What a TokenReview calls them, and what a SubjectAccessReview does."""
+"""Field names in a TokenReview and in a SubjectAccessReview."""
 
 
 def _review(group: str, kind: str, **spec: Any) -> JsonObject:

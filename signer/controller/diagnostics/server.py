@@ -1,8 +1,8 @@
 """``/metrics``, ``/healthz`` and ``/readyz``, under Cluster API's flags.
 
-``--diagnostics-address`` serves metrics over HTTPS to those whom the management cluster lets get ``/metrics``, or with
-``--insecure-diagnostics`` everything over plain HTTP to anybody. ``--health-addr`` serves health to anybody: a kubelet
-that probes has no token, and what it hears is no secret.
+``--diagnostics-address`` serves metrics over HTTPS to clients that the management cluster authorizes to get
+``/metrics``; with ``--insecure-diagnostics`` it serves everything over plain HTTP without authorization.
+``--health-addr`` serves health without authorization: a probing kubelet has no token, and health is not secret.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from prometheus_client.registry import Collector
 
 from signer.controller.diagnostics.bounded_server import Handler, bounded_server
 from signer.controller.diagnostics.health import Health, Report
-from signer.controller.diagnostics.scrape_access import PATH, Allowed, NotPermitted, ReviewCalls, ScrapeAccess
+from signer.controller.diagnostics.scrape_access import PATH, Allowed, NotPermitted, ScrapeAccess
 from signer.controller.diagnostics.serving_certificate import self_signed_context
 from signer.controller.telemetry.metrics import Metrics
+from signer.kube.calls import Create
 from signer.kube.errors import ApiError
 
 _LOG = logging.getLogger(__name__)
 _HEALTH_CONNECTIONS: Final = 64
-"""Probes come from each kubelet of one Pod only; strangers who hold connections must not make them fail soon."""
+"""Only the Pod's kubelet probes; other clients that hold connections must not quickly make its probes fail."""
 _HEALTH_SECONDS: Final = 5.0
 
 
@@ -37,7 +38,7 @@ def health_server(host: str, port: int, health: Health) -> AbstractAsyncContextM
     """Serve ``/healthz`` and ``/readyz`` over plain HTTP; see
     :func:`~signer.controller.diagnostics.bounded_server.bounded_server`.
 
-    With ``?verbose`` every check is listed, as Kubernetes' own endpoints do.
+    ``?verbose`` lists every check, as Kubernetes' own endpoints do.
     """
     return bounded_server(
         host, port, _health_handlers(health), connections=_HEALTH_CONNECTIONS, connection_seconds=_HEALTH_SECONDS
@@ -45,9 +46,9 @@ def health_server(host: str, port: int, health: Health) -> AbstractAsyncContextM
 
 
 def diagnostics_server(
-    host: str, port: int, metrics: Metrics, client: ReviewCalls
+    host: str, port: int, metrics: Metrics, client: Create
 ) -> AbstractAsyncContextManager[tuple[str, int]]:
-    """Serve ``/metrics`` over HTTPS to whom the API server behind ``client`` lets get it."""
+    """Serve ``/metrics`` over HTTPS to clients that the API server behind ``client`` authorizes."""
     access = ScrapeAccess(client, time.monotonic)
     tls = self_signed_context(socket.gethostname(), datetime.now(UTC))
     return bounded_server(host, port, {PATH: _guarded(access, _serve_metrics(metrics))}, tls=tls)
@@ -56,7 +57,7 @@ def diagnostics_server(
 def insecure_diagnostics_server(
     host: str, port: int, metrics: Metrics, health: Health
 ) -> AbstractAsyncContextManager[tuple[str, int]]:
-    """Serve all three over plain HTTP to anybody who reaches the port."""
+    """Serve all three over plain HTTP to every client that reaches the port."""
     return bounded_server(host, port, {PATH: _serve_metrics(metrics), **_health_handlers(health)})
 
 
@@ -64,9 +65,9 @@ def _health_handlers(health: Health) -> dict[str, Handler]:
     return {"/healthz": _serve_report(health.alive), "/readyz": _serve_report(health.ready)}
 
 
-def _serve_report(look: Callable[[], Report]) -> Handler:
+def _serve_report(check: Callable[[], Report]) -> Handler:
     async def serve(request: web.BaseRequest) -> web.Response:
-        report = look()
+        report = check()
         text = report.verbose() if "verbose" in request.query else report.brief()
         return web.Response(status=200 if report.passed else 503, text=text)
 
@@ -77,13 +78,13 @@ def _serve_metrics(metrics: Metrics) -> Handler:
     underway: asyncio.Task[bytes] | None = None
 
     async def made() -> bytes:
-        # Collected here, where nothing changes meanwhile; made into text, which takes longer, in a thread.
+        # Collect in the event loop, where nothing changes meanwhile; format, which takes longer, in a thread.
         return await asyncio.to_thread(generate_latest, _Collected(metrics))
 
     async def serve(_: web.BaseRequest) -> web.Response:
         nonlocal underway
-        # Whoever asks meanwhile gets the same: threads are for decisions, too, and those who ask and go away at once
-        # must not leave one behind each.
+        # Concurrent requests share one result: decisions need threads too, and a client that disconnects at once must
+        # not leave a thread behind.
         if underway is None or underway.done():
             underway = asyncio.create_task(made(), name="metrics")
         text = await asyncio.shield(underway)
@@ -93,7 +94,7 @@ def _serve_metrics(metrics: Metrics) -> Handler:
 
 
 class _Collected(Collector):
-    """All metrics at one moment."""
+    """A snapshot of all metrics."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._families = list(metrics.registry.collect())
@@ -106,10 +107,10 @@ class _Collected(Collector):
 def _guarded(access: ScrapeAccess, serve: Handler) -> Handler:
     async def guard(request: web.BaseRequest) -> web.Response:
         try:
-            verdict = await access.judge(request.headers.get("Authorization", ""))
+            verdict = await access.authorize(request.headers.get("Authorization", ""))
         except ApiError as error:
-            _LOG.warning("who reads metrics cannot be asked of the management cluster", extra={"error": str(error)})
-            return web.Response(status=503, text="the management cluster cannot be asked who you are\n")
+            _LOG.warning("cannot authorize a client of /metrics", extra={"error": str(error)})
+            return web.Response(status=503, text="the management cluster cannot authorize the request\n")
         if isinstance(verdict, Allowed):
             return await serve(request)
         if isinstance(verdict, NotPermitted):

@@ -1,7 +1,7 @@
-"""A certificate for ``/metrics`` that this process signs itself, at its start, and keeps in memory.
+"""A self-signed certificate for ``/metrics``, created at startup and kept in memory.
 
-It keeps tokens of scrapers from being read on the way by who only listens. Prometheus is told not to verify it, as for
-other controllers of Cluster API; who wants more puts a proxy in front.
+It protects scrapers' tokens from passive eavesdropping. Prometheus must be configured not to verify it, as for other
+Cluster API controllers; for more protection, put a proxy in front.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from signer.kube.tls import load_certificate
 
 LIFETIME: Final = timedelta(days=3650)
-"""Longer than any process lives: nobody has to restart one because of it."""
+"""Longer than any process runs, so that the certificate never requires a restart."""
 _BACKDATED: Final = timedelta(hours=1)
 _COMMON_NAME: Final = "node-attestation-controller"
 

@@ -1,1 +1,1 @@
-"""Leader election and shards: how replicas divide the Clusters by Leases."""
+"""Leader election and shards: how replicas divide the work with Leases."""

@@ -1,8 +1,7 @@
-"""One replica's part in the sharing of Clusters: takes shards, hands them over, and says which are its own.
+"""Sharding: acquires and hands over this replica's shards of Clusters.
 
-Nothing that is decided rests upon it, as with leader election (:mod:`signer.controller.replicas.leadership`): two
-replicas that both believe that a Cluster is theirs do no harm (``tests/integration/test_races.py``). It divides the
-work, no more.
+No decision depends on it, as with leader election (:mod:`signer.controller.replicas.leadership`): two replicas that
+both serve a Cluster do no harm (``tests/integration/test_races.py``). Sharding only divides the work.
 """
 
 from __future__ import annotations
@@ -10,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from datetime import datetime
 from random import SystemRandom
 from typing import Final, NoReturn, Protocol
 
 from signer.configuration import LeaderElection, Sharding
-from signer.controller.replicas.leadership import Leadership, LeaseCalls, new_identity
+from signer.controller.replicas.leadership import Leadership, new_identity
 from signer.controller.telemetry.metrics import Metrics
-from signer.kube.client import JsonObject, Parameters
+from signer.kube.calls import GetListCreateReplaceDelete
+from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from signer.kube.resources import LEASES
 from signer.kube.supervision import supervised
@@ -53,23 +53,11 @@ from signer.store.caches import Caches
 _LOG = logging.getLogger(__name__)
 _RANDOM: Final = SystemRandom()
 HAND_OVER_SECONDS: Final = 8.0
-"""For what is under way in the shards that are left, as long as at the end of the process."""
-
-
-class ShardCalls(LeaseCalls, Protocol):
-    """The calls that are used of :class:`~signer.kube.client.Client`: RBAC's get, list, create, update and delete."""
-
-    def list_pages(self, path: str, params: Parameters | None = None) -> AsyncGenerator[JsonObject, None]:
-        """See Client."""
-        ...
-
-    async def delete(self, path: str, *, uid: str | None = None, resource_version: str | None = None) -> JsonObject:
-        """See Client."""
-        ...
+"""Time for the current requests of a shard that is handed over; the same as at the end of the process."""
 
 
 class HandsOver(Protocol):
-    """What is needed of the :class:`~signer.controller.cluster.fleet.Fleet`."""
+    """The part of :class:`~signer.controller.cluster.fleet.Fleet` that is used."""
 
     async def hand_over(self, concerned: Callable[[ClusterKey], bool], timeout_seconds: float) -> None:
         """See Fleet."""
@@ -77,15 +65,15 @@ class HandsOver(Protocol):
 
 
 class SharedShards:
-    """This replica among those that share the shards.
+    """This replica's part in the sharding.
 
-    It lists the Leases each retry period, as it renews its own, and watches nothing: they are few, and most of what
-    it waits for is that one does not change.
+    It lists the Leases every retry period instead of watching them: they are few, and expiry, the event that matters
+    most, is the absence of a change.
     """
 
     def __init__(
         self,
-        calls: ShardCalls,
+        calls: GetListCreateReplaceDelete,
         namespace: str,
         sharding: Sharding,
         *,
@@ -96,7 +84,7 @@ class SharedShards:
     ) -> None:
         """``namespace`` is the controller's own. No call of ``calls`` may take longer than half the renew deadline.
 
-        When ``stop`` is set, it takes no shard any more, and none from itself: all are released together at the end.
+        Once ``stop`` is set, the replica neither acquires nor hands over shards: it releases all of them at the end.
         """
         self._calls = calls
         self._namespace = namespace
@@ -120,77 +108,81 @@ class SharedShards:
         self._plan = Plan(Joining(), living=0)
         self._shards = SomeShards(sharding.count)
         self._handing_over: dict[int, asyncio.Task[None]] = {}
-        """The shards in which something is still being finished."""
-        self._soon = asyncio.Event()
-        self._said: dict[str, str] = {}
+        """Shards whose current requests are being finished."""
+        self._reconcile_soon = asyncio.Event()
+        self._logged: dict[str, str] = {}
 
     @property
     def shards(self) -> SomeShards:
-        """What this replica has."""
+        """The shards of this replica."""
         return self._shards
 
     def standing(self) -> Standing:
-        """Whether this replica has its part, as far as was last seen."""
+        """This replica's standing as of the last list."""
         return self._plan.standing
 
     async def share(self, caches: Caches, fleet: HandsOver) -> NoReturn:
-        """Take part until cancelled; to be called when decisions can be made.
+        """Acquire and hand over shards until cancelled. Call it when decisions can be made.
 
         Raises:
-            LeadershipLost: this replica's own Lease could not be renewed in time: others have taken its shards.
+            LeadershipLost: this replica's own Lease was not renewed in time, so others take its shards.
         """
         caches.own_shards(self._shards)
         self._metrics.shards.set(self._shards.count)
         await self._membership.lead()
         _LOG.info("joined", extra={"identity": self._membership.identity})
-        event_history = asyncio.create_task(
-            supervised("shards", lambda: self._follow(caches, fleet), self._metrics.task_failed), name="shards"
+        reconciling = asyncio.create_task(
+            supervised("shards", lambda: self._reconcile_forever(caches, fleet), self._metrics.task_failed),
+            name="shards",
         )
         try:
-            await self._membership.hold()
+            await self._membership.renew_until_lost()
         finally:
-            tasks = [event_history, *self._handing_over.values()]
+            tasks = [reconciling, *self._handing_over.values()]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def leave(self) -> None:
-        """Let others take all shards at once. To be called when all work has ended; never raises ApiError."""
+    async def release(self) -> None:
+        """Release this replica's own Lease so that others take all its shards at once.
+
+        Call it when all work has ended. It never raises ApiError.
+        """
         await self._membership.release()
 
-    async def _follow(self, caches: Caches, fleet: HandsOver) -> NoReturn:
+    async def _reconcile_forever(self, caches: Caches, fleet: HandsOver) -> NoReturn:
         while True:
-            self._soon.clear()
+            self._reconcile_soon.clear()
             try:
                 if not self._stop.is_set():
-                    await self._turn(caches, fleet)
-                    self._said.pop("fault", None)
+                    await self._reconcile(caches, fleet)
+                    self._logged.pop("fault", None)
             except (ApiError, InvalidLease) as error:
-                self._say("fault", logging.WARNING, "cannot share shards with other replicas", str(error))
+                self._log_once("fault", logging.WARNING, "cannot share shards with other replicas", str(error))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(
                     self._times.retry_period.total_seconds() * _RANDOM.uniform(1.0, JITTER_FACTOR)
                 ):
-                    await self._soon.wait()
+                    await self._reconcile_soon.wait()
 
-    async def _turn(self, caches: Caches, fleet: HandsOver) -> None:
-        """Look, and do what is to be done. Raises ApiError; what was done before it stays done."""
-        asked = self._monotonic()
-        self._division = self._division.read(await self._listed(), asked, self._monotonic())
-        self._settle(caches)
+    async def _reconcile(self, caches: Caches, fleet: HandsOver) -> None:
+        """List the Leases and act on them once. Raises ApiError; earlier steps stay in effect."""
+        requested_at = self._monotonic()
+        self._division = self._division.read(await self._listed(), requested_at, self._monotonic())
+        self._apply_leases(caches)
         plan = self._plan = self._division.plan()
-        self._say_how_it_stands(plan)
+        self._log_disagreement(plan)
         if not isinstance(self._membership.standing(), Leading):
             return
         try:
             for number in plan.take:
                 await self._take(number)
         finally:
-            self._settle(caches)
+            self._apply_leases(caches)
         self._begin_handing_over(plan.release, caches, fleet)
         for number in sorted(self._shards.leaving - self._handing_over.keys()):
             await self._release(number)
-        self._settle(caches)
+        self._apply_leases(caches)
         for lease in plan.remove:
             await self._remove(lease)
 
@@ -202,16 +194,16 @@ class SharedShards:
                 items += [item for item in page["items"] if isinstance(item, dict)]
         leases = parse_shard_leases(self._division.name, items)
         detail = ", ".join(printable(name) for name in leases.unreadable)
-        self._say("unreadable", logging.WARNING, "Leases of shards or replicas cannot be read", detail)
+        self._log_once("unreadable", logging.WARNING, "Leases of shards or replicas cannot be read", detail)
         return leases
 
-    def _settle(self, caches: Caches) -> None:
-        """What the Leases say is what this replica has."""
+    def _apply_leases(self, caches: Caches) -> None:
+        """Adopt the shards that the Leases assign to this replica."""
         ours = self._division.owned()
         leaving = self._shards.leaving & ours
-        self._have(SomeShards(self._shards.count, ours - leaving, leaving), caches)
+        self._set_shards(SomeShards(self._shards.count, ours - leaving, leaving), caches)
 
-    def _have(self, shards: SomeShards, caches: Caches) -> None:
+    def _set_shards(self, shards: SomeShards, caches: Caches) -> None:
         if shards == self._shards:
             return
         before, self._shards = self._shards, shards
@@ -222,19 +214,19 @@ class SharedShards:
             numbers = " ".join(str(number) for number in sorted(shards.owned))
             _LOG.info("owning shards", extra={"shards": numbers, "replicas": self._plan.living})
 
-    # Taking
+    # Acquiring
 
     async def _take(self, number: int) -> None:
-        there = self._division.leases.shards.get(number)
-        transitions = 0 if there is None else there.lease.holding.transitions + 1
+        existing = self._division.leases.shards.get(number)
+        transitions = 0 if existing is None else existing.lease.holding.transitions + 1
         holding = taken(self._division.identity, self._times, self._now(), transitions)
         with contextlib.suppress(Conflict, NotFound):  # another was faster; the next list shows it
-            if there is None:
-                await self._make(number, holding)
+            if existing is None:
+                await self._create_lease(number, holding)
             else:
-                await self._change(number, there, holding)
+                await self._change(number, existing, holding)
 
-    async def _make(self, number: int, holding: Holding) -> None:
+    async def _create_lease(self, number: int, holding: Holding) -> None:
         name = shard_lease(self._division.name, number)
         try:
             body = new_lease(name, self._namespace, holding, labels=self._labels)
@@ -243,20 +235,22 @@ class SharedShards:
             await self._label(name)
 
     async def _label(self, name: str) -> None:
-        """That Lease is there, and was not listed. Another was faster; or it has lost its label, and without it nobody
-        would ever serve the shard: the next list shows whose it is.
+        """Restore the label of a Lease that exists but was not listed.
+
+        Either another replica was faster, or the Lease has lost its label; without the label no replica would serve the
+        shard. The next list shows who owns it.
         """
         path = LEASES.object(name, self._namespace)
         manifest = await self._calls.get(path)
         labels = mapping_of(mapping_of(manifest, "metadata"), "labels")
         if not self._labels.items() <= labels.items():
-            _LOG.warning("the Lease of a shard had lost its label", extra={"lease": f"{self._namespace}/{name}"})
+            _LOG.warning("restored the missing label of a shard's Lease", extra={"lease": f"{self._namespace}/{name}"})
             lease = parse_lease(manifest)
             await self._calls.replace(path, changed_lease(lease, lease.holding, labels=self._labels))
 
-    async def _change(self, number: int, there: ShardLease, holding: Holding) -> None:
-        path = LEASES.object(there.lease_name, self._namespace)
-        self._wrote(number, await self._calls.replace(path, changed_lease(there.lease, holding)))
+    async def _change(self, number: int, existing: ShardLease, holding: Holding) -> None:
+        path = LEASES.object(existing.lease_name, self._namespace)
+        self._wrote(number, await self._calls.replace(path, changed_lease(existing.lease, holding)))
 
     def _wrote(self, number: int, answer: JsonObject) -> None:
         written = parse_shard_leases(self._division.name, [answer])
@@ -266,10 +260,10 @@ class SharedShards:
     # Handing over
 
     def _begin_handing_over(self, numbers: frozenset[int], caches: Caches, fleet: HandsOver) -> None:
-        """Each by itself: a cluster that hangs holds up its own shard, and no other."""
+        """Hand over each shard in its own task, so that a cluster that hangs delays no other shard."""
         shards = self._shards
         leaving = (numbers & shards.owned) - self._handing_over.keys()
-        self._have(SomeShards(shards.count, shards.owned - leaving, shards.leaving | leaving), caches)
+        self._set_shards(SomeShards(shards.count, shards.owned - leaving, shards.leaving | leaving), caches)
         for number in leaving:
             task = asyncio.create_task(self._hand_over(number, fleet), name=f"handing over shard {number}")
             self._handing_over[number] = task
@@ -280,13 +274,13 @@ class SharedShards:
             await fleet.hand_over(lambda cluster: shard_of(cluster, count) == number, HAND_OVER_SECONDS)
         finally:
             del self._handing_over[number]
-            self._soon.set()
+            self._reconcile_soon.set()
 
     async def _release(self, number: int) -> None:
-        """Somebody else may take it now; what fails is tried again at the next turn."""
-        there = self._division.leases.shards[number]
+        """Release the Lease of a shard; a failure is retried at the next reconciliation."""
+        existing = self._division.leases.shards[number]
         with contextlib.suppress(Conflict, NotFound):
-            await self._change(number, there, released(there.lease.holding, self._now()))
+            await self._change(number, existing, released(existing.lease.holding, self._now()))
 
     async def _remove(self, lease: Replica | ShardLease) -> None:
         version = lease.lease.manifest["metadata"]["resourceVersion"]
@@ -294,17 +288,19 @@ class SharedShards:
             path = LEASES.object(lease.lease_name, self._namespace)
             await self._calls.delete(path, uid=lease.uid, resource_version=version)
 
-    # Saying
+    # Logging
 
-    def _say_how_it_stands(self, plan: Plan) -> None:
+    def _log_disagreement(self, plan: Plan) -> None:
         detail = ""
         if isinstance(plan.standing, Disagreeing):
             theirs, ours = plan.standing.count, self._shards.count
             detail = f"the replica that came first runs with --shards {theirs}, this one with {ours}"
-        self._say("standing", logging.WARNING, "standing by until those with another number of shards are gone", detail)
+        self._log_once(
+            "standing", logging.WARNING, "standing by until those with another number of shards are gone", detail
+        )
 
-    def _say(self, kind: str, level: int, message: str, detail: str) -> None:
-        """Once for as long as it stays the same; nothing where there is no detail."""
-        if detail and self._said.get(kind) != detail:
+    def _log_once(self, kind: str, level: int, message: str, detail: str) -> None:
+        """Log a message once until its detail changes; an empty ``detail`` resets it."""
+        if detail and self._logged.get(kind) != detail:
             _LOG.log(level, message, extra={"detail": detail})
-        self._said[kind] = detail
+        self._logged[kind] = detail

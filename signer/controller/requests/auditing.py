@@ -1,7 +1,7 @@
-"""Every decision goes into the audit log before anything of it is published.
+"""Writes each decision to the audit log before the decision is published.
 
-An approval whose line cannot be written waits: no certificate without a line that says why. A denial goes on without
-its line, which is counted: refusing needs no proof.
+An approval waits until its line is written, so that every certificate has a line that explains it. A denial is
+published without its line, and the failure is counted.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from signer.model.decision import Approve, ApproveOnly, Decision, Defer, Ignore,
 from signer.model.reasons import Reason
 
 _LOG = logging.getLogger(__name__)
-_TRY_AGAIN: Final = timedelta(seconds=5)
+_RETRY_AFTER: Final = timedelta(seconds=5)
 _NO_ATTESTORS: Final = Registry([])
 
 
 class Auditing:
-    """The lines of one cluster's decisions; of a request that waits one, until its reason changes."""
+    """Writes the audit lines of one cluster; a waiting request gets one line until its reason changes."""
 
     def __init__(
         self,
@@ -48,31 +48,31 @@ class Auditing:
         self._metrics = metrics
         self._now = now
         self._enabled = not isinstance(audit_log, NoAuditLog)
-        self._said: dict[str, tuple[str, str, str]] = {}
+        self._logged: dict[str, tuple[str, str, str]] = {}
         self._failing = False
 
     def forget(self, name: str) -> None:
-        """That CSR is settled or gone."""
-        self._said.pop(name, None)
+        """The CSR is settled or gone."""
+        self._logged.pop(name, None)
 
     async def decided(self, name: str, manifest: JsonObject, decided_request: DecidedRequest) -> Decision:
-        """What may be carried out now: the decision once its line is written, or to wait."""
+        """Write the audit line, and return what may be published now: the decision, or a deferral."""
         decision, parsed = decided_request.decision, decided_request.parsed
         if not self._enabled or isinstance(decision, Ignore) or isinstance(parsed, NotOurs):
             return decision
         logged = LoggedDecision.of(decision)
-        said = (parsed.header.uid, logged.kind, logged.reason)
+        summary = (parsed.header.uid, logged.kind, logged.reason)
         waits = isinstance(decision, Defer | LeftAlone)
-        if waits and self._said.get(name) == said:
+        if waits and self._logged.get(name) == summary:
             return decision
         try:
             await self._audit_log.append(self._line(manifest, decided_request, logged))
-        except Exception as error:  # noqa: BLE001 - whatever it is: an approval without its line waits, nothing else does
-            return self._unwritten(decision, error)
+        except Exception as error:  # noqa: BLE001 - any failure must defer an approval, and only an approval
+            return self._append_failed(decision, error)
         self._metrics.audit_lines.labels("written").inc()
-        self._written_again()
+        self._append_succeeded()
         if waits:
-            self._said[name] = said
+            self._logged[name] = summary
         return decision
 
     def _line(self, manifest: JsonObject, decided_request: DecidedRequest, logged: LoggedDecision) -> bytes:
@@ -90,23 +90,25 @@ class Auditing:
         )
         return line.encode()
 
-    def _unwritten(self, decision: Decision, error: Exception) -> Decision:
+    def _append_failed(self, decision: Decision, error: Exception) -> Decision:
         self._metrics.audit_lines.labels("failed").inc()
-        is_told = isinstance(error, AuditLogUnavailable | NotRedacted)
-        cause = str(error) if is_told else f"unexpected {type(error).__name__}"
+        is_expected = isinstance(error, AuditLogUnavailable | NotRedacted)
+        cause = str(error) if is_expected else f"unexpected {type(error).__name__}"
         if not self._failing:
             self._failing = True
             unexpected = None if isinstance(error, AuditLogUnavailable) else error
-            _LOG.error("no audit line", exc_info=unexpected, extra={"cluster": str(self._key), "detail": cause})
+            _LOG.error(
+                "cannot write the audit log", exc_info=unexpected, extra={"cluster": str(self._key), "detail": cause}
+            )
         if isinstance(decision, Approve | ApproveOnly):
-            return Defer(Reason.AUDIT_LOG_UNAVAILABLE, f"the decision is not in the audit log: {cause}", _TRY_AGAIN)
+            return Defer(Reason.AUDIT_LOG_UNAVAILABLE, f"the decision is not in the audit log: {cause}", _RETRY_AFTER)
         return decision
 
-    def _written_again(self) -> None:
+    def _append_succeeded(self) -> None:
         if self._failing:
             self._failing = False
-            _LOG.info("the audit log is written again", extra={"cluster": str(self._key)})
+            _LOG.info("the audit log is writable again", extra={"cluster": str(self._key)})
 
     def _attestors_of(self, decided_request: DecidedRequest) -> Registry:
-        """The attestors that may say which evidence to redact: one that is not allowed is not loaded."""
+        """The attestors that decide which evidence to redact; an attestor that is not allowed is not loaded."""
         return self._registry if decided_request.decision_inputs.is_for_an_allowed_attestor else _NO_ATTESTORS

@@ -1,4 +1,4 @@
-"""What concerns thousands of requests at once: a few of them in each turn of the event loop, which is everybody's."""
+"""Requeues thousands of requests in batches, one batch per iteration of the event loop that all clusters share."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final
 
-AT_ONCE: Final = 100
-"""Some five milliseconds, where each is glanced at."""
+BATCH_SIZE: Final = 100
+"""About 5 ms of work when each name is peeked at."""
 
 
 class BatchedRequeue:
-    """Names to which the same is to be done, in their order: a few at once, the others of many in turns to come."""
+    """Applies a function to names in order: to a few at once, to many in batches."""
 
-    def __init__(self, do: Callable[[str], None]) -> None:
-        """``do`` must not raise, and is told of names that are no longer there, too."""
-        self._do = do
+    def __init__(self, process: Callable[[str], None]) -> None:
+        """``process`` must not raise; it is also called with names that no longer exist."""
+        self._process = process
         self._names: OrderedDict[str, None] = OrderedDict()
         self._next: asyncio.Handle | None = None
 
@@ -24,24 +24,26 @@ class BatchedRequeue:
         return len(self._names)
 
     def add(self, names: Sequence[str]) -> None:
-        """Few do not wait behind the many that others have added."""
-        if len(names) <= AT_ONCE:
+        """Process the names. A small set does not wait behind a large one that was added before."""
+        if len(names) <= BATCH_SIZE:
             for name in names:
-                self._do(name)
+                self._process(name)
             return
         self._names.update(dict.fromkeys(names))
         if self._next is None:
-            self._do_some()
+            self._process_batch()
 
     def clear(self) -> None:
-        """Nothing more is to be done."""
+        """Drop the names that are still to be processed."""
         self._names.clear()
         if self._next is not None:
             self._next.cancel()
             self._next = None
 
-    def _do_some(self) -> None:
-        self._next = asyncio.get_running_loop().call_soon(self._do_some) if len(self._names) > AT_ONCE else None
-        for _ in range(min(AT_ONCE, len(self._names))):
+    def _process_batch(self) -> None:
+        self._next = (
+            asyncio.get_running_loop().call_soon(self._process_batch) if len(self._names) > BATCH_SIZE else None
+        )
+        for _ in range(min(BATCH_SIZE, len(self._names))):
             name, _ = self._names.popitem(last=False)
-            self._do(name)
+            self._process(name)

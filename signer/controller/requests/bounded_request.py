@@ -1,4 +1,4 @@
-"""What is kept of one CSR: a workload API server may send whatever it likes, as large as it likes."""
+"""Bounds what is kept of one CSR: a workload API server may send objects of any form and size."""
 
 from __future__ import annotations
 
@@ -7,29 +7,27 @@ from sys import getsizeof
 from typing import Any, Final
 
 from signer.kube.client import JsonObject
-from signer.kube.depth_limit import MAXIMUM_DEPTH
+from signer.kube.decoding import MAXIMUM_DEPTH
 from signer.kube.resources import segment
 from signer.model.signing_request import MAXIMUM_REQUEST_TEXT
 
 MAXIMUM_ANNOTATION_BYTES: Final = 64 * 1024
-"""Kept of one CSR's annotations and labels, in bytes of memory; none of those that are read is near that."""
+"""Limit for one CSR's annotations and labels, in bytes of memory; those that the controller reads are far smaller."""
 MAXIMUM_OBJECT_BYTES: Final = 256 * 1024
-"""Kept of one CSR, in bytes of memory: the largest request (88 KiB of base64) and its requester, with room."""
+"""Limit for one CSR, in bytes of memory: the largest request (88 KiB of base64) and its requester, with a margin."""
 MAXIMUM_UID_CHARACTERS: Final = 128
-"""API servers make UUIDs, of 36; UIDs of settled CSRs are kept for longer than the CSRs."""
+"""API servers use UUIDs of 36 characters; the controller keeps UIDs of settled CSRs longer than the CSRs."""
 
 
 class UnusableRequest(Exception):
-    """A CSR that no call can name, that has no form to be answered in, or is too large even without what is not
-    needed.
-    """
+    """The CSR has no usable name or UID, cannot take a condition or annotation, or is too large even when cut."""
 
 
 def bounded(manifest: JsonObject) -> tuple[JsonObject, int]:
-    """The CSR as it is kept, and the bytes of memory that it takes; ``manifest`` is one that :func:`is_open`.
+    """Cut a pending CSR (``is_pending``) to what is kept of it, and measure that in bytes of memory.
 
     Raises:
-        UnusableRequest: it cannot be kept at all.
+        UnusableRequest: the CSR cannot be kept.
     """
     metadata, spec, status = manifest.get("metadata"), manifest["spec"], manifest.get("status") or {}
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
@@ -45,8 +43,8 @@ def bounded(manifest: JsonObject) -> tuple[JsonObject, int]:
         raise UnusableRequest("its annotations are no map, or its conditions no list: no answer can be added to them")
     request = spec.get("request")
     if isinstance(request, str) and len(request) > MAXIMUM_REQUEST_TEXT:
-        # Enough to see that it is too large. Whole groups of base64, or the API server could not read the denial; it
-        # keeps its own spec in any case.
+        # Enough to see that it is too large. Base64 is cut at a group boundary, or the API server could not decode the
+        # denial; the API server keeps its own spec in any case.
         spec = {**spec, "request": request[: MAXIMUM_REQUEST_TEXT + 4]}
     kept = {
         **manifest,
@@ -54,7 +52,7 @@ def bounded(manifest: JsonObject) -> tuple[JsonObject, int]:
         "spec": spec,
     }
     size = _size(kept, MAXIMUM_OBJECT_BYTES)
-    # What is small altogether has no large annotations: an ordinary CSR is measured once.
+    # A small object has no large annotations: an ordinary CSR is measured once.
     if size <= MAXIMUM_ANNOTATION_BYTES or (size <= MAXIMUM_OBJECT_BYTES and not _is_described_at_length(metadata)):
         return kept, size
     kept = {
@@ -69,12 +67,12 @@ def bounded(manifest: JsonObject) -> tuple[JsonObject, int]:
 
 
 def can_be_answered(metadata: JsonObject, status: JsonObject) -> bool:
-    """Whether an annotation and a condition can be added to those of that CSR."""
+    """Whether an annotation and a condition can be added to the CSR."""
     return isinstance(metadata.get("annotations"), dict | None) and isinstance(status.get("conditions"), list | None)
 
 
 def is_too_large(parts: Sequence[JsonObject]) -> bool:
-    """Whether these parts of a CSR take more than is kept of one."""
+    """Whether these parts of a CSR exceed the limit for one CSR."""
     return _size([*parts], MAXIMUM_OBJECT_BYTES) > MAXIMUM_OBJECT_BYTES
 
 
@@ -84,10 +82,10 @@ def _is_described_at_length(metadata: JsonObject) -> bool:
 
 
 def _size(value: Any, maximum: int) -> int:
-    """The bytes of memory that a value out of JSON takes; anything above ``maximum`` once it is clear that it is more,
-    or that it is nested deeper than any CSR: Python could read it, and not write it.
+    """Bytes of memory that a JSON value takes, or some number above ``maximum``.
 
-    All values count, not only the texts: a megabyte of ``{},{},...`` takes thirty.
+    Measuring stops once the value exceeds ``maximum`` or is nested deeper than any CSR, which Python could decode but
+    not encode. All values count, not only strings: one megabyte of ``{},{},...`` takes thirty.
     """
     size = 0
     level = [value]
@@ -98,8 +96,8 @@ def _size(value: Any, maximum: int) -> int:
             kind = type(item)
             if kind is str:  # most of them
                 continue
-            # Before the items of a long list are looked at. What is in a container takes a pointer there at least, so
-            # that it is enough to look here.
+            # Check before the items of a long list are visited. Each item takes at least a pointer in its container, so
+            # checking at containers is enough.
             if kind is dict:
                 if size > maximum:
                     return size

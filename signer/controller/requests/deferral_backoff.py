@@ -1,8 +1,7 @@
-"""How long requests wait for an attestor's live recheck: at first as long as it asks for, then in step with their age.
+"""Backoff of requests that an attestor defers: first as long as it asks for, then in proportion to their age.
 
-What an attestor waits for may be the node's to choose, such as a TPM that nobody knows: each of a thousand requests
-would be judged every ten seconds for a day. One that has waited for long can wait a little longer; whatever wakes a
-request does so all the same.
+The node may control what the attestor waits for, such as an unknown TPM: without backoff, each of a thousand requests
+would be decided every ten seconds for a day. A change that a request waits for wakes it regardless of the backoff.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from typing import Final
 from signer.model.decision import Defer
 
 GROWTH: Final = 1.25
-"""Each pause is that many times the one before: a quarter of the time that a request has waited by then, or less."""
-LONGEST: Final = timedelta(minutes=5)
-"""Beyond that a pause grows no more; one that an attestor asks for may be longer."""
-SPREAD: Final = 0.1
-"""By how much of it, at random: what came together comes apart."""
+"""Each pause is this many times the previous one: at most a quarter of the time that the request has waited."""
+MAXIMUM: Final = timedelta(minutes=5)
+"""A pause grows no further than this; an attestor may ask for a longer one."""
+JITTER: Final = 0.1
+"""Random fraction added to each pause, so that requests that came together spread."""
 
 
 class DeferralBackoff:
-    """Of the requests of one cluster that wait for attestors."""
+    """Backoff of one cluster's requests that wait for attestors."""
 
     def __init__(self, random: Random | None = None) -> None:
         self._random = random or SystemRandom()
@@ -31,15 +30,15 @@ class DeferralBackoff:
     def __len__(self) -> int:
         return len(self._times)
 
-    def seconds(self, name: str, decision: Defer, asked: timedelta) -> float:
-        """For how long the request waits now; ``asked`` is what ``decision`` asks for."""
+    def seconds(self, name: str, decision: Defer, retry_after: timedelta) -> float:
+        """How long the request waits now, in seconds; ``retry_after`` is the pause that ``decision`` asks for."""
         if not decision.grows:
-            return asked.total_seconds()
+            return retry_after.total_seconds()
         times = self._times.get(name, 0)
         self._times[name] = times + 1
-        grown = min(asked.total_seconds() * GROWTH**times, LONGEST.total_seconds())
-        return max(asked.total_seconds(), grown) * (1 + SPREAD * self._random.random())
+        grown = min(retry_after.total_seconds() * GROWTH**times, MAXIMUM.total_seconds())
+        return max(retry_after.total_seconds(), grown) * (1 + JITTER * self._random.random())
 
     def forget(self, name: str) -> None:
-        """That request is settled or gone."""
+        """The request is settled or gone."""
         self._times.pop(name, None)

@@ -1,7 +1,7 @@
-"""Who takes how much of a room that is shared: requesters, of each its provider IDs, of each its public keys.
+"""Tracks usage of a shared budget as a tree: requesters, their provider IDs, their public keys.
 
-The heaviest of them, and the newest key of a flow, are only asked for when the room is full, and are found without
-looking at all of them.
+The heaviest branch and the newest key of a flow are needed only when the budget is exhausted, and are found with a heap
+instead of a scan.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ _STALE_ENTRIES_KEPT: Final = 64
 
 
 class NothingToEvict(Exception):
-    """Whoever wants a place would be the heaviest itself, or nobody has one."""
+    """The newcomer's own flow would be the heaviest, or nothing is admitted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What one key takes, and its number in the order of arrival."""
+    """The bytes that one key uses, and its number in the order of arrival."""
 
     weight: int
     arrival: int
 
 
 class _Ranked(ABC, Generic[Name]):
-    """Finds the name of the highest rank; what that costs begins when it is asked for the first time."""
+    """Finds the name of the highest rank with a heap that is built on the first query."""
 
     __slots__ = ("_heap", "_serial")
 
@@ -40,14 +40,14 @@ class _Ranked(ABC, Generic[Name]):
 
     @abstractmethod
     def _rank(self, name: Name) -> int:
-        """A positive number; 0 for names that are not there."""
+        """A positive number; 0 for unknown names."""
 
     @abstractmethod
     def _names(self) -> Iterable[Name]:
-        """All that are there."""
+        """All names."""
 
     def _highest(self) -> Name:
-        """Raises NothingToEvict where there is no name."""
+        """Raises NothingToEvict if there is no name."""
         if not self._heap:
             self._rebuild()
         while self._heap:
@@ -58,7 +58,7 @@ class _Ranked(ABC, Generic[Name]):
         raise NothingToEvict
 
     def _changed(self, name: Name, names: int) -> None:
-        """Entries of what was stay in the heap; it is made anew before they outnumber the others, ``names`` of them."""
+        """Update the heap. Stale entries stay in it; it is rebuilt before they outnumber the ``names`` current ones."""
         if not self._heap:
             return
         if len(self._heap) > 2 * names + _STALE_ENTRIES_KEPT:
@@ -77,7 +77,7 @@ class _Ranked(ABC, Generic[Name]):
 
 
 class FlowUsage(_Ranked[Key]):
-    """What the keys of one flow take; the newest ranks highest."""
+    """Usage of the keys of one flow; the newest ranks highest."""
 
     __slots__ = ("_usages", "weight")
 
@@ -94,13 +94,13 @@ class FlowUsage(_Ranked[Key]):
         return self._usages
 
     def add(self, path: tuple[str, ...], key: Key, usage: Usage) -> None:
-        """``key`` takes its portion; ``path`` is what is left of it, nothing."""
+        """Add the usage of ``key``; ``path`` is empty at this level."""
         self._usages[key] = usage
         self.weight += usage.weight
         self._changed(key, len(self._usages))
 
     def remove(self, path: tuple[str, ...], key: Key) -> None:
-        """``key`` takes nothing any more. Raises KeyError where it took nothing."""
+        """Remove the usage of ``key``. Raises KeyError if it has none."""
         self.weight -= self._usages.pop(key).weight
         self._changed(key, len(self._usages))
 
@@ -108,13 +108,13 @@ class FlowUsage(_Ranked[Key]):
         """The key that arrived last."""
         return self._highest()
 
-    def yielding_to(self, path: tuple[str, ...], weight: int) -> Key:
-        """Within one flow nobody yields to a newcomer."""
+    def eviction_candidate(self, path: tuple[str, ...], weight: int) -> Key:
+        """Within one flow no request is evicted for a newer one."""
         raise NothingToEvict
 
 
 class FairShares(_Ranked[str], Generic[Key]):
-    """What those take whose names come next in the path; the heaviest ranks highest."""
+    """Usage of the branches at one level of the path; the heaviest ranks highest."""
 
     __slots__ = ("_members", "weight")
 
@@ -131,17 +131,17 @@ class FairShares(_Ranked[str], Generic[Key]):
         return self._members
 
     def add(self, path: tuple[str, ...], key: Key, usage: Usage) -> None:
-        """``key`` takes its portion in the flow at ``path``."""
-        name, rest = path[0], path[1:]
+        """Add the usage of ``key`` in the flow at ``path``."""
+        name, remainder = path[0], path[1:]
         member = self._members.get(name)
         if member is None:
-            member = self._members[name] = FairShares() if rest else FlowUsage()
-        member.add(rest, key, usage)
+            member = self._members[name] = FairShares() if remainder else FlowUsage()
+        member.add(remainder, key, usage)
         self.weight += usage.weight
         self._changed(name, len(self._members))
 
     def remove(self, path: tuple[str, ...], key: Key) -> None:
-        """``key`` takes nothing any more. Raises KeyError where it took nothing."""
+        """Remove the usage of ``key``. Raises KeyError if it has none."""
         name = path[0]
         member = self._members[name]
         before = member.weight
@@ -152,11 +152,11 @@ class FairShares(_Ranked[str], Generic[Key]):
         self._changed(name, len(self._members))
 
     def newest_of_heaviest(self) -> Key:
-        """The newest key in the heaviest flow of the heaviest. Raises NothingToEvict where there is no key."""
+        """The newest key in the heaviest flow. Raises NothingToEvict if there is no key."""
         return self._members[self._highest()].newest_of_heaviest()
 
-    def yielding_to(self, path: tuple[str, ...], weight: int) -> Key:
-        """The key that makes way for a newcomer of that weight in the flow at ``path``; shares become more even by it.
+    def eviction_candidate(self, path: tuple[str, ...], weight: int) -> Key:
+        """The key to evict for a newcomer of ``weight`` in the flow at ``path``; the eviction evens out the shares.
 
         Raises:
             NothingToEvict: the newcomer's own flow would be the heaviest.
@@ -167,4 +167,4 @@ class FairShares(_Ranked[str], Generic[Key]):
             return self._members[heaviest].newest_of_heaviest()
         if own is None:
             raise NothingToEvict
-        return own.yielding_to(path[1:], weight)
+        return own.eviction_candidate(path[1:], weight)

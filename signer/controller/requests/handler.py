@@ -1,4 +1,4 @@
-"""The requests of one workload cluster, taken from its queue by workers: judged, answered, concluded."""
+"""Handles the queued requests of one workload cluster: workers decide, audit and publish, and requeue what waits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from signer.decision.decider import DecidedRequest, Decider, deferral_of
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ApiError, Conflict, NotFound, Unauthorized, UnexpectedAnswer
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
-from signer.kube.supervision import is_told_to_end, was_told_to_end
+from signer.kube.supervision import is_told_to_end, isolated
 from signer.kube.workqueue import QueueClosed
 from signer.model.cluster import ClusterKey
 from signer.model.decision import (
@@ -46,8 +46,9 @@ from signer.rules.request import claimed_provider_id
 from signer.store.caches import REACHED_AGAIN
 
 _LOG = logging.getLogger(__name__)
-_UNKNOWN_EVERY_SECONDS: Final = 0.02
-"""Judging what no Machine has takes about a millisecond. One that gets its Machine leaves that flow at once."""
+_UNKNOWN_MACHINE_SECONDS: Final = 0.02
+"""Minimum interval between decisions about requests of unknown Machines while they are many; each takes about 1 ms.
+A request whose Machine appears leaves that flow at once."""
 
 
 class RequestHandler:
@@ -81,186 +82,180 @@ class RequestHandler:
         self._worker_pool = worker_pool
         self._monotonic = monotonic
         self._pending, self._queue = informer.pending, informer.queue
-        self._looking = asyncio.Lock()
-        self._judging_unknown = asyncio.Lock()
+        self._pre_filter_lock = asyncio.Lock()
+        self._unknown_machine_lock = asyncio.Lock()
 
     def workers_over(self, client: Client, publisher: Publisher) -> Workers:
-        """Who handles the requests from now on, over this connection; those of the one before have ended."""
+        """Workers that handle requests over this connection. The workers of an earlier connection must have ended."""
         workers = Workers(
             partial(self.work, client, publisher),
             limit=self._workers_per_cluster,
             name=f"{self._key} worker",
-            is_wanted=self._queue.is_unattended,
+            needs_worker=self._queue.is_unattended,
             worker_pool=self._worker_pool,
         )
-        self._queue.call_when_unattended(workers.call)
-        workers.call(max(1, len(self._queue)))
+        self._queue.call_when_unattended(workers.start)
+        workers.start(max(1, len(self._queue)))
         return workers
 
     async def work(self, client: Client, publisher: Publisher) -> None:
-        """Handle one request after the other until the queue is closed, or another worker waits for the next.
+        """Handle requests until the queue is closed, the task is cancelled, or another worker already waits.
 
-        An attestor may keep a cancellation to itself: the next request is not waited for then, but the end.
+        An attestor may swallow a cancellation, so the worker checks for one before it takes the next request.
         """
         with contextlib.suppress(QueueClosed):
             while not (self._queue.is_attended() or is_told_to_end()):
                 name = await self._queue.get()
-                self._queue.call_if_unattended()  # there may be room for another worker by now
+                self._queue.call_if_unattended()  # another worker may be available by now
                 try:
-                    with log_context(csr=printable(name)):
+                    with isolated(partial(self._failed, name)), log_context(csr=printable(name)):
                         await self._handle(client, publisher, name)
-                except BaseException as error:  # one request's fault must not end the worker; it waits
-                    if was_told_to_end(error):
-                        raise
-                    self._failed(name, error)
                 finally:
                     self._queue.done(name)
-                    self._look_at_meanwhile(name)
+                    self._requeue_if_changed(name)
 
-    def _look_at_meanwhile(self, name: str) -> None:
-        try:
-            self.informer.look_at_meanwhile(name)
-        except BaseException as error:  # as where it is judged
-            if was_told_to_end(error):
-                raise
-            self._failed(name, error)
+    def _requeue_if_changed(self, name: str) -> None:
+        with isolated(partial(self._failed, name)):
+            self.informer.requeue_if_changed(name)
 
     def _failed(self, name: str, error: BaseException) -> None:
-        """A fault of ours: it waits."""
+        """Log an internal error, which ends no worker, and retry the request with backoff."""
         _LOG.error("unexpected fault", exc_info=error, extra={"cluster": str(self._key), "csr": printable(name)})
         self._metrics.decided(str(self._key), "", Defer.__name__, Reason.INTERNAL_ERROR)
         if self._pending.get(name) is not None:
             self._queue.retry(name)
 
     async def _handle(self, client: Client, publisher: Publisher, name: str) -> None:
-        if self._is_to_be_looked_at(name):
-            # One look in each turn of the event loop: the watch, and answers to other workers, come in between.
-            async with self._looking:
-                sent = self._is_to_be_looked_at(name) and self._moved_to_its_flow(name)
+        if self._needs_pre_filter(name):
+            # One pre-filter per iteration of the event loop, so that the watch and other workers run in between.
+            async with self._pre_filter_lock:
+                requeued = self._needs_pre_filter(name) and self._pre_filter_and_requeue(name)
                 await asyncio.sleep(0)
-            if sent:
+            if requeued:
                 return
-        # Where nobody needs to be asked, judging waits for nothing, and thousands of requests would hold up the watch.
-        await self._turn_of(self._pending.flow(name))
+        # A decision that needs no call never awaits, and thousands of them would block the watch.
+        await self._yield_to_others(self._pending.flow(name))
         manifest = self._pending.get(name)
         if manifest is None:
             return
         started = self._monotonic()
         decided_request = await self._decider.decide(manifest)
-        if isinstance(decided_request.decision, Defer | LeftAlone) and self._pending.is_still(name, manifest):
-            # Before anything else: what changes while the decision is logged must wake it again.
-            self._awaits(name, decided_request.parsed, decided_request.decision)
+        if isinstance(decided_request.decision, Defer | LeftAlone) and self._pending.has_same_uid(name, manifest):
+            # Before anything else: a change during the write of the audit line must wake the request.
+            self._set_awaited(name, decided_request.parsed, decided_request.decision)
         decision = await self._auditing.decided(name, manifest, decided_request)
-        if not self._pending.is_still(name, manifest):
-            self._auditing.forget(name)  # it went while its line was written, and nobody tells of that again
+        if not self._pending.has_same_uid(name, manifest):
+            self._auditing.forget(name)  # the CSR went while its line was written, and no further event will say so
         try:
-            await _carry_out(publisher, manifest, decided_request.parsed, decision)
+            await _publish(publisher, manifest, decided_request.parsed, decision)
         except NotFound:
-            self._drop_this(name, manifest)
+            self._drop_if_same(name, manifest)
             return
         except Conflict:
-            await self._read_again(client, name, manifest)
+            await self._reread(client, name, manifest)
             return
         except ApiError as error:
             if isinstance(error, Unauthorized):
-                self._reachability.failed(error)  # a watch that began with them goes on meanwhile
+                self._reachability.failed(error)  # a watch that began with these credentials would go on
             decision = deferral_of(Reason.WORKLOAD_CLUSTER_UNREACHABLE, error)
         self._conclude(name, manifest, decided_request, decision)
         self._metrics.handling_seconds.labels(type(decision).__name__).observe(self._monotonic() - started)
 
-    async def _turn_of(self, flow: Flow) -> None:
-        """Let others have the event loop first. Crowds of what no Machine has are judged in one twentieth of the time:
-        the watch, behind which honest nodes' requests wait, must keep up with whoever invents provider IDs.
+    async def _yield_to_others(self, flow: Flow) -> None:
+        """Yield the event loop before a decision.
+
+        A crowd of requests of unknown Machines gets one twentieth of the time: the watch, which delivers honest nodes'
+        requests, must keep up with a requester that invents provider IDs.
         """
         if flow.priority_level is PriorityLevel.UNKNOWN_MACHINE and self._queue.is_crowded(flow.requester):
-            async with self._judging_unknown:
-                await asyncio.sleep(_UNKNOWN_EVERY_SECONDS)
+            async with self._unknown_machine_lock:
+                await asyncio.sleep(_UNKNOWN_MACHINE_SECONDS)
         await asyncio.sleep(0)
 
-    def _is_to_be_looked_at(self, name: str) -> bool:
-        """Of many by the same requester each is looked at first, and then takes its turn among its like."""
+    def _needs_pre_filter(self, name: str) -> bool:
+        """Whether the requester has so many ready requests that this one must be pre-filtered before it is decided."""
         flow = self._pending.flow(name)
         crowded = self._queue.is_crowded(flow.requester)
         return crowded and flow.priority_level is PriorityLevel.UNFILTERED and name in self._pending
 
-    def _moved_to_its_flow(self, name: str) -> bool:
+    def _pre_filter_and_requeue(self, name: str) -> bool:
         if self._pending.pre_filter(name).priority_level is PriorityLevel.UNFILTERED:
-            return False  # it could not be told
+            return False  # the pre-filter found no flow
         self._queue.add(name)
         return True
 
-    async def _read_again(self, client: Client, name: str, manifest: JsonObject) -> None:
-        """The CSR changed while it was judged: judge what it is now.
+    async def _reread(self, client: Client, name: str, manifest: JsonObject) -> None:
+        """Read a CSR that changed while it was decided, and requeue it: at once the first time, then with backoff.
 
-        At once when that happens first, then after a pause that grows: an API server that answers every write so would
-        have its requests judged, by attestors and clouds, too, and written into the audit log without end.
+        Without backoff, an API server that answers every write with a conflict could cause endless decisions, cloud
+        calls and audit lines.
         """
         try:
             current = await client.get(CERTIFICATE_SIGNING_REQUESTS.object(name))
-            if request_name(current) != name:  # which would be kept instead, and this one be forgotten
+            if request_name(current) != name:  # it would replace this CSR, which would be forgotten
                 raise UnexpectedAnswer("the answer is another CSR", status=200)
         except NotFound:
-            self._drop_this(name, manifest)
+            self._drop_if_same(name, manifest)
         except ApiError:
-            if self._pending.is_still(name, manifest):
+            if self._pending.has_same_uid(name, manifest):
                 self._queue.retry(name)
         else:
-            # What the watch said meanwhile, that it is gone or another one, is not older than this answer.
-            if self._pending.is_still(name, manifest):
-                self.informer.changed_while_judged(name, current)
+            # If the watch has reported meanwhile that the CSR is gone or re-created, this response is not newer.
+            if self._pending.has_same_uid(name, manifest):
+                self.informer.changed_while_deciding(name, current)
 
     def _conclude(self, name: str, manifest: JsonObject, decided_request: DecidedRequest, decision: Decision) -> None:
         if isinstance(decision, Defer | LeftAlone):
-            if not self._pending.is_still(name, manifest):
-                return  # gone while it was judged; one that was re-created under its name is in the queue by itself
+            if not self._pending.has_same_uid(name, manifest):
+                return  # gone meanwhile; a re-created CSR is in the queue by itself
             self._wait(name, decided_request, decision.instead_of if isinstance(decision, LeftAlone) else decision)
         else:
             if not isinstance(decision, Ignore):
-                self._pending.settled(manifest)
-            self._drop_this(name, manifest)
+                self._pending.mark_settled(manifest)
+            self._drop_if_same(name, manifest)
             if isinstance(decision, Approve) and isinstance(decided_request.parsed, SigningRequest):
                 provider_id = claimed_provider_id(decided_request.parsed)
-                # Older requests that prove the same identity are denied now.
+                # Older requests that claim the same identity are denied now.
                 self.informer.wake(frozenset({provider_id}))
         self._reporter.report(name, decided_request.parsed, decision)
 
-    def _drop_this(self, name: str, manifest: JsonObject) -> None:
-        """A CSR that was re-created under the same name meanwhile is another one, and stays."""
-        if self._pending.is_still(name, manifest):
+    def _drop_if_same(self, name: str, manifest: JsonObject) -> None:
+        """Drop the CSR unless it was re-created under the same name."""
+        if self._pending.has_same_uid(name, manifest):
             self.informer.drop(name)
 
     def _wait(self, name: str, decided_request: DecidedRequest, decision: Decision) -> None:
-        """Until something changes that it waits for, and in any case for a while."""
-        self._awaits(name, decided_request.parsed, decision)
+        """Requeue the request after a delay; a change of what it waits for wakes it earlier."""
+        self._set_awaited(name, decided_request.parsed, decision)
         if isinstance(decided_request.decision, LeftAlone):
-            self.informer.is_left_alone(name)
-            return  # until the policy changes
-        self.informer.waits_for_us(name)
+            self.informer.mark_left_alone(name)
+            return  # a change of the policy wakes it
+        self.informer.mark_waiting(name)
         if isinstance(decision, Defer) and decision.retry_after is not None:
             self._queue.add_after(name, self._backoff.seconds(name, decision, decision.retry_after))
         else:
             self._queue.retry(name)
 
-    def _awaits(self, name: str, parsed: Parsed, decision: Decision) -> None:
-        """What wakes it: a change of the Machine that it claims to be, and of others in its way."""
+    def _set_awaited(self, name: str, parsed: Parsed, decision: Decision) -> None:
+        """Index what wakes the request: the Machine that it claims, conflicting Machines, the management cluster."""
         waiting = decision.instead_of if isinstance(decision, LeftAlone) else decision
         awaited = list(waiting.waits_for) if isinstance(waiting, Defer) else []
         if isinstance(waiting, Defer) and waiting.reason == Reason.MANAGEMENT_CLUSTER_UNREACHABLE:
             awaited += REACHED_AGAIN
         flow = self._pending.flow(name)
-        if flow.priority_level is PriorityLevel.UNKNOWN_MACHINE:  # also of what cannot be read as a whole
+        if flow.priority_level is PriorityLevel.UNKNOWN_MACHINE:  # also when the request cannot be parsed
             awaited.append(flow.provider_id)
         if isinstance(parsed, SigningRequest):
             with contextlib.suppress(Refused):
                 awaited.append(claimed_provider_id(parsed))
-        self._pending.waits_for(name, awaited)
+        self._pending.set_awaited(name, awaited)
 
 
-async def _carry_out(publisher: Publisher, manifest: JsonObject, parsed: Parsed, decision: Decision) -> None:
+async def _publish(publisher: Publisher, manifest: JsonObject, parsed: Parsed, decision: Decision) -> None:
     match decision:
         case Approve():
             if not isinstance(parsed, SigningRequest):
-                raise TypeError("only a request that was read completely can be approved")
+                raise TypeError("only a request that was parsed completely can be approved")
             await publisher.approve_and_sign(manifest, parsed, decision)
         case ApproveOnly():
             await publisher.approve(manifest, decision)

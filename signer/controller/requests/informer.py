@@ -1,6 +1,6 @@
-"""The requests of one workload cluster as its watch and its lists tell of them: kept while they need something, queued.
+"""Informer of one workload cluster's requests: keeps the pending ones from lists and watch events, and queues them.
 
-What is judged is in :mod:`signer.controller.requests.handler`.
+:mod:`signer.controller.requests.handler` handles the queue.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from random import SystemRandom
 from typing import Final, Protocol
 
-from signer.controller.requests.batched_requeue import AT_ONCE, BatchedRequeue
+from signer.controller.requests.batched_requeue import BATCH_SIZE, BatchedRequeue
 from signer.controller.requests.bounded_request import UnusableRequest, bounded
 from signer.controller.requests.pending import PendingRequests, Put, request_name
 from signer.controller.requests.reachability import Reachability
 from signer.controller.requests.relist import Relist
 from signer.controller.telemetry.metrics_collector import QueueGauges
 from signer.kube.client import JsonObject
-from signer.kube.cooperative_yield import CooperativeYield
 from signer.kube.errors import UnexpectedAnswer
+from signer.kube.scheduling import CooperativeYield
 from signer.kube.workqueue import WorkQueue
 from signer.store.caches import ALL_PROVIDER_IDS, REACHED_AGAIN, ProviderIDs
 
-SOON_SECONDS: Final = 2.0
-"""Within which the first request is looked at again that failed for the management cluster, once that is back."""
-LOOKS_A_SECOND: Final = 100
-"""At those that follow."""
+RECHECK_SPREAD_SECONDS: Final = 2.0
+"""Once the management cluster is back, the first request that failed for it is requeued within this random delay."""
+RECHECKS_PER_SECOND: Final = 100
+"""Rate at which the others follow."""
 
 
 class RequestMemory(Protocol):
-    """Remembers something of each request for as long as it is kept."""
+    """Keeps state of each request for as long as the request is kept."""
 
     def forget(self, name: str) -> None:
-        """That CSR is settled or gone."""
+        """The CSR is settled or gone."""
         ...
 
 
@@ -48,39 +48,39 @@ class RequestInformer:
         monotonic: Callable[[], float],
         memories: Sequence[RequestMemory] = (),
     ) -> None:
-        """``monotonic`` is a clock, in seconds; ``memories`` forget each request that is no longer kept."""
+        """``monotonic`` is a clock, in seconds. ``memories`` are told to forget each request that is no longer kept."""
         self._reachability = reachability
         self._monotonic = monotonic
         self._memories = memories
         self._random = SystemRandom()
         self.pending = pending
         self.queue: WorkQueue[str] = WorkQueue(flow_of=pending.flow)
-        self.relist_wanted = asyncio.Event()
-        """Set while there is room for requests that overflowed: they are to be listed again."""
-        self._to_judge = BatchedRequeue(self._judge_again)
-        self._to_peek_at = BatchedRequeue(self._peek_again)
-        self._beside = Relist(overtaken=True)
+        self.relist_needed = asyncio.Event()
+        """Set while there is budget for overflowed requests, which must be relisted."""
+        self._requeue_batches = BatchedRequeue(self._requeue_pending)
+        self._reclassify_batches = BatchedRequeue(self._refresh_flow)
+        self._relist = Relist(overtaken=True)
         self._listed: Iterator[None] = iter(())
-        """What is to be done about the last list."""
-        self._seen: dict[str, float] = {}
-        """Since when each is kept, by the monotonic clock; the oldest first."""
+        """Remaining steps of applying the last list."""
+        self._first_seen: dict[str, float] = {}
+        """When each request was first kept, on the monotonic clock; the oldest first."""
         self._left_alone: set[str] = set()
-        """Those of them that the policy leaves alone: nobody waits for us."""
-        self._meanwhile: dict[str, JsonObject] = {}
-        """How those are by now that a worker has: at most one for each worker, and bounded."""
+        """The requests that the policy leaves alone, which are not counted as pending."""
+        self._changed_while_processing: dict[str, JsonObject] = {}
+        """The newest state of requests that a worker is handling: at most one per worker, and bounded."""
         self._changed_once: set[str] = set()
-        """Those that are kept and changed while they were judged, or of which the API server said so."""
+        """Requests that have changed, according to the API server, while they were being decided."""
 
-    # What the watch says
+    # Sink of the watch
 
     def replaced(self, objects: Sequence[JsonObject]) -> None:
-        """All CSRs of the cluster as they are now. What there is to do about many is left to :meth:`settle`."""
-        self._listed = self._take_list(objects)
-        for _ in itertools.islice(self._listed, AT_ONCE):
+        """A list of all CSRs arrived. The first batch is applied at once; :meth:`settle` applies the rest."""
+        self._listed = self._apply_list(objects)
+        for _ in itertools.islice(self._listed, BATCH_SIZE):
             pass
 
     async def settle(self) -> None:
-        """Do what is left to do about the last list; to be awaited before anything else is told."""
+        """Apply the rest of the last list. The caller awaits this before it delivers events."""
         cooperative_yield = CooperativeYield()
         try:
             for _ in self._listed:
@@ -88,182 +88,185 @@ class RequestInformer:
         finally:
             self._listed = iter(())
 
-    def _take_list(self, objects: Sequence[JsonObject]) -> Iterator[None]:
-        """One request in each step: to pack thousands of them takes most of a second."""
-        overflow = self.pending.list_ends()
-        self._meanwhile.clear()  # a list is newer
-        self._beside.overtake()
+    def _apply_list(self, objects: Sequence[JsonObject]) -> Iterator[None]:
+        """Apply a list, one request per step: packing thousands of them takes most of a second."""
+        overflow = self.pending.end_list()
+        self._changed_while_processing.clear()  # a list is newer
+        self._relist.expire()
         names = {request_name(manifest) for manifest in objects}
         for name in self.pending:
             if name not in names:
                 self.drop(name)
                 yield
         for manifest in objects:
-            if manifest:  # those that had to make way for others are empty
+            if manifest:  # evicted ones are empty
                 self._keep(manifest)
                 yield
         self.pending.overflow |= overflow
 
     def applied(self, item: JsonObject) -> None:
         """A CSR is new or has changed."""
-        self._beside.tell(request_name(item))
-        if not self._is_held_back(item):
+        self._relist.observe(request_name(item))
+        if not self._postpone(item):
             self._keep(item)
 
-    def _is_held_back(self, item: JsonObject) -> bool:
-        """Whether a change can wait for the worker that has its CSR: it is our own approval mostly, come back through
-        the watch, and the CSR is settled when the worker is done.
+    def _postpone(self, item: JsonObject) -> bool:
+        """Whether the change waits until a worker is done with the CSR.
+
+        Usually it is the watch event of the worker's own approval, and the CSR is settled when the worker is done.
         """
         name = request_name(item)
-        if not (self.queue.is_with_worker(name) and self.pending.is_still(name, item)):
+        if not (self.queue.is_with_worker(name) and self.pending.has_same_uid(name, item)):
             return False
-        if not self.pending.concerns_us(item):
+        if not self.pending.is_relevant(item):
             return False
         try:
-            self._meanwhile[name], _ = bounded(item)
+            self._changed_while_processing[name], _ = bounded(item)
         except UnusableRequest:
             return False
         return True
 
-    def look_at_meanwhile(self, name: str) -> None:
-        """The worker is done with it: if it is still kept, it is looked at as it is by now."""
-        changed = self._meanwhile.pop(name, None)
-        if changed is not None and self.pending.is_still(name, changed):
+    def requeue_if_changed(self, name: str) -> None:
+        """The worker is done: requeue the CSR if it changed meanwhile and is still kept."""
+        changed = self._changed_while_processing.pop(name, None)
+        if changed is not None and self.pending.has_same_uid(name, changed):
             self._keep(changed)
 
-    def changed_while_judged(self, name: str, current: JsonObject) -> None:
-        """It is to be judged as it is now: at once when that happens first, then after a pause that grows."""
-        self._meanwhile.pop(name, None)
-        look = self.queue.retry if name in self._changed_once else self.queue.add
+    def changed_while_deciding(self, name: str, current: JsonObject) -> None:
+        """Requeue a CSR whose write conflicted: at once the first time, then with backoff."""
+        self._changed_while_processing.pop(name, None)
+        enqueue = self.queue.retry if name in self._changed_once else self.queue.add
         self._changed_once.add(name)
-        self._keep(current, look)
+        self._keep(current, enqueue)
 
-    def _keep(self, item: JsonObject, look: Callable[[str], object] | None = None) -> None:
-        """Keep it if it belongs here, and ``look`` at it; at once, if nothing else is said."""
+    def _keep(self, item: JsonObject, enqueue: Callable[[str], object] | None = None) -> None:
+        """Keep the CSR if it is relevant, and queue it with ``enqueue``; by default at once."""
         name = request_name(item)
-        put = self.pending.put(item) if self.pending.concerns_us(item) else Put.UNUSABLE
+        put = self.pending.put(item) if self.pending.is_relevant(item) else Put.UNUSABLE
         self._forget_evicted()
         if put is not Put.KEPT:
             self.drop(name)
             if put is Put.OVERFLOW:
                 self._reachability.overflow_changed()
             return
-        self._seen.setdefault(name, self._monotonic())
-        (look or self.queue.add)(name)
+        self._first_seen.setdefault(name, self._monotonic())
+        (enqueue or self.queue.add)(name)
 
     def removed(self, item: JsonObject) -> None:
         """A CSR is gone."""
-        self._beside.tell(request_name(item))
+        self._relist.observe(request_name(item))
         self.drop(request_name(item))
 
-    # A list beside the watch
+    # Relist
 
-    async def keep_overflow(self, pages: AsyncIterator[JsonObject]) -> None:
-        """Keep those of a list that were left out before. The list is to be asked for after this is called.
+    async def add_overflow(self, pages: AsyncIterator[JsonObject]) -> None:
+        """Add the overflowed requests from a list, whose first page must not be requested before this call.
 
         Raises:
-            ListOvertaken: the watch has begun anew, or has said too much meanwhile.
-            ApiError: from ``pages``, or they hold what is no CSR.
+            ListOvertaken: the watch restarted or reported too many requests meanwhile.
+            ApiError: from ``pages``, or an item is not an object.
         """
-        beside = self._beside = Relist()
-        self.pending.relist_begins()
+        relist = self._relist = Relist()
+        self.pending.begin_relist()
         try:
             async for page in pages:
-                await self._take_page(page, beside)
-                del page  # the next one may be long in coming
-            beside.require_current()
-            self.pending.relist_ends()
+                await self._apply_page(page, relist)
+                del page  # free its memory: the next page may take long
+            relist.require_current()
+            self.pending.end_relist()
         finally:
-            beside.overtake()
+            relist.expire()
 
-    async def _take_page(self, page: JsonObject, beside: Relist) -> None:
+    async def _apply_page(self, page: JsonObject, relist: Relist) -> None:
         cooperative_yield = CooperativeYield()
         for item in page["items"]:
             if not isinstance(item, dict):
                 raise UnexpectedAnswer("the list holds an item that is no object", status=200)
-            await cooperative_yield.leave_turn()  # where others have to be pre-filtered for each
+            await cooperative_yield.leave_turn()  # adding one request may pre-filter many others
             name = request_name(item)
-            if beside.is_newest(name) and name not in self.pending:
+            if relist.is_newest(name) and name not in self.pending:
                 self._keep(item)
 
     def wake(self, provider_ids: ProviderIDs) -> None:
         """Something that requests may wait for has changed."""
         if provider_ids == REACHED_AGAIN:
-            self._look_soon(self.pending.waiting_for(provider_ids))
+            self._requeue_spread(self.pending.names_waiting_for(provider_ids))
         elif provider_ids == ALL_PROVIDER_IDS:
-            self._to_judge.add(tuple(self.pending))  # no Machine has changed: there is nothing new to be glanced at
+            self._requeue_batches.add(tuple(self.pending))  # no Machine has changed, so flows stay the same
         else:
-            self._to_peek_at.add(self.pending.waiting_for(provider_ids))
+            self._reclassify_batches.add(self.pending.names_waiting_for(provider_ids))
 
-    def _look_soon(self, names: Sequence[str]) -> None:
-        """Those that failed for the management cluster, one after the other: one that comes and goes does not have
-        thousands judged each time, and is not asked for those of all clusters in the moment in which it is back.
+    def _requeue_spread(self, names: Sequence[str]) -> None:
+        """Requeue requests that failed for the management cluster, spread over time.
+
+        A management cluster that flaps thus does not cause thousands of decisions each time, and is not flooded by all
+        clusters' requests the moment it returns.
         """
-        first = self._random.uniform(0.0, SOON_SECONDS)
-        for place, name in enumerate(names):
-            self.queue.add_after(name, first + place / LOOKS_A_SECOND)
+        first = self._random.uniform(0.0, RECHECK_SPREAD_SECONDS)
+        for position, name in enumerate(names):
+            self.queue.add_after(name, first + position / RECHECKS_PER_SECOND)
 
-    def _judge_again(self, name: str) -> None:
+    def _requeue_pending(self, name: str) -> None:
         if name in self.pending:
             self.queue.add(name)
 
-    def _peek_again(self, name: str) -> None:
-        self.pending.peek_again(name)
-        self._judge_again(name)
+    def _refresh_flow(self, name: str) -> None:
+        self.pending.refresh_flow(name)
+        self._requeue_pending(name)
 
     def stop(self) -> None:
-        """Take no more work."""
+        """Shut the queue down: workers take no more requests."""
         self.queue.shutdown()
 
     def close(self) -> None:
-        """The cluster is no longer served."""
-        self._to_judge.clear()
-        self._to_peek_at.clear()
+        """Release what is kept: the cluster is no longer served."""
+        self._requeue_batches.clear()
+        self._reclassify_batches.clear()
         self.pending.close()
 
     def _forget_evicted(self) -> None:
-        """Requests that made way for others are forgotten, and the cluster's condition says that some overflowed."""
-        evicted = self.pending.take_evicted()
+        """Forget evicted requests, and report the overflow in the cluster's condition."""
+        evicted = self.pending.pop_evicted()
         for name in evicted:
             self._forget(name)
         if evicted:
             self._reachability.overflow_changed()
 
     def drop(self, name: str) -> None:
-        """It is settled or gone."""
+        """Drop a CSR that is settled or gone, and request a relist if there is budget for overflowed ones."""
         self.pending.drop(name)
         self._forget(name)
-        if self.pending.has_room_again:
-            self.relist_wanted.set()
+        if self.pending.can_relist:
+            self.relist_needed.set()
 
     def _forget(self, name: str) -> None:
-        self._seen.pop(name, None)
+        self._first_seen.pop(name, None)
         self._left_alone.discard(name)
-        self._meanwhile.pop(name, None)
+        self._changed_while_processing.pop(name, None)
         self._changed_once.discard(name)
         self.queue.discard(name)
         for memory in self._memories:
             memory.forget(name)
 
-    # Figures for metrics
+    # Metrics
 
-    def waits_for_us(self, name: str) -> None:
-        """It is kept, and is to be decided."""
+    def mark_waiting(self, name: str) -> None:
+        """The CSR is kept and will be decided."""
         self._left_alone.discard(name)
 
-    def is_left_alone(self, name: str) -> None:
-        """It is kept for the day that the policy changes."""
+    def mark_left_alone(self, name: str) -> None:
+        """The CSR is kept in case the policy changes."""
         self._left_alone.add(name)
 
     def waiting(self) -> int:
-        """How many of those that are kept are to be decided."""
+        """The number of requests to decide, without those that the policy leaves alone."""
         return len(self.pending) - len(self._left_alone)
 
     def oldest_seconds(self) -> float:
-        """How long the oldest of them has been waiting since it was seen; 0 where there is none."""
-        since = next((since for name, since in self._seen.items() if name not in self._left_alone), None)
+        """How long the oldest of them has waited since it was first kept, in seconds; 0 if there is none."""
+        since = next((since for name, since in self._first_seen.items() if name not in self._left_alone), None)
         return 0.0 if since is None else self._monotonic() - since
 
     def queue_gauges(self, now: float) -> QueueGauges:
-        """How the queue stands; ``now`` is the event loop's time."""
+        """The queue's gauges; ``now`` is the event loop's time."""
         return QueueGauges(len(self.queue), self.queue.oldest_seconds(now), self.queue.longest_processing_seconds(now))

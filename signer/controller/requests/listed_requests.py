@@ -1,4 +1,4 @@
-"""The requests of a list of one cluster that is under way: each object as it is kept, and its flow."""
+"""Requests of one cluster's list while its pages arrive: each object as it is kept, and its flow."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from signer.kube.client import JsonObject
 from signer.model.flow import Flow
 
 PRE_FILTERED_PER_LIST: Final = 100_000
-"""While a list is read that does not fit: as many as an API server holds that is about to break."""
+"""Maximum per list that exceeds the budget: about as many as an API server can hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """An object of a list, as it is kept, and what was found out about it."""
+    """An object of a list as it is kept, and its flow."""
 
     manifest: JsonObject
     flow: Flow
 
 
 class ListedRequests:
-    """The objects of a list that is under way. They are held by who reads it, and are bounded all the same: those that
-    make way are emptied.
+    """The objects of a list while its pages arrive.
+
+    The reader of the list holds the objects too, so an evicted object is emptied to free its memory.
     """
 
     def __init__(
@@ -34,18 +35,18 @@ class ListedRequests:
         """``peek`` and ``pre_filter`` find flows; see :class:`~.pending.PendingRequests`."""
         self._peek = peek
         self._pre_filter = pre_filter
-        self._objects: list[JsonObject] = []  # with empty ones where somebody had to make way
+        self._objects: list[JsonObject] = []  # evicted ones are empty
         self._peeked = self._pre_filtered = 0
-        self._budget: RequestBudget[int] = RequestBudget(limits, self._find_flow, self._empty, shared_memory)
+        self._budget: RequestBudget[int] = RequestBudget(limits, self._pre_filter_listed, self._evict, shared_memory)
         self.overflow = False
-        """Whether something was not held, or had to make way."""
+        """Whether an object was rejected or evicted."""
 
-    def holds(self, kept: JsonObject, size: int) -> bool:
-        """Whether there is room for an object, which is cut already."""
+    def add(self, kept: JsonObject, size: int) -> bool:
+        """Add an object that was already cut to ``size`` bytes; False if the budget does not admit it."""
         number = len(self._objects)
         self._objects.append(kept)
         try:
-            self._budget.admit(number, self._first_flow(kept), size)
+            self._budget.admit(number, self._peek_listed(kept), size)
         except BudgetExceeded:
             self._objects.pop()
             self.overflow = True
@@ -53,7 +54,7 @@ class ListedRequests:
         return True
 
     def measured(self) -> dict[int, Measured]:
-        """What is held at its end, by the identity of the objects."""
+        """The objects that were kept, by their identity (``id``)."""
         return {
             id(manifest): Measured(manifest, self._budget.flow(number))
             for number, manifest in enumerate(self._objects)
@@ -61,20 +62,20 @@ class ListedRequests:
         }
 
     def close(self) -> None:
-        """Nobody holds these objects as a list any more."""
+        """Return the memory budget of the list."""
         self._budget.close()
 
-    # Pages come faster than requests are posted: a list that never ends must not keep the process busy.
+    # A list delivers requests faster than anyone can post them: an endless list must not keep the process busy.
 
-    def _first_flow(self, manifest: JsonObject) -> Flow:
+    def _peek_listed(self, manifest: JsonObject) -> Flow:
         self._peeked += 1
         return self._peek(manifest) if self._peeked <= PRE_FILTERED_PER_LIST else unfiltered(manifest)
 
-    def _find_flow(self, number: int) -> Flow:
+    def _pre_filter_listed(self, number: int) -> Flow:
         self._pre_filtered += 1
         manifest = self._objects[number]
         return self._pre_filter(manifest) if self._pre_filtered <= PRE_FILTERED_PER_LIST else unfiltered(manifest)
 
-    def _empty(self, number: int) -> None:
+    def _evict(self, number: int) -> None:
         self._objects[number].clear()
         self.overflow = True

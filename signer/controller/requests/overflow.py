@@ -1,43 +1,35 @@
-"""Requests of one cluster that were left out because there was no room: when they are listed, beside the watch."""
+"""Relists the overflowed requests of one cluster while its watch continues."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from random import Random
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn
 
 from signer.controller.requests.informer import RequestInformer
 from signer.controller.requests.reachability import Reachability
 from signer.controller.requests.relist import ListOvertaken
 from signer.kube.backoff import Backoff
-from signer.kube.client import JsonObject
+from signer.kube.calls import List
 from signer.kube.errors import ApiError
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 
 _LOG = logging.getLogger(__name__)
-LIST_AGAIN: Final = Backoff(base_seconds=0.5, maximum_seconds=30.0, jitter=0.5)
-"""Pauses between lists: each is a whole flood's, and a hostile server has floods without end."""
-PROVEN_SECONDS: Final = 30.0
-"""After a list that went well the next need not be paused for, where it comes so much later."""
-LOOK_SECONDS: Final = 60.0
-"""How often it is listed because the Machine of one of them may have come: that need not be so."""
+RELIST_BACKOFF: Final = Backoff(base_seconds=0.5, maximum_seconds=30.0, jitter=0.5)
+"""Pauses between relists: each reads a whole flood, and a hostile server can keep a flood going."""
+STABLE_SECONDS: Final = 30.0
+"""This long after a successful relist, the backoff starts again."""
+MACHINE_RELIST_SECONDS: Final = 60.0
+"""Minimum interval between relists on account of changed Machines, which may not concern overflowed requests."""
 PAGE_REQUESTS: Final = 100
-"""In one page of a list: ten milliseconds of work, before others have the event loop; of a hostile server's, 0.2 s."""
-
-
-class ListCalls(Protocol):
-    """The call that is used of :class:`~signer.kube.client.Client`."""
-
-    def list_pages(self, path: str, *, limit: int) -> AsyncGenerator[JsonObject, None]:
-        """See Client."""
-        ...
+"""Requests per page: 10 ms of work without yielding the event loop; 0.2 s with a hostile server's page."""
 
 
 class OverflowRelist:
-    """Wishes for a list, and the lists."""
+    """Decides when to relist, and does it."""
 
     def __init__(
         self, requests: RequestInformer, reachability: Reachability, *, random: Random, monotonic: Callable[[], float]
@@ -47,54 +39,55 @@ class OverflowRelist:
         self._reachability = reachability
         self._random = random
         self._monotonic = monotonic
-        self._looked_at = float("-inf")
-        self._may_be_known = False
+        self._requested_at = float("-inf")
+        self._machine_changed = False
         self._listing = False
 
-    def may_be_known(self) -> None:
-        """A Machine has changed: perhaps that of one that had to make way because nothing had its provider ID."""
-        if self._requests.pending.leaves_out:
-            self._may_be_known = True
+    def machine_changed(self) -> None:
+        """A Machine has changed: it may belong to a request that was evicted because no Machine had its provider ID."""
+        if self._requests.pending.has_overflow:
+            self._machine_changed = True
 
-    def look(self) -> None:
-        """To be called now and then: list them where one may be known, seldom. While a list is read, it may have been
-        passed already.
+    def check(self) -> None:
+        """Request a relist if a Machine has changed and the interval has passed; called periodically.
+
+        While a relist is running, the request may already have been passed, so the change stays noted.
         """
         now = self._monotonic()
         if self._listing:
             return
-        if self._may_be_known and now - self._looked_at >= LOOK_SECONDS:
-            self._looked_at, self._may_be_known = now, False
-            self._requests.relist_wanted.set()
+        if self._machine_changed and now - self._requested_at >= MACHINE_RELIST_SECONDS:
+            self._requested_at, self._machine_changed = now, False
+            self._requests.relist_needed.set()
 
-    async def keep(self, client: ListCalls) -> NoReturn:
-        """List when that is wanted, while the watch goes on. What fails is tried again."""
-        attempt, ended, well = 0, float("-inf"), True
+    async def run(self, client: List) -> NoReturn:
+        """Relist on demand while the watch continues, and retry failures with backoff."""
+        attempt, ended, succeeded = 0, float("-inf"), True
         while True:
-            await self._requests.relist_wanted.wait()
-            if not self._requests.pending.overflow:  # the watch has begun anew meanwhile, with a list
-                self._requests.relist_wanted.clear()
+            await self._requests.relist_needed.wait()
+            if not self._requests.pending.overflow:  # the watch restarted meanwhile, with its own list
+                self._requests.relist_needed.clear()
                 continue
-            if well and self._monotonic() - ended >= PROVEN_SECONDS:
+            if succeeded and self._monotonic() - ended >= STABLE_SECONDS:
                 attempt = 0
-            well = await self._list(client)
+            succeeded = await self._list(client)
             ended = self._monotonic()
-            await asyncio.sleep(LIST_AGAIN.delay(attempt, self._random))
+            await asyncio.sleep(RELIST_BACKOFF.delay(attempt, self._random))
             attempt += 1
 
-    async def _list(self, client: ListCalls) -> bool:
-        """Whether it was listed to the end."""
+    async def _list(self, client: List) -> bool:
+        """Whether the list was read to its end."""
         self._listing = True
         try:
             collection = CERTIFICATE_SIGNING_REQUESTS.collection()
             async with contextlib.aclosing(client.list_pages(collection, limit=PAGE_REQUESTS)) as pages:
-                await self._requests.keep_overflow(pages)
+                await self._requests.add_overflow(pages)
         except (ApiError, ListOvertaken) as error:
-            _LOG.info("requests that were left out cannot be listed", extra={"detail": str(error)})
+            _LOG.info("cannot relist overflowed requests", extra={"detail": str(error)})
             return False
         finally:
             self._listing = False
-        if not self._requests.pending.has_room_again:
-            self._requests.relist_wanted.clear()
+        if not self._requests.pending.can_relist:
+            self._requests.relist_needed.clear()
         self._reachability.overflow_changed()
         return True

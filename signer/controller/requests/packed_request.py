@@ -1,4 +1,4 @@
-"""A CSR as it is kept while it waits: its text is base64 of base64 of base64, and in a flood there are thousands."""
+"""Compact form of a pending CSR: its text is base64 of base64 of base64, and a flood has thousands."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from signer.kube.client import JsonObject
 from signer.kube.decoding import read_object
 
 _FASTEST: Final = 1
-"""Of zlib's levels."""
+"""zlib level."""
 
 
 @dataclass(frozen=True, slots=True)
 class PackedRequest:
-    """Its JSON, half as large as the object; compressed, for some 0.03 ms of CPU, a third."""
+    """The CSR's JSON, half as large as the object; compressed (about 0.03 ms of CPU) a third."""
 
     uid: str
     content: bytes
@@ -26,7 +26,7 @@ class PackedRequest:
 
     @classmethod
     def of(cls, manifest: JsonObject, uid: str, *, compressed: bool) -> PackedRequest:
-        """Pack an object that came as JSON."""
+        """Pack an object that was decoded from JSON."""
         content = msgspec.json.encode(manifest)
         return cls(uid, zlib.compress(content, _FASTEST) if compressed else content, compressed)
 
@@ -36,5 +36,5 @@ class PackedRequest:
         return getsizeof(self) + getsizeof(self.uid) + getsizeof(self.content)
 
     def unpacked(self) -> JsonObject:
-        """The object, as it came."""
+        """The original object."""
         return read_object(zlib.decompress(self.content) if self.compressed else self.content)

@@ -1,4 +1,4 @@
-"""The requests of one cluster that still need something, and what each of them may be waiting for."""
+"""The pending requests of one cluster, with an index of what each of them waits for."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from signer.store.cache import object_key
 _LOG = logging.getLogger(__name__)
 _REMEMBERED_SETTLED: Final = 4096
 
-# All clusters share one process, and a workload API server may send whatever it likes, as much as it likes.
+# All clusters share one process, and a workload API server may present any number of requests of any size.
 MAXIMUM_REQUESTS: Final = 20_000
-"""Kept of one cluster: several times the nodes of the largest clusters (Kubernetes is built for 5,000)."""
+"""Limit per cluster: several times the nodes of the largest clusters (Kubernetes supports 5,000)."""
 MAXIMUM_BYTES: Final = 40 * 1024 * 1024
-"""Kept of one cluster, in bytes of memory, packed: 5,000 requests of 12 KiB, which is ample with its chain."""
+"""Limit per cluster, in bytes of memory, packed: enough for 5,000 requests of 12 KiB, an ample size with a chain."""
 
 
 class Put(enum.Enum):
-    """What became of a CSR that was to be kept."""
+    """Result of adding a CSR."""
 
     KEPT = enum.auto()
     OVERFLOW = enum.auto()
-    """There is no room: list again when there is."""
+    """The budget is exhausted: relist later."""
     UNUSABLE = enum.auto()
-    """Nothing can be written to it, or no API server could hold it: it is ignored."""
+    """The CSR cannot be answered, or is too large to be genuine: it is ignored."""
 
 
 def _limits() -> Limits:
@@ -47,17 +47,16 @@ def _limits() -> Limits:
 
 
 class PendingRequests:
-    """CSR objects by name with their flows, an index by claimed provider ID, and the UIDs that were settled lately.
+    """Pending CSRs by name with their flows, an index by awaited provider ID, and the UIDs of recently settled CSRs.
 
-    The index wakes exactly those that a change of a Machine concerns. The UIDs keep an old event of a CSR that we have
-    just settled from bringing it back. Everything is bounded, the objects of a list that is under way included; what is
-    kept when not all can be is a matter of ``signer.controller.requests.request_budget``.
+    The index finds exactly the requests that a change of a Machine concerns. The UIDs prevent a late event from
+    bringing a settled CSR back. Everything is bounded, including the objects of a list whose pages still arrive;
+    ``signer.controller.requests.request_budget`` decides what is kept when the budget is exhausted.
 
-    ``peek`` finds the flow of a CSR that has just come, ``pre_filter`` that of one that was looked at closely: without
-    them, requesters share alike, and of each the first come stay. All clusters share ``shared_memory``.
+    ``peek`` finds the flow of a new CSR, and ``pre_filter`` the flow of a CSR that was checked closely. Without them,
+    requesters share equally, and each requester's oldest requests stay. All clusters share ``shared_memory``.
 
-    A CSR is kept packed: its text is base64 of base64 of base64, and in a flood there are thousands. Few are not worth
-    compressing.
+    CSRs are kept packed, and compressed once there are many.
     """
 
     def __init__(
@@ -80,11 +79,11 @@ class PendingRequests:
         self._list = ListedRequests(_limits, peek, pre_filter, self._shared_memory)
         self._measured: dict[int, Measured] = {}
         self.overflow = False
-        """Whether requests are known to wait that are not kept."""
-        self._overflow_again = False
-        """The same, since a list was begun beside the watch."""
+        """Whether there are known pending requests that are not kept."""
+        self._overflow_since_relist = False
+        """The same, since the last relist began."""
         self.unusable = 0
-        """How often a CSR was ignored because it is unusable."""
+        """How often an unusable CSR was ignored."""
         self._waiting: dict[str, set[str]] = {}
         self._arrivals: dict[str, int] = {}
         self._arrived = itertools.count()
@@ -92,7 +91,7 @@ class PendingRequests:
         self._settled: OrderedDict[str, None] = OrderedDict()
 
     def close(self) -> None:
-        """The cluster is no longer served: others may have what its requests took."""
+        """Return the memory budget: the cluster is no longer served."""
         self._list.close()
         self._budget.close()
 
@@ -103,20 +102,20 @@ class PendingRequests:
         return name in self._kept
 
     def __iter__(self) -> Iterator[str]:
-        """The names, as they are now; the requests may change meanwhile."""
+        """A snapshot of the names; requests may change during iteration."""
         return iter(tuple(self._kept))
 
     def get(self, name: str) -> JsonObject | None:
-        """The CSR as it was last seen, or None if it no longer needs anything."""
+        """The CSR as last observed, or None if it is not pending."""
         kept = self._kept.get(name)
         return None if kept is None else kept.unpacked()
 
-    def concerns_us(self, manifest: JsonObject) -> bool:
-        """Whether a CSR that was seen belongs here."""
-        return is_open(manifest) and request_uid(manifest) not in self._settled
+    def is_relevant(self, manifest: JsonObject) -> bool:
+        """Whether the CSR is pending and was not settled by this controller."""
+        return is_pending(manifest) and request_uid(manifest) not in self._settled
 
     def put(self, manifest: JsonObject) -> Put:
-        """Keep a CSR, or its newer state, if possible; what is kept under its name may be older otherwise."""
+        """Keep a CSR or its newer state. Unless the result is KEPT, an older state may remain under its name."""
         try:
             found = self._measured.pop(id(manifest), None) or self._measure(manifest)
         except UnusableRequest as error:
@@ -124,11 +123,11 @@ class PendingRequests:
             return Put.UNUSABLE
         kept, flow = found.manifest, found.flow
         name = request_name(kept)
-        if self.is_still(name, kept):
-            flow = _newer(self._budget.flow(name), flow)
+        if self.has_same_uid(name, kept):
+            flow = _refreshed_flow(self._budget.flow(name), flow)
         elif name in self._kept:
             self._budget.release(name)
-            self._waits_no_longer(name)
+            self._clear_awaited(name)
         packed = self._kept[name] = PackedRequest.of(
             kept, request_uid(kept), compressed=not self._budget.is_almost_empty
         )
@@ -137,10 +136,10 @@ class PendingRequests:
             self._budget.admit(name, flow, packed.size)
         except BudgetExceeded:
             del self._kept[name], self._arrivals[name]
-            self._leave_out()
+            self._mark_overflow()
             return Put.OVERFLOW
         if flow.priority_level is PriorityLevel.UNKNOWN_MACHINE and name not in self._awaited:
-            self.waits_for(name, (flow.provider_id,))
+            self.set_awaited(name, (flow.provider_id,))
         return Put.KEPT
 
     def _measure(self, manifest: JsonObject) -> Measured:
@@ -149,26 +148,26 @@ class PendingRequests:
 
     def _evict(self, name: str) -> None:
         del self._kept[name], self._arrivals[name]
-        self._waits_no_longer(name)
-        self._leave_out()
+        self._clear_awaited(name)
+        self._mark_overflow()
         self._evicted.append(name)
 
-    def take_evicted(self) -> tuple[str, ...]:
-        """The names of the CSRs that had to make way for others since the last call, each once."""
+    def pop_evicted(self) -> tuple[str, ...]:
+        """The names of the CSRs that were evicted since the last call."""
         evicted, self._evicted = tuple(self._evicted), []
         return evicted
 
-    def _leave_out(self) -> None:
-        self.overflow = self._overflow_again = True
+    def _mark_overflow(self) -> None:
+        self.overflow = self._overflow_since_relist = True
 
     # Flows
 
     def flow(self, name: str) -> Flow:
-        """The flow of a CSR that is kept; any flow for others, which nobody works on."""
+        """The flow of a CSR that is kept; an arbitrary flow for others, which no worker handles."""
         return self._budget.flow(name) if name in self._budget else _ABSENT
 
     def pre_filter(self, name: str) -> Flow:
-        """Find the flow of a CSR that is kept and was not pre-filtered yet. Raises KeyError where it is not kept."""
+        """Pre-filter a CSR unless that was done already, and return its flow. Raises KeyError if it is not kept."""
         flow = self._budget.flow(name)
         if flow.priority_level is PriorityLevel.UNFILTERED:
             found = self._pre_filter(self._kept[name].unpacked())
@@ -178,25 +177,25 @@ class PendingRequests:
             self._budget.move(name, flow)
         return flow
 
-    def peek_again(self, name: str) -> None:
-        """A Machine has changed: what no Machine had may have one now, and another flow."""
+    def refresh_flow(self, name: str) -> None:
+        """Peek again at a request of an unknown Machine: a Machine has changed, which may be the request's."""
         if name in self._budget and self._budget.flow(name).priority_level is PriorityLevel.UNKNOWN_MACHINE:
             self._budget.move(name, self._peek(self._kept[name].unpacked()))
 
-    # A list that is under way
+    # A list whose pages arrive
 
-    def list_begins(self) -> None:
-        """Whatever was read of a list before is held by nobody any more."""
+    def begin_list(self) -> None:
+        """A list begins; the pages of an earlier one are discarded."""
         self._list.close()
         self._list = ListedRequests(_limits, self._peek, self._pre_filter, self._shared_memory)
         self._measured = {}
 
-    def holds_of_list(self, manifest: JsonObject) -> bool:
-        """Whether an object of a list is to be held until the list is complete; it is cut to what is kept.
+    def add_listed(self, manifest: JsonObject) -> bool:
+        """Cut an object of a list to what is kept, and return whether the reader should hold it until the list ends.
 
-        One that is held may have to make way for others: it is empty then.
+        An object that is evicted later is emptied.
         """
-        if not self.concerns_us(manifest):
+        if not self.is_relevant(manifest):
             return False
         try:
             kept, size = bounded(manifest)
@@ -205,84 +204,84 @@ class PendingRequests:
             return False
         manifest.clear()
         manifest.update(kept)
-        return self._list.holds(manifest, size)
+        return self._list.add(manifest, size)
 
-    def list_ends(self) -> bool:
-        """It is complete, and knows better than anything before; returns whether something was left out of it."""
+    def end_list(self) -> bool:
+        """The list is complete and replaces the earlier state; returns whether requests of it overflowed."""
         ended = self._list
         self.overflow = False
-        self.list_begins()
+        self.begin_list()
         self._measured = ended.measured()
         return ended.overflow
 
-    def relist_begins(self) -> None:
-        """All that was left out is in a list that is read beside the watch."""
-        self._overflow_again = False
+    def begin_relist(self) -> None:
+        """A relist begins: it contains every overflowed request."""
+        self._overflow_since_relist = False
 
-    def relist_ends(self) -> None:
-        """It was read to its end."""
-        self.overflow = self._overflow_again
+    def end_relist(self) -> None:
+        """The relist was read to its end."""
+        self.overflow = self._overflow_since_relist
 
     @property
-    def leaves_out(self) -> bool:
-        """Whether something was left out, also of a list that is not at its end yet."""
+    def has_overflow(self) -> bool:
+        """Whether requests overflowed, including those of an unfinished list."""
         return self.overflow or self._list.overflow
 
     @property
-    def has_room_again(self) -> bool:
-        """Whether something was left out, and at least half of everything is free now."""
+    def can_relist(self) -> bool:
+        """Whether requests overflowed and at least half of the budget is free now."""
         return self.overflow and self._budget.is_half_free
 
     def _ignore(self, manifest: JsonObject, error: UnusableRequest) -> None:
         self.unusable += 1
         if self.unusable == 1:
             _LOG.warning(
-                "ignored a request that cannot be kept; further ones are ignored silently",
+                "ignored a request that cannot be kept; further ones are not logged",
                 extra={"cluster": str(self._key), "csr": printable(request_name(manifest)), "detail": str(error)},
             )
 
     def drop(self, name: str) -> None:
-        """It is settled or gone."""
+        """Remove a CSR that is settled or gone."""
         if self._kept.pop(name, None) is not None:
             del self._arrivals[name]
             self._budget.release(name)
-        self._waits_no_longer(name)
+        self._clear_awaited(name)
 
-    def _waits_no_longer(self, name: str) -> None:
+    def _clear_awaited(self, name: str) -> None:
         for provider_id in self._awaited.pop(name, ()):
             names = self._waiting[provider_id]
             names.discard(name)
             if not names:
                 del self._waiting[provider_id]
 
-    def is_still(self, name: str, manifest: JsonObject) -> bool:
-        """Whether what is kept under that name is that very CSR, not one that was re-created under its name."""
+    def has_same_uid(self, name: str, manifest: JsonObject) -> bool:
+        """Whether the CSR kept under ``name`` has the same UID, so that it was not re-created."""
         current = self._kept.get(name)
         return current is not None and current.uid == request_uid(manifest)
 
-    def settled(self, manifest: JsonObject) -> None:
-        """We have just decided it for good."""
+    def mark_settled(self, manifest: JsonObject) -> None:
+        """Remember that this controller has settled the CSR."""
         self._settled[request_uid(manifest)] = None
         if len(self._settled) > _REMEMBERED_SETTLED:
             self._settled.popitem(last=False)
 
-    def waits_for(self, name: str, provider_ids: Iterable[str]) -> None:
-        """It waits for a change of what these stand for: the Machine that it claims to be, and others in its way."""
+    def set_awaited(self, name: str, provider_ids: Iterable[str]) -> None:
+        """Index a CSR by what it waits for: provider IDs of the Machine that it claims and of conflicting Machines."""
         if name not in self._kept:
             return
-        self._waits_no_longer(name)
+        self._clear_awaited(name)
         self._awaited[name] = tuple(dict.fromkeys(provider_ids))
         for provider_id in self._awaited[name]:
             self._waiting.setdefault(provider_id, set()).add(name)
 
-    def waiting_for(self, provider_ids: Iterable[str]) -> list[str]:
-        """The names of those that wait for one of these, in the order in which they came: a copy is never first."""
+    def names_waiting_for(self, provider_ids: Iterable[str]) -> list[str]:
+        """The CSRs that wait for one of these, in order of arrival, so that a copy is never first."""
         names = {name for provider_id in provider_ids for name in self._waiting.get(provider_id, ())}
         return sorted(names, key=self._arrivals.__getitem__)
 
 
-def _newer(before: Flow, peeked: Flow) -> Flow:
-    """The flow of a CSR that had one, after another glance: what a closer look has found is not forgotten."""
+def _refreshed_flow(before: Flow, peeked: Flow) -> Flow:
+    """The flow of a known CSR after another peek; the result of the pre-filter is kept."""
     if peeked.priority_level is PriorityLevel.UNFILTERED and before.priority_level is not PriorityLevel.UNKNOWN_MACHINE:
         return before
     return peeked
@@ -292,17 +291,17 @@ _ABSENT: Final = unfiltered({})
 
 
 def request_name(manifest: JsonObject) -> str:
-    """The CSR's name; empty when it has none."""
+    """The CSR's name; empty if it has none."""
     return object_key(manifest)[1]
 
 
 def request_uid(manifest: JsonObject) -> str:
-    """The CSR's UID; empty when it has none."""
+    """The CSR's UID; empty if it has none."""
     return text_of(mapping_of(manifest, "metadata"), "uid")
 
 
-def is_open(manifest: JsonObject) -> bool:
-    """Whether it can be one of ours that still needs something; the parser decides for good."""
+def is_pending(manifest: JsonObject) -> bool:
+    """Whether the CSR may be for one of our signers and undecided; the parser has the final say."""
     spec, status = manifest.get("spec"), manifest.get("status") or {}
     if not isinstance(spec, dict) or not isinstance(status, dict) or status.get("certificate"):
         return False

@@ -1,14 +1,15 @@
-"""Carries a decision out: at most two writes to the workload cluster, each against the very version that was judged."""
+"""Publishes a decision with at most two writes to the workload cluster, each against the decided resourceVersion."""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from attestors.wire.names import ANNOTATION_PREFIX, CHALLENGE_ANNOTATION, ENDORSEMENT_KEY_ANNOTATION
 from signer.controller.requests.bounded_request import can_be_answered, is_too_large
+from signer.kube.calls import Replace
 from signer.kube.client import JsonObject
 from signer.kube.errors import UnexpectedAnswer
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
@@ -23,35 +24,27 @@ _CHALLENGE_MESSAGE: Final = (
     f"{CHALLENGE_ANNOTATION} with a second request for the same key"
 )
 _OUR_ANNOTATIONS: Final = (f"{ANNOTATION_PREFIX}/", f"{ENDORSEMENT_KEY_ANNOTATION.partition('/')[0]}/")
-"""How the keys of annotations begin that nobody but this controller writes on a request that is approved."""
-
-
-class WorkloadCalls(Protocol):
-    """The one call that is used of :class:`~signer.kube.client.Client`."""
-
-    async def replace(self, path: str, body: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
+"""Prefixes of annotation keys that only this controller writes on an approved request."""
 
 
 class Publisher:
     """The writes to one workload cluster."""
 
-    def __init__(self, client: WorkloadCalls, now: Callable[[], datetime]) -> None:
+    def __init__(self, client: Replace, now: Callable[[], datetime]) -> None:
         self._client = client
         self._now = now
 
     async def approve_and_sign(self, manifest: JsonObject, request: SigningRequest, decision: Approve) -> None:
-        """Approve, unless that is done already, and publish the certificate that the journal names.
+        """Approve the CSR unless it is approved, and publish the certificate that the journal names.
 
-        Annotations of ours are what the decision says, and no others: what the requester wrote there goes in the same
-        write. What we approved before, and a restart kept from its certificate, has them from then, so they stay; the
-        journal would not know them. What somebody else approved gets them with the certificate; where it is signed from
-        the journal it gets none.
+        Our annotations become those of the decision; the same write removes any that the requester set. A CSR that this
+        controller approved before a restart already has its annotations, which stay because the journal does not have
+        them. A CSR that another party approved gets them with the certificate; if it is signed from the journal, it
+        gets none.
 
         Raises:
-            ApiError: from the workload cluster; Conflict when the CSR changed since it was judged.
-            UnexpectedAnswer: what it answered to the approval is not this CSR.
+            ApiError: from the workload cluster; Conflict if the CSR changed since the decision.
+            UnexpectedAnswer: the response to the approval is not this CSR.
         """
         approval = self._condition("Approved", decision.reason, decision.message)
         annotations: Mapping[str, str] | None = _ours_replaced(manifest, decision.annotations)
@@ -64,10 +57,10 @@ class Publisher:
         await self._write(manifest, "status", certificate=certificate, annotations=annotations)
 
     async def approve(self, manifest: JsonObject, decision: ApproveOnly) -> None:
-        """Approve what kube-controller-manager signs; annotations of ours, which a requester wrote, go with it.
+        """Approve a CSR that kube-controller-manager signs, and remove any of our annotations that the requester set.
 
         Raises:
-            ApiError: from the workload cluster; Conflict when the CSR changed since it was judged.
+            ApiError: from the workload cluster; Conflict if the CSR changed since the decision.
         """
         await self._write(
             manifest,
@@ -95,7 +88,7 @@ class Publisher:
         )
 
     async def fail(self, manifest: JsonObject, decision: Fail) -> None:
-        """Mark as Failed what somebody else approved.
+        """Mark a CSR that another party approved as Failed.
 
         Raises:
             ApiError: from the workload cluster.
@@ -111,7 +104,7 @@ class Publisher:
         certificate: str | None = None,
         annotations: Mapping[str, str] | None = None,
     ) -> JsonObject:
-        """``annotations`` are all that the object has afterwards; without, they stay as they are."""
+        """``annotations`` replace the object's annotations; None keeps them."""
         metadata = dict(manifest["metadata"])
         metadata.pop("managedFields", None)
         if annotations is not None and annotations != _annotations(manifest):
@@ -121,7 +114,7 @@ class Publisher:
             status["conditions"] = [*(status.get("conditions") or []), *conditions]
         if certificate is not None:
             status["certificate"] = certificate
-        # Items of a list carry neither; the API server wants both.
+        # Items of a list lack apiVersion and kind, which the API server requires.
         body = {
             "apiVersion": CERTIFICATE_SIGNING_REQUESTS.api_version,
             "kind": "CertificateSigningRequest",
@@ -134,22 +127,22 @@ class Publisher:
         )
 
     def _condition(self, kind: str, reason: str, message: str) -> dict[str, Any]:
-        moment = format_time(self._now())
+        timestamp = format_time(self._now())
         return {
             "type": kind,
             "status": "True",
             "reason": str(reason),
             "message": message,
-            "lastUpdateTime": moment,
-            "lastTransitionTime": moment,
+            "lastUpdateTime": timestamp,
+            "lastTransitionTime": timestamp,
         }
 
 
 def _as_answered(written: JsonObject, answer: JsonObject) -> JsonObject:
-    """The CSR as it is after a write, by what an API server, which may be hostile, answered to it.
+    """The CSR after a write, from the response of an API server that may be hostile.
 
     Raises:
-        UnexpectedAnswer: that is another object, or has no form in which a certificate can be added to it.
+        UnexpectedAnswer: the response is another object, or has no form to which a certificate can be added.
     """
     metadata, status = answer.get("metadata"), answer.get("status")
     if not (isinstance(metadata, dict) and isinstance(status, dict)):
@@ -170,17 +163,17 @@ def _annotations(manifest: JsonObject) -> Mapping[str, str]:
 
 
 def _ours_replaced(manifest: JsonObject, ours: Mapping[str, str]) -> Mapping[str, str]:
-    """The object's annotations with ``ours`` for all that have such keys, in whatever case they are written."""
+    """The object's annotations with ``ours`` in place of all that have our prefixes, in any case."""
     theirs = {
         key: value for key, value in _annotations(manifest).items() if not key.lower().startswith(_OUR_ANNOTATIONS)
     }
     return {**theirs, **ours}
 
 
-def _has_condition(manifest: JsonObject, wanted: Mapping[str, Any]) -> bool:
-    """Whether it stands there with that reason and message, as only whoever may approve could have written it."""
+def _has_condition(manifest: JsonObject, expected: Mapping[str, Any]) -> bool:
+    """Whether the CSR has the condition with that reason and message, which only an approver could have written."""
     return any(
         isinstance(condition, Mapping)
-        and all(condition.get(key) == wanted[key] for key in ("type", "reason", "message"))
+        and all(condition.get(key) == expected[key] for key in ("type", "reason", "message"))
         for condition in manifest["status"]["conditions"]
     )

@@ -1,4 +1,4 @@
-"""Whether one cluster's API server is reached, as its watch says: the condition, and when to connect anew."""
+"""Condition ``WorkloadClusterReachable`` of one cluster, and when to reconnect."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
+from attestors.net.rate_limiter import TokenBucket
 from signer.controller.requests.pending import PendingRequests
 from signer.kube.backoff import Backoff
 from signer.kube.errors import ApiError, Unauthorized
-from signer.kube.rate_limiter import TokenBucket
 from signer.model import condition as condition_types
 from signer.model.cluster import ClusterKey
 from signer.model.condition import PolicyCondition
 
 _LOG = logging.getLogger(__name__)
 RECONNECT: Final = Backoff(base_seconds=0.5, maximum_seconds=30.0, jitter=0.5)
-"""Pauses between connections. A server that answers 401 to everything costs one connection each half minute."""
-PROVEN_SECONDS: Final = 30.0
-"""A connection whose watch was well for this long proves that the next one need not wait."""
+"""Pauses between connections. A server that answers 401 to everything costs one connection every 30 seconds."""
+STABLE_SECONDS: Final = 30.0
+"""After a watch has worked for this long, the backoff of the connection starts again."""
 FAILURES_BEFORE_RECONNECT: Final = 5
-"""Failed lists or watches in a row after which the kubeconfig Secret is read again."""
+"""After this many failed lists or watches in a row, the controller reads the kubeconfig Secret again."""
 FAILING_SECONDS: Final = 30.0
-"""The same after failures for so long: a server that hangs takes its time for each."""
-LINES_AT_ONCE: Final = 20
-LINE_SECONDS: Final = 30.0
-"""For each line in the log beyond those: a server may be reached and lost again many times a second."""
+"""The same after failures for this long: each call to a server that hangs takes until its timeout."""
+LOG_BURST: Final = 20
+LOG_INTERVAL_SECONDS: Final = 30.0
+"""Beyond the burst, one log line per interval: a hostile server can flap many times a second."""
 _REQUESTS_OVERFLOWED: Final = "RequestsOverflowed"
 
 
 class Reachability:
-    """What list and watch say, over one connection after the other."""
+    """Tracks list and watch across connections."""
 
     def __init__(
         self,
@@ -57,50 +57,50 @@ class Reachability:
         self.condition = PolicyCondition(
             condition_types.WORKLOAD_CLUSTER_REACHABLE, None, "Connecting", "not tried yet"
         )
-        self._lines = TokenBucket(LINES_AT_ONCE, LINE_SECONDS, monotonic)
+        self._log_limit = TokenBucket(LOG_BURST, LOG_INTERVAL_SECONDS, monotonic)
         self._attempts = 0
         self._failures = 0
         self._failing_since: float | None = None
-        self._well_since: float | None = None
+        self._healthy_since: float | None = None
 
     @property
     def conditions(self) -> tuple[PolicyCondition, ...]:
         """The one condition, for the policy's status."""
         return (self.condition,)
 
-    def connects(self) -> None:
-        """Another connection begins."""
+    def connecting(self) -> None:
+        """A new connection begins."""
         self._failing_since = None
 
     def pause_seconds(self) -> float:
-        """How long to wait before the next connection: longer each time, until one has proved itself."""
+        """Backoff before the next connection; it grows until a connection has been stable."""
         seconds = RECONNECT.delay(self._attempts, self._random)
         self._attempts += 1
         return seconds
 
     def cannot_connect(self, reason: str, message: str) -> None:
-        """There is nothing to connect with."""
+        """The kubeconfig Secret gives no usable connection."""
         self._set(PolicyCondition(condition_types.WORKLOAD_CLUSTER_REACHABLE, False, reason, message))
 
-    def well(self) -> None:
-        """List or watch is well."""
+    def succeeded(self) -> None:
+        """A list or watch succeeded."""
         self._failures, self._failing_since = 0, None
         now = self._monotonic()
-        if self._well_since is None:
-            self._well_since = now
-        elif now - self._well_since >= PROVEN_SECONDS:
+        if self._healthy_since is None:
+            self._healthy_since = now
+        elif now - self._healthy_since >= STABLE_SECONDS:
             self._attempts = 0
         self._set(self._watching())
 
     def overflow_changed(self) -> None:
-        """Requests were left out, or are no longer: that is said while the watch is well."""
-        if self.condition.met:  # else whoever says that it is reachable says this, too
+        """Requests overflowed, or no longer do. The condition shows it while the cluster is reachable."""
+        if self.condition.met:  # otherwise the next success reports the overflow too
             self._set(self._watching())
 
     def failed(self, error: ApiError) -> None:
-        """List or watch failed; they are tried again by themselves, but new credentials need a new connection."""
+        """A list or watch failed. The watch retries by itself; new credentials need a new connection."""
         self._failures += 1
-        self._well_since = None
+        self._healthy_since = None
         now = self._monotonic()
         failing_since = self._failing_since = now if self._failing_since is None else self._failing_since
         self._set(PolicyCondition(condition_types.WORKLOAD_CLUSTER_REACHABLE, False, type(error).__name__, f"{error}"))
@@ -120,8 +120,7 @@ class Reachability:
     def _set(self, condition: PolicyCondition) -> None:
         if condition == self.condition:
             return
-        if not self._lines.wait_seconds:
-            self._lines.take()
+        if self._log_limit.take_if_there():
             self._log(condition)
         self.condition = condition
         self._changed.set()

@@ -1,50 +1,51 @@
-"""A list that is read while the watch goes on: for requests that were left out when there was no room for them.
+"""A list that is read while the watch continues, to recover overflowed requests.
 
-A new connection would begin with a list, too; but nothing new is seen until that is read, and it is a whole flood's.
+A new connection would also begin with a list, but the controller would see nothing new until that list is read, and in
+a flood the list is long.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-MAXIMUM_TOLD: Final = 20_000
-"""Requests of which the watch may say something while a list is read: 1.5 MiB, whoever makes them."""
+MAXIMUM_OBSERVED: Final = 20_000
+"""Requests that the watch may report while a list is read; they take at most 1.5 MiB."""
 
 
 class ListOvertaken(Exception):
-    """The watch has said too much meanwhile, or has begun anew: what else is in the list may be old."""
+    """The watch restarted or reported too many requests: the rest of the list may be stale."""
 
 
 class Relist:
-    """What the watch has said since the list was asked for: it is newer than the list, whatever that holds."""
+    """Names that the watch has reported since the list was requested: the watch is newer than the list."""
 
     def __init__(self, *, overtaken: bool = False) -> None:
-        """``overtaken`` where no list is read."""
-        self._told: set[int] = set()  # hashes of 64 bits, under a secret of the process: a quarter of the names
+        """``overtaken`` means that no list is being read."""
+        self._observed: set[int] = set()  # hashes of 64 bits, under a secret of the process: a quarter of the names
         self._overtaken = overtaken
 
-    def tell(self, name: str) -> None:
-        """The watch says something of the request of that name."""
-        if len(self._told) >= MAXIMUM_TOLD:
-            self.overtake()
+    def observe(self, name: str) -> None:
+        """The watch reported an event of the request ``name``."""
+        if len(self._observed) >= MAXIMUM_OBSERVED:
+            self.expire()
         if not self._overtaken:
-            self._told.add(hash(name))
+            self._observed.add(hash(name))
 
-    def overtake(self) -> None:
-        """The watch begins anew, with a list of its own; or this one has been read."""
+    def expire(self) -> None:
+        """The watch restarted with its own list, or this list was read to its end."""
         self._overtaken = True
-        self._told = set()
+        self._observed = set()
 
     def require_current(self) -> None:
-        """Raises ListOvertaken where it cannot be told any more what is newer than the list."""
+        """Raises ListOvertaken when the list may be stale."""
         if self._overtaken:
-            raise ListOvertaken("the watch has begun anew, or has said too much meanwhile")
+            raise ListOvertaken("the watch restarted or reported too many requests meanwhile")
 
     def is_newest(self, name: str) -> bool:
-        """Whether nothing newer is known of that request than what the list holds.
+        """Whether the list has the newest known state of the request.
 
         Raises:
-            ListOvertaken: that cannot be told any more.
+            ListOvertaken: the list may be stale.
         """
         self.require_current()
-        return hash(name) not in self._told
+        return hash(name) not in self._observed

@@ -1,4 +1,4 @@
-"""What people see of a decision: one log line, one count, one Event on the Machine."""
+"""Reports a decision: one log line, one metric count, one Event on the Machine."""
 
 from __future__ import annotations
 
@@ -41,46 +41,48 @@ from signer.store.caches import Caches
 
 _LOG = logging.getLogger(__name__)
 _CLUSTER_KIND: Final = "Cluster"
-MESSAGES_SAID: Final = 5
-"""Of one request that waits for one reason. What changes in a message may be a hostile API server's to choose."""
-TOLD_AGAIN_SECONDS: Final = 2700.0
-"""Of what still waits for the same. API servers forget Events after an hour (kube-apiserver ``--event-ttl``)."""
+MESSAGES_PER_REASON: Final = 5
+"""Messages reported per waiting request and reason: a hostile API server may control part of the message."""
+REPORT_AGAIN_SECONDS: Final = 2700.0
+"""A request that still waits for the same reason is reported again after this. API servers delete Events after an hour
+(kube-apiserver ``--event-ttl``)."""
 
 
-class _Telling(enum.Enum):
-    """Whether what is to be said of a request that waits was told before."""
+class _Novelty(enum.Enum):
+    """Whether the deferral of a request was reported before."""
 
     FIRST = enum.auto()
-    AGAIN = enum.auto()
-    """The Event of it is about to be forgotten."""
-    ENOUGH = enum.auto()
-    """Lately, or often enough of that reason."""
+    REPEAT = enum.auto()
+    """Reported before, but its Event is about to expire."""
+    DUPLICATE = enum.auto()
+    """Reported recently, or often enough for this reason."""
 
 
-class _Said(NamedTuple):
-    """What was told last of a request that waits."""
+class _Reported(NamedTuple):
+    """The last report of a waiting request."""
 
     kind: str
     reason: str
     message: int
-    """Its hash."""
+    """Hash of the message."""
     messages: int
-    """How many were told of this reason."""
+    """Number of messages reported for this reason."""
     at: float
-    """On the monotonic clock."""
+    """Time on the monotonic clock."""
 
 
 class DecisionListener(Protocol):
-    """Who wants to know what was decided about a Machine, such as the writer of its condition."""
+    """Receives decisions about Machines, such as the writer of the Machine condition."""
 
     def decided(self, machine: MachineView, decision: Decision, hint: str) -> None:
-        """A request that claims this Machine was decided; must neither wait nor raise. ``hint`` says how to explain."""
+        """A request that claims this Machine was decided; must neither wait nor raise. ``hint`` names ``explain``."""
         ...
 
 
 class Reporter:
-    """Tells of one cluster's decisions; a deferral once, until its reason changes, or what it says of it, or the Event
-    of it is about to be forgotten.
+    """Reports the decisions of one cluster.
+
+    A deferral is reported once until its reason or message changes, or its Event is about to expire.
     """
 
     def __init__(
@@ -102,18 +104,18 @@ class Reporter:
         self._now = now
         self._monotonic = monotonic
         self._listeners = listeners
-        self._said: dict[str, _Said] = {}
+        self._reported: dict[str, _Reported] = {}
 
     def forget(self, name: str) -> None:
-        """That CSR is settled or gone."""
-        self._said.pop(name, None)
+        """The CSR is settled or gone."""
+        self._reported.pop(name, None)
 
     def report(self, name: str, parsed: Parsed, decision: Decision) -> None:
         """Log, count and record one decision."""
         if isinstance(parsed, NotOurs) or isinstance(decision, Ignore):
             return
         if isinstance(decision, LeftAlone):
-            self._leave_alone(name, parsed, decision)
+            self._report_left_alone(name, parsed, decision)
             return
         header = parsed.header
         reason = str(Reason.CHALLENGE_ISSUED if isinstance(decision, Challenge) else decision.reason)
@@ -134,12 +136,15 @@ class Reporter:
             )
         machines = self._claimed(parsed)
         subject = self._subject(machines)
-        telling = self._telling(name, kind, reason, message, subject) if isinstance(decision, Defer) else _Telling.FIRST
-        if telling is _Telling.ENOUGH:
+        novelty = (
+            self._novelty_of(name, kind, reason, message, subject) if isinstance(decision, Defer) else _Novelty.FIRST
+        )
+        if novelty is _Novelty.DUPLICATE:
             return
         hint = explain_hint(name, self._key, reason_url(reason, provider))
-        # What lets a node join. Of what still waits nothing is new: another request may have been decided since.
-        if purpose is Purpose.CLIENT and telling is _Telling.FIRST:
+        # Only client certificates let a node join. A repeat is not passed on: another request of the Machine may have
+        # been decided since.
+        if purpose is Purpose.CLIENT and novelty is _Novelty.FIRST:
             for machine in machines:
                 for listener in self._listeners:
                     listener.decided(machine, decision, hint)
@@ -161,30 +166,31 @@ class Reporter:
             },
         )
         if subject is not None and not _is_routine(decision, header.username):
-            text = f"{machines[0].provider_id}: {message}" if _is_one_of_many(machines) and message else message
+            text = f"{machines[0].provider_id}: {message}" if _is_pool_instance(machines) and message else message
             self._recorder.record(_occurrence(subject, name, decision, reason, text, hint))
 
-    def _telling(self, name: str, kind: str, reason: str, message: str, subject: Subject | None) -> _Telling:
-        """What is to be said now; it is remembered as told.
+    def _novelty_of(self, name: str, kind: str, reason: str, message: str, subject: Subject | None) -> _Novelty:
+        """Whether to report a deferral now, which is remembered as reported.
 
-        What was told of the Cluster is told of the Machine, too, which may get its provider ID after its node asks.
+        The subject counts too: a deferral reported on the Cluster is reported again on the Machine, which may get its
+        provider ID after its node posts the request.
         """
-        before, messages, digest = self._said.get(name), 0, hash((message, subject))
-        now, telling = self._monotonic(), _Telling.FIRST
+        before, messages, digest = self._reported.get(name), 0, hash((message, subject))
+        now, novelty = self._monotonic(), _Novelty.FIRST
         if before is not None and (before.kind, before.reason) == (kind, reason):
             messages = before.messages
-            if before.message == digest or messages >= MESSAGES_SAID:
-                telling = _Telling.AGAIN if now - before.at >= TOLD_AGAIN_SECONDS else _Telling.ENOUGH
-        if telling is not _Telling.ENOUGH:
-            self._said[name] = _Said(kind, reason, digest, messages + 1, now)
-        return telling
+            if before.message == digest or messages >= MESSAGES_PER_REASON:
+                novelty = _Novelty.REPEAT if now - before.at >= REPORT_AGAIN_SECONDS else _Novelty.DUPLICATE
+        if novelty is not _Novelty.DUPLICATE:
+            self._reported[name] = _Reported(kind, reason, digest, messages + 1, now)
+        return novelty
 
-    def _leave_alone(self, name: str, parsed: Parsed, decision: LeftAlone) -> None:
-        """Count and log once what would have been decided; nobody is sent an Event about what did not happen."""
+    def _report_left_alone(self, name: str, parsed: Parsed, decision: LeftAlone) -> None:
+        """Count and log once what the decision would have been, without an Event."""
         would_be = decision.instead_of
         kind, reason = type(would_be).__name__, str(would_be.reason)
-        telling = self._telling(name, kind, reason, would_be.message, None)
-        if isinstance(parsed, NotOurs) or telling is not _Telling.FIRST:
+        novelty = self._novelty_of(name, kind, reason, would_be.message, None)
+        if isinstance(parsed, NotOurs) or novelty is not _Novelty.FIRST:
             return
         self._metrics.decided(str(self._key), "", LeftAlone.__name__, str(would_be.reason))
         _LOG.info(
@@ -203,19 +209,19 @@ class Reporter:
         )
 
     def _claimed(self, parsed: Parsed) -> tuple[MachineView, ...]:
-        """The one Machine, or instance of a MachinePool, that the request claims to be; none where it is not clear."""
+        """The one Machine or MachinePool instance that the request claims; empty if ambiguous."""
         with contextlib.suppress(Refused):
             if isinstance(parsed, SigningRequest):
                 machines = self._caches.matching(self._key, claimed_provider_id(parsed))
                 if machines:
                     return machines if len(machines) == 1 else ()
-                return self._called(node_name_of(parsed))
+                return self._machine_named(node_name_of(parsed))
             if isinstance(parsed, BuiltinServingRequest):
                 return self._recorded(node_name_of(parsed))
         return ()
 
-    def _called(self, node_name: str) -> tuple[MachineView, ...]:
-        """The Machine of that name that has no provider ID yet: many providers call the node as the Machine."""
+    def _machine_named(self, node_name: str) -> tuple[MachineView, ...]:
+        """The Machine of that name without a provider ID: many providers name the node like the Machine."""
         machine = self._caches.machines.get(self._key.namespace, node_name)
         if machine is None or machine.cluster != self._key or machine.provider_id:
             return ()
@@ -224,14 +230,14 @@ class Reporter:
     def _recorded(self, node_name: str) -> tuple[MachineView, ...]:
         """The Machine that the node's record names, for a request that names no provider ID."""
         caches = self._caches
-        with contextlib.suppress(Deferred):  # without the controller key there are no records to go by
+        with contextlib.suppress(Deferred):  # without the controller key no record counts
             record = caches.authentic.get(self._key.namespace, record_name(self._key, node_name))
             machine = caches.machine(record.machine) if isinstance(record, AttestedNode) else MachineGone()
             return (machine,) if isinstance(machine, MachineView) else ()
         return ()
 
     def _subject(self, machines: tuple[MachineView, ...]) -> Subject | None:
-        """What an Event is about: the Machine or MachinePool that was claimed, else the Cluster."""
+        """The subject of an Event: the claimed Machine or MachinePool, otherwise the Cluster."""
         caches = self._caches
         for machine in machines:
             version = caches.version.machines.api_version
@@ -244,12 +250,12 @@ class Reporter:
 
 
 def _machine_of(subject: Subject | None) -> str:
-    """Namespace and name of the Machine or MachinePool; empty where none is known."""
+    """Namespace and name of the Machine or MachinePool; empty if unknown."""
     return f"{subject.namespace}/{subject.name}" if subject is not None and subject.kind != _CLUSTER_KIND else ""
 
 
 def _node_of(parsed: Parsed) -> str:
-    """The node name that is asked for; empty where the request does not say one that can be."""
+    """The requested node name; empty if the request has no valid one."""
     with contextlib.suppress(Refused):
         if isinstance(parsed, SigningRequest | BuiltinServingRequest):
             return printable(node_name_of(parsed))
@@ -257,14 +263,14 @@ def _node_of(parsed: Parsed) -> str:
 
 
 def _created(text: str, now: datetime) -> datetime:
-    """When the workload cluster says that a request was made; now, where it says nothing that can be read."""
+    """The request's creation time according to the workload cluster; ``now`` if it cannot be parsed."""
     with contextlib.suppress(ValueError):
         return parse_time(text)
     return now
 
 
-def _is_one_of_many(machines: tuple[MachineView, ...]) -> bool:
-    """An instance: the Event stands on its MachinePool, and has to say which of them it is about."""
+def _is_pool_instance(machines: tuple[MachineView, ...]) -> bool:
+    """Whether the Event is about a MachinePool instance, which its message must then name."""
     return any(machine.kind != MACHINE_KIND for machine in machines)
 
 
@@ -276,5 +282,5 @@ def _occurrence(subject: Subject, name: str, decision: Decision, reason: str, me
 
 
 def _is_routine(decision: Decision, requester: str) -> bool:
-    """A node that renews, every few days for each node: nobody reads an Event about it, and it would cost a write."""
+    """Whether this is a renewal, which happens every few days per node and is not worth an Event."""
     return isinstance(decision, Approve | ApproveOnly | Challenge) and requester.startswith(NODE_USER_PREFIX)

@@ -1,1 +1,1 @@
-"""What the controller writes about a cluster into the management cluster: policy, Machine and InfraCluster status."""
+"""Writes status into the management cluster: conditions of policies and Machines, and status of InfraClusters."""

@@ -1,9 +1,9 @@
-"""Signer names on the InfraCluster, where its provider's schema keeps them.
+"""Publishes signer names on the InfraCluster if its provider's schema has fields for them.
 
 The Cluster API proposal "Kubelet authentication" names ``InfraCluster.Status.KubeletClientCertificateSigner``; the
-field for serving certificates is its counterpart. Structural schemas prune what they do not know, so the
-CustomResourceDefinition is asked first. Best effort: nothing rests upon these fields, and without a grant, a definition
-or a field for them nothing is written.
+field for serving certificates is its counterpart. Structural schemas prune unknown fields, so the controller reads the
+CustomResourceDefinition first. This is best effort: no decision depends on these fields, and without a grant, a
+definition or a field nothing is written.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from attestors.registry import Registry
 from signer.configuration import Configuration
 from signer.controller.status.policy_status import permitted_in, usable_signers
+from signer.kube.calls import GetPatch
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, Forbidden, Invalid, NotFound, ResourceNotServed
 from signer.kube.resources import Resource
@@ -40,26 +41,14 @@ SERVING_SIGNER_FIELD: Final = "kubeletServingCertificateSigner"
 _PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
 
 
-class ObjectCalls(Protocol):
-    """The calls that are used of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-    async def patch(self, path: str, patch: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The fields that the schema keeps say what they should, written now or before."""
+    """The fields that the schema keeps have the right values, written now or before."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotPublished:
-    """Nothing is published there; ``cause`` says why, for a person."""
+    """Nothing is published; ``cause`` is a message for the administrator."""
 
     cause: str
 
@@ -77,7 +66,7 @@ class _Target:
 
 @dataclass(frozen=True, slots=True)
 class _Remembered:
-    """What was found or written, and when."""
+    """The last outcome for an InfraCluster, and its time."""
 
     about: object
     outcome: Publication
@@ -85,10 +74,10 @@ class _Remembered:
 
 
 class InfrastructureStatus:
-    """Publishes the signer names of every cluster; one for the whole controller, so that schemas are read once."""
+    """Publishes the signer names of every cluster. One instance serves the whole controller, to read schemas once."""
 
     def __init__(
-        self, client: ObjectCalls, registry: Registry, configuration: Configuration, monotonic: Callable[[], float]
+        self, client: GetPatch, registry: Registry, configuration: Configuration, monotonic: Callable[[], float]
     ) -> None:
         self._client = client
         self._registry = registry
@@ -96,12 +85,12 @@ class InfrastructureStatus:
         self._monotonic = monotonic
         self._targets: OrderedDict[tuple[str, str, str], tuple[_Target | NotPublished, float]] = OrderedDict()
         self._clusters: OrderedDict[ClusterKey, _Remembered] = OrderedDict()
-        self._said: OrderedDict[str, None] = OrderedDict()
+        self._logged: OrderedDict[str, None] = OrderedDict()
 
     async def publish(self, cluster: ClusterView, policy: Policy) -> Publication:
-        """Write the names if they differ from what stands there. Never raises ApiError; cheap while nothing changes.
+        """Write the names if they differ. Never raises ApiError; makes no call while nothing changes.
 
-        A paused or deleted Cluster is left alone.
+        Nothing is written for a Cluster that is paused or being deleted.
         """
         if cluster.paused or cluster.deleting:
             return NotPublished("the Cluster is paused or being deleted")
@@ -113,11 +102,11 @@ class InfrastructureStatus:
         outcome = await self._outcome(cluster, names)
         remember(self._clusters, cluster.key, _Remembered(about, outcome, self._monotonic()))
         if isinstance(outcome, NotPublished):
-            self._say(outcome.cause)
+            self._log_once(outcome.cause)
         return outcome
 
     def _names(self, policy: Policy) -> tuple[tuple[str, str], ...]:
-        """The first usable signer for each purpose in the policy's order; empty where there is none."""
+        """The first usable signer for each purpose in the policy's order; empty if there is none."""
         permits = permitted_in(policy.cluster.namespace, self._configuration, self._registry)
         signers = usable_signers(policy, self._registry, permits)
         return (
@@ -135,8 +124,8 @@ class InfrastructureStatus:
             target = await self._target(reference)
             if isinstance(target, NotPublished):
                 return target
-            wanted = {field: name for field, name in names if field in target.fields}
-            return await self._write(target, reference, cluster.key, wanted)
+            desired = {field: name for field, name in names if field in target.fields}
+            return await self._write(target, reference, cluster.key, desired)
         except Forbidden as error:
             return NotPublished(f"a grant is missing: {error}")
         except (NotFound, ResourceNotServed):
@@ -147,18 +136,18 @@ class InfrastructureStatus:
             return NotPublished(f"the management cluster did not answer: {error}")
 
     async def _write(
-        self, target: _Target, reference: InfrastructureReference, key: ClusterKey, wanted: Mapping[str, str]
+        self, target: _Target, reference: InfrastructureReference, key: ClusterKey, desired: Mapping[str, str]
     ) -> Publication:
         path = target.resource.object(reference.name, key.namespace, "status")
         current = await self._client.get(path)
-        # Cluster API's contract: an InfraCluster is owned by its Cluster. Another one's is not for us to write to.
+        # Cluster API's contract: an InfraCluster is owned by its Cluster. Another Cluster's is not ours to write.
         if not owners_of(current, "Cluster", key.name):
             return NotPublished(f"a {reference.kind} is not owned by the Cluster that names it")
-        if _shown(current, wanted) == wanted:
+        if _shown(current, desired) == desired:
             return Published()
-        # null removes the field, for a policy whose attestors sign no such certificates.
-        after = await self._client.patch(path, {"status": {field: name or None for field, name in wanted.items()}})
-        if _shown(after, wanted) != wanted:
+        # null removes the field if the policy's attestors sign no such certificates.
+        after = await self._client.patch(path, {"status": {field: name or None for field, name in desired.items()}})
+        if _shown(after, desired) != desired:
             return NotPublished(f"the API server does not keep the signer names of a {reference.kind}")
         return Published()
 
@@ -172,18 +161,18 @@ class InfrastructureStatus:
         remember(self._targets, about, (target, self._monotonic()))
         return target
 
-    def _is_old(self, moment: float) -> bool:
-        return self._monotonic() - moment > LOOK_AGAIN_SECONDS
+    def _is_old(self, timestamp: float) -> bool:
+        return self._monotonic() - timestamp > LOOK_AGAIN_SECONDS
 
-    def _say(self, cause: str) -> None:
-        """Once for each cause: what is off is no news at every look."""
-        if cause not in self._said:
-            remember(self._said, cause, None)
+    def _log_once(self, cause: str) -> None:
+        """Log each cause once."""
+        if cause not in self._logged:
+            remember(self._logged, cause, None)
             _LOG.info("signer names are not published on InfraClusters", extra={"detail": cause})
 
 
 def _target_of(definition: JsonObject, reference: InfrastructureReference) -> _Target | NotPublished:
-    """The version to write to, and which of the fields it keeps."""
+    """The version to write to, and the fields that its schema keeps."""
     versions = served_versions(definition, reference)
     if isinstance(versions, OtherDefinition):
         return NotPublished(versions.cause)
@@ -209,6 +198,6 @@ def _keeps(version: Mapping[str, Any], field: str) -> bool:
     return status.get(_PRESERVE) is True
 
 
-def _shown(manifest: JsonObject, wanted: Mapping[str, str]) -> dict[str, str]:
+def _shown(manifest: JsonObject, desired: Mapping[str, str]) -> dict[str, str]:
     status = mapping_of(manifest, "status")
-    return {field: str(status.get(field) or "") for field in wanted}
+    return {field: str(status.get(field) or "") for field in desired}

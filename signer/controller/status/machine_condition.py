@@ -1,8 +1,8 @@
-"""Condition ``NodeAttested`` on Machines that wait for it: those that name it in ``spec.readinessGates``.
+"""Writes condition ``NodeAttested`` on Machines that name it in ``spec.readinessGates``.
 
 Cluster API's readiness gates are conditions that other controllers write (Machine, ``spec.readinessGates``); a Machine
-counts as ready only while each is True. The condition is made from what stands in records and Machines, so a restart
-or a lost update is mended at the next look. All of it is in the background: no decision waits for it.
+is ready only while each is True. The condition is derived from records and Machines, so the next resync repairs a lost
+update or a restart. Everything runs in the background: no decision waits for it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from signer.kube.calls import GetPatch
 from signer.kube.client import JsonObject
-from signer.kube.cooperative_yield import CooperativeYield
 from signer.kube.errors import ApiError, Conflict, Forbidden, NotFound
+from signer.kube.scheduling import CooperativeYield
 from signer.kube.workqueue import WorkQueue
 from signer.model.cluster import MACHINE_KIND, ClusterKey, MachineView
 from signer.model.decision import Decision, Deferred
@@ -33,44 +34,32 @@ from signer.store.caches import ALL_PROVIDER_IDS, Caches, ProviderIDs
 _LOG = logging.getLogger(__name__)
 
 SETTLE_SECONDS: Final = 1.0
-"""What happens to one Machine within this time is written once."""
+"""Changes of one Machine within this time are written once."""
 WRITE_SECONDS: Final = 30.0
-"""A condition that is not True is written at most this often: how often requests are denied is up to those who ask."""
+"""A condition that is not True is written at most this often: the requester controls how often requests are denied."""
 RESYNC_SECONDS: Final = 60.0
-"""How often all Machines that wait for the condition are gone through, without a call for those that are right."""
-LOOK_AGAIN_SECONDS: Final = 3600.0
-"""How long what was written is believed to stand there."""
-OFF_SECONDS: Final = 300.0
-"""Without a grant, or where the schema drops the condition, this long passes before the next attempt."""
+"""How often all Machines with the readiness gate are checked, without a call for those that are right."""
+VERIFY_SECONDS: Final = 3600.0
+"""A written condition is read again after this time."""
+DISABLED_SECONDS: Final = 300.0
+"""Pause before the next attempt if a grant is missing or the schema drops the condition."""
 MAXIMUM_CONDITIONS: Final = 32
 """``maxItems`` of the conditions in Cluster API's schema."""
 _ATTEMPTS: Final = 5
 _EVERYWHERE: Final = ""
-"""Instead of a namespace: definitions are the whole management cluster's."""
+"""In place of a namespace, because definitions are cluster-scoped."""
 
-# Where each Cluster API version keeps conditions of the form of metav1.Condition.
+# Where each Cluster API version has conditions of type metav1.Condition.
 _HOLDERS: Final = {"v1beta1": ("status", "v1beta2"), "v1beta2": ("status",)}
 
 
-class ObjectCalls(Protocol):
-    """The calls that are used of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-    async def patch(self, path: str, patch: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
-
-
 RecordsOf = Callable[[MachineKey], Iterable[AttestedNode]]
-"""The authentic records of a Machine, as the store's index has them; raises Deferred while that cannot be told."""
+"""The authentic records of a Machine from the store's index; raises Deferred while they are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """What was last seen or put there."""
+    """The condition as last read or written."""
 
     uid: str
     content: NodeAttested
@@ -79,18 +68,18 @@ class _Written:
 
 @dataclass(frozen=True, slots=True)
 class _Last:
-    """The last decision about that Machine's node that was no approval."""
+    """The last decision about a Machine's node other than an approval."""
 
     uid: str
     content: NodeAttested
 
 
 class MachineConditions:
-    """Writes the condition of every Machine that waits for it; one for the whole controller."""
+    """Writes the condition of every Machine with the readiness gate; one instance serves the whole controller."""
 
     def __init__(
         self,
-        client: ObjectCalls,
+        client: GetPatch,
         caches: Caches,
         records_of: RecordsOf,
         *,
@@ -105,16 +94,16 @@ class MachineConditions:
         self._queue: WorkQueue[ObjectKey] = WorkQueue(flow_of=_flow)
         self._last: dict[ObjectKey, _Last] = {}
         self._written: dict[ObjectKey, _Written] = {}
-        self._off_until: dict[str, float] = {}
-        """By namespace: grants, and admission webhooks that forbid as a missing one does, are a namespace's."""
-        self._said: set[str] = set()
-        self._resync_wanted = asyncio.Event()
+        self._disabled_until: dict[str, float] = {}
+        """By namespace, because grants and admission webhooks that answer Forbidden apply per namespace."""
+        self._logged: set[str] = set()
+        self._resync_needed = asyncio.Event()
         caches.on_change(self._changed)
-        caches.on_shards(self._resync_wanted.set)
+        caches.on_shards(self._resync_needed.set)
 
     def decided(self, machine: MachineView, decision: Decision, hint: str = "") -> None:
         """A request that claims this Machine was decided; never waits and never raises."""
-        if not _waits(machine):
+        if not _has_gate(machine):
             return
         key = (machine.cluster.namespace, machine.name)
         if (content := node_attested_after(decision, hint)) not in (NOT_YET, self._last_of(key, machine)):
@@ -122,38 +111,38 @@ class MachineConditions:
         self._queue.add_after(key, SETTLE_SECONDS)
 
     async def run(self) -> None:
-        """Write conditions until cancelled; to be started once the inventory is filled."""
+        """Write conditions until cancelled. Start it once the caches are filled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._resync_for_ever(), name="machine conditions, resync")
+            tasks.create_task(self._resync_forever(), name="machine conditions, resync")
             tasks.create_task(self._work(), name="machine conditions")
 
     def _changed(self, cluster: ClusterKey, provider_ids: ProviderIDs) -> None:
         if provider_ids == ALL_PROVIDER_IDS:
-            return  # the next resync is soon enough for a Cluster or a policy
+            return  # for a Cluster or a policy the next resync is soon enough
         for machine in self._caches.machine_objects_with(cluster, provider_ids):
-            if _waits(machine):
+            if _has_gate(machine):
                 self._queue.add_after((cluster.namespace, machine.name), SETTLE_SECONDS)
 
-    async def _resync_for_ever(self) -> None:
+    async def _resync_forever(self) -> None:
         while True:
-            self._resync_wanted.clear()
+            self._resync_needed.clear()
             await self.resync()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RESYNC_SECONDS):
-                    await self._resync_wanted.wait()
+                    await self._resync_needed.wait()
 
     async def resync(self) -> None:
-        """Go through all Machines, and queue those whose condition is not known to be right."""
+        """Check all Machines, and queue those whose condition is not known to be right."""
         cooperative_yield = CooperativeYield()
-        for machine in list(self._caches.machines.values()):  # they may change meanwhile, which is told by itself
+        for machine in list(self._caches.machines.values()):  # later changes arrive as events
             key = (machine.cluster.namespace, machine.name)
-            if _waits(machine) and self._is_kept(key):
+            if _has_gate(machine) and self._is_kept(key):
                 with contextlib.suppress(Deferred):
                     if not self._is_right(key, machine):
                         self._queue.add_after(key, SETTLE_SECONDS)
             await cooperative_yield.leave_turn()
         now = self._monotonic()
-        self._off_until = {where: end for where, end in self._off_until.items() if end > now}
+        self._disabled_until = {where: end for where, end in self._disabled_until.items() if end > now}
         for memory in (self._last, self._written):
             for key in list(memory):
                 if not self._is_kept(key):
@@ -161,9 +150,9 @@ class MachineConditions:
                 await cooperative_yield.leave_turn()
 
     def _is_kept(self, key: ObjectKey) -> bool:
-        """Whether that Machine waits for the condition, and is in one of this replica's shards."""
+        """Whether the Machine has the readiness gate and is in one of this replica's shards."""
         machine = self._caches.machines.get(*key)
-        return machine is not None and _waits(machine) and self._caches.shards.own(machine.cluster)
+        return machine is not None and _has_gate(machine) and self._caches.shards.own(machine.cluster)
 
     def _is_right(self, key: ObjectKey, machine: MachineView) -> bool:
         written = self._written.get(key)
@@ -171,17 +160,17 @@ class MachineConditions:
             written is not None
             and written.uid == machine.uid
             and written.content == self._content(key, machine)
-            and self._monotonic() - written.at < LOOK_AGAIN_SECONDS
+            and self._monotonic() - written.at < VERIFY_SECONDS
         )
 
     def _content(self, key: ObjectKey, machine: MachineView) -> NodeAttested:
         records = self._records_of(MachineKey.of(machine)) if machine.provider_id else ()
         cluster = self._caches.clusters.get(machine.cluster.namespace, machine.cluster.name)
-        if cluster is not None:  # without one nothing is written
+        if cluster is not None:  # without a Cluster nothing is written
             records = [record for record in records if record.is_of(machine, cluster.created)]
         content = node_attested_by(records, self._last_of(key, machine), self._now())
         if content.status == "True":
-            self._last.pop(key, None)  # what was denied before, or meanwhile, is of no interest when it expires
+            self._last.pop(key, None)  # earlier denials are irrelevant once the record expires
         return content
 
     def _last_of(self, key: ObjectKey, machine: MachineView) -> NodeAttested:
@@ -192,15 +181,15 @@ class MachineConditions:
         while True:
             key = await self._queue.get()
             try:
-                await self._settle(key)
+                await self._reconcile(key)
             except Deferred:
-                pass  # without the controller key; a later resync finds it
+                pass  # the controller key is missing; a later resync tries again
             except ApiError as error:
                 _LOG.info("cannot write a Machine's condition", extra={"machine": "/".join(key), "error": str(error)})
                 self._queue.retry(key)
-            except Exception as error:  # noqa: BLE001 - one Machine's fault must not end the others' conditions
+            except Exception as error:  # noqa: BLE001 - a defect with one Machine must not end the worker
                 _LOG.error(
-                    "unexpected fault at a Machine's condition", exc_info=error, extra={"machine": "/".join(key)}
+                    "unexpected fault with a Machine's condition", exc_info=error, extra={"machine": "/".join(key)}
                 )
                 self._queue.retry(key)
             else:
@@ -208,35 +197,35 @@ class MachineConditions:
             finally:
                 self._queue.done(key)
 
-    async def _settle(self, key: ObjectKey) -> None:
-        """Make the condition of one Machine right.
+    async def _reconcile(self, key: ObjectKey) -> None:
+        """Reconcile the condition of one Machine.
 
         Raises:
-            ApiError: to be tried again.
-            Deferred: it cannot be told yet what the condition should be.
+            ApiError: retried.
+            Deferred: the right condition is not known yet.
         """
         machine = self._caches.machines.get(*key)
-        if machine is None or not _waits(machine) or not self._is_ours(machine) or self._is_right(key, machine):
+        if machine is None or not _has_gate(machine) or not self._is_ours(machine) or self._is_right(key, machine):
             return
-        if self._is_off(key[0]):
-            return  # a later resync finds it
+        if self._is_disabled(key[0]):
+            return  # a later resync tries again
         content, written = self._content(key, machine), self._written.get(key)
         if written is not None and content.status != "True" and written.uid == machine.uid:
-            rest = WRITE_SECONDS - (self._monotonic() - written.at)
-            if rest > 0:
-                self._queue.add_after(key, rest)
+            delay = WRITE_SECONDS - (self._monotonic() - written.at)
+            if delay > 0:
+                self._queue.add_after(key, delay)
                 return
         try:
-            content_there = await self._write(machine, content)
+            current = await self._write(machine, content)
         except NotFound:
             return
         except Forbidden as error:
-            self._switch_off(f"a grant is missing: {error}", key[0])
+            self._disable(f"a grant is missing: {error}", key[0])
             return
-        self._written[key] = _Written(machine.uid, content_there, self._monotonic())
+        self._written[key] = _Written(machine.uid, current, self._monotonic())
 
     def _is_ours(self, machine: MachineView) -> bool:
-        """Whether its Cluster is served, and goes on here: during a move another controller writes."""
+        """Whether this controller serves the Machine's Cluster; during a move another controller writes."""
         cluster = self._caches.clusters.get(machine.cluster.namespace, machine.cluster.name)
         policy = self._caches.policies.get(machine.cluster.namespace, machine.cluster.name)
         if cluster is None or policy is None or cluster.paused or cluster.deleting:
@@ -246,10 +235,10 @@ class MachineConditions:
         return not machine.paused and not machine.deleting
 
     async def _write(self, machine: MachineView, content: NodeAttested) -> NodeAttested:
-        """Write the condition where it differs; returns what stands there then.
+        """Write the condition if it differs, and return the current one.
 
         Raises:
-            ApiError: also Conflict, where others kept writing to the same Machine.
+            ApiError: from the management cluster; Conflict if other clients keep writing to the Machine.
         """
         resource = self._caches.version.machines
         path = resource.object(machine.name, machine.cluster.namespace)
@@ -261,15 +250,15 @@ class MachineConditions:
             conditions = _conditions(manifest, holder)
             before = _ours(conditions)
             if content == NOT_YET and before.get("status") in ("False", "Unknown"):
-                return content  # what was said last, before a restart perhaps, says more
-            wanted = self._condition(content, before, manifest)
-            if wanted == before:
+                return content  # the existing message, perhaps from before a restart, says more
+            desired = self._condition(content, before, manifest)
+            if desired == before:
                 return content
             others = [condition for condition in conditions if condition.get("type") != NODE_ATTESTED]
             if len(others) >= MAXIMUM_CONDITIONS:
-                self._say(f"Machine {machine.name} has {len(others)} other conditions already")
+                self._log_once(f"Machine {machine.name} has {len(others)} other conditions already")
                 return content
-            patch: JsonObject = {"conditions": [*others, wanted]}
+            patch: JsonObject = {"conditions": [*others, desired]}
             for part in reversed(holder):
                 patch = {part: patch}
             patch["metadata"] = {"resourceVersion": text_of(mapping_of(manifest, "metadata"), "resourceVersion")}
@@ -280,7 +269,7 @@ class MachineConditions:
                     raise
                 continue
             if not _ours(_conditions(after, holder)):
-                self._switch_off("the schema of Machines does not keep the condition", _EVERYWHERE)
+                self._disable("the schema of Machines does not keep the condition", _EVERYWHERE)
             break
         return content
 
@@ -294,34 +283,34 @@ class MachineConditions:
             "message": with_hint(content.message, content.hint),
         }
         # The condition follows records, not spec: a new generation alone is no reason to write.
-        said = str(before.get("message"))
-        same = unchanged and (before.get("reason"), without_hint(said)) == (content.reason, content.message)
+        message = str(before.get("message"))
+        same = unchanged and (before.get("reason"), without_hint(message)) == (content.reason, content.message)
         if same:
-            condition["message"] = said  # of whichever request: the next one's name is no news
+            condition["message"] = message  # the name of another request in the hint is no reason to write
         generation = before.get("observedGeneration") if same else (manifest.get("metadata") or {}).get("generation")
         return condition if generation is None else {**condition, "observedGeneration": generation}
 
-    def _switch_off(self, cause: str, where: str) -> None:
-        self._off_until[where] = self._monotonic() + OFF_SECONDS
-        self._say(cause)
+    def _disable(self, cause: str, where: str) -> None:
+        self._disabled_until[where] = self._monotonic() + DISABLED_SECONDS
+        self._log_once(cause)
 
-    def _is_off(self, namespace: str) -> bool:
+    def _is_disabled(self, namespace: str) -> bool:
         now = self._monotonic()
-        return any(self._off_until.get(where, now) > now for where in (_EVERYWHERE, namespace))
+        return any(self._disabled_until.get(where, now) > now for where in (_EVERYWHERE, namespace))
 
-    def _say(self, cause: str) -> None:
-        """Once for each cause: what is off is no news at every look."""
-        if cause not in self._said and len(self._said) < 100:
-            self._said.add(cause)
+    def _log_once(self, cause: str) -> None:
+        """Log each cause once, up to a bound."""
+        if cause not in self._logged and len(self._logged) < 100:
+            self._logged.add(cause)
             _LOG.warning("condition NodeAttested is not written", extra={"detail": cause})
 
 
 def _flow(machine: ObjectKey) -> Flow:
-    """Namespaces take turns: whose thousands of Machines are denied again and again holds up nobody else's."""
+    """One flow per namespace, so that thousands of denied Machines of one tenant do not delay the others'."""
     return Flow(PriorityLevel.PLAUSIBLE, machine[0])
 
 
-def _waits(machine: MachineView) -> bool:
+def _has_gate(machine: MachineView) -> bool:
     return machine.kind == MACHINE_KIND and NODE_ATTESTED in machine.readiness_gates
 
 

@@ -1,11 +1,12 @@
-"""A policy is owned by its Cluster: deleted with it, and moved with it by ``clusterctl move``."""
+"""Makes the Cluster the owner of its policy, so that the policy is deleted and moved (``clusterctl move``) with it."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
+from signer.kube.calls import GetPatch
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, Forbidden, NotFound
 from signer.kube.resources import NODE_ATTESTATION_POLICIES, Resource
@@ -21,34 +22,22 @@ _MISSING_GRANT = (
 )
 
 
-class PolicyCalls(Protocol):
-    """The calls that are used of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-    async def patch(self, path: str, patch: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
-
-
 class PolicyOwner:
-    """Gives one cluster's policy its owner, once for each pair of objects."""
+    """Sets the owner of one cluster's policy, once for each pair of objects."""
 
-    def __init__(self, client: PolicyCalls, clusters: Resource) -> None:
-        """``clusters`` is the version of Cluster that owner references name."""
+    def __init__(self, client: GetPatch, clusters: Resource) -> None:
+        """``clusters`` is the Cluster resource, in the version that owner references name."""
         self._client = client
         self._clusters = clusters
         self._owned: tuple[str, str] = ("", "")
-        """UIDs of policy and Cluster that are known to belong together."""
+        """UIDs of policy and Cluster for which the owner is set."""
         self._refused: tuple[str, str] = ("", "")
-        """Those of which was said that a grant is missing."""
+        """UIDs for which a missing grant was logged."""
 
     async def ensure(self, cluster: ClusterView, policy: Policy) -> None:
-        """Add the owner reference where it is missing; a fault is logged, and tried again at the next call.
+        """Add the owner reference if it is missing. A failure is logged and retried at the next call.
 
-        Nothing is written for a Cluster that is paused or going: `clusterctl move` rewrites references itself.
+        Nothing is written for a Cluster that is paused or being deleted: ``clusterctl move`` rewrites references.
         """
         pair = (policy.uid, cluster.uid)
         if pair == self._owned or cluster.paused or cluster.deleting:
@@ -63,12 +52,12 @@ class PolicyOwner:
         except NotFound:
             return
         except Forbidden as error:
-            self._say_what_is_missing(pair, cluster, error)
+            self._log_missing_grant(pair, cluster, error)
         except ApiError as error:
-            _LOG.info("cannot give a policy its owner", extra={"cluster": str(cluster.key), "error": str(error)})
+            _LOG.info("cannot set the owner of a policy", extra={"cluster": str(cluster.key), "error": str(error)})
 
-    def _say_what_is_missing(self, pair: tuple[str, str], cluster: ClusterView, error: Forbidden) -> None:
-        """Once for each pair: it is tried again at every survey, and only a person can change the answer."""
+    def _log_missing_grant(self, pair: tuple[str, str], cluster: ClusterView, error: Forbidden) -> None:
+        """Log once per pair: every reconciliation retries, but only an administrator can add the grant."""
         if pair == self._refused:
             return
         self._refused = pair
@@ -78,13 +67,13 @@ class PolicyOwner:
         )
 
     def _is_former(self, owner: Mapping[str, Any], cluster: ClusterView) -> bool:
-        """Whether it names the Cluster, in whichever version: others have kinds of that name, and their own owners."""
+        """Whether the reference names the Cluster, in any version; another group may have a kind of the same name."""
         group, _, _ = text_of(owner, "apiVersion").rpartition("/")
         named = (group, text_of(owner, "kind"), text_of(owner, "name"))
         return named == (self._clusters.group, _KIND, cluster.key.name)
 
     def _patch(self, metadata: Mapping[str, Any], owners: list[Mapping[str, Any]], cluster: ClusterView) -> JsonObject:
-        """References to a Cluster of that name that is no more give way: the garbage collector would act on them."""
+        """Replace references to former Clusters of that name, which the garbage collector would act on."""
         others = [dict(owner) for owner in owners if not self._is_former(owner, cluster)]
         own = {
             "apiVersion": self._clusters.api_version,

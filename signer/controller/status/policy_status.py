@@ -1,4 +1,4 @@
-"""Writes the status of a ``NodeAttestationPolicy``: its conditions, and the names of the signers that may be used."""
+"""Writes the status of a ``NodeAttestationPolicy``: its conditions and usable signer names."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from attestors.contract import Security
 from attestors.registry import AttestorUnavailable, Registry
 from attestors.wire.names import Purpose, SignerName
 from signer.configuration import Configuration
+from signer.kube.calls import GetPatch
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, NotFound
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
@@ -25,10 +26,11 @@ from signer.store import policy_statuses
 
 _LOG = logging.getLogger(__name__)
 
-SHOWN_LATE_SECONDS: Final = 10.0
-"""For so long, what the watch shows of a status may be older than what was written or read last."""
-READ_AGAIN_SECONDS: Final = 300.0
-"""What others write over a status is put right at most this often: it may be a controller that does the same."""
+WATCH_LAG_SECONDS: Final = 10.0
+"""For this long, the status in the watch may be older than the last write or read."""
+RESTORE_SECONDS: Final = 300.0
+"""A status that another client overwrote is restored at most this often: the client may be a controller that does the
+same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +43,11 @@ class UsableSigners:
 
 
 Permits: TypeAlias = Callable[[str], bool]
-"""Whether the operator allows the attestor of that provider name to the policies of one namespace."""
+"""Whether the operator allows an attestor, by provider name, in one namespace's policies."""
 
 
 def permitted_in(namespace: str, configuration: Configuration, registry: Registry) -> Permits:
-    """What the controller's configuration allows to the policies of that namespace."""
+    """The attestors that the controller's configuration allows in a namespace's policies."""
 
     def permits(provider: str) -> bool:
         if not configuration.attestor(provider).allows(namespace):
@@ -53,7 +55,7 @@ def permitted_in(namespace: str, configuration: Configuration, registry: Registr
         try:
             insecure = registry.load(provider).description.security is Security.INSECURE
         except AttestorUnavailable:
-            return True  # it may be once it can be loaded
+            return True  # it may be usable once it can be loaded
         return not insecure or configuration.insecure_allowed(namespace)
 
     return permits
@@ -77,27 +79,16 @@ def usable_signers(policy: Policy, registry: Registry, permits: Permits) -> Usab
     return UsableSigners(tuple(attestors), tuple(client), tuple(serving))
 
 
-class StatusCalls(Protocol):
-    """The calls that are used of :class:`~signer.kube.client.Client`."""
-
-    async def get(self, path: str) -> JsonObject:
-        """See Client."""
-        ...
-
-    async def patch(self, path: str, patch: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
-
-
 class PolicyStatus:
-    """Writes the status of one policy when it differs from what is there.
+    """Writes the status of one policy when it differs from the current one.
 
-    What somebody else writes over it is seen through the watch, and put right: a True out of a backup says nothing.
+    If another client overwrites the status, the watch shows it and the controller restores its own: for example, a True
+    from a restored backup means nothing.
     """
 
     def __init__(
         self,
-        client: StatusCalls,
+        client: GetPatch,
         key: ClusterKey,
         registry: Registry,
         now: Callable[[], datetime],
@@ -105,10 +96,10 @@ class PolicyStatus:
         shown: Callable[[], str],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``permits``: see :func:`permitted_in`; the names of other attestors' signers are not published.
+        """Only signers of attestors that ``permits`` allows are published; see :func:`permitted_in`.
 
-        ``shown`` says what the watch shows: see :meth:`~signer.store.policy_statuses.PolicyStatuses.shown`.
-        ``monotonic`` is a clock, in seconds.
+        ``shown`` returns the digest of the status in the watch; see
+        :meth:`~signer.store.policy_statuses.PolicyStatuses.shown`. ``monotonic`` is a clock, in seconds.
         """
         self._client = client
         self._path = NODE_ATTESTATION_POLICIES.object(key.name, key.namespace)
@@ -120,47 +111,47 @@ class PolicyStatus:
         self._shown = shown
         self._written: JsonObject | None = None
         self._written_uid = ""
-        self._standing = policy_statuses.NOT_SHOWN
-        """The digest of what stood there when it was written or read last."""
+        self._current_digest = policy_statuses.NOT_SHOWN
+        """Digest of the status as last written or read."""
         self._was_shown = False
-        """Whether the watch has shown that."""
-        self._stands_since = -math.inf
-        self._read_again = -math.inf
-        """When it was read because somebody else had written."""
+        """Whether the watch has shown that status."""
+        self._current_since = -math.inf
+        self._restored_at = -math.inf
+        """When the status was last read because another client had written it."""
 
     async def write(self, generation: int, policy: Policy | None, conditions: Sequence[PolicyCondition]) -> None:
-        """Write if anything changed; a fault of the management cluster is logged and tried again at the next call."""
+        """Write the status if it changed. A failure is logged and retried at the next call."""
         try:
-            if self._written is not None and self._somebody_else_wrote():
-                self._written, self._read_again = None, self._monotonic()
+            if self._written is not None and self._was_overwritten():
+                self._written, self._restored_at = None, self._monotonic()
             if self._written is None or policy is None or policy.uid != self._written_uid:
                 current = await self._client.get(self._path)
                 self._written = current.get("status") or {}
                 self._written_uid = current["metadata"]["uid"]
-                self._stands(current)
-            wanted = self._status(generation, policy, with_ready(conditions, policy), self._written)
-            if wanted != self._written:
-                self._stands(await self._client.patch(f"{self._path}/status", {"status": wanted}))
-                self._written = wanted
+                self._note_current(current)
+            desired = self._status(generation, policy, with_ready(conditions, policy), self._written)
+            if desired != self._written:
+                self._note_current(await self._client.patch(f"{self._path}/status", {"status": desired}))
+                self._written = desired
         except NotFound:
             self._written = None
         except ApiError as error:
             self._written = None
             _LOG.info("cannot write a policy's status", extra={"cluster": str(self._key), "error": str(error)})
 
-    def _stands(self, manifest: JsonObject) -> None:
+    def _note_current(self, manifest: JsonObject) -> None:
         digest = policy_statuses.status_digest(manifest)
-        self._standing, self._was_shown, self._stands_since = digest, False, self._monotonic()
+        self._current_digest, self._was_shown, self._current_since = digest, False, self._monotonic()
 
-    def _somebody_else_wrote(self) -> bool:
-        """Whether the watch shows what is not ours, and it is time to see to it."""
+    def _was_overwritten(self) -> bool:
+        """Whether the watch shows a status of another client, and enough time has passed to restore ours."""
         shown = self._shown()
-        if shown == self._standing:
+        if shown == self._current_digest:
             self._was_shown = True
             return False
         now = self._monotonic()
-        may_be_older = not self._was_shown and now < self._stands_since + SHOWN_LATE_SECONDS
-        return shown != policy_statuses.NOT_SHOWN and not may_be_older and now >= self._read_again + READ_AGAIN_SECONDS
+        may_be_older = not self._was_shown and now < self._current_since + WATCH_LAG_SECONDS
+        return shown != policy_statuses.NOT_SHOWN and not may_be_older and now >= self._restored_at + RESTORE_SECONDS
 
     def _status(
         self, generation: int, policy: Policy | None, conditions: Sequence[PolicyCondition], before: JsonObject

@@ -1,4 +1,4 @@
-"""Who is attested and who is not: what a cluster must know before renewal without attestation can end."""
+"""Renewal coverage: which Machines are attested and can renew once renewal without attestation ends."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from signer.model.record import AttestedNode, MachineKey
 from signer.store.caches import Caches
 
 MAXIMUM_UNATTESTED: Final = 10_000
-"""Are told of; one is enough to keep renewal open, and Kubernetes is built for 5,000 nodes."""
-_LOOKED_AT: Final = 250
-"""Machines and instances, some five milliseconds, before others have their turn."""
+"""Maximum number that is reported; one is enough to keep renewal, and Kubernetes supports 5,000 nodes."""
+_BATCH_SIZE: Final = 250
+"""Machines and instances, about 5 ms of work, between pauses for other tasks."""
 _PAUSE_SECONDS: Final = 0.02
 
 
@@ -45,7 +45,7 @@ class Unattested:
 
 @dataclass(frozen=True, slots=True)
 class Starting:
-    """There is no node yet that could lose anything: under Enforce it can only join by attestation."""
+    """The Machine has no node yet that could lose renewal; under Enforce it can join only by attestation."""
 
     machine: MachineView
 
@@ -54,7 +54,7 @@ MachineCoverage: TypeAlias = Attested | Unattested | Starting
 
 
 class RenewalCoverage:
-    """Looks at every Machine, and every instance of a MachinePool, of one cluster."""
+    """Determines the coverage of every Machine and MachinePool instance of one cluster."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class RenewalCoverage:
         self._now = now
 
     def all(self) -> tuple[MachineCoverage, ...]:
-        """Each that is not being deleted, by name.
+        """The coverage of each Machine that is not being deleted, sorted by name.
 
         Raises:
             Deferred: the controller key is not available.
@@ -83,27 +83,27 @@ class RenewalCoverage:
         return (*renewal_coverage, *self._unlisted())
 
     async def unattested(self) -> tuple[Unattested, ...]:
-        """Those that would lose renewal, by name; the first :data:`MAXIMUM_UNATTESTED` that are found.
+        """Machines that would lose renewal, sorted by name; the first :data:`MAXIMUM_UNATTESTED` that are found.
 
-        It waits between them: ten MachinePools of a tenant may list a hundred thousand instances.
+        It pauses between batches: ten MachinePools of a tenant may list a hundred thousand instances.
 
         Raises:
             Deferred: the controller key is not available.
         """
         found: list[Unattested] = []
         for number, machine in enumerate(self._machines(), start=1):
-            if number % _LOOKED_AT == 0:
+            if number % _BATCH_SIZE == 0:
                 await asyncio.sleep(_PAUSE_SECONDS)
-            standing = Starting(machine) if machine.deleting else self._of(machine)
-            if isinstance(standing, Unattested):
-                found.append(standing)
+            coverage = Starting(machine) if machine.deleting else self._of(machine)
+            if isinstance(coverage, Unattested):
+                found.append(coverage)
             if len(found) == MAXIMUM_UNATTESTED:
                 break
         found.sort(key=lambda one: (one.machine.name, one.machine.provider_id))
         return (*found, *self._unlisted())[:MAXIMUM_UNATTESTED]
 
     def _unlisted(self) -> Iterator[Unattested]:
-        """Instances of MachinePools whose provider IDs are not known: their nodes may be there all the same."""
+        """MachinePool instances whose provider IDs are not known, although their nodes may exist."""
         for pool in self._caches.machine_pools.values():
             missing = pool.replicas - len(pool.provider_ids)
             if pool.cluster == self._key and missing > 0 and not pool.deleting:
@@ -123,7 +123,7 @@ class RenewalCoverage:
         created = LONG_AGO if cluster is None else cluster.created
         records = tuple(record for record in records if record.is_of(machine, created))
         if not records:
-            return Unattested(machine, "was made anew since its node was attested")
+            return Unattested(machine, "was re-created since its node was attested")
         record = max(records, key=valid_until)
         identity = record.identity
         does_not_renew = Unattested(machine, f"was attested by {identity.provider}, which does not renew")
@@ -131,7 +131,7 @@ class RenewalCoverage:
             return does_not_renew
         for objection in self._objections(identity.provider):
             return Unattested(machine, f"was attested by {identity.provider}, {objection}")
-        if not self._renews(identity.provider):  # asked last: an attestor that is not allowed is not loaded
+        if not self._renews(identity.provider):  # last, so that an attestor that is not allowed is not loaded
             return does_not_renew
         end = valid_until(record)
         if end <= self._now():
@@ -139,14 +139,14 @@ class RenewalCoverage:
         return Attested(machine, record)
 
     def _objections(self, provider: str) -> Iterator[str]:
-        """Why a renewal by this attestor would be denied: whoever takes it out no longer trusts what it said."""
+        """Why a renewal would be denied: an attestor that is no longer allowed is no longer trusted."""
         policy = self._caches.policies.get(self._key.namespace, self._key.name)
         if not isinstance(policy, Policy):
-            yield "and there is no policy that can be followed"
+            yield "and there is no valid policy"
         elif provider not in {attestor.provider for attestor in policy.authorized_attestors}:
-            yield "which the policy does not authorize any more"
+            yield "which the policy no longer authorizes"
         if not self._permits(provider):
-            yield "which this controller does not allow here any more"
+            yield "which this controller no longer allows here"
 
     def _renews(self, provider: str) -> bool:
         try:

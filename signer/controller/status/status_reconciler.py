@@ -1,4 +1,4 @@
-"""Reconciles the status of one cluster's policy: what its decisions depend on, as conditions."""
+"""Reconciles the status of one cluster's policy: one condition for everything that decisions depend on."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from signer.store.token_tracing import TracingOn
 
 
 class ConditionSource(Protocol):
-    """Knows conditions of one cluster's policy: its connection, or a service that runs for the cluster."""
+    """Has conditions for one cluster's policy: its connection, or a service that runs for the cluster."""
 
     @property
     def conditions(self) -> Sequence[PolicyCondition]:
-        """As they are now."""
+        """The current conditions."""
         ...
 
 
@@ -48,7 +48,7 @@ class StatusReconciler:
         sources: Sequence[ConditionSource],
         now: Callable[[], datetime],
     ) -> None:
-        """``sources``: whatever else has conditions, in the order in which the policy shows them."""
+        """``sources`` have further conditions, in the order in which the policy shows them."""
         self._key = key
         self._caches = caches
         self._authority_source = authority_source
@@ -60,12 +60,12 @@ class StatusReconciler:
         self._sources = sources
         self._now = now
         self.conditions: tuple[PolicyCondition, ...] = ()
-        """What was found last, and whether it makes the policy ready."""
+        """The conditions of the last reconciliation, including ``Ready``."""
         self.authority_available = True
-        """Whether the cluster's CA could sign when that was found."""
+        """Whether the cluster's CA could sign at the last reconciliation."""
 
     async def reconcile(self) -> None:
-        """Find the conditions of the policy as it is at that moment, and write what has changed."""
+        """Determine the policy's current conditions, and write them if they changed."""
         authority = await self._authority_condition()
         policy = self._caches.policies.get(self._key.namespace, self._key.name)
         if policy is not None:
@@ -84,7 +84,7 @@ class StatusReconciler:
         kind = condition_types.BOOTSTRAP_TOKENS_TRACEABLE
         match self._bootstrap_tokens.tracing():
             case TracingOn():
-                return PolicyCondition(kind, True, "Traced", "each token is followed to the Machine it was made for")
+                return PolicyCondition(kind, True, "Traced", "each token is traced to the Machine it was made for")
             case TracingOff(cause):
                 return PolicyCondition(kind, False, "TracingOff", printable(cause))
             case TracingInterrupted(cause):
@@ -96,7 +96,7 @@ class StatusReconciler:
             authority = await self._authority_source.authority()
         except AuthorityUnavailable as error:
             return PolicyCondition(kind, False, error.reason, str(error))
-        end = authority.signing.certificate.not_after
+        end = authority.not_after
         if end <= self._now():
             return PolicyCondition(kind, False, "CertificateAuthorityExpired", f"expired at {end:%Y-%m-%d %H:%M} UTC")
         return PolicyCondition(kind, True, "Loaded", f"valid until {end:%Y-%m-%d}")

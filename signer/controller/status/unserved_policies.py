@@ -1,6 +1,6 @@
-"""Policies that no Cluster has: neither a schema nor CEL can say that a policy is named as its Cluster.
+"""Reports policies without a Cluster: neither a schema nor CEL can require that a policy has its Cluster's name.
 
-Nobody serves such a policy, so nobody else writes its status; a mistyped name would show as silence.
+No cluster task serves such a policy, so without this module a mistyped name would leave its status empty.
 """
 
 from __future__ import annotations
@@ -13,23 +13,24 @@ from typing import Final
 
 from attestors.registry import Registry
 from signer.configuration import Configuration
-from signer.controller.status.policy_status import PolicyStatus, StatusCalls, permitted_in
+from signer.controller.status.policy_status import PolicyStatus, permitted_in
+from signer.kube.calls import GetPatch
 from signer.model.cluster import EVERY_CLUSTER, ClusterKey
 from signer.model.condition import WORKLOAD_CLUSTER_REACHABLE, PolicyCondition
 from signer.model.policy import Policy
 from signer.store.caches import Caches
 
-LOOK_SECONDS: Final = 30.0
-"""A policy that has no Cluster at two looks in a row says so: it may be applied a moment before its Cluster."""
+CHECK_SECONDS: Final = 30.0
+"""A policy without a Cluster in two consecutive checks is reported: it may be applied shortly before its Cluster."""
 CLUSTER_NOT_FOUND: Final = "ClusterNotFound"
 
 
 class UnservedPolicies:
-    """Writes the status of policies without a Cluster; one for the whole controller."""
+    """Writes the status of policies without a Cluster; one instance serves the whole controller."""
 
     def __init__(
         self,
-        client: StatusCalls,
+        client: GetPatch,
         caches: Caches,
         registry: Registry,
         configuration: Configuration,
@@ -40,19 +41,19 @@ class UnservedPolicies:
         self._registry = registry
         self._configuration = configuration
         self._now = now
-        self._seen: frozenset[ClusterKey] = frozenset()
+        self._previous: frozenset[ClusterKey] = frozenset()
         self._statuses: dict[ClusterKey, PolicyStatus] = {}
 
     async def run(self) -> None:
-        """Look until cancelled; to be started once the inventory is filled."""
+        """Check periodically until cancelled. Start it once the caches are filled."""
         while True:
-            await self.look()
-            await asyncio.sleep(LOOK_SECONDS)
+            await self.check()
+            await asyncio.sleep(CHECK_SECONDS)
 
-    async def look(self) -> None:
-        """Write what is due; costs no call while nothing changes. Never raises ApiError.
+    async def check(self) -> None:
+        """Write the status of unserved policies. Makes no call while nothing changes, and never raises ApiError.
 
-        With a watch filter nothing is due: what is not there has no label, so each of several controllers would write.
+        With a watch filter it does nothing: a missing Cluster has no label, so every controller would write.
         """
         if self._caches.watch_filter != EVERY_CLUSTER:
             return
@@ -60,12 +61,12 @@ class UnservedPolicies:
         unserved = {
             key
             for key in policies
-            # A name without a Cluster has a shard all the same.
+            # A name has a shard even without a Cluster.
             if self._caches.shards.own(key) and self._caches.clusters.get(key.namespace, key.name) is None
         }
         for key in self._statuses.keys() - unserved:
             del self._statuses[key]
-        for key in sorted(unserved & self._seen, key=str):
+        for key in sorted(unserved & self._previous, key=str):
             policy = policies[key]
             condition = PolicyCondition(
                 WORKLOAD_CLUSTER_REACHABLE,
@@ -85,4 +86,4 @@ class UnservedPolicies:
                 )
             readable = policy if isinstance(policy, Policy) else None
             await self._statuses[key].write(policy.generation, readable, [condition])
-        self._seen = frozenset(unserved)
+        self._previous = frozenset(unserved)

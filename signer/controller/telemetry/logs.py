@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line, or plain lines for a person at a terminal."""
+"""Structured logs: one JSON object per line, or plain text for a terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any, Final, TextIO
 from signer.model.decision import printable
 
 _OWN: Final = ("signer", "attestors")
-"""Whose loggers say more where more is wanted."""
+"""Loggers to which a level below INFO applies."""
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -26,7 +26,7 @@ _CONTEXT: Final[ContextVar[Mapping[str, str]]] = ContextVar("log_context", defau
 
 @contextlib.contextmanager
 def log_context(**fields: str) -> Iterator[None]:
-    """Every line that is logged within, also by attestors and by tasks that are made within, has these fields."""
+    """Add fields to every line logged within the context, including by attestors and by tasks created within."""
     token = _CONTEXT.set({**_CONTEXT.get(), **fields})
     try:
         yield
@@ -35,9 +35,10 @@ def log_context(**fields: str) -> Iterator[None]:
 
 
 def configure_logging(*, as_json: bool, level: int = logging.INFO, stream: TextIO | None = None) -> None:
-    """Send all logs to ``stream`` (standard error).
+    """Send all logs to ``stream`` (standard error by default).
 
-    Below INFO our own alone: libraries of clouds write whole requests and answers out there, credentials too.
+    A level below INFO applies only to our own loggers: at such levels cloud libraries log whole requests and responses,
+    including credentials.
     """
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(JSONFormatter() if as_json else PlainFormatter())
@@ -53,7 +54,7 @@ class JSONFormatter(logging.Formatter):
     """``{"time": …, "level": …, "message": …, field: …}``."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line; fields are what ``extra`` held."""
+        """Format a record as one line, with its ``extra`` as fields."""
         document: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -66,30 +67,30 @@ class JSONFormatter(logging.Formatter):
 
 
 _encode: Final = json.JSONEncoder(default=str).encode
-"""As ``json.dumps`` does, which makes an encoder anew for each line."""
+"""Like ``json.dumps``, which would create an encoder for each line."""
 
 
 class PlainFormatter(logging.Formatter):
     """``12:00:00 INFO message key=value``."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
-        moment = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S")
+        """Format a record as one line."""
+        time = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S")
         fields = " ".join(f"{key}={json.dumps(value, default=str)}" for key, value in _fields(record).items())
-        text = f"{moment} {record.levelname:7} {printable(record.getMessage())} {fields}".rstrip()
+        text = f"{time} {record.levelname:7} {printable(record.getMessage())} {fields}".rstrip()
         if record.exc_info is not None and record.exc_info[1] is not None:
             text += f" exception={describe_exception(record.exc_info[1])}"
         return text
 
 
 def describe_exception(error: BaseException) -> list[str]:
-    """Type and places, innermost last, without the message: it may quote evidence or a secret."""
+    """Exception type and stack frames, innermost last. The message is omitted: it may quote evidence or a secret."""
     frames = traceback.extract_tb(error.__traceback__)
     return [type(error).__name__, *(f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in frames[-8:])]
 
 
 def log_loop_fault(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """For ``loop.set_exception_handler``: asyncio's own would write the exception's message out."""
+    """Handler for ``loop.set_exception_handler``; asyncio's own would log the exception's message."""
     error = context.get("exception")
     fault = describe_exception(error) if isinstance(error, BaseException) else []
     logging.getLogger("asyncio").error("a task or callback failed", extra={"exception": fault})

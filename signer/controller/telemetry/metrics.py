@@ -1,7 +1,6 @@
-"""Prometheus metrics. Labels are bounded: clusters we serve, installed providers, reasons of a closed list.
+"""Prometheus metrics. Labels are bounded: served clusters, installed providers, a closed list of reasons.
 
-What happens is counted here; how things stand (:mod:`signer.controller.telemetry.metrics_collector`) is looked at
-when somebody asks.
+This module counts events; :mod:`signer.controller.telemetry.metrics_collector` reads gauges at scrape time.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from signer.model.reasons import Reason
 
 NAMESPACE: Final = "node_attestation"
 _KNOWN_REASONS: Final = frozenset({*(reason.value for reason in Reason), EVIDENCE_EXPIRED})
-"""With the one reason of attestors that means something to others: the node asks again by itself."""
+"""Includes the one attestor reason with a general meaning: the node posts a new request by itself."""
 OTHER_REASON: Final = "AttestorSpecific"
 OTHER: Final = "other"
 MAXIMUM_CLOUD_OPERATIONS: Final = 64
-"""Pairs of service and operation that are told apart; an attestor of others may name what it likes."""
+"""Limit for distinct pairs of service and operation; a third-party attestor may use any names."""
 MAXIMUM_LATENCY_SECONDS: Final = 86400.0
-"""As long as an API server keeps a request that nobody decides; a creation time further off is somebody's invention."""
+"""Kubernetes deletes an undecided request after a day, so an older creation time is invented."""
 _HANDLING_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _LATENCY_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
 _CLOUD_BUCKETS: Final = (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -36,20 +35,20 @@ _CLUSTER: Final = "cluster"
 
 @dataclass(frozen=True, slots=True)
 class DescribedMetric:
-    """A metric as documents, alerts and dashboards name it."""
+    """A metric by the name that documents, alerts and dashboards use."""
 
     name: str
-    """With ``_total`` for a counter, and without the suffixes of a histogram's series."""
+    """Includes ``_total`` for a counter, but no suffixes of a histogram's series."""
     type: str
     labels: tuple[str, ...]
     documentation: str
 
 
 class Metrics:
-    """The controller's metrics, in a registry of their own so that several controllers fit into one test process."""
+    """The controller's metrics, in their own registry so that tests can run several controllers in one process."""
 
     def __init__(self, families: Sequence[MetricFamily] = ()) -> None:
-        """``families``: what the services of optional parts report for each cluster."""
+        """``families`` are the metrics of optional services."""
         self.registry = CollectorRegistry()
         self.decisions = self._counter(
             "decisions", "Decisions on CertificateSigningRequests.", _CLUSTER, "provider", "decision", "reason"
@@ -144,7 +143,7 @@ class Metrics:
         self.gauges = MetricsCollector(NAMESPACE, families)
         self.registry.register(self.gauges)
 
-    # What happens
+    # Events
 
     def decided(self, cluster: str, provider: str, decision: str, reason: str) -> None:
         """Count one decision; an attestor's own reasons share one label value."""
@@ -152,7 +151,7 @@ class Metrics:
         self.decisions.labels(cluster, provider, decision, known).inc()
 
     def published(self, cluster: str, provider: str, purpose: str, *, created: float, now: float) -> None:
-        """Count one certificate; ``created`` is the workload cluster's word, in Unix time, as ``now`` is ours."""
+        """Count one certificate. The workload cluster reports ``created``; both times are Unix times."""
         self.certificates.labels(cluster, provider, purpose).inc()
         self.last_certificate.labels(cluster).set(now)
         latency = min(max(now - created, 0.0), MAXIMUM_LATENCY_SECONDS)
@@ -160,19 +159,19 @@ class Metrics:
 
     def cloud_called(self, call: CloudCall) -> None:
         """Count one call to a cloud."""
-        service, operation = self._told_apart(call.service, call.operation)
+        service, operation = self._bounded_labels(call.service, call.operation)
         self.cloud_calls.labels(service, operation, call.outcome.value).inc()
         self.cloud_call_seconds.labels(service, operation).observe(call.seconds)
 
     def attestor_blocking(self, provider: str, seconds: float) -> None:
-        """Count a turn of an attestor that was long."""
+        """Count the seconds for which an attestor blocked the event loop."""
         self.attestor_blocking_seconds.labels(provider).inc(seconds)
 
     def task_failed(self, task: str) -> None:
         """Count a defect that ended a task."""
         self.task_failures.labels(task).inc()
 
-    def _told_apart(self, service: str, operation: str) -> tuple[str, str]:
+    def _bounded_labels(self, service: str, operation: str) -> tuple[str, str]:
         pair = (service, operation)
         if pair not in self._cloud_operations:
             if len(self._cloud_operations) >= MAXIMUM_CLOUD_OPERATIONS:
@@ -180,27 +179,27 @@ class Metrics:
             self._cloud_operations.add(pair)
         return pair
 
-    # How things stand
+    # Gauges
 
-    def serve_process(self, look: Callable[[], ProcessGauges]) -> None:
-        """``look`` says from now on how the process stands."""
-        self.gauges.process = look
+    def serve_process(self, read_gauges: Callable[[], ProcessGauges]) -> None:
+        """Read the gauges of the process with ``read_gauges`` from now on."""
+        self.gauges.process = read_gauges
 
-    def serve_cluster(self, cluster: str, look: Callable[[], ClusterGauges]) -> None:
-        """``look`` says from now on how that cluster stands."""
-        self.gauges.clusters[cluster] = look
-        self.builtin_approvals.labels(cluster)  # from zero on: so that the first one is an increase
+    def serve_cluster(self, cluster: str, read_gauges: Callable[[], ClusterGauges]) -> None:
+        """Read the gauges of the cluster with ``read_gauges`` from now on."""
+        self.gauges.clusters[cluster] = read_gauges
+        self.builtin_approvals.labels(cluster)  # start at zero, so that the first approval is an increase
 
-    def forget_cluster(self, cluster: str, look: Callable[[], ClusterGauges]) -> None:
-        """Drop all series of a cluster that is gone; not those of its successor under the same name."""
-        if self.gauges.clusters.get(cluster) != look:
+    def forget_cluster(self, cluster: str, read_gauges: Callable[[], ClusterGauges]) -> None:
+        """Drop all series of a removed cluster, but not those of a successor with the same name."""
+        if self.gauges.clusters.get(cluster) != read_gauges:
             return
         del self.gauges.clusters[cluster]
         for metric in vars(self).values():
             if isinstance(metric, MetricWrapperBase) and _CLUSTER in metric._labelnames:
                 metric.remove_by_labels({_CLUSTER: cluster})
 
-    # What there is
+    # Description
 
     def described(self) -> tuple[DescribedMetric, ...]:
         """Every metric, for documents and tests."""

@@ -1,6 +1,6 @@
-"""How things stand, as metrics: looked at when somebody asks, so that nothing is counted twice or left behind.
+"""Gauges that are read at scrape time, so that nothing is counted twice or left behind.
 
-A cluster that is gone has no series any more, without anybody having to remove them.
+The series of a removed cluster disappear without being deleted explicitly.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from signer.store.node_certificates import NodeCertificates
 
 
 class Certificate(enum.Enum):
-    """How it stands with a node's last client certificate."""
+    """State of a node's last client certificate."""
 
     VALID = "valid"
     OVERDUE = "overdue"
@@ -27,7 +27,7 @@ class Certificate(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class MetricFamily:
-    """A metric as it is collected."""
+    """Description of a collected metric."""
 
     name: str
     type: str
@@ -41,7 +41,7 @@ class MetricFamily:
 
 @dataclass(frozen=True, slots=True)
 class ServiceGauge:
-    """What a service of a cluster reports: a value of a metric whose one label is the cluster."""
+    """A value that a service of a cluster reports; the metric's only label is the cluster."""
 
     family: MetricFamily
     value: float
@@ -49,43 +49,43 @@ class ServiceGauge:
 
 @dataclass(frozen=True, slots=True)
 class QueueGauges:
-    """One cluster's queue of requests."""
+    """Gauges of one cluster's queue of requests."""
 
     depth: int
-    """That wait for a worker now."""
+    """Requests that wait for a worker."""
     oldest_seconds: float
     longest_processing_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterGauges:
-    """How one cluster stands."""
+    """Gauges of one cluster."""
 
     pending: int
     oldest_pending_seconds: float
     queue: QueueGauges
     reachable: bool
     mode: str
-    """That its policy names, also while that cannot be followed; empty where it names none."""
+    """The policy's mode, even if the policy is invalid; empty if it has none."""
     conditions: tuple[PolicyCondition, ...]
     authority_expiry: tuple[float, ...]
-    """Unix time; empty where there is no CA."""
+    """Unix time; empty without a CA."""
     certificates: NodeCertificates
     services: tuple[ServiceGauge, ...]
-    """Of the services that run for the cluster."""
+    """Gauges of the services that run for the cluster."""
     now: float
     """Unix time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessGauges:
-    """How the process stands."""
+    """Gauges of the process."""
 
     ready: bool = False
     watched: Mapping[str, bool] = field(default_factory=dict)
-    """Whether each collection of the management cluster can be watched."""
+    """Whether each resource of the management cluster can be watched."""
     controller_key_readable: tuple[bool, ...] = ()
-    """Empty until it was looked at: a standby does not."""
+    """Empty until the Secret was read; a standby does not read it."""
     ignored_records: int = 0
     dropped_events: int = 0
 
@@ -199,10 +199,10 @@ _FAMILIES: Final = (
 
 
 class MetricsCollector(Collector):
-    """Reads the gauges of process and clusters when metrics are collected."""
+    """Reads the gauges of the process and the clusters when metrics are collected."""
 
     def __init__(self, namespace: str, families: Sequence[MetricFamily] = ()) -> None:
-        """``families``: what the services of optional parts report for each cluster, besides the controller's own."""
+        """``families`` are the metrics of optional services, in addition to the controller's own."""
         self._namespace = namespace
         self._families = (*_FAMILIES, *families)
         self.process: Callable[[], ProcessGauges] = ProcessGauges
@@ -233,8 +233,8 @@ class MetricsCollector(Collector):
             add(WATCHED, reachable, resource)
         for readable in process.controller_key_readable:
             add(CONTROLLER_KEY, readable)
-        for cluster, look in list(self.clusters.items()):
-            _add_cluster(add, cluster, look())
+        for cluster, read_gauges in list(self.clusters.items()):
+            _add_cluster(add, cluster, read_gauges())
         return families.values()
 
 
@@ -249,14 +249,14 @@ def _add_cluster(add: Callable[..., None], cluster: str, gauges: ClusterGauges) 
         add(INFO, 1, cluster, gauges.mode)
     for condition in gauges.conditions:
         add(CONDITION, 1, cluster, condition.type, condition.status)
-    for moment in gauges.authority_expiry:
-        add(AUTHORITY, moment, cluster)
+    for timestamp in gauges.authority_expiry:
+        add(AUTHORITY, timestamp, cluster)
     expired = gauges.certificates.count_expired(gauges.now)
     overdue = gauges.certificates.count_overdue(gauges.now)
     add(NODES, len(gauges.certificates.ends) - expired - overdue, cluster, Certificate.VALID.value)
     add(NODES, overdue, cluster, Certificate.OVERDUE.value)
     add(NODES, expired, cluster, Certificate.EXPIRED.value)
-    for moment in gauges.certificates.outage_budget(gauges.now):
-        add(BUDGET, moment, cluster)
+    for timestamp in gauges.certificates.outage_budget(gauges.now):
+        add(BUDGET, timestamp, cluster)
     for gauge in gauges.services:
         add(gauge.family, gauge.value, cluster)

@@ -1,7 +1,7 @@
-"""Events in the management cluster, so that ``kubectl describe machine`` says why its node did not join.
+"""Records Events in the management cluster, so that ``kubectl describe machine`` shows why its node did not join.
 
-Best effort and off the hot path: a bounded queue, one writer, repeats counted instead of written. What is lost under
-load is an Event, never a decision.
+This is best effort and off the hot path: a bounded queue, one writer, and deduplication. Under load an Event may be
+lost, but never a decision.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
+from attestors.net.rate_limiter import TokenBucket
+from signer.kube.calls import Create
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError
 from signer.kube.resources import EVENTS
@@ -25,21 +27,21 @@ _LOG = logging.getLogger(__name__)
 _QUEUE: Final = 256
 _REMEMBERED: Final = 4096
 BURST: Final = 25
-"""Events about one object at once, whatever they say: their text is partly the requester's to choose."""
+"""Burst of Events about one object and reason: the requester controls part of their text."""
 REFILL_SECONDS: Final = 300.0
-"""After a burst, one more Event about that object each so many seconds (as client-go's EventSourceObjectSpamFilter)."""
+"""After a burst, one more Event per interval (as in client-go's EventSourceObjectSpamFilter)."""
 NORMAL_BURST: Final = 100
 NORMAL_PER_SECOND: Final = 5.0
-"""Events about what went well, about all objects together: where thousands of nodes join at once nobody reads them all,
-and each would cost the join's API server a tenth more. Five a second is client-go's default for a whole client."""
+"""Limit for Normal Events about all objects together. When thousands of nodes join at once, they have little value, and
+each would add a tenth to the API server's cost of a join. Five a second is client-go's default for a whole client."""
 REPEAT_SECONDS: Final = 300.0
-"""The same Event about the same object is written again at most this often, with its count."""
+"""A repeated Event is written at most this often, with its count."""
 COMPONENT: Final = "node-attestation-controller"
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The object that an Event is about."""
+    """The object of an Event."""
 
     api_version: str
     kind: str
@@ -50,7 +52,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """One thing that happened; equal ones are repeats."""
+    """An occurrence; equal occurrences are repeats."""
 
     subject: Subject
     type: str
@@ -58,15 +60,7 @@ class Occurrence:
     reason: str
     message: str
     hint: str = field(default="", compare=False)
-    """Put behind the message. Repeats may differ in it: the first one's is written."""
-
-
-class EventCalls(Protocol):
-    """The call that is used of :class:`~signer.kube.client.Client`."""
-
-    async def create(self, path: str, body: JsonObject) -> JsonObject:
-        """See Client."""
-        ...
+    """Appended to the message. Repeats may differ in it; the first hint is written."""
 
 
 @dataclass(slots=True)
@@ -76,28 +70,11 @@ class _Remembered:
     count: int
 
 
-@dataclass(slots=True)
-class _Allowance:
-    """How many Events may still be written; a token bucket."""
-
-    left: float
-    at: float
-
-    def take(self, now: float, burst: int, per_second: float) -> bool:
-        """Whether there was one left, which is taken."""
-        self.left = min(float(burst), self.left + (now - self.at) * per_second)
-        self.at = now
-        if self.left < 1:
-            return False
-        self.left -= 1
-        return True
-
-
 class Recorder:
-    """Takes Events and writes them when there is time."""
+    """Queues Events and writes them in the background."""
 
     def __init__(
-        self, client: EventCalls, *, now: Callable[[], datetime], monotonic: Callable[[], float], identity: str
+        self, client: Create, *, now: Callable[[], datetime], monotonic: Callable[[], float], identity: str
     ) -> None:
         self._client = client
         self._now = now
@@ -105,16 +82,16 @@ class Recorder:
         self._identity = identity
         self._queue: asyncio.Queue[Occurrence] = asyncio.Queue(_QUEUE)
         self._remembered: OrderedDict[Occurrence, _Remembered] = OrderedDict()
-        self._resource_limits: OrderedDict[tuple[Subject, str], _Allowance] = OrderedDict()
-        self._normal = _Allowance(float(NORMAL_BURST), monotonic())
+        self._buckets: OrderedDict[tuple[Subject, str], TokenBucket] = OrderedDict()
+        self._normal = TokenBucket(NORMAL_BURST, 1 / NORMAL_PER_SECOND, monotonic)
         self.dropped = 0
 
     def record(self, occurrence: Occurrence) -> None:
-        """Remember that it happened; never waits and never raises."""
+        """Queue an Event; never waits and never raises."""
         now = self._monotonic()
         remembered = self._remembered.get(occurrence)
         if remembered is not None and now - remembered.written_at < REPEAT_SECONDS:
-            remembered.count += 1  # neither written nor charged again so soon
+            remembered.count += 1  # neither written nor charged again within the interval
             return
         if not self._allow(occurrence):
             self.dropped += 1
@@ -132,18 +109,19 @@ class Recorder:
         remembered.count += 1
 
     def _allow(self, occurrence: Occurrence) -> bool:
-        """Each reason has its own allowance: forged requests that claim a Machine hide only each other. What one object
-        has no allowance for takes nothing of what all have together.
+        """Whether the rate limits allow an Event.
+
+        Each object and reason has its own bucket, so that forged requests that claim a Machine suppress only each
+        other. An Event that exceeds its own bucket takes nothing from the shared one.
         """
-        now = self._monotonic()
         subject = (occurrence.subject, occurrence.reason)
-        allowance = self._resource_limits.pop(subject, None) or _Allowance(float(BURST), now)
-        self._resource_limits[subject] = allowance
-        if len(self._resource_limits) > _REMEMBERED:
-            self._resource_limits.popitem(last=False)
-        if not allowance.take(now, BURST, 1 / REFILL_SECONDS):
+        bucket = self._buckets.pop(subject, None) or TokenBucket(BURST, REFILL_SECONDS, self._monotonic)
+        self._buckets[subject] = bucket
+        if len(self._buckets) > _REMEMBERED:
+            self._buckets.popitem(last=False)
+        if not bucket.take_if_there():
             return False
-        return occurrence.type != "Normal" or self._normal.take(now, NORMAL_BURST, NORMAL_PER_SECOND)
+        return occurrence.type != "Normal" or self._normal.take_if_there()
 
     async def run(self) -> None:
         """Write Events until cancelled."""
@@ -151,7 +129,7 @@ class Recorder:
             await self._write(await self._queue.get())
 
     async def flush(self) -> None:
-        """Write what is queued, and wait for what :meth:`run` is writing, for a shutdown that drains."""
+        """Write the queued Events, and wait for the one that :meth:`run` is writing, before a shutdown."""
         while not self._queue.empty():
             await self._write(self._queue.get_nowait())
         await self._queue.join()

@@ -1,1 +1,1 @@
-"""Programs of a machine that a scratch root has instead of the real ones; each writes down what was asked of it."""
+"""Stand-ins for programs of a machine in a scratch root. Each records its calls."""

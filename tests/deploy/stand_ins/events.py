@@ -1,4 +1,4 @@
-"""What the stand-ins write down, in the order in which it happened."""
+"""The record of the stand-ins' calls, in their order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 EVENTS: Final = Path("/run/events.jsonl")
 
 
-def write_down(**event: Any) -> None:
-    """Append an event, from within the scratch root."""
+def record(**event: Any) -> None:
+    """Append an event. Call it within the scratch root."""
     with EVENTS.open("a", encoding="utf-8") as file:
         file.write(json.dumps(event) + "\n")

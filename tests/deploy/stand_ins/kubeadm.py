@@ -1,4 +1,4 @@
-"""kubeadm as far as the kubelet's side goes: the files it writes, reads and removes, and when it starts the kubelet."""
+"""The part of kubeadm that concerns the kubelet: files that it writes, reads and removes, and the kubelet's start."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import yaml
 
-from tests.deploy.stand_ins.events import write_down
+from tests.deploy.stand_ins.events import record
 
 KUBERNETES: Final = Path("/etc/kubernetes")
 KUBELET: Final = Path("/var/lib/kubelet")
 CLUSTER_CA: Final = Path("/run/cluster-ca.crt")
-"""Laid there by the test: what discovery would find out."""
+"""The result of discovery. The test writes it."""
 KUBELET_CONF: Final = KUBERNETES / "kubelet.conf"
 BOOTSTRAP_CONF: Final = KUBERNETES / "bootstrap-kubelet.conf"
 
@@ -26,13 +26,13 @@ def main(arguments: list[str]) -> int:
     assert option == "--config"
     documents = list(yaml.safe_load_all(Path(file).read_text(encoding="utf-8")))
     by_kind = {document["kind"]: document for document in documents if document}
-    write_down(program="kubeadm", command=command, configuration=by_kind)
+    record(program="kubeadm", command=command, configuration=by_kind)
     for path in (KUBELET_CONF, BOOTSTRAP_CONF):
         if command == "join" and path.exists():
             print(f"[ERROR FileAvailable]: {path} already exists", file=sys.stderr)
             return 1
     if command == "init":
-        # Signed by kubeadm itself, without a request; the kubelet then rotates it.
+        # kubeadm signs this certificate itself, without a request. The kubelet rotates it later.
         user = {"client-certificate": f"{KUBELET}/pki/kubelet-client-current.pem"}
         KUBELET_CONF.write_text(kubeconfig({**user, "client-key": user["client-certificate"]}), encoding="utf-8")
         start_kubelet(by_kind["InitConfiguration"])
@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
 
 
 def start_kubelet(configuration: dict[str, Any]) -> None:
-    """Stop it, write its configuration and flags, start it; a failure to start is only a warning."""
+    """Stop the kubelet, write its configuration and flags, and start it. A failed start is only a warning."""
     subprocess.run(["systemctl", "stop", "kubelet"], check=True)
     KUBELET.mkdir(parents=True, exist_ok=True)
     kubelet = {
@@ -69,7 +69,7 @@ def start_kubelet(configuration: dict[str, Any]) -> None:
 
 
 def kubeconfig(user: dict[str, str]) -> str:
-    """A kubeconfig as kubeadm writes it."""
+    """A kubeconfig in kubeadm's form."""
     authority = base64.b64encode(CLUSTER_CA.read_bytes()).decode("ascii")
     cluster = {"server": "https://control-plane.example:6443", "certificate-authority-data": authority}
     return yaml.safe_dump(

@@ -1,6 +1,6 @@
-"""What a kubelet does with static pods, as far as one program each goes: containers do not run in a scratch root.
+"""Static pods without containers, which do not run in a scratch root: one program for each manifest.
 
-A program runs while its manifest is there and the kubelet does. Programs that the machine does not have do not run.
+A program starts when its manifest exists and the kubelet is healthy. It is skipped if the machine does not have it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import yaml
 
 MANIFESTS: Final = Path("/etc/kubernetes/manifests")
 KUBELET: Final = ("127.0.0.1", 10248)
-"""Where the kubelet says that it is healthy."""
+"""The address of the kubelet's health endpoint."""
 _POLL_SECONDS: Final = 0.1
 
 
 def main() -> Never:
-    """Until it is killed, and its programs with it."""
+    """Run until killed, together with the programs."""
     running: dict[Path, subprocess.Popen[bytes]] = {}
     while True:
         manifests = set(MANIFESTS.glob("*.yaml"))
@@ -37,7 +37,7 @@ def main() -> Never:
 
 
 def kubelet_runs() -> bool:
-    """Whether somebody listens there."""
+    """Whether the kubelet's health endpoint accepts connections."""
     try:
         socket.create_connection(KUBELET, 1).close()
     except OSError:

@@ -1,6 +1,6 @@
-"""systemctl and the service manager: starts a unit with what it wants, after what it is ordered after.
+"""systemctl and the service manager: start a unit and the units that it wants, in their order.
 
-``ExecStartPre`` runs; ``ExecStart`` is written down only.
+``ExecStartPre`` runs. ``ExecStart`` is only recorded.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tests.deploy.stand_ins.events import write_down
+from tests.deploy.stand_ins.events import record
 from tests.deploy.units import read_service
 
 HERE: Final = Path("/")
@@ -20,40 +20,40 @@ def main(arguments: list[str]) -> int:
     """``systemctl start|stop UNIT`` and ``systemctl daemon-reload``."""
     match arguments:
         case ["daemon-reload"]:
-            write_down(program="systemctl", command="daemon-reload")
+            record(program="systemctl", command="daemon-reload")
             return 0
         case ["stop", name]:
-            write_down(program="systemctl", command="stop", unit=name)
+            record(program="systemctl", command="stop", unit=name)
             return 0
         case ["start", name]:
             return start(service_name(name))
-    print(f"nobody does systemctl {' '.join(arguments)}", file=sys.stderr)
+    print(f"unsupported: systemctl {' '.join(arguments)}", file=sys.stderr)
     return 1
 
 
 def service_name(name: str) -> str:
-    """The unit that is meant."""
+    """The full name of the unit."""
     return name if "." in name else f"{name}.service"
 
 
 def start(name: str) -> int:
-    """Start a service; a wanted one that fails does not keep it from starting."""
+    """Start a service, also if a unit that it wants fails."""
     service = read_service(HERE, name)
     wanted = [unit for unit in dict.fromkeys(service.names("Wants")) if unit.endswith(".service")]
     before = [unit for unit in wanted if unit in service.names("After")]
     for unit in before:
         start(unit)
     if not service.conditions_met(HERE):
-        write_down(program="systemd", unit=name, result="condition not met")
+        record(program="systemd", unit=name, result="condition not met")
         return 0
     for command in service.command_lines("ExecStartPre", HERE):
         done = subprocess.run(command, check=False)
-        write_down(program="systemd", unit=name, prepared=command, code=done.returncode)
+        record(program="systemd", unit=name, prepared=command, code=done.returncode)
         if done.returncode:
-            write_down(program="systemd", unit=name, result="failed")
+            record(program="systemd", unit=name, result="failed")
             return 1
     [command] = service.command_lines("ExecStart", HERE)
-    write_down(program="systemd", unit=name, result="started", command=command)
+    record(program="systemd", unit=name, result="started", command=command)
     for unit in wanted:
         if unit not in before:
             start(unit)

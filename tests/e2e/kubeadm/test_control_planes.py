@@ -35,8 +35,7 @@ from tests.support.etcd import Etcd
 from tests.support.processes import Programs, wait_until
 from tests.support.raw_client import RawClient
 
-# The kubelet's ports are those of every kubelet.
-pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.serial]
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 KIND: Final = CONTROL_PLANE
 SINCE_LOCAL = (1, 33)

@@ -32,8 +32,7 @@ from tests.support.control_plane import ControlPlane
 from tests.support.processes import wait_until
 from tests.support.raw_client import RawClient
 
-# The kubelet's ports are those of every kubelet.
-pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.serial]
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 KIND: Final = WORKER
 SUBJECT = f"CN=system:node:{HOSTNAME},O=system:nodes"

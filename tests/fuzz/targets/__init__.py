@@ -1,1 +1,1 @@
-"""The targets, a file for each part of the house."""
+"""The targets, a file for each part of the project."""

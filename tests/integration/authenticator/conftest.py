@@ -13,9 +13,9 @@ import pytest
 from authenticator.api.server import ApiServer
 from signer.testing.api import EmbeddedAPI
 from signer.testing.clients import BlockingClient
-from tests.integration.authenticator.fixtures import Desk, Node, Timepiece
+from tests.integration.authenticator.fixtures import ClusterAdmin, Node, Timepiece
 from tests.integration.authenticator.scene import WORKERS, Scene
-from tests.integration.fixtures import House
+from tests.integration.fixtures import Harness
 from tests.support.kill_points import KillPoints
 
 
@@ -44,9 +44,9 @@ def api(shared_api: EmbeddedAPI) -> Iterator[EmbeddedAPI]:
 
 
 @pytest.fixture
-def desk(api: EmbeddedAPI, administrator: BlockingClient) -> Desk:
+def admin(api: EmbeddedAPI, administrator: BlockingClient) -> ClusterAdmin:
     """Who decides there."""
-    return Desk(api, administrator)
+    return ClusterAdmin(api, administrator)
 
 
 @pytest.fixture
@@ -80,13 +80,13 @@ def pool() -> Iterator[queue.SimpleQueue[KillPoints]]:
 
 
 @pytest.fixture
-def undecided(house: House, pool: queue.SimpleQueue[KillPoints], tmp_path: Path) -> Scene:
+def undecided(harness: Harness, pool: queue.SimpleQueue[KillPoints], tmp_path: Path) -> Scene:
     """Without a controller."""
-    return Scene(house.cluster(api={"watch_window": 100_000}), pool, tmp_path)
+    return Scene(harness.cluster(api={"watch_window": 100_000}), pool, tmp_path)
 
 
 @pytest.fixture
-def scene(house: House, undecided: Scene) -> Scene:
+def scene(harness: Harness, undecided: Scene) -> Scene:
     """With a controller."""
-    house.run()
+    harness.run()
     return undecided

@@ -53,7 +53,7 @@ LONG_AGO: Final = 3600
 _KINDS: Final = {Purpose.CLIENT: ExtendedKeyUsageOID.CLIENT_AUTH, Purpose.SERVING: ExtendedKeyUsageOID.SERVER_AUTH}
 _NUMBERS: Final = itertools.count(1)
 _THE_END: Final = "the-end"
-"""A request of that name ends :meth:`Desk.deciding`."""
+"""A request of that name ends :meth:`ClusterAdmin.deciding`."""
 _ADMINISTRATOR: Final = "kubernetes-admin"
 
 
@@ -120,7 +120,7 @@ class Authority:
 
 
 @dataclass
-class Desk:
+class ClusterAdmin:
     """An administrator of one workload cluster."""
 
     api: EmbeddedAPI

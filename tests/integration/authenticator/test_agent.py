@@ -29,7 +29,7 @@ from signer.testing.api import EmbeddedAPI
 from tests.integration.authenticator.fixtures import (
     DAY,
     LONG_AGO,
-    Desk,
+    ClusterAdmin,
     Manifest,
     Node,
     Timepiece,
@@ -106,21 +106,21 @@ def service(node: Node) -> Service:
     return Service(node)
 
 
-def grant_by_the_nodes_clock(desk: Desk, node: Node, found: Manifest) -> None:
+def grant_by_the_nodes_clock(admin: ClusterAdmin, node: Node, found: Manifest) -> None:
     """One that is valid by the API server's clock, too, and half over by the node's."""
     began = int(time.time()) - LONG_AGO
-    desk.grant(found, not_before=began, not_after=node.time.now + (node.time.now - began))
+    admin.grant(found, not_before=began, not_after=node.time.now + (node.time.now - began))
 
 
 @pytest.mark.slow
-def test_it_keeps_both_certificates_fresh_for_days(desk: Desk, node: Node) -> None:
+def test_it_keeps_both_certificates_fresh_for_days(admin: ClusterAdmin, node: Node) -> None:
     """So early that no kubelet ever finds one that is due."""
     node.serve()
     node.supply_bootstrap()
     service = Service(node)
     end = node.time.now + 2 * DAY
     seen: set[str] = set()
-    with desk.deciding(lambda found: grant_by_the_nodes_clock(desk, node, found)) as granted:
+    with admin.deciding(lambda found: grant_by_the_nodes_clock(admin, node, found)) as granted:
         while node.time.now < end:
             seconds = service.turn()
             assert 1 <= seconds <= 300
@@ -131,11 +131,11 @@ def test_it_keeps_both_certificates_fresh_for_days(desk: Desk, node: Node) -> No
             node.configuration.bootstrap_kubeconfig.unlink(missing_ok=True)  # as kubeadm does
     assert len(granted) == len(seen) > 10
     assert service.told.count("READY=1") == 1
-    assert "next work is due in" in service.status
+    assert "next step is due in" in service.status
 
 
 def test_it_renews_when_three_tenths_are_left_or_a_little_more(
-    api: EmbeddedAPI, desk: Desk, node: Node, service: Service
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node, service: Service
 ) -> None:
     former = node.put_pair(age=6500 - 1, left=3500 + 1)
     due = renewal_time(former, AGENT_SHARE)
@@ -145,13 +145,13 @@ def test_it_renews_when_three_tenths_are_left_or_a_little_more(
     assert node.time.now == due
     assert len(created(api)) == 0
     with asking(service.turn) as answer:
-        desk.grant(desk.next())
+        admin.grant(admin.next())
         answer.result()
     assert service.pair().key != former.key
 
 
 def test_without_a_bootstrap_kubeconfig_it_looks_for_one_every_few_seconds(
-    api: EmbeddedAPI, desk: Desk, node: Node, service: Service
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node, service: Service
 ) -> None:
     assert [service.turn() for _ in range(31)] == [2.0] * 31
     # Said at once, and again after a minute.
@@ -160,13 +160,15 @@ def test_without_a_bootstrap_kubeconfig_it_looks_for_one_every_few_seconds(
     assert service.status == f"STATUS={node.reports[0]}"
     assert len(api.requests) == 0
     node.supply_bootstrap()
-    with asking(service.turn) as answer, desk.granting():
+    with asking(service.turn) as answer, admin.granting():
         answer.result()
     assert service.told[-2:-1] == ["READY=1"]
     assert node.configuration.kubeconfig.exists()
 
 
-def test_a_bootstrap_kubeconfig_that_is_half_written_is_read_again(desk: Desk, node: Node, service: Service) -> None:
+def test_a_bootstrap_kubeconfig_that_is_half_written_is_read_again(
+    admin: ClusterAdmin, node: Node, service: Service
+) -> None:
     """kubeadm writes it in place, and this looks for it all the time."""
     node.supply_bootstrap()
     path = node.configuration.bootstrap_kubeconfig
@@ -177,14 +179,14 @@ def test_a_bootstrap_kubeconfig_that_is_half_written_is_read_again(desk: Desk, n
     assert "bootstrap kubeconfig" in node.reports[-1]
     assert "READY=1" not in service.told
     path.write_text(whole)
-    with asking(service.turn) as answer, desk.granting():
+    with asking(service.turn) as answer, admin.granting():
         answer.result()
     assert "READY=1" in service.told
 
 
 @pytest.mark.slow
 def test_what_fails_is_tried_again_at_growing_intervals_and_said_once(
-    api: EmbeddedAPI, desk: Desk, node: Node, service: Service
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node, service: Service
 ) -> None:
     node.supply_bootstrap()
     api.faults.inject("POST */certificatesigningrequests", status=401, times=None)
@@ -195,7 +197,7 @@ def test_what_fails_is_tried_again_at_growing_intervals_and_said_once(
     assert len(node.reports) < len(waits) + 2
     assert not any(line.startswith("READY") for line in service.told)
     api.faults.clear()
-    with desk.granting():
+    with admin.granting():
         service.turn()
         while "READY=1" not in service.told:
             service.turn()
@@ -203,45 +205,47 @@ def test_what_fails_is_tried_again_at_growing_intervals_and_said_once(
 
 
 @pytest.mark.slow
-def test_waits_begin_small_again_behind_a_success(api: EmbeddedAPI, desk: Desk, node: Node, service: Service) -> None:
+def test_waits_begin_small_again_behind_a_success(
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node, service: Service
+) -> None:
     node.supply_bootstrap("abcdef.0123456789abcdef")
     assert [service.turn() for _ in range(3)] == [5, 10, 20]
     node.supply_bootstrap()
-    with asking(service.turn) as answer, desk.granting():
+    with asking(service.turn) as answer, admin.granting():
         answer.result()
     node.store.pair_file(Purpose.CLIENT).unlink()
     node.supply_bootstrap("abcdef.0123456789abcdef")
     assert service.turn() == 5
 
 
-def test_it_is_not_ready_before_the_serving_certificate_is_there(desk: Desk, node: Node) -> None:
+def test_it_is_not_ready_before_the_serving_certificate_is_there(admin: ClusterAdmin, node: Node) -> None:
     node.serve()
     node.supply_bootstrap()
     service = Service(node)
 
     def decide(found: Manifest) -> None:
         if "server auth" in found["spec"]["usages"]:
-            desk.decide(found, "Denied", "InvalidSubjectAlternativeNames", "not the Machine's")
+            admin.decide(found, "Denied", "InvalidSubjectAlternativeNames", "not the Machine's")
         else:
-            desk.grant(found)
+            admin.grant(found)
 
-    with desk.deciding(decide):
+    with admin.deciding(decide):
         service.turn()
         assert service.pair().key
         assert not any(line.startswith("READY") for line in service.told)
         assert "InvalidSubjectAlternativeNames" in service.status
     node.time.pass_by(60)
-    with desk.granting():
+    with admin.granting():
         service.turn()
     assert service.told.count("READY=1") == 1
 
 
-def test_a_serving_certificate_that_stays_refused_is_not_said_at_every_turn(desk: Desk, node: Node) -> None:
+def test_a_serving_certificate_that_stays_refused_is_not_said_at_every_turn(admin: ClusterAdmin, node: Node) -> None:
     """The client certificate, which is well, does not make it news."""
     node.serve()
     node.put_pair(age=100, left=DAY)
     service = Service(node)
-    with desk.deciding(lambda found: desk.decide(found, "Denied", "InvalidSubjectAlternativeNames", "no")):
+    with admin.deciding(lambda found: admin.decide(found, "Denied", "InvalidSubjectAlternativeNames", "no")):
         service.agent.turn()
     told = [text for text in node.reports if "InvalidSubjectAlternativeNames" in text]
     assert len(told) == 1
@@ -267,7 +271,7 @@ def test_a_failed_renewal_does_not_make_it_unready(api: EmbeddedAPI, node: Node,
 
 
 @pytest.mark.parametrize("purpose", Purpose)
-def test_systemd_is_told_what_is_not_renewed_and_why(desk: Desk, node: Node, purpose: Purpose) -> None:
+def test_systemd_is_told_what_is_not_renewed_and_why(admin: ClusterAdmin, node: Node, purpose: Purpose) -> None:
     """With the refusal, and as long as its pause lasts; nobody would look for it behind "fresh"."""
     node.serve()
     names = [x509.DNSName(node.name), x509.IPAddress(ip_address("192.0.2.10"))]
@@ -275,27 +279,27 @@ def test_systemd_is_told_what_is_not_renewed_and_why(desk: Desk, node: Node, pur
     node.put_pair(age=100, left=DAY, purpose=Purpose.SERVING, names=names)
     node.put_pair(age=8000, left=2000, purpose=purpose, names=names if purpose is Purpose.SERVING else [])
     service = Service(node)
-    with desk.deciding(lambda found: desk.decide(found, "Denied", "MachinePaused", "not now")):
+    with admin.deciding(lambda found: admin.decide(found, "Denied", "MachinePaused", "not now")):
         for _ in range(3):
             service.agent.turn()
             assert service.status.startswith("STATUS=valid, but not renewed: node-attestation-")
-            assert "Denied with reason MachinePaused: not now; the next try is due in " in service.status
+            assert "Denied with reason MachinePaused: not now; the next attempt is due in " in service.status
             assert "fresh" not in service.status
             node.time.pass_by(20)
     assert "READY=1" in service.told
     node.time.pass_by(60)
-    with asking(service.turn) as answer, desk.granting():
+    with asking(service.turn) as answer, admin.granting():
         answer.result()
-    assert service.status.startswith("STATUS=certificates are fresh; the next work is due in ")
+    assert service.status.startswith("STATUS=certificates are fresh; the next step is due in ")
 
 
 def test_systemd_is_told_that_nobody_decides(
-    desk: Desk, node: Node, service: Service, nobody_decides: Timepiece
+    admin: ClusterAdmin, node: Node, service: Service, nobody_decides: Timepiece
 ) -> None:
     node.put_pair(age=8000, left=2000)
     service.agent.turn()
     assert service.status.startswith("STATUS=valid, but not renewed: node-attestation-")
-    assert "has been waiting for a decision" in service.status
+    assert "is still undecided" in service.status
 
 
 def test_a_clock_that_is_behind_is_said_once(api: EmbeddedAPI, node: Node, service: Service) -> None:
@@ -305,7 +309,7 @@ def test_a_clock_that_is_behind_is_said_once(api: EmbeddedAPI, node: Node, servi
     node.time.wall = 1000.0
     for _ in range(2):
         assert service.turn() == 300
-        assert service.status == f"STATUS=valid from {began} only: is this node's clock right?"
+        assert service.status == f"STATUS=not valid before {began}: is this node's clock right?"
     assert node.reports == [f"the certificates are valid from {began} only: is this node's clock right?"]
     node.time.wall = time.time()
     service.turn()
@@ -421,14 +425,14 @@ def wait_until_ready(systemd: socket.socket) -> None:
 
 @pytest.mark.slow
 def test_a_stopped_agent_ends_with_success_and_leaves_what_it_has(
-    desk: Desk, node: Node, systemd: socket.socket
+    admin: ClusterAdmin, node: Node, systemd: socket.socket
 ) -> None:
     node.supply_bootstrap()
     program = node.program()
     told = {"NOTIFY_SOCKET": os.environ["NOTIFY_SOCKET"]}
     agent = program.start("agent", environment=told)
     try:
-        desk.grant(desk.next())
+        admin.grant(admin.next())
         wait_until_ready(systemd)
         agent.send_signal(signal.SIGTERM)
         _, log = agent.communicate(timeout=WAIT_SECONDS)
@@ -459,20 +463,20 @@ def test_an_agent_that_is_stopped_while_its_attestor_works_ends_and_blames_nobod
 
 @pytest.mark.slow
 def test_an_agent_that_is_stopped_while_it_waits_leaves_its_request_to_the_next(
-    api: EmbeddedAPI, desk: Desk, node: Node
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node
 ) -> None:
     node.supply_bootstrap()
     program = node.program()
     agent = program.start("agent")
     try:
-        found = desk.next()
+        found = admin.next()
         agent.send_signal(signal.SIGTERM)
         _, log = agent.communicate(timeout=WAIT_SECONDS)
     finally:
         agent.kill()
     assert agent.returncode == ExitCode.DONE
     assert "Traceback" not in log
-    desk.grant(found)
+    admin.grant(found)
     ran = program.run("credential", environment=exec_info())
     ran.certificate()
     assert len(created(api)) == 1

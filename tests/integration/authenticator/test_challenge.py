@@ -13,7 +13,7 @@ from authenticator.model.attempt import Attempt, Step
 from authenticator.model.failures import Denied, ExitCode, Failure
 from signer.testing.api import EmbeddedAPI
 from tests.integration.authenticator.fixtures import (
-    Desk,
+    ClusterAdmin,
     Manifest,
     Node,
     Timepiece,
@@ -34,17 +34,19 @@ def node(tmp_path: Path, api: EmbeddedAPI) -> Node:
     return node
 
 
-def challenge(desk: Desk, text: str = "a nonce") -> Callable[[Manifest], None]:
+def challenge(admin: ClusterAdmin, text: str = "a nonce") -> Callable[[Manifest], None]:
     """Challenges a request."""
-    return lambda found: desk.decide(found, "Denied", "ChallengeIssued", annotations={CHALLENGE_ANNOTATION: text})
+    return lambda found: admin.decide(found, "Denied", "ChallengeIssued", annotations={CHALLENGE_ANNOTATION: text})
 
 
-def failure_of(node: Node, *decisions: tuple[Desk, Callable[[Manifest], None]]) -> tuple[Failure, list[Manifest]]:
+def failure_of(
+    node: Node, *decisions: tuple[ClusterAdmin, Callable[[Manifest], None]]
+) -> tuple[Failure, list[Manifest]]:
     """How a join ends on which these decisions are made one after the other, and the requests."""
     found = []
     with asking(node.certificates().client) as answer:
-        for desk, decide in decisions:
-            found.append(desk.next())
+        for admin, decide in decisions:
+            found.append(admin.next())
             decide(found[-1])
         failure = answer.exception()
     assert isinstance(failure, Failure)
@@ -52,13 +54,13 @@ def failure_of(node: Node, *decisions: tuple[Desk, Callable[[Manifest], None]]) 
 
 
 def test_a_challenge_is_answered_with_a_second_request_for_the_same_key(
-    api: EmbeddedAPI, desk: Desk, node: Node
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node
 ) -> None:
     with asking(node.certificates().client) as answer:
-        first = desk.next()
-        challenge(desk)(first)
-        second = desk.next()
-        certificate = desk.grant(second)
+        first = admin.next()
+        challenge(admin)(first)
+        second = admin.next()
+        certificate = admin.grant(second)
         use = answer.result()
     assert key_of(first) == key_of(second)
     assert first["metadata"]["name"] != second["metadata"]["name"]
@@ -71,11 +73,11 @@ def test_a_challenge_is_answered_with_a_second_request_for_the_same_key(
 
 
 def test_an_answer_that_nobody_decided_yet_is_waited_for_by_the_next_run(
-    api: EmbeddedAPI, desk: Desk, node: Node, nobody_decides: Timepiece
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node, nobody_decides: Timepiece
 ) -> None:
     with pytest.raises(Failure):
         node.certificates().client()
-    challenge(desk)(desk.next())
+    challenge(admin)(admin.next())
     for _ in range(2):
         with pytest.raises(Failure) as caught:
             node.certificates().client()
@@ -83,93 +85,100 @@ def test_an_answer_that_nobody_decided_yet_is_waited_for_by_the_next_run(
     pending = node.store.attempt(Purpose.CLIENT).pending
     assert pending is not None
     assert pending.step is Step.ANSWER
-    desk.grant(desk.next())
+    admin.grant(admin.next())
     node.certificates().client()
     assert len(created(api)) == 2
 
 
-def test_who_is_challenged_for_an_answer_stops(api: EmbeddedAPI, desk: Desk, node: Node) -> None:
+def test_who_is_challenged_for_an_answer_stops(api: EmbeddedAPI, admin: ClusterAdmin, node: Node) -> None:
     """Else a hostile controller could have a machine sign for ever."""
-    failure, found = failure_of(node, (desk, challenge(desk)), (desk, challenge(desk, "another")))
+    failure, found = failure_of(node, (admin, challenge(admin)), (admin, challenge(admin, "another")))
     assert isinstance(failure, Denied)
     assert "challenged again" in str(failure)
     assert len(created(api)) == 2
     node.time.pass_by(60)
     with asking(node.certificates().client) as answer:
-        third = desk.next()
-        desk.grant(third)
+        third = admin.next()
+        admin.grant(third)
         answer.result()
     assert key_of(third) != key_of(found[0])
 
 
 def test_an_answer_that_waited_for_too_long_starts_anew_at_once_with_another_key(
-    api: EmbeddedAPI, desk: Desk, node: Node
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node
 ) -> None:
     """For its node name as an example, which may take an hour: no pause grows meanwhile, and none is left then."""
     node.timeout = 3600.0
     with asking(node.certificates().client) as answer:
-        first = desk.next()
+        first = admin.next()
         for _ in range(3):
-            challenge(desk)(first)
-            waiting = desk.next()
+            challenge(admin)(first)
+            waiting = admin.next()
             assert key_of(waiting) == key_of(first)
             node.time.pass_by(300)
-            desk.decide(waiting, "Denied", "EvidenceExpired", "the challenge was good until 5 minutes ago")
-            first = desk.next()
+            admin.decide(waiting, "Denied", "EvidenceExpired", "the challenge was good until 5 minutes ago")
+            first = admin.next()
             assert ANSWER_FIELD not in json.loads(evidence_of(first))
             assert key_of(first) != key_of(waiting)
-        desk.grant(first)
+        admin.grant(first)
         answer.result()
     assert len(created(api)) == 7
     assert node.store.attempt(Purpose.CLIENT) == Attempt()
 
 
-def test_a_denied_answer_starts_anew_with_another_key_behind_a_pause(api: EmbeddedAPI, desk: Desk, node: Node) -> None:
+def test_a_denied_answer_starts_anew_with_another_key_behind_a_pause(
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node
+) -> None:
     def refuse(found: Manifest) -> None:
-        desk.decide(found, "Denied", "ChallengeFromTheFuture", "a clock was ahead")
+        admin.decide(found, "Denied", "ChallengeFromTheFuture", "a clock was ahead")
 
-    failure, found = failure_of(node, (desk, challenge(desk)), (desk, refuse))
+    failure, found = failure_of(node, (admin, challenge(admin)), (admin, refuse))
     assert failure.exit_code == ExitCode.DENIED
     assert "ChallengeFromTheFuture: a clock was ahead" in str(failure)
-    with pytest.raises(Denied, match="not again before"):
+    with pytest.raises(Denied, match="no retry before"):
         node.certificates().client()
     assert len(created(api)) == 2
     node.time.pass_by(60)
     with asking(node.certificates().client) as answer:
-        third = desk.next()
-        desk.grant(third)
+        third = admin.next()
+        admin.grant(third)
         answer.result()
     assert key_of(third) != key_of(found[0])
     assert ANSWER_FIELD not in json.loads(evidence_of(third))
 
 
 @pytest.mark.parametrize("annotations", [{}, {CHALLENGE_ANNOTATION: ""}, {CHALLENGE_ANNOTATION: "x" * 16385}])
-def test_a_challenge_that_cannot_be_read_is_a_denial(desk: Desk, node: Node, annotations: dict[str, str]) -> None:
+def test_a_challenge_that_cannot_be_read_is_a_denial(
+    admin: ClusterAdmin, node: Node, annotations: dict[str, str]
+) -> None:
     failure, _ = failure_of(
-        node, (desk, lambda found: desk.decide(found, "Denied", "ChallengeIssued", annotations=annotations))
+        node, (admin, lambda found: admin.decide(found, "Denied", "ChallengeIssued", annotations=annotations))
     )
     assert isinstance(failure, Denied)
     assert "ChallengeIssued" in str(failure)
 
 
-def test_a_challenge_beside_another_reason_is_not_answered(api: EmbeddedAPI, desk: Desk, node: Node) -> None:
+def test_a_challenge_beside_another_reason_is_not_answered(api: EmbeddedAPI, admin: ClusterAdmin, node: Node) -> None:
     failure, _ = failure_of(
         node,
-        (desk, lambda found: desk.decide(found, "Denied", "BindingMismatch", annotations={CHALLENGE_ANNOTATION: "n"})),
+        (
+            admin,
+            lambda found: admin.decide(found, "Denied", "BindingMismatch", annotations={CHALLENGE_ANNOTATION: "n"}),
+        ),
     )
     assert "BindingMismatch" in str(failure)
     assert len(created(api)) == 1
 
 
-def test_an_attestor_that_answers_no_challenges_says_so(desk: Desk, api: EmbeddedAPI, tmp_path: Path) -> None:
+def test_an_attestor_that_answers_no_challenges_says_so(admin: ClusterAdmin, api: EmbeddedAPI, tmp_path: Path) -> None:
     node = Node.new(tmp_path, api)  # of the keyed-mac attestor
     node.supply_bootstrap()
-    failure, _ = failure_of(node, (desk, challenge(desk)))
+    failure, _ = failure_of(node, (admin, challenge(admin)))
     assert failure.exit_code == ExitCode.NO_EVIDENCE
-    assert "answers no challenges" in str(failure)
+    assert "supports no challenges" in str(failure)
 
 
-def test_the_challenge_is_not_said_aloud(desk: Desk, node: Node) -> None:
-    failure_of(node, (desk, challenge(desk, "secret-nonce")), (desk, challenge(desk, "secret-nonce")))
+def test_the_challenge_is_not_said_aloud(admin: ClusterAdmin, node: Node) -> None:
+    failure_of(node, (admin, challenge(admin, "secret-nonce")), (admin, challenge(admin, "secret-nonce")))
     assert "secret-nonce" not in "".join(node.reports)
     assert "challenge" in "".join(node.reports)

@@ -21,7 +21,7 @@ from authenticator.model.pair import parse_pair
 from authenticator.store.store import Store
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
-from tests.integration.fixtures import House, node_of, provider_id
+from tests.integration.fixtures import Harness, node_of, provider_id
 from tests.support.kill_points import ROOT
 from tests.support.node_certificates import NEARLY_OVER, node_certificate
 from tests.support.node_program import NodeProgram, Ran, exec_info
@@ -35,10 +35,10 @@ SECONDS: Final = 60.0
 
 
 @pytest.fixture
-def cluster(house: House) -> WorldCluster:
-    cluster = house.cluster()
+def cluster(harness: Harness) -> WorldCluster:
+    cluster = harness.cluster()
     cluster.add_machine("worker-1", provider_id=provider_id("worker-1"))
-    house.run()
+    harness.run()
     return cluster
 
 

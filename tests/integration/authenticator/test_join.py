@@ -28,7 +28,7 @@ from signer.testing.api import EmbeddedAPI, Request
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
 from tests.integration.authenticator.fixtures import Timepiece, created, key_of
-from tests.integration.fixtures import SECRETS_IN_PLAY, House, node_of, provider_id
+from tests.integration.fixtures import SECRETS_IN_PLAY, Harness, node_of, provider_id
 from tests.support.node_program import V1, V1BETA1, NodeProgram
 
 pytestmark = pytest.mark.slow
@@ -45,10 +45,10 @@ _NUMBERS: Final = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def cluster(shared_house: House) -> WorldCluster:
+def cluster(shared_harness: Harness) -> WorldCluster:
     """A cluster that the controller watches."""
-    cluster = shared_house.cluster()
-    shared_house.run()
+    cluster = shared_harness.cluster()
+    shared_harness.run()
     return cluster
 
 

@@ -17,13 +17,13 @@ from cryptography import x509
 
 from attestors.wire.names import Purpose
 from authenticator.api.server import ApiServer
-from authenticator.flow.bootstrap import take_in
+from authenticator.flow.bootstrap import import_bootstrap
 from authenticator.model.attempt import Attempt
 from authenticator.model.cluster import BearerToken
 from authenticator.model.failures import ExitCode, InvalidConfiguration, StillPending
 from signer.testing.api import EmbeddedAPI
 from signer.testing.api.authorities import Issuer
-from tests.integration.authenticator.fixtures import DAY, LONG_AGO, Desk, Node, asked, asking, created
+from tests.integration.authenticator.fixtures import DAY, LONG_AGO, ClusterAdmin, Node, asked, asking, created
 from tests.support.agent_plugin import run_with, start_with
 from tests.support.node_program import NodeProgram, exec_info
 from tests.support.processes import wait_until
@@ -186,17 +186,19 @@ def test_a_damaged_file_of_the_store(program: NodeProgram, name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["half", "folder"])
 def test_a_bootstrap_kubeconfig_that_cannot_be_read_does_not_keep_it_from_being_renewed(
-    desk: Desk, program: NodeProgram, kind: str
+    admin: ClusterAdmin, program: NodeProgram, kind: str
 ) -> None:
     former = stored(program)
     if kind == "half":
         program.bootstrap_kubeconfig.write_text("apiVersion: v1\nkind: Conf")
     else:
         program.bootstrap_kubeconfig.mkdir()
-    with desk.granting():
+    with admin.granting():
         done = run_with(program, "")
     assert certificate_in(done.stdout) == stored(program) != former
-    assert f"it is not taken in: bootstrap kubeconfig {program.bootstrap_kubeconfig}: " in done.stderr
+    assert (
+        f"the bootstrap credential is not copied: bootstrap kubeconfig {program.bootstrap_kubeconfig}: " in done.stderr
+    )
 
 
 def test_a_bootstrap_kubeconfig_that_cannot_be_read_is_told_where_it_is_needed(node: Node) -> None:
@@ -240,9 +242,9 @@ LEFT: Final = """
 
 
 @pytest.mark.slow
-def test_what_an_attestor_prints_is_not_in_the_first_credential(desk: Desk, node: Node) -> None:
+def test_what_an_attestor_prints_is_not_in_the_first_credential(admin: ClusterAdmin, node: Node) -> None:
     node.supply_bootstrap()
-    with desk.granting():
+    with admin.granting():
         done = run_with(node.program(), CHATTY)
     assert certificate_in(done.stdout) == stored(node.program())
     for said in ("in Python", "to the descriptor", "by a program", "kept by C until the end"):
@@ -250,9 +252,9 @@ def test_what_an_attestor_prints_is_not_in_the_first_credential(desk: Desk, node
 
 
 @pytest.mark.slow
-def test_what_an_attestor_prints_is_not_in_a_renewed_credential(desk: Desk, program: NodeProgram) -> None:
+def test_what_an_attestor_prints_is_not_in_a_renewed_credential(admin: ClusterAdmin, program: NodeProgram) -> None:
     former = stored(program)
-    with desk.granting():
+    with admin.granting():
         done = run_with(program, CHATTY)
     assert certificate_in(done.stdout) == stored(program) != former
     for said in ("in Python", "to the descriptor", "by a program"):
@@ -261,9 +263,9 @@ def test_what_an_attestor_prints_is_not_in_a_renewed_credential(desk: Desk, prog
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["credential", "request"])
-def test_nobody_waits_for_a_thread_behind_the_first_credential(desk: Desk, node: Node, command: str) -> None:
+def test_nobody_waits_for_a_thread_behind_the_first_credential(admin: ClusterAdmin, node: Node, command: str) -> None:
     node.supply_bootstrap()
-    with desk.granting():
+    with admin.granting():
         done = run_with(node.program(), LEFT, command=command)
     assert done.returncode == 0, done.stderr
     assert node.store.pair(Purpose.CLIENT) is not None
@@ -272,7 +274,7 @@ def test_nobody_waits_for_a_thread_behind_the_first_credential(desk: Desk, node:
 
 
 @pytest.mark.slow
-def test_nobody_waits_for_a_process_behind_the_first_credential(desk: Desk, node: Node) -> None:
+def test_nobody_waits_for_a_process_behind_the_first_credential(admin: ClusterAdmin, node: Node) -> None:
     """A kubelet reads stdout to its end. Of stderr it gives its own."""
     node.supply_bootstrap()
     gate, log = node.folder / "gate", node.folder / "log"
@@ -285,7 +287,7 @@ def test_nobody_waits_for_a_process_behind_the_first_credential(desk: Desk, node
             os._exit(0)
     """
     try:
-        with desk.granting(), log.open("w") as stderr:
+        with admin.granting(), log.open("w") as stderr:
             done = run_with(node.program(), forked, stderr=stderr)
     finally:
         gate.touch()
@@ -312,17 +314,17 @@ def test_nobody_waits_for_a_thread_behind_a_failure(
 
 
 @pytest.mark.slow
-def test_nobody_waits_for_a_thread_behind_a_renewal(desk: Desk, program: NodeProgram) -> None:
+def test_nobody_waits_for_a_thread_behind_a_renewal(admin: ClusterAdmin, program: NodeProgram) -> None:
     former = stored(program)
-    with desk.granting():
+    with admin.granting():
         done = run_with(program, LEFT)
     assert certificate_in(done.stdout) == stored(program) != former
 
 
 @pytest.mark.slow
-def test_nobody_waits_for_a_thread_behind_an_agent_that_is_stopped(desk: Desk, node: Node) -> None:
+def test_nobody_waits_for_a_thread_behind_an_agent_that_is_stopped(admin: ClusterAdmin, node: Node) -> None:
     node.supply_bootstrap()
-    with start_with(node.program(), LEFT, command="agent") as agent, desk.granting():
+    with start_with(node.program(), LEFT, command="agent") as agent, admin.granting():
         try:
             wait_until(lambda: node.store.pair(Purpose.CLIENT) is not None, "the certificate is stored")
             agent.send_signal(signal.SIGTERM)
@@ -335,12 +337,12 @@ def test_nobody_waits_for_a_thread_behind_an_agent_that_is_stopped(desk: Desk, n
 # A pair that is no good although it is valid.
 
 
-def test_a_pair_of_another_name_is_none_where_a_credential_is_supplied(desk: Desk, node: Node) -> None:
+def test_a_pair_of_another_name_is_none_where_a_credential_is_supplied(admin: ClusterAdmin, node: Node) -> None:
     former = node.put_pair(age=LONG_AGO, left=DAY)
     node.changes["node_name"] = "renamed"
     node.supply_bootstrap()
     with node.store.bootstrap_lock():
-        take_in(node.configuration, node.store, now=node.time.now)
+        import_bootstrap(node.configuration, node.store, now=node.time.now)
     assert (node.store.folder / "kubelet-authenticator-client.former.pem").read_text() == former.encode()
     copied = node.store.bootstrap()
     assert copied is not None
@@ -348,7 +350,7 @@ def test_a_pair_of_another_name_is_none_where_a_credential_is_supplied(desk: Des
 
 
 def test_a_server_that_answers_an_endless_uid_does_not_wedge_the_node(
-    api: EmbeddedAPI, desk: Desk, node: Node, monkeypatch: pytest.MonkeyPatch
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create = ApiServer.create
 
@@ -358,20 +360,20 @@ def test_a_server_that_answers_an_endless_uid_does_not_wedge_the_node(
 
     monkeypatch.setattr(ApiServer, "create", lying)
     node.supply_bootstrap()
-    with asking(node.certificates().client) as answer, desk.granting():
+    with asking(node.certificates().client) as answer, admin.granting():
         answer.result()
     assert node.store.attempt(Purpose.CLIENT) == Attempt()
     assert len(created(api)) == 1
 
 
 def test_a_certificate_that_comes_almost_run_out_is_not_renewed_at_every_call(
-    api: EmbeddedAPI, desk: Desk, node: Node
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node
 ) -> None:
     """A controller's clock behind, or lives so short: each renewal would cost an entry in the journal."""
     node.supply_bootstrap()
     with asking(node.certificates().client) as answer:
         now = int(time.time())
-        desk.grant(desk.next(), not_before=now - 900, not_after=now + 100)
+        admin.grant(admin.next(), not_before=now - 900, not_after=now + 100)
         answer.result()
     assert any("clock" in line for line in node.reports)
     api.requests.clear()
@@ -380,12 +382,14 @@ def test_a_certificate_that_comes_almost_run_out_is_not_renewed_at_every_call(
     assert len(asked(api)) == 0
 
 
-def test_a_node_whose_clock_is_days_ahead_renews_ever_more_seldom(api: EmbeddedAPI, desk: Desk, node: Node) -> None:
+def test_a_node_whose_clock_is_days_ahead_renews_ever_more_seldom(
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node
+) -> None:
     """All that it gets is due at once. A fleet that was told the wrong time would ask without end."""
     node.put_pair(age=9 * DAY, left=DAY)
     due = node.time.now
     waits = []
-    with desk.deciding(lambda found: desk.grant(found, not_before=due - 9 * DAY, not_after=due + DAY)):
+    with admin.deciding(lambda found: admin.grant(found, not_before=due - 9 * DAY, not_after=due + DAY)):
         for _ in range(9):
             use = node.certificates().client()
             node.time.pass_by(node.certificates().client().until - node.time.now)
@@ -398,7 +402,7 @@ def test_a_node_whose_clock_is_days_ahead_renews_ever_more_seldom(api: EmbeddedA
     assert len(created(api)) == len(waits)
 
 
-def test_a_refused_pair_gives_way_to_a_new_credential(api: EmbeddedAPI, desk: Desk, node: Node) -> None:
+def test_a_refused_pair_gives_way_to_a_new_credential(api: EmbeddedAPI, admin: ClusterAdmin, node: Node) -> None:
     """What the API server no longer knows is no use, however long it is valid; until then it is left alone."""
     former = node.put_pair(age=9000, left=1000)
     api.faults.inject("POST */certificatesigningrequests", status=401)
@@ -408,16 +412,16 @@ def test_a_refused_pair_gives_way_to_a_new_credential(api: EmbeddedAPI, desk: De
     assert pause.exit_code is ExitCode.REFUSED
     node.supply_bootstrap()
     with node.store.bootstrap_lock():
-        take_in(node.configuration, node.store, now=node.time.now)
+        import_bootstrap(node.configuration, node.store, now=node.time.now)
     assert node.store.pair(Purpose.CLIENT) is None
-    with asking(node.certificates().client) as answer, desk.granting():
+    with asking(node.certificates().client) as answer, admin.granting():
         assert answer.result().pair.key != former.key
 
 
-def test_a_changed_bundle_makes_no_new_credential_of_a_used_one(desk: Desk, node: Node) -> None:
+def test_a_changed_bundle_makes_no_new_credential_of_a_used_one(admin: ClusterAdmin, node: Node) -> None:
     """A CA that is being rotated stands beside the next one; the token is as used up as before."""
     node.supply_bootstrap()
-    with asking(node.certificates().client) as answer, desk.granting():
+    with asking(node.certificates().client) as answer, admin.granting():
         kept = answer.result().pair
     path = node.configuration.bootstrap_kubeconfig
     document = yaml.safe_load(path.read_text())
@@ -426,19 +430,21 @@ def test_a_changed_bundle_makes_no_new_credential_of_a_used_one(desk: Desk, node
     held["certificate-authority-data"] = base64.b64encode(both).decode()
     path.write_text(yaml.safe_dump(document))
     with node.store.bootstrap_lock():
-        take_in(node.configuration, node.store, now=node.time.now)
+        import_bootstrap(node.configuration, node.store, now=node.time.now)
     assert node.store.bootstrap() is None
     stored_pair = node.store.pair(Purpose.CLIENT)
     assert stored_pair is not None
     assert stored_pair.encode() == kept.encode()
 
 
-def test_a_serving_certificate_of_a_cluster_that_was_left_meanwhile_is_not_stored(desk: Desk, node: Node) -> None:
+def test_a_serving_certificate_of_a_cluster_that_was_left_meanwhile_is_not_stored(
+    admin: ClusterAdmin, node: Node
+) -> None:
     node.put_pair(age=LONG_AGO, left=DAY)
     node.serve(addresses=["192.0.2.10"])
     with asking(node.certificates().serving) as answer:
-        found = desk.next()
+        found = admin.next()
         node.store.set_aside(Purpose.CLIENT)
-        desk.grant(found)
+        admin.grant(found)
         assert isinstance(answer.exception(), StillPending)
     assert node.store.pair(Purpose.SERVING) is None

@@ -19,7 +19,7 @@ from authenticator.model.failures import ExitCode, InvalidConfiguration
 from authenticator.store import store
 from authenticator.store.lock import LockHeld
 from signer.testing.api import EmbeddedAPI
-from tests.integration.authenticator.fixtures import DAY, LONG_AGO, Desk, Node, asking
+from tests.integration.authenticator.fixtures import DAY, LONG_AGO, ClusterAdmin, Node, asking
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.kubectl import find_kubectl
 from tests.support.node_program import PROGRAM, V1, V1BETA1, Ran
@@ -186,7 +186,7 @@ def test_a_bootstrap_kubeconfig_that_cannot_be_used_keeps_no_kubelet_that_needs_
     node.put_pair(age=LONG_AGO, left=DAY)
     ran = run(node)
     assert ran.exit_code == ExitCode.DONE
-    assert f"; the kubelet goes on with {node.configuration.kubeconfig} and the stored certificate" in ran.log
+    assert f"; the kubelet continues with {node.configuration.kubeconfig} and the stored certificate" in ran.log
     assert node.configuration.kubeconfig.read_text() == former
     node.put_pair(age=LONG_AGO, left=-1)
     assert run(node).exit_code == ExitCode.CONFIGURATION
@@ -290,7 +290,7 @@ def test_relative_flags_become_absolute(node: Node) -> None:
 def test_settings_do_not_go_into_a_command_line_for_all_to_read(node: Node, command: str) -> None:
     node.supply_bootstrap()
     ran = node.program().run(command, "--setting", "machine-key=a-secret")
-    assert "--setting would stand in the kubelet's kubeconfig" in ran.log
+    assert "--setting would be readable in the kubelet's kubeconfig" in ran.log
     assert "a-secret" not in ran.log
     assert not node.configuration.kubeconfig.exists()
 
@@ -318,7 +318,7 @@ def test_the_configuration_of_the_environment_is_written_down(node: Node) -> Non
 
 
 @pytest.mark.slow
-def test_the_real_kubectl_works_with_what_was_written(desk: Desk, node: Node, tmp_path: Path) -> None:
+def test_the_real_kubectl_works_with_what_was_written(admin: ClusterAdmin, node: Node, tmp_path: Path) -> None:
     """client-go runs the program, which asks for its first certificate and prints it."""
     try:
         kubectl = find_kubectl()
@@ -341,8 +341,8 @@ def test_the_real_kubectl_works_with_what_was_written(desk: Desk, node: Node, tm
         )
 
     with asking(lambda: ask("get", "csr", "-o", "json")) as answer:
-        found = desk.next()
-        desk.grant(found)
+        found = admin.next()
+        admin.grant(found)
         done = answer.result()
     assert done.returncode == 0, done.stderr
     assert [item["metadata"]["name"] for item in json.loads(done.stdout)["items"]] == [found["metadata"]["name"]]

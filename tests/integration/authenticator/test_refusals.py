@@ -41,7 +41,7 @@ from signer.testing.fixtures import embedded_api
 from signer.testing.world import WorldCluster
 from tests.integration.authenticator.fixtures import (
     DAY,
-    Desk,
+    ClusterAdmin,
     Manifest,
     Node,
     Timepiece,
@@ -51,7 +51,7 @@ from tests.integration.authenticator.fixtures import (
     created,
     key_of,
 )
-from tests.integration.fixtures import House, node_of, provider_id
+from tests.integration.fixtures import Harness, node_of, provider_id
 from tests.support.node_program import NodeProgram, Ran
 from tests.unit.authenticator.api.servers import closed_port
 
@@ -62,10 +62,10 @@ DUE: Final[dict[str, Any]] = {"age": 8000, "left": 2000}
 _IN_2051: Final = 2556144000
 
 
-def refused(node: Node, desk: Desk, decide: Callable[[Manifest], object]) -> tuple[Failure, Manifest]:
+def refused(node: Node, admin: ClusterAdmin, decide: Callable[[Manifest], object]) -> tuple[Failure, Manifest]:
     """How a join ends on which somebody decides so, and the request."""
     with asking(node.certificates().client) as answer:
-        found = desk.next()
+        found = admin.next()
         decide(found)
         failure = answer.exception()
     assert isinstance(failure, Failure)
@@ -85,47 +85,47 @@ def assert_one_sentence(ran: Ran) -> None:
 @pytest.mark.parametrize(
     ("kind", "reason"), [("Denied", "NodeNameMismatch"), ("Denied", "SomebodySaidNo"), ("Failed", "ApprovedByOthers")]
 )
-def test_a_refusal_is_told_with_its_reason(desk: Desk, node: Node, kind: str, reason: str) -> None:
+def test_a_refusal_is_told_with_its_reason(admin: ClusterAdmin, node: Node, kind: str, reason: str) -> None:
     node.supply_bootstrap()
-    failure, found = refused(node, desk, lambda found: desk.decide(found, kind, reason, "this is why"))
+    failure, found = refused(node, admin, lambda found: admin.decide(found, kind, reason, "this is why"))
     assert isinstance(failure, Denied)
     assert str(failure) == f"{found['metadata']['name']} was {kind} with reason {reason}: this is why"
 
 
-def test_what_is_denied_behind_an_approval_is_denied(desk: Desk, node: Node) -> None:
+def test_what_is_denied_behind_an_approval_is_denied(admin: ClusterAdmin, node: Node) -> None:
     """Failed beside Approved: the controller's word on what somebody else approved."""
     node.supply_bootstrap()
 
     def decide(found: Manifest) -> None:
-        desk.approve(found)
-        desk.decide(found, "Failed", "ApprovedByOthers")
+        admin.approve(found)
+        admin.decide(found, "Failed", "ApprovedByOthers")
 
-    failure, _ = refused(node, desk, decide)
+    failure, _ = refused(node, admin, decide)
     assert "ApprovedByOthers" in str(failure)
 
 
-def test_what_an_api_server_makes_somebody_write_is_printable_and_bounded(desk: Desk, node: Node) -> None:
+def test_what_an_api_server_makes_somebody_write_is_printable_and_bounded(admin: ClusterAdmin, node: Node) -> None:
     node.supply_bootstrap()
     message = "\x1b[2J\n" + "x" * 10_000
-    failure, _ = refused(node, desk, lambda found: desk.decide(found, "Denied", "Why", message))
+    failure, _ = refused(node, admin, lambda found: admin.decide(found, "Denied", "Why", message))
     assert str(failure).isprintable()
     assert len(str(failure)) < 1000
 
 
 def test_within_the_pause_nobody_is_asked_and_behind_it_with_a_new_key(
-    api: EmbeddedAPI, desk: Desk, node: Node
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node
 ) -> None:
     node.supply_bootstrap()
-    _, first = refused(node, desk, lambda found: desk.decide(found, "Denied", "NodeNameMismatch"))
+    _, first = refused(node, admin, lambda found: admin.decide(found, "Denied", "NodeNameMismatch"))
     api.requests.clear()
     node.time.pass_by(59)
-    with pytest.raises(Denied, match=r"NodeNameMismatch.*\(asked once; not again before 20"):
+    with pytest.raises(Denied, match=r"NodeNameMismatch.*\(failed once; no retry before 20"):
         node.certificates().client()
     assert len(asked(api)) == 0
     node.time.pass_by(1)
     with asking(node.certificates().client) as answer:
-        second = desk.next()
-        desk.grant(second)
+        second = admin.next()
+        admin.grant(second)
         answer.result()
     assert first["metadata"]["name"] != second["metadata"]["name"]
     assert key_of(first) != key_of(second)
@@ -133,10 +133,10 @@ def test_within_the_pause_nobody_is_asked_and_behind_it_with_a_new_key(
 
 
 @pytest.mark.slow
-def test_pauses_grow_up_to_an_hour(desk: Desk, node: Node) -> None:
+def test_pauses_grow_up_to_an_hour(admin: ClusterAdmin, node: Node) -> None:
     node.supply_bootstrap()
     pauses = []
-    with desk.deciding(lambda found: desk.decide(found, "Denied", "NodeNameMismatch")):
+    with admin.deciding(lambda found: admin.decide(found, "Denied", "NodeNameMismatch")):
         for _ in range(9):
             with pytest.raises(Denied):
                 node.certificates().client()
@@ -147,13 +147,13 @@ def test_pauses_grow_up_to_an_hour(desk: Desk, node: Node) -> None:
     assert pauses == [60, 120, 240, 480, 960, 1920, *[LONGEST_PAUSE_SECONDS] * 3]
 
 
-def test_who_mended_the_cause_ends_the_pause(desk: Desk, node: Node) -> None:
+def test_who_mended_the_cause_ends_the_pause(admin: ClusterAdmin, node: Node) -> None:
     node.supply_bootstrap()
-    first = refused(node, desk, lambda found: desk.decide(found, "Denied", "EndorsementKeyMismatch"))[1]
+    first = refused(node, admin, lambda found: admin.decide(found, "Denied", "EndorsementKeyMismatch"))[1]
     end_pauses(node.store, timeout=1)
     with asking(node.certificates().client) as answer:
-        second = desk.next()
-        desk.grant(second)
+        second = admin.next()
+        admin.grant(second)
         answer.result()
     assert key_of(first) != key_of(second)
 
@@ -168,18 +168,18 @@ def test_ending_a_pause_gives_up_no_request_that_is_under_way(node: Node, nobody
     assert node.store.attempt(Purpose.CLIENT).pending == pending
 
 
-def test_a_new_bootstrap_credential_ends_the_pause(desk: Desk, node: Node) -> None:
+def test_a_new_bootstrap_credential_ends_the_pause(admin: ClusterAdmin, node: Node) -> None:
     node.supply_bootstrap()
-    refused(node, desk, lambda found: desk.decide(found, "Denied", "BootstrapTokenMismatch"))
+    refused(node, admin, lambda found: admin.decide(found, "Denied", "BootstrapTokenMismatch"))
     node.supply_bootstrap()
     with asking(node.certificates().client) as answer:
-        desk.grant(desk.next())
+        admin.grant(admin.next())
         assert answer.result().pair.key
 
 
-def test_the_same_bootstrap_credential_again_does_not(api: EmbeddedAPI, desk: Desk, node: Node) -> None:
+def test_the_same_bootstrap_credential_again_does_not(api: EmbeddedAPI, admin: ClusterAdmin, node: Node) -> None:
     token = node.supply_bootstrap()
-    refused(node, desk, lambda found: desk.decide(found, "Denied", "NodeNameMismatch"))
+    refused(node, admin, lambda found: admin.decide(found, "Denied", "NodeNameMismatch"))
     node.supply_bootstrap(token)
     with pytest.raises(Denied):
         node.certificates().client()
@@ -187,11 +187,11 @@ def test_the_same_bootstrap_credential_again_does_not(api: EmbeddedAPI, desk: De
 
 
 @pytest.fixture
-def cluster(house: House) -> WorldCluster:
-    cluster = house.cluster()
+def cluster(harness: Harness) -> WorldCluster:
+    cluster = harness.cluster()
     for name in ("one", "two"):
         cluster.add_machine(name, provider_id=provider_id(name))
-    house.run()
+    harness.run()
     return cluster
 
 
@@ -223,11 +223,11 @@ def test_the_controllers_no_is_exit_code_7_and_is_not_asked_for_twice(
     second = program.credential()
     assert second.exit_code == ExitCode.DENIED
     assert f"{reason}" in second.log
-    assert "not again before" in second.log
+    assert "no retry before" in second.log
     assert len(created(api)) == before == 1
     third = program.run("request", "--now")
     assert third.exit_code == ExitCode.DENIED
-    assert "not again before" not in third.log
+    assert "no retry before" not in third.log
     assert len(created(api)) == 2
 
 
@@ -235,43 +235,43 @@ def test_the_controllers_no_is_exit_code_7_and_is_not_asked_for_twice(
 
 
 def test_what_is_pending_at_the_deadline_is_waited_for_by_the_next_run(
-    api: EmbeddedAPI, desk: Desk, node: Node, nobody_decides: Timepiece
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node, nobody_decides: Timepiece
 ) -> None:
     node.supply_bootstrap()
     for _ in range(3):
-        with pytest.raises(StillPending, match=f"has been waiting for a decision.*{provider_id(node.name)}"):
+        with pytest.raises(StillPending, match=f"is still undecided.*{provider_id(node.name)}"):
             node.certificates().client()
-    found = desk.next()
-    desk.grant(found)
+    found = admin.next()
+    admin.grant(found)
     assert node.certificates().client().pair.key
     assert len(created(api)) == 1
 
 
 def test_what_waits_with_other_settings_is_not_waited_for(
-    api: EmbeddedAPI, desk: Desk, node: Node, nobody_decides: Timepiece
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node, nobody_decides: Timepiece
 ) -> None:
     """Its evidence may be why it waits: whoever mends the attestor's settings need not wait until it is deleted."""
     node.supply_bootstrap()
     with pytest.raises(StillPending):
         node.certificates().client()
-    first = desk.next()
+    first = admin.next()
     settings = {**node.configuration.settings, "machine-key": base64.b64encode(bytes([1] * 32)).decode("ascii")}
     node.changes["settings"] = settings
     with pytest.raises(StillPending):
         node.certificates().client()
-    second = desk.next()
+    second = admin.next()
     assert key_of(first) != key_of(second)
     assert any("was made with other settings" in text for text in node.reports)
-    desk.grant(first)  # nobody has a use for it any more
+    admin.grant(first)  # nobody has a use for it any more
     with pytest.raises(StillPending):
         node.certificates().client()
-    desk.grant(second)
+    admin.grant(second)
     assert node.certificates().client().pair.key
     assert len(created(api)) == 2
 
 
 def test_what_an_older_version_has_sent_is_waited_for(
-    api: EmbeddedAPI, desk: Desk, node: Node, nobody_decides: Timepiece
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node, nobody_decides: Timepiece
 ) -> None:
     """It did not write with which settings."""
     node.supply_bootstrap()
@@ -282,22 +282,24 @@ def test_what_an_older_version_has_sent_is_waited_for(
     document = json.loads(encode_attempt(attempt))
     del document["pending"]["asker"]
     node.store.save_attempt(Purpose.CLIENT, decode_attempt(json.dumps(document)))
-    desk.grant(desk.next())
+    admin.grant(admin.next())
     assert node.certificates().client().pair.key
     assert len(created(api)) == 1
 
 
-def test_what_is_approved_and_not_signed_is_told_apart(desk: Desk, node: Node, nobody_decides: Timepiece) -> None:
+def test_what_is_approved_and_not_signed_is_told_apart(
+    admin: ClusterAdmin, node: Node, nobody_decides: Timepiece
+) -> None:
     node.supply_bootstrap()
     with pytest.raises(StillPending):
         node.certificates().client()
-    desk.approve(desk.next())
-    with pytest.raises(StillPending, match="is approved and not signed"):
+    admin.approve(admin.next())
+    with pytest.raises(StillPending, match="is approved but still not signed"):
         node.certificates().client()
 
 
 @pytest.mark.slow
-def test_pending_at_the_deadline_is_exit_code_3(api: EmbeddedAPI, desk: Desk, node: Node) -> None:
+def test_pending_at_the_deadline_is_exit_code_3(api: EmbeddedAPI, admin: ClusterAdmin, node: Node) -> None:
     node.supply_bootstrap()
     node.timeout = 1.0
     program = node.program()
@@ -305,18 +307,18 @@ def test_pending_at_the_deadline_is_exit_code_3(api: EmbeddedAPI, desk: Desk, no
     assert ran.exit_code == ExitCode.PENDING
     assert_one_sentence(ran)
     assert "NodeAttestationPolicy" in ran.log
-    desk.grant(desk.next())
+    admin.grant(admin.next())
     program.credential().certificate()
     assert len(created(api)) == 1
 
 
-def test_a_watch_that_ends_early_is_taken_up_again(api: EmbeddedAPI, desk: Desk, node: Node) -> None:
+def test_a_watch_that_ends_early_is_taken_up_again(api: EmbeddedAPI, admin: ClusterAdmin, node: Node) -> None:
     node.supply_bootstrap()
     with asking(node.certificates(clock=Clock()).client) as answer:
-        found = desk.next()
+        found = admin.next()
         for disturb in (api.close_watches, api.compact, api.restart):
             disturb()
-        desk.grant(found)
+        admin.grant(found)
         assert answer.result().pair.key
     assert len(created(api)) == 1
 
@@ -325,10 +327,10 @@ def test_a_watch_that_ends_early_is_taken_up_again(api: EmbeddedAPI, desk: Desk,
 
 
 def test_a_request_that_is_deleted_is_followed_by_a_new_key_behind_a_pause(
-    api: EmbeddedAPI, desk: Desk, node: Node
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node
 ) -> None:
     node.supply_bootstrap()
-    failure, first = refused(node, desk, desk.delete)
+    failure, first = refused(node, admin, admin.delete)
     assert isinstance(failure, Gone)
     assert failure.exit_code == ExitCode.DENIED
     with pytest.raises(Denied, match="was deleted"):
@@ -336,19 +338,19 @@ def test_a_request_that_is_deleted_is_followed_by_a_new_key_behind_a_pause(
     assert len(created(api)) == 1
     node.time.pass_by(60)
     with asking(node.certificates().client) as answer:
-        second = desk.next()
-        desk.grant(second)
+        second = admin.next()
+        admin.grant(second)
         answer.result()
     assert key_of(first) != key_of(second)
 
 
 def test_a_request_that_was_deleted_between_two_runs_is_not_sent_again(
-    api: EmbeddedAPI, desk: Desk, node: Node, nobody_decides: Timepiece
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node, nobody_decides: Timepiece
 ) -> None:
     node.supply_bootstrap()
     with pytest.raises(StillPending):
         node.certificates().client()
-    desk.delete(desk.next())
+    admin.delete(admin.next())
     with pytest.raises(Gone, match="was deleted"):
         node.certificates().client()
     assert len(created(api)) == 1
@@ -356,40 +358,42 @@ def test_a_request_that_was_deleted_between_two_runs_is_not_sent_again(
 
 @pytest.mark.parametrize("change", ["content", "uid"])
 def test_another_object_in_its_place_is_not_believed(
-    api: EmbeddedAPI, desk: Desk, node: Node, nobody_decides: Timepiece, change: str
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node, nobody_decides: Timepiece, change: str
 ) -> None:
     """Even with a certificate for the node's own key in it."""
     node.supply_bootstrap()
     with pytest.raises(StillPending):
         node.certificates().client()
-    found = desk.next()
-    desk.grant(found)
+    found = admin.next()
+    admin.grant(found)
     issued = api.get("certificatesigningrequests", found["metadata"]["name"])
     if change == "content":
         issued["spec"]["request"] = base64.b64encode(b"something else").decode()
     else:
         issued["metadata"]["uid"] = "another"
-    desk.plant(issued)
+    admin.plant(issued)
     with pytest.raises(Gone):
         node.certificates().client()
     assert node.store.pair(Purpose.CLIENT) is None
 
 
 def test_another_object_in_its_place_while_it_is_watched_is_not_believed(
-    api: EmbeddedAPI, desk: Desk, node: Node
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node
 ) -> None:
     node.supply_bootstrap()
 
     def replace(found: Manifest) -> None:
         issued = api.get("certificatesigningrequests", found["metadata"]["name"])
         issued["spec"]["request"] = base64.b64encode(b"something else").decode()
-        desk.plant(issued)
+        admin.plant(issued)
 
-    failure, _ = refused(node, desk, replace)
+    failure, _ = refused(node, admin, replace)
     assert isinstance(failure, Gone)
 
 
-def test_an_object_of_its_name_that_was_there_before_is_passed_by(api: EmbeddedAPI, desk: Desk, node: Node) -> None:
+def test_an_object_of_its_name_that_was_there_before_is_passed_by(
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node
+) -> None:
     """Nobody can guess the name; should somebody know it all the same, the node takes another key and goes on."""
     node.supply_bootstrap()
 
@@ -399,7 +403,7 @@ def test_an_object_of_its_name_that_was_there_before_is_passed_by(api: EmbeddedA
             api.faults.inject("POST */certificatesigningrequests", status=409)
 
     api.on_request(takes_the_name)
-    with asking(node.certificates().client) as answer, desk.granting() as granted:
+    with asking(node.certificates().client) as answer, admin.granting() as granted:
         answer.result()
     assert len(granted) == 1
     assert [entry.status for entry in created(api)] == [409, 201]
@@ -408,36 +412,36 @@ def test_an_object_of_its_name_that_was_there_before_is_passed_by(api: EmbeddedA
 # What was issued is not what was asked for.
 
 
-def another_key(desk: Desk, found: Manifest) -> bytes:
-    return desk.sign(found, public_key=load_key(new_key()).public_key())
+def another_key(admin: ClusterAdmin, found: Manifest) -> bytes:
+    return admin.sign(found, public_key=load_key(new_key()).public_key())
 
 
-def another_name(desk: Desk, found: Manifest) -> bytes:
-    return desk.sign(found, node_name="somebody-else")
+def another_name(admin: ClusterAdmin, found: Manifest) -> bytes:
+    return admin.sign(found, node_name="somebody-else")
 
 
-def another_use(desk: Desk, found: Manifest) -> bytes:
-    return desk.sign(found, usages=(Purpose.SERVING,))
+def another_use(admin: ClusterAdmin, found: Manifest) -> bytes:
+    return admin.sign(found, usages=(Purpose.SERVING,))
 
 
-def run_out(desk: Desk, found: Manifest) -> bytes:
+def run_out(admin: ClusterAdmin, found: Manifest) -> bytes:
     """By the node's clock, too, which stands still since the test began."""
-    return desk.sign(found, not_after=int(time.time()) - 600)
+    return admin.sign(found, not_after=int(time.time()) - 600)
 
 
-def not_valid_yet(desk: Desk, found: Manifest) -> bytes:
-    return desk.sign(found, not_before=int(time.time()) + 3600)
+def not_valid_yet(admin: ClusterAdmin, found: Manifest) -> bytes:
+    return admin.sign(found, not_before=int(time.time()) + 3600)
 
 
-def of_year_0(desk: Desk, found: Manifest) -> bytes:
+def of_year_0(admin: ClusterAdmin, found: Manifest) -> bytes:
     """The library takes it, and stumbles when it is asked for the time."""
-    der = ssl.PEM_cert_to_DER_cert(desk.sign(found, not_after=_IN_2051).decode("ascii"))
+    der = ssl.PEM_cert_to_DER_cert(admin.sign(found, not_after=_IN_2051).decode("ascii"))
     assert der.count(b"\x18\x0f2051") == 1
     return ssl.DER_cert_to_PEM_cert(der.replace(b"\x18\x0f2051", b"\x18\x0f0000")).encode("ascii")
 
 
-def of_the_authority(desk: Desk, found: Manifest) -> bytes:
-    return desk.api.ca_certificate_pem
+def of_the_authority(admin: ClusterAdmin, found: Manifest) -> bytes:
+    return admin.api.ca_certificate_pem
 
 
 @pytest.mark.parametrize(
@@ -446,12 +450,12 @@ def of_the_authority(desk: Desk, found: Manifest) -> bytes:
     ids=lambda one: one.__name__,
 )
 def test_a_certificate_that_was_not_asked_for_is_refused(
-    desk: Desk, node: Node, make: Callable[[Desk, Manifest], bytes]
+    admin: ClusterAdmin, node: Node, make: Callable[[ClusterAdmin, Manifest], bytes]
 ) -> None:
     node.supply_bootstrap()
-    failure, _ = refused(node, desk, lambda found: desk.issue(found, make(desk, found)))
+    failure, _ = refused(node, admin, lambda found: admin.issue(found, make(admin, found)))
     assert isinstance(failure, Denied)
-    assert " is of no use: " in str(failure)
+    assert " is unusable: " in str(failure)
     assert node.store.pair(Purpose.CLIENT) is None
     # The credential is still there for the next try, which has a new key and comes behind a pause.
     assert node.store.bootstrap() is not None
@@ -462,43 +466,43 @@ def test_a_certificate_that_was_not_asked_for_is_refused(
 
 @pytest.mark.parametrize("make", [another_key, another_name, another_use, run_out], ids=lambda one: one.__name__)
 def test_such_a_certificate_does_not_touch_the_former_pair(
-    desk: Desk, node: Node, make: Callable[[Desk, Manifest], bytes]
+    admin: ClusterAdmin, node: Node, make: Callable[[ClusterAdmin, Manifest], bytes]
 ) -> None:
     former = node.put_pair(**DUE)
     with asking(node.certificates().client) as answer:
-        found = desk.next()
-        desk.issue(found, make(desk, found))
+        found = admin.next()
+        admin.issue(found, make(admin, found))
         assert answer.result().pair.encode() == former.encode()
     stored = node.store.pair(Purpose.CLIENT)
     assert stored is not None
     assert stored.encode() == former.encode()
-    assert "is of no use" in node.reports[-1]
+    assert "is unusable:" in node.reports[-1]
 
 
 @pytest.mark.parametrize("certificate", [b"garbage", b"\xff" * 100, b"-----BEGIN CERTIFICATE-----\n", b"x" * 100_000])
 def test_garbage_instead_of_a_certificate_is_refused(
-    api: EmbeddedAPI, desk: Desk, node: Node, certificate: bytes
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node, certificate: bytes
 ) -> None:
     node.supply_bootstrap()
 
     def decide(found: Manifest) -> None:
-        desk.approve(found)
+        admin.approve(found)
         current = api.get("certificatesigningrequests", found["metadata"]["name"])
         current["status"]["certificate"] = base64.b64encode(certificate).decode()
-        desk.plant(current)
+        admin.plant(current)
 
-    failure, _ = refused(node, desk, decide)
+    failure, _ = refused(node, admin, decide)
     assert isinstance(failure, Denied)
     assert node.store.pair(Purpose.CLIENT) is None
 
 
-def test_what_stands_beside_a_good_certificate_is_not_stored(desk: Desk, node: Node) -> None:
+def test_what_stands_beside_a_good_certificate_is_not_stored(admin: ClusterAdmin, node: Node) -> None:
     node.supply_bootstrap()
     with asking(node.certificates().client) as answer:
-        found = desk.next()
-        good = desk.sign(found)
+        found = admin.next()
+        good = admin.sign(found)
         assert certificate_request(found).is_signature_valid
-        desk.issue(found, b"# whoever reads this\n" + good)
+        admin.issue(found, b"# whoever reads this\n" + good)
         assert answer.result().pair.certificate == good.decode()
 
 
@@ -531,7 +535,7 @@ def test_an_api_server_of_another_authority_is_exit_code_5_and_sees_no_token(api
     ran = in_program(node)
     assert ran.exit_code == ExitCode.UNTRUSTED
     assert_one_sentence(ran)
-    assert "does somebody stand in between" in ran.log
+    assert "is there a machine in the middle?" in ran.log
     assert len(api.requests) == 0
 
 
@@ -542,7 +546,7 @@ def test_a_token_that_is_not_accepted_is_exit_code_6(api: EmbeddedAPI, node: Nod
     ran = in_program(node)
     assert ran.exit_code == ExitCode.REFUSED
     assert_one_sentence(ran)
-    assert "The bootstrap token has run out or was removed" in ran.log
+    assert "The bootstrap token has expired or was removed" in ran.log
 
 
 @pytest.mark.slow
@@ -552,26 +556,26 @@ def test_a_token_that_may_not_ask_is_exit_code_6(api: EmbeddedAPI, node: Node) -
     ran = in_program(node)
     assert ran.exit_code == ExitCode.REFUSED
     assert_one_sentence(ran)
-    assert "are kubeadm's grants for it there?" in ran.log
+    assert "do kubeadm's grants for it exist?" in ran.log
 
 
 def test_a_refused_credential_is_not_tried_again_at_once_but_another_is(
-    api: EmbeddedAPI, desk: Desk, node: Node
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node
 ) -> None:
     node.supply_bootstrap("abcdef.0123456789abcdef")
     with pytest.raises(CredentialRefused):
         node.certificates().client()
     api.requests.clear()
-    with pytest.raises(CredentialRefused, match="not again before"):
+    with pytest.raises(CredentialRefused, match="no retry before"):
         node.certificates().client()
     assert len(api.requests) == 0
     node.supply_bootstrap()
-    with asking(node.certificates().client) as answer, desk.granting():
+    with asking(node.certificates().client) as answer, admin.granting():
         answer.result()
 
 
 def test_a_token_that_runs_out_while_its_request_waits_leaves_the_request_to_the_next(
-    api: EmbeddedAPI, desk: Desk, node: Node, nobody_decides: Timepiece
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node, nobody_decides: Timepiece
 ) -> None:
     token = node.supply_bootstrap()
     with pytest.raises(StillPending):
@@ -580,7 +584,7 @@ def test_a_token_that_runs_out_while_its_request_waits_leaves_the_request_to_the
     with pytest.raises(CredentialRefused):
         node.certificates().client()
     node.supply_bootstrap()
-    desk.grant(desk.next())
+    admin.grant(admin.next())
     node.certificates().client()
     assert len(created(api)) == 1
 
@@ -606,7 +610,7 @@ def test_a_provider_id_that_is_not_found_out_is_not_asked_for_without_end(
     node.supply_bootstrap()
     with pytest.raises(NoEvidence, match="the metadata service does not answer"):
         node.certificates().client()
-    with pytest.raises(NoEvidence, match=r"metadata service does not answer .*\(asked once; not again before 20"):
+    with pytest.raises(NoEvidence, match=r"metadata service does not answer .*\(failed once; no retry before 20"):
         node.certificates().client()
     assert len(unknown) == 1
     node.time.pass_by(10)
@@ -627,7 +631,7 @@ def test_neither_is_it_for_a_serving_certificate(node: Node, unknown: list[str])
 
 def test_a_provider_id_that_is_not_found_out_does_not_give_up_what_is_under_way(
     api: EmbeddedAPI,
-    desk: Desk,
+    admin: ClusterAdmin,
     node: Node,
     nobody_decides: Timepiece,
     unknown: list[str],
@@ -640,7 +644,7 @@ def test_a_provider_id_that_is_not_found_out_does_not_give_up_what_is_under_way(
             node.certificates().client()
     with pytest.raises(NoEvidence):
         node.certificates().client()
-    desk.grant(desk.next())
+    admin.grant(admin.next())
     node.time.pass_by(10)
     monkeypatch.setattr(KeyedMACAgentPlugin, "provider_id", lambda self: self.configured_provider_id)
     assert node.certificates().client().pair.key
@@ -711,7 +715,9 @@ def test_a_request_that_the_server_rejects_is_denied(api: EmbeddedAPI, node: Nod
     assert pause.until == node.time.now + 60
 
 
-def test_a_stored_key_that_cannot_be_read_is_given_up(desk: Desk, node: Node, nobody_decides: Timepiece) -> None:
+def test_a_stored_key_that_cannot_be_read_is_given_up(
+    admin: ClusterAdmin, node: Node, nobody_decides: Timepiece
+) -> None:
     """Whatever happened to the file: nobody has a certificate for it."""
     node.supply_bootstrap()
     with pytest.raises(StillPending):

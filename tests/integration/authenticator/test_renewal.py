@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from attestors.wire.names import Purpose
-from authenticator.flow.bootstrap import take_in
+from authenticator.flow.bootstrap import import_bootstrap
 from authenticator.model.attempt import Attempt
 from authenticator.model.cluster import BearerToken, Cluster
 from authenticator.model.exec_credential import encode_credential
@@ -21,14 +21,14 @@ from signer.testing.fixtures import embedded_api
 from tests.integration.authenticator.fixtures import (
     DAY,
     LONG_AGO,
-    Desk,
+    ClusterAdmin,
     Node,
     Timepiece,
     asked,
     asking,
     created,
 )
-from tests.integration.fixtures import House, node_of, provider_id
+from tests.integration.fixtures import Harness, node_of, provider_id
 from tests.support.node_program import V1, NodeProgram, exec_info
 from tests.unit.authenticator.api.servers import closed_port
 
@@ -79,12 +79,12 @@ def test_client_go_asks_again_within_the_hour(node: Node) -> None:
 
 
 def test_a_certificate_of_which_a_fifth_is_left_is_renewed_with_itself(
-    api: EmbeddedAPI, desk: Desk, node: Node
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node
 ) -> None:
     former = node.put_pair(**DUE)
     with asking(node.certificates().client) as answer:
-        found = desk.next()
-        certificate = desk.grant(found)
+        found = admin.next()
+        certificate = admin.grant(found)
         use = answer.result()
     assert found["spec"]["username"] == f"system:node:{node.name}"
     assert (use.pair.certificate, use.pair.key != former.key) == (certificate.decode(), True)
@@ -97,7 +97,7 @@ def test_a_certificate_of_which_a_fifth_is_left_is_renewed_with_itself(
 
 
 def test_the_former_certificate_is_used_until_the_next_is_there(
-    api: EmbeddedAPI, desk: Desk, node: Node, nobody_decides: Timepiece
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node, nobody_decides: Timepiece
 ) -> None:
     former = node.put_pair(**DUE)
     first = node.certificates().client()
@@ -107,7 +107,7 @@ def test_the_former_certificate_is_used_until_the_next_is_there(
     # Both waited for one and the same request, and not for long: a kubelet stands and waits.
     assert len(created(api)) == 1
     assert nobody_decides.elapsed <= 2 * 5 + 2
-    desk.grant(desk.next())
+    admin.grant(admin.next())
     third = node.certificates().client()
     assert third.pair.key != former.key
     assert len(created(api)) == 1
@@ -136,11 +136,11 @@ def test_no_answer_outlives_the_certificate(node: Node, nobody_decides: Timepiec
 
 @pytest.mark.parametrize("kind", ["Denied", "Failed"])
 def test_a_renewal_that_is_refused_leaves_the_former_certificate(
-    api: EmbeddedAPI, desk: Desk, node: Node, kind: str
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node, kind: str
 ) -> None:
     former = node.put_pair(**DUE)
     with asking(node.certificates().client) as answer:
-        desk.decide(desk.next(), kind, "MachinePaused")
+        admin.decide(admin.next(), kind, "MachinePaused")
         use = answer.result()
     assert use.pair.encode() == former.encode()
     assert "MachinePaused" in "".join(node.reports)
@@ -152,10 +152,12 @@ def test_a_renewal_that_is_refused_leaves_the_former_certificate(
 
 
 @pytest.mark.slow
-def test_refused_renewals_are_tried_several_times_before_the_end(api: EmbeddedAPI, desk: Desk, node: Node) -> None:
+def test_refused_renewals_are_tried_several_times_before_the_end(
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node
+) -> None:
     former = node.put_pair(**DUE)
     tries = 0
-    with desk.deciding(lambda found: desk.decide(found, "Denied", "NodeNameMismatch")):
+    with admin.deciding(lambda found: admin.decide(found, "Denied", "NodeNameMismatch")):
         while node.time.now < former.not_after:
             use = node.certificates().client()
             assert use.pair.key == former.key
@@ -193,21 +195,23 @@ def test_who_has_a_certificate_does_not_wait_for_somebody_elses_renewal(api: Emb
     assert len(asked(api)) == 0
 
 
-def test_the_cluster_that_client_go_names_is_asked_and_then_known(desk: Desk, node: Node) -> None:
+def test_the_cluster_that_client_go_names_is_asked_and_then_known(admin: ClusterAdmin, node: Node) -> None:
     """The kubelet's kubeconfig is where an operator changes the address; the store follows."""
     node.put_pair(**DUE)
     gone = Cluster("https://127.0.0.1:1", node.cluster.certificate_authority)
     node.store.save_known_cluster(KnownCluster(gone, "used"))
-    with asking(node.certificates(cluster=node.cluster).client) as answer, desk.granting():
+    with asking(node.certificates(cluster=node.cluster).client) as answer, admin.granting():
         answer.result()
     known = node.store.known_cluster()
     assert known is not None
     assert (known.cluster, known.used) == (node.cluster, "used")
 
 
-def test_without_client_go_the_cluster_is_the_one_that_was_known_last(api: EmbeddedAPI, desk: Desk, node: Node) -> None:
+def test_without_client_go_the_cluster_is_the_one_that_was_known_last(
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node
+) -> None:
     node.put_pair(**DUE)
-    with asking(node.certificates().client) as answer, desk.granting():
+    with asking(node.certificates().client) as answer, admin.granting():
         answer.result()
     assert len(created(api)) == 1
 
@@ -227,10 +231,10 @@ def test_the_insecure_attestor_never_renews(api: EmbeddedAPI, node: Node) -> Non
 
 
 @pytest.mark.slow
-def test_the_controller_renews(house: House, tmp_path: Path) -> None:
-    cluster = house.cluster()
+def test_the_controller_renews(harness: Harness, tmp_path: Path) -> None:
+    cluster = harness.cluster()
     cluster.add_machine("worker", provider_id=provider_id("worker"))
-    house.run()
+    harness.run()
     api = embedded_api(cluster)
     node = Node(tmp_path / "node", api, "worker")
     node.changes["settings"] = node_of(cluster, "worker").settings
@@ -251,7 +255,7 @@ def test_a_certificate_that_ran_out_is_said_and_nobody_is_asked(api: EmbeddedAPI
     node.put_pair(age=LIFE, left=-1)
     ran = node.program().credential()
     assert (ran.exit_code, ran.output) == (ExitCode.NO_CREDENTIAL, "")
-    assert "ran out at" in ran.log
+    assert "expired at" in ran.log
     assert "Supply a new bootstrap kubeconfig" in ran.log
     assert len(api.requests) == 0
 
@@ -272,12 +276,12 @@ def test_the_bootstrap_credential_that_was_used_is_no_way_back(api: EmbeddedAPI,
     assert len(asked(api)) == 0
 
 
-def test_a_new_bootstrap_credential_is_a_way_back(desk: Desk, node: Node) -> None:
+def test_a_new_bootstrap_credential_is_a_way_back(admin: ClusterAdmin, node: Node) -> None:
     former = node.put_pair(age=LIFE, left=-1, used=node.digest("abcdef.0123456789abcdef"))
     token = node.supply_bootstrap()
     with asking(node.certificates().client) as answer:
-        found = desk.next()
-        desk.grant(found)
+        found = admin.next()
+        admin.grant(found)
         use = answer.result()
     assert found["spec"]["username"] == f"system:bootstrap:{token.partition('.')[0]}"
     assert use.pair.key != former.key
@@ -287,28 +291,28 @@ def test_a_new_bootstrap_credential_is_a_way_back(desk: Desk, node: Node) -> Non
 
 
 def test_a_new_bootstrap_credential_is_left_alone_while_the_certificate_is_valid(
-    api: EmbeddedAPI, desk: Desk, node: Node
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node
 ) -> None:
     """A renewal proves more than a token does."""
     node.put_pair(**DUE)
     node.supply_bootstrap()
     with asking(node.certificates().client) as answer:
-        found = desk.next()
-        desk.grant(found)
+        found = admin.next()
+        admin.grant(found)
         answer.result()
     assert found["spec"]["username"] == f"system:node:{node.name}"
     assert node.store.bootstrap() is None
 
 
 def test_a_bootstrap_kubeconfig_of_another_cluster_sets_the_former_pair_aside(
-    api: EmbeddedAPI, desk: Desk, node: Node
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node
 ) -> None:
     former = node.put_pair(**DUE)
     serving = node.put_pair(age=LONG_AGO, left=DAY, purpose=Purpose.SERVING)
     with EmbeddedAPI(seed_kubeadm=True) as other:
         node.supply_bootstrap(api=other)
         with BlockingClient(other.connection()) as client, asking(node.certificates().client) as answer:
-            there = Desk(other, client)
+            there = ClusterAdmin(other, client)
             found = there.next()
             there.grant(found)
             use = answer.result()
@@ -321,16 +325,16 @@ def test_a_bootstrap_kubeconfig_of_another_cluster_sets_the_former_pair_aside(
     assert node.store.pair(Purpose.SERVING) is None
 
 
-def test_a_certificate_of_the_former_cluster_that_comes_late_is_not_used(desk: Desk, node: Node) -> None:
+def test_a_certificate_of_the_former_cluster_that_comes_late_is_not_used(admin: ClusterAdmin, node: Node) -> None:
     """While one waits for the former cluster, `prepare` takes in the next one's credential."""
     node.supply_bootstrap()
     with EmbeddedAPI(seed_kubeadm=True) as other:
         with asking(node.certificates().client) as answer:
-            found = desk.next()
+            found = admin.next()
             token = node.supply_bootstrap(api=other)
             with node.store.bootstrap_lock():
-                take_in(node.configuration, node.store, now=node.time.now)
-            desk.grant(found)
+                import_bootstrap(node.configuration, node.store, now=node.time.now)
+            admin.grant(found)
             failure = answer.exception()
         assert isinstance(failure, StillPending)
         assert "another cluster" in str(failure)
@@ -339,12 +343,12 @@ def test_a_certificate_of_the_former_cluster_that_comes_late_is_not_used(desk: D
         assert copied is not None
         assert copied.credential == BearerToken(token)
         with BlockingClient(other.connection()) as client, asking(node.certificates().client) as answer:
-            there = Desk(other, client)
+            there = ClusterAdmin(other, client)
             there.grant(there.next())
             answer.result()
 
 
-def test_the_same_token_at_a_corrected_address_is_taken_in(desk: Desk, node: Node) -> None:
+def test_the_same_token_at_a_corrected_address_is_taken_in(admin: ClusterAdmin, node: Node) -> None:
     token = node.supply_bootstrap()
     path = node.configuration.bootstrap_kubeconfig
     right = path.read_text()
@@ -352,7 +356,7 @@ def test_the_same_token_at_a_corrected_address_is_taken_in(desk: Desk, node: Nod
     with pytest.raises(ApiUnavailable, match=r"127\.0\.0\.2"):
         node.certificates().client()
     path.write_text(right)
-    with asking(node.certificates().client) as answer, desk.granting():
+    with asking(node.certificates().client) as answer, admin.granting():
         answer.result()
     known = node.store.known_cluster()
     assert known is not None
@@ -360,24 +364,26 @@ def test_the_same_token_at_a_corrected_address_is_taken_in(desk: Desk, node: Nod
 
 
 def test_a_bootstrap_kubeconfig_of_the_same_cluster_at_another_address_sets_nothing_aside(
-    desk: Desk, node: Node
+    admin: ClusterAdmin, node: Node
 ) -> None:
     """A cluster is its CA, wherever its API server is."""
     node.put_pair(**DUE)
     node.supply_bootstrap()
     path = node.configuration.bootstrap_kubeconfig
     path.write_text(path.read_text().replace("https://127.0.0.1:", "https://localhost:"))
-    with asking(node.certificates().client) as answer, desk.granting():
+    with asking(node.certificates().client) as answer, admin.granting():
         answer.result()
     assert not (node.store.folder / "kubelet-authenticator-client.former.pem").exists()
 
 
 @pytest.mark.slow
-def test_a_program_that_runs_beside_it_gets_the_same_certificate(api: EmbeddedAPI, desk: Desk, node: Node) -> None:
+def test_a_program_that_runs_beside_it_gets_the_same_certificate(
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node
+) -> None:
     """kubelet, kubeadm and agent ask at once: one key, one request."""
     node.supply_bootstrap()
     programs: list[NodeProgram] = [node.program() for _ in range(3)]
-    with desk.granting() as granted:
+    with admin.granting() as granted:
         running = [program.start("credential", environment=exec_info()) for program in programs]
         outputs = [process.communicate(timeout=60)[0] for process in running]
     assert [process.returncode for process in running] == [0, 0, 0]

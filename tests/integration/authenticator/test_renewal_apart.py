@@ -15,7 +15,7 @@ import pytest
 
 from attestors.wire.names import Purpose
 from signer.testing.api import EmbeddedAPI
-from tests.integration.authenticator.fixtures import Desk, Node, created
+from tests.integration.authenticator.fixtures import ClusterAdmin, Node, created
 from tests.support.agent_plugin import NOTED_BOUNDS, run_with, start_with
 from tests.support.node_program import NodeProgram
 from tests.support.processes import wait_until
@@ -108,15 +108,15 @@ def stored_key(node: Node) -> str:
 
 
 def test_it_is_stored_behind_the_end_of_the_plugin(
-    api: EmbeddedAPI, desk: Desk, node: Node, program: NodeProgram, attestor: SlowAttestor
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node, program: NodeProgram, attestor: SlowAttestor
 ) -> None:
     """The plugin's stdout and stderr end with it: :func:`run_with` returns while the attestor still gathers."""
     former = stored_key(node)
     done = run_with(program, attestor.gather, before=IMPATIENT)
     assert printed_key(done) == former
     attestor.wait_until_begun()
-    assert f"goes on as process {attestor.begun[0]}; {STILL_VALID}" in done.stderr
-    with desk.granting():
+    assert f"continues as process {attestor.begun[0]}; {STILL_VALID}" in done.stderr
+    with admin.granting():
         attestor.go_on()
         wait_until(lambda: stored_key(node) != former, "the next certificate is stored")
     assert printed_key(run_with(program, "raise AssertionError")) == stored_key(node)
@@ -125,7 +125,7 @@ def test_it_is_stored_behind_the_end_of_the_plugin(
 
 
 def test_who_comes_meanwhile_neither_waits_nor_begins_another(
-    desk: Desk, node: Node, program: NodeProgram, attestor: SlowAttestor
+    admin: ClusterAdmin, node: Node, program: NodeProgram, attestor: SlowAttestor
 ) -> None:
     former = stored_key(node)
     run_with(program, attestor.gather, before=IMPATIENT)
@@ -134,45 +134,45 @@ def test_who_comes_meanwhile_neither_waits_nor_begins_another(
     assert [printed_key(one) for one in done] == [former] * 2
     assert [one.stderr for one in done] == ["", ""]
     assert len(attestor.begun) == 1
-    with desk.granting():
+    with admin.granting():
         attestor.go_on()
         wait_until(lambda: stored_key(node) != former, "the next certificate is stored")
     attestor.wait_until_ended()
 
 
 def test_it_goes_on_where_the_plugin_is_killed_and_has_no_stdout(
-    desk: Desk, node: Node, program: NodeProgram, attestor: SlowAttestor
+    admin: ClusterAdmin, node: Node, program: NodeProgram, attestor: SlowAttestor
 ) -> None:
     former = stored_key(node)
     plugin = start_with(program, attestor.gather, start_new_session=True)
     attestor.wait_until_begun()
     os.killpg(plugin.pid, signal.SIGKILL)  # as a terminal's Ctrl-C, all that belong to it
     assert plugin.communicate(timeout=60)[0] == ""
-    with desk.granting():
+    with admin.granting():
         attestor.go_on()
         wait_until(lambda: stored_key(node) != former, "the next certificate is stored")
     attestor.wait_until_ended()
 
 
 def test_what_it_says_late_is_in_the_log(
-    desk: Desk, node: Node, program: NodeProgram, attestor: SlowAttestor, tmp_path: Path
+    admin: ClusterAdmin, node: Node, program: NodeProgram, attestor: SlowAttestor, tmp_path: Path
 ) -> None:
     """Where stderr is the journal, or a file as here: nobody waits for its end."""
     former, log = stored_key(node), tmp_path / "log"
     with log.open("w") as file:
         assert printed_key(run_with(program, attestor.gather, before=IMPATIENT, stderr=file)) == former
-    with desk.granting():
+    with admin.granting():
         attestor.go_on()
         wait_until(lambda: f"the certificate of node {node.name} is in" in log.read_text(), "it is said")
     assert log.read_text().startswith("kubelet-authenticator: renewing takes longer")
     attestor.wait_until_ended()
 
 
-def test_a_quick_one_is_printed(desk: Desk, node: Node, program: NodeProgram) -> None:
+def test_a_quick_one_is_printed(admin: ClusterAdmin, node: Node, program: NodeProgram) -> None:
     """Whatever it reads of stdin, which is somebody else's: nothing."""
     former = stored_key(node)
     reading, writing = os.pipe()
-    with open(reading) as stdin, open(writing), desk.granting():
+    with open(reading) as stdin, open(writing), admin.granting():
         done = run_with(program, "assert os.read(0, 1) == b''", stdin=stdin)
     assert printed_key(done) == stored_key(node) != former
     assert "the certificate of node" in done.stderr
@@ -185,7 +185,7 @@ def test_a_quick_one_is_printed(desk: Desk, node: Node, program: NodeProgram) ->
         ("raise EvidenceUnavailable('the TPM is gone')", "not renewed: attestor keyed-mac: the TPM is gone"),
         ("raise ValueError('a defect')", "not renewed: attestor keyed-mac failed with ValueError at <string>:"),
         ("raise BrokenPipeError('a defect of ours')", f"BrokenPipeError('a defect of ours'); {STILL_VALID}"),
-        ("sys.exit('enough')", "not renewed: attestor keyed-mac called sys.exit() instead of raising what is wrong"),
+        ("sys.exit('enough')", "not renewed: attestor keyed-mac called sys.exit() instead of raising an exception"),
         ("os.kill(os.getpid(), signal.SIGSEGV)", f"ended by signal 11 (Segmentation fault); {STILL_VALID}"),
         ("os._exit(0)", ""),
     ],

@@ -36,7 +36,7 @@ from signer.testing.world import WorldCluster
 from tests.integration.authenticator.fixtures import (
     DAY,
     LONG_AGO,
-    Desk,
+    ClusterAdmin,
     Node,
     Timepiece,
     alternative_names,
@@ -46,7 +46,7 @@ from tests.integration.authenticator.fixtures import (
     created,
     key_of,
 )
-from tests.integration.fixtures import House, node_of, provider_id
+from tests.integration.fixtures import Harness, node_of, provider_id
 from tests.support.node_program import NodeProgram
 
 FRESH: Final[dict[str, Any]] = {"age": LONG_AGO, "left": DAY}
@@ -67,12 +67,12 @@ def sans(node: Node, *addresses: str) -> list[x509.GeneralName]:
 
 
 def test_it_is_asked_for_with_the_client_certificate_for_the_configured_names(
-    api: EmbeddedAPI, desk: Desk, node: Node
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node
 ) -> None:
     node.serve("one.example", "two.example", addresses=[ADDRESS, "2001:db8:1::2"])
     with asking(node.certificates().serving) as answer:
-        found = desk.next()
-        certificate = desk.grant(found)
+        found = admin.next()
+        certificate = admin.grant(found)
         use = answer.result()
     assert found["spec"]["username"] == f"system:node:{node.name}"
     assert found["spec"]["signerName"] == "cluster.x-k8s.io/kubelet-serving-keyed-mac"
@@ -93,13 +93,13 @@ def test_more_names_than_the_controller_reads_are_not_asked_for(
     node.serve(*(f"{'a' * 60}.name-{number}.example" for number in range(110)))
     gathered = Mock()
     monkeypatch.setattr(KeyedMACAgentPlugin, "gather", gathered)
-    with pytest.raises(InvalidConfiguration, match=r"with its 110 DNS names and 1 addresses.*ask for fewer names"):
+    with pytest.raises(InvalidConfiguration, match=r"with its 110 DNS names and 1 addresses.*request fewer names"):
         node.certificates().serving()
     assert (asked(api), gathered.call_count) == ([], 0), "nor is any evidence gathered for them"
 
 
 def test_a_request_whose_certificate_is_stored_is_not_waited_for_again(
-    api: EmbeddedAPI, desk: Desk, node: Node, monkeypatch: pytest.MonkeyPatch
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A crash or the disk kept it from being forgotten; when the next one is due, the API server has deleted it."""
 
@@ -107,26 +107,26 @@ def test_a_request_whose_certificate_is_stored_is_not_waited_for_again(
         raise OSError(5, "Input/output error", str(path))
 
     monkeypatch.setattr("authenticator.store.store.remove", kept)
-    with pytest.raises(StoreUnusable), desk.granting():
+    with pytest.raises(StoreUnusable), admin.granting():
         node.certificates().serving()
     monkeypatch.undo()
     former = node.store.pair(Purpose.SERVING)
     assert former is not None
     assert node.store.attempt(Purpose.SERVING).pending is not None
-    for name in desk.names:
+    for name in admin.names:
         api.delete("certificatesigningrequests", name)
     node.put_pair(age=LONG_AGO, left=9 * DAY)
     node.time.pass_by(former.renewal - node.time.now)
     with (
         asking(node.certificates().serving) as answer,
-        desk.deciding(lambda found: desk.grant(found, not_after=node.time.now + DAY)),
+        admin.deciding(lambda found: admin.grant(found, not_after=node.time.now + DAY)),
     ):
         assert answer.result().pair.key != former.key
     assert node.store.attempt(Purpose.SERVING) == Attempt()
 
 
-def test_its_file_is_for_nobody_else_to_read_and_holds_the_key(desk: Desk, node: Node) -> None:
-    with asking(node.certificates().serving) as answer, desk.granting():
+def test_its_file_is_for_nobody_else_to_read_and_holds_the_key(admin: ClusterAdmin, node: Node) -> None:
+    with asking(node.certificates().serving) as answer, admin.granting():
         answer.result()
     path = node.store.pair_file(Purpose.SERVING)
     assert path.name == "kubelet-authenticator-serving.pem"
@@ -151,54 +151,54 @@ def test_the_order_of_names_says_nothing(api: EmbeddedAPI, node: Node, order: tu
     assert len(asked(api)) == 0
 
 
-def test_it_is_renewed_with_a_new_key_when_a_fifth_is_left(desk: Desk, node: Node) -> None:
+def test_it_is_renewed_with_a_new_key_when_a_fifth_is_left(admin: ClusterAdmin, node: Node) -> None:
     former = node.put_pair(age=8000, left=2000, purpose=Purpose.SERVING, names=sans(node, ADDRESS))
-    with asking(node.certificates().serving) as answer, desk.granting():
+    with asking(node.certificates().serving) as answer, admin.granting():
         assert answer.result().pair.key != former.key
 
 
 @pytest.mark.parametrize(
     "has", [[], ["192.0.2.11"], [ADDRESS, "192.0.2.11"]], ids=["without address", "another", "one more"]
 )
-def test_it_is_asked_for_again_when_the_addresses_changed(desk: Desk, node: Node, has: list[str]) -> None:
+def test_it_is_asked_for_again_when_the_addresses_changed(admin: ClusterAdmin, node: Node, has: list[str]) -> None:
     former = node.put_pair(**FRESH, purpose=Purpose.SERVING, names=sans(node, *has))
     with asking(node.certificates().serving) as answer:
-        found = desk.next()
-        desk.grant(found)
+        found = admin.next()
+        admin.grant(found)
         assert answer.result().pair.key != former.key
     assert alternative_names(certificate_request(found)) == sans(node, ADDRESS)
 
 
-def test_one_without_any_names_is_not_taken_for_ours(desk: Desk, node: Node) -> None:
+def test_one_without_any_names_is_not_taken_for_ours(admin: ClusterAdmin, node: Node) -> None:
     former = node.put_pair(**FRESH, purpose=Purpose.SERVING)
-    with asking(node.certificates().serving) as answer, desk.granting():
+    with asking(node.certificates().serving) as answer, admin.granting():
         assert answer.result().pair.key != former.key
 
 
 def test_another_address_while_a_request_waits_is_another_request(
-    api: EmbeddedAPI, desk: Desk, node: Node, nobody_decides: Timepiece
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node, nobody_decides: Timepiece
 ) -> None:
-    with pytest.raises(StillPending, match=r"provider ID \S+, and addresses of each kind that is asked for\?$"):
+    with pytest.raises(StillPending, match=r"provider ID \S+, and addresses of each requested kind\?$"):
         node.certificates().serving()
-    first = desk.next()
+    first = admin.next()
     node.serve(addresses=["192.0.2.99"])
     with pytest.raises(StillPending):
         node.certificates().serving()
-    assert key_of(desk.next()) != key_of(first)
+    assert key_of(admin.next()) != key_of(first)
     assert len(created(api)) == 2
 
 
-def test_refused_names_keep_the_former_pair_and_say_so(api: EmbeddedAPI, desk: Desk, node: Node) -> None:
+def test_refused_names_keep_the_former_pair_and_say_so(api: EmbeddedAPI, admin: ClusterAdmin, node: Node) -> None:
     former = node.put_pair(**FRESH, purpose=Purpose.SERVING, names=sans(node, "192.0.2.11"))
     with asking(node.certificates().serving) as answer:
-        desk.decide(desk.next(), "Denied", "InvalidSubjectAlternativeNames", f"{ADDRESS} is not the Machine's")
+        admin.decide(admin.next(), "Denied", "InvalidSubjectAlternativeNames", f"{ADDRESS} is not the Machine's")
         failure = answer.exception()
     assert isinstance(failure, Denied)
     assert f"{ADDRESS} is not the Machine's" in str(failure)
     stored = node.store.pair(Purpose.SERVING)
     assert stored is not None
     assert stored.encode() == former.encode()
-    with pytest.raises(Denied, match="not again before"):
+    with pytest.raises(Denied, match="no retry before"):
         node.certificates().serving()
     assert len(created(api)) == 1
 
@@ -255,60 +255,62 @@ def test_a_node_whose_name_is_not_signed_keeps_its_address_too(api: EmbeddedAPI,
     assert len(asked(api)) == 0
 
 
-def test_a_node_that_moved_to_ipv6_gets_there(desk: Desk, node: Node, default: Default) -> None:
+def test_a_node_that_moved_to_ipv6_gets_there(admin: ClusterAdmin, node: Node, default: Default) -> None:
     node.put_pair(**FRESH, purpose=Purpose.SERVING, names=sans(node, ADDRESS))
     certificates = node.certificates()
     default.is_of(IPV6)
     certificates.serving()
     node.time.pass_by(600)
     with asking(certificates.serving) as answer:
-        found = desk.next()
-        desk.grant(found)
+        found = admin.next()
+        admin.grant(found)
         answer.result()
     assert alternative_names(certificate_request(found)) == sans(node, IPV6)
     certificates.serving()  # and nothing more is asked
 
 
 def test_a_node_that_moved_gets_there_with_its_renewal_where_nobody_remembers(
-    desk: Desk, node: Node, default: Default
+    admin: ClusterAdmin, node: Node, default: Default
 ) -> None:
     """As with ``request --serving``, which is a process of its own each time."""
     node.put_pair(age=8000, left=2000, purpose=Purpose.SERVING, names=sans(node, ADDRESS))
     default.is_of(IPV6)
     with asking(node.certificates().serving) as answer:
-        found = desk.next()
-        desk.grant(found)
+        found = admin.next()
+        admin.grant(found)
         answer.result()
     assert alternative_names(certificate_request(found)) == sans(node, IPV6)
 
 
 @pytest.mark.parametrize("stored", [IPV6, "192.0.2.11"], ids=["IPv4 comes late", "another lease"])
-def test_an_ipv4_address_that_is_there_counts_at_once(desk: Desk, node: Node, default: Default, stored: str) -> None:
+def test_an_ipv4_address_that_is_there_counts_at_once(
+    admin: ClusterAdmin, node: Node, default: Default, stored: str
+) -> None:
     node.put_pair(**FRESH, purpose=Purpose.SERVING, names=sans(node, stored))
     default.is_of(ADDRESS)
     with asking(node.certificates().serving) as answer:
-        found = desk.next()
-        desk.grant(found)
+        found = admin.next()
+        admin.grant(found)
         answer.result()
     assert alternative_names(certificate_request(found)) == sans(node, ADDRESS)
 
 
 def test_corrected_names_need_not_wait_for_the_pause_of_the_refused_ones(
-    api: EmbeddedAPI, desk: Desk, node: Node
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node
 ) -> None:
     with asking(node.certificates().serving) as answer:
-        desk.decide(desk.next(), "Denied", "InvalidSubjectAlternativeNames")
+        admin.decide(admin.next(), "Denied", "InvalidSubjectAlternativeNames")
         assert isinstance(answer.exception(), Denied)
     node.serve(addresses=["192.0.2.12"])
-    with asking(node.certificates().serving) as answer, desk.granting():
+    with asking(node.certificates().serving) as answer, admin.granting():
         answer.result()
     assert len(created(api)) == 2
 
 
-def test_a_refused_renewal_keeps_the_former_pair_in_use(api: EmbeddedAPI, desk: Desk, node: Node) -> None:
+def test_a_refused_renewal_keeps_the_former_pair_in_use(api: EmbeddedAPI, admin: ClusterAdmin, node: Node) -> None:
     former = node.put_pair(age=8000, left=2000, purpose=Purpose.SERVING, names=sans(node, ADDRESS))
     with asking(node.certificates().serving) as answer:
-        desk.decide(desk.next(), "Denied", "MachinePaused")
+        admin.decide(admin.next(), "Denied", "MachinePaused")
         assert answer.result().pair.encode() == former.encode()
     assert "serving certificate was not renewed" in node.reports[-1]
     # During the pause too, without asking.
@@ -316,55 +318,57 @@ def test_a_refused_renewal_keeps_the_former_pair_in_use(api: EmbeddedAPI, desk: 
     assert len(created(api)) == 1
 
 
-def test_a_refused_serving_certificate_is_no_reason_to_pause_the_client_certificate(desk: Desk, node: Node) -> None:
+def test_a_refused_serving_certificate_is_no_reason_to_pause_the_client_certificate(
+    admin: ClusterAdmin, node: Node
+) -> None:
     with asking(node.certificates().serving) as answer:
-        desk.decide(desk.next(), "Denied", "InvalidSubjectAlternativeNames")
+        admin.decide(admin.next(), "Denied", "InvalidSubjectAlternativeNames")
         assert isinstance(answer.exception(), Denied)
     assert node.store.attempt(Purpose.CLIENT) == Attempt()
     assert node.certificates().client().pair.key
 
 
-def another_use(desk: Desk, found: Any) -> bytes:
-    return desk.sign(found, usages=(Purpose.CLIENT,))
+def another_use(admin: ClusterAdmin, found: Any) -> bytes:
+    return admin.sign(found, usages=(Purpose.CLIENT,))
 
 
-def another_key(desk: Desk, found: Any) -> bytes:
-    return desk.sign(found, public_key=load_key(new_key()).public_key())
+def another_key(admin: ClusterAdmin, found: Any) -> bytes:
+    return admin.sign(found, public_key=load_key(new_key()).public_key())
 
 
-def another_name(desk: Desk, found: Any) -> bytes:
-    return desk.sign(found, names=[x509.DNSName("other.example")])
+def another_name(admin: ClusterAdmin, found: Any) -> bytes:
+    return admin.sign(found, names=[x509.DNSName("other.example")])
 
 
-def without_the_address(desk: Desk, found: Any) -> bytes:
-    return desk.sign(found, names=alternative_names(certificate_request(found))[:1])
+def without_the_address(admin: ClusterAdmin, found: Any) -> bytes:
+    return admin.sign(found, names=alternative_names(certificate_request(found))[:1])
 
 
 @pytest.mark.parametrize(
     "make", [another_use, another_key, another_name, without_the_address], ids=lambda one: one.__name__
 )
 def test_a_certificate_that_was_not_asked_for_is_refused(
-    desk: Desk, node: Node, make: Callable[[Desk, Any], bytes]
+    admin: ClusterAdmin, node: Node, make: Callable[[ClusterAdmin, Any], bytes]
 ) -> None:
     with asking(node.certificates().serving) as answer:
-        found = desk.next()
-        desk.issue(found, make(desk, found))
+        found = admin.next()
+        admin.issue(found, make(admin, found))
         failure = answer.exception()
     assert isinstance(failure, Denied)
     assert node.store.pair(Purpose.SERVING) is None
 
 
 def test_one_of_other_names_does_not_replace_the_former_and_is_not_asked_for_at_every_turn(
-    api: EmbeddedAPI, desk: Desk, node: Node
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node
 ) -> None:
     former = node.put_pair(age=8000, left=2000, purpose=Purpose.SERVING, names=sans(node, ADDRESS))
-    with desk.deciding(lambda found: desk.issue(found, another_name(desk, found))):
+    with admin.deciding(lambda found: admin.issue(found, another_name(admin, found))):
         for _ in range(3):
             assert node.certificates().serving().pair.encode() == former.encode()
     stored = node.store.pair(Purpose.SERVING)
     assert stored is not None
     assert stored.encode() == former.encode()
-    assert "other names or addresses than were asked for" in node.reports[-1]
+    assert "other names or addresses than requested" in node.reports[-1]
     assert len(created(api)) == 1
 
 
@@ -376,7 +380,7 @@ def test_without_a_valid_client_certificate_it_cannot_be_asked_for(
         node.store.pair_file(Purpose.CLIENT).unlink()
     else:
         node.put_pair(age=LONG_AGO, left=left)
-    with pytest.raises(NoCredential, match="asked for with the client certificate"):
+    with pytest.raises(NoCredential, match="requested with the client certificate"):
         node.certificates().serving()
     assert len(asked(api)) == 0
 
@@ -516,11 +520,11 @@ def test_a_node_without_any_address_asks_for_its_name(monkeypatch: pytest.Monkey
 
 
 @pytest.fixture
-def cluster(house: House) -> WorldCluster:
-    cluster = house.cluster()
+def cluster(harness: Harness) -> WorldCluster:
+    cluster = harness.cluster()
     addresses = [("Hostname", "worker"), ("InternalIP", ADDRESS)]
     cluster.add_machine("worker", provider_id=provider_id("worker"), addresses=addresses)
-    house.run()
+    harness.run()
     return cluster
 
 

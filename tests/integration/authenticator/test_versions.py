@@ -21,7 +21,7 @@ from authenticator.flow import evidence as flow_evidence
 from authenticator.flow.evidence import Attestation
 from authenticator.model.failures import Denied, ExitCode, Failure, NoEvidence
 from signer.testing.api import EmbeddedAPI
-from tests.integration.authenticator.fixtures import Desk, Manifest, Node, asking, created, evidence_of, key_of
+from tests.integration.authenticator.fixtures import ClusterAdmin, Manifest, Node, asking, created, evidence_of, key_of
 
 pytestmark = pytest.mark.slow
 """All together take many seconds, each a fraction of one."""
@@ -59,9 +59,9 @@ def node(tmp_path: Path, api: EmbeddedAPI, monkeypatch: pytest.MonkeyPatch) -> N
     return node
 
 
-def unsupported(desk: Desk, *supported: str) -> Callable[[Manifest], None]:
+def unsupported(admin: ClusterAdmin, *supported: str) -> Callable[[Manifest], None]:
     """Denies a request for its version."""
-    return lambda found: desk.decide(
+    return lambda found: admin.decide(
         found, "Denied", "UnsupportedVersion", annotations={SUPPORTED_VERSIONS_ANNOTATION: ",".join(supported)}
     )
 
@@ -78,12 +78,14 @@ def provider_of(found: Manifest) -> tuple[str, str]:
     return blocks.provider, found["spec"]["signerName"].rpartition("kubelet-")[2]
 
 
-def exchange(node: Node, desk: Desk, *decisions: Callable[[Manifest], object]) -> tuple[Failure | None, list[Manifest]]:
+def exchange(
+    node: Node, admin: ClusterAdmin, *decisions: Callable[[Manifest], object]
+) -> tuple[Failure | None, list[Manifest]]:
     """How a join ends on which these decisions are made one after the other, and the requests."""
     found = []
     with asking(node.certificates().client) as answer:
         for decide in decisions:
-            found.append(desk.next())
+            found.append(admin.next())
             decide(found[-1])
         failure = answer.exception()
     assert failure is None or isinstance(failure, Failure)
@@ -94,9 +96,9 @@ def exchange(node: Node, desk: Desk, *decisions: Callable[[Manifest], object]) -
     ("supported", "chosen"), [(("v1",), "v1"), (("v1", "v2"), "v2"), (("v2", "v1"), "v2"), (("v2", "v9"), "v2")]
 )
 def test_the_newest_version_that_both_know_is_filed_for_the_same_key(
-    api: EmbeddedAPI, desk: Desk, node: Node, supported: tuple[str, ...], chosen: str
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node, supported: tuple[str, ...], chosen: str
 ) -> None:
-    failure, (first, second) = exchange(node, desk, unsupported(desk, *supported), desk.grant)
+    failure, (first, second) = exchange(node, admin, unsupported(admin, *supported), admin.grant)
     assert failure is None
     assert (version_of(first), version_of(second)) == ("v3", chosen)
     assert key_of(first) == key_of(second)
@@ -105,14 +107,14 @@ def test_the_newest_version_that_both_know_is_filed_for_the_same_key(
     assert node.store.pair(Purpose.CLIENT) is not None
 
 
-def test_it_is_never_filed_with_another_attestor(desk: Desk, node: Node) -> None:
+def test_it_is_never_filed_with_another_attestor(admin: ClusterAdmin, node: Node) -> None:
     """Whoever controls the API server could else talk a node into one that proves less."""
-    _, found = exchange(node, desk, unsupported(desk, "v1"), desk.grant)
+    _, found = exchange(node, admin, unsupported(admin, "v1"), admin.grant)
     assert {provider_of(one) for one in found} == {(PROVIDER, PROVIDER)}
 
 
-def test_no_version_is_tried_twice(api: EmbeddedAPI, desk: Desk, node: Node) -> None:
-    failure, found = exchange(node, desk, *[unsupported(desk, "v1", "v2", "v3")] * 3)
+def test_no_version_is_tried_twice(api: EmbeddedAPI, admin: ClusterAdmin, node: Node) -> None:
+    failure, found = exchange(node, admin, *[unsupported(admin, "v1", "v2", "v3")] * 3)
     assert isinstance(failure, Denied)
     assert [version_of(one) for one in found] == ["v3", "v2", "v1"]
     assert len({json.dumps(str(key_of(one))) for one in found}) == 1
@@ -121,9 +123,9 @@ def test_no_version_is_tried_twice(api: EmbeddedAPI, desk: Desk, node: Node) -> 
 
 @pytest.mark.parametrize("supported", [("v4", "v5"), ("v3",), ("V1",), ("",), ("\x1b[31m", "x" * 5000)])
 def test_without_a_common_version_it_is_said_which_to_upgrade(
-    api: EmbeddedAPI, desk: Desk, node: Node, supported: tuple[str, ...]
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node, supported: tuple[str, ...]
 ) -> None:
-    failure, _ = exchange(node, desk, unsupported(desk, *supported))
+    failure, _ = exchange(node, admin, unsupported(admin, *supported))
     assert failure is not None
     assert failure.exit_code == ExitCode.DENIED
     if supported != ("",):  # which is no annotation at all
@@ -133,36 +135,36 @@ def test_without_a_common_version_it_is_said_which_to_upgrade(
     assert len(created(api)) == 1
 
 
-def test_without_the_annotation_it_is_a_denial(api: EmbeddedAPI, desk: Desk, node: Node) -> None:
-    failure, _ = exchange(node, desk, lambda found: desk.decide(found, "Denied", "UnsupportedVersion", "not v3"))
+def test_without_the_annotation_it_is_a_denial(api: EmbeddedAPI, admin: ClusterAdmin, node: Node) -> None:
+    failure, _ = exchange(node, admin, lambda found: admin.decide(found, "Denied", "UnsupportedVersion", "not v3"))
     assert "UnsupportedVersion: not v3" in str(failure)
     assert len(created(api)) == 1
 
 
-def test_the_annotation_beside_another_reason_says_nothing(api: EmbeddedAPI, desk: Desk, node: Node) -> None:
+def test_the_annotation_beside_another_reason_says_nothing(api: EmbeddedAPI, admin: ClusterAdmin, node: Node) -> None:
     annotations: Mapping[str, str] = {SUPPORTED_VERSIONS_ANNOTATION: "v1"}
     failure, _ = exchange(
-        node, desk, lambda found: desk.decide(found, "Denied", "BindingMismatch", annotations=annotations)
+        node, admin, lambda found: admin.decide(found, "Denied", "BindingMismatch", annotations=annotations)
     )
     assert "BindingMismatch" in str(failure)
     assert len(created(api)) == 1
 
 
-def test_an_older_version_may_be_challenged(desk: Desk, node: Node) -> None:
+def test_an_older_version_may_be_challenged(admin: ClusterAdmin, node: Node) -> None:
     def challenge(found: Manifest) -> None:
-        desk.decide(found, "Denied", "ChallengeIssued", annotations={CHALLENGE_ANNOTATION: "nonce"})
+        admin.decide(found, "Denied", "ChallengeIssued", annotations={CHALLENGE_ANNOTATION: "nonce"})
 
-    failure, found = exchange(node, desk, unsupported(desk, "v2"), challenge, desk.grant)
+    failure, found = exchange(node, admin, unsupported(admin, "v2"), challenge, admin.grant)
     assert failure is None
     assert [version_of(one) for one in found] == ["v3", "v2", "v2"]
     assert len({one["metadata"]["name"] for one in found}) == 3
     assert json.loads(evidence_of(found[2]))["challenge"] == "nonce"
 
 
-def test_the_next_join_begins_with_the_newest_version_again(desk: Desk, node: Node) -> None:
-    exchange(node, desk, unsupported(desk, "v1"), lambda found: desk.decide(found, "Denied", "NodeNameMismatch"))
+def test_the_next_join_begins_with_the_newest_version_again(admin: ClusterAdmin, node: Node) -> None:
+    exchange(node, admin, unsupported(admin, "v1"), lambda found: admin.decide(found, "Denied", "NodeNameMismatch"))
     node.time.pass_by(60)
-    _, (found,) = exchange(node, desk, desk.grant)
+    _, (found,) = exchange(node, admin, admin.grant)
     assert version_of(found) == "v3"
 
 
@@ -175,14 +177,14 @@ def test_an_attestor_that_is_newer_than_this_program_says_so(api: EmbeddedAPI, t
 
 
 def test_a_request_of_a_version_that_is_no_longer_written_is_not_waited_for(
-    api: EmbeddedAPI, desk: Desk, node: Node, nobody_decides: object
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node, nobody_decides: object
 ) -> None:
     """The program was downgraded between two runs."""
     with pytest.raises(Failure):
         node.certificates().client()
-    desk.next()
+    admin.next()
     node.load_attestation = writing("v1")
     with pytest.raises(Failure):
         node.certificates().client()
-    assert version_of(desk.next()) == "v1"
+    assert version_of(admin.next()) == "v1"
     assert len(created(api)) == 2

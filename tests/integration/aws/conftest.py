@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from attestors.clouds.calls import CloudCalls
-from tests.integration.aws.fixtures import Desk
+from tests.integration.aws.fixtures import PluginHarness
 from tests.support.fake_aws import FakeAWS
 from tests.unit.attestors.support import NOW
 
@@ -28,6 +28,6 @@ def calls() -> Iterator[CloudCalls]:
 
 
 @pytest.fixture
-def desk(aws: FakeAWS, calls: CloudCalls) -> Desk:
+def harness(aws: FakeAWS, calls: CloudCalls) -> PluginHarness:
     """Where requests are judged."""
-    return Desk(aws, calls)
+    return PluginHarness(aws, calls)

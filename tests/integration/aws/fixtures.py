@@ -85,7 +85,7 @@ def token_fields(token: str, *, document: bytes | None = None) -> dict[str, str]
 
 
 @dataclass
-class PaperEC2:
+class FakeEC2:
     """What EC2 and IAM say, without them."""
 
     instances: dict[str, dict[str, Any]] = field(default_factory=lambda: {INSTANCE: description()})
@@ -119,12 +119,12 @@ async def at_once(seconds: float) -> None:
 
 
 @dataclass
-class Desk:
-    """A server plugin; STS is real enough to verify signatures, EC2 and IAM are on paper."""
+class PluginHarness:
+    """A server plugin; STS is real enough to verify signatures, EC2 and IAM are fakes."""
 
     aws: FakeAWS
     calls: CloudCalls
-    ec2: PaperEC2 = field(default_factory=PaperEC2)
+    ec2: FakeEC2 = field(default_factory=FakeEC2)
     settings: AWSSettings = field(default_factory=settings)
 
     @property

@@ -213,7 +213,7 @@ def test_credentials_that_hold_no_longer_are_found_anew(ec2: FakeEC2, code: str,
 
 def test_a_role_of_that_name_in_the_controllers_own_account_says_nothing_of_anothers(ec2: FakeEC2) -> None:
     ec2.create_role("in-every-account")
-    with pytest.raises(CloudRefused, match=f"not of account {OTHER_ACCOUNT}: name a role of it in accountRoles"):
+    with pytest.raises(CloudRefused, match=f"not belong to account {OTHER_ACCOUNT}: name a role of it in accountRoles"):
         api(ec2).role_trust(OTHER_ACCOUNT, REGION, "in-every-account")
     with pytest.raises(CloudObjectMissing, match="name a role in accountRoles"):
         api(ec2).role_trust(OTHER_ACCOUNT, REGION, "nobody")

@@ -16,21 +16,21 @@ from attestors.contract import Denied, NotProvableYet, VerifiedIdentity
 from attestors.wire.evidence import MalformedEvidence
 from signer.explain.offline import NOT_ASKED, _CountedKeys, _OfflinePlugin
 from signer.explain.recorded_calls import _NotingPlugin
-from tests.integration.aws.fixtures import Desk, fields, presigned
+from tests.integration.aws.fixtures import PluginHarness, fields, presigned
 from tests.support.aws_documents import REGION
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def offline(desk: Desk, calls: CloudCalls) -> _OfflinePlugin:
+def offline(harness: PluginHarness, calls: CloudCalls) -> _OfflinePlugin:
     """The attestor as the controller has it, with AWS's own names to ask."""
-    plugin = AWSServerPlugin(desk.settings, make_services({}, calls=calls))
+    plugin = AWSServerPlugin(harness.settings, make_services({}, calls=calls))
     return _OfflinePlugin(plugin, _CountedKeys(lambda: ()))
 
 
-async def test_good_evidence_waits_for_whom_it_would_ask(desk: Desk, offline: _OfflinePlugin) -> None:
-    request = desk.request(fields(presigned(desk.session)))
+async def test_good_evidence_waits_for_whom_it_would_ask(harness: PluginHarness, offline: _OfflinePlugin) -> None:
+    request = harness.request(fields(presigned(harness.session)))
     outcome = await offline.verify_client(request)
     assert isinstance(outcome, NotProvableYet)
     assert outcome.reason == NOT_ASKED
@@ -39,13 +39,13 @@ async def test_good_evidence_waits_for_whom_it_would_ask(desk: Desk, offline: _O
 
 @pytest.mark.parametrize("kind", ["presigned", "forged"])
 async def test_what_clouds_answered_is_judged_again_from_a_recording(
-    desk: Desk, offline: _OfflinePlugin, kind: str
+    harness: PluginHarness, offline: _OfflinePlugin, kind: str
 ) -> None:
     """Without signature and session token, which a recording does not hold."""
-    url = presigned(desk.session)
-    request = desk.request(fields(url if kind == "presigned" else url[:-8] + "00000000"))
+    url = presigned(harness.session)
+    request = harness.request(fields(url if kind == "presigned" else url[:-8] + "00000000"))
     noted: list[dict[str, Any]] = []
-    live = await _NotingPlugin(desk.plugin, noted).verify_client(request)
+    live = await _NotingPlugin(harness.plugin, noted).verify_client(request)
     assert isinstance(live, VerifiedIdentity if kind == "presigned" else Denied)
     recorded = yaml.safe_load(yaml.safe_dump(noted))
     redacted = AWSAttestor().redacted_fields(request.evidence)
@@ -58,8 +58,8 @@ async def test_what_clouds_answered_is_judged_again_from_a_recording(
 
 
 async def test_a_request_for_somebody_elses_server_is_denied_without_asking(
-    desk: Desk, offline: _OfflinePlugin
+    harness: PluginHarness, offline: _OfflinePlugin
 ) -> None:
-    url = presigned(desk.session, host="sts.attacker.example")
+    url = presigned(harness.session, host="sts.attacker.example")
     with pytest.raises(MalformedEvidence):
-        await offline.verify_client(desk.request(fields(url)))
+        await offline.verify_client(harness.request(fields(url)))

@@ -1,4 +1,4 @@
-"""A fake Google, and a house whose controller believes it."""
+"""A fake Google, and a harness whose controller believes it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import attestors.gcp
 from attestors.gcp import GCPAttestor
 from signer.configuration import OperatorAttestor
 from signer.testing.world import WorldCluster
-from tests.integration.fixtures import House
+from tests.integration.fixtures import Harness
 from tests.integration.gcp.virtual_machine import PROJECT, PROJECT_NUMBER
 from tests.support.fake_google import FakeGoogle, Service
 
@@ -31,23 +31,23 @@ def google(running_google: FakeGoogle) -> Iterator[FakeGoogle]:
 
 
 @pytest.fixture(scope="module")
-def running(shared_house: House, running_google: FakeGoogle, tmp_path_factory: pytest.TempPathFactory) -> House:
-    """A house whose controller looks instances up; its tests only add to it."""
+def running(shared_harness: Harness, running_google: FakeGoogle, tmp_path_factory: pytest.TempPathFactory) -> Harness:
+    """A harness whose controller looks instances up; its tests only add to it."""
     settings = {
         "projects": {PROJECT: PROJECT_NUMBER},
         "checkInstance": True,
         "credentialsFile": running_google.write_account_key(tmp_path_factory.mktemp("credentials")),
         "computeEndpoint": running_google.compute_url,
     }
-    shared_house.run(attestors={"gcp": OperatorAttestor(settings=settings)})
-    return shared_house
+    shared_harness.run(attestors={"gcp": OperatorAttestor(settings=settings)})
+    return shared_harness
 
 
 @pytest.fixture(scope="module")
-def cluster(running: House) -> WorldCluster:
+def cluster(running: Harness) -> WorldCluster:
     return running.cluster("cloud", ["gcp"])
 
 
 @pytest.fixture(scope="module")
-def other_cluster(running: House) -> WorldCluster:
+def other_cluster(running: Harness) -> WorldCluster:
     return running.cluster("other", ["gcp"], namespace="elsewhere")

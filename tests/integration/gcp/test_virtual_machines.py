@@ -11,7 +11,7 @@ from cryptography import x509
 from attestors.gcp import certificate_source
 from attestors.registry import Registry
 from signer.testing.world import Verdict, WorldCluster
-from tests.integration.fixtures import House, assert_one_certificate, assert_readable, certificate_of, pending
+from tests.integration.fixtures import Harness, assert_one_certificate, assert_readable, certificate_of, pending
 from tests.integration.gcp.virtual_machine import VirtualMachine, csr, new_instance
 from tests.support.fake_google import FakeGoogle, Fault, Service, encode_token, identity_claims
 from tests.support.fake_google.signing import signing_key
@@ -47,7 +47,7 @@ def honest_token(machine: VirtualMachine) -> str:
 
 
 class TestHonest:
-    def test_join_and_renewal(self, running: House, victim: VirtualMachine) -> None:
+    def test_join_and_renewal(self, running: Harness, victim: VirtualMachine) -> None:
         join, renewal = csr("join"), csr("renewal")
         verdict = victim.ask(join)
         assert_issued(verdict)
@@ -169,7 +169,9 @@ class TestInstances:
         google.add(victim.instance.created_again(str(int(victim.instance.instance_id) + 10**17), google.clock()))
         assert_denied(victim.ask(csr(), token), "InstanceReplaced", "is gone")
 
-    def test_an_instance_that_is_stopped_waits(self, running: House, google: FakeGoogle, cluster: WorldCluster) -> None:
+    def test_an_instance_that_is_stopped_waits(
+        self, running: Harness, google: FakeGoogle, cluster: WorldCluster
+    ) -> None:
         machine = VirtualMachine.start(google, cluster, status="TERMINATED")
         name = csr()
         machine.post(name, machine.node.client_request(name))
@@ -179,7 +181,7 @@ class TestInstances:
         pending(cluster, name)
 
     def test_an_outage_of_compute_engine_waits(
-        self, running: House, google: FakeGoogle, victim: VirtualMachine
+        self, running: Harness, google: FakeGoogle, victim: VirtualMachine
     ) -> None:
         google.fail(Service.COMPUTE, Fault.status(503))
         name = csr()

@@ -10,7 +10,7 @@ import pytest
 from attestors.gcp import certificate_source
 from signer.configuration import OperatorAttestor
 from signer.testing.world import WorldCluster
-from tests.integration.fixtures import House, assert_readable, pending
+from tests.integration.fixtures import Harness, assert_readable, pending
 from tests.integration.gcp.virtual_machine import PROJECT, PROJECT_NUMBER, VirtualMachine, csr
 from tests.support.fake_google import FakeGoogle, Fault, Service, encode_token, identity_claims, signing_key
 
@@ -20,11 +20,11 @@ FLOOD = 60
 
 
 @pytest.fixture
-def cluster(house: House, google: FakeGoogle) -> WorldCluster:
+def cluster(harness: Harness, google: FakeGoogle) -> WorldCluster:
     """A cluster under a controller of its own, which has fetched nothing yet."""
-    cluster = house.cluster("cloud", ["gcp"])
-    house.run(attestors={"gcp": OperatorAttestor(settings={"projects": {PROJECT: PROJECT_NUMBER}})})
-    house.wait_for_condition(cluster, "Ready", "True")
+    cluster = harness.cluster("cloud", ["gcp"])
+    harness.run(attestors={"gcp": OperatorAttestor(settings={"projects": {PROJECT: PROJECT_NUMBER}})})
+    harness.wait_for_condition(cluster, "Ready", "True")
     return cluster
 
 
@@ -33,7 +33,7 @@ def asked(google: FakeGoogle) -> int:
 
 
 def test_serving_certificates_by_the_machines_addresses(
-    house: House, google: FakeGoogle, cluster: WorldCluster
+    harness: Harness, google: FakeGoogle, cluster: WorldCluster
 ) -> None:
     """A token names no address: they are the Machine's to say."""
     before = google.counts()
@@ -58,13 +58,13 @@ def test_serving_certificates_by_the_machines_addresses(
     ids=["503", "redirect", "endless", "garbage"],
 )
 def test_an_outage_of_the_certificates_waits(
-    house: House, google: FakeGoogle, cluster: WorldCluster, monkeypatch: pytest.MonkeyPatch, fault: Fault
+    harness: Harness, google: FakeGoogle, cluster: WorldCluster, monkeypatch: pytest.MonkeyPatch, fault: Fault
 ) -> None:
     google.fail(Service.CERTIFICATES, fault)
     machine = VirtualMachine.start(google, cluster)
     name = csr()
     machine.post(name, machine.node.client_request(name))
-    message = house.wait_for_event("CloudUnavailable", machine.instance.name)
+    message = harness.wait_for_event("CloudUnavailable", machine.instance.name)
     assert "Google's certificates (www.googleapis.com)" in message
     assert_readable(message, "eyJ")
     pending(cluster, name)
@@ -73,7 +73,7 @@ def test_an_outage_of_the_certificates_waits(
     machine.with_new_key().joined()
 
 
-def test_a_flood_of_unknown_keys_makes_one_call(house: House, google: FakeGoogle, cluster: WorldCluster) -> None:
+def test_a_flood_of_unknown_keys_makes_one_call(harness: Harness, google: FakeGoogle, cluster: WorldCluster) -> None:
     before = asked(google)
     machine = VirtualMachine.start(google, cluster)
     names = []
@@ -84,7 +84,7 @@ def test_a_flood_of_unknown_keys_makes_one_call(house: House, google: FakeGoogle
         names.append(csr("flood"))
         forged = encode_token(claims, signing_key(90), header)
         thief.post(names[-1], thief.node.client_request(names[-1], evidence_of=thief.evidence(forged)))
-    house.wait_for_event("TokenKeyNotPublished", machine.instance.name)
+    harness.wait_for_event("TokenKeyNotPublished", machine.instance.name)
     machine.joined()
     for name in names:
         pending(cluster, name)

@@ -1,8 +1,7 @@
-"""A machine whose TPM is on paper, and what it posts: honest requests, and any other."""
+"""A machine with a fake TPM, and what it posts: honest requests, and any other."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -10,7 +9,6 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from attestors.registry import Registry
 from attestors.wire import binding as binding_format
 from attestors.wire.binding import Binding, CACertHash
 from attestors.wire.evidence import Evidence
@@ -25,16 +23,16 @@ from signer.kube.connection import ClusterConnection
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import Verdict, WorldCluster
 from tests.integration.fixtures import provider_id
-from tests.unit.attestors.tpm.fake_tpm import PaperChip
+from tests.unit.attestors.tpm.fake_tpm import FakeTPM
 
 
 @dataclass(frozen=True)
-class PaperNode:
+class FakeTPMNode:
     """One machine with one chip, and the key of its next certificate. Use :meth:`but` for attacks."""
 
     cluster: WorldCluster
     machine: str
-    chip: PaperChip
+    chip: FakeTPM
     key: ec.EllipticCurvePrivateKey = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
     known_cluster: str = ""
     """The cluster's hash as the node knows it, where that is another."""
@@ -43,13 +41,13 @@ class PaperNode:
     token: str = ""
     """The bootstrap token; a new one for each request without."""
 
-    def but(self, **changes: Any) -> PaperNode:
+    def but(self, **changes: Any) -> FakeTPMNode:
         return replace(self, **changes)
 
-    def with_new_key(self) -> PaperNode:
+    def with_new_key(self) -> FakeTPMNode:
         return self.but(key=ec.generate_private_key(ec.SECP256R1()))
 
-    def joined(self, verdict: Verdict) -> PaperNode:
+    def joined(self, verdict: Verdict) -> FakeTPMNode:
         """With the certificate that it was given, and a new key for the next one."""
         assert verdict.certificate, verdict
         credential = self.node.connection(self.cluster.api.connection(), verdict.certificate)
@@ -58,7 +56,7 @@ class PaperNode:
     @property
     def node(self) -> SimulatedNode:
         cluster = self.known_cluster or self.cluster.ca_cert_hash
-        return SimulatedNode(self.machine, provider_id(self.machine), cluster, "tpm", {}, self.key, _registry())
+        return SimulatedNode(self.machine, provider_id(self.machine), cluster, "tpm", {}, self.key)
 
     def binding(self, purpose: Purpose = Purpose.CLIENT) -> Binding:
         return binding_format.compute(
@@ -98,12 +96,6 @@ class PaperNode:
         """Both requests, ``<name>-first`` and ``<name>``, as an honest node makes them."""
         challenge = self.challenge(f"{name}-first", purpose)
         return self.ask(name, self.chip.answer(challenge, self.binding(purpose)), purpose)
-
-
-@functools.cache
-def _registry() -> Registry:
-    """Looking for plugins takes longer than making a request."""
-    return Registry()
 
 
 def add_machine(cluster: WorldCluster, machine: str, said: str = "") -> None:

@@ -100,7 +100,7 @@ def test_busy_tpm_is_asked_again(software_tpm: SoftwareTPM, challenge: str, inte
 @pytest.mark.usefixtures("impatient")
 def test_tpm_that_stays_busy_is_told(software_tpm: SoftwareTPM, challenge: str, interpose: Interpose) -> None:
     interpose(lambda number, code: RETRY if code == QUOTE else None)
-    with pytest.raises(EvidenceUnavailable, match="the TPM did not quote its PCRs: it stayed busy: try again later"):
+    with pytest.raises(EvidenceUnavailable, match="the TPM did not quote its PCRs: it stayed busy: retry later"):
         answered(software_tpm, challenge)
     assert not left_behind(software_tpm)
 
@@ -167,7 +167,7 @@ def test_certificate_of_another_key_is_told(own_tpm: SoftwareTPM) -> None:
 
 def test_too_large_certificate_is_told(software_tpm: SoftwareTPM, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endorsement_key, "MAXIMUM_CERTIFICATE_BYTES", 600)
-    with pytest.raises(EvidenceUnavailable, match=r"0x01c00002 of the TPM holds \d+ bytes, more than the 600"):
+    with pytest.raises(EvidenceUnavailable, match=r"0x01c00002 of the TPM holds \d+ bytes, more than the limit of 600"):
         agent_plugin(software_tpm).gather(request())
 
 
@@ -177,8 +177,8 @@ def test_index_that_was_never_written_counts_as_none(own_tpm: SoftwareTPM) -> No
 
 
 CLOSED = {
-    "password": (TPMA_NV.AUTHREAD | TPMA_NV.NO_DA, "it asks for a password of the index or of the owner"),
-    "policy": (TPMA_NV.POLICYREAD | TPMA_NV.NO_DA, "it asks for a password of the index or of the owner"),
+    "password": (TPMA_NV.AUTHREAD | TPMA_NV.NO_DA, "it requires a password of the index or the owner"),
+    "policy": (TPMA_NV.POLICYREAD | TPMA_NV.NO_DA, "it requires a password of the index or the owner"),
     "lockout": (TPMA_NV.AUTHREAD, "it is locked after too many wrong passwords"),
     "read-lock": (node_tpm.EVERYBODY_READS | TPMA_NV.READ_STCLEAR, "or it is locked until the next boot"),
 }
@@ -303,7 +303,7 @@ def test_tpm_1_2_is_told(tpm_1_2: str) -> None:
         (f"swtpm:host=127.0.0.1,port={free_port()}", "no TPM answers at swtpm:host=127.0.0.1,port="),
         ("swtpm:nonsense", "no TPM answers at swtpm:nonsense"),
         ("tabrmd:bus_type=none", r"no TPM answers at .* \(libtss2-tcti-tabrmd\)"),
-        ("device:/nonexistent", "no TPM at /nonexistent: enable the TPM 2.0 .* or set tcti"),
+        ("device:/nonexistent", "no TPM at /nonexistent: enable the TPM 2.0 .* or set another tcti"),
         ("device:/dev/null", "TPM did not|no TPM answers"),
     ],
     ids=["nobody listens", "no address", "no resource manager", "no device", "a device that is no TPM"],
@@ -316,5 +316,5 @@ def test_wrong_address_is_told(tcti: str, sentence: str, capfd: pytest.CaptureFi
 
 def test_machine_without_a_tpm_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(device, "DEFAULT_DEVICES", (tmp_path / "tpmrm0", tmp_path / "tpm0"))
-    with pytest.raises(EvidenceUnavailable, match=r"shows no TPM: there is neither .*tpmrm0 nor .*tpm0"):
+    with pytest.raises(EvidenceUnavailable, match=r"no TPM found: there is neither .*tpmrm0 nor .*tpm0"):
         agent_plugin_from({}).gather(request())

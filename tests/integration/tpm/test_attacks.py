@@ -1,6 +1,6 @@
 """Attacks on the TPM attestor, each against the running controller: what the attacker posts, and what it is told.
 
-The chips are on paper (``tests.unit.attestors.tpm.fake_tpm``): an attacker is bound by no TPM's rules.
+The TPMs are fakes (``tests.unit.attestors.tpm.fake_tpm``): an attacker is bound by no TPM's rules.
 :class:`TestSoftwareTPM` has real ones, and the node's own half.
 """
 
@@ -45,7 +45,7 @@ from signer.testing.nodes import SimulatedNode
 from signer.testing.world import Verdict, WorldCluster
 from tests.integration.endorsement_key_sources import assert_one_owner_each, verdicts
 from tests.integration.fixtures import (
-    House,
+    Harness,
     assert_one_certificate,
     assert_readable,
     certificate_of,
@@ -53,14 +53,14 @@ from tests.integration.fixtures import (
     provider_id,
 )
 from tests.integration.requests import plant
-from tests.integration.tpm.fake_tpm_node import PaperNode, add_machine, say
+from tests.integration.tpm.fake_tpm_node import FakeTPMNode, add_machine, say
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.journal import journal_of
 from tests.support.software_tpm import SoftwareTPM, find_tpm_library
 from tests.unit.attestors.tpm.endorsement.support import intermediate, root
 from tests.unit.attestors.tpm.fake_tpm import (
     UNRESTRICTED,
-    PaperChip,
+    FakeTPM,
     attestation_certificate,
     authority_certificate,
     self_signed_root,
@@ -91,43 +91,43 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def running(shared_house: House, settings: dict[str, str]) -> House:
-    """A house whose controller runs; its tests only add to it."""
-    shared_house.run(attestors={"tpm": OperatorAttestor(settings=settings)})
-    return shared_house
+def running(shared_harness: Harness, settings: dict[str, str]) -> Harness:
+    """A harness whose controller runs; its tests only add to it."""
+    shared_harness.run(attestors={"tpm": OperatorAttestor(settings=settings)})
+    return shared_harness
 
 
 @pytest.fixture(scope="module")
-def cluster(running: House) -> WorldCluster:
+def cluster(running: Harness) -> WorldCluster:
     return running.cluster("tpm", ["tpm"])
 
 
 @pytest.fixture(scope="module")
-def other_cluster(running: House) -> WorldCluster:
+def other_cluster(running: Harness) -> WorldCluster:
     return running.cluster("other", ["tpm"], namespace="elsewhere")
 
 
 @pytest.fixture
-def victim(cluster: WorldCluster) -> PaperNode:
+def victim(cluster: WorldCluster) -> FakeTPMNode:
     """An honest machine that has not joined yet; its TPM is known."""
     return machine_with(cluster, chip())
 
 
 @pytest.fixture
-def attacker(cluster: WorldCluster) -> PaperNode:
+def attacker(cluster: WorldCluster) -> FakeTPMNode:
     """A machine of the same cluster, whose owner does what it wants: its TPM is genuine, and known."""
     return machine_with(cluster, chip())
 
 
-def chip() -> PaperChip:
+def chip() -> FakeTPM:
     """A chip that nobody has seen, by the maker whom the operator trusts."""
-    return PaperChip.new(next(_NUMBERS)).certified()
+    return FakeTPM.new(next(_NUMBERS)).certified()
 
 
-def machine_with(cluster: WorldCluster, chip: PaperChip) -> PaperNode:
+def machine_with(cluster: WorldCluster, chip: FakeTPM) -> FakeTPMNode:
     name = f"machine-{next(_NUMBERS)}"
     add_machine(cluster, name, chip.fingerprint)
-    return PaperNode(cluster, name, chip)
+    return FakeTPMNode(cluster, name, chip)
 
 
 def csr(what: str = "csr") -> str:
@@ -141,19 +141,19 @@ def assert_denied(verdict: Verdict, reason: str, part: str = "") -> None:
     assert part in verdict.message
 
 
-def assert_joined(verdict: Verdict, node: PaperNode) -> None:
+def assert_joined(verdict: Verdict, node: FakeTPMNode) -> None:
     assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
     assert certificate_of(verdict).subject.rfc4514_string() == f"CN=system:node:{node.machine},O=system:nodes"
 
 
-def assert_joins(node: PaperNode) -> PaperNode:
+def assert_joins(node: FakeTPMNode) -> FakeTPMNode:
     """Returns it as it renews."""
     verdict = node.attest(csr())
     assert_joined(verdict, node)
     return node.joined(verdict)
 
 
-def test_an_honest_machine_joins(running: House, victim: PaperNode) -> None:
+def test_an_honest_machine_joins(running: Harness, victim: FakeTPMNode) -> None:
     name = csr()
     assert_joined(victim.attest(name), victim)
     assert_one_certificate(running, victim.cluster, victim.machine, name)
@@ -162,7 +162,7 @@ def test_an_honest_machine_joins(running: House, victim: PaperNode) -> None:
 class TestCopies:
     """Everybody with a bootstrap token can read everybody's evidence and challenges."""
 
-    def test_another_machines_first_request(self, victim: PaperNode) -> None:
+    def test_another_machines_first_request(self, victim: FakeTPMNode) -> None:
         """It is challenged, as anybody is, and cannot answer: the credential opens for the victim's chip only."""
         thief = victim.with_new_key()
         challenge = thief.challenge(csr())
@@ -174,17 +174,17 @@ class TestCopies:
             assert_denied(verdict, "BindingMismatch")
         assert_joins(victim)
 
-    def test_another_machines_answer_with_another_key(self, victim: PaperNode) -> None:
+    def test_another_machines_answer_with_another_key(self, victim: FakeTPMNode) -> None:
         answer = victim.chip.answer(victim.challenge(csr()), victim.binding())
         assert_denied(victim.with_new_key().ask(csr(), answer), "BindingMismatch")
         assert_joined(victim.ask(csr(), answer), victim)
 
-    def test_another_machines_answer_for_my_own_machine(self, victim: PaperNode, attacker: PaperNode) -> None:
+    def test_another_machines_answer_for_my_own_machine(self, victim: FakeTPMNode, attacker: FakeTPMNode) -> None:
         answer = victim.chip.answer(victim.challenge(csr()), victim.binding())
         verdict = attacker.ask(csr(), answer)
         assert_denied(verdict, "EndorsementKeyMismatch", f"Machine {attacker.machine} has another TPM")
 
-    def test_for_another_cluster(self, victim: PaperNode, other_cluster: WorldCluster) -> None:
+    def test_for_another_cluster(self, victim: FakeTPMNode, other_cluster: WorldCluster) -> None:
         """There, too, is a Machine of that name with that chip; the key is the same."""
         add_machine(other_cluster, victim.machine, victim.chip.fingerprint)
         answer = victim.chip.answer(victim.challenge(csr()), victim.binding())
@@ -193,20 +193,20 @@ class TestCopies:
         copied = there.but(known_cluster=victim.cluster.ca_cert_hash)
         assert_denied(copied.ask(csr(), answer), "ClusterMismatch")
 
-    def test_for_the_serving_signer(self, victim: PaperNode) -> None:
+    def test_for_the_serving_signer(self, victim: FakeTPMNode) -> None:
         answer = victim.chip.answer(victim.challenge(csr()), victim.binding())
         verdict = victim.ask(csr(), answer)
         assert_joined(verdict, victim)
         serving = victim.joined(verdict).but(key=victim.key)
         assert_denied(serving.ask(csr(), answer, Purpose.SERVING), "BindingMismatch")
 
-    def test_for_the_client_signer(self, victim: PaperNode) -> None:
+    def test_for_the_client_signer(self, victim: FakeTPMNode) -> None:
         node = assert_joins(victim)
         challenge = node.challenge(csr(), Purpose.SERVING)
         answer = node.chip.answer(challenge, node.binding(Purpose.SERVING))
         assert_denied(node.ask(csr(), answer), "BindingMismatch")
 
-    def test_the_answer_to_somebody_elses_challenge(self, victim: PaperNode, attacker: PaperNode) -> None:
+    def test_the_answer_to_somebody_elses_challenge(self, victim: FakeTPMNode, attacker: FakeTPMNode) -> None:
         challenge = victim.challenge(csr())
         with pytest.raises(NotActivated):
             attacker.chip.open(challenge)
@@ -214,7 +214,7 @@ class TestCopies:
         verdict = attacker.ask(csr(), attacker.chip.answer(challenge, attacker.binding(), secret=own))
         assert_denied(verdict, "BindingMismatch")
 
-    def test_the_whole_answer_again_gets_the_very_same_certificate(self, running: House, victim: PaperNode) -> None:
+    def test_the_whole_answer_again_gets_the_very_same_certificate(self, running: Harness, victim: FakeTPMNode) -> None:
         name, copy = csr(), csr()
         answer = victim.chip.answer(victim.challenge(csr()), victim.binding())
         verdict = victim.ask(name, answer)
@@ -228,31 +228,31 @@ class TestCopies:
         assert_one_owner_each(running, [victim.cluster])
 
 
-def journal(house: House, node: PaperNode) -> list[dict[str, Any]]:
+def journal(harness: Harness, node: FakeTPMNode) -> list[dict[str, Any]]:
     """What the controller remembers of that machine's certificates."""
-    records = [one for one in house.records(node.cluster) if one["spec"]["machineRef"]["name"] == node.machine]
+    records = [one for one in harness.records(node.cluster) if one["spec"]["machineRef"]["name"] == node.machine]
     assert len(records) == 1
     return journal_of(records[0]["spec"])
 
 
-def forged(chip: PaperChip) -> PaperChip:
+def forged(chip: FakeTPM) -> FakeTPM:
     """Its attestation key signs what it is told to, a forged quote among it."""
     return chip.but(attestation_area=attestation_area(chip.attestation, ECDSA, attributes=UNRESTRICTED))
 
 
-def oversize(chip: PaperChip) -> PaperChip:
+def oversize(chip: FakeTPM) -> FakeTPM:
     area = attestation_area().encode()
     start = area.index(bytes.fromhex("0800 00000000 0100"))
     modulus = area[:start] + bytes.fromhex("2000 00000000 0400") + b"\xff" * 900
     return chip.but(more={wire.ATTESTATION_PUBLIC_FIELD: text(modulus)})
 
 
-def with_sha1_name(chip: PaperChip) -> PaperChip:
+def with_sha1_name(chip: FakeTPM) -> FakeTPM:
     area = chip.attestation_area.encode().replace(b"\0\x23\0\x0b", b"\0\x23\0\x04", 1)
     return chip.but(more={wire.ATTESTATION_PUBLIC_FIELD: text(area)})
 
 
-FIRST_REQUESTS: Final[dict[str, tuple[Callable[[PaperChip], PaperChip], str, str]]] = {
+FIRST_REQUESTS: Final[dict[str, tuple[Callable[[FakeTPM], FakeTPM], str, str]]] = {
     "unrestricted-attestation-key": (forged, "UnsuitableTPMKey", "must have restricted set"),
     "certificate-of-another-chip": (
         lambda mine: mine.but(certificate=chip().certificate),
@@ -287,7 +287,7 @@ FIRST_REQUESTS: Final[dict[str, tuple[Callable[[PaperChip], PaperChip], str, str
     "no-endorsement-certificate": (
         lambda mine: mine.but(certificate=b""),
         "EndorsementCertificateMissing",
-        "shows no endorsement certificate",
+        "presents no endorsement certificate",
     ),
     "another-genuine-chip": (lambda mine: chip(), "EndorsementKeyMismatch", "has another TPM"),
     "oversize-modulus": (oversize, "MalformedEvidence", "8192"),
@@ -301,7 +301,7 @@ FIRST_REQUESTS: Final[dict[str, tuple[Callable[[PaperChip], PaperChip], str, str
 
 
 @pytest.mark.parametrize("attack", FIRST_REQUESTS)
-def test_a_first_request_is_refused(attacker: PaperNode, attack: str) -> None:
+def test_a_first_request_is_refused(attacker: FakeTPMNode, attack: str) -> None:
     change, reason, part = FIRST_REQUESTS[attack]
     assert_denied(attacker.ask(csr(), change(attacker.chip).first()), reason, part)
 
@@ -315,9 +315,9 @@ def test_a_chain_that_cannot_be_read_is_none(cluster: WorldCluster) -> None:
 class Answering:
     """What an attacker may do that holds the Machine's own chip, to lie about its firmware."""
 
-    chip: PaperChip
+    chip: FakeTPM
     challenge: str
-    node: PaperNode
+    node: FakeTPMNode
 
     def answer(self, **changes: Any) -> dict[str, str]:
         return self.chip.answer(self.challenge, self.node.binding(), **changes)
@@ -338,9 +338,9 @@ ANSWERS: Final[dict[str, tuple[Callable[[Answering], dict[str, str]], str, str]]
     "other-bank": (
         lambda it: it.answer(selection="sha384:0,1,2,3,4,5,6,7"),
         "QuoteRefused",
-        "the quote is of sha384:0,1,2,3,4,5,6,7",
+        "the quote covers sha384:0,1,2,3,4,5,6,7",
     ),
-    "fewer-registers": (lambda it: it.answer(selection="sha256:0"), "QuoteRefused", "the quote is of sha256:0,"),
+    "fewer-registers": (lambda it: it.answer(selection="sha256:0"), "QuoteRefused", "the quote covers sha256:0,"),
     "sha1-bank": (
         lambda it: it.answer(mangle=lambda quote: quote.replace(b"\0\x0b\x03", b"\0\x04\x03")),
         "MalformedEvidence",
@@ -365,13 +365,13 @@ ANSWERS: Final[dict[str, tuple[Callable[[Answering], dict[str, str]], str, str]]
 
 
 @pytest.mark.parametrize("attack", ANSWERS)
-def test_an_answer_is_refused(attacker: PaperNode, attack: str) -> None:
+def test_an_answer_is_refused(attacker: FakeTPMNode, attack: str) -> None:
     make, reason, part = ANSWERS[attack]
     fields = make(Answering(attacker.chip, attacker.challenge(csr()), attacker))
     assert_denied(attacker.ask(csr(), fields), reason, part)
 
 
-def test_an_attestation_key_that_is_not_of_the_certified_chip(victim: PaperNode, attacker: PaperNode) -> None:
+def test_an_attestation_key_that_is_not_of_the_certified_chip(victim: FakeTPMNode, attacker: FakeTPMNode) -> None:
     """The victim's endorsement key and certificate beside the attacker's attestation key."""
     mixed = victim.chip.but(attestation=attacker.chip.attestation, attestation_area=attacker.chip.attestation_area)
     thief = victim.but(chip=mixed).with_new_key()
@@ -385,9 +385,9 @@ def test_an_attestation_key_that_is_not_of_the_certified_chip(victim: PaperNode,
 
 class TestWhoseChip:
     def test_nobody_is_challenged_before_somebody_says_whose_chip_it_is(
-        self, running: House, cluster: WorldCluster
+        self, running: Harness, cluster: WorldCluster
     ) -> None:
-        node = PaperNode(cluster, f"machine-{next(_NUMBERS)}", chip())
+        node = FakeTPMNode(cluster, f"machine-{next(_NUMBERS)}", chip())
         add_machine(cluster, node.machine)
         name = csr()
         node.post(name, node.chip.first())
@@ -399,9 +399,9 @@ class TestWhoseChip:
         assert cluster.wait_until_decided(name).reason == "ChallengeIssued"
 
     def test_a_requesters_own_annotation_is_worth_nothing(
-        self, running: House, cluster: WorldCluster, attacker: PaperNode
+        self, running: Harness, cluster: WorldCluster, attacker: FakeTPMNode
     ) -> None:
-        node = PaperNode(cluster, f"machine-{next(_NUMBERS)}", chip())
+        node = FakeTPMNode(cluster, f"machine-{next(_NUMBERS)}", chip())
         add_machine(cluster, node.machine)
         annotations = {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: node.chip.fingerprint}
         waits, denied = csr(), csr()
@@ -414,7 +414,7 @@ class TestWhoseChip:
         assert pending(cluster, waits).annotations == annotations
 
     def test_what_the_controller_resolved_replaces_what_the_requester_wrote(
-        self, cluster: WorldCluster, victim: PaperNode
+        self, cluster: WorldCluster, victim: FakeTPMNode
     ) -> None:
         answer = victim.chip.answer(victim.challenge(csr()), victim.binding())
         name = csr()
@@ -430,17 +430,17 @@ class TestWhoseChip:
             "example.com/own": "stays",
         }
 
-    def test_any_genuine_chip_with_a_pools_token(self, running: House, cluster: WorldCluster) -> None:
+    def test_any_genuine_chip_with_a_pools_token(self, running: Harness, cluster: WorldCluster) -> None:
         """An instance has no Machine that could say which chip is in it."""
         pool = f"pool-{next(_NUMBERS)}"
         instance = f"{pool}-1"
         cluster.add_machine_pool(pool, provider_id(instance))
         name = csr()
-        PaperNode(cluster, instance, genuine := chip()).post(name, genuine.first())
+        FakeTPMNode(cluster, instance, genuine := chip()).post(name, genuine.first())
         running.wait_for_event("EndorsementKeyUnknown", pool, "MachinePool")
         assert pending(cluster, name).annotations == {}
 
-    def test_two_nodes_race_for_one_machine(self, running: House, victim: PaperNode) -> None:
+    def test_two_nodes_race_for_one_machine(self, running: Harness, victim: FakeTPMNode) -> None:
         rival = victim.but(chip=chip()).with_new_key()
         with ThreadPoolExecutor(2) as pool:
             won = pool.submit(victim.attest, csr())
@@ -449,7 +449,7 @@ class TestWhoseChip:
             assert_denied(lost.result(), "EndorsementKeyMismatch")
         assert_one_owner_each(running, [victim.cluster])
 
-    def test_a_clone_of_the_disk_races_on_the_same_chip(self, running: House, victim: PaperNode) -> None:
+    def test_a_clone_of_the_disk_races_on_the_same_chip(self, running: Harness, victim: FakeTPMNode) -> None:
         """Two keys, one chip: certificates of the one node, of which the records know."""
         nodes = [victim.with_new_key() for _ in range(4)]
         with ThreadPoolExecutor(len(nodes)) as pool:
@@ -460,7 +460,7 @@ class TestWhoseChip:
 
     @pytest.mark.parametrize("where", ["one-cluster", "two-clusters"])
     def test_one_chip_for_two_machines(
-        self, running: House, victim: PaperNode, other_cluster: WorldCluster, where: str
+        self, running: Harness, victim: FakeTPMNode, other_cluster: WorldCluster, where: str
     ) -> None:
         """Somebody wrote the same key to two Machines: the first that attests has it."""
         assert_joins(victim)
@@ -469,14 +469,14 @@ class TestWhoseChip:
         assert_denied(verdict, "IdentityConflict", "the identity belongs to")
         assert_one_owner_each(running, [victim.cluster, second.cluster])
 
-    def test_one_chip_races_for_two_machines(self, running: House, victim: PaperNode) -> None:
+    def test_one_chip_races_for_two_machines(self, running: Harness, victim: FakeTPMNode) -> None:
         second = machine_with(victim.cluster, victim.chip)
         with ThreadPoolExecutor(2) as pool:
             verdicts = list(pool.map(lambda node: node.attest(csr()), [victim, second]))
         assert sorted(verdict.condition for verdict in verdicts) == ["Approved", "Denied"]
         assert_one_owner_each(running, [victim.cluster])
 
-    def test_another_chip_in_a_machine_that_was_attested(self, victim: PaperNode) -> None:
+    def test_another_chip_in_a_machine_that_was_attested(self, victim: FakeTPMNode) -> None:
         """Whoever may write Machines cannot hand over a node that is there."""
         assert_joins(victim)
         thief = victim.but(chip=chip()).with_new_key()
@@ -486,20 +486,20 @@ class TestWhoseChip:
 
 
 class TestRenewal:
-    def test_it_is_challenged_again(self, running: House, victim: PaperNode) -> None:
+    def test_it_is_challenged_again(self, running: Harness, victim: FakeTPMNode) -> None:
         name, renewed = csr(), csr()
         verdict = victim.attest(name)
         assert_joined(verdict, victim)
         assert_joined(victim.joined(verdict).attest(renewed), victim)
         assert_one_certificate(running, victim.cluster, victim.machine, name, renewed)
 
-    def test_the_first_answer_renews_nothing(self, victim: PaperNode) -> None:
+    def test_the_first_answer_renews_nothing(self, victim: FakeTPMNode) -> None:
         answer = victim.chip.answer(victim.challenge(csr()), victim.binding())
         verdict = victim.ask(csr(), answer)
         assert_joined(verdict, victim)
         assert_denied(victim.joined(verdict).ask(csr(), answer), "BindingMismatch")
 
-    def test_a_stolen_disk_renews_nothing_without_its_chip(self, victim: PaperNode) -> None:
+    def test_a_stolen_disk_renews_nothing_without_its_chip(self, victim: FakeTPMNode) -> None:
         thief = assert_joins(victim).but(chip=chip())
         for purpose in Purpose:
             verdict = thief.with_new_key().ask(csr(), thief.chip.first(), purpose)
@@ -508,13 +508,13 @@ class TestRenewal:
         verdict = thief.ask(csr(), victim.chip.answer(challenge, thief.binding(), secret=bytes(32)))
         assert_denied(verdict, "BindingMismatch")
 
-    def test_serving_certificates_are_attested(self, running: House, victim: PaperNode) -> None:
+    def test_serving_certificates_are_attested(self, running: Harness, victim: FakeTPMNode) -> None:
         serving = assert_joins(victim)
         verdict = serving.attest(csr(), Purpose.SERVING)
         assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
         assert len(journal(running, victim)) == 2
 
-    def test_a_deleted_machine_ends_them(self, running: House, victim: PaperNode) -> None:
+    def test_a_deleted_machine_ends_them(self, running: Harness, victim: FakeTPMNode) -> None:
         """Also one whose answer is under way."""
         renewing = assert_joins(victim)
         answer = renewing.chip.answer(renewing.challenge(csr()), renewing.binding())
@@ -541,14 +541,14 @@ class Clock:
         return datetime.now(UTC) + self.passed
 
 
-def running_alone(house: House, settings: dict[str, Any], **options: Any) -> None:
-    house.run(ControllerOptions(**options), attestors={"tpm": OperatorAttestor(settings=settings)})
+def running_alone(harness: Harness, settings: dict[str, Any], **options: Any) -> None:
+    harness.run(ControllerOptions(**options), attestors={"tpm": OperatorAttestor(settings=settings)})
 
 
-def test_an_answer_that_comes_too_late(house: House, settings: dict[str, str]) -> None:
+def test_an_answer_that_comes_too_late(harness: Harness, settings: dict[str, str]) -> None:
     clock = Clock()
-    running_alone(house, settings, now=clock.now)
-    cluster = house.cluster("tpm", ["tpm"])
+    running_alone(harness, settings, now=clock.now)
+    cluster = harness.cluster("tpm", ["tpm"])
     node = machine_with(cluster, chip())
     challenge = node.challenge(csr())
     clock.passed = LIFETIME
@@ -558,11 +558,11 @@ def test_an_answer_that_comes_too_late(house: House, settings: dict[str, str]) -
     assert_joined(again.attest(csr()), again)
 
 
-def test_an_answer_again_after_its_time(house: House, settings: dict[str, str]) -> None:
+def test_an_answer_again_after_its_time(harness: Harness, settings: dict[str, str]) -> None:
     """The copy that somebody posts years later gets nothing."""
     clock = Clock()
-    running_alone(house, settings, now=clock.now)
-    cluster = house.cluster("tpm", ["tpm"])
+    running_alone(harness, settings, now=clock.now)
+    cluster = harness.cluster("tpm", ["tpm"])
     node = machine_with(cluster, chip())
     answer = node.chip.answer(node.challenge(csr()), node.binding())
     assert_joined(node.ask(csr(), answer), node)
@@ -570,14 +570,14 @@ def test_an_answer_again_after_its_time(house: House, settings: dict[str, str]) 
     assert_denied(node.ask(csr(), answer), "EvidenceExpired")
 
 
-def test_an_endorsement_key_on_the_deny_list_ends_renewals(house: House, settings: dict[str, str]) -> None:
-    cluster = house.cluster("tpm", ["tpm"])
+def test_an_endorsement_key_on_the_deny_list_ends_renewals(harness: Harness, settings: dict[str, str]) -> None:
+    cluster = harness.cluster("tpm", ["tpm"])
     first, second = (machine_with(cluster, chip()) for _ in range(2))
-    with open_controllers(house.management) as start:
+    with open_controllers(harness.management) as start:
         start(attestors={"tpm": OperatorAttestor(settings=settings)})
         renewing, other = assert_joins(first), assert_joins(second)
         answer = renewing.chip.answer(renewing.challenge(csr()), renewing.binding())
-    running_alone(house, {**settings, "deniedEndorsementKeys": [first.chip.fingerprint]})
+    running_alone(harness, {**settings, "deniedEndorsementKeys": [first.chip.fingerprint]})
     assert_denied(renewing.ask(csr(), answer), "EndorsementKeyDenied", first.chip.fingerprint)
     for purpose in Purpose:
         verdict = renewing.with_new_key().ask(csr(), first.chip.first(), purpose)
@@ -585,21 +585,21 @@ def test_an_endorsement_key_on_the_deny_list_ends_renewals(house: House, setting
     assert_joins(other)
 
 
-def test_a_challenge_is_answered_to_the_controller_that_comes_next(house: House, settings: dict[str, str]) -> None:
-    cluster = house.cluster("tpm", ["tpm"])
+def test_a_challenge_is_answered_to_the_controller_that_comes_next(harness: Harness, settings: dict[str, str]) -> None:
+    cluster = harness.cluster("tpm", ["tpm"])
     node = machine_with(cluster, chip())
-    with open_controllers(house.management) as start:
+    with open_controllers(harness.management) as start:
         start(attestors={"tpm": OperatorAttestor(settings=settings)})
         challenge = node.challenge(csr())
-    running_alone(house, settings)
+    running_alone(harness, settings)
     assert_joined(node.ask(csr(), node.chip.answer(challenge, node.binding())), node)
 
 
-def test_a_flood_of_first_requests_leaves_nothing(house: House, settings: dict[str, str]) -> None:
+def test_a_flood_of_first_requests_leaves_nothing(harness: Harness, settings: dict[str, str]) -> None:
     """All of them plausible, of the victim's own chip. The victim joins."""
     metrics = Metrics()
-    running_alone(house, settings, metrics=metrics)
-    cluster = house.cluster("tpm", ["tpm"])
+    running_alone(harness, settings, metrics=metrics)
+    cluster = harness.cluster("tpm", ["tpm"])
     victim = machine_with(cluster, chip())
 
     def kept() -> float | None:
@@ -630,17 +630,17 @@ def test_a_flood_of_first_requests_leaves_nothing(house: House, settings: dict[s
     assert_joins(victim)
 
 
-def test_a_node_joins_through_a_flood(house: House, settings: dict[str, str]) -> None:
+def test_a_node_joins_through_a_flood(harness: Harness, settings: dict[str, str]) -> None:
     """Posted before it, and claiming its Machine: its requests take their turns among them."""
-    cluster = house.cluster("tpm", ["tpm"])
+    cluster = harness.cluster("tpm", ["tpm"])
     victim = machine_with(cluster, chip())
     for manifest in _flood_of(victim, "flood", FLOOD):
         plant(cluster, manifest)
-    running_alone(house, settings)
+    running_alone(harness, settings)
     assert_joins(victim)
 
 
-def _flood_of(victim: PaperNode, what: str, count: int) -> list[dict[str, Any]]:
+def _flood_of(victim: FakeTPMNode, what: str, count: int) -> list[dict[str, Any]]:
     """First requests with its evidence, which every token can read."""
     fields = victim.chip.first()
     return [victim.with_new_key().manifest(f"{what}-{number:04}", fields) for number in range(count)]
@@ -672,7 +672,7 @@ class TestSoftwareTPM:
 
     @pytest.fixture
     def machines(
-        self, house: House, cluster: WorldCluster, chips: tuple[SoftwareTPM, SoftwareTPM], tmp_path: Path
+        self, harness: Harness, cluster: WorldCluster, chips: tuple[SoftwareTPM, SoftwareTPM], tmp_path: Path
     ) -> tuple[SimulatedNode, SimulatedNode]:
         """Two machines with these chips, and a controller that trusts their maker."""
         for name, content in (("roots", chips[0].root_certificate), ("intermediates", chips[0].issuer_certificate)):
@@ -682,7 +682,7 @@ class TestSoftwareTPM:
             "endorsementRootsFolder": str(tmp_path / "roots"),
             "endorsementIntermediatesFolder": str(tmp_path / "intermediates"),
         }
-        running_alone(house, folders)
+        running_alone(harness, folders)
         found = []
         for machine, tpm in zip(("first", "second"), chips, strict=True):
             certificate = x509.load_der_x509_certificate(tpm.endorsement_certificate(_RSA_CERTIFICATE))
@@ -693,9 +693,9 @@ class TestSoftwareTPM:
         return found[0], found[1]
 
     @pytest.fixture
-    def cluster(self, house: House) -> WorldCluster:
+    def cluster(self, harness: Harness) -> WorldCluster:
         """Theirs."""
-        return house.cluster("tpm", ["tpm"])
+        return harness.cluster("tpm", ["tpm"])
 
     @staticmethod
     def ask(cluster: WorldCluster, manifest: dict[str, Any]) -> Verdict:
@@ -708,7 +708,7 @@ class TestSoftwareTPM:
         return verdict.annotations[CHALLENGE_ANNOTATION]
 
     def test_a_copy_is_worth_nothing(
-        self, house: House, cluster: WorldCluster, machines: tuple[SimulatedNode, SimulatedNode]
+        self, harness: Harness, cluster: WorldCluster, machines: tuple[SimulatedNode, SimulatedNode]
     ) -> None:
         """The thief is a machine of the cluster with a genuine chip by the same maker."""
         victim, thief = machines
@@ -725,7 +725,7 @@ class TestSoftwareTPM:
             evidence = answer if node is victim else node.evidence(challenge=self.challenge(cluster, node))
             verdict = self.ask(cluster, node.client_request(csr(), evidence_of=evidence))
             assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
-        assert_one_owner_each(house, [cluster])
+        assert_one_owner_each(harness, [cluster])
 
     def test_a_key_of_the_genuine_chip_that_signs_a_forged_quote(
         self, cluster: WorldCluster, chips: tuple[SoftwareTPM, SoftwareTPM], machines: tuple[SimulatedNode, ...]
@@ -751,17 +751,17 @@ class TestSoftwareTPM:
         assert_denied(self.ask(cluster, node.client_request(csr(), evidence_of=evidence)), "QuoteRefused")
 
 
-def test_a_name_whose_former_chip_is_another_machine_now(house: House, settings: dict[str, str]) -> None:
+def test_a_name_whose_former_chip_is_another_machine_now(harness: Harness, settings: dict[str, str]) -> None:
     """Its Machine was made anew, around another chip: two machines must not be one node at a time."""
-    house.run(attestors={"tpm": OperatorAttestor(settings=settings)})
-    cluster = house.cluster("tpm", ["tpm"])
+    harness.run(attestors={"tpm": OperatorAttestor(settings=settings)})
+    cluster = harness.cluster("tpm", ["tpm"])
     victim = assert_joins(machine_with(cluster, chip()))
-    successor = PaperNode(cluster, victim.machine, chip())
-    house.management.client.delete(MACHINES_V1BETA2.object(victim.machine, cluster.namespace))
+    successor = FakeTPMNode(cluster, victim.machine, chip())
+    harness.management.client.delete(MACHINES_V1BETA2.object(victim.machine, cluster.namespace))
     assert_joins(machine_with(cluster, victim.chip))
     add_machine(cluster, victim.machine, successor.chip.fingerprint)
     name = csr()
     challenge = successor.challenge(f"{name}-first")
     successor.post(name, successor.chip.answer(challenge, successor.binding()))
-    assert "had before are valid until" in house.wait_for_event("NodeNameBlocked", victim.machine)
+    assert "had before may be in use until" in harness.wait_for_event("NodeNameBlocked", victim.machine)
     pending(cluster, name)

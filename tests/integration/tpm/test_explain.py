@@ -12,31 +12,31 @@ import yaml
 from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
 from signer.cli import main
 from tests.integration.explaining import outcomes
-from tests.integration.fixtures import CONTROLLER_USER, MASTERS, House, provider_id
-from tests.integration.tpm.fake_tpm_node import PaperNode
+from tests.integration.fixtures import CONTROLLER_USER, MASTERS, Harness, provider_id
+from tests.integration.tpm.fake_tpm_node import FakeTPMNode
 from tests.integration.tpm.whose import OperatorFolder, chip, cluster_of
 from tests.support.infra_cluster import SIGNER_FIELD, add_infra_cluster, add_infra_machine
 
 pytestmark = pytest.mark.slow
 
 
-def test_live_and_from_a_recording(house: House, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_live_and_from_a_recording(harness: Harness, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     operator = OperatorFolder(tmp_path)
-    controller = house.run(attestors=operator.attestors)
-    cluster = cluster_of(house, "metal")
+    controller = harness.run(attestors=operator.attestors)
+    cluster = cluster_of(harness, "metal")
     add_infra_cluster(cluster, SIGNER_FIELD)
     genuine = chip()
     for name, said in (("metal-1", genuine.fingerprint), ("metal-2", chip().fingerprint)):
         machine = cluster.add_machine(name, provider_id=provider_id(name))
         add_infra_machine(cluster, machine, **{ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: said})
-    honest = PaperNode(cluster, "metal-1", genuine)
+    honest = FakeTPMNode(cluster, "metal-1", genuine)
     assert honest.attest("honest").reason == "Attested"
-    thief = PaperNode(cluster, "metal-2", chip())
+    thief = FakeTPMNode(cluster, "metal-2", chip())
     assert thief.ask("thief", thief.chip.first()).reason == "EndorsementKeyMismatch"
     controller.kill()  # nobody else connects anywhere while the network is refused
 
     kubeconfig, config = tmp_path / "kubeconfig", tmp_path / "operator.yaml"
-    kubeconfig.write_text(house.api.kubeconfig("management", CONTROLLER_USER, MASTERS))
+    kubeconfig.write_text(harness.api.kubeconfig("management", CONTROLLER_USER, MASTERS))
     settings = {provider: {"settings": dict(one.settings)} for provider, one in operator.attestors.items()}
     config.write_text(yaml.safe_dump({"attestors": settings}))
     live = ("--cluster", "default/metal", "--kubeconfig", str(kubeconfig))

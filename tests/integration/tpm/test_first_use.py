@@ -12,7 +12,7 @@ from signer.model.cluster import ClusterKey
 from signer.model.record import record_name
 from signer.testing.world import WorldCluster
 from tests.integration.endorsement_key_sources import assert_one_owner_each
-from tests.integration.fixtures import House, pending, provider_id
+from tests.integration.fixtures import Harness, pending, provider_id
 from tests.integration.tpm.whose import (
     FIRST_USE,
     OperatorFolder,
@@ -30,25 +30,25 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def house(shared_house: House, tmp_path_factory: pytest.TempPathFactory) -> House:
-    """A house whose controller runs; its tests only add to it."""
-    shared_house.run(attestors=OperatorFolder(tmp_path_factory.mktemp("operator")).attestors)
-    return shared_house
+def harness(shared_harness: Harness, tmp_path_factory: pytest.TempPathFactory) -> Harness:
+    """A harness whose controller runs; its tests only add to it."""
+    shared_harness.run(attestors=OperatorFolder(tmp_path_factory.mktemp("operator")).attestors)
+    return shared_harness
 
 
 @pytest.fixture(scope="module")
-def cluster(house: House) -> WorldCluster:
-    return cluster_of(house, "first-use", *FIRST_USE)
+def cluster(harness: Harness) -> WorldCluster:
+    return cluster_of(harness, "first-use", *FIRST_USE)
 
 
-def test_the_machines_own_token_is_enough(house: House, cluster: WorldCluster) -> None:
+def test_the_machines_own_token_is_enough(harness: Harness, cluster: WorldCluster) -> None:
     """It renews by its record, without any token."""
     node = add_worker(cluster)
     renewing = assert_joins(node)
     renewing = assert_joins(renewing)
     verdict = renewing.attest(csr(), Purpose.SERVING)
     assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
-    assert_one_owner_each(house, [cluster])
+    assert_one_owner_each(harness, [cluster])
 
 
 def test_a_joined_machine_may_come_with_its_token_again(cluster: WorldCluster) -> None:
@@ -57,41 +57,41 @@ def test_a_joined_machine_may_come_with_its_token_again(cluster: WorldCluster) -
     assert_joins(node.with_new_key())
 
 
-def test_the_token_of_another_machine(house: House, cluster: WorldCluster) -> None:
+def test_the_token_of_another_machine(harness: Harness, cluster: WorldCluster) -> None:
     victim, thief = add_worker(cluster), add_worker(cluster)
     waits = assert_waits(
-        house, victim.but(chip=thief.chip, token=thief.token), f"made for Machine default/{thief.machine}"
+        harness, victim.but(chip=thief.chip, token=thief.token), f"made for Machine default/{thief.machine}"
     )
     assert_joins(victim)
     # Now another chip is recorded there.
     assert_denied(cluster.wait_until_decided(waits), "EndorsementKeyMismatch", "first came with another TPM")
 
 
-def test_a_token_that_nobody_made_for_a_machine(house: House, cluster: WorldCluster) -> None:
+def test_a_token_that_nobody_made_for_a_machine(harness: Harness, cluster: WorldCluster) -> None:
     victim = add_worker(cluster)
-    assert_waits(house, victim.but(token=""), "no KubeadmConfig of the Cluster holds the bootstrap token")
+    assert_waits(harness, victim.but(token=""), "no KubeadmConfig of the Cluster holds the bootstrap token")
 
 
-def test_the_token_of_a_pool(house: House, cluster: WorldCluster) -> None:
+def test_the_token_of_a_pool(harness: Harness, cluster: WorldCluster) -> None:
     """Any genuine TPM, and a token that all of the pool's machines have."""
     pool = cluster.add_machine_pool("pool", provider_id("pool-1"))
     token = cluster.api.bootstrap_token()
     cluster.add_kubeadm_config("pool", token, pool)
     victim = add_worker(cluster)
-    assert_waits(house, victim.but(token=token), "made for MachinePool default/pool")
+    assert_waits(harness, victim.but(token=token), "made for MachinePool default/pool")
     member = add_worker(cluster, owner=pool)
-    assert_waits(house, member.but(token=token), "is for workers")
-    assert_waits(house, member, "is for workers", about=member.machine)
+    assert_waits(harness, member.but(token=token), "is for workers")
+    assert_waits(harness, member, "is for workers", about=member.machine)
     instance = victim.but(machine="pool-1", token=token, chip=chip())
-    assert_waits(house, instance, "needs a Machine", about="pool", kind="MachinePool")
+    assert_waits(harness, instance, "needs a Machine", about="pool", kind="MachinePool")
 
 
-def test_never_for_the_control_plane(house: House, cluster: WorldCluster) -> None:
+def test_never_for_the_control_plane(harness: Harness, cluster: WorldCluster) -> None:
     """With its own token."""
-    assert_waits(house, add_worker(cluster, control_plane=True), "is a control-plane")
+    assert_waits(harness, add_worker(cluster, control_plane=True), "is a control-plane")
 
 
-def test_another_chip_after_the_first(house: House, cluster: WorldCluster) -> None:
+def test_another_chip_after_the_first(harness: Harness, cluster: WorldCluster) -> None:
     """With the Machine's own token, read from its bootstrap data."""
     node = add_worker(cluster)
     renewing = assert_joins(node)
@@ -104,7 +104,7 @@ def test_another_chip_after_the_first(house: House, cluster: WorldCluster) -> No
     assert_joins(renewing)
 
 
-def test_two_race_to_be_the_first(house: House, cluster: WorldCluster) -> None:
+def test_two_race_to_be_the_first(harness: Harness, cluster: WorldCluster) -> None:
     """Both have the Machine's token and a genuine chip, and both were challenged before either answered."""
     for _ in range(3):
         node = add_worker(cluster)
@@ -118,15 +118,15 @@ def test_two_race_to_be_the_first(house: House, cluster: WorldCluster) -> None:
         winner, loser = (both[index] for index in (0, 1)) if verdicts[0].certificate else (both[1], both[0])
         assert_denied(loser.with_new_key().ask(csr(), loser.chip.first()), "EndorsementKeyMismatch")
         assert_joins(winner.with_new_key())
-    assert_one_owner_each(house, [cluster])
+    assert_one_owner_each(harness, [cluster])
 
 
-def test_one_chip_cannot_be_the_first_of_two_machines(house: House, cluster: WorldCluster) -> None:
+def test_one_chip_cannot_be_the_first_of_two_machines(harness: Harness, cluster: WorldCluster) -> None:
     node, second = add_worker(cluster), add_worker(cluster)
     assert_joins(node)
     verdict = second.but(chip=node.chip).attest(csr())
     assert_denied(verdict, "IdentityConflict")
-    assert_one_owner_each(house, [cluster])
+    assert_one_owner_each(harness, [cluster])
 
 
 def test_the_annotation_speaks_before_it(cluster: WorldCluster) -> None:
@@ -141,23 +141,25 @@ def test_the_annotation_speaks_before_it(cluster: WorldCluster) -> None:
 
 
 @pytest.mark.parametrize("said", ["", "x" * 3000], ids=["nothing", "too-much"])
-def test_a_slip_in_the_annotation_does_not_let_it_speak(house: House, cluster: WorldCluster, said: str) -> None:
+def test_a_slip_in_the_annotation_does_not_let_it_speak(harness: Harness, cluster: WorldCluster, said: str) -> None:
     """As of a provisioning script with an empty variable."""
     node = add_worker(cluster, annotations={ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: said})
-    assert_waits(house, node, "is neither sha256:")
+    assert_waits(harness, node, "is neither sha256:")
 
 
 def test_a_node_whose_record_is_lost_waits_until_the_machine_says_what_its_reservations_do(
-    house: House, cluster: WorldCluster
+    harness: Harness, cluster: WorldCluster
 ) -> None:
     """As docs/recovering.md has it: by a restored backup, or under another controller key."""
     renewing = assert_joins(add_worker(cluster))
-    house.management.client.delete(
+    harness.management.client.delete(
         ATTESTED_NODES.object(record_name(ClusterKey("default", cluster.name), renewing.machine), "default")
     )
-    waits = assert_waits(house, renewing, "no TPM is recorded of Machine")
+    waits = assert_waits(harness, renewing, "no TPM is recorded of Machine")
     reserved = {
-        one["spec"]["identity"] for one in house.reservations() if one["spec"]["machineRef"]["name"] == renewing.machine
+        one["spec"]["identity"]
+        for one in harness.reservations()
+        if one["spec"]["machineRef"]["name"] == renewing.machine
     }
     said = {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: reserved.pop().removeprefix("tpm:")}
     cluster.patch_machine(renewing.machine, {"metadata": {"annotations": said}})
@@ -167,16 +169,16 @@ def test_a_node_whose_record_is_lost_waits_until_the_machine_says_what_its_reser
     assert_joins(renewing)
 
 
-def test_a_machine_that_is_made_anew_starts_again(house: House, cluster: WorldCluster) -> None:
+def test_a_machine_that_is_made_anew_starts_again(harness: Harness, cluster: WorldCluster) -> None:
     """Renewals of the former one end with it."""
     node = add_worker(cluster)
     renewing = assert_joins(node)
-    house.management.client.delete(MACHINES_V1BETA2.object(node.machine, cluster.namespace))
+    harness.management.client.delete(MACHINES_V1BETA2.object(node.machine, cluster.namespace))
     machine = cluster.add_machine(node.machine, provider_id=provider_id(node.machine))
     assert_joins(add_worker(cluster))  # its Machine comes later: all of this is known by then
     waits = csr()
     renewing.post(waits, renewing.chip.first())
-    message = house.wait_for_event("EndorsementKeyUnknown", node.machine)
+    message = harness.wait_for_event("EndorsementKeyUnknown", node.machine)
     assert f"no TPM is recorded of Machine {node.machine}" in message
     nudge(node)
     assert pending(cluster, waits).annotations == {}
@@ -188,12 +190,12 @@ def test_a_machine_that_is_made_anew_starts_again(house: House, cluster: WorldCl
     assert cluster.wait_until_decided(name).reason == "ChallengeIssued"
 
 
-def test_a_cluster_that_does_not_prefer_it_has_it_not(house: House) -> None:
-    cluster = cluster_of(house, "annotated")
-    assert_waits(house, add_worker(cluster), "has no annotation")
+def test_a_cluster_that_does_not_prefer_it_has_it_not(harness: Harness) -> None:
+    cluster = cluster_of(harness, "annotated")
+    assert_waits(harness, add_worker(cluster), "has no annotation")
 
 
-def test_a_policy_that_puts_it_before_who_knows(house: House) -> None:
-    cluster = cluster_of(house, "wrong-order", "TrustOnFirstUse", "MachineAnnotation")
-    condition = house.wait_for_condition(cluster, "AttestorsConfigured", "False")
+def test_a_policy_that_puts_it_before_who_knows(harness: Harness) -> None:
+    cluster = cluster_of(harness, "wrong-order", "TrustOnFirstUse", "MachineAnnotation")
+    condition = harness.wait_for_condition(cluster, "AttestorsConfigured", "False")
     assert "must have TrustOnFirstUse last" in condition["message"]

@@ -9,7 +9,7 @@ import pytest
 from signer.configuration import OperatorAttestor
 from signer.kube.resources import ATTESTED_NODES
 from signer.model.kubernetes_time import parse_time
-from tests.integration.fixtures import House
+from tests.integration.fixtures import Harness
 from tests.integration.move import Move, copy_controller_key
 from tests.integration.tpm.whose import (
     FIRST_USE,
@@ -31,24 +31,24 @@ def attestors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, OperatorAtt
     return OperatorFolder(tmp_path_factory.mktemp("operator")).attestors
 
 
-def _last_attestation(house: House) -> datetime:
-    records = house.management.client.items(ATTESTED_NODES.collection("default"))
+def _last_attestation(harness: Harness) -> datetime:
+    records = harness.management.client.items(ATTESTED_NODES.collection("default"))
     return max(parse_time(record["spec"]["lastAttestationTime"]) for record in records)
 
 
 def test_nodes_renew_by_their_records_and_nobody_else_does(
-    house: House, target: House, attestors: dict[str, OperatorAttestor]
+    harness: Harness, target: Harness, attestors: dict[str, OperatorAttestor]
 ) -> None:
-    house.run(attestors=attestors)
-    cluster = cluster_of(house, "first-use", *FIRST_USE)
+    harness.run(attestors=attestors)
+    cluster = cluster_of(harness, "first-use", *FIRST_USE)
     renewing = assert_joins(add_worker(cluster))
-    copy_controller_key(house.management, target.management)
+    copy_controller_key(harness.management, target.management)
     move = Move(cluster, target.management)
     target.run(attestors=attestors)
     move.pause()
     # A Cluster object is told from its records' times by whole seconds.
     wait_until(
-        lambda: datetime.now(UTC).replace(microsecond=0) > _last_attestation(house), "the record's second is over"
+        lambda: datetime.now(UTC).replace(microsecond=0) > _last_attestation(harness), "the record's second is over"
     )
     move.create()
     move.delete()

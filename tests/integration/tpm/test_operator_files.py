@@ -8,7 +8,7 @@ import pytest
 
 from attestors.wire.names import Purpose
 from signer.testing.world import WorldCluster
-from tests.integration.fixtures import House, pending
+from tests.integration.fixtures import Harness, pending
 from tests.integration.tpm.whose import (
     FIRST_USE,
     OperatorFolder,
@@ -31,16 +31,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> OperatorFolder:
 
 
 @pytest.fixture(scope="module")
-def house(shared_house: House, folder: OperatorFolder) -> House:
-    """A house whose controller runs; its tests leave the operator's files as they were."""
-    shared_house.run(attestors=folder.attestors)
-    return shared_house
+def harness(shared_harness: Harness, folder: OperatorFolder) -> Harness:
+    """A harness whose controller runs; its tests leave the operator's files as they were."""
+    shared_harness.run(attestors=folder.attestors)
+    return shared_harness
 
 
 @pytest.fixture(scope="module")
-def cluster(house: House) -> WorldCluster:
+def cluster(harness: Harness) -> WorldCluster:
     """One whose nodes join already: the attestor is ready."""
-    cluster = cluster_of(house, "first-use", *FIRST_USE)
+    cluster = cluster_of(harness, "first-use", *FIRST_USE)
     assert_joins(add_worker(cluster))
     return cluster
 
@@ -82,7 +82,7 @@ def test_a_list_that_a_mounted_config_map_brings(cluster: WorldCluster, folder: 
 
 @pytest.mark.parametrize("how", ["removed", "malformed", "emptied", "pipe"])
 def test_a_list_that_cannot_be_used_makes_everybody_wait(
-    house: House, cluster: WorldCluster, folder: OperatorFolder, how: str
+    harness: Harness, cluster: WorldCluster, folder: OperatorFolder, how: str
 ) -> None:
     """An open door is what a thief would make of it, and a closed one for good is not the nodes' fault."""
     node = add_worker(cluster)
@@ -97,7 +97,7 @@ def test_a_list_that_cannot_be_used_makes_everybody_wait(
             os.mkfifo(folder.denied)
     try:
         node.post(name, node.chip.first())
-        message = house.wait_for_event("OperatorFileUnusable", node.machine)
+        message = harness.wait_for_event("OperatorFileUnusable", node.machine)
         assert message.startswith(f"deniedEndorsementKeysFile: {folder.denied}: ")
         assert pending(cluster, name).annotations == {}
     finally:
@@ -106,7 +106,9 @@ def test_a_list_that_cannot_be_used_makes_everybody_wait(
     assert cluster.wait_until_decided(name).reason == "ChallengeIssued"
 
 
-def test_authorities_that_are_added_and_taken_away(house: House, cluster: WorldCluster, folder: OperatorFolder) -> None:
+def test_authorities_that_are_added_and_taken_away(
+    harness: Harness, cluster: WorldCluster, folder: OperatorFolder
+) -> None:
     """A maker whom the operator does not trust yet, or any more."""
     node = add_worker(cluster)
     maker = folder.path / "roots" / "maker.der"
@@ -115,7 +117,7 @@ def test_authorities_that_are_added_and_taken_away(house: House, cluster: WorldC
     name = csr()
     try:
         node.post(name, node.chip.first())
-        house.wait_for_event("EndorsementAuthorityMissing", node.machine)
+        harness.wait_for_event("EndorsementAuthorityMissing", node.machine)
         assert pending(cluster, name).annotations == {}
     finally:
         maker.write_bytes(content)

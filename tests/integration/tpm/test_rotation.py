@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from attestors.tpm.attestation_key import AttestationKey
-from attestors.tpm.challenge import Challenged, Token
+from attestors.tpm.challenge import ChallengeInputs, Token
 from attestors.tpm.selection import PCRSelection
 from attestors.tpm.wire import CHALLENGE_TOKEN_FIELD
 from signer.configuration import OperatorAttestor
@@ -21,9 +21,9 @@ from signer.store import controller_key
 from signer.store.authentic_records import AuthenticRecords
 from signer.store.controller_key import SECRET_NAME, controller_key_secret, parse_controller_keys
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
-from tests.integration.fixtures import House
-from tests.integration.tpm.fake_tpm_node import PaperNode, add_machine
-from tests.unit.attestors.tpm.fake_tpm import PaperChip
+from tests.integration.fixtures import Harness
+from tests.integration.tpm.fake_tpm_node import FakeTPMNode, add_machine
+from tests.unit.attestors.tpm.fake_tpm import FakeTPM
 
 pytestmark = pytest.mark.slow
 
@@ -32,28 +32,28 @@ _RSA_CERTIFICATE: Final = 0x01C00002
 
 
 @pytest.fixture
-def cluster(house: House, monkeypatch: pytest.MonkeyPatch) -> WorldCluster:
+def cluster(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> WorldCluster:
     """Its controller looks at its key twenty times a second, and trusts any TPM that a Machine's annotation names."""
     monkeypatch.setattr(controller_key, "AT_MOST_EVERY_SECONDS", 0.05)
     monkeypatch.setattr(controller_key, "READ_AGAIN_SECONDS", 0.05)
-    cluster = house.cluster("tpm", ["tpm"])
-    house.run(attestors={"tpm": OperatorAttestor()})
+    cluster = harness.cluster("tpm", ["tpm"])
+    harness.run(attestors={"tpm": OperatorAttestor()})
     return cluster
 
 
-def machine_of(cluster: WorldCluster) -> PaperNode:
+def machine_of(cluster: WorldCluster) -> FakeTPMNode:
     number = next(_NUMBERS)
-    node = PaperNode(cluster, f"machine-{number}", PaperChip.new(number))
+    node = FakeTPMNode(cluster, f"machine-{number}", FakeTPM.new(number))
     add_machine(cluster, node.machine, node.chip.fingerprint)
     return node
 
 
-def rotate(house: House, probe: PaperNode) -> None:
+def rotate(harness: Harness, probe: FakeTPMNode) -> None:
     """As an operator does it; returns when the controller challenges with the new key."""
     path = SECRETS.object(SECRET_NAME, CONTROLLER_NAMESPACE)
-    former = parse_controller_keys(house.management.client.get(path))
+    former = parse_controller_keys(harness.management.client.get(path))
     rotated = ControllerKeys(hashlib.sha256(former.current).digest(), former.current)
-    house.management.client.patch(path, {"data": controller_key_secret(CONTROLLER_NAMESPACE, rotated)["data"]})
+    harness.management.client.patch(path, {"data": controller_key_secret(CONTROLLER_NAMESPACE, rotated)["data"]})
     records = AuthenticRecords()
     records.use_keys(rotated)
     newest = records.challenge_keys("tpm")[0]
@@ -61,49 +61,53 @@ def rotate(house: House, probe: PaperNode) -> None:
         pass
 
 
-def _is_under(challenge_key: bytes, probe: PaperNode) -> bool:
+def _is_under(challenge_key: bytes, probe: FakeTPMNode) -> bool:
     challenge = probe.challenge(f"probe-{next(_NUMBERS)}")
     token = Token.parse(probe.chip.answer(challenge, probe.binding())[CHALLENGE_TOKEN_FIELD])
     keys = probe.chip.key, AttestationKey(probe.chip.attestation_area)
-    return probe.chip.open(challenge) == Challenged(token, *keys, probe.binding()).secret(challenge_key)
+    return probe.chip.open(challenge) == ChallengeInputs(token, *keys, probe.binding()).secret(challenge_key)
 
 
-def test_an_answer_to_a_challenge_of_before(house: House, cluster: WorldCluster) -> None:
+def test_an_answer_to_a_challenge_of_before(harness: Harness, cluster: WorldCluster) -> None:
     """The former key is good for it."""
     node, probe = machine_of(cluster), machine_of(cluster)
     answer = node.chip.answer(node.challenge("first"), node.binding())
-    rotate(house, probe)
+    rotate(harness, probe)
     verdict = node.ask("answer", answer)
     assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
 
 
-def test_an_answer_under_a_key_that_is_not_known_yet_is_judged_when_it_is(house: House, cluster: WorldCluster) -> None:
+def test_an_answer_under_a_key_that_is_not_known_yet_is_judged_when_it_is(
+    harness: Harness, cluster: WorldCluster
+) -> None:
     """Another replica has read it already. Nothing asks again meanwhile, and nothing has to be asked for it again."""
     node = machine_of(cluster)
     path = SECRETS.object(SECRET_NAME, CONTROLLER_NAMESPACE)
-    former = parse_controller_keys(house.management.client.get(path))
+    former = parse_controller_keys(harness.management.client.get(path))
     rotated = ControllerKeys(hashlib.sha256(former.current).digest(), former.current)
     others = AuthenticRecords()
     others.use_keys(rotated)
     keys = node.chip.key, AttestationKey(node.chip.attestation_area)
     selection = PCRSelection.parse("sha256:0,1,2,3,4,5,6,7")
-    challenged = Challenged(Token.issue("0" * 36, datetime.now(UTC)), *keys, node.binding())
+    challenged = ChallengeInputs(Token.issue("0" * 36, datetime.now(UTC)), *keys, node.binding())
     challenge = challenged.text(others.challenge_keys("tpm")[0], selection, random_bytes=secrets.token_bytes)
     node.post("early", node.chip.answer(challenge, node.binding()))
-    house.wait_for_event("ChallengeKeysMissing", node.machine)
-    house.management.client.patch(path, {"data": controller_key_secret(CONTROLLER_NAMESPACE, rotated)["data"]})
+    harness.wait_for_event("ChallengeKeysMissing", node.machine)
+    harness.management.client.patch(path, {"data": controller_key_secret(CONTROLLER_NAMESPACE, rotated)["data"]})
     verdict = cluster.wait_until_decided("early")
     assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
 
 
-def test_an_answer_to_a_challenge_before_the_last_is_not_denied_for_that(house: House, cluster: WorldCluster) -> None:
+def test_an_answer_to_a_challenge_before_the_last_is_not_denied_for_that(
+    harness: Harness, cluster: WorldCluster
+) -> None:
     """It waits for somebody who has that key, until it expires; whoever starts again gets in."""
     node, probe = machine_of(cluster), machine_of(cluster)
     answer = node.chip.answer(node.challenge("first"), node.binding())
     for _ in range(2):
-        rotate(house, probe)
+        rotate(harness, probe)
     node.post("answer", answer)
-    assert "was rotated" in house.wait_for_event("ChallengeKeysMissing", node.machine)
+    assert "was rotated" in harness.wait_for_event("ChallengeKeysMissing", node.machine)
     again = node.with_new_key().attest("again")
     assert (again.condition, again.reason) == ("Approved", "Attested"), again
     assert not cluster.verdict("answer").condition

@@ -14,8 +14,8 @@ from attestors.wire.names import (
 )
 from signer.kube.resources import CONFIG_MAPS, EVENTS
 from signer.testing.world import Verdict, WorldCluster
-from tests.integration.fixtures import House, pending, provider_id
-from tests.integration.tpm.fake_tpm_node import PaperNode, add_machine, say
+from tests.integration.fixtures import Harness, pending, provider_id
+from tests.integration.tpm.fake_tpm_node import FakeTPMNode, add_machine, say
 from tests.integration.tpm.whose import (
     NUMBERS,
     OperatorFolder,
@@ -35,10 +35,10 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def house(shared_house: House, tmp_path_factory: pytest.TempPathFactory) -> House:
-    """A house whose controller runs; its tests only add to it."""
-    shared_house.run(attestors=OperatorFolder(tmp_path_factory.mktemp("operator")).attestors)
-    return shared_house
+def harness(shared_harness: Harness, tmp_path_factory: pytest.TempPathFactory) -> Harness:
+    """A harness whose controller runs; its tests only add to it."""
+    shared_harness.run(attestors=OperatorFolder(tmp_path_factory.mktemp("operator")).attestors)
+    return shared_harness
 
 
 def resolved(verdict: Verdict) -> tuple[str, str]:
@@ -49,9 +49,9 @@ def resolved(verdict: Verdict) -> tuple[str, str]:
 
 
 @pytest.fixture(scope="module")
-def cluster(house: House) -> WorldCluster:
+def cluster(harness: Harness) -> WorldCluster:
     """One whose policy says nothing of sources, and whose platform has InfraMachines."""
-    cluster = cluster_of(house, "infrastructure")
+    cluster = cluster_of(harness, "infrastructure")
     add_infra_cluster(cluster, SIGNER_FIELD)
     return cluster
 
@@ -60,12 +60,12 @@ class TestInfrastructureMachine:
     """The cluster's policy says nothing: the Machine's annotation, then its InfraMachine's."""
 
     @staticmethod
-    def add_node(cluster: WorldCluster, said: str) -> PaperNode:
+    def add_node(cluster: WorldCluster, said: str) -> FakeTPMNode:
         name = f"metal-{next(NUMBERS)}"
         machine = cluster.add_machine(name, provider_id=provider_id(name))
         annotations = {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: said} if said else {}
         add_infra_machine(cluster, machine, **annotations)
-        return PaperNode(cluster, name, chip())
+        return FakeTPMNode(cluster, name, chip())
 
     def test_the_platforms_controller_says_it(self, cluster: WorldCluster) -> None:
         genuine = chip()
@@ -78,9 +78,9 @@ class TestInfrastructureMachine:
         verdict = thief.ask(csr(), thief.chip.first())
         assert_denied(verdict, "EndorsementKeyMismatch", f"the InfraMachine of Machine {thief.machine} has another TPM")
 
-    def test_it_says_it_later(self, house: House, cluster: WorldCluster) -> None:
+    def test_it_says_it_later(self, harness: Harness, cluster: WorldCluster) -> None:
         node = self.add_node(cluster, "")
-        name = assert_waits(house, node, f"the InfraMachine of Machine {node.machine} has no annotation")
+        name = assert_waits(harness, node, f"the InfraMachine of Machine {node.machine} has no annotation")
         annotation = {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: node.chip.fingerprint}
         path = INFRASTRUCTURE.object(f"{node.machine}-infra", cluster.namespace)
         cluster.management.client.patch(path, {"metadata": {"annotations": annotation}})
@@ -92,10 +92,10 @@ class TestInfrastructureMachine:
         say(cluster, node.machine, genuine.fingerprint)
         assert resolved(node.attest(csr())) == (genuine.fingerprint, "MachineAnnotation")
 
-    def test_an_inframachine_that_is_not_there(self, house: House, cluster: WorldCluster) -> None:
+    def test_an_inframachine_that_is_not_there(self, harness: Harness, cluster: WorldCluster) -> None:
         name = f"metal-{next(NUMBERS)}"
         add_machine(cluster, name)
-        assert_waits(house, PaperNode(cluster, name, chip()), "does not exist")
+        assert_waits(harness, FakeTPMNode(cluster, name, chip()), "does not exist")
 
 
 @dataclass(frozen=True)
@@ -120,14 +120,14 @@ class Listed:
         self.cluster.management.client.patch(self.path, {"data": {INVENTORY_KEY: None, key: "\n".join(lines)}})
 
 
-def line(node: PaperNode, fingerprint: str = "") -> str:
+def line(node: FakeTPMNode, fingerprint: str = "") -> str:
     return f"{provider_id(node.machine)} {fingerprint or node.chip.fingerprint}"
 
 
 @pytest.fixture
-def listed(house: House) -> Listed:
+def listed(harness: Harness) -> Listed:
     name = f"listed-{next(NUMBERS)}"
-    cluster = cluster_of(house, name, "Inventory", "MachineAnnotation", "TrustOnFirstUse", inventory=name)
+    cluster = cluster_of(harness, name, "Inventory", "MachineAnnotation", "TrustOnFirstUse", inventory=name)
     made = Listed(cluster, name)
     made.create()
     return made
@@ -159,7 +159,7 @@ class TestInventory:
         pool = listed.cluster.add_machine_pool(f"pool-of-{instance}", provider_id(instance))
         token = listed.cluster.api.bootstrap_token()
         listed.cluster.add_kubeadm_config(f"pool-of-{instance}", token, pool)
-        genuine = PaperNode(listed.cluster, instance, chip(), token=token)
+        genuine = FakeTPMNode(listed.cluster, instance, chip(), token=token)
         listed.write(line(genuine))
         thief = genuine.but(chip=chip()).with_new_key()
         verdict = thief.ask(csr(), thief.chip.first())
@@ -178,7 +178,7 @@ class TestInventory:
         assert resolved(node.attest(csr())) == (node.chip.fingerprint, "TrustOnFirstUse")
 
     @pytest.mark.parametrize("how", ["deleted", "contradictory", "unreadable", "table", "renamed"])
-    def test_one_that_cannot_be_used_opens_no_door(self, house: House, listed: Listed, how: str) -> None:
+    def test_one_that_cannot_be_used_opens_no_door(self, harness: Harness, listed: Listed, how: str) -> None:
         """The next source would let the first use decide."""
         node = add_worker(listed.cluster)
         if how == "deleted":
@@ -196,13 +196,13 @@ class TestInventory:
         else:
             listed.write(line(node), key="keys")
             part = "has no text under endorsement-keys"
-        name = assert_waits(house, node, part)
+        name = assert_waits(harness, node, part)
         if how == "deleted":
             listed.create()
         listed.write(line(node))
         assert decided_at_last(node, name).reason == "ChallengeIssued"
 
-    def test_one_that_is_deleted_ends_renewals(self, house: House, listed: Listed) -> None:
+    def test_one_that_is_deleted_ends_renewals(self, harness: Harness, listed: Listed) -> None:
         """Also of a machine that was let in by first use, and has a record."""
         node = add_worker(listed.cluster)
         renewing = assert_joins(node)
@@ -212,7 +212,7 @@ class TestInventory:
         def waits() -> bool:
             names.append(csr())
             renewing.with_new_key().post(names[-1], renewing.chip.first())
-            events = house.management.client.items(EVENTS.collection("default"))
+            events = harness.management.client.items(EVENTS.collection("default"))
             about = [event for event in events if event["involvedObject"]["name"] == node.machine]
             return "EndorsementKeyUnknown" in {event["reason"] for event in about}
 

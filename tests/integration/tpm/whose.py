@@ -14,19 +14,19 @@ from signer.kube.client import JsonObject
 from signer.model.cluster import CONTROL_PLANE_LABEL
 from signer.model.explain_command import without_hint
 from signer.testing.world import Verdict, WorldCluster
-from tests.integration.fixtures import House, assert_readable, certificate_of, pending, provider_id
-from tests.integration.tpm.fake_tpm_node import PaperNode
+from tests.integration.fixtures import Harness, assert_readable, certificate_of, pending, provider_id
+from tests.integration.tpm.fake_tpm_node import FakeTPMNode
 from tests.support.processes import wait_until
 from tests.unit.attestors.tpm.endorsement.support import intermediate, root
-from tests.unit.attestors.tpm.fake_tpm import PaperChip
+from tests.unit.attestors.tpm.fake_tpm import FakeTPM
 
 NUMBERS: Final = itertools.count(5000)
 FIRST_USE: Final = ("MachineAnnotation", "TrustOnFirstUse")
 
 
-def chip() -> PaperChip:
+def chip() -> FakeTPM:
     """A chip that nobody has seen, by the maker whom the operator trusts."""
-    return PaperChip.new(next(NUMBERS)).certified()
+    return FakeTPM.new(next(NUMBERS)).certified()
 
 
 def csr(what: str = "csr") -> str:
@@ -50,7 +50,7 @@ class OperatorFolder:
     def denied(self) -> Path:
         return self.path / "denied"
 
-    def deny(self, *chips: PaperChip) -> None:
+    def deny(self, *chips: FakeTPM) -> None:
         """Write the deny list, as a careful operator does: in one go."""
         new = self.path / "denied.new"
         new.write_text("\n".join(["# These and no others.", *(chip.fingerprint for chip in chips)]) + "\n")
@@ -68,13 +68,13 @@ class OperatorFolder:
         return {"tpm": OperatorAttestor(settings=settings)}
 
 
-def cluster_of(house: House, name: str, *sources: str, inventory: str = "", **more: Any) -> WorldCluster:
+def cluster_of(harness: Harness, name: str, *sources: str, inventory: str = "", **more: Any) -> WorldCluster:
     """A cluster whose policy prefers these sources; ``inventory`` is the ConfigMap's name."""
     settings: dict[str, Any] = {"endorsementKeySources": list(sources)} if sources else {}
     if inventory:
         settings["inventory"] = {"kind": "ConfigMap", "name": inventory}
     authorized = [{"name": "tpm", "settings": settings}]
-    return house.cluster(name, ["tpm"], policy={"authorizedAttestors": authorized}, **more)
+    return harness.cluster(name, ["tpm"], policy={"authorizedAttestors": authorized}, **more)
 
 
 def add_worker(
@@ -83,7 +83,7 @@ def add_worker(
     owner: JsonObject | None = None,
     control_plane: bool = False,
     annotations: Mapping[str, str] | None = None,
-) -> PaperNode:
+) -> FakeTPMNode:
     """A Machine whose bootstrap token Cluster API made for it alone, and its node with a chip that nobody has said."""
     name = f"worker-{next(NUMBERS)}"
     machine = cluster.add_machine(name, owner=owner)
@@ -96,16 +96,16 @@ def add_worker(
         "spec": {"providerID": provider_id(name)},
     }
     cluster.patch_machine(name, patch)
-    return PaperNode(cluster, name, chip(), token=token)
+    return FakeTPMNode(cluster, name, chip(), token=token)
 
 
-def nudge(node: PaperNode) -> None:
+def nudge(node: FakeTPMNode) -> None:
     """Change the Machine, so that what waits for it is looked at again at once."""
     annotations = {f"{ANNOTATION_PREFIX}/of-no-meaning": f"{next(NUMBERS)}"}
     node.cluster.patch_machine(node.machine, {"metadata": {"annotations": annotations}})
 
 
-def decided_at_last(node: PaperNode, name: str) -> Verdict:
+def decided_at_last(node: FakeTPMNode, name: str) -> Verdict:
     """The verdict of a request that waits; what it waits for may be seen a second after it has changed."""
 
     def decided() -> bool:
@@ -122,7 +122,7 @@ def assert_denied(verdict: Verdict, reason: str, part: str = "") -> None:
     assert part in verdict.message
 
 
-def assert_joins(node: PaperNode) -> PaperNode:
+def assert_joins(node: FakeTPMNode) -> FakeTPMNode:
     """Returns it as it renews."""
     verdict = node.attest(csr())
     assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
@@ -130,7 +130,7 @@ def assert_joins(node: PaperNode) -> PaperNode:
     return node.joined(verdict)
 
 
-def assert_waits(house: House, node: PaperNode, part: str, *, about: str = "", kind: str = "Machine") -> str:
+def assert_waits(harness: Harness, node: FakeTPMNode, part: str, *, about: str = "", kind: str = "Machine") -> str:
     """Its first request waits and is not challenged. Returns the request's name.
 
     Another one is posted where nothing is said of ``part``: tokens may be known later than Machines, and of a request
@@ -139,11 +139,11 @@ def assert_waits(house: House, node: PaperNode, part: str, *, about: str = "", k
     name = csr()
     node.post(name, node.chip.first())
     try:
-        message = house.wait_for_event("EndorsementKeyUnknown", about or node.machine, kind, part=part, seconds=3)
+        message = harness.wait_for_event("EndorsementKeyUnknown", about or node.machine, kind, part=part, seconds=3)
     except AssertionError:
         name = csr()
         node.post(name, node.chip.first())
-        message = house.wait_for_event("EndorsementKeyUnknown", about or node.machine, kind, part=part)
+        message = harness.wait_for_event("EndorsementKeyUnknown", about or node.machine, kind, part=part)
     assert_readable(message)
     assert without_hint(message).endswith(f"the request shows {node.chip.fingerprint}")
     assert pending(node.cluster, name).annotations == {}

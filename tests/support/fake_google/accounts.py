@@ -75,7 +75,7 @@ class Accounts:
         """The configuration of workload identity federation with a token in a file."""
         return {
             "type": "external_account",
-            "audience": "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/pool/providers/house",
+            "audience": "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/pool/providers/example",
             "subject_token_type": "urn:ietf:params:oauth:token-type:jwt",
             "token_url": base_url + EXCHANGE_PATH,
             "credential_source": {"file": subject_token_file},

@@ -11,7 +11,7 @@ import pytest
 from attestors.aws import plugin as aws
 from attestors.aws import wire as aws_wire
 from attestors.aws.caller_identity import PresignedRequest
-from attestors.clouds.recorded_calls import ending_read, ending_written, without_signature
+from attestors.clouds.recorded_calls import read_outcome, without_signature, write_outcome
 from attestors.contract import Auditable, Denied, NotProvableYet, digest_of
 from attestors.gcp import plugin as gcp
 from attestors.gcp import wire as gcp_wire
@@ -152,4 +152,4 @@ def nobody_asks() -> CertificateSource:
 
 def test_what_ends_a_judgement_is_read_back() -> None:
     for outcome in (Denied("Wrong", "why"), NotProvableYet("Later", "why", timedelta(seconds=30))):
-        assert ending_read(ending_written(outcome)) == outcome
+        assert read_outcome(write_outcome(outcome)) == outcome

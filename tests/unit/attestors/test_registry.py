@@ -182,7 +182,7 @@ def test_a_name_that_another_version_has_is_no_missing_library(module: Path) -> 
         Registry([entry_point()]).load("example")
     assert str(missing.value) == (
         "attestor 'example' of example-distribution cannot be imported: cannot import name 'FromTheFuture' from "
-        "'attestors.contract': are their versions made for each other?"
+        "'attestors.contract': do their versions fit each other?"
     )
 
 
@@ -232,7 +232,7 @@ def test_a_name_that_no_signer_can_have_is_refused(module: Path, name: str) -> N
         pytest.param("", NAMES_NOTHING, id="nothing"),
         pytest.param(f"{MODULE}:undescribed", "is not an attestor", id="description-of-another-type"),
         pytest.param(f"{MODULE}:Attestor", "is a class, and must be an object of it", id="the-class"),
-        pytest.param(f"{MODULE}.plugin", "is written as package.module:object", id="a-dot-for-the-colon"),
+        pytest.param(f"{MODULE}.plugin", "write package.module:object", id="a-dot-for-the-colon"),
         pytest.param("no.such.module:plugin", "no.such.module:plugin names no module", id="no-such-module"),
         pytest.param(f"{MODULE}:halved", "is not an attestor", id="half-an-attestor"),
     ],

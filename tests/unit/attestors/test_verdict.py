@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from attestors.contract import Denied, NotProvableYet
-from attestors.verdict import denied, not_until_mended, not_yet
+from attestors.verdict import denied, not_until_fixed, not_yet
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_when_to_look_again(asked: float, given: float) -> None:
 
 
 def test_what_somebody_has_to_mend_first() -> None:
-    assert not_until_mended("Reason", "message").outcome == NotProvableYet("Reason", "message", timedelta(minutes=1))
+    assert not_until_fixed("Reason", "message").outcome == NotProvableYet("Reason", "message", timedelta(minutes=1))
 
 
 def test_it_is_called_by_its_reason() -> None:

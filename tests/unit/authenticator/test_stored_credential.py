@@ -86,7 +86,7 @@ class Node:
     def other_path(self, *arguments: str) -> dict[str, Any]:
         """What is printed once everything was parsed."""
         self.monkeypatch.setattr("authenticator.commands.credential.Clock", lambda: Clock(wall=lambda: UNIX_NOW))
-        self.monkeypatch.setattr("authenticator.commands.credential.renew_apart", renew_here)
+        self.monkeypatch.setattr("authenticator.commands.credential.renew_in_child", renew_here)
         assert commands.run(["credential", *arguments]) == 0
         printed: dict[str, Any] = json.loads(self.capsys.readouterr().out)
         return printed
@@ -457,7 +457,7 @@ def test_a_pair_that_cannot_be_read_again_is_not_printed_for_longer_than_it_live
         return Finished(UNIX_NOW + 3600)
 
     node.monkeypatch.setattr("authenticator.commands.credential.Clock", lambda: Clock(wall=lambda: UNIX_NOW))
-    node.monkeypatch.setattr("authenticator.commands.credential.renew_apart", renewed)
+    node.monkeypatch.setattr("authenticator.commands.credential.renew_in_child", renewed)
     assert commands.run(["credential", *node.flags]) == 0
     printed = json.loads(node.capsys.readouterr().out)
     assert printed["status"]["expirationTimestamp"] == "2026-01-02T03:04:20Z"

@@ -28,10 +28,11 @@ from attestors.wire.names import (
     Purpose,
     SignerName,
 )
+from signer.model.certificate_kind import BUILTIN_KUBELET_SERVING, KUBELET_CLIENT, KUBELET_SERVING
 from signer.model.cluster import ClusterKey, ClusterView, MachineAddress, MachineView
 from signer.model.csr_header import NoCredentialNamed
 from signer.model.policy import Policy, parse_policy
-from signer.model.record import AttestedIdentity, AttestedNode, JournalEntry, new_record
+from signer.model.record import AttestedIdentity, AttestedNode, BuiltinApproval, JournalEntry, new_record
 from signer.model.signing_request import BuiltinServingRequest, SigningRequest, parse_signing_request
 from signer.rules.machine import MachineFacts, MachineGone, NoRecord
 from signer.rules.request import RequestFacts
@@ -357,7 +358,9 @@ def attested_identity(identity: str = "ek:1") -> AttestedIdentity:
 
 
 def journal_entry(number: int = 1, **changes: Any) -> JournalEntry:
+    signer = changes.get("signer_name", CLIENT_SIGNER)
     entry = JournalEntry(
+        kind=KUBELET_SERVING if signer == SERVING_SIGNER else KUBELET_CLIENT,
         csr_name=f"csr-{number}",
         csr_uid=f"uid-{number}",
         spec_digest="cd" * 32,
@@ -367,12 +370,26 @@ def journal_entry(number: int = 1, **changes: Any) -> JournalEntry:
         not_before=NOW - timedelta(minutes=5),
         not_after=NOW + timedelta(days=7),
         ca_cert_hash=CA_CERT_HASH,
+        evidence_ca_cert_hash=CA_CERT_HASH,
         certificate_digest="ef" * 32,
         public_key_digest=f"{number:064x}",
         created=NOW - timedelta(seconds=1),
         decided=NOW,
     )
     return replace(entry, **changes)
+
+
+def builtin_approval(**changes: Any) -> BuiltinApproval:
+    approval = BuiltinApproval(
+        kind=BUILTIN_KUBELET_SERVING,
+        csr_name="csr-s",
+        csr_uid="uid-s",
+        spec_digest="cd" * 32,
+        public_key_digest="12" * 32,
+        created=NOW - timedelta(seconds=1),
+        decided=NOW,
+    )
+    return replace(approval, **changes)
 
 
 def record(machine: MachineView | None = None, identity: str = "ek:1", **changes: Any) -> AttestedNode:

@@ -62,10 +62,10 @@ def test_says_so_of_a_library_that_is_imported_late() -> None:
 
 
 @pytest.mark.slow
-def test_the_embedded_api_says_which_extra_to_install() -> None:
-    """An attestor's author who installed the distribution alone."""
+def test_the_embedded_api_says_which_distribution_to_install() -> None:
+    """An attestor's author has a checkout of the project, with the main distribution installed from it alone."""
     ran = run_hiding("aiohttp", EMBEDDED_API)
-    last = "ModuleNotFoundError: aiohttp is not installed: pip install 'capi-node-attestation[testing]'"
+    last = "ModuleNotFoundError: aiohttp is not installed: pip install 'capi-node-attestation-testing'"
     assert (ran.returncode, ran.stderr.splitlines()[-1]) == (1, last)
 
 

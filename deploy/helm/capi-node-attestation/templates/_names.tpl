@@ -1,4 +1,4 @@
-{{/* What the names of all objects begin with. Two installations in one cluster need different ones. */}}
+{{/* The prefix of all object names. Two installations in one cluster need different prefixes. */}}
 {{- define "capi-node-attestation.prefix" -}}
 {{- .Values.fullnameOverride | default "node-attestation" -}}
 {{- end -}}
@@ -11,7 +11,7 @@
 {{- if .Values.serviceAccount.create -}}
 {{- .Values.serviceAccount.name | default (include "capi-node-attestation.controller" .) -}}
 {{- else -}}
-{{- required "serviceAccount.name names the ServiceAccount that serviceAccount.create: false leaves to you" .Values.serviceAccount.name -}}
+{{- required "serviceAccount.name is required with serviceAccount.create: false" .Values.serviceAccount.name -}}
 {{- end -}}
 {{- end -}}
 
@@ -41,30 +41,30 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end -}}
 
-{{/* What a value cannot say alone, and the schema cannot see. */}}
+{{/* Checks that concern several values, which the schema cannot express. */}}
 {{- define "capi-node-attestation.check" -}}
 {{- if and .Values.watch.namespace (eq .Values.watch.namespace .Release.Namespace) -}}
-{{- fail "watch.namespace: the controller's own namespace holds what is out of tenants' reach; Clusters belong into another" -}}
+{{- fail "watch.namespace: this is the controller's own namespace, which must stay out of tenants' reach; use another one for Clusters" -}}
 {{- end -}}
 {{- if and .Values.rbac.create (not .Values.watch.namespace) (has .Release.Namespace .Values.rbac.secretNamespaces) -}}
-{{- fail (printf "rbac.secretNamespaces: %s is the controller's own namespace, which holds what is out of tenants' reach; Clusters belong into another: install with --namespace node-attestation-system" .Release.Namespace) -}}
+{{- fail (printf "rbac.secretNamespaces: %s is the controller's own namespace, which must stay out of tenants' reach; use another one for Clusters, or install with --namespace node-attestation-system" .Release.Namespace) -}}
 {{- end -}}
 {{- if and .Values.diagnostics.enabled (eq (int .Values.health.port) (int .Values.diagnostics.port)) -}}
 {{- fail "health.port and diagnostics.port must differ" -}}
 {{- end -}}
 {{- if and (gt (int .Values.replicas) 1) (not .Values.leaderElection.enabled) (eq (int .Values.shards) 0) -}}
-{{- fail "replicas: several need leaderElection.enabled or shards; without, each would do all the work" -}}
+{{- fail "replicas: more than one needs leaderElection.enabled or shards; otherwise each replica does all the work" -}}
 {{- end -}}
 {{- if and .Values.config.existingSecret .Values.config.attestors -}}
-{{- fail "config: attestors or existingSecret, not both" -}}
+{{- fail "config: set attestors or existingSecret, not both" -}}
 {{- end -}}
 {{- if and (gt (int .Values.replicas) 1) .Values.auditLog.enabled .Values.auditLog.persistentVolumeClaim -}}
-{{- fail "auditLog: one file has one writer; write it to standard output (path \"-\") with several replicas" -}}
+{{- fail "auditLog: a file has one writer; with several replicas, write to standard output (path \"-\")" -}}
 {{- end -}}
 {{- if and .Values.auditLog.enabled (eq .Values.auditLog.path "-") .Values.auditLog.persistentVolumeClaim -}}
-{{- fail "auditLog.path: \"-\" is standard output, and nothing would be written to auditLog.persistentVolumeClaim: name a file, or leave the claim out" -}}
+{{- fail "auditLog.path: \"-\" is standard output, and nothing would be written to auditLog.persistentVolumeClaim; name a file, or leave the claim out" -}}
 {{- end -}}
 {{- if and .Values.auditLog.enabled (ne .Values.auditLog.path "-") (not .Values.auditLog.persistentVolumeClaim) -}}
-{{- fail "auditLog.path: a file needs auditLog.persistentVolumeClaim: the container's file system is read-only and goes with it" -}}
+{{- fail "auditLog.path: a file needs auditLog.persistentVolumeClaim, because the container's file system is read-only" -}}
 {{- end -}}
 {{- end -}}

@@ -1,9 +1,9 @@
-{{/* Roles of what is watched: in all namespaces, or in watch.namespace alone. */}}
+{{/* Kind of the roles for watched objects: in all namespaces, or in watch.namespace only. */}}
 {{- define "capi-node-attestation.watchedKind" -}}
 {{- if .Values.watch.namespace }}Role{{ else }}ClusterRole{{ end -}}
 {{- end -}}
 
-{{/* Metadata of such a role or its binding: (list . "name behind the prefix"). */}}
+{{/* Metadata of such a role or of its binding: (list . "name after the prefix"). */}}
 {{- define "capi-node-attestation.watchedMetadata" -}}
 {{- $root := index . 0 -}}
 name: {{ include "capi-node-attestation.prefix" $root }}-{{ index . 1 }}
@@ -14,7 +14,7 @@ labels:
   {{- include "capi-node-attestation.labels" $root | nindent 2 }}
 {{- end -}}
 
-{{/* The binding of such a role: (list . "name behind the prefix"). */}}
+{{/* Binding of such a role: (list . "name after the prefix"). */}}
 {{- define "capi-node-attestation.watchedBinding" -}}
 {{- $root := index . 0 -}}
 apiVersion: rbac.authorization.k8s.io/v1
@@ -24,7 +24,7 @@ metadata:
 {{ include "capi-node-attestation.bound" (list $root (include "capi-node-attestation.watchedKind" $root) (index . 1)) }}
 {{- end -}}
 
-{{/* Which role is bound to the controller: (list . "kind of role" "name behind the prefix"). */}}
+{{/* roleRef and subjects of a binding for the controller: (list . "kind of role" "name after the prefix"). */}}
 {{- define "capi-node-attestation.bound" -}}
 {{- $root := index . 0 -}}
 roleRef:
@@ -38,8 +38,8 @@ subjects:
 {{- end -}}
 
 {{/*
-The bindings of a ClusterRole, one in each namespace: (list . "name behind the prefix" namespaces). With watch.namespace there
-is that one.
+Bindings of a ClusterRole, one in each namespace: (list . "name after the prefix" namespaces). With watch.namespace, one
+binding in that namespace.
 */}}
 {{- define "capi-node-attestation.bindingsIn" -}}
 {{- $root := index . 0 -}}

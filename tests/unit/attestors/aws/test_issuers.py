@@ -28,8 +28,8 @@ ISSUER = "https://issuer.example"
 
 
 @dataclass
-class PaperHTTPS:
-    """An issuer that answers from paper."""
+class FakeHTTPS:
+    """An issuer without a network."""
 
     issuer: Issuer = field(default_factory=lambda: Issuer("issuer.example"))
     down: bool = False
@@ -63,10 +63,10 @@ class PaperHTTPS:
 
 
 @dataclass
-class Desk:
+class IssuerKeysHarness:
     """The keys, and a clock that stands still."""
 
-    https: PaperHTTPS = field(default_factory=PaperHTTPS)
+    https: FakeHTTPS = field(default_factory=FakeHTTPS)
     now: float = 1000.0
 
     def __post_init__(self) -> None:
@@ -78,89 +78,89 @@ class Desk:
 
 
 async def test_keys_are_kept_for_an_hour() -> None:
-    desk = Desk()
+    harness = IssuerKeysHarness()
     for _ in range(3):
-        await desk.key(ISSUER, "RSA_0")
-        await desk.key(ISSUER, "EC384_0")
-    assert desk.https.fetches == 1
-    desk.now += LIFETIME_SECONDS
-    await desk.key(ISSUER, "RSA_0")
-    assert desk.https.fetches == 2
+        await harness.key(ISSUER, "RSA_0")
+        await harness.key(ISSUER, "EC384_0")
+    assert harness.https.fetches == 1
+    harness.now += LIFETIME_SECONDS
+    await harness.key(ISSUER, "RSA_0")
+    assert harness.https.fetches == 2
 
 
 async def test_random_names_cause_one_fetch_in_a_while() -> None:
-    desk = Desk()
+    harness = IssuerKeysHarness()
     for number in range(100):
         with pytest.raises(UnknownKey):
-            await desk.key(ISSUER, f"RSA_{number + 100}")
-    assert desk.https.fetches == 1
-    desk.now += PAUSE_SECONDS
+            await harness.key(ISSUER, f"RSA_{number + 100}")
+    assert harness.https.fetches == 1
+    harness.now += PAUSE_SECONDS
     with pytest.raises(UnknownKey):
-        await desk.key(ISSUER, "RSA_100")
-    assert desk.https.fetches == 2
+        await harness.key(ISSUER, "RSA_100")
+    assert harness.https.fetches == 2
 
 
 async def test_a_new_key_is_waited_for_and_found_after_the_pause() -> None:
     """Whoever has the first token by it is not denied because the keys were fetched a moment before."""
-    desk = Desk()
-    await desk.key(ISSUER, "RSA_0")
-    desk.https.issuer.keys["RSA_1"] = Issuer(generation=1).keys["RSA_0"]
-    desk.now += 5
+    harness = IssuerKeysHarness()
+    await harness.key(ISSUER, "RSA_0")
+    harness.https.issuer.keys["RSA_1"] = Issuer(generation=1).keys["RSA_0"]
+    harness.now += 5
     with pytest.raises(KeyNotPublishedYet) as waits:
-        await desk.key(ISSUER, "RSA_1", made_seconds_ago=5)
+        await harness.key(ISSUER, "RSA_1", made_seconds_ago=5)
     assert waits.value.retry_after_seconds == PAUSE_SECONDS - 5
-    desk.now += waits.value.retry_after_seconds
-    await desk.key(ISSUER, "RSA_1", made_seconds_ago=PAUSE_SECONDS)
+    harness.now += waits.value.retry_after_seconds
+    await harness.key(ISSUER, "RSA_1", made_seconds_ago=PAUSE_SECONDS)
 
 
 async def test_a_token_that_is_older_than_the_keys_is_refused_at_once() -> None:
-    desk = Desk()
-    await desk.key(ISSUER, "RSA_0")
-    desk.now += 5
+    harness = IssuerKeysHarness()
+    await harness.key(ISSUER, "RSA_0")
+    harness.now += 5
     with pytest.raises(UnknownKey):
-        await desk.key(ISSUER, "RSA_9", made_seconds_ago=6)
+        await harness.key(ISSUER, "RSA_9", made_seconds_ago=6)
 
 
 async def test_who_is_looked_up_after_asking_is_refused_whatever_its_token_says() -> None:
     """Times that nobody has signed yet, and a clock that may be wrong, decide nothing."""
-    desk = Desk()
+    harness = IssuerKeysHarness()
     with pytest.raises(UnknownKey):
-        await desk.key(ISSUER, "RSA_9", made_seconds_ago=-math.inf)
+        await harness.key(ISSUER, "RSA_9", made_seconds_ago=-math.inf)
 
 
 async def test_a_withdrawn_key_is_good_no_longer_than_an_hour() -> None:
-    desk = Desk()
-    await desk.key(ISSUER, "RSA_0")
-    del desk.https.issuer.keys["RSA_0"]
-    await desk.key(ISSUER, "RSA_0")
-    desk.now += LIFETIME_SECONDS
+    harness = IssuerKeysHarness()
+    await harness.key(ISSUER, "RSA_0")
+    del harness.https.issuer.keys["RSA_0"]
+    await harness.key(ISSUER, "RSA_0")
+    harness.now += LIFETIME_SECONDS
     with pytest.raises(UnknownKey):
-        await desk.key(ISSUER, "RSA_0")
+        await harness.key(ISSUER, "RSA_0")
 
 
 async def test_old_keys_serve_for_some_hours_of_an_outage() -> None:
-    desk = Desk()
-    await desk.key(ISSUER, "RSA_0")
-    desk.https.down = True
-    desk.now += STALE_SECONDS - 1
-    await desk.key(ISSUER, "RSA_0")
+    harness = IssuerKeysHarness()
+    await harness.key(ISSUER, "RSA_0")
+    harness.https.down = True
+    harness.now += STALE_SECONDS - 1
+    await harness.key(ISSUER, "RSA_0")
     with pytest.raises(CloudUnavailable):
-        await desk.key(ISSUER, "RSA_9")
-    desk.now += 1
+        await harness.key(ISSUER, "RSA_9")
+    harness.now += 1
     with pytest.raises(CloudUnavailable):
-        await desk.key(ISSUER, "RSA_0")
+        await harness.key(ISSUER, "RSA_0")
 
 
 async def test_an_outage_is_not_asked_about_by_everybody() -> None:
-    desk = Desk()
-    desk.https.down = True
+    harness = IssuerKeysHarness()
+    harness.https.down = True
     for _ in range(10):
         with pytest.raises(CloudUnavailable):
-            await desk.key(ISSUER, "RSA_0")
-    assert desk.https.fetches == 1
-    desk.https.down = False
-    desk.now += PAUSE_SECONDS
-    await desk.key(ISSUER, "RSA_0")
+            await harness.key(ISSUER, "RSA_0")
+    assert harness.https.fetches == 1
+    harness.https.down = False
+    harness.now += PAUSE_SECONDS
+    await harness.key(ISSUER, "RSA_0")
 
 
 @pytest.mark.parametrize(
@@ -192,8 +192,8 @@ KEYS = f"{ISSUER}/.well-known/jwks.json"
     ids=range(10),
 )
 async def test_an_issuer_with_its_keys_elsewhere_is_not_believed(says: dict[str, str]) -> None:
-    desk = Desk()
-    desk.https.says = says
+    harness = IssuerKeysHarness()
+    harness.https.says = says
     with pytest.raises(CloudUnavailable):
-        await desk.key(ISSUER, "RSA_0")
-    assert desk.https.asked == [DISCOVERY_PATH]
+        await harness.key(ISSUER, "RSA_0")
+    assert harness.https.asked == [DISCOVERY_PATH]

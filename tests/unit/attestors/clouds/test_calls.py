@@ -44,7 +44,7 @@ async def test_what_finds_no_place_is_refused_at_once_and_places_are_given_back(
     with calls() as running:
         held = [asyncio.create_task(running.run("cloud", "ask", lambda deadline: gate.wait(10))) for _ in range(4)]
         await asyncio.sleep(0)
-        with pytest.raises(CloudUnavailable, match=r"^cloud: not asked: too many calls"):
+        with pytest.raises(CloudUnavailable, match=r"^cloud: not called: too many calls"):
             await running.run("cloud", "ask", lambda deadline: True)
         gate.set()
         assert await asyncio.gather(*held) == [True] * 4

@@ -62,7 +62,7 @@ def test_how_much_is_nested_does_not_depend_on_the_callers_stack() -> None:
 
 @pytest.mark.parametrize("value", [None, 1, "", [], "x" * 11])
 def test_a_text_is_there_and_bounded(value: object) -> None:
-    with pytest.raises(InvalidObject, match="name is missing, or no text of at most 10"):
+    with pytest.raises(InvalidObject, match="name is missing, or not a text of at most 10"):
         text_of({"name": value}, "name", maximum_characters=10)
     assert text_of({"name": "x" * 10}, "name", maximum_characters=10) == "x" * 10
 

@@ -63,9 +63,9 @@ async def test_how_long_a_cache_had_them(google: FakeGoogle, calls: CloudCalls) 
         (Fault.status(500), "answers with status 500"),
         (Fault.status(404), "answers with status 404"),
         (Fault.status(204), "answers with status 204"),
-        (Fault.redirect("https://example.com/certs"), "redirects"),
+        (Fault.redirect("https://example.com/certs"), "answers with a redirect"),
         (Fault.endless(), f"more than {MAXIMUM_CERTIFICATES_BYTES} bytes"),
-        (Fault.breaks_off(), "cannot be reached, or closed the connection"),
+        (Fault.breaks_off(), "is unreachable, or closed the connection"),
     ],
     ids=["500", "404", "204", "redirect", "endless", "connection closed"],
 )

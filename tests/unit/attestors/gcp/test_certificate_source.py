@@ -270,7 +270,7 @@ class TestOutage:
         issuer.body = b"<html>sign in</html>"
         await issuer.has()
         issuer.wait(STALE_LIMIT)
-        with pytest.raises(CloudUnavailable, match="cannot be read: not JSON"):
+        with pytest.raises(CloudUnavailable, match="unreadable answer: not JSON"):
             await issuer.has()
 
 

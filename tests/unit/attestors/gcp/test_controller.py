@@ -48,7 +48,7 @@ ROTATED = signing_key(8)
 
 
 @dataclass
-class Desk:
+class PluginHarness:
     """A server plugin, and Google's certificates."""
 
     settings: GCPSettings = SETTINGS
@@ -86,7 +86,7 @@ class Desk:
 
 
 async def test_an_honest_instance() -> None:
-    outcome = await Desk().ask(token())
+    outcome = await PluginHarness().ask(token())
     assert isinstance(outcome, VerifiedIdentity)
     assert outcome.provider_id == "gce://capi-workloads/europe-west1-b/worker-1"
     assert outcome.identity == f"gcp:730000000001:{INSTANCE.instance_id}"
@@ -103,7 +103,7 @@ async def test_an_honest_instance() -> None:
 
 async def test_an_instance_that_was_made_again_is_another_identity() -> None:
     again = INSTANCE.created_again("4711000000000000009", NOW)
-    outcome = await Desk().ask(token(claims(again)))
+    outcome = await PluginHarness().ask(token(claims(again)))
     assert isinstance(outcome, VerifiedIdentity)
     assert outcome.provider_id == INSTANCE.provider_id
     assert outcome.identity == "gcp:730000000001:4711000000000000009"
@@ -111,8 +111,8 @@ async def test_an_instance_that_was_made_again_is_another_identity() -> None:
 
 async def test_a_project_inside_a_domain_has_other_dns_names() -> None:
     domain = replace(INSTANCE, project="example.com:web")
-    desk = Desk(settings(projects={"example.com:web": 730000000001}))
-    outcome = await desk.ask(token(claims(domain)), provider_id=domain.provider_id)
+    harness = PluginHarness(settings(projects={"example.com:web": 730000000001}))
+    outcome = await harness.ask(token(claims(domain)), provider_id=domain.provider_id)
     assert isinstance(outcome, VerifiedIdentity)
     assert outcome.dns_names == ("worker-1",)
 
@@ -147,82 +147,85 @@ async def test_a_project_inside_a_domain_has_other_dns_names() -> None:
     ],
 )
 async def test_what_is_wrong_anyway_costs_no_call(text: str, reason: str) -> None:
-    desk = Desk(down=True)
-    assert await desk.reason(text) == ("Denied", reason)
-    pre_filtered = desk.plugin.pre_filter(request(text))
+    harness = PluginHarness(down=True)
+    assert await harness.reason(text) == ("Denied", reason)
+    pre_filtered = harness.plugin.pre_filter(request(text))
     assert isinstance(pre_filtered, Denied)
     assert pre_filtered.reason == reason
-    assert desk.calls == 0
+    assert harness.calls == 0
 
 
 async def test_evidence_that_cannot_be_read_costs_no_call() -> None:
-    desk = Desk()
+    harness = PluginHarness()
     with pytest.raises(MalformedEvidence):
-        await desk.ask(token(kid=ABSENT))
+        await harness.ask(token(kid=ABSENT))
     with pytest.raises(MalformedEvidence):
-        desk.plugin.pre_filter(request(token(kid=ABSENT)))
-    assert desk.calls == 0
+        harness.plugin.pre_filter(request(token(kid=ABSENT)))
+    assert harness.calls == 0
 
 
 async def test_another_requests_token_costs_no_call() -> None:
-    desk = Desk()
+    harness = PluginHarness()
     other = binding_for(provider="gcp", purpose=Purpose.SERVING)
     with pytest.raises(BindingMismatch):
-        await desk.ask(token(), binding=other)
+        await harness.ask(token(), binding=other)
     with pytest.raises(BindingMismatch):
-        desk.plugin.pre_filter(replace(request(token()), binding=other))
-    assert desk.calls == 0
+        harness.plugin.pre_filter(replace(request(token()), binding=other))
+    assert harness.calls == 0
 
 
 class TestSignature:
     async def test_an_attackers_key_under_googles_id(self) -> None:
-        assert await Desk().reason(token(key=ATTACKER, kid=KEY.key_id)) == ("Denied", "TokenSignatureInvalid")
+        assert await PluginHarness().reason(token(key=ATTACKER, kid=KEY.key_id)) == ("Denied", "TokenSignatureInvalid")
 
     async def test_an_attackers_key(self) -> None:
         """Its token is older than the certificates: Google would have published the key."""
         text = token(claims(issued=NOW - timedelta(minutes=5)), key=ATTACKER)
-        assert await Desk().reason(text) == ("Denied", "TokenKeyUnknown")
+        assert await PluginHarness().reason(text) == ("Denied", "TokenKeyUnknown")
 
     async def test_a_key_that_was_rotated_out(self) -> None:
         text = token(claims(issued=NOW - timedelta(minutes=5)), key=ROTATED)
-        assert await Desk(published=(KEY, ROTATED)).reason(token(alg="none")) == ("Denied", "TokenAlgorithmRefused")
-        assert isinstance(await Desk(published=(KEY, ROTATED)).ask(text), VerifiedIdentity)
-        assert await Desk(published=(KEY,)).reason(text) == ("Denied", "TokenKeyUnknown")
+        assert await PluginHarness(published=(KEY, ROTATED)).reason(token(alg="none")) == (
+            "Denied",
+            "TokenAlgorithmRefused",
+        )
+        assert isinstance(await PluginHarness(published=(KEY, ROTATED)).ask(text), VerifiedIdentity)
+        assert await PluginHarness(published=(KEY,)).reason(text) == ("Denied", "TokenKeyUnknown")
 
     async def test_a_new_key_of_a_new_token(self) -> None:
         """Perhaps Google has published it a moment ago."""
-        desk = Desk()
-        outcome = await desk.ask(token(key=ATTACKER))
+        harness = PluginHarness()
+        outcome = await harness.ask(token(key=ATTACKER))
         assert isinstance(outcome, NotProvableYet)
         assert outcome.reason == "TokenKeyNotPublished"
         assert outcome.retry_after == timedelta(seconds=60)
-        assert desk.calls == 1
+        assert harness.calls == 1
 
     async def test_many_new_keys(self) -> None:
-        desk = Desk()
+        harness = PluginHarness()
         for number in range(20):
-            assert (await desk.reason(token(kid=f"random-{number}")))[1] == "TokenKeyNotPublished"
-        assert desk.calls == 1
+            assert (await harness.reason(token(kid=f"random-{number}")))[1] == "TokenKeyNotPublished"
+        assert harness.calls == 1
 
     async def test_screening_does_not_look_at_it(self) -> None:
-        desk = Desk(down=True)
-        assert desk.plugin.pre_filter(request(token(key=ATTACKER))) == Plausible()
-        assert desk.calls == 0
+        harness = PluginHarness(down=True)
+        assert harness.plugin.pre_filter(request(token(key=ATTACKER))) == Plausible()
+        assert harness.calls == 0
 
 
 async def test_a_token_from_the_future_that_google_signed() -> None:
-    desk = Desk()
-    assert await desk.reason(token(claims(issued=NOW + 2 * HOUR))) == ("NotProvableYet", "ClockBehind")
-    assert desk.plugin.pre_filter(request(token(claims(issued=NOW + 2 * HOUR)))) == Plausible()
+    harness = PluginHarness()
+    assert await harness.reason(token(claims(issued=NOW + 2 * HOUR))) == ("NotProvableYet", "ClockBehind")
+    assert harness.plugin.pre_filter(request(token(claims(issued=NOW + 2 * HOUR)))) == Plausible()
 
 
 async def test_a_token_from_the_future_that_google_did_not_sign() -> None:
     text = token(claims(issued=NOW + 2 * HOUR), key=ATTACKER, kid=KEY.key_id)
-    assert await Desk().reason(text) == ("Denied", "TokenSignatureInvalid")
+    assert await PluginHarness().reason(text) == ("Denied", "TokenSignatureInvalid")
 
 
 async def test_an_outage_is_told_and_denies_nobody() -> None:
-    outcome = await Desk(down=True).ask(token())
+    outcome = await PluginHarness(down=True).ask(token())
     assert isinstance(outcome, NotProvableYet)
     assert outcome.reason == "CloudUnavailable"
     assert "Google's certificates" in outcome.message
@@ -232,7 +235,7 @@ async def test_nothing_of_the_token_is_told() -> None:
     """No message and no representation has a part of it that could be used."""
     texts = [token(), token(key=ATTACKER), token(claims(iss="x")), token(claims(google=engine(zone="a-b")))]
     for text in texts:
-        outcome = await Desk().ask(text)
+        outcome = await PluginHarness().ask(text)
         for segment in text.split("."):
             assert segment not in repr(outcome)
 

@@ -83,7 +83,7 @@ def test_a_header_without_a_type_is_enough() -> None:
         "impossible length",
         "bits that count for nothing",
         "header is a list",
-        "header is no JSON",
+        "header is not a JSON",
         "payload is a text",
         "deep nesting",
         "two documents",

@@ -1,4 +1,4 @@
-"""A TPM on paper: keys that Python holds, credentials opened and quotes signed as a TPM, or an attacker, would."""
+"""A fake TPM: keys that Python holds, credentials opened and quotes signed as a TPM, or an attacker, would."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def text(content: bytes) -> str:
 
 
 @dataclass(frozen=True)
-class PaperChip:
+class FakeTPM:
     """One chip: an endorsement key, an attestation key, and what its maker gave it. Use :meth:`but` for attacks."""
 
     endorsement: PrivateKey
@@ -80,7 +80,7 @@ class PaperChip:
     """Fields that it sends beside the others."""
 
     @classmethod
-    def new(cls, number: int = 1, title: str = "L-2") -> PaperChip:
+    def new(cls, number: int = 1, title: str = "L-2") -> FakeTPM:
         """The chip of that number, with an endorsement key of that template; RSA ones are always the same."""
         private = ecc_key(Curve.NIST_P256, 1000 + number) if title == "L-2" else endorsement_private_key(title)
         attestation = ecc_key(number=5000 + number)
@@ -91,10 +91,10 @@ class PaperChip:
             attestation_area(attestation, ECDSA),
         )
 
-    def but(self, **changes: Any) -> PaperChip:
+    def but(self, **changes: Any) -> FakeTPM:
         return replace(self, **changes)
 
-    def certified(self, **changes: Any) -> PaperChip:
+    def certified(self, **changes: Any) -> FakeTPM:
         """With a certificate by the intermediate of ``endorsement.support``; ``changes`` are fields of a Draft."""
         extensions = _RSA_ENDORSEMENT if isinstance(self.endorsement, rsa.RSAPrivateKey) else ENDORSEMENT
         made = endorsement(self.endorsement, **{"extensions": extensions, **changes})
@@ -169,13 +169,13 @@ class PaperChip:
         }
 
 
-def authority_certificate(chip: PaperChip) -> bytes:
+def authority_certificate(chip: FakeTPM) -> bytes:
     """A certificate authority's certificate for the chip's endorsement key: its chain is good, its use is not."""
     draft = authority_draft(write.common_name("An authority"), INTERMEDIATE_NAME, chip.endorsement)
     return draft.signed(elliptic_key("intermediate"), write.SHA256_ECDSA)
 
 
-def self_signed_root(chip: PaperChip, *, extensions: tuple[bytes, ...] = AUTHORITY) -> bytes:
+def self_signed_root(chip: FakeTPM, *, extensions: tuple[bytes, ...] = AUTHORITY) -> bytes:
     """A root of the attacker's own, for its own endorsement key."""
     name = write.common_name("A root")
     return authority_draft(name, name, chip.endorsement, extensions=extensions).signed(
@@ -183,7 +183,7 @@ def self_signed_root(chip: PaperChip, *, extensions: tuple[bytes, ...] = AUTHORI
     )
 
 
-def attestation_certificate(chip: PaperChip) -> bytes:
+def attestation_certificate(chip: FakeTPM) -> bytes:
     """An attestation key's certificate, by the same authority, for the chip's endorsement key."""
     extensions = (
         write.basic_constraints(),
@@ -193,5 +193,5 @@ def attestation_certificate(chip: PaperChip) -> bytes:
     return endorsement(chip.endorsement, extensions=extensions)
 
 
-def expired_certificate(chip: PaperChip) -> bytes:
+def expired_certificate(chip: FakeTPM) -> bytes:
     return endorsement(chip.endorsement, not_after=datetime(2025, 1, 1, tzinfo=UTC))

@@ -38,7 +38,7 @@ from tests.unit.attestors.support import (
 )
 from tests.unit.attestors.tpm.endorsement.support import intermediate, root
 from tests.unit.attestors.tpm.fake_tpm import (
-    PaperChip,
+    FakeTPM,
 )
 
 
@@ -59,8 +59,8 @@ class FixedTrust:
 
 KEYS: Final = (b"n" * 32, b"p" * 32)
 """The newest challenge key, and the one before it."""
-CHIP: Final = PaperChip.new().certified()
-OTHER: Final = PaperChip.new(2).certified()
+CHIP: Final = FakeTPM.new().certified()
+OTHER: Final = FakeTPM.new(2).certified()
 BINDING: Final = binding_for(provider="tpm")
 PCR_7: Final = PCR(HashAlgorithm.SHA256, 7)
 NO_SETTINGS: Final = TPMSettings.parse(AttestorSettings())
@@ -84,7 +84,7 @@ WORKER: Final = machine_of(CHIP.fingerprint)
 
 
 @dataclass(frozen=True)
-class Desk:
+class PluginHarness:
     """A server plugin, and one Machine."""
 
     settings: TPMSettings = NO_SETTINGS
@@ -99,7 +99,7 @@ class Desk:
     def plugin(self) -> TPMServerPlugin:
         return TPMServerPlugin(self.settings, self.keys)
 
-    def but(self, **changes: Any) -> Desk:
+    def but(self, **changes: Any) -> PluginHarness:
         return replace(self, **changes)
 
     def request(
@@ -123,7 +123,7 @@ class Desk:
     def pre_filter(self, fields: Mapping[str, str], binding: Binding = BINDING) -> PreFiltered:
         return self.but(keys=no_keys).plugin.pre_filter(self.request(fields, binding))
 
-    def challenge(self, chip: PaperChip = CHIP, binding: Binding = BINDING, csr_uid: str = "first") -> str:
+    def challenge(self, chip: FakeTPM = CHIP, binding: Binding = BINDING, csr_uid: str = "first") -> str:
         outcome = self.ask(chip.first(), binding, csr_uid)
         assert isinstance(outcome, ChallengeIssued), outcome
         return outcome.challenge
@@ -144,5 +144,5 @@ def at_once(judging: Coroutine[Any, Any, Outcome]) -> Outcome:
     raise AssertionError("it waits")
 
 
-DESK: Final = Desk()
+DESK: Final = PluginHarness()
 CERTIFIED: Final = DESK.but(settings=AUTHORITIES)

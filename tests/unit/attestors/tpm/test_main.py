@@ -41,7 +41,7 @@ def test_a_certificate(capsys: pytest.CaptureFixture[str]) -> None:
     said = printed(capsys)
     assert said["verified"] == "a manufacturer vouches for this endorsement key"
     assert said["manufacturer"] == "id:00001014"
-    assert "no TPM's" in said["key"]
+    assert "the certificate's own; compare a TPM's key with --key" in said["key"]
     assert run("endorsement", STORED, *AUTHORITIES, "--key", SWTPM / "endorsement-key.der") == 0
     assert printed(capsys) == {**said, "key": "the TPM's"}
 
@@ -152,7 +152,7 @@ def test_a_quote_that_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert run(*arguments[:-1], "00ff") == EXIT_REFUSED
     assert "refused: the quote was made for another nonce" in capsys.readouterr().out
     assert run(*arguments[:-3], "sha256:23", *arguments[-2:]) == EXIT_REFUSED
-    assert "refused: the quote is of " in capsys.readouterr().out
+    assert "refused: the quote covers " in capsys.readouterr().out
     for name, words in (("ak", "TPMT_PUBLIC"), ("signature", "TPMT_SIGNATURE"), ("quote", "did not sign")):
         good = (tmp_path / name).read_bytes()
         (tmp_path / name).write_bytes(good[:-1])

@@ -133,10 +133,10 @@ def test_one_that_changed_just_now_may_have_changed_again(watch: Watch, ago: int
     """Within one tick of the file system's clock, which a rewritten file of the same size does not show."""
     watch.now = max(watch.file.stat().st_ctime_ns, (watch.folder / "a").stat().st_ctime_ns) + ago
     assert watch.files.current() == b"A|F"
-    look = watch.files._look
+    look = watch.files._stat
     before = look()
     watch.file.write_bytes(b"G")
-    watch.files._look = lambda: before  # type: ignore[method-assign]
+    watch.files._stat = lambda: before  # type: ignore[method-assign]
     assert watch.files.current() == b"A|G"
     assert watch.files.current() == b"A|G"
     assert watch.parsed == [b"A|F", b"A|G"]
@@ -146,10 +146,10 @@ def test_one_that_changed_two_seconds_ago_is_looked_at_and_not_read(watch: Watch
     watch.now = max(watch.file.stat().st_ctime_ns, (watch.folder / "a").stat().st_ctime_ns) + 2_000_000_001
     for _ in range(2):
         assert watch.files.current() == b"A|F"
-    look = watch.files._look
+    look = watch.files._stat
     before = look()
     watch.file.write_bytes(b"G")
-    watch.files._look = lambda: before  # type: ignore[method-assign]
+    watch.files._stat = lambda: before  # type: ignore[method-assign]
     assert watch.files.current() == b"A|F"
 
 
@@ -279,7 +279,7 @@ class TestUnusable:
 
         with monkeypatch.context() as patch:
             patch.setattr(os, "open", meanwhile)
-            with pytest.raises(OperatorFileUnusable, match="folder, file: changed while it was read"):
+            with pytest.raises(OperatorFileUnusable, match="folder, file: changed during the read"):
                 watch.files.current()
         assert watch.files.current() == b"second one|F"
 
@@ -344,5 +344,5 @@ class TestLast:
 def test_an_absolute_path() -> None:
     assert absolute_path("/etc") == "/etc"
     for path in ("etc", "", "./etc", 7, None, ["/etc"], "/e\0tc"):
-        with pytest.raises(ValueError, match="no absolute path"):
+        with pytest.raises(ValueError, match="not an absolute path"):
             absolute_path(path)

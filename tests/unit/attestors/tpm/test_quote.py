@@ -122,7 +122,7 @@ class TestKey:
 
     def test_bytes_behind_the_key_are_refused(self) -> None:
         evidence = evidence_of()
-        with pytest.raises(MalformedStructure, match="TPMT_PUBLIC: has bytes behind"):
+        with pytest.raises(MalformedStructure, match="TPMT_PUBLIC: has bytes after"):
             replace(evidence, ak_public=evidence.ak_public + b"\0").verify()
 
     def test_the_size_in_front_is_not_part_of_the_key(self) -> None:
@@ -201,7 +201,7 @@ class TestSignature:
 
     @pytest.mark.parametrize("evidence", [evidence_of(), evidence_of(ecc_key(), ECDSA)], ids=["rsa", "ecc"])
     def test_bytes_behind_it_are_refused(self, evidence: Evidence) -> None:
-        with pytest.raises(MalformedStructure, match="TPMT_SIGNATURE: has bytes behind"):
+        with pytest.raises(MalformedStructure, match="TPMT_SIGNATURE: has bytes after"):
             replace(evidence, signature=evidence.signature + b"\0").verify()
 
     @pytest.mark.parametrize(
@@ -228,9 +228,9 @@ class TestStatement:
         ("mangle", "fault"),
         [
             pytest.param(lambda quote: b"\xff\x54\x43\x48" + quote[4:], "no TPM made this", id="magic"),
-            pytest.param(lambda quote: quote[:4] + b"\x80\x17" + quote[6:], "no quote", id="certify"),
-            pytest.param(lambda quote: quote + b"\0", "bytes behind its end", id="trailing-byte"),
-            pytest.param(lambda quote: quote + quote, "bytes behind its end", id="twice"),
+            pytest.param(lambda quote: quote[:4] + b"\x80\x17" + quote[6:], "not a quote", id="certify"),
+            pytest.param(lambda quote: quote + b"\0", "bytes after its end", id="trailing-byte"),
+            pytest.param(lambda quote: quote + quote, "bytes after its end", id="twice"),
             pytest.param(lambda quote: quote[:-1], "ends inside pcrDigest", id="cut"),
             pytest.param(lambda quote: quote.replace(b"\0\x0b\x03", b"\0\x04\x03"), "SHA-1", id="sha1-bank"),
         ],

@@ -46,8 +46,8 @@ from tests.unit.attestors.tpm.fixtures import (
     MAKER,
     NO_SETTINGS,
     OTHER,
-    Desk,
     FixedTrust,
+    PluginHarness,
     at_once,
     no_keys,
 )
@@ -57,27 +57,27 @@ Fields = Mapping[str, str]
 Noted = list[dict[str, Any]]
 
 
-def judged(desk: Desk, fields: Fields) -> tuple[object, Noted]:
+def judged(harness: PluginHarness, fields: Fields) -> tuple[object, Noted]:
     """What the half says, or the type of what it raises; and what is kept of what it was told."""
     recorded_calls = CallRecorder()
-    said = _said(desk, replace(desk.request(fields), recorded_calls=recorded_calls))
+    said = _said(harness, replace(harness.request(fields), recorded_calls=recorded_calls))
     return said, json.loads(json.dumps(recorded_calls.noted))
 
 
-def again(desk: Desk, fields: Fields, noted: Noted) -> object:
+def again(harness: PluginHarness, fields: Fields, noted: Noted) -> object:
     """The same later, where there are no challenge keys."""
-    return _said(desk.but(keys=no_keys), replace(desk.request(fields), recorded_calls=ReplayedCalls(noted)))
+    return _said(harness.but(keys=no_keys), replace(harness.request(fields), recorded_calls=ReplayedCalls(noted)))
 
 
-def _said(desk: Desk, request: AttestationRequest) -> object:
+def _said(harness: PluginHarness, request: AttestationRequest) -> object:
     try:
-        return at_once(desk.plugin.verify_client(request))
+        return at_once(harness.plugin.verify_client(request))
     except (BindingMismatch, MalformedEvidence, AnswerNotRecorded) as error:
         return type(error), str(error)
 
 
-def answer(desk: Desk = DESK, **changes: Any) -> dict[str, str]:
-    return CHIP.answer(desk.challenge(), BINDING, **changes)
+def answer(harness: PluginHarness = DESK, **changes: Any) -> dict[str, str]:
+    return CHIP.answer(harness.challenge(), BINDING, **changes)
 
 
 def over(extra_data: bytes) -> Callable[[bytes], bytes]:
@@ -85,17 +85,17 @@ def over(extra_data: bytes) -> Callable[[bytes], bytes]:
     return lambda quote: replace(decode_quote(quote), extra_data=extra_data).encode()
 
 
-@pytest.mark.parametrize("desk", [DESK, CERTIFIED], ids=["no-authorities", "authorities"])
+@pytest.mark.parametrize("harness", [DESK, CERTIFIED], ids=["no-authorities", "authorities"])
 class TestAgain:
-    def test_a_challenge_is_the_very_same(self, desk: Desk) -> None:
-        said, noted = judged(desk, CHIP.first())
+    def test_a_challenge_is_the_very_same(self, harness: PluginHarness) -> None:
+        said, noted = judged(harness, CHIP.first())
         assert isinstance(said, ChallengeIssued)
         assert [entry["question"] for entry in noted] == [TRUST_QUESTION, CHALLENGE_QUESTION]
-        assert again(desk, CHIP.first(), noted) == said
+        assert again(harness, CHIP.first(), noted) == said
 
-    def test_an_answer_under_the_newest_key(self, desk: Desk) -> None:
-        fields = answer(desk)
-        said, noted = judged(desk, fields)
+    def test_an_answer_under_the_newest_key(self, harness: PluginHarness) -> None:
+        fields = answer(harness)
+        said, noted = judged(harness, fields)
         assert isinstance(said, VerifiedIdentity)
         assert [entry["question"] for entry in noted] == [
             TRUST_QUESTION,
@@ -103,47 +103,47 @@ class TestAgain:
             KEYS_QUESTION,
             QUOTE_QUESTION,
         ]
-        assert again(desk, fields, noted) == said
+        assert again(harness, fields, noted) == said
 
-    def test_an_answer_under_the_key_before(self, desk: Desk) -> None:
-        fields = answer(desk.but(keys=lambda: KEYS[1:]))
-        said, noted = judged(desk, fields)
+    def test_an_answer_under_the_key_before(self, harness: PluginHarness) -> None:
+        fields = answer(harness.but(keys=lambda: KEYS[1:]))
+        said, noted = judged(harness, fields)
         assert isinstance(said, VerifiedIdentity)
         assert [entry["answer"] for entry in noted[1:]] == [True, 2, False, True]
-        assert again(desk, fields, noted) == said
+        assert again(harness, fields, noted) == said
 
     @pytest.mark.parametrize(
         "extra_data", [b"", bytes(32), b"\xff" * 32, bytes(66)], ids=["none", "zeros", "ones", "long"]
     )
-    def test_a_quote_over_what_the_node_made_up_stays_unproven(self, desk: Desk, extra_data: bytes) -> None:
+    def test_a_quote_over_what_the_node_made_up_stays_unproven(self, harness: PluginHarness, extra_data: bytes) -> None:
         """Else a node could have the log say something else than what was decided."""
-        fields = answer(desk, mangle=over(extra_data))
-        said, noted = judged(desk, fields)
+        fields = answer(harness, mangle=over(extra_data))
+        said, noted = judged(harness, fields)
         assert said == (BindingMismatch, "the evidence was made for another key, cluster or signer")
         assert [entry["answer"] for entry in noted[1:]] == [True, 2, False, False]
-        assert again(desk, fields, noted) == said
+        assert again(harness, fields, noted) == said
 
-    def test_an_answer_to_a_key_that_was_not_known(self, desk: Desk) -> None:
-        fields = answer(desk.but(keys=lambda: (b"o" * 32,)))
-        said, noted = judged(desk, fields)
+    def test_an_answer_to_a_key_that_was_not_known(self, harness: PluginHarness) -> None:
+        fields = answer(harness.but(keys=lambda: (b"o" * 32,)))
+        said, noted = judged(harness, fields)
         assert isinstance(said, NotProvableYet)
         assert [entry["answer"] for entry in noted[1:]] == [False, 2, False, False]
-        assert again(desk, fields, noted) == said
+        assert again(harness, fields, noted) == said
 
-    def test_a_quote_that_is_none_matches_nothing(self, desk: Desk) -> None:
-        fields = answer(desk, mangle=lambda quote: quote[:-1])
-        said, noted = judged(desk, fields)
+    def test_a_quote_that_is_none_matches_nothing(self, harness: PluginHarness) -> None:
+        fields = answer(harness, mangle=lambda quote: quote[:-1])
+        said, noted = judged(harness, fields)
         assert said == (MalformedEvidence, "TPMS_ATTEST: ends inside pcrDigest")
-        assert again(desk, fields, noted) == said
+        assert again(harness, fields, noted) == said
         # Whatever a log says of it.
         noted.append({"question": QUOTE_QUESTION, "answer": True})
-        assert again(desk, fields, noted) == said
+        assert again(harness, fields, noted) == said
 
-    def test_a_log_that_counts_no_keys_proves_nothing(self, desk: Desk) -> None:
-        fields = answer(desk)
-        _, noted = judged(desk, fields)
+    def test_a_log_that_counts_no_keys_proves_nothing(self, harness: PluginHarness) -> None:
+        fields = answer(harness)
+        _, noted = judged(harness, fields)
         noted[2]["answer"] = 0
-        assert again(desk, fields, noted) == (BindingMismatch, "the quote is for no challenge of this controller")
+        assert again(harness, fields, noted) == (BindingMismatch, "the quote answers no challenge of this controller")
 
 
 def test_questions_are_those_of_logs_that_were_written() -> None:
@@ -171,8 +171,8 @@ class TestTrust:
     """Authorities by their digest; of the deny list whether it has this very key."""
 
     def test_is_noted_without_the_list(self) -> None:
-        for desk, authorities in ((DESK, "none"), (CERTIFIED, MAKER.digest)):
-            assert judged(desk, CHIP.first())[1][0] == {
+        for harness, authorities in ((DESK, "none"), (CERTIFIED, MAKER.digest)):
+            assert judged(harness, CHIP.first())[1][0] == {
                 "question": TRUST_QUESTION,
                 "answer": {"authorities": authorities, "denied": False},
             }
@@ -182,8 +182,8 @@ class TestTrust:
         trust = (
             Trust(MAKER, frozenset({CHIP.fingerprint})) if certified else Trust(denied=frozenset({CHIP.fingerprint}))
         )
-        desk = DESK.but(settings=replace(NO_SETTINGS, trust=FixedTrust(trust)))
-        said, noted = judged(desk, CHIP.first())
+        harness = DESK.but(settings=replace(NO_SETTINGS, trust=FixedTrust(trust)))
+        said, noted = judged(harness, CHIP.first())
         assert isinstance(said, Denied)
         assert said.reason == "EndorsementKeyDenied"
         assert noted == [
@@ -203,8 +203,8 @@ class TestTrust:
         _, noted = judged(CERTIFIED, CHIP.first())
         others = load_endorsement_authorities(roots=[root()])
         for trust in (Trust(others), Trust()):
-            desk = CERTIFIED.but(settings=replace(AUTHORITIES, trust=FixedTrust(trust)))
-            assert again(desk, CHIP.first(), noted) == (
+            harness = CERTIFIED.but(settings=replace(AUTHORITIES, trust=FixedTrust(trust)))
+            assert again(harness, CHIP.first(), noted) == (
                 AnswerNotRecorded,
                 "the endorsement authorities were others than those of --config",
             )
@@ -280,11 +280,11 @@ class TestForms:
 
 def test_what_came_too_late_came_too_late() -> None:
     fields = answer()
-    desk = DESK.but(now=DESK.now + timedelta(minutes=5))
-    said, noted = judged(desk, fields)
+    harness = DESK.but(now=DESK.now + timedelta(minutes=5))
+    said, noted = judged(harness, fields)
     assert isinstance(said, Denied)
     assert said.reason == "EvidenceExpired"
-    assert again(desk, fields, noted) == said
+    assert again(harness, fields, noted) == said
 
 
 def test_another_chips_key_waits_or_is_refused_again() -> None:

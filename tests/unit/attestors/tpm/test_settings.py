@@ -215,7 +215,7 @@ class TestRegisters:
 
     @pytest.mark.parametrize("value", ["xyz", "a", 7, None, [DIGEST]])
     def test_a_value_that_is_no_digest(self, value: Any) -> None:
-        with pytest.raises(InvalidSettings, match="sha256:7 holds something that is no digest"):
+        with pytest.raises(InvalidSettings, match="sha256:7 holds a value that is not a digest"):
             parse(policy={"pcrs": {"sha256:7": [value]}})
 
     @pytest.mark.parametrize("value", ["", "ab" * 20, "ab" * 48])

@@ -15,7 +15,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from attestors.clouds.calls import CloudCalls
 from attestors.clouds.errors import CloudRefused, CloudUnavailable
 from attestors.clouds.google import ComputeEngine, GoogleAccess, Instance, ShieldedInstanceIdentity
-from attestors.tpm.shielded_vm import AnotherKey, InstancesKey, NotAsked, NotSaidYet, ShieldedVirtualMachines
+from attestors.tpm.shielded_vm import (
+    KeyDiffersFromInstance,
+    KeyMatchesInstance,
+    NotAnsweredYet,
+    NotApplicable,
+    ShieldedVirtualMachines,
+)
 from attestors.tpm.structures import PublicKey
 from tests.support.fake_google import FakeGoogle, FakeInstance, Fault, Service
 
@@ -78,19 +84,19 @@ def source(compute: ComputeEngine, clock: Clock) -> ShieldedVirtualMachines:
 
 @pytest.mark.parametrize("key", [RSA, P256], ids=["rsa", "p256"])
 async def test_the_instances_own_key(source: ShieldedVirtualMachines, key: PublicKey) -> None:
-    assert await source.ask(INSTANCE.provider_id, key) == InstancesKey()
+    assert await source.ask(INSTANCE.provider_id, key) == KeyMatchesInstance()
 
 
 @pytest.mark.parametrize("key", [OTHER_RSA, OTHER_P256], ids=["rsa", "p256"])
 async def test_another_machines_key(source: ShieldedVirtualMachines, key: PublicKey) -> None:
-    assert await source.ask(INSTANCE.provider_id, key) == AnotherKey(INSTANCE.provider_id)
+    assert await source.ask(INSTANCE.provider_id, key) == KeyDiffersFromInstance(INSTANCE.provider_id)
 
 
 async def test_a_key_of_another_instance_of_the_project(google: FakeGoogle, source: ShieldedVirtualMachines) -> None:
     """Each of them genuine: only the name tells them apart."""
     other = google.add(replace(ANEW, name="worker-2"))
-    assert await source.ask(other.provider_id, OTHER_RSA) == InstancesKey()
-    assert await source.ask(other.provider_id, RSA) == AnotherKey(other.provider_id)
+    assert await source.ask(other.provider_id, OTHER_RSA) == KeyMatchesInstance()
+    assert await source.ask(other.provider_id, RSA) == KeyDiffersFromInstance(other.provider_id)
 
 
 @pytest.mark.parametrize(
@@ -108,13 +114,13 @@ async def test_who_is_not_googles_or_not_of_an_allowed_project_is_not_asked_abou
     google: FakeGoogle, source: ShieldedVirtualMachines, provider_id: str
 ) -> None:
     google.add(replace(INSTANCE, project="attackers-project"))
-    assert isinstance(await source.ask(provider_id, RSA), NotAsked)
+    assert isinstance(await source.ask(provider_id, RSA), NotApplicable)
     assert not google.counts()
 
 
 async def test_an_instance_that_google_does_not_know_yet(google: FakeGoogle, source: ShieldedVirtualMachines) -> None:
     answer = await source.ask("gce://capi-workloads/europe-west1-b/worker-9", RSA)
-    assert isinstance(answer, NotSaidYet)
+    assert isinstance(answer, NotAnsweredYet)
     assert "knows no instance gce://capi-workloads/europe-west1-b/worker-9" in answer.message
 
 
@@ -125,7 +131,7 @@ async def test_an_instance_that_is_not_running_has_nobody_to_ask(
     google.add(replace(INSTANCE, status=status))
     for key in (RSA, OTHER_RSA):
         answer = await source.ask(INSTANCE.provider_id, key)
-        assert isinstance(answer, NotSaidYet)
+        assert isinstance(answer, NotAnsweredYet)
         assert f"is not running: {status}" in answer.message
     assert google.counts()[Service.COMPUTE] == 1
 
@@ -133,7 +139,7 @@ async def test_an_instance_that_is_not_running_has_nobody_to_ask(
 async def test_an_instance_without_a_virtual_tpm(google: FakeGoogle, source: ShieldedVirtualMachines) -> None:
     google.add(replace(INSTANCE, encryption_key="", elliptic_encryption_key=""))
     answer = await source.ask(INSTANCE.provider_id, RSA)
-    assert isinstance(answer, NotSaidYet)
+    assert isinstance(answer, NotAnsweredYet)
     assert "has no virtual TPM" in answer.message
     assert answer.retry_after == timedelta(seconds=10)
 
@@ -143,7 +149,7 @@ async def test_a_kind_of_key_that_google_does_not_name_proves_nothing_and_denies
     source: ShieldedVirtualMachines, key: PublicKey
 ) -> None:
     answer = await source.ask(INSTANCE.provider_id, key)
-    assert isinstance(answer, NotSaidYet)
+    assert isinstance(answer, NotAnsweredYet)
     assert "names no endorsement key of that kind" in answer.message
 
 
@@ -151,8 +157,8 @@ async def test_a_key_on_p256_where_google_names_an_rsa_key_only(
     google: FakeGoogle, source: ShieldedVirtualMachines
 ) -> None:
     google.add(replace(INSTANCE, elliptic_encryption_key=""))
-    assert isinstance(await source.ask(INSTANCE.provider_id, P256), NotSaidYet)
-    assert await source.ask(INSTANCE.provider_id, RSA) == InstancesKey()
+    assert isinstance(await source.ask(INSTANCE.provider_id, P256), NotAnsweredYet)
+    assert await source.ask(INSTANCE.provider_id, RSA) == KeyMatchesInstance()
 
 
 class ReplacedBetweenTheCalls:
@@ -177,7 +183,7 @@ async def test_an_instance_that_is_replaced_between_the_calls_is_not_mixed_up(
 ) -> None:
     source = ShieldedVirtualMachines(ReplacedBetweenTheCalls(google, compute), PROJECTS)
     answer = await source.ask(INSTANCE.provider_id, key)
-    assert isinstance(answer, NotSaidYet)
+    assert isinstance(answer, NotAnsweredYet)
     assert "has just been replaced" in answer.message
     assert google.seen(Service.COMPUTE)[-1].path.split("/")[-2] == INSTANCE.instance_id
 
@@ -193,7 +199,7 @@ class AnswersAboutAnother(ReplacedBetweenTheCalls):
 async def test_an_answer_about_another_instance_says_nothing(google: FakeGoogle, compute: ComputeEngine) -> None:
     source = ShieldedVirtualMachines(AnswersAboutAnother(google, compute), PROJECTS)
     answer = await source.ask(INSTANCE.provider_id, RSA)
-    assert isinstance(answer, NotSaidYet)
+    assert isinstance(answer, NotAnsweredYet)
     assert "about another instance" in answer.message
 
 
@@ -201,24 +207,24 @@ async def test_answers_are_kept_for_seconds_only(
     google: FakeGoogle, source: ShieldedVirtualMachines, clock: Clock
 ) -> None:
     for _ in range(10):
-        assert await source.ask(INSTANCE.provider_id, RSA) == InstancesKey()
+        assert await source.ask(INSTANCE.provider_id, RSA) == KeyMatchesInstance()
     assert google.counts()[Service.COMPUTE] == 2
     google.add(ANEW)
     clock.now += 5.0
-    assert await source.ask(INSTANCE.provider_id, RSA) == AnotherKey(INSTANCE.provider_id)
+    assert await source.ask(INSTANCE.provider_id, RSA) == KeyDiffersFromInstance(INSTANCE.provider_id)
 
 
 async def test_a_machine_made_anew_is_not_refused_for_its_predecessors_key(
     google: FakeGoogle, source: ShieldedVirtualMachines, clock: Clock
 ) -> None:
-    assert await source.ask(INSTANCE.provider_id, RSA) == InstancesKey()
+    assert await source.ask(INSTANCE.provider_id, RSA) == KeyMatchesInstance()
     google.add(ANEW)
     clock.now += 0.5
     answer = await source.ask(INSTANCE.provider_id, OTHER_RSA)
-    assert isinstance(answer, NotSaidYet)
+    assert isinstance(answer, NotAnsweredYet)
     assert answer.retry_after == timedelta(seconds=6)
     clock.now += answer.retry_after.total_seconds()
-    assert await source.ask(INSTANCE.provider_id, OTHER_RSA) == InstancesKey()
+    assert await source.ask(INSTANCE.provider_id, OTHER_RSA) == KeyMatchesInstance()
 
 
 @pytest.mark.parametrize("path", ["worker-1", "getShieldedInstanceIdentity"], ids=["get", "shielded"])
@@ -244,7 +250,7 @@ async def test_an_outage_is_told_and_never_an_answer(
         assert caught.value.outcome().reason == "CloudUnavailable"
     google.mend(Service.COMPUTE)
     clock.now += 2.0
-    assert await source.ask(INSTANCE.provider_id, RSA) == InstancesKey()
+    assert await source.ask(INSTANCE.provider_id, RSA) == KeyMatchesInstance()
 
 
 async def test_a_missing_permission_is_told(google: FakeGoogle, source: ShieldedVirtualMachines) -> None:

@@ -40,9 +40,9 @@ from tests.unit.attestors.tpm.fixtures import (
     MAKER,
     NO_SETTINGS,
     OTHER,
-    Desk,
     FixedTrust,
     NobodyMayAsk,
+    PluginHarness,
     machine_of,
     no_keys,
 )
@@ -81,15 +81,17 @@ def sources_of(*names: str, trust: OperatorTrust | None = None) -> TPMSettings:
 NAMELESS: Final = ClaimedMachine("worker-1", {})
 LISTED: Final = listed(f"{PROVIDER_ID} {CHIP.fingerprint}")
 MISLISTED: Final = listed(f"{PROVIDER_ID} {OTHER.fingerprint}")
-INVENTORY: Final = Desk(sources_of("Inventory"), NAMELESS, cluster=LISTED)
-FIRST_USE: Final = Desk(sources_of("MachineAnnotation", "TrustOnFirstUse"), NAMELESS, credential=TokenOfMachine())
+INVENTORY: Final = PluginHarness(sources_of("Inventory"), NAMELESS, cluster=LISTED)
+FIRST_USE: Final = PluginHarness(
+    sources_of("MachineAnnotation", "TrustOnFirstUse"), NAMELESS, credential=TokenOfMachine()
+)
 
 
 class TestSources:
     """Step 6, where others are asked."""
 
     @pytest.mark.parametrize(
-        ("desk", "source"),
+        ("harness", "source"),
         [
             pytest.param(DESK, "MachineAnnotation", id="machine"),
             pytest.param(
@@ -102,9 +104,9 @@ class TestSources:
         ],
     )
     @pytest.mark.parametrize("purpose", list(Purpose), ids=lambda purpose: purpose.name)
-    def test_what_was_resolved_is_told(self, desk: Desk, source: str, purpose: Purpose) -> None:
-        desk = desk.but(purpose=purpose)
-        outcome = desk.ask(CHIP.answer(desk.challenge(), BINDING))
+    def test_what_was_resolved_is_told(self, harness: PluginHarness, source: str, purpose: Purpose) -> None:
+        harness = harness.but(purpose=purpose)
+        outcome = harness.ask(CHIP.answer(harness.challenge(), BINDING))
         assert isinstance(outcome, VerifiedIdentity)
         assert outcome.annotations == {
             "cluster-x-k8s-io/tpm-endorsement-key": CHIP.fingerprint,
@@ -112,7 +114,7 @@ class TestSources:
         }
 
     @pytest.mark.parametrize(
-        "desk",
+        "harness",
         [
             pytest.param(DESK.but(machine=NAMELESS, cluster=Cluster(annotated(OTHER.fingerprint))), id="infra"),
             pytest.param(INVENTORY.but(cluster=MISLISTED), id="inventory"),
@@ -122,18 +124,20 @@ class TestSources:
             ),
         ],
     )
-    def test_another_machines_chip_is_refused(self, desk: Desk) -> None:
+    def test_another_machines_chip_is_refused(self, harness: PluginHarness) -> None:
         """Also with an answer that was under way."""
         answer = CHIP.answer(INVENTORY.challenge(), BINDING)
         for fields in (CHIP.first(), answer):
-            reason, message = desk.denial(fields)
+            reason, message = harness.denial(fields)
             assert reason == "EndorsementKeyMismatch"
             assert message.endswith(f"TPM than {CHIP.fingerprint}")
             assert OTHER.fingerprint not in message
 
     def test_the_first_that_says_anything_decides(self) -> None:
         cluster = replace(MISLISTED, infrastructure=annotated(CHIP.fingerprint))
-        preferring = Desk(sources_of("InfrastructureMachineAnnotation", "Inventory"), NAMELESS, cluster=cluster)
+        preferring = PluginHarness(
+            sources_of("InfrastructureMachineAnnotation", "Inventory"), NAMELESS, cluster=cluster
+        )
         assert isinstance(preferring.ask(CHIP.first()), ChallengeIssued)
         other = preferring.but(settings=sources_of("Inventory", "InfrastructureMachineAnnotation"))
         assert other.denial(CHIP.first())[0] == "EndorsementKeyMismatch"
@@ -142,10 +146,10 @@ class TestSources:
     def test_an_outage_is_no_reason_to_ask_the_next(self, name: str) -> None:
         document = (DocumentKind.CONFIG_MAP, "inventory")
         cluster = Cluster(ConnectionError(), {document: ConnectionError()})
-        desk = FIRST_USE.but(settings=sources_of(name, "TrustOnFirstUse"), cluster=cluster)
+        harness = FIRST_USE.but(settings=sources_of(name, "TrustOnFirstUse"), cluster=cluster)
         for fields in (CHIP.first(), CHIP.answer(FIRST_USE.challenge(), BINDING)):
             with pytest.raises(ConnectionError):
-                desk.ask(fields)
+                harness.ask(fields)
 
     def test_a_token_that_cannot_be_traced_now_is_waited_for(self) -> None:
         outcome = FIRST_USE.but(credential=TokenNotTraceableNow("the watch is down")).ask(CHIP.first())
@@ -154,16 +158,18 @@ class TestSources:
         assert "the watch is down" in outcome.message
 
     def test_a_first_use_without_a_verified_certificate_is_none(self) -> None:
-        desk = FIRST_USE.but(settings=sources_of("TrustOnFirstUse", trust=FixedTrust()))
-        outcome = desk.ask(CHIP.first())
+        harness = FIRST_USE.but(settings=sources_of("TrustOnFirstUse", trust=FixedTrust()))
+        outcome = harness.ask(CHIP.first())
         assert isinstance(outcome, NotProvableYet)
         assert outcome.reason == "EndorsementKeyUnknown"
 
     def test_what_each_source_lacks_is_said(self) -> None:
         names = ("MachineAnnotation", "InfrastructureMachineAnnotation", "Inventory", "TrustOnFirstUse")
         machine = ClaimedMachine("m" * 253, {})
-        desk = Desk(sources_of(*names), machine, cluster=listed(""), credential=OtherToken("it is a pool's"))
-        outcome = desk.ask(CHIP.first())
+        harness = PluginHarness(
+            sources_of(*names), machine, cluster=listed(""), credential=OtherToken("it is a pool's")
+        )
+        outcome = harness.ask(CHIP.first())
         assert isinstance(outcome, NotProvableYet)
         assert outcome.reason == "EndorsementKeyUnknown"
         for part in ("Machine mmm", "the InfraMachine of", "ConfigMap inventory has no line", "a first use needs"):
@@ -174,27 +180,27 @@ class TestSources:
     def test_nobody_is_asked_about_what_can_be_seen_to_be_wrong(self) -> None:
         answer = CHIP.answer(INVENTORY.challenge(), BINDING)
         cluster = replace(LISTED, asked=[])
-        desk = INVENTORY.but(cluster=cluster)
-        assert desk.denial(CHIP.but(certificate=OTHER.certificate).first())[0] == "EndorsementCertificateRefused"
-        assert desk.denial(CHIP.answer(INVENTORY.challenge(), BINDING, values=b"x"))[0] == "QuoteRefused"
-        assert desk.but(now=NOW + LIFETIME).denial(answer)[0] == "EvidenceExpired"
+        harness = INVENTORY.but(cluster=cluster)
+        assert harness.denial(CHIP.but(certificate=OTHER.certificate).first())[0] == "EndorsementCertificateRefused"
+        assert harness.denial(CHIP.answer(INVENTORY.challenge(), BINDING, values=b"x"))[0] == "QuoteRefused"
+        assert harness.but(now=NOW + LIFETIME).denial(answer)[0] == "EvidenceExpired"
         with pytest.raises(BindingMismatch):
-            desk.ask(answer, binding_for(provider="tpm", key=ecc_key(number=99)))
-        assert isinstance(desk.ask(CHIP.first(), csr_uid="a b"), Denied)
-        machines = desk.but(
+            harness.ask(answer, binding_for(provider="tpm", key=ecc_key(number=99)))
+        assert isinstance(harness.ask(CHIP.first(), csr_uid="a b"), Denied)
+        machines = harness.but(
             settings=sources_of("MachineAnnotation", "Inventory"), machine=machine_of(OTHER.fingerprint)
         )
         assert machines.denial(CHIP.first())[0] == "EndorsementKeyMismatch"
         assert cluster.asked == []
-        assert isinstance(desk.ask(answer), VerifiedIdentity)
+        assert isinstance(harness.ask(answer), VerifiedIdentity)
         assert cluster.asked == ["ConfigMap inventory"]
 
 
 class TestOperatorFiles:
     def test_while_they_cannot_be_used_everybody_waits(self) -> None:
-        desk = DESK.but(settings=replace(NO_SETTINGS, trust=Unusable()), keys=no_keys)
+        harness = DESK.but(settings=replace(NO_SETTINGS, trust=Unusable()), keys=no_keys)
         for fields in (CHIP.first(), CHIP.answer(DESK.challenge(), BINDING), OTHER.first()):
-            outcome = desk.ask(fields)
+            outcome = harness.ask(fields)
             assert isinstance(outcome, NotProvableYet)
             assert outcome.reason == "OperatorFileUnusable"
             assert outcome.message == "deniedEndorsementKeysFile: /list: No such file or directory"
@@ -206,10 +212,10 @@ class TestOperatorFiles:
             def current(self) -> Trust:
                 return Trust(denied=frozenset({CHIP.fingerprint}))
 
-        desk = DESK.but(settings=replace(NO_SETTINGS, trust=DeniedMeanwhile()))
-        assert desk.pre_filter(CHIP.first()) == Plausible()
+        harness = DESK.but(settings=replace(NO_SETTINGS, trust=DeniedMeanwhile()))
+        assert harness.pre_filter(CHIP.first()) == Plausible()
         for fields in (CHIP.first(), CHIP.answer(DESK.challenge(), BINDING)):
-            assert desk.denial(fields)[0] == "EndorsementKeyDenied"
+            assert harness.denial(fields)[0] == "EndorsementKeyDenied"
 
     def test_screening_touches_none(self) -> None:
         assert DESK.but(settings=replace(NO_SETTINGS, trust=Forbidden())).pre_filter(CHIP.first()) == Plausible()

@@ -57,12 +57,14 @@ class TestQuote:
                 id="byte-order",
             ),
             pytest.param(
-                QUOTE.replace("8018", "8017"), "type is not TPM_ST_ATTEST_QUOTE: this is no quote", id="certify"
+                QUOTE.replace("8018", "8017"), "type is not TPM_ST_ATTEST_QUOTE: this is not a quote", id="certify"
             ),
             pytest.param(
-                QUOTE.replace("8018", "801a"), "type is not TPM_ST_ATTEST_QUOTE: this is no quote", id="creation"
+                QUOTE.replace("8018", "801a"), "type is not TPM_ST_ATTEST_QUOTE: this is not a quote", id="creation"
             ),
-            pytest.param(QUOTE.replace("8018", "8014"), "type is not TPM_ST_ATTEST_QUOTE: this is no quote", id="nv"),
+            pytest.param(
+                QUOTE.replace("8018", "8014"), "type is not TPM_ST_ATTEST_QUOTE: this is not a quote", id="nv"
+            ),
             pytest.param(
                 QUOTE.replace("0022 000b" + "11" * 32, "0043" + "11" * 67), "qualifiedSigner is larger", id="signer"
             ),
@@ -73,7 +75,7 @@ class TestQuote:
             pytest.param(QUOTE.replace("0020" + "22" * 32, "0041" + "22" * 65), "pcrDigest is larger", id="digest"),
             pytest.param(QUOTE.replace("000b 03", "0004 03"), "pcrSelect uses SHA-1", id="sha1-bank"),
             pytest.param(QUOTE[:-2], "ends inside pcrDigest", id="cut"),
-            pytest.param(QUOTE + "00", "has bytes behind its end", id="trailing-byte"),
+            pytest.param(QUOTE + "00", "has bytes after its end", id="trailing-byte"),
         ],
     )
     def test_refuses_every_other_form(self, data: str, fault: str) -> None:

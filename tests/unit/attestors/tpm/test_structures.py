@@ -125,10 +125,10 @@ class TestPublicArea:
             pytest.param(ECC_AREA.replace("0018 000b", "0018 0004"), "scheme uses SHA-1", id="scheme-sha1"),
             pytest.param(ECC_AREA.replace("0018 000b", "001a 000b 0000"), "scheme 0x001a is none of", id="ecdaa"),
             pytest.param(
-                ECC_AREA.replace("0018 000b", "0014 000b"), "scheme is not one of this type", id="rsassa-on-ecc"
+                ECC_AREA.replace("0018 000b", "0014 000b"), "scheme does not belong to this type", id="rsassa-on-ecc"
             ),
             pytest.param(
-                RSA_AREA.replace("0014 000b", "0018 000b"), "scheme is not one of this type", id="ecdsa-on-rsa"
+                RSA_AREA.replace("0014 000b", "0018 000b"), "scheme does not belong to this type", id="ecdsa-on-rsa"
             ),
             pytest.param(RSA_AREA.replace("0014 000b", "0015"), "scheme 0x0015 is none of", id="rsaes"),
             pytest.param(
@@ -156,8 +156,8 @@ class TestPublicArea:
                 ECC_AREA.replace("0003 0010 0020", "0005 0010 0043" + "00" * 35), "unique.x is larger", id="x-of-p521"
             ),
             pytest.param(ECC_AREA[:-2], "ends inside unique.y", id="cut"),
-            pytest.param(ECC_AREA + "00", "has bytes behind its end", id="trailing-byte"),
-            pytest.param(RSA_AREA + "00", "has bytes behind its end", id="trailing-byte-rsa"),
+            pytest.param(ECC_AREA + "00", "has bytes after its end", id="trailing-byte"),
+            pytest.param(RSA_AREA + "00", "has bytes after its end", id="trailing-byte-rsa"),
         ],
     )
     def test_refuses_every_other_form(self, data: str, fault: str) -> None:
@@ -205,7 +205,7 @@ class TestKeys:
         ],
     )
     def test_a_modulus_of_another_size_is_refused(self, modulus: bytes) -> None:
-        with pytest.raises(MalformedStructure, match="has not 2048 bits"):
+        with pytest.raises(MalformedStructure, match="does not have 2048 bits"):
             RSAKey(2048, 0, modulus).public_key()
 
     def test_an_even_modulus_is_refused(self) -> None:
@@ -271,8 +271,8 @@ class TestSignature:
             pytest.param("0018 000b 0043" + "00" * 67 + "0001 00", "signatureR is larger", id="r-large"),
             pytest.param("0018 000b 0001 00 0043" + "00" * 67, "signatureS is larger", id="s-large"),
             pytest.param("0018 000b 0001 00", "ends inside signatureS", id="s-missing"),
-            pytest.param("0014 000b 0001 00 00", "has bytes behind its end", id="trailing-byte-rsa"),
-            pytest.param("0018 000b 0001 00 0001 00 00", "has bytes behind its end", id="trailing-byte-ecc"),
+            pytest.param("0014 000b 0001 00 00", "has bytes after its end", id="trailing-byte-rsa"),
+            pytest.param("0018 000b 0001 00 0001 00 00", "has bytes after its end", id="trailing-byte-ecc"),
         ],
     )
     def test_refuses_every_other_form(self, data: str, fault: str) -> None:

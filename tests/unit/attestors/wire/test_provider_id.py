@@ -148,7 +148,7 @@ def test_a_changed_byte_is_refused_or_changes_the_provider_id(data: st.DataObjec
 
 
 def test_says_that_bytes_follow() -> None:
-    with pytest.raises(InvalidProviderID, match="bytes behind the UTF8String"):
+    with pytest.raises(InvalidProviderID, match="bytes after the UTF8String"):
         provider_id.decode(utf8_string(CONTENT) + b"\0")
 
 
@@ -220,7 +220,7 @@ def test_several_oids() -> None:
         ("", "is no OID"),
         (f"{ASSIGNED},", "is no OID"),
         (f"{ASSIGNED}, 1.2.3", "' 1.2.3' is no OID"),
-        (f"{ASSIGNED},1.2.3,{ASSIGNED}", "an OID is there twice"),
+        (f"{ASSIGNED},1.2.3,{ASSIGNED}", "an OID is repeated"),
         (f"{ASSIGNED},2.5.29.17", "another extension"),
         (",".join(f"1.2.3.{number}" for number in range(MAXIMUM_OIDS + 1)), "more than 4 OIDs"),
     ],
@@ -256,7 +256,7 @@ def test_lengths_are_written_and_read_in_their_shortest_form(characters: int) ->
         (b"\x13\x05x://a", "is not a UTF8String"),
         (b"\x0c\x81\x05x://a", "is not DER"),
         (b"\x0c\x82\x00\x05x://a", "is not DER"),
-        (b"\x0c\x80x://a\x00\x00", "has bytes behind the UTF8String"),
+        (b"\x0c\x80x://a\x00\x00", "has bytes after the UTF8String"),
         (utf8_string(b"x://" + b"a" * 509), "longer than 512 characters"),
         (utf8_string(b"x://" + b"a" * 600), "longer than 512 characters"),
     ],

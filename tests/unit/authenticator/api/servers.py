@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from attestors.net.tls import ConnectedSocket
+from attestors.net.dial import ConnectedSocket
 from authenticator.model.cluster import Cluster
 from signer.testing.api.authorities import Issuer, server_context
 

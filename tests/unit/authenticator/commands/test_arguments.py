@@ -99,7 +99,7 @@ def test_failures_are_one_line_and_an_exit_code(capsys: pytest.CaptureFixture[st
     assert commands.run(["status"]) == ExitCode.CONFIGURATION
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert re.fullmatch(r"kubelet-authenticator: no attestor is named: [^\n]+\n", printed.err)
+    assert re.fullmatch(r"kubelet-authenticator: no attestor is configured: [^\n]+\n", printed.err)
 
 
 def test_an_interrupt_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +189,7 @@ def test_a_report_that_cannot_be_written_stops_nothing(
     os.close(reading)
     with open("/dev/full", "w") as full, open(writing, "w") as broken:
         monkeypatch.setattr(sys, "stderr", {"broken": broken, "full": full}[stderr])
-        arguments.report("what is wrong")
+        arguments.report("an exception")
         for file in (broken, full):
             with contextlib.suppress(OSError):
                 file.close()

@@ -70,7 +70,7 @@ def test_the_kubelet_runs_this_program_as_it_was_called(node: Node, program: Pat
     }
     assert node.store.bootstrap() == bootstrap()
     assert node.kubeconfig.stat().st_mode & 0o777 == 0o600
-    assert "is as it should be" in node.run("prepare", "--exec-api-version", V1BETA1)[2]
+    assert "is up to date" in node.run("prepare", "--exec-api-version", V1BETA1)[2]
 
 
 def test_a_link_stays_a_link(node: Node, program: Path) -> None:

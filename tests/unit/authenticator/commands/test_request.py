@@ -75,7 +75,7 @@ def test_the_request_is_shown_decoded(node: Node, made: list[PendingRequest]) ->
     mac = base64.b64encode(hmac.digest(bytes(range(32)), expected.value, "sha256")).decode("ascii")
     sizes = [line.partition("(")[2] for line in lines if line.startswith("block") and "(" in line]
     assert lines == [
-        "CertificateSigningRequest (not sent; the next one has another key, and so another name)",
+        "CertificateSigningRequest (not sent; a real one has another key, and so another name)",
         f"  name         {pending.name}",
         "  signer name  cluster.x-k8s.io/kube-apiserver-client-kubelet-keyed-mac",
         "  usages       digital signature, client auth",
@@ -191,7 +191,7 @@ def test_an_attestor_whose_evidence_nobody_knows(node: Node) -> None:
     node.bootstrap_kubeconfig.write_bytes(as_yaml(kubeconfig()))
     code, log = refused(node)
     assert code == ExitCode.NO_EVIDENCE
-    assert "writes no evidence version that is known here" in log
+    assert "writes no known evidence version:" in log
 
 
 def test_names_for_a_serving_certificate_mean_one(node: Node, made: list[PendingRequest]) -> None:

@@ -70,7 +70,7 @@ def test_an_empty_store(node: Node) -> None:
         "attestor     keyed-mac",
         f"store        {node.store.folder}",
         "client       no certificate",
-        f"next         nothing to ask with: supply a new bootstrap kubeconfig as {node.bootstrap_kubeconfig}",
+        f"next         there is no credential: supply a new bootstrap kubeconfig as {node.bootstrap_kubeconfig}",
     ]
     supply = f"supply a new bootstrap kubeconfig as {node.bootstrap_kubeconfig}"
     assert document(node, ExitCode.NO_CREDENTIAL) == {
@@ -83,7 +83,7 @@ def test_an_empty_store(node: Node) -> None:
         "underWay": {},
         "refused": {},
         "bootstrapCredential": False,
-        "next": {"step": "Nothing", "message": f"nothing to ask with: {supply}"},
+        "next": {"step": "Nothing", "message": f"there is no credential: {supply}"},
     }
 
 
@@ -94,7 +94,7 @@ def test_the_store_is_not_made(node: Node) -> None:
 
 def test_a_bootstrap_kubeconfig_that_is_there_comes_next(node: Node) -> None:
     node.bootstrap_kubeconfig.write_text("x")
-    expected = f"take in {node.bootstrap_kubeconfig}, if its token was not used before"
+    expected = f"import {node.bootstrap_kubeconfig}, unless its token was used before"
     assert text(node, ExitCode.NO_CREDENTIAL)[-1] == f"next         {expected}"
     assert document(node, ExitCode.NO_CREDENTIAL)["next"] == {"step": "Nothing", "message": expected}
 
@@ -132,7 +132,8 @@ def test_a_clock_that_is_behind(node: Node) -> None:
     assert text(node, ExitCode.DONE)[3].startswith("client       valid until 2026-01-12T03:09:05Z, 10 days (100 % ")
     keep(node, 10 * DAY + timedelta(minutes=5, seconds=1))
     assert (
-        text(node, ExitCode.DONE)[3] == "client       valid from 2026-01-02T03:09:06Z only: is this node's clock right?"
+        text(node, ExitCode.DONE)[3]
+        == "client       not valid before 2026-01-02T03:09:06Z: is this node's clock right?"
     )
 
 
@@ -147,7 +148,7 @@ def test_a_certificate_that_is_due(node: Node) -> None:
 def test_a_certificate_that_cannot_be_renewed(node: Node) -> None:
     node.configure(provider="insecure", settings={})
     keep(node, DAY)
-    assert text(node, ExitCode.DONE)[-1] == "next         run out at 2026-01-03T03:04:05Z, in 24 hours"
+    assert text(node, ExitCode.DONE)[-1] == "next         expire at 2026-01-03T03:04:05Z, in 24 hours"
 
 
 @pytest.mark.parametrize(
@@ -181,8 +182,8 @@ def test_a_certificate_that_ran_out(node: Node, ago: timedelta) -> None:
     keep(node, -ago)
     lines = text(node, ExitCode.NO_CREDENTIAL)
     when = (NOW - ago).strftime("%Y-%m-%dT%H:%M:%SZ")
-    assert lines[3] == f"client       ran out at {when}, {'3 days' if ago else '0 s'} ago"
-    assert lines[-1].startswith("next         the certificate ran out: supply a new bootstrap kubeconfig as")
+    assert lines[3] == f"client       expired at {when}, {'3 days' if ago else '0 s'} ago"
+    assert lines[-1].startswith("next         the certificate expired: supply a new bootstrap kubeconfig as")
     found = document(node, ExitCode.NO_CREDENTIAL)
     assert found["certificates"]["client"]["secondsLeft"] == 0
     assert found["next"]["step"] == "Expired"
@@ -193,12 +194,12 @@ def test_a_bootstrap_credential(node: Node) -> None:
     node.store.save_bootstrap(bootstrap())
     assert text(node, ExitCode.NO_CREDENTIAL)[3:] == [
         "client       no certificate",
-        "bootstrap    credential taken in, to be wiped with the first certificate",
-        f"next         ask {SERVER} for the first certificate",
+        "bootstrap    credential stored, until the first certificate replaces it",
+        f"next         request the first certificate from {SERVER}",
     ]
     found = document(node, ExitCode.NO_CREDENTIAL)
     assert found["bootstrapCredential"] is True
-    assert found["next"] == {"step": "Join", "message": f"ask {SERVER} for the first certificate"}
+    assert found["next"] == {"step": "Join", "message": f"request the first certificate from {SERVER}"}
 
 
 def asker(node: Node) -> str:
@@ -213,7 +214,7 @@ def test_a_pause(node: Node) -> None:
     )
     lines = text(node, ExitCode.NO_CREDENTIAL)
     assert "refused      client, 3 times: no Machine has this provider ID" in lines
-    assert lines[-1] == "next         keep still until 2026-01-02T03:05:05Z, then ask again"
+    assert lines[-1] == "next         pause until 2026-01-02T03:05:05Z, then retry"
     found = document(node, ExitCode.NO_CREDENTIAL)
     assert found["refused"] == {
         "client": {
@@ -233,7 +234,7 @@ def test_a_request_under_way(node: Node, step: Step, words: str) -> None:
     node.store.open()
     node.store.save_attempt(Purpose.CLIENT, Attempt(pending(step=step, sent=Sent.MAYBE)))
     lines = text(node, ExitCode.NO_CREDENTIAL)
-    assert f"under way    client {words} node-attestation-0123456789" in lines
+    assert f"pending      client {words} node-attestation-0123456789" in lines
     assert document(node, ExitCode.NO_CREDENTIAL)["underWay"] == {
         "client": {
             "name": "node-attestation-0123456789",
@@ -251,7 +252,7 @@ def test_a_serving_certificate(node: Node) -> None:
     lines = text(node, ExitCode.DONE)
     assert "serving      valid until 2026-01-10T03:04:05Z, 8 days (80 % of its life) left" in lines
     assert "             for worker-1, 192.0.2.7" in lines
-    assert "under way    serving request node-attestation-0123456789" in lines
+    assert "pending      serving request node-attestation-0123456789" in lines
     found = document(node, ExitCode.DONE)
     assert list(found["certificates"]) == ["client", "serving"]
     assert found["certificates"]["serving"]["names"] == ["worker-1", "192.0.2.7"]
@@ -299,7 +300,7 @@ def test_a_store_that_others_may_write_in(node: Node) -> None:
     node.store.folder.chmod(0o777)
     code, output, log = node.run("status")
     assert (code, output) == (ExitCode.STORE, "")
-    assert "nobody else may write in it: chown and chmod go-w" in log
+    assert "must not be writable by others: chown and chmod go-w" in log
 
 
 def test_a_file_in_the_place_of_the_store(node: Node) -> None:
@@ -307,7 +308,7 @@ def test_a_file_in_the_place_of_the_store(node: Node) -> None:
     node.store.folder.write_text("")
     code, output, log = node.run("status")
     assert (code, output) == (ExitCode.STORE, "")
-    assert "is no folder: name another one with --store" in log
+    assert "is not a folder: name another one with --store" in log
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
@@ -318,8 +319,7 @@ def test_a_reader_that_has_read_enough(tmp_path: Path, unbuffered: str) -> None:
 
 
 FULL_DISK = (
-    b"kubelet-authenticator: standard output cannot be written: No space left on device: "
-    b"mend that, or write elsewhere\n"
+    b"kubelet-authenticator: standard output cannot be written: No space left on device: fix that, or write elsewhere\n"
 )
 
 

@@ -72,7 +72,7 @@ def test_an_attestor_that_fails_is_named_and_where(run: Any) -> None:
 
 @pytest.mark.parametrize(("found", "kind"), [(None, "NoneType"), (b"test://1", "bytes")])
 def test_a_provider_id_that_is_no_text(found: object, kind: str) -> None:
-    with pytest.raises(NoEvidence, match=f"^attestor keyed-mac gave {kind} for the provider ID"):
+    with pytest.raises(NoEvidence, match=f"^attestor keyed-mac returned {kind} as the provider ID"):
         find(lambda: found)
 
 

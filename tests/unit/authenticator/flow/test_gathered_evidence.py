@@ -54,12 +54,12 @@ def test_evidence_that_can_be_read() -> None:
 @pytest.mark.parametrize(
     ("found", "says"),
     [
-        (None, "it returned NoneType in place of Evidence"),
-        ({"version": "v1"}, "it returned dict in place of Evidence"),
+        (None, "it returned NoneType instead of Evidence"),
+        ({"version": "v1"}, "it returned dict instead of Evidence"),
         (evidence(field=b"bytes"), "every field of the evidence must be a str"),
         (evidence(field="\ud800"), "the evidence holds a lone surrogate"),
         (evidence(cluster=HASH), "the evidence's cluster must be a CACertHash"),
-        (evidence(version="v2"), "it made evidence 'v2' where v1 was asked for"),
+        (evidence(version="v2"), "it made evidence 'v2' instead of v1"),
         (evidence(**{f"field{number}": "" for number in range(31)}), "the evidence has more than 32 keys"),
         (evidence(caCertHash=HASH), "a field may not be called version or caCertHash"),
         (evidence(field="x" * 70_000), "larger than 65536 bytes"),

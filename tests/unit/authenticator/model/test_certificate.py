@@ -257,7 +257,7 @@ def test_exactly_the_names_that_were_asked_for_are_accepted_in_any_order() -> No
     ],
 )
 def test_other_names_are_refused(names: list[x509.GeneralName]) -> None:
-    with pytest.raises(UnusableCertificate, match="it is for other names or addresses than were asked for"):
+    with pytest.raises(UnusableCertificate, match="it is for other names or addresses than requested"):
         serving_certificate(*names)
 
 
@@ -268,13 +268,13 @@ def test_a_client_certificate_with_names_is_refused() -> None:
 
 def test_one_that_ran_out_is_refused() -> None:
     accepted(certificate(not_after=NOW + timedelta(seconds=1)))
-    with pytest.raises(UnusableCertificate, match="it has run out already"):
+    with pytest.raises(UnusableCertificate, match="it has expired already"):
         accepted(certificate(not_after=NOW))
 
 
 def test_a_clock_may_be_a_little_behind_and_no_more() -> None:
     accepted(certificate(not_before=NOW + timedelta(minutes=5)))
-    with pytest.raises(UnusableCertificate, match="it is valid from 2026-01-02T03:09:06Z only"):
+    with pytest.raises(UnusableCertificate, match="it is not valid before 2026-01-02T03:09:06Z"):
         accepted(certificate(not_before=NOW + timedelta(minutes=5, seconds=1)))
 
 
@@ -295,7 +295,7 @@ def test_a_clock_may_be_a_little_behind_and_no_more() -> None:
     ],
 )
 def test_what_cannot_be_read_is_refused(data: bytes) -> None:
-    with pytest.raises(UnusableCertificate, match="it cannot be read, or does not say what it is for"):
+    with pytest.raises(UnusableCertificate, match="it is unreadable, or does not state its use"):
         accepted(data)
 
 
@@ -349,7 +349,7 @@ def test_a_pair_of_two_halves_is_refused() -> None:
     ],
 )
 def test_a_pair_that_cannot_be_read_is_refused(text: str, key: str) -> None:
-    with pytest.raises(UnusableCertificate, match="certificate or key cannot be read"):
+    with pytest.raises(UnusableCertificate, match="certificate or key is unreadable"):
         check_pair(Pair(text, key, 0, 1))
 
 
@@ -358,7 +358,7 @@ def test_a_name_that_is_no_text_is_refused(part: bytes) -> None:
     """The library reads names when they are asked for; what it raises must not end the program."""
     der = certificate().public_bytes(Encoding.DER)
     assert part in der
-    with pytest.raises(UnusableCertificate, match="cannot be read"):
+    with pytest.raises(UnusableCertificate, match="is unreadable,"):
         accepted(pem_around(der.replace(part, b"\xff" + part[1:])))
 
 
@@ -367,7 +367,7 @@ def test_a_name_of_bits_is_refused(part: bytes) -> None:
     der = certificate().public_bytes(Encoding.DER)
     text = bytes([0x0C, len(part)]) + part
     assert text in der
-    with pytest.raises(UnusableCertificate, match="cannot be read"):
+    with pytest.raises(UnusableCertificate, match="is unreadable,"):
         accepted(pem_around(der.replace(text, bytes([0x03, len(part)]) + b"\x00" + part[1:])))
 
 
@@ -380,5 +380,5 @@ def test_whose_a_stored_certificate_is() -> None:
 
 
 def test_a_stored_certificate_that_cannot_be_read_is_nobodys() -> None:
-    with pytest.raises(UnusableCertificate, match="the certificate cannot be read"):
+    with pytest.raises(UnusableCertificate, match="the certificate is unreadable"):
         is_of_node(Pair("none", key_pem(), 0, 0), NODE)

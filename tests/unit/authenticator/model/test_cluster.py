@@ -97,7 +97,7 @@ def test_what_is_no_address_is_refused(server: str) -> None:
     ],
 )
 def test_what_is_no_ca_is_refused(pem: str) -> None:
-    with pytest.raises(InvalidCluster, match="CA certificate cannot be read"):
+    with pytest.raises(InvalidCluster, match="CA certificate is unreadable"):
         cluster(certificate_authority=pem)
 
 

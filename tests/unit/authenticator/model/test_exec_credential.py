@@ -55,14 +55,14 @@ def test_what_is_no_cluster_is_none(spec: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        pytest.param("", "is not set: `credential` is run by a kubelet or kubectl", id="run-by-hand"),
+        pytest.param("", "is not set: a kubelet or kubectl runs `credential`", id="run-by-hand"),
         pytest.param("{", "is not JSON", id="cut-off"),
         pytest.param("[" * 100_000, "is not JSON", id="deep"),
-        pytest.param("[]", "holds no ExecCredential", id="list"),
-        pytest.param("null", "holds no ExecCredential", id="null"),
-        pytest.param(json.dumps({"apiVersion": V1}), "holds no ExecCredential", id="no-kind"),
+        pytest.param("[]", "is not an ExecCredential", id="list"),
+        pytest.param("null", "is not an ExecCredential", id="null"),
+        pytest.param(json.dumps({"apiVersion": V1}), "is not an ExecCredential", id="no-kind"),
         pytest.param(
-            json.dumps({"apiVersion": V1, "kind": "ExecConfig"}), "holds no ExecCredential", id="another-kind"
+            json.dumps({"apiVersion": V1, "kind": "ExecConfig"}), "is not an ExecCredential", id="another-kind"
         ),
         pytest.param(json.dumps({"kind": "ExecCredential"}), "another API version", id="no-version"),
         pytest.param(exec_info("client.authentication.k8s.io/v1alpha1"), "another API version", id="old-version"),

@@ -137,13 +137,13 @@ def test_settings_that_are_off_do_no_harm() -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        pytest.param(b"", "it is no kubeconfig", id="empty"),
+        pytest.param(b"", "it is not a kubeconfig", id="empty"),
         pytest.param(b"\xff\xfe", "it is no|it is not", id="binary"),
         pytest.param(b"{", "^it is not YAML$", id="cut-off"),
         pytest.param(b"token: [" + TOKEN.encode(), "^it is not YAML$", id="quoting-the-line"),
-        pytest.param([], "it is no kubeconfig", id="list"),
-        pytest.param({"kind": "Secret"}, r"it is no kubeconfig \(kind: Config\)", id="another-kind"),
-        pytest.param({"kind": ["Config"]}, "it is no kubeconfig", id="list-as-kind"),
+        pytest.param([], "it is not a kubeconfig", id="list"),
+        pytest.param({"kind": "Secret"}, r"it is not a kubeconfig \(kind: Config\)", id="another-kind"),
+        pytest.param({"kind": ["Config"]}, "it is not a kubeconfig", id="list-as-kind"),
         pytest.param({"kind": "Config"}, "^current-context must name exactly one of its contexts", id="nothing"),
         pytest.param(kubeconfig() | {"current-context": "other"}, "current-context must name", id="no-context"),
         pytest.param(kubeconfig(contexts={}), "current-context must name", id="contexts-no-list"),
@@ -182,7 +182,7 @@ def test_settings_that_are_off_do_no_harm() -> None:
         ),
         pytest.param(
             kubeconfig(target=target(**{"certificate-authority-data": encoded("text")})),
-            "CA certificate cannot be read",
+            "CA certificate is unreadable",
             id="ca-no-certificate",
         ),
         pytest.param(
@@ -253,7 +253,7 @@ def test_what_the_library_cannot_make_is_not_yaml(text: bytes) -> None:
 
 @pytest.mark.parametrize("text", [b"kind: &a Config\ncurrent-context: *a", b"&a [*a]", b"a: &a {b: c}\nd:\n  <<: *a"])
 def test_an_alias_is_refused(text: bytes) -> None:
-    refuse(text, r"^it holds a YAML alias \(\*name\): write out what that stands for$")
+    refuse(text, r"^it holds a YAML alias \(\*name\): write out the value$")
 
 
 def test_aliases_that_unfold_without_end_are_refused() -> None:

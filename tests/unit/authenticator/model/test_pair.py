@@ -106,7 +106,7 @@ def test_a_life_that_no_five_divides_is_renewed_no_earlier_than_at_a_fifth() -> 
     ],
 )
 def test_what_does_not_begin_with_a_certificate_is_refused(text: str) -> None:
-    with pytest.raises(UnreadablePair, match="does not begin with a certificate and a key behind it"):
+    with pytest.raises(UnreadablePair, match="does not begin with a certificate that a key follows"):
         parse_pair(text)
 
 
@@ -230,7 +230,7 @@ def test_long_lengths_are_read() -> None:
     ],
 )
 def test_a_certificate_that_cannot_be_read_is_refused(text: str) -> None:
-    with pytest.raises(UnreadablePair, match=r"^the certificate cannot be read$"):
+    with pytest.raises(UnreadablePair, match=r"^the certificate is unreadable$"):
         parse_pair(text)
 
 

@@ -74,14 +74,14 @@ def test_the_folder_is_for_others_to_look_into_whatever_the_umask(tmp_path: Path
 @pytest.mark.parametrize("mode", [0o775, 0o757, 0o777, 0o1777, 0o770])
 def test_a_folder_that_others_may_write_in_is_refused(tmp_path: Path, mode: int) -> None:
     tmp_path.chmod(mode)
-    with pytest.raises(StoreUnusable, match="nobody else may write in it: chown and chmod go-w"):
+    with pytest.raises(StoreUnusable, match="must not be writable by others: chown and chmod go-w"):
         Store(tmp_path).open()
-    with pytest.raises(StoreUnusable, match="nobody else may write in it: chown and chmod go-w"):
-        Store(tmp_path).look()
+    with pytest.raises(StoreUnusable, match="must not be writable by others: chown and chmod go-w"):
+        Store(tmp_path).check_folder()
 
 
 def test_who_looks_makes_no_folder(tmp_path: Path) -> None:
-    Store(tmp_path / "pki").look()
+    Store(tmp_path / "pki").check_folder()
     assert not (tmp_path / "pki").exists()
 
 
@@ -89,7 +89,7 @@ def test_who_looks_makes_no_folder(tmp_path: Path) -> None:
 def test_a_folder_of_ours_alone_is_good(tmp_path: Path, mode: int) -> None:
     tmp_path.chmod(mode)
     Store(tmp_path).open()
-    Store(tmp_path).look()
+    Store(tmp_path).check_folder()
 
 
 def test_somebody_elses_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ def test_somebody_elses_folder_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_file_in_the_folders_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreUnusable, match=r"the store .*file is no folder: name another one"):
+    with pytest.raises(StoreUnusable, match=r"the store .*file is not a folder: name another one"):
         Store(tmp_path / "file").open()
 
 
@@ -182,7 +182,7 @@ def test_a_crash_while_a_pair_is_stored_leaves_the_former(store: Store, monkeypa
         pytest.param(pair().encode()[:-50], "does not end with one private key", id="cut-off"),
         pytest.param(pair().certificate + key_pem(1), "do not belong together", id="two-halves"),
         pytest.param(
-            pair().encode().replace(secret_line(key_pem()), "A" * 64), "cannot be read|do not belong", id="damaged-key"
+            pair().encode().replace(secret_line(key_pem()), "A" * 64), "is unreadable|do not belong", id="damaged-key"
         ),
     ],
 )

@@ -28,7 +28,7 @@ from signer.audit.verification import Broken, Noticed, files_in_order
 from signer.model.program_version import program_version
 from tests.unit.signer.audit.found import broken, found_in
 
-START_LINE = Link("a" * 32, -1, NOTHING_BEFORE).next_line(START, b'{"time":"now","torn":""}')
+START_LINE = Link("a" * 32, -1, NOTHING_BEFORE).next_line(START, b'{"time":"now","torn":"","program":"0.2.0"}')
 
 
 def lines_of(path: Path) -> list[bytes]:
@@ -229,19 +229,21 @@ def test_headers_are_strict(old: bytes, new: bytes) -> None:
         (b'"chain":"%s"' % (b"a" * 32), b'"chain":"%s"' % (b"a" * 33), "has no place in a chain"),
         (b'"torn":""', b'"torn":1', "is no start line"),
         (b'"torn":""', b'"turn":""', "is no start line"),
-        (b'"torn":""', b'"program":"0.2.0"', "is no start line"),
-        (b'"torn":""', b'"torn":"","program":1', "is no start line"),
+        (b'"torn":"",', b"", "is no start line"),
+        (b',"program":"0.2.0"', b"", "is no start line"),
+        (b'"program":"0.2.0"', b'"program":1', "is no start line"),
+        (b'"program":"0.2.0"', b'"program":"0.2.0","more":""', "is no start line"),
     ],
-    ids=range(12),
+    ids=range(14),
 )
 def test_why_a_line_is_none(old: bytes, new: bytes, why: str) -> None:
     line = START_LINE.replace(old, new)
     assert read_line(line) == Unreadable(why, digest_of_line(line), ended=True)
 
 
-@pytest.mark.parametrize("more", [b"", b',"program":"0.2.0"', b',"program":"whatever stands there"'])
-def test_a_start_line_may_say_which_program_it_was(more: bytes) -> None:
-    assert isinstance(read_line(START_LINE.replace(b'"torn":""', b'"torn":""' + more)), ChainedLine)
+@pytest.mark.parametrize("program", [b"", b"0.2.0", b"whatever stands there"])
+def test_a_start_line_says_which_program_it_was(program: bytes) -> None:
+    assert isinstance(read_line(START_LINE.replace(b"0.2.0", program)), ChainedLine)
 
 
 def test_a_new_start_line_says_it() -> None:

@@ -100,6 +100,8 @@ FACTS: Final[dict[str, tuple[Any, str]]] = {
     "decision.reason": ("Asserted", "logged is Approve Asserted; the line's facts give Approve Attested"),
     "decision.node_name": ("other", "the decision is about node other, the request about worker-1"),
     "decision.certificate": ("x", "the certificate cannot be read"),
+    "decision.entry.kind": ("kubelet-serving", "of another kind of certificate"),
+    "decision.entry.evidence_ca_cert_hash": (ZERO_HASH, "names another CA than the evidence"),
     "decision.entry.csr_name": ("other", "another name of the request or time of decision"),
     "decision.entry.csr_uid": ("other", "the journal entry is of another request"),
     "decision.entry.spec_digest": ("00" * 32, "the journal entry is of another request"),

@@ -19,9 +19,9 @@ from signer.model.program_version import program_version
 from tests.unit.signer.audit.test_consistency import Content, logged
 
 
-def verdict(path: Path, program: str | None, content: Content) -> Judged | Broken:
+def verdict(path: Path, program: str, content: Content) -> Judged | Broken:
     """The last finding in a log that a controller of that version began."""
-    says = {"time": "now", "torn": ""} | ({} if program is None else {"program": program})
+    says = {"time": "now", "torn": "", "program": program}
     start = Link("a" * 32, -1, NOTHING_BEFORE).next_line(START, json.dumps(says).encode())
     line = Link("a" * 32, 0, digest_of_line(start)).next_line(DECISION, json.dumps(content).encode())
     path.write_bytes(start + b"\n" + line + b"\n")
@@ -41,9 +41,9 @@ def forged() -> Content:
 
 
 @pytest.mark.parametrize(
-    ("program", "writer"), [("0.0.9", "version 0.0.9"), (None, "a version that does not say which")]
+    ("program", "writer"), [("0.0.9", "version 0.0.9"), ("", "a program that does not say which version it was")]
 )
-def test_another_versions_rules_may_have_been_others(tmp_path: Path, program: str | None, writer: str) -> None:
+def test_another_versions_rules_may_have_been_others(tmp_path: Path, program: str, writer: str) -> None:
     """It is bad all the same: whoever forges a line can forge who wrote it."""
     found = verdict(tmp_path / "audit.log", program, forged())
     assert isinstance(found, Judged)
@@ -62,8 +62,8 @@ def test_our_own_have_not_changed(tmp_path: Path) -> None:
     assert "written by" not in found.comparison.why
 
 
-@pytest.mark.parametrize("program", [None, "0.0.9"])
-def test_what_comes_out_the_same_needs_no_word(tmp_path: Path, program: str | None) -> None:
+@pytest.mark.parametrize("program", ["", "0.0.9"])
+def test_what_comes_out_the_same_needs_no_word(tmp_path: Path, program: str) -> None:
     assert not is_bad(verdict(tmp_path / "audit.log", program, logged("Deny")))
 
 

@@ -18,11 +18,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from signer.authority import (
-    Authority,
+    KUBELET_CLIENT,
+    KUBELET_SERVING,
     CertificateAuthorityUnavailable,
     CertificateAuthorityUnavailableReason,
     CertificateUsage,
     IssuanceRequest,
+    IssuingSet,
     load_certificate_authority,
 )
 from signer.authority.der import Tag, integer, read_elements, read_single, sequence
@@ -137,12 +139,15 @@ def capi_secret(number: int = 0, **options: Any) -> dict[str, bytes]:
     return new_cluster_certificate_authority(**options).secret_data
 
 
-def authority(secret: dict[str, bytes] | None = None) -> Authority:
-    return Authority(load_certificate_authority(secret or capi_secret(), now=NOW))
+def authority(secret: dict[str, bytes] | None = None) -> IssuingSet:
+    return IssuingSet.of(load_certificate_authority(secret or capi_secret(), now=NOW))
 
 
 def request(**changes: Any) -> IssuanceRequest:
+    """A kubelet's; by the serving profile where the usages are exactly a server's."""
+    usages = changes.get("usages", CLIENT) - {CertificateUsage.KEY_ENCIPHERMENT}
     fields: dict[str, Any] = {
+        "profile": KUBELET_SERVING if usages == SERVING else KUBELET_CLIENT,
         "subject_common_name": "system:node:worker-1",
         "organization": "system:nodes",
         "public_key": ec_key(100).public_key(),

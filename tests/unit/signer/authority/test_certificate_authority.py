@@ -16,11 +16,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from signer.authority import (
-    Authority,
     CertificateAuthorityUnavailable,
     CertificateAuthorityUnavailableReason,
     IssuanceRefused,
     IssuanceRefusedReason,
+    IssuingSet,
     KeyWithheld,
     der,
     issue,
@@ -105,7 +105,7 @@ def test_slow_keys() -> None:
     for key in quick:
         assert not load_certificate_authority(capi_secret(key=key), now=NOW).is_slow_to_sign
     made = new_cluster_certificate_authority(EncryptionAlgorithm.ECDSA_P384, now=NOW)
-    assert Authority(load_certificate_authority(made.secret_data, now=NOW)).is_slow_to_sign
+    assert load_certificate_authority(made.secret_data, now=NOW).is_slow_to_sign
 
 
 @pytest.mark.slow
@@ -190,11 +190,47 @@ class TestChain:
         assert load_certificate_authority(self.own.secret(self.own), now=NOW).trusted == ()
 
 
-def test_two_authorities_during_rotation() -> None:
-    old, new = (load_certificate_authority(capi_secret(number), now=NOW) for number in (0, 1))
-    authority = Authority(signing=new, others=(old,))
-    assert authority.ca_certificate_hashes == old.ca_certificate_hashes | new.ca_certificate_hashes
-    assert len(authority.ca_certificate_hashes) == 2
+class TestListed:
+    """The Secret's other certificates: known, and not accepted."""
+
+    own, chained, other, another = TestChain.own, TestChain.middle, TestChain.foreign, make("another", ec_key(9))
+
+    def listed(self, secret: dict[str, bytes]) -> set[str]:
+        loaded = load_certificate_authority(secret, now=NOW)
+        assert not loaded.listed & loaded.ca_certificate_hashes
+        withheld = load_authority_certificates(secret, now=NOW)
+        assert (withheld.listed, withheld.trusted) == (loaded.listed, loaded.trusted)
+        return set(loaded.listed)
+
+    def test_nothing_beside_the_authority(self) -> None:
+        assert self.listed(self.own.secret()) == set()
+        assert self.listed(self.own.secret(self.own)) == set()
+
+    def test_beside_it_in_tls_crt(self) -> None:
+        assert self.listed(self.own.secret(self.other, self.chained)) == {hash_of(self.other)}
+
+    def test_one_that_has_run_out(self) -> None:
+        old = make("old", ec_key(9), not_after=NOW)
+        assert self.listed(self.own.secret(old)) == {hash_of(self.another)}, (
+            "the hash is of the key, and the key the same"
+        )
+
+    def test_in_ca_crt(self) -> None:
+        bundle = self.own.pem + self.other.pem + self.another.pem
+        assert self.listed(self.own.secret() | {"ca.crt": bundle}) == {hash_of(self.other), hash_of(self.another)}
+
+    def test_what_ca_crt_lists_is_not_accepted_although_ours_chains_to_it(self) -> None:
+        secret = self.own.secret() | {"ca.crt": self.chained.pem}
+        assert self.listed(secret) == {hash_of(self.chained)}
+        assert hashes_of(secret) == {hash_of(self.own)}
+
+    @pytest.mark.parametrize("text", [b"", b"\n", b"no PEM", b"x" * (64 * 1024 + 1), TestChain.foreign.pem * 17])
+    def test_a_ca_crt_that_cannot_be_read_changes_nothing(self, text: bytes) -> None:
+        assert self.listed(self.own.secret(self.other) | {"ca.crt": text}) == {hash_of(self.other)}
+
+    def test_a_block_of_ca_crt_that_cannot_be_read_is_left_out(self) -> None:
+        broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+        assert self.listed(self.own.secret() | {"ca.crt": broken + self.other.pem}) == {hash_of(self.other)}
 
 
 class TestRefusals:
@@ -449,7 +485,7 @@ def test_without_its_private_key_a_cluster_has_the_same_names_and_issues_nothing
     assert withheld.ca_certificate_hashes == whole.ca_certificate_hashes
     assert not withheld.is_slow_to_sign
     with pytest.raises(IssuanceRefused) as refused:
-        issue(Authority(withheld), request())
+        issue(IssuingSet.of(withheld), request())
     assert refused.value.reason == IssuanceRefusedReason.KEY_WITHHELD
 
 

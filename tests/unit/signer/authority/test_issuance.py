@@ -15,13 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from signer.authority import (
-    Authority,
     CertificateUsage,
+    IssuingSet,
     certificate_validity,
     issue,
     load_certificate_authority,
     new_serial_number,
 )
+from signer.authority.duration import BACKDATE
+from signer.authority.profiles import MAXIMUM_KUBELET_DURATION
 from tests.unit.signer.authority.support import (
     NOW,
     SERVING,
@@ -127,7 +129,7 @@ def test_a_client_certificate_has_four_extensions() -> None:
 
 def test_the_authority_key_identifier_is_copied() -> None:
     authority_ = authority()
-    expected = authority_.signing.certificate.subject_key_identifier
+    expected = authority_.client.certificate.subject_key_identifier
     assert expected is not None
     assert expected != x509.SubjectKeyIdentifier.from_public_key(ec_key().public_key())  # Go >= 1.25: SHA-256
     identifier = load(issue(authority_, request())).extensions.get_extension_for_class(x509.AuthorityKeyIdentifier)
@@ -167,7 +169,7 @@ hosts = st.lists(labels, min_size=1, max_size=3).map(".".join)
     key_encipherment=st.booleans(),
     serial_number=st.integers(1, (1 << 159) - 1),
     start=st.datetimes(datetime(1990, 1, 1), datetime(2060, 1, 1)),
-    seconds=st.integers(1, 10**9),
+    seconds=st.integers(1, int((MAXIMUM_KUBELET_DURATION + BACKDATE).total_seconds())),
     key=st.sampled_from(
         [ec_key(50).public_key(), rsa_key().public_key(), ed25519.Ed25519PrivateKey.generate().public_key()]
     ),
@@ -247,7 +249,7 @@ def test_the_issuers_name_is_copied_byte_for_byte(tmp_path: Path) -> None:
     pem = (tmp_path / "crt").read_bytes()
     now = load(pem).not_valid_before_utc
     signing = load_certificate_authority({"tls.crt": pem, "tls.key": (tmp_path / "key").read_bytes()}, now=now)
-    certificate = issue(Authority(signing), request(not_before=now, not_after=now + timedelta(days=1)))
+    certificate = issue(IssuingSet.of(signing), request(not_before=now, not_after=now + timedelta(days=1)))
     assert signing.certificate.subject in load(certificate).tbs_certificate_bytes
     openssl_verify(tmp_path, pem, certificate, "sslclient", at=now + timedelta(hours=1))
 
@@ -276,7 +278,7 @@ def test_an_intermediate_signs_and_its_root_verifies(tmp_path: Path) -> None:
 def test_from_plan_to_certificate(tmp_path: Path) -> None:
     secret = capi_secret()
     authority_ = authority(secret)
-    validity = certificate_validity(NOW, timedelta(days=7), 86400, authority_.signing.certificate.not_after)
+    validity = certificate_validity(NOW, timedelta(days=7), 86400, authority_.client.certificate.not_after)
     certificate = issue(
         authority_,
         request(serial_number=new_serial_number(), not_before=validity.not_before, not_after=validity.not_after),

@@ -13,10 +13,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa, x25519
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from signer.authority import (
-    Authority,
     CertificateUsage,
     IssuanceRefused,
     IssuanceRefusedReason,
+    IssuingSet,
     issuance,
     issue,
 )
@@ -173,15 +173,15 @@ class TestSelfCheck:
         for kept in (issuance._usage_extensions, issuance._authority_key_identifier):
             kept.cache_clear()
 
-    def refused(self, authority_: Authority) -> str:
+    def refused(self, authority_: IssuingSet) -> str:
         with pytest.raises(IssuanceRefused) as caught:
             issue(authority_, request())
         assert caught.value.reason is Reason.SELF_CHECK_FAILED
         return caught.value.message
 
     def test_a_key_that_is_not_the_authoritys(self) -> None:
-        signing = authority().signing
-        assert "signature" in self.refused(Authority(replace(signing, private_key=ec_key(1))))
+        signing = authority().client
+        assert "signature" in self.refused(IssuingSet.of(replace(signing, private_key=ec_key(1))))
 
     def test_a_faulty_signature(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def faulty(key: object, data: bytes) -> bytes:

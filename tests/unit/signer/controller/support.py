@@ -1,4 +1,4 @@
-"""Attestors and a clock for the tests of the controller; the registry is the real one, over these entry points."""
+"""Attestors and a clock for tests of the controller, with the real registry over these entry points."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOW: Final = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 
 
 class Clock:
-    """Time that passes when a test says so."""
+    """A clock that a test advances."""
 
     def __init__(self) -> None:
         self._passed = 0.0
@@ -38,7 +38,7 @@ class Clock:
 
 
 class FakeServerPlugin:
-    """A server plugin that remembers its settings, and is asked nothing."""
+    """A server plugin that records its settings and is not called."""
 
     def __init__(self, settings: AttestorSettings) -> None:
         self.settings = settings
@@ -54,7 +54,7 @@ class FakeServerPlugin:
 
 
 class FakeAttestor:
-    """An attestor; ``failure`` is what asking for its server plugin raises."""
+    """An attestor; loading its server plugin raises ``failure``."""
 
     def __init__(self, description: AttestorDescription, failure: BaseException | None = None) -> None:
         self.description = description
@@ -85,7 +85,7 @@ liar = FakeAttestor(_secure("somebody-else"))
 
 
 def registry() -> Registry:
-    """These attestors, and ``absent``, whose module does not exist."""
+    """A registry with these attestors and ``absent``, whose module does not exist."""
     found = {"good": "good", "client-only": "client_only", "bare": "bare", "picky": "picky", "liar": "liar"}
     found.update(asserting="asserting", exiting="exiting")
     entry_points = [EntryPoint(name, f"{__name__}:{attribute}", ENTRY_POINT_GROUP) for name, attribute in found.items()]

@@ -1,4 +1,4 @@
-"""Cluster API is upgraded under a running controller."""
+"""Cluster API is upgraded while the controller runs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from signer.controller.cluster_api_change import (
-    LOOK_AGAIN_SECONDS,
-    LOOK_SECONDS,
+    CHECK_SECONDS,
+    CONFIRM_SECONDS,
     ClusterAPIChanged,
     ClusterAPIWatch,
 )
@@ -24,11 +24,11 @@ AWAY = Unreachable("refused", cause=Cause.REFUSED)
 
 
 class Ended(Exception):
-    """There are no more answers: it went on waiting."""
+    """The watch continued after the last answer."""
 
 
-class Says:
-    """Serves one version after the other, each for one look; ``paused`` are the seconds before each."""
+class Discovery:
+    """Serves one version per check; ``paused`` has the seconds before each."""
 
     def __init__(self, *answers: ClusterAPIVersion | ApiError) -> None:
         self._answers = list(answers)
@@ -55,15 +55,15 @@ class Says:
     [(V1BETA1, V1BETA2), (V1BETA2, V1BETA1), (WITHOUT_POOLS, V1BETA2), (V1BETA2, WITHOUT_POOLS)],
     ids=["upgraded", "taken back", "MachinePools installed", "MachinePools gone"],
 )
-async def test_it_is_said_when_it_was_told_twice(read: ClusterAPIVersion, served: ClusterAPIVersion) -> None:
-    says, stop = Says(read, served, served), asyncio.Event()
-    watch = ClusterAPIWatch(says, read, stop, says.sleep)
+async def test_a_change_must_be_confirmed(read: ClusterAPIVersion, served: ClusterAPIVersion) -> None:
+    discovery, stop = Discovery(read, served, served), asyncio.Event()
+    watch = ClusterAPIWatch(discovery, read, stop, discovery.sleep)
     await watch.run()
     assert stop.is_set()
-    assert says.paused == [LOOK_SECONDS, LOOK_SECONDS, LOOK_AGAIN_SECONDS]
+    assert discovery.paused == [CHECK_SECONDS, CHECK_SECONDS, CONFIRM_SECONDS]
     with pytest.raises(ClusterAPIChanged) as caught:
         watch.require_unchanged()
-    assert str(caught.value) == f"the management cluster serves {served} by now, and not {read}"
+    assert str(caught.value) == f"the management cluster now serves {served} instead of {read}"
 
 
 @pytest.mark.parametrize(
@@ -79,29 +79,29 @@ async def test_it_is_said_when_it_was_told_twice(read: ClusterAPIVersion, served
     ids=["the same", "for a moment", "never twice the same", "nothing", "no answer", "interrupted"],
 )
 async def test_nothing_else_is_a_change(answers: Sequence[ClusterAPIVersion | ApiError]) -> None:
-    says, stop = Says(*answers), asyncio.Event()
-    watch = ClusterAPIWatch(says, V1BETA2, stop, says.sleep)
+    discovery, stop = Discovery(*answers), asyncio.Event()
+    watch = ClusterAPIWatch(discovery, V1BETA2, stop, discovery.sleep)
     with pytest.raises(Ended):
         await watch.run()
-    assert len(says.paused) == len(answers)
+    assert len(discovery.paused) == len(answers)
     assert not stop.is_set()
     watch.require_unchanged()
 
 
-async def test_who_is_told_to_stop_ends_for_that() -> None:
-    """An upgrade that is seen while the controller drains is no failure of it."""
-    says, stop = Says(V1BETA1, V1BETA1, V1BETA1), asyncio.Event()
+async def test_stop_takes_precedence_over_a_change() -> None:
+    """An upgrade that is noticed during the shutdown is not an error."""
+    discovery, stop = Discovery(V1BETA1, V1BETA1, V1BETA1), asyncio.Event()
     stop.set()
-    watch = ClusterAPIWatch(says, V1BETA2, stop, says.sleep)
+    watch = ClusterAPIWatch(discovery, V1BETA2, stop, discovery.sleep)
     with pytest.raises(Ended):
         await watch.run()
     watch.require_unchanged()
 
 
-async def test_it_waits_between_looks() -> None:
-    says = Says(V1BETA1)
-    await says.sleep(0)  # which it says from now on
-    waiting = asyncio.ensure_future(ClusterAPIWatch(says, V1BETA2, asyncio.Event()).run())
+async def test_it_pauses_between_checks() -> None:
+    discovery = Discovery(V1BETA1)
+    await discovery.sleep(0)  # which it says from now on
+    waiting = asyncio.ensure_future(ClusterAPIWatch(discovery, V1BETA2, asyncio.Event()).run())
     for _ in range(10):
         await asyncio.sleep(0)
     assert not waiting.done()

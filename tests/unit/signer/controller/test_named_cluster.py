@@ -1,8 +1,9 @@
-"""A Cluster that somebody names and that is not there: which one was meant."""
+"""``require_cluster`` suggests Clusters with similar names."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ class API:
             raise NotFound(path)
         return {}
 
-    async def list_pages(self, path: str) -> AsyncGenerator[JsonObject, None]:
+    async def list_pages(self, path: str, *arguments: Any, **options: Any) -> AsyncGenerator[JsonObject, None]:
         self.calls.append("list")
         if path not in self._lists:
             raise Forbidden(path)
@@ -42,7 +43,7 @@ async def said(api: API, cluster: str) -> str:
     return str(refused.value)
 
 
-async def test_one_that_is_there_costs_one_call() -> None:
+async def test_an_existing_cluster_costs_one_call() -> None:
     api = API("default/production")
     await require_cluster(api, CLUSTERS_V1BETA2, ClusterKey("default", "production"))
     assert api.calls == ["get"]
@@ -58,27 +59,27 @@ async def test_one_that_is_there_costs_one_call() -> None:
         ("team-a/stage", "team-a/staging"),
     ],
 )
-async def test_those_that_may_have_been_meant_are_named(asked: str, near: str) -> None:
+async def test_similar_names_are_suggested(asked: str, near: str) -> None:
     api = API("team-b/other", "team-a/production", "team-a/staging")
     assert await said(api, asked) == f"Cluster {asked} does not exist: there is {near}"
 
 
-async def test_the_same_name_comes_first_and_three_are_named() -> None:
+async def test_the_same_name_comes_first_of_three_suggestions() -> None:
     api = API("a/production-1", "b/production-2", "c/production-3", "z/production")
     assert (await said(api, "d/production")).endswith(": there is z/production, a/production-1, b/production-2")
 
 
 @pytest.mark.parametrize("lists", [("",), ("default",), ()])
-async def test_without_any_the_management_cluster_is_in_question(lists: tuple[str, ...]) -> None:
+async def test_without_suggestions_the_kubeconfig_is_questioned(lists: tuple[str, ...]) -> None:
     assert "is --kubeconfig that of their management cluster?" in await said(API("default/x", lists=lists), "default/y")
 
 
-async def test_who_may_list_one_namespace_hears_of_its_clusters() -> None:
+async def test_suggestions_are_limited_to_the_namespace_that_may_be_listed() -> None:
     api = API("team-b/production-1", "team-a/production-2", lists=("team-a",))
     assert (await said(api, "team-a/production")).endswith(": there is team-a/production-2")
 
 
-async def test_whether_it_is_there_cannot_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_read_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     async def broken(path: str) -> JsonObject:
         raise ServerError(path, status=500)
 

@@ -1,4 +1,4 @@
-"""The end of a controller: the Events that are left do not hold it up."""
+"""The shutdown of a controller, which remaining Events must not delay."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SUBJECT = Subject("cluster.x-k8s.io/v1beta2", "Machine", "team-a", "m1", "uid-1"
 
 
 class Calls:
-    """A management cluster that answers, or never does."""
+    """A management cluster that responds or hangs."""
 
     def __init__(self, *, answers: bool, seconds_for_the_first: float = 0.0) -> None:
         self.arrived = 0
@@ -41,14 +41,14 @@ def recorder(calls: Calls) -> Recorder:
     return recorder
 
 
-async def test_what_is_left_is_written() -> None:
+async def test_remaining_events_are_written() -> None:
     calls = Calls(answers=True)
     await run._flush(recorder(calls))
     assert calls.arrived == 3
 
 
-async def test_what_is_being_written_is_waited_for() -> None:
-    """The Event of the last decision is on its way when all is drained."""
+async def test_the_event_being_written_is_awaited() -> None:
+    """The Event of the last decision is being written when the drain ends."""
     calls = Calls(answers=True, seconds_for_the_first=0.05)
     events = recorder(calls)
     writing = asyncio.create_task(events.run())
@@ -58,7 +58,7 @@ async def test_what_is_being_written_is_waited_for() -> None:
     assert calls.arrived == 3
 
 
-async def test_a_management_cluster_that_never_answers_does_not_hold_up_the_end(
+async def test_a_hanging_management_cluster_does_not_delay_the_shutdown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(run, "FLUSH_SECONDS", 0.01)

@@ -75,7 +75,7 @@ class API:
             raise NotFound(path)
         return self.stored
 
-    async def list_pages(self, path: str) -> AsyncGenerator[dict[str, Any], None]:
+    async def list_pages(self, path: str, *arguments: Any, **options: Any) -> AsyncGenerator[dict[str, Any], None]:
         yield {"items": []}
 
     async def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -30,8 +30,7 @@ from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
 from signer.configuration import Configuration
 from signer.controller.telemetry.logs import describe_exception
 from signer.decision import attestation
-from signer.decision.attestation import Attestation
-from signer.decision.attestation_request import AttestationRequests
+from signer.decision.attestation import Attestation, AttestationRequests
 from signer.decision.attestor_set import AttestorSet, ReadyAttestor
 from signer.decision.attestor_timing import AttestorTimings
 from signer.decision.authority_source import AuthoritySource
@@ -119,7 +118,7 @@ class World:
             CLUSTER, self.caches, cast("BootstrapTokens", self.tokens), cast("Lookups", self.lookups)
         )
         self._attestation = Attestation(
-            CLUSTER, Configuration("own"), cast("AuthoritySource", None), attestation_requests, timings, lambda: 0.0
+            CLUSTER, Configuration("own"), cast("AuthoritySource", None), attestation_requests, timings
         )
 
     def add_record(self, made: AttestedNode, keys: ControllerKeys = KEYS) -> None:
@@ -146,20 +145,16 @@ class World:
     def pre_filter(self, snapshot: Snapshot) -> None:
         assert self._attestation.pre_filter(signing_request(), snapshot, TPM) == Plausible()
 
-    async def attest(self, asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def attest(self, asked: Asked) -> None:
         """What is checked before the attestor is asked passes."""
+        snapshot, request = Snapshot(cluster_view(), policy(), cast("AttestorSet", asked), NOW), signing_request()
+        claim = self._attestation.claim(request, snapshot, TPM.provider, lambda compares: None)
+        await self._attestation.answer(claim.attestation, request, snapshot, lambda compares: None)
 
-        async def checked(*_: object) -> None:
-            return None
-
-        monkeypatch.setattr(self._attestation, "_checked", checked)
-        snapshot = Snapshot(cluster_view(), policy(), cast("AttestorSet", asked), NOW)
-        await self._attestation.attest(signing_request(), snapshot, TPM)
-
-    async def retry_after(self, monkeypatch: pytest.MonkeyPatch) -> timedelta | None:
+    async def retry_after(self) -> timedelta | None:
         """When what is not provable yet is judged again."""
         with pytest.raises(Deferred) as raised:
-            await self.attest(Asked(), monkeypatch)
+            await self.attest(Asked())
         return raised.value.defer.retry_after
 
 
@@ -330,23 +325,19 @@ def test_an_instance_of_a_pool_has_nothing_to_look_at(world: World) -> None:
 # When it is judged again
 
 
-async def test_what_has_a_machine_is_judged_again_when_the_attestor_says(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_has_a_machine_is_judged_again_when_the_attestor_says(world: World) -> None:
     world.add_machine("worker-1")
-    assert await world.retry_after(monkeypatch) == timedelta(seconds=10)
+    assert await world.retry_after() == timedelta(seconds=10)
 
 
-async def test_so_is_an_instance_of_a_pool(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_so_is_an_instance_of_a_pool(world: World) -> None:
     world.add_pool("pool", PROVIDER_ID)
-    assert await world.retry_after(monkeypatch) == timedelta(seconds=10)
+    assert await world.retry_after() == timedelta(seconds=10)
 
 
-async def test_what_nothing_in_the_cluster_claims_is_not_judged_again_soon(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_nothing_in_the_cluster_claims_is_not_judged_again_soon(world: World) -> None:
     """Thousands of invented provider IDs would keep the controller busy; a Machine that appears wakes its own."""
-    assert await world.retry_after(monkeypatch) == timedelta(minutes=5)
+    assert await world.retry_after() == timedelta(minutes=5)
 
 
 class OutOfTime(Asked):
@@ -367,14 +358,14 @@ async def test_an_attestor_that_does_not_answer_is_waited_for(world: World, monk
     world.add_machine("worker-1")
     monkeypatch.setattr(attestation, "_ATTESTATION_SECONDS", 0.0)
     with pytest.raises(Deferred, match="did not answer within"):
-        await world.attest(OutOfTime(by_itself=False), monkeypatch)
+        await world.attest(OutOfTime(by_itself=False))
 
 
-async def test_its_own_running_out_of_time_is_not_told_as_ours(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_its_own_running_out_of_time_is_not_told_as_ours(world: World) -> None:
     """It is logged where every fault of an attestor is, with the place that it came from."""
     world.add_machine("worker-1")
     with pytest.raises(Deferred, match="attestor tpm failed with TimeoutError; see"):
-        await world.attest(OutOfTime(by_itself=True), monkeypatch)
+        await world.attest(OutOfTime(by_itself=True))
 
 
 class Blocking(Asked):
@@ -397,15 +388,13 @@ class Blocking(Asked):
         return await super().verify_client(request)
 
 
-async def test_an_attestor_that_holds_up_the_event_loop_is_told_of(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_attestor_that_holds_up_the_event_loop_is_told_of(world: World) -> None:
     world.add_machine("worker-1")
     blocking = Blocking(world)
     snapshot = Snapshot(cluster_view(), policy(), cast("AttestorSet", blocking), NOW)
     world.pre_filter(snapshot)
     with pytest.raises(Deferred) as waits:
-        await world.attest(blocking, monkeypatch)
+        await world.attest(blocking)
     assert waits.value.defer == Defer("NotYet", "later", timedelta(seconds=10), grows=True)
     assert world.held == [("tpm", 1.0), ("tpm", 2.0), ("tpm", 3.0)]
 
@@ -422,13 +411,11 @@ class Forgetful(Asked):
 
 
 @pytest.mark.parametrize(("answer", "told"), [(True, "bool"), ("Attested", "str"), (None, "AttestationRequest")])
-async def test_an_answer_that_is_no_outcome_is_told_as_the_attestors(
-    answer: object, told: str, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_answer_that_is_no_outcome_is_told_as_the_attestors(answer: object, told: str, world: World) -> None:
     """The request itself has a binding and a provider ID, too."""
     world.add_machine("worker-1")
     with pytest.raises(Deferred, match=f"attestor tpm returned {told}, which is no outcome") as deferred:
-        await world.attest(Forgetful(answer), monkeypatch)
+        await world.attest(Forgetful(answer))
     assert deferred.value.defer.reason == Reason.INTERNAL_ERROR
 
 
@@ -439,11 +426,11 @@ class Exiting(Asked):
         raise SystemExit(2)
 
 
-async def test_an_attestor_does_not_end_the_controller(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_attestor_does_not_end_the_controller(world: World) -> None:
     """Nothing but the event loop's end would become of it, and no cluster's nodes would be let in."""
     world.add_machine("worker-1")
     with pytest.raises(Deferred, match="attestor tpm failed with SystemExit; see the controller's log"):
-        await world.attest(Exiting(), monkeypatch)
+        await world.attest(Exiting())
 
 
 class Panic(BaseException):
@@ -486,12 +473,12 @@ def _raised(error: BaseException) -> Callable[[], object]:
     ],
 )
 async def test_a_fault_of_an_attestor_is_told_as_its_own(
-    asked: Asked, says: str, world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    asked: Asked, says: str, world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A shared task of its own that was cancelled, too: it is not the worker that is to end."""
     world.add_machine("worker-1")
     with pytest.raises(Deferred) as deferred:
-        await world.attest(asked, monkeypatch)
+        await world.attest(asked)
     decided = deferred.value.defer
     assert decided.reason == Reason.INTERNAL_ERROR
     assert decided.message.startswith("attestor tpm")
@@ -502,9 +489,9 @@ async def test_a_fault_of_an_attestor_is_told_as_its_own(
         assert any(place.startswith("test_attestation.py:") for place in told), "where its own code failed"
 
 
-async def test_who_is_to_end_ends_within_an_attestor(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_is_to_end_ends_within_an_attestor(world: World) -> None:
     world.add_machine("worker-1")
-    judged = asyncio.create_task(world.attest(OutOfTime(by_itself=False), monkeypatch))
+    judged = asyncio.create_task(world.attest(OutOfTime(by_itself=False)))
     await asyncio.sleep(0.05)
     judged.cancel()
     with pytest.raises(asyncio.CancelledError):

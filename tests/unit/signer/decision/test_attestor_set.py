@@ -144,7 +144,7 @@ def test_half_is_made_once() -> None:
     ("provider", "expected"),
     [
         ("bare", "needs tpm2_pytss, which is not installed"),
-        ("absent", "no_such_module_here:plugin names no module that there is"),
+        ("absent", "no_such_module_here:plugin names no module that exists"),
         ("picky", "settings of attestor picky: endorsementAuthorities must be a folder"),
         ("unheard-of", "is not installed"),
         ("liar", "somebody-else"),

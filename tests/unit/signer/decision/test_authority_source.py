@@ -66,7 +66,7 @@ class World:
         self.secret = {"metadata": {"resourceVersion": f"{number}{sorted(data)}"}, "data": encoded(kept)}
 
     async def signing_certificate(self) -> bytes:
-        return (await self.source.authority()).signing.certificate.der
+        return (await self.source.authority()).client.certificate.der
 
     async def unavailable(self) -> AuthorityUnavailable:
         with pytest.raises(AuthorityUnavailable) as raised:
@@ -103,7 +103,7 @@ async def test_an_answer_that_must_be_new_shows_a_rotation_at_once(world: World)
     before = await world.signing_certificate()
     world.put(2)
     world.clock.pass_by(0.001)
-    after = (await world.source.authority(not_before=world.clock.monotonic())).signing.certificate.der
+    after = (await world.source.authority(not_before=world.clock.monotonic())).client.certificate.der
     assert after != before
     assert await world.signing_certificate() == after
     assert world.reads == 2

@@ -22,7 +22,6 @@ from signer.model.record import (
     BUILTIN_APPROVALS,
     AttestedIdentity,
     AttestedNode,
-    BuiltinApproval,
     MachineKey,
 )
 from signer.model.reservation import Pair, ReservationSide
@@ -34,6 +33,7 @@ from tests.unit.signer.builders import (
     PROVIDER_ID,
     PROVIDERS,
     alternative_names,
+    builtin_approval,
     builtin_serving_manifest,
     builtin_serving_request,
     cluster_view,
@@ -112,7 +112,7 @@ class TestApproval:
         assert world.api.calls == ["replace"]
 
     async def test_of_a_record_that_somebody_else_changed(self, world: World) -> None:
-        other = BuiltinApproval("other", "other", "00" * 32, world.clock.now())
+        other = builtin_approval(csr_name="other", csr_uid="other", spec_digest="00" * 32, decided=world.clock.now())
 
         def change() -> None:
             world.api.before_write = lambda: None

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from attestors.wire.names import Purpose
-from signer.authority import Authority, load_certificate_authority
+from signer.authority import IssuingSet, load_certificate_authority
 from signer.decision.certificates import (
     Certificate,
     NotRepeatable,
@@ -39,19 +39,19 @@ from tests.unit.signer.builders import NODE, NOW, dns, ec_key, machine_facts, pu
 
 
 @cache
-def authority(number: int = 1, algorithm: EncryptionAlgorithm = EncryptionAlgorithm.ECDSA_P256) -> Authority:
+def authority(number: int = 1, algorithm: EncryptionAlgorithm = EncryptionAlgorithm.ECDSA_P256) -> IssuingSet:
     del number
     made = new_cluster_certificate_authority(algorithm, now=NOW, duration=timedelta(days=30))
-    return Authority(load_certificate_authority(made.secret_data, now=NOW))
+    return IssuingSet.of(load_certificate_authority(made.secret_data, now=NOW))
 
 
-def renewed(key: ec.EllipticCurvePrivateKey, at: datetime) -> Authority:
+def renewed(key: ec.EllipticCurvePrivateKey, at: datetime) -> IssuingSet:
     """A CA certificate that was made for this key then."""
     made = new_cluster_certificate_authority(key=key, now=at)
-    return Authority(load_certificate_authority(made.secret_data, now=at))
+    return IssuingSet.of(load_certificate_authority(made.secret_data, now=at))
 
 
-ENTRY = builders.journal_entry(ca_cert_hash=signing_hash(authority()))
+ENTRY = builders.journal_entry(ca_cert_hash=signing_hash(authority(), Purpose.CLIENT))
 
 
 def read(certificate: Certificate) -> x509.Certificate:
@@ -59,7 +59,7 @@ def read(certificate: Certificate) -> x509.Certificate:
 
 
 async def issued(
-    request: SigningRequest | None = None, chosen: Authority | None = None
+    request: SigningRequest | None = None, chosen: IssuingSet | None = None
 ) -> tuple[SigningRequest, AttestedNode, JournalEntry, Certificate]:
     """A request with its certificate, and the record that would be written before approval."""
     request, chosen = request or builders.signing_request(), chosen or authority()
@@ -72,19 +72,19 @@ async def issued(
 
 class TestFits:
     def test_an_entry_of_this_ca_with_time_left_fits(self) -> None:
-        assert fits(ENTRY, authority(), NOW)
+        assert fits(ENTRY, authority(), Purpose.CLIENT, NOW)
 
     @pytest.mark.parametrize(
         "entry",
         [
-            pytest.param(replace(ENTRY, ca_cert_hash=signing_hash(authority(2))), id="another CA"),
+            pytest.param(replace(ENTRY, ca_cert_hash=signing_hash(authority(2), Purpose.CLIENT)), id="another CA"),
             pytest.param(replace(ENTRY, not_after=NOW - timedelta(seconds=1)), id="expired"),
             pytest.param(replace(ENTRY, not_after=NOW + timedelta(minutes=9)), id="nearly expired"),
             pytest.param(replace(ENTRY, not_after=NOW + timedelta(days=31)), id="outlives the CA that was issued anew"),
         ],
     )
     def test_an_entry_that_no_longer_fits_is_planned_again(self, entry: JournalEntry) -> None:
-        assert not fits(entry, authority(), NOW)
+        assert not fits(entry, authority(), Purpose.CLIENT, NOW)
 
 
 class TestSign:
@@ -119,14 +119,14 @@ class TestSign:
 
     async def test_slow_keys_sign_too(self) -> None:
         chosen = authority(3, EncryptionAlgorithm.RSA_4096)
-        assert chosen.is_slow_to_sign
+        assert chosen.client.is_slow_to_sign
         assert read((await issued(chosen=chosen))[3]).serial_number
 
     async def test_certificate_that_would_be_a_bad_one_waits(self) -> None:
         """Never approved because signing cannot succeed: an approval cannot be taken back."""
         issuance = plan(builders.signing_request(), machine_facts(), authority())
         with pytest.raises(Deferred) as raised:
-            await sign(replace(issuance, not_after=NOW.replace(year=2099)), authority())
+            await sign(replace(issuance, not_before=issuance.not_before - timedelta(days=300)), authority())
         assert raised.value.defer.reason == "InternalError"
 
 
@@ -151,7 +151,7 @@ class TestRepeat:
         chosen = renewed(key, NOW)
         request, record, entry, _ = await issued(chosen=chosen)
         later = renewed(key, NOW + timedelta(hours=1))
-        assert signing_hash(later) == signing_hash(chosen)
+        assert signing_hash(later, Purpose.CLIENT) == signing_hash(chosen, Purpose.CLIENT)
         assert isinstance(await repeat(request, record, entry, later, NOW + timedelta(hours=1)), NotRepeatable)
 
     async def test_one_that_no_longer_fits_is_planned_anew(self) -> None:

@@ -58,7 +58,7 @@ def test_of_thousands_a_few_say_as_much_as_all() -> None:
     assert not any(other.deleting for other in others)
 
 
-class Desk:
+class Harness:
     """What a decision is made by, as it is at this moment."""
 
     def __init__(self) -> None:
@@ -92,81 +92,81 @@ class Desk:
 INSECURE = replace(attested_identity(), security=Security.INSECURE)
 
 
-def _take_pair(desk: Desk) -> None:
-    desk.is_reserved = False
+def _take_pair(harness: Harness) -> None:
+    harness.is_reserved = False
 
 
-def _change_machine(desk: Desk) -> None:
-    desk.machine = replace(desk.machine, deleting=True)
+def _change_machine(harness: Harness) -> None:
+    harness.machine = replace(harness.machine, deleting=True)
 
 
-def _lose_machine(desk: Desk) -> None:
-    desk.machine = MachineGone()
+def _lose_machine(harness: Harness) -> None:
+    harness.machine = MachineGone()
 
 
-def _change_cluster(desk: Desk) -> None:
-    desk.is_changed = True
+def _change_cluster(harness: Harness) -> None:
+    harness.is_changed = True
 
 
 @pytest.mark.parametrize("identity", [attested_identity(), INSECURE], ids=["secure", "insecure"])
 @pytest.mark.parametrize("change", [_change_machine, _lose_machine, _change_cluster])
-def test_what_has_changed_is_judged_again(change: Callable[[Desk], None], identity: Any) -> None:
-    desk, facts = Desk(), machine_facts(identity=identity)
-    desk.look_again(facts)
-    change(desk)
+def test_what_has_changed_is_judged_again(change: Callable[[Harness], None], identity: Any) -> None:
+    harness, facts = Harness(), machine_facts(identity=identity)
+    harness.look_again(facts)
+    change(harness)
     with pytest.raises(RecordChanged):
-        desk.look_again(facts)
+        harness.look_again(facts)
 
 
 def test_who_was_displaced_is_judged_again() -> None:
     """A secure attestor's pair is never displaced, and the cache may be behind what was just reserved."""
-    desk = Desk()
-    _take_pair(desk)
-    desk.look_again(machine_facts())
+    harness = Harness()
+    _take_pair(harness)
+    harness.look_again(machine_facts())
     with pytest.raises(RecordChanged):
-        desk.look_again(machine_facts(identity=INSECURE))
+        harness.look_again(machine_facts(identity=INSECURE))
 
 
 def test_of_two_names_that_a_machine_asks_for_at_once_one_waits() -> None:
-    desk = Desk()
+    harness = Harness()
     first, second = machine_facts(), machine_facts(node_name="second")
     another = machine_facts(machine=machine_view(name="another", provider_id="test:///another"))
-    with desk.reserve_and_journal._one_new_name(first):
-        with pytest.raises(Deferred, match="is being recorded"), desk.reserve_and_journal._one_new_name(second):
+    with harness.reserve_and_journal._one_new_name(first):
+        with pytest.raises(Deferred, match="is being recorded"), harness.reserve_and_journal._one_new_name(second):
             pass
-        with desk.reserve_and_journal._one_new_name(another):
+        with harness.reserve_and_journal._one_new_name(another):
             pass
-    with desk.reserve_and_journal._one_new_name(second):
+    with harness.reserve_and_journal._one_new_name(second):
         pass
 
 
 def test_a_name_that_was_recorded_since_the_names_were_judged_counts() -> None:
-    desk = Desk()
-    desk.recorded = (record(node_name="first"),)
-    with pytest.raises(RecordChanged), desk.reserve_and_journal._one_new_name(machine_facts(node_name="second")):
+    harness = Harness()
+    harness.recorded = (record(node_name="first"),)
+    with pytest.raises(RecordChanged), harness.reserve_and_journal._one_new_name(machine_facts(node_name="second")):
         pass
-    with desk.reserve_and_journal._one_new_name(machine_facts(node_name="second", other_names=desk.recorded)):
+    with harness.reserve_and_journal._one_new_name(machine_facts(node_name="second", other_names=harness.recorded)):
         pass
 
 
 def test_who_takes_over_a_former_nodes_record_is_new_to_its_name() -> None:
-    desk = Desk()
+    harness = Harness()
     own, formers = machine_facts(record=record()), machine_facts(record=record(identity="ek:former"))
-    with desk.reserve_and_journal._one_new_name(machine_facts(node_name="second")):
-        with desk.reserve_and_journal._one_new_name(own):
+    with harness.reserve_and_journal._one_new_name(machine_facts(node_name="second")):
+        with harness.reserve_and_journal._one_new_name(own):
             pass
-        with pytest.raises(Deferred), desk.reserve_and_journal._one_new_name(formers):
+        with pytest.raises(Deferred), harness.reserve_and_journal._one_new_name(formers):
             pass
 
 
 async def test_a_former_nodes_machine_is_gone_when_the_api_server_says_so() -> None:
     """And not when the cache alone does, which may be behind."""
-    desk = Desk()
+    harness = Harness()
     formers = machine_facts(record=record(identity="ek:former"), recorded_machine=MachineGone())
     with pytest.raises(Deferred, match="is not known yet"):
-        await desk.reserve_and_journal._require_gone(formers)
-    await desk.reserve_and_journal._require_gone(machine_facts())
-    await desk.reserve_and_journal._require_gone(machine_facts(record=record(), recorded_machine=MachineGone()))
-    await desk.reserve_and_journal._require_gone(replace(formers, recorded_machine=machine_view(name="former")))
-    desk.is_gone = True
-    await desk.reserve_and_journal._require_gone(formers)
+        await harness.reserve_and_journal.require_gone(formers)
+    await harness.reserve_and_journal.require_gone(machine_facts())
+    await harness.reserve_and_journal.require_gone(machine_facts(record=record(), recorded_machine=MachineGone()))
+    await harness.reserve_and_journal.require_gone(replace(formers, recorded_machine=machine_view(name="former")))
+    harness.is_gone = True
+    await harness.reserve_and_journal.require_gone(formers)

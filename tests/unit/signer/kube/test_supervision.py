@@ -9,7 +9,7 @@ import pytest
 
 from signer.kube import supervision
 from signer.kube.backoff import Backoff
-from signer.kube.supervision import supervised
+from signer.kube.supervision import isolated, supervised
 
 
 @pytest.fixture(autouse=True)
@@ -85,3 +85,29 @@ async def test_cancelled_is_cancelled() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_a_fault_inside_is_told_and_what_follows_goes_on() -> None:
+    faults = [RuntimeError("defect"), Panic(), asyncio.CancelledError()]
+    told: list[BaseException] = []
+    for fault in faults:
+        with isolated(told.append):
+            raise fault
+    with isolated(told.append):
+        pass
+    assert told == faults
+
+
+async def test_a_task_that_is_cancelled_ends_all_the_same() -> None:
+    told: list[BaseException] = []
+
+    async def run() -> None:
+        with isolated(told.append):
+            await asyncio.sleep(60)
+
+    task = asyncio.create_task(run())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert told == []

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from signer.kube import cooperative_yield as cooperative_yield
+from signer.kube import scheduling as cooperative_yield
 from signer.kube.client import JsonObject, Parameters
 from signer.kube.errors import (
     ApiError,
@@ -64,7 +64,7 @@ class Scripted:
                 yield step
 
     def list_pages(
-        self, path: str, params: Parameters | None = None, limit: int = 500
+        self, path: str, params: Parameters | None = None, limit: int = 500, **options: Any
     ) -> AsyncGenerator[JsonObject, None]:
         self.limits.append(limit)
         return self._play(self.lists, "list")

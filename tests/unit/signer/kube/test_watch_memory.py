@@ -52,7 +52,7 @@ class Watched:
                 self.done.set()
 
     def list_pages(
-        self, path: str, params: Parameters | None = None, limit: int = 500
+        self, path: str, params: Parameters | None = None, limit: int = 500, **options: Any
     ) -> AsyncGenerator[JsonObject, None]:
         return self._say(lambda: page(1, "a", "b"), lambda: page(1))
 

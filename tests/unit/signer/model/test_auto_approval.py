@@ -199,7 +199,9 @@ def test_kubeadms_names_are_addressable() -> None:
     assert parse_cluster_role_binding(manifest).is_addressable
 
 
-@pytest.mark.parametrize("parts", [("", "one", "h"), ("team-a", "", "h"), ("team-a", "one", "")])
-def test_a_cluster_is_not_identified_by_less_than_all(parts: tuple[str, str, str]) -> None:
+@pytest.mark.parametrize(
+    "parts", [("", "one", "u", "h"), ("team-a", "", "u", "h"), ("team-a", "one", "", "h"), ("team-a", "one", "u", "")]
+)
+def test_a_cluster_is_not_identified_by_less_than_all(parts: tuple[str, str, str, str]) -> None:
     with pytest.raises(ValueError, match="identified"):
-        ClusterIdentity(ClusterKey(parts[0], parts[1]), parts[2])
+        ClusterIdentity(ClusterKey(parts[0], parts[1]), parts[2], parts[3])

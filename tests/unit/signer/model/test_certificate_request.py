@@ -18,7 +18,9 @@ from signer.model.certificate_request import (
     MAXIMUM_ALTERNATIVE_NAMES,
     MAXIMUM_EXTENSIONS,
     MAXIMUM_SUBJECT_ATTRIBUTES,
+    CertificateRequest,
     MalformedCertificateRequest,
+    NoProviderID,
     RequestedExtension,
     SelfSignature,
     SubjectAttribute,
@@ -78,6 +80,13 @@ def peek_at_either(der: bytes) -> bytes:
     return peek_provider_id(der, OIDS)
 
 
+def value_of(view: CertificateRequest) -> bytes:
+    """Of a provider-ID extension that holds no provider ID."""
+    assert isinstance(view.provider_id, NoProviderID)
+    assert bool(view.provider_id.why) is bool(view.provider_id.value)
+    return view.provider_id.value
+
+
 class TestView:
     def test_of_the_authenticators_request(self) -> None:
         der = certificate_request.build(
@@ -101,7 +110,7 @@ class TestView:
         assert view.ip_addresses == (ip_address("10.0.0.1"), ip_address("::2"))
         assert view.other_name_kinds == ()
         assert not view.asks_to_be_authority
-        assert view.provider_id == tlv(UTF8_STRING, PROVIDER_ID.encode())
+        assert view.provider_id == PROVIDER_ID
         assert view.provider_id_oids == (PROVIDER_ID_OID,)
         assert view.key == PublicKeyFacts(KeyKind.ECDSA, 256, 0, "secp256r1")
         assert view.subject_public_key_info == public_key_info(ec_key())
@@ -136,7 +145,7 @@ class TestView:
         assert view.dns_names == ("a", "a")
         assert view.ip_addresses == ()
         assert view.other_name_kinds == ("RFC822Name", "IPAddress")
-        assert view.provider_id == b""
+        assert view.provider_id == NoProviderID(b"", "")
 
     def test_empty_alternative_names(self) -> None:
         view = parse_certificate_request(pkcs10(extensions=[alternative_names()]))
@@ -159,14 +168,12 @@ class TestView:
     def test_configured_provider_id(self) -> None:
         der = pkcs10(extensions=[provider_id_extension(b"a"), extension("1.2.3.4", b"b")])
         view = parse_certificate_request(der, ("1.2.3.4",))
-        assert (view.provider_id_oids, view.provider_id) == (("1.2.3.4",), b"b")
+        assert (view.provider_id_oids, value_of(view)) == (("1.2.3.4",), b"b")
         # An identifier that the library decodes itself gives no bytes, and so nothing to believe.
-        assert (
-            parse_certificate_request(pkcs10(extensions=[alternative_names(dns("a"))]), ("2.5.29.17",)).provider_id
-            == b""
-        )
+        other = parse_certificate_request(pkcs10(extensions=[alternative_names(dns("a"))]), ("2.5.29.17",))
+        assert other.provider_id == NoProviderID(b"", "")
 
-    @pytest.mark.parametrize("read", [lambda der: parse_certificate_request(der, OIDS).provider_id, peek_at_either])
+    @pytest.mark.parametrize("read", [lambda der: value_of(parse_certificate_request(der, OIDS)), peek_at_either])
     def test_provider_id_under_one_of_several_oids(self, read: Callable[[bytes], bytes]) -> None:
         for oid_of_it in OIDS:
             der = pkcs10(extensions=[extension("1.2.3.9", b"x"), extension(oid_of_it, b"a")])

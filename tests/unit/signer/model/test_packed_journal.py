@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from signer.model.certificates_in_use import certificates_in_use
 from signer.model.journal_lines import entry_line
-from signer.model.packed_journal import PACKED_FROM, PackedJournal, read_journal
+from signer.model.packed_journal import PACKED_FROM, PackedJournal, kept_journal
 from signer.model.record import JournalEntry
-from signer.model.record_object import parse_record, record_spec
+from signer.model.record_object import InvalidRecord, parse_record, record_spec
 from signer.model.seal import ControllerKeys, RecordSeals
-from tests.unit.signer.builders import journal_entry, record
+from tests.unit.signer.builders import NOW, journal_entry, record
 from tests.unit.signer.model.test_record_object import ENTRIES, manifest
 
 KEYS = ControllerKeys(bytes(range(32)))
@@ -44,18 +45,21 @@ def test_it_is_equal_to_the_same_entries_however_they_are_kept() -> None:
 
 
 def test_few_are_not_packed() -> None:
-    few = read_journal(MANY_LINES[: PACKED_FROM - 1])
-    assert few == MANY[: PACKED_FROM - 1]
-    assert isinstance(few, tuple)
-    assert isinstance(read_journal(MANY_LINES[:PACKED_FROM]), PackedJournal)
+    few = MANY[: PACKED_FROM - 1]
+    assert kept_journal(MANY_LINES[: PACKED_FROM - 1], few) is few
+    packed = kept_journal(MANY_LINES[:PACKED_FROM], MANY[:PACKED_FROM])
+    assert isinstance(packed, PackedJournal)
+    assert packed == MANY[:PACKED_FROM]
 
 
 @pytest.mark.parametrize("bad", ["", "{}", MANY_LINES[0][:-1], MANY_LINES[0].replace(",", ",\n", 1)])
 def test_each_line_is_read_at_once(bad: str) -> None:
     """Nothing is found wrong later, in the middle of a judgement."""
+    made = manifest(record(journal=MANY))
     for place in (0, 7, 16):
-        with pytest.raises((KeyError, TypeError, ValueError)):
-            read_journal([*MANY_LINES[:place], bad, *MANY_LINES[place:]])
+        made["spec"]["certificates"] = [*MANY_LINES[:place], bad, *MANY_LINES[place:]]
+        with pytest.raises(InvalidRecord):
+            parse_record(made)
 
 
 def test_a_record_with_many_entries_is_sealed_read_and_goes_on_alike() -> None:
@@ -67,7 +71,7 @@ def test_a_record_with_many_entries_is_sealed_read_and_goes_on_alike() -> None:
     assert RecordSeals(KEYS).unseal(read) is read
     assert record_spec(read) == record_spec(loose)
     assert read.makes_way == loose.makes_way
-    assert read.last_client_entry() == loose.last_client_entry()
+    assert certificates_in_use((read,), NOW) == certificates_in_use((loose,), NOW)
     assert read.entry_for(MANY[3].csr_uid, MANY[3].spec_digest) == MANY[3]
     assert read.entries_for_key(MANY[3].public_key_digest, MANY[3].signer_name) == loose.entries_for_key(
         MANY[3].public_key_digest, MANY[3].signer_name

@@ -7,13 +7,14 @@ from datetime import timedelta
 import pytest
 
 from attestors.contract import Security
-from signer.model.cluster import ClusterKey
+from signer.model.certificate_kind import KUBELET_CLIENT
+from signer.model.certificates_in_use import EVER, certificates_in_use
+from signer.model.cluster import LONG_AGO, ClusterKey
 from signer.model.record import (
     BUILTIN_APPROVALS,
     JOURNAL_ENTRIES,
     AttestedIdentity,
     AttestedNode,
-    BuiltinApproval,
     JournalEntry,
     MachineKey,
     Unjournaled,
@@ -21,13 +22,14 @@ from signer.model.record import (
     record_name,
     was_just_decided,
 )
-from signer.rules.serving import valid_client_entries
+from signer.rules.serving import valid_clients
 from tests.unit.signer.builders import (
     CLUSTER,
     NODE,
     NOW,
     SERVING_SIGNER,
     attested_identity,
+    builtin_approval,
     journal_entry,
     machine_view,
     record,
@@ -146,7 +148,7 @@ class TestJournal:
             entry = journal_entry(number, signer_name=SERVING_SIGNER)
             made = made.with_entry(entry, machine=machine_view(), identity=attested_identity())
         assert [entry.serial_number for entry in made.journal] == [2, *range(25, 40)]
-        assert made.last_client_entry() == journal_entry(2)
+        assert certificates_in_use((made,), EVER, KUBELET_CLIENT).last == journal_entry(2)
         going = made.makes_way
         assert isinstance(going, JournalEntry)
         assert going.serial_number == 25
@@ -177,7 +179,38 @@ class TestJournal:
         former, own = made.journal
         assert former.decided < made.first_attestation == own.decided == NOW + timedelta(seconds=1)
         assert made.last_attestation == own.decided
-        assert [found.csr_name for found in valid_client_entries(made, NOW)] == ["csr-2"]
+        assert [found.csr_name for found in valid_clients(made, NOW).own] == ["csr-2"]
+
+    def test_what_had_to_go_is_remembered_by_its_end(self) -> None:
+        made = record(journal=(journal_entry(1, not_after=NOW + timedelta(days=3)),))
+        for number in range(2, JOURNAL_ENTRIES + 1):
+            made = made.with_entry(journal_entry(number), machine=machine_view(), identity=attested_identity())
+        assert made.dropped_not_after == LONG_AGO
+        made = made.with_entry(journal_entry(50), machine=machine_view(), identity=attested_identity())
+        assert made.dropped_not_after == NOW + timedelta(days=3)
+        taken_over = made.with_entry(journal_entry(51), machine=machine_view(), identity=attested_identity("ek:2"))
+        assert taken_over.dropped_not_after == journal_entry(2).not_after
+        shorter = replace(taken_over, journal=(journal_entry(1, not_after=NOW), *taken_over.journal[1:]))
+        after = shorter.with_entry(journal_entry(52), machine=machine_view(), identity=attested_identity("ek:3"))
+        assert after.dropped_not_after == journal_entry(2).not_after, "it never goes back"
+
+    def test_what_had_to_go_of_a_journal_that_was_too_long(self) -> None:
+        ends = [NOW + timedelta(days=number) for number in range(40)]
+        long = record(journal=tuple(journal_entry(number, not_after=end) for number, end in enumerate(ends, start=1)))
+        made = long.with_entry(journal_entry(50), machine=machine_view(), identity=attested_identity())
+        kept = {entry.not_after for entry in made.journal[:-1]}
+        assert made.dropped_not_after == max(set(ends) - kept)
+
+    def test_a_certificate_that_came_with_the_one_that_was_asked_for(self) -> None:
+        """It is no answer to the request by itself, and its key is another one."""
+        asked, came = journal_entry(1), journal_entry(1, kind="of-a-later-version", serial_number=9)
+        made = record(journal=(asked, came))
+        assert made.entry_for("uid-1", "cd" * 32) == asked
+        assert made.entries_for_key(asked.public_key_digest, asked.signer_name) == (asked,)
+        assert record(journal=(came,)).entry_for("uid-1", "cd" * 32) == Unjournaled()
+
+    def test_until_when_the_name_is_held(self) -> None:
+        assert record().held_until == record().last_not_after + timedelta(minutes=10)
 
     def test_entry_for(self) -> None:
         made = record(journal=(journal_entry(1), journal_entry(2), journal_entry(2, spec_digest="other")))
@@ -199,7 +232,7 @@ def test_what_was_decided_while_a_clock_was_ahead_is_not_what_was_just_decided(s
 
 
 class TestBuiltinApprovals:
-    APPROVAL = BuiltinApproval("csr-s", "uid-s", "cd" * 32, NOW)
+    APPROVAL = builtin_approval()
 
     def test_found_by_uid_and_content(self) -> None:
         made = record().with_builtin_approval(self.APPROVAL)
@@ -207,6 +240,8 @@ class TestBuiltinApprovals:
         assert not made.has_builtin_approval("uid-s", "00" * 32)
         assert not made.has_builtin_approval("uid-t", "cd" * 32)
         assert not record().has_builtin_approval("uid-s", "cd" * 32)
+        other_kind = record().with_builtin_approval(builtin_approval(kind="of-a-later-version"))
+        assert not other_kind.has_builtin_approval("uid-s", "cd" * 32)
 
     def test_the_oldest_go(self) -> None:
         made = record()

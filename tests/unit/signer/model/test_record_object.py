@@ -23,7 +23,7 @@ from signer.model.record import (
     MachineKey,
 )
 from signer.model.record_object import InvalidRecord, parse_record, record_spec
-from tests.unit.signer.builders import NODE, NOW, record
+from tests.unit.signer.builders import NODE, builtin_approval, record
 
 
 def manifest(made: AttestedNode) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def manifest(made: AttestedNode) -> dict[str, Any]:
             "uid": made.uid or "r-1",
             "resourceVersion": made.resource_version or "7",
         },
-        "spec": {**record_spec(made), "seal": made.seal or "v1.0.0"},
+        "spec": {**record_spec(made), "seal": made.seal or "v2.0.0"},
     }
 
 
@@ -46,10 +46,17 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12
 TIMES = st.datetimes(datetime(1000, 1, 1), datetime(9999, 1, 1), timezones=st.just(UTC)).map(
     lambda moment: moment.replace(microsecond=0)
 )
+KINDS = st.from_regex(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
 ENTRIES = st.builds(
-    JournalEntry, TEXT, TEXT, TEXT, TEXT, TEXT, st.integers(1, 2**159), TIMES, TIMES, TEXT, TEXT, TEXT, TIMES, TIMES
+    JournalEntry,
+    KINDS,
+    *(TEXT,) * 5,
+    st.integers(1, 2**159),
+    *(TIMES,) * 2,
+    *(TEXT,) * 4,
+    *(TIMES,) * 2,
 )
-BUILTIN_APPROVALS_MADE = st.builds(BuiltinApproval, TEXT, TEXT, TEXT, TIMES)
+BUILTIN_APPROVALS_MADE = st.builds(BuiltinApproval, KINDS, *(TEXT,) * 4, *(TIMES,) * 2)
 MACHINE_KEYS = st.builds(MachineKey, st.builds(ClusterKey, TEXT, TEXT), TEXT, TEXT, TEXT)
 IDENTITIES = st.builds(AttestedIdentity, TEXT, TEXT, st.sampled_from(Security))
 RECORDS = st.builds(
@@ -63,6 +70,7 @@ RECORDS = st.builds(
     last_not_after=TIMES,
     journal=st.lists(ENTRIES, max_size=3).map(tuple),
     builtin_approvals=st.lists(BUILTIN_APPROVALS_MADE, max_size=3).map(tuple),
+    dropped_not_after=TIMES,
     seal=TEXT,
     resource_version=TEXT,
     uid=TEXT,
@@ -72,15 +80,15 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=6,
 )
-RECORD = record().with_builtin_approval(BuiltinApproval("csr-s", "uid-s", "cd" * 32, NOW))
+RECORD = record().with_builtin_approval(builtin_approval())
 PATHS = [
     ("metadata",),
     ("spec",),
     *(("metadata", key) for key in ("namespace", "name", "uid", "resourceVersion")),
     *(("spec", key) for key in (*record_spec(record()), "seal")),
     *(("spec", "machineRef", key) for key in ("kind", "name", "uid")),
-    ("spec", "stockApprovalLines", 0),
-    ("spec", "journalLines", 0),
+    ("spec", "certificates", 0),
+    ("spec", "certificates", 1),
 ]
 
 
@@ -104,20 +112,24 @@ class TestParse:
         assert spec["machineRef"] == {"kind": "Machine", "name": "prod-md-0-x7k2p", "uid": "m-1"}
         assert (spec["security"], spec["attestor"], spec["identity"]) == ("secure", "tpm", "ek:1")
         assert spec["lastNotAfter"] == "2026-03-08T12:00:00Z"
-        assert spec["journalLines"] == [entry_line(entry) for entry in record().journal]
-        assert record_spec(RECORD)["stockApprovalLines"] == [approval_line(RECORD.builtin_approvals[0])]
+        assert spec["droppedNotAfter"] == "1970-01-01T00:00:00Z"
+        assert spec["certificates"] == [entry_line(entry) for entry in record().journal]
+        assert record_spec(RECORD)["certificates"] == [
+            *spec["certificates"],
+            approval_line(RECORD.builtin_approvals[0]),
+        ]
 
     @pytest.mark.parametrize("path", PATHS, ids=lambda path: ".".join(str(key) for key in path))
     @pytest.mark.parametrize("value", [None, "", 5, True, 1.5, [], {}, ["x"] * 20, {"a": "b"}, "\ud800"])
     def test_ill_typed(self, path: tuple[Any, ...], value: Any) -> None:
-        if path in (("spec", "journalLines"), ("spec", "stockApprovalLines")) and value == []:
+        if path == ("spec", "certificates") and value == []:
             return
         with pytest.raises(InvalidRecord):
             parse_record(changed(path, lambda parent, key: parent.__setitem__(key, value)))
 
     @pytest.mark.parametrize("path", PATHS, ids=lambda path: ".".join(str(key) for key in path))
     def test_missing(self, path: tuple[Any, ...]) -> None:
-        if path[-1] == 0:
+        if path[-1] in (0, 1):
             return
         with pytest.raises(InvalidRecord):
             parse_record(changed(path, lambda parent, key: parent.__delitem__(key)))
@@ -151,45 +163,50 @@ class TestParse:
         with suppress(InvalidRecord):
             assert manifest(parse_record(made)) == made
 
-
-def as_objects(made: AttestedNode) -> dict[str, Any]:
-    """As 0.1.0 wrote it."""
-    written = manifest(made)
-    spec = written["spec"]
-    for lines, objects in (("journalLines", "journal"), ("stockApprovalLines", "stockApprovals")):
-        spec[objects] = [json.loads(line) for line in spec.pop(lines)]
-    return written
-
-
-class TestObjects:
-    """Instead of lines, as 0.1.0 wrote them."""
-
-    @settings(max_examples=50, deadline=None)
-    @given(RECORDS)
-    def test_are_read(self, made: AttestedNode) -> None:
-        assert parse_record(as_objects(made)) == made
-
-    @pytest.mark.parametrize("field", ["journal", "stockApprovals"])
-    @pytest.mark.parametrize("value", [None, "", 5, {}, ["x"], [[]], [{}], [None]], ids=repr)
-    def test_of_another_form(self, field: str, value: Any) -> None:
-        made = as_objects(RECORD)
-        made["spec"][field] = value
+    def test_lines_in_another_order_than_they_are_written_in(self) -> None:
+        """Where each is said once, nothing can be said twice in two ways."""
+        made = manifest(RECORD)
+        made["spec"]["certificates"].reverse()
         with pytest.raises(InvalidRecord):
             parse_record(made)
 
-    @pytest.mark.parametrize("field", ["journal", "stockApprovals"])
-    def test_a_field_that_is_missing(self, field: str) -> None:
-        made = as_objects(RECORD)
-        for key in made["spec"][field][0]:
-            lacking = copy.deepcopy(made)
-            del lacking["spec"][field][0][key]
+    @pytest.mark.parametrize("number", [0, 1])
+    def test_a_kind_that_this_version_does_not_know(self, number: int) -> None:
+        """A newer version wrote it. It is kept and written again; what rests on it, its readers decide."""
+        made = manifest(RECORD)
+        line = json.loads(made["spec"]["certificates"][number])
+        made["spec"]["certificates"][number] = json.dumps(line | {"kind": "of-a-later-version"}, separators=(",", ":"))
+        read = parse_record(made)
+        kinds = [entry.kind for entry in read.journal] + [approval.kind for approval in read.builtin_approvals]
+        assert kinds[number] == "of-a-later-version"
+        assert record_spec(read)["certificates"] == made["spec"]["certificates"]
+
+    @pytest.mark.parametrize("kind", ["", "-x", "x-", "X", "a b", "a/b", "x" * 64, "\u0661", "kubelet-client\n"])
+    def test_what_is_no_kind(self, kind: str) -> None:
+        for number in (0, 1):
+            made = manifest(RECORD)
+            line = json.loads(made["spec"]["certificates"][number])
+            made["spec"]["certificates"][number] = json.dumps(line | {"kind": kind})
             with pytest.raises(InvalidRecord):
-                parse_record(lacking)
+                parse_record(made)
 
-    @pytest.mark.parametrize("field", ["journal", "stockApprovals", "journalLines", "stockApprovalLines"])
-    def test_never_with_lines(self, field: str) -> None:
-        lines, objects = manifest(RECORD), as_objects(RECORD)
-        made, other = (lines, objects) if field in objects["spec"] else (objects, lines)
-        made["spec"][field] = other["spec"][field]
-        with pytest.raises(InvalidRecord):
-            parse_record(made)
+
+FORMER_FORMS: dict[str, Callable[[dict[str, Any]], None]] = {
+    "lists of lines": lambda spec: spec.update(
+        journalLines=spec["certificates"][:1], stockApprovalLines=spec["certificates"][1:]
+    ),
+    "lists of objects": lambda spec: spec.update(
+        journal=[json.loads(line) for line in spec["certificates"][:1]],
+        stockApprovals=[json.loads(line) for line in spec["certificates"][1:]],
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMER_FORMS)
+def test_a_record_in_another_form_is_none(form: str) -> None:
+    """Builds before the first release wrote such. Nothing is converted: the node attests again."""
+    made = manifest(RECORD)
+    FORMER_FORMS[form](made["spec"])
+    del made["spec"]["certificates"]
+    with pytest.raises(InvalidRecord):
+        parse_record(made)

@@ -16,24 +16,26 @@ from signer.model.cluster import ClusterKey
 from signer.model.record import AttestedNode, BuiltinApproval, JournalEntry
 from signer.model.record_object import parse_record, record_spec
 from signer.model.seal import (
+    Authentic,
     ControllerKeys,
     Fault,
     InvalidControllerKey,
     KeyUse,
     NoPreviousKey,
     RecordSeals,
+    Seals,
     Subkey,
     Unauthentic,
+    joined,
 )
-from tests.unit.signer.builders import CLUSTER, NODE, NOW, PROVIDER_ID, journal_entry, record
+from tests.unit.signer.builders import CLUSTER, NODE, NOW, PROVIDER_ID, builtin_approval, journal_entry, record
 
 OLD, CURRENT, OTHER = bytes(32), bytes(range(32)), b"o" * 32
 SEALS = RecordSeals(ControllerKeys(CURRENT))
 
 
 def a_record(**changes: Any) -> AttestedNode:
-    approval = BuiltinApproval("csr-s", "uid-s", "ef" * 32, NOW)
-    return record(builtin_approvals=(approval,), resource_version="1", uid="u", **changes)
+    return record(builtin_approvals=(builtin_approval(),), resource_version="1", uid="u", **changes)
 
 
 def sealed(made: AttestedNode, seals: RecordSeals = SEALS) -> AttestedNode:
@@ -52,30 +54,38 @@ def test_what_was_sealed_is_ours() -> None:
 
 
 def test_form() -> None:
-    """``v1.<16 hexadecimal digits>.<64 hexadecimal digits>``, below the schema's 128 characters."""
+    """``v2.<16 hexadecimal digits>.<64 hexadecimal digits>``, below the schema's 128 characters."""
     version, identifier, mac = sealed(a_record()).seal.split(".")
-    assert (version, len(identifier), len(mac)) == ("v1", 16, 64)
+    assert (version, len(identifier), len(mac)) == ("v2", 16, 64)
     assert bytes.fromhex(identifier + mac)
 
 
 @pytest.mark.parametrize("entries", [1, 2])
 def test_known_answer(entries: int) -> None:
-    """Records live for years: the same record has the same seal in every release that knows v1."""
-    approval = BuiltinApproval("csr-s", "uid-s", "ef" * 32, NOW)
+    """Records live for years: the same record has the same seal in every release that knows v2."""
     journal = tuple(journal_entry(number) for number in range(1, entries + 1))
-    made = record(journal=journal, builtin_approvals=(approval,) * entries)
-    attested, decided = "1772366400", "1772366400"
+    made = record(journal=journal, builtin_approvals=(builtin_approval(),) * entries)
+    attested = "1772366400"
     texts = ["team-a", made.name, "prod", "Machine", "prod-md-0-x7k2p", PROVIDER_ID, "m-1", NODE]
-    texts += ["tpm", "ek:1", "secure", attested, attested, "1772971200", str(entries)]
+    texts += ["tpm", "ek:1", "secure", attested, attested, "1772971200", "0", str(entries)]
     for number, entry in enumerate(journal, start=1):
-        texts += [f"csr-{number}", f"uid-{number}", "cd" * 32, entry.signer_name, "system:bootstrap:abc123"]
-        texts += [str(number), "1772366100", "1772971200"]
-        texts += [entry.ca_cert_hash, entry.certificate_digest, entry.public_key_digest, "1772366399", decided]
-    texts += [str(entries), *["csr-s", "uid-s", approval.spec_digest, decided] * entries]
+        texts += [
+            f'{{"kind":"kubelet-client","csrName":"csr-{number}","csrUID":"uid-{number}","specDigest":"{"cd" * 32}",'
+            f'"signerName":"{entry.signer_name}","requester":"system:bootstrap:abc123","serialNumber":"{number}",'
+            '"notBefore":"2026-03-01T11:55:00Z","notAfter":"2026-03-08T12:00:00Z",'
+            f'"caCertHash":"{entry.ca_cert_hash}","evidenceCaCertHash":"{entry.evidence_ca_cert_hash}",'
+            f'"certificateDigest":"{entry.certificate_digest}","publicKeyDigest":"{entry.public_key_digest}",'
+            '"createdTime":"2026-03-01T11:59:59Z","decidedTime":"2026-03-01T12:00:00Z"}'
+        ]
+    approval = (
+        f'{{"kind":"builtin-kubelet-serving","csrName":"csr-s","csrUID":"uid-s","specDigest":"{"cd" * 32}",'
+        f'"publicKeyDigest":"{"12" * 32}","createdTime":"2026-03-01T11:59:59Z","decidedTime":"2026-03-01T12:00:00Z"}}'
+    )
+    texts += [str(entries), *[approval] * entries]
     text = "".join(f"{len(text)}:{text}," for text in texts)
-    key, identifier = derived(b"node-attestation record v1")
+    key, identifier = derived(b"node-attestation record v2")
     mac = hmac.new(key, text.encode("ascii"), hashlib.sha256).hexdigest()
-    assert SEALS.seal(made) == f"v1.{identifier}.{mac}"
+    assert SEALS.seal(made) == f"v2.{identifier}.{mac}"
 
 
 def test_challenges_have_a_key_of_their_own() -> None:
@@ -123,7 +133,14 @@ def _changed_records() -> dict[str, AttestedNode]:
         "builtin_approvals": replace(ours, builtin_approvals=()),
         "namespace": replace(ours, machine=replace(ours.machine, cluster=ClusterKey("team-b", CLUSTER.name))),
     }
-    for name in ("machine_uid", "node_name", "first_attestation", "last_attestation", "last_not_after"):
+    for name in (
+        "machine_uid",
+        "node_name",
+        "first_attestation",
+        "last_attestation",
+        "last_not_after",
+        "dropped_not_after",
+    ):
         changes[name] = replace(ours, **{name: _other(getattr(ours, name))})
     for part in ("machine", "identity"):
         value = getattr(ours, part)
@@ -169,8 +186,8 @@ def test_the_seal_of_another_record_of_ours() -> None:
         lambda seal: "",
         lambda seal: seal[:-1],
         lambda seal: seal + "0",
-        lambda seal: seal.removeprefix("v1."),
-        lambda seal: "v2" + seal[2:],
+        lambda seal: seal.removeprefix("v2."),
+        lambda seal: "v1" + seal[2:],
         lambda seal: seal.replace(".", ""),
         lambda seal: seal[:-64] + "\u0661" * 64,
         lambda seal: seal.rpartition(".")[0] + ".",
@@ -198,7 +215,7 @@ def test_the_seal_of_another_controller() -> None:
 
 def test_another_controllers_seal_under_our_identifier() -> None:
     theirs, ours = sealed(a_record(), RecordSeals(ControllerKeys(OTHER))), sealed(a_record())
-    stolen = f"v1.{ours.seal.split('.')[1]}.{theirs.seal.split('.')[2]}"
+    stolen = f"v2.{ours.seal.split('.')[1]}.{theirs.seal.split('.')[2]}"
     assert fault(replace(ours, seal=stolen)) is Fault.WRONG_SEAL
 
 
@@ -217,6 +234,21 @@ def test_every_use_has_its_own_key() -> None:
     subkeys = [subkey for use in KeyUse for subkey in keys.subkeys(use)]
     assert len({subkey.secret for subkey in subkeys}) == len({subkey.identifier for subkey in subkeys}) == 4
     assert {CURRENT, OLD}.isdisjoint(subkey.secret for subkey in subkeys)
+
+
+def test_the_seal_of_one_kind_of_object_is_none_for_another() -> None:
+    """Though they say the same, under the same key: each use has a subkey of its own."""
+    one, other = (Seals(ControllerKeys(CURRENT), use) for use in KeyUse)
+    content = joined("the", "same")
+    assert one.verify(one.seal(content), lambda: content) == Authentic()
+    assert other.verify(one.seal(content), lambda: content) == Unauthentic(Fault.UNKNOWN_KEY)
+    version, _, mac = one.seal(content).split(".")
+    relabelled = f"{version}.{other.seal(content).split('.')[1]}.{mac}"
+    assert other.verify(relabelled, lambda: content) == Unauthentic(Fault.WRONG_SEAL)
+
+
+def test_texts_do_not_run_together() -> None:
+    assert len({joined("ab", "c"), joined("a", "bc"), joined("abc"), joined("ab", "c", "")}) == 4
 
 
 @pytest.mark.parametrize("length", [0, 16, 31, 33])

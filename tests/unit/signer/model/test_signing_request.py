@@ -13,6 +13,7 @@ from attestors.wire.names import (
     CERTIFICATE_REQUEST_LABEL,
     MAXIMUM_REQUEST_BYTES,
 )
+from signer.model.certificate_request import NoProviderID
 from signer.model.reasons import Reason
 from signer.model.signing_request import (
     _MAXIMUM_KEPT_TEXT,
@@ -210,7 +211,7 @@ class TestOtherForms:
         csr = manifest(blocks(pkcs10(extensions=[extension("1.2.3.4", b"x")])))
         parsed = parse_signing_request(csr, PROVIDERS, ("1.2.3.4",))
         assert isinstance(parsed, SigningRequest)
-        assert parsed.certificate_request.provider_id == b"x"
+        assert parsed.certificate_request.provider_id == NoProviderID(b"x", "the extension's value is not a UTF8String")
 
     def test_largest(self) -> None:
         largest = blocks(evidence=evidence_json().replace(b"AAAA", b"A" * 47_500))
@@ -233,8 +234,8 @@ class TestReadOnce:
         csr = manifest(GOOD)
         read, again = parse(csr), parse_signing_request(csr, PROVIDERS, ("1.3.6.1.4.1.99999.1",))
         assert isinstance(again, SigningRequest)
-        assert read.certificate_request.provider_id
-        assert not again.certificate_request.provider_id
+        assert isinstance(read.certificate_request.provider_id, str)
+        assert again.certificate_request.provider_id == NoProviderID(b"", "")
 
     @pytest.mark.parametrize("longer", [0, 1])
     def test_long_texts_are_not_kept(self, longer: int) -> None:

@@ -18,16 +18,17 @@ from hypothesis import strategies as st
 from attestors.wire import pem
 from signer.model.csr_header import NotOurs
 from signer.model.decision import Deferred, Refused
-from signer.model.peek import NO_CLAIM, peek_claimed_provider_id
 from signer.model.signing_request import (
+    NO_CLAIM,
     BuiltinServingRequest,
     Malformed,
     MalformedBuiltinServingRequest,
     Settled,
     SigningRequest,
     parse_signing_request,
+    peek_claimed_provider_id,
 )
-from signer.rules.checks import REQUEST_CHECKS, run_checks
+from signer.rules.checks import CLUSTER_CHECKS, REQUEST_CHECKS, run_checks
 from signer.rules.request import claimed_provider_id
 from signer.rules.shape import node_name_of
 from tests.unit.signer.builders import (
@@ -96,7 +97,7 @@ def survives(csr: Any) -> SigningRequest | None:
             assert isinstance(parsed, NotOurs | Settled | Malformed)
             return None
         try:
-            run_checks(REQUEST_CHECKS, request_facts(parsed))
+            run_checks((*CLUSTER_CHECKS, *REQUEST_CHECKS), request_facts(parsed))
         except Refused as refused:
             assert_printable(str(refused))
             assert_printable(refused.deny.message)

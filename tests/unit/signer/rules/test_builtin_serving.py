@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,9 +13,8 @@ from signer.model.cluster import LONG_AGO, ClusterKey
 from signer.model.csr_header import CertificateCredential, NoCredentialNamed
 from signer.model.decision import Refused
 from signer.model.reasons import Reason
-from signer.model.record import AttestedIdentity
+from signer.model.record import HELD_AFTER_END, AttestedIdentity
 from signer.rules.builtin_serving import (
-    FORMER_IS_REMEMBERED,
     IN_FLIGHT,
     SLOW_CLOCK,
     BuiltinRequestFacts,
@@ -25,7 +25,7 @@ from signer.rules.builtin_serving import (
     the_attested_machine,
     waits_for,
 )
-from signer.rules.checks import BUILTIN_REQUEST_CHECKS, BUILTIN_SERVING_CHECKS, run_checks
+from signer.rules.checks import BUILTIN_REQUEST_CHECKS, BUILTIN_SERVING_CHECKS, CLUSTER_CHECKS, run_checks
 from signer.rules.machine import MachineGone, NoRecord
 from tests.unit.signer.builders import (
     AS_NODE,
@@ -62,7 +62,7 @@ from tests.unit.signer.builders import (
 from tests.unit.signer.outcomes import all_of, deferred, refused
 
 NAMES = alternative_names(dns(NODE))
-judge_request = all_of(BUILTIN_REQUEST_CHECKS)
+judge_request: Callable[[BuiltinRequestFacts], None] = all_of((*CLUSTER_CHECKS, *BUILTIN_REQUEST_CHECKS))
 judge = all_of(BUILTIN_SERVING_CHECKS)
 
 
@@ -344,6 +344,11 @@ class TestTheFormerNode:
             == Reason.FOREIGN_CREDENTIAL
         )
 
+    @pytest.mark.parametrize("created", [LONG_AGO, datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)])
+    def test_asked_in_a_year_that_no_request_is_of(self, created: datetime) -> None:
+        """A workload API server dates its requests as it likes."""
+        assert "2026-03-08 12:00 UTC" in deferred(judge, self.asked(created, now=self.LATER)).message
+
     def test_has_no_client_certificate(self) -> None:
         serving = journal_entry(1, signer_name=SERVING_SIGNER)
         given = replace(self.RECORD, journal=(serving, self.ENTRY))
@@ -402,7 +407,7 @@ class TestFromBeforeTheAttestation:
     def test_clocks_may_differ_as_far_as_certificates_are_dated_back(self) -> None:
         assert SLOW_CLOCK == BACKDATE == timedelta(minutes=5)
         assert timedelta(minutes=5) == IN_FLIGHT
-        assert timedelta(minutes=10) == FORMER_IS_REMEMBERED
+        assert SLOW_CLOCK + IN_FLIGHT == HELD_AFTER_END == timedelta(minutes=10)
 
 
 class TestNames:

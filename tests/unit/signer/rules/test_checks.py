@@ -1,25 +1,31 @@
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from signer.model.decision import Deferred, Refused
 from signer.model.reasons import Reason
-from signer.rules import checks, shape
+from signer.rules import shape
 from signer.rules.checks import (
+    BUILTIN_PLAN,
     BUILTIN_REQUEST_CHECKS,
-    BUILTIN_SEQUENCE,
     BUILTIN_SERVING_CHECKS,
+    CLUSTER_CHECKS,
     IDENTITY_CHECKS,
     MACHINE_CHECKS,
     REQUEST_CHECKS,
-    SEQUENCE,
+    REQUEST_PLAN,
+    RESERVED_CHECKS,
     Check,
     run_checks,
 )
-from signer.rules.trace import SILENCE, Step, Trace
+from signer.rules.plan import SILENCE, CheckGroup, Plan, Step, Trace
+from signer.rules.request import RequestFacts
 from tests.unit.signer.builders import (
     blocks,
     cluster_view,
@@ -35,6 +41,8 @@ from tests.unit.signer.builders import (
 )
 from tests.unit.signer.outcomes import all_of, deferred, refused
 
+ROOT = Path(__file__).parents[4]
+
 
 def names(listed: tuple[Check, ...]) -> list[str]:  # type: ignore[type-arg]
     return [check.run.__name__ for check in listed]
@@ -42,10 +50,9 @@ def names(listed: tuple[Check, ...]) -> list[str]:  # type: ignore[type-arg]
 
 def test_the_lists() -> None:
     """Reviewed, together with the order: whoever takes a check out takes it out here too."""
+    assert names(CLUSTER_CHECKS) == ["cluster_is_not_paused", "cluster_is_not_deleting"]
     assert names(REQUEST_CHECKS) == [
         "facts_belong_together",
-        "cluster_is_not_paused",
-        "cluster_is_not_deleting",
         "requester_may_ask",
         "provider_is_the_signers",
         "attestor_is_authorized",
@@ -77,9 +84,8 @@ def test_the_lists() -> None:
         "credential_is_attested",
         "alternative_names_are_the_machines",
     ]
+    assert names(RESERVED_CHECKS) == ["former_identity_has_run_out"]
     assert names(BUILTIN_REQUEST_CHECKS) == [
-        "cluster_is_not_paused",
-        "cluster_is_not_deleting",
         "requester_may_ask",
         "subject_is_a_node",
         "requester_is_the_node",
@@ -107,20 +113,28 @@ def test_the_lists() -> None:
     ]
 
 
-def test_the_numbers_in_the_overview() -> None:
-    assert checks.__doc__ is not None
-    sizes = [len(listed) for listed in (REQUEST_CHECKS, IDENTITY_CHECKS, MACHINE_CHECKS)]
-    first = 1
-    for size in sizes:
-        assert f"\n{first}-{first + size - 1} " in checks.__doc__
-        first += size
+def test_the_numbers() -> None:
+    """The checks alone are counted, in the order in which they run."""
+    for plan, last in ((REQUEST_PLAN, 34), (BUILTIN_PLAN, 24)):
+        numbered = plan.numbered()
+        assert [one for _, one in numbered] == list(plan.listed())
+        assert [number for number, one in numbered if isinstance(one, Check)] == list(range(1, last + 1))
+        assert {number for number, one in numbered if isinstance(one, Step)} == {0}
 
 
-def test_every_check_says_what_it_checks() -> None:
-    for lists in ((REQUEST_CHECKS, IDENTITY_CHECKS, MACHINE_CHECKS), (BUILTIN_REQUEST_CHECKS, BUILTIN_SERVING_CHECKS)):
-        said = [check.says for listed in lists for check in listed]
-        assert all(said)
-        assert len(set(said)) == len(said)
+@pytest.mark.parametrize("plan", [REQUEST_PLAN, BUILTIN_PLAN], ids=["ours", "built-in"])
+def test_every_check_and_step_says_what_it_checks(plan: Plan[Any]) -> None:
+    listed = plan.listed()
+    assert all(one.says for one in listed)
+    for each in ("says", "name"):
+        assert len({getattr(one, each) for one in listed}) == len(listed)
+    names_of_stages = [stage.name for stage in plan.stages]
+    assert len(set(names_of_stages)) == len(names_of_stages)
+    assert {plan.again_from, *(one.again_from or one.name for one in groups(plan))} <= set(names_of_stages)
+
+
+def groups(plan: Plan[Any]) -> list[CheckGroup[Any]]:
+    return [stage for stage in plan.stages if isinstance(stage, CheckGroup)]
 
 
 class Stop(Exception):
@@ -142,7 +156,7 @@ def test_the_first_that_does_not_pass_ends_it() -> None:
 
 def test_a_request_that_is_wrong_everywhere_is_told_the_first() -> None:
     """Each mend uncovers the next reason, in the order of the list."""
-    judge = all_of(REQUEST_CHECKS)
+    judge: Callable[[RequestFacts], None] = all_of((*CLUSTER_CHECKS, *REQUEST_CHECKS))
     wrong_in_itself = pkcs10(subject=sequence(), extensions=[], hash_name="sha1")
     facts = request_facts(
         signing_request(manifest(blocks(wrong_in_itself, "aws"), requester=("eve", ()), usages=())),
@@ -189,23 +203,39 @@ def test_a_machine_on_its_way_out_is_denied_before_anything_is_deferred() -> Non
 
 
 def test_what_stands_between_a_request_and_its_answer() -> None:
-    """Reviewed, as the lists of checks are: what people read of it must not lack a step."""
-    assert (
-        *(Step.READ, Step.POLICY, Step.ATTESTOR, Step.APPROVED_BEFORE, Step.AUTHORITY),
-        *REQUEST_CHECKS,
-        *(Step.CLAIM, Step.ATTEST),
-        *IDENTITY_CHECKS,
-        Step.MATCH,
-        *MACHINE_CHECKS,
-        *(Step.TOKEN, Step.RESERVE, Step.JOURNAL),
-    ) == SEQUENCE
-    assert (
-        *(Step.READ, Step.POLICY),
-        *BUILTIN_REQUEST_CHECKS,
-        Step.RECORD,
-        *BUILTIN_SERVING_CHECKS,
-        Step.BUILTIN_JOURNAL,
-    ) == BUILTIN_SEQUENCE
+    """Reviewed, as the lists of checks are: this is what runs, and nothing else refuses."""
+    assert [stage.name if isinstance(stage, Step) else stage.checks for stage in REQUEST_PLAN.stages] == [
+        "policy",
+        CLUSTER_CHECKS,
+        *("records_listed", "attestor", "read", "approved_before", "authority"),
+        REQUEST_CHECKS,
+        *("claim", "attest"),
+        IDENTITY_CHECKS,
+        *("unchanged", "match"),
+        MACHINE_CHECKS,
+        *("former_machine_gone", "token", "reserve"),
+        RESERVED_CHECKS,
+        "journal",
+    ]
+    assert [stage.name if isinstance(stage, Step) else stage.checks for stage in BUILTIN_PLAN.stages] == [
+        "policy",
+        CLUSTER_CHECKS,
+        "read",
+        BUILTIN_REQUEST_CHECKS,
+        "record",
+        BUILTIN_SERVING_CHECKS,
+        "builtin_journal",
+    ]
+
+
+def test_where_it_goes_on_after_a_recheck() -> None:
+    """What a refusal rests upon is read anew from there; and after a lost write all that may have changed."""
+    rechecked = {one.name: one.again_from or one.name for one in groups(REQUEST_PLAN) if one.recheck is not None}
+    assert rechecked == {"request": "authority", "machine": "machine", "reserved": "reserved"}
+    assert REQUEST_PLAN.again_from == "unchanged"
+    rechecked = {one.name: one.again_from or one.name for one in groups(BUILTIN_PLAN) if one.recheck is not None}
+    assert rechecked == {"serving": "record"}
+    assert BUILTIN_PLAN.again_from == "policy"
 
 
 class Told(Trace):
@@ -233,3 +263,12 @@ def test_a_trace_is_told_of_each_check(error: Exception) -> None:
     with pytest.raises(type(error)):
         run_checks([passes, Check(stop, "stops"), passes], "facts", told)
     assert told.all == [("passed", "passes", "facts"), (type(error).__name__, "stops", "facts")]
+
+
+def test_nothing_but_the_driver_runs_checks() -> None:
+    """Else something would run that is not listed."""
+    product = [path for folder in ("signer", "attestors") for path in (ROOT / folder).rglob("*.py")]
+    runs = {path.relative_to(ROOT).as_posix() for path in product if re.search(r"\brun_checks\(", path.read_text())}
+    assert runs == {"signer/rules/plan.py"}
+    walks = {path.relative_to(ROOT).as_posix() for path in product if re.search(r"\bwalk\(", path.read_text())}
+    assert walks == {"signer/rules/plan.py", "signer/rules/checks.py"}

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from attestors.contract import AssertedIdentity, ChallengeIssued, Denied, NoClaimedMachine, Security
+from attestors.contract import AssertedIdentity, ChallengeIssued, Denied, Security
 from signer.model.bootstrap_token import NodeAsks, TokenAsks, TokenOwner, TracedTo, TracingOff, Untraceable
+from signer.model.certificate_request import NoProviderID
 from signer.model.csr_header import CertificateCredential
 from signer.model.record import AttestedIdentity, MachineKey
 from signer.model.reservation import Pair
@@ -19,15 +20,17 @@ from signer.rules.builtin_serving import BuiltinRequestFacts, BuiltinServingFact
 from signer.rules.checks import (
     BUILTIN_REQUEST_CHECKS,
     BUILTIN_SERVING_CHECKS,
+    CLUSTER_CHECKS,
     IDENTITY_CHECKS,
     MACHINE_CHECKS,
     REQUEST_CHECKS,
+    RESERVED_CHECKS,
 )
 from signer.rules.comparison import MAXIMUM_SIDE_CHARACTERS, Comparison, listed
-from signer.rules.identity import IdentityFacts
 from signer.rules.machine import MachineGone, NoRecord
 from signer.rules.machine_comparisons import recorded_machine
-from signer.rules.trace import Check
+from signer.rules.plan import Check
+from signer.rules.request import IdentityFacts
 from tests.unit.signer import builders
 from tests.unit.signer.builders import NODE, NOW, PROVIDER_ID
 
@@ -60,9 +63,11 @@ def builtin_facts(**changes: Any) -> BuiltinServingFacts:
 
 
 LISTS: list[tuple[tuple[Check[Any], ...], Callable[[], Any]]] = [
+    (CLUSTER_CHECKS, builders.request_facts),
     (REQUEST_CHECKS, builders.request_facts),
     (IDENTITY_CHECKS, identity_facts),
     (MACHINE_CHECKS, builders.machine_facts),
+    (RESERVED_CHECKS, builders.machine_facts),
     (BUILTIN_REQUEST_CHECKS, lambda: BuiltinRequestFacts(builders.builtin_serving_request(), builders.cluster_view())),
     (BUILTIN_SERVING_CHECKS, builtin_facts),
 ]
@@ -148,7 +153,7 @@ STOPPED: dict[str, tuple[Callable[[], Any], str, str]] = {
     "usages_fit_the_purpose": (lambda: of_csr_header(usages=("any",)), "any", "client auth, digital signature"),
     "key_is_acceptable": (lambda: of_request({"key": replace(KEY, curve="secp256k1")}), "secp256k1", "P-256"),
     "provider_id_is_well_formed": (
-        lambda: of_request({"provider_id": b"\x0c\x01\xff"}),
+        lambda: of_request({"provider_id": NoProviderID(b"\x0c\x01\xff", "not UTF-8")}),
         "3 bytes: 0c01ff",
         "<provider>",
     ),
@@ -212,6 +217,11 @@ STOPPED: dict[str, tuple[Callable[[], Any], str, str]] = {
         lambda: builders.machine_facts(other_names=(builders.record(node_name="elsewhere"),)),
         "elsewhere until",
         "none that is still valid",
+    ),
+    "former_identity_has_run_out": (
+        lambda: builders.machine_facts(record=builders.record(identity="ek:2")),
+        "as ek:2, until",
+        "nothing that is valid, or ek:1",
     ),
     "request_is_not_superseded": (
         lambda: builders.machine_facts(record=builders.record(), created=NOW - timedelta(hours=1)),
@@ -310,8 +320,14 @@ def test_the_steps() -> None:
     assert "Machine team-a/other" in compared.token(TokenAsks(TracedTo(frozenset({owner}))), machine).found
     assert "no KubeadmConfig" in compared.token(TokenAsks(Untraceable()), machine).found
     assert "not traced: why" in compared.token(TokenAsks(TracingOff("why")), machine).found
-    assert compared.claim(PROVIDER_ID, NoClaimedMachine("pool")).found == "MachinePool pool"
-    assert compared.claim(PROVIDER_ID, machine).found == str(machine)
+    assert compared.claim(PROVIDER_ID, ()).found == "none"
+    assert compared.claim(PROVIDER_ID, (machine,)).found == str(machine)
+    assert compared.unchanged(machine.cluster).found == "as they were"
+    assert compared.records_listed(machine.cluster).expected == f"the records of Cluster {machine.cluster}"
+    own, former = MachineKey.of(machine), builders.record(builders.machine_view(name="former"))
+    assert compared.former_machine(own, NoRecord()).found == "no other Machine"
+    assert compared.former_machine(own, builders.record()).found == "no other Machine"
+    assert compared.former_machine(own, former).found == str(former.machine)
     assert compared.match(PROVIDER_ID, ()).found == "none"
     assert compared.match(PROVIDER_ID, (machine,)).found == str(machine)
     assert "until 2" in compared.authority("sha256:x", NOW, NOW).found

@@ -7,7 +7,7 @@ import pytest
 from attestors.contract import AssertedIdentity
 from signer.model.reasons import Reason
 from signer.rules.checks import IDENTITY_CHECKS
-from signer.rules.identity import IdentityFacts
+from signer.rules.request import IdentityFacts
 from tests.unit.signer.builders import INSECURE, PROVIDER_ID, TPM, request_binding, verified
 from tests.unit.signer.outcomes import all_of, deferred, refused
 

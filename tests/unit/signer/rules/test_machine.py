@@ -146,8 +146,8 @@ class TestRecord:
         facts = machine_facts(record=record(identity="ek:2"), recorded_machine=machine_view())
         defer = deferred(former_identity_has_run_out, facts)
         assert (defer.reason, defer.waits_for) == (Reason.NODE_NAME_BLOCKED, (machine_view().provider_id,))
-        assert "had before are valid until 2026-03-08 12:00 UTC" in defer.message
-        former_identity_has_run_out(replace(facts, now=record().last_not_after))
+        assert "had before may be in use until 2026-03-08 12:10 UTC" in defer.message
+        former_identity_has_run_out(replace(facts, now=record().held_until))
         former_identity_has_run_out(replace(facts, policy=policy(nodeNameReuse="Immediate")))
 
     def test_of_nobody_else_before(self) -> None:
@@ -201,13 +201,13 @@ class TestRecord:
         facts = machine_facts(record=record(OTHER, "ek:2"), recorded_machine=gone)
         defer = deferred(judge, facts)
         assert defer.reason == Reason.NODE_NAME_BLOCKED
-        assert "2026-03-08 12:00 UTC" in defer.message
+        assert "2026-03-08 12:10 UTC" in defer.message
         assert defer.retry_after == LOOK_AGAIN
         assert defer.waits_for == (OTHER.provider_id,)
-        expiry = record().last_not_after
-        nearly = replace(facts, now=expiry - timedelta(seconds=1))
+        free = record().held_until
+        nearly = replace(facts, now=free - timedelta(seconds=1))
         assert deferred(judge, nearly).retry_after == timedelta(seconds=1)
-        judge(replace(facts, now=expiry))
+        judge(replace(facts, now=free))
         judge(replace(facts, policy=policy(nodeNameReuse="Immediate")))
 
     @pytest.mark.parametrize(

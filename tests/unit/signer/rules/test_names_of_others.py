@@ -9,7 +9,7 @@ import pytest
 
 from signer.model.cluster import MachineView
 from signer.model.reasons import Reason
-from signer.model.record import AttestedNode
+from signer.model.record import HELD_AFTER_END, AttestedNode
 from signer.rules.checks import MACHINE_CHECKS
 from signer.rules.machine import MachineFacts, MachineGone
 from tests.unit.signer.builders import NODE, NOW, attested_identity, machine_facts, machine_view, policy, record
@@ -18,6 +18,7 @@ from tests.unit.signer.outcomes import all_of, deferred
 judge = all_of(MACHINE_CHECKS)
 OTHER: MachineView = machine_view(name="control-plane-1", provider_id="aws:///eu-west-1a/i-other")
 FORMER: AttestedNode = replace(record(), node_name="former")
+RUN_OUT = NOW - HELD_AFTER_END
 
 
 def facts(**changes: object) -> MachineFacts:
@@ -61,7 +62,7 @@ class TestOneNodeName:
         "allowed",
         [
             pytest.param({"other_names": (record(),)}, id="its own record"),
-            pytest.param({"other_names": (replace(FORMER, last_not_after=NOW),)}, id="run out"),
+            pytest.param({"other_names": (replace(FORMER, last_not_after=RUN_OUT),)}, id="run out"),
             pytest.param(
                 {"other_names": (FORMER,), "record": record(), "recorded_machine": machine_view()},
                 id="recorded already",
@@ -73,7 +74,7 @@ class TestOneNodeName:
         judge(facts(**allowed))
 
     @pytest.mark.parametrize(
-        "held", [record(OTHER), record(last_not_after=NOW)], ids=["as another Machine", "before, and it ran out"]
+        "held", [record(OTHER), record(last_not_after=RUN_OUT)], ids=["as another Machine", "before, and it ran out"]
     )
     def test_one_that_it_had_itself(self, held: AttestedNode) -> None:
         recorded = MachineGone() if held.machine.name == OTHER.name else machine_view()
@@ -82,7 +83,7 @@ class TestOneNodeName:
         assert "is node former" in defer.message
 
     def test_just_before_it_runs_out(self) -> None:
-        defer = deferred(judge, facts(other_names=(replace(FORMER, last_not_after=NOW + timedelta(seconds=7)),)))
+        defer = deferred(judge, facts(other_names=(replace(FORMER, last_not_after=RUN_OUT + timedelta(seconds=7)),)))
         assert defer.retry_after == timedelta(seconds=7)
 
     def test_another_identity_does_not_make_it_its_name(self) -> None:

@@ -8,7 +8,7 @@ import pytest
 from attestors.wire.names import MAXIMUM_PROVIDER_ID_CHARACTERS, SUPPORTED_VERSIONS_ANNOTATION
 from signer.model.cluster import ClusterKey
 from signer.model.reasons import Reason
-from signer.rules.checks import REQUEST_CHECKS
+from signer.rules.checks import CLUSTER_CHECKS, REQUEST_CHECKS
 from signer.rules.request import RequestFacts, claimed_provider_id
 from signer.rules.shape import node_name_of
 from tests.unit.signer.builders import (
@@ -39,7 +39,7 @@ from tests.unit.signer.builders import (
 )
 from tests.unit.signer.outcomes import all_of, deferred, refused
 
-judge: Callable[[RequestFacts], None] = all_of(REQUEST_CHECKS)
+judge: Callable[[RequestFacts], None] = all_of((*CLUSTER_CHECKS, *REQUEST_CHECKS))
 
 
 def denied(der: bytes) -> str:
@@ -183,6 +183,16 @@ class TestEvidence:
         request = signing_request(manifest(blocks(evidence=evidence_json(ca_cert_hash=other))))
         assert refused(judge, request_facts(request)).reason == Reason.CLUSTER_MISMATCH
         judge(request_facts(request, ca_cert_hashes=frozenset({CA_CERT_HASH, other})))
+
+    def test_of_a_ca_that_is_coming_in_or_going_out(self) -> None:
+        """It waits: a denial would be final, and the node is one of this cluster's."""
+        other = "sha256:" + "cd" * 32
+        request = signing_request(manifest(blocks(evidence=evidence_json(ca_cert_hash=other))))
+        defer = deferred(judge, request_facts(request, waiting_ca_cert_hashes=frozenset({other})))
+        assert defer.reason == Reason.CERTIFICATE_AUTHORITY_CHANGING
+        waiting = frozenset({"sha256:" + "ef" * 32})
+        assert refused(judge, request_facts(request, waiting_ca_cert_hashes=waiting)).reason == Reason.CLUSTER_MISMATCH
+        judge(request_facts(request, ca_cert_hashes=frozenset({other}), waiting_ca_cert_hashes=frozenset({other})))
 
     def test_no_ca_known_is_our_fault(self) -> None:
         defer = deferred(judge, request_facts(ca_cert_hashes=frozenset()))

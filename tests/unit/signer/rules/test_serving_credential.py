@@ -11,11 +11,11 @@ import pytest
 from attestors.wire.names import Purpose
 from signer.model.csr_header import CertificateCredential, NoCredentialNamed, OtherCredential
 from signer.model.reasons import Reason
-from signer.model.record import JOURNAL_ENTRIES, AttestedNode
+from signer.model.record import HELD_AFTER_END, JOURNAL_ENTRIES, AttestedNode
 from signer.rules.machine import MachineFacts, NoRecord
 from signer.rules.serving import (
     credential_is_attested,
-    valid_client_entries,
+    valid_clients,
 )
 from tests.unit.signer.builders import (
     NOW,
@@ -29,6 +29,7 @@ from tests.unit.signer.builders import (
 from tests.unit.signer.outcomes import deferred, refused
 
 DIGEST = journal_entry().certificate_digest
+OTHER = journal_entry(2, certificate_digest="11" * 32)
 
 
 def asked_with(credential: Any, **changes: Any) -> MachineFacts:
@@ -86,18 +87,35 @@ class TestCredential:
             == Reason.FOREIGN_CREDENTIAL
         )
 
-    def test_a_journal_that_has_lost_entries_is_no_ground_to_deny(self) -> None:
+    def test_a_journal_that_has_lost_valid_certificates_is_no_ground_to_deny(self) -> None:
+        overfull = _with_entries(JOURNAL_ENTRIES + 1)
+        assert overfull.dropped_not_after == journal_entry().not_after
+        asked = asked_with(CertificateCredential(DIGEST), record=overfull)
+        assert deferred(credential_is_attested, asked).reason == Reason.NODE_NOT_ATTESTED
         full = _with_entries(JOURNAL_ENTRIES)
-        defer = deferred(credential_is_attested, asked_with(CertificateCredential(DIGEST), record=full))
-        assert defer.reason == Reason.NODE_NOT_ATTESTED
-        nearly_full = _with_entries(JOURNAL_ENTRIES - 1)
         assert (
-            refused(credential_is_attested, asked_with(CertificateCredential(DIGEST), record=nearly_full)).reason
+            refused(credential_is_attested, asked_with(CertificateCredential(DIGEST), record=full)).reason
             == Reason.FOREIGN_CREDENTIAL
         )
 
+    @pytest.mark.parametrize(("since", "lost"), [(-1, True), (0, False)])
+    def test_what_had_run_out_when_it_was_lost_is_none_of_it(self, since: int, lost: bool) -> None:
+        """Ten minutes for clocks included."""
+        ended = NOW - HELD_AFTER_END - timedelta(seconds=since)
+        asked = asked_with(CertificateCredential(DIGEST), record=record(journal=(OTHER,), dropped_not_after=ended))
+        if lost:
+            assert deferred(credential_is_attested, asked).reason == Reason.NODE_NOT_ATTESTED
+        else:
+            assert refused(credential_is_attested, asked).reason == Reason.FOREIGN_CREDENTIAL
 
-def test_valid_client_entries() -> None:
+    def test_a_kind_that_this_version_does_not_know_is_no_ground_to_deny(self) -> None:
+        """A newer version wrote it, perhaps of another client certificate; it is no ground to approve either."""
+        unknown = replace(OTHER, kind="of-a-later-version", certificate_digest=DIGEST)
+        asked = asked_with(CertificateCredential(DIGEST), record=record(journal=(OTHER, unknown)))
+        assert deferred(credential_is_attested, asked).reason == Reason.NODE_NOT_ATTESTED
+
+
+def test_valid_clients() -> None:
     current = journal_entry(2)
     entries = (
         journal_entry(1, decided=NOW - timedelta(days=1)),
@@ -105,9 +123,13 @@ def test_valid_client_entries() -> None:
         journal_entry(3, signer_name=SERVING_SIGNER),
         journal_entry(4, not_after=NOW),
     )
-    assert valid_client_entries(replace(record(), journal=entries), NOW) == (current,)
+    valid = valid_clients(replace(record(), journal=entries), NOW)
+    assert (valid.own, valid.former, valid.is_all) == ((current,), entries[:1], True)
 
 
 def _with_entries(count: int) -> AttestedNode:
-    entries = (journal_entry(number, certificate_digest=f"{number:064x}") for number in range(1, count + 1))
-    return replace(record(), journal=tuple(entries))
+    first, *others = (journal_entry(number, certificate_digest=f"{number:064x}") for number in range(1, count + 1))
+    made = record(journal=(first,))
+    for entry in others:
+        made = made.with_entry(entry, machine=machine_view(), identity=attested_identity())
+    return made

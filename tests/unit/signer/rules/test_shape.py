@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from signer.model.reasons import Reason
-from signer.rules.checks import REQUEST_CHECKS
+from signer.rules.checks import CLUSTER_CHECKS, REQUEST_CHECKS
 from signer.rules.request import RequestFacts
 from signer.rules.shape import node_name_of
 from tests.unit.signer.builders import (
@@ -33,7 +33,7 @@ from tests.unit.signer.builders import (
 )
 from tests.unit.signer.outcomes import all_of, deferred, refused
 
-judge: Callable[[RequestFacts], None] = all_of(REQUEST_CHECKS)
+judge: Callable[[RequestFacts], None] = all_of((*CLUSTER_CHECKS, *REQUEST_CHECKS))
 
 
 def denied(der: bytes) -> str:

@@ -9,7 +9,7 @@ import pytest
 from attestors.wire.names import PROVIDER_ID_OID
 from signer.model.reasons import Reason
 from signer.model.signing_request import parse_signing_request
-from signer.rules.checks import REQUEST_CHECKS
+from signer.rules.checks import CLUSTER_CHECKS, REQUEST_CHECKS
 from signer.rules.request import RequestFacts
 from tests.unit.signer.builders import (
     CLIENT_USAGES,
@@ -40,7 +40,7 @@ from tests.unit.signer.builders import (
 )
 from tests.unit.signer.outcomes import all_of, refused
 
-judge: Callable[[RequestFacts], None] = all_of(REQUEST_CHECKS)
+judge: Callable[[RequestFacts], None] = all_of((*CLUSTER_CHECKS, *REQUEST_CHECKS))
 
 
 def denied(der: bytes) -> str:

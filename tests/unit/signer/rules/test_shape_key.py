@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 from signer.model.reasons import Reason
 from signer.model.requested_key import KeyKind, PublicKeyFacts
-from signer.rules.checks import REQUEST_CHECKS
+from signer.rules.checks import CLUSTER_CHECKS, REQUEST_CHECKS
+from signer.rules.request import RequestFacts
 from signer.rules.shape import key_is_acceptable
 from tests.unit.signer.builders import (
     der_request,
@@ -28,7 +30,7 @@ from tests.unit.signer.builders import (
 )
 from tests.unit.signer.outcomes import all_of, refused
 
-judge = all_of(REQUEST_CHECKS)
+judge: Callable[[RequestFacts], None] = all_of((*CLUSTER_CHECKS, *REQUEST_CHECKS))
 
 
 def denied(der: bytes) -> str:

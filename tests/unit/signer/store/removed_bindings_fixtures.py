@@ -18,12 +18,13 @@ from signer.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, CONFIG_MAPS
 from signer.model.auto_approval import ClusterIdentity, ClusterRoleBinding, parse_cluster_role_binding
 from signer.model.cluster import ClusterKey
-from signer.model.saved_bindings import generation_field
+from signer.model.saved_bindings import lineage_field
 from signer.store.removed_bindings import RemovedBindings
 
 NAMESPACE: Final = "own"
-OWNER: Final = ClusterIdentity(ClusterKey("team-a", "one"), f"sha256:{'aa' * 32}")
-EARLIER: Final = ClusterIdentity(OWNER.key, f"sha256:{'cc' * 32}")
+OWNER: Final = ClusterIdentity(ClusterKey("team-a", "one"), "c-1", f"sha256:{'aa' * 32}")
+EARLIER: Final = ClusterIdentity(OWNER.key, "c-0", f"sha256:{'cc' * 32}")
+ROTATED: Final = ClusterIdentity(OWNER.key, OWNER.uid, f"sha256:{'dd' * 32}")
 """The same Cluster, under the CA that it had before."""
 ROLE: Final = "system:certificates.k8s.io:certificatesigningrequests:nodeclient"
 NAMES: Final = ("first", "second")
@@ -70,7 +71,9 @@ class ObjectStore:
     async def delete(self, path: str, *, uid: str | None = None, resource_version: str | None = None) -> JsonObject:
         return self.do("DELETE", path, lambda: self._delete(path, uid, resource_version))
 
-    async def list_pages(self, path: str, params: Parameters | None = None) -> AsyncGenerator[JsonObject, None]:
+    async def list_pages(
+        self, path: str, params: Parameters | None = None, *arguments: Any, **options: Any
+    ) -> AsyncGenerator[JsonObject, None]:
         if f"GET {path}" in self.failures:
             raise self.failures[f"GET {path}"]
         label = str((params or {}).get("labelSelector", ""))
@@ -185,8 +188,9 @@ class RemovalWorld:
     """Both clusters, removers and restorers, and calls that are still on their way."""
 
     def __init__(self, actors: str) -> None:
-        """``actors``: a letter for each, ``-`` removes and ``+`` restores; after a ``.`` all was removed before, and
-        after a ``~`` something is kept that was removed under an earlier CA."""
+        """``actors``: a letter for each, ``-`` removes and ``+`` restores; ``r`` restores under the next CA, ``>``
+        follows to it. After a ``.`` all was removed before, and after a ``~`` something is kept that was removed from
+        an earlier cluster of the name."""
         self.store = ObjectStore()
         self.schedule: list[str] = []
         self.store.put(CLUSTER_ROLES.object(ROLE), role_manifest())
@@ -198,12 +202,12 @@ class RemovalWorld:
         self._on_the_way: list[Callable[[], Any]] = []
         self._others: dict[str, str] = {}
         if actors.startswith("~"):
-            self._alone(_remove_under_another_ca)
-            self._others = self._generations()
+            self._alone(_remove_from_an_earlier_cluster)
+            self._others = self._lineages()
         if actors.startswith((".", "~.")):
             self._alone(_remove)
         for number, kind in enumerate(actors.lstrip(".~")):
-            self._start(number, _remove if kind == "-" else _restore)
+            self._start(number, _ACTS[kind])
 
     def _start(self, number: int, act: Callable[[_ActorCalls], Coroutine[Any, Any, None]]) -> None:
         calls = self._calls[number] = _ActorCalls(self)
@@ -241,7 +245,7 @@ class RemovalWorld:
 
     def check(self) -> None:
         """Every binding is in the cluster, or kept."""
-        kept = self._generations().get(generation_field(OWNER), "")
+        kept = self._lineages().get(lineage_field(OWNER), "")
         there = self.store.bodies()
         for name in NAMES:
             assert name in there or f'"name": "{name}"' in kept, f"{name} is lost: {self.schedule}"
@@ -254,10 +258,10 @@ class RemovalWorld:
             self.check()
         self._alone(_restore)
         assert self.store.bodies() == self.original, self.schedule
-        assert self._generations() == self._others, self.schedule
+        assert self._lineages() == self._others, self.schedule
         assert bool(self.store.config_maps()) == bool(self._others), self.schedule
 
-    def _generations(self) -> dict[str, str]:
+    def _lineages(self) -> dict[str, str]:
         fields = {field: text for kept in self.store.config_maps() for field, text in kept["data"].items()}
         return {field: text for field, text in fields.items() if field not in ("clusterNamespace", "clusterName")}
 
@@ -287,14 +291,26 @@ async def _remove(calls: _ActorCalls) -> None:
             continue
 
 
-async def _remove_under_another_ca(calls: _ActorCalls) -> None:
-    """The same names, so that one generation could pass for the other."""
+async def _remove_from_an_earlier_cluster(calls: _ActorCalls) -> None:
+    """The same names, so that one lineage could pass for the other."""
     found = [ClusterRoleBinding(name, "uid-earlier", "1", ROLE, ()) for name in NAMES]
     await RemovedBindings(calls, NAMESPACE).keep(EARLIER, found)
 
 
 async def _restore(calls: _ActorCalls) -> None:
     await RemovedBindings(calls, NAMESPACE).restore(OWNER, calls)
+
+
+async def _restore_under_the_next_ca(calls: _ActorCalls) -> None:
+    await RemovedBindings(calls, NAMESPACE).restore(ROTATED, calls)
+
+
+async def _follow(calls: _ActorCalls) -> None:
+    """What Enforce does after the CA was rotated."""
+    await RemovedBindings(calls, NAMESPACE).follow(ROTATED)
+
+
+_ACTS: Final = {"-": _remove, "+": _restore, "r": _restore_under_the_next_ca, ">": _follow}
 
 
 def schedules(actors: str, crashes: int, random: Random, count: int) -> Iterator[RemovalWorld]:

@@ -26,7 +26,7 @@ from signer.store.authentic_records import (
 )
 from signer.store.cache import Cache
 from signer.store.preserved_metadata import NotKept
-from tests.unit.signer.builders import CLUSTER, attested_identity, machine_view, record
+from tests.unit.signer.builders import CLUSTER, attested_identity, builtin_approval, journal_entry, machine_view, record
 
 KEYS: Final = ControllerKeys(bytes(range(32)))
 OTHER: Final = ControllerKeys(b"o" * 32)
@@ -84,14 +84,25 @@ def _changed(spec: dict[str, Any]) -> dict[str, Any]:
     return {**made, "spec": {**made["spec"], **spec}}
 
 
+def _in_another_form(seal: str) -> dict[str, Any]:
+    """As builds before the first release wrote it; API servers prune what their definition does not know."""
+    made = manifest(record())
+    lines = made["spec"].pop("certificates")
+    return {**made, "spec": {**made["spec"], "journalLines": lines, "stockApprovalLines": [], "seal": seal}}
+
+
 FORGERIES: Final = {
+    "in another form": _in_another_form(manifest(record())["spec"]["seal"]),
+    "in another form, with the seal of that time": _in_another_form("v1.0123456789abcdef." + "0" * 64),
+    "with the seal of another form": _changed({"seal": "v1" + manifest(record())["spec"]["seal"][2:]}),
+    "another moment when certificates left the journal": _changed({"droppedNotAfter": "2026-01-01T00:00:00Z"}),
     "another identity": _changed({"identity": "ek:impostor"}),
     "another Machine": _changed({"machineRef": {"kind": "Machine", "name": "other", "uid": "u"}}),
-    "a journal entry more": _changed({"journalLines": record_spec(record())["journalLines"] * 2}),
+    "a journal entry more": _changed({"certificates": record_spec(record())["certificates"] * 2}),
     "no seal": {**manifest(record()), "spec": record_spec(record())},
     "an empty seal": _changed({"seal": ""}),
     "a truncated seal": _changed({"seal": manifest(record())["spec"]["seal"][:-2]}),
-    "a seal of nothing": _changed({"seal": "v1.0123456789abcdef." + "0" * 64}),
+    "a seal of nothing": _changed({"seal": "v2.0123456789abcdef." + "0" * 64}),
     "the seal of another controller": manifest(record(), keys=OTHER),
     "copied from another namespace": manifest(
         record(machine_view(cluster=replace(CLUSTER, namespace="team-b"))), namespace=CLUSTER.namespace
@@ -151,6 +162,26 @@ def test_an_ignored_object_is_reported_once_per_version(world: World, caplog: py
     reports = [entry for entry in caplog.records if entry.name == "signer.store.authentic_records"]
     assert [entry.__dict__["resourceVersion"] for entry in reports] == ["1", "2"]
     assert world.authentic.ignored == 2
+
+
+def test_a_kind_that_this_version_does_not_know_is_said_once_per_version(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The record is ours all the same: it holds its name, and its other certificates are what they are."""
+    caplog.set_level(logging.WARNING)
+    unknown = journal_entry(2, kind="of-a-later-version")
+    made = record(journal=(journal_entry(), unknown), builtin_approvals=(builtin_approval(kind="too"),))
+    for version in ("1", "1", "2"):
+        world.cache.applied(manifest(made, version))
+        world.authentic.use_keys(ROTATED)
+        world.authentic.use_keys(KEYS)
+    found = world.found()
+    assert isinstance(found, AttestedNode)
+    assert found.journal == made.journal
+    reports = [entry for entry in caplog.records if "does not know" in entry.getMessage()]
+    assert [entry.__dict__["resourceVersion"] for entry in reports] == ["1", "2"]
+    assert reports[0].__dict__["detail"] == "of-a-later-version, too"
+    assert world.authentic.ignored == 0
 
 
 def test_what_has_no_metadata_is_read_as_unreadable() -> None:

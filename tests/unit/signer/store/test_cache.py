@@ -292,7 +292,7 @@ class LargePages:
     """A source whose list has ten pages of a megabyte each, and then a watch that says nothing."""
 
     async def list_pages(
-        self, path: str, params: Parameters | None = None, limit: int = 500
+        self, path: str, params: Parameters | None = None, limit: int = 500, **options: Any
     ) -> AsyncGenerator[JsonObject, None]:
         for number in range(10):
             items = [{**manifest(f"{number}-{index}", 1), "status": f"{index}" * 100_000} for index in range(10)]

@@ -26,7 +26,7 @@ from signer.model.record_object import record_spec
 from signer.model.seal import ControllerKeys
 from signer.rules.builtin_serving import record_of
 from signer.rules.machine import MachineGone
-from signer.store import caches as caches_module
+from signer.store import cache_registry
 from signer.store.authentic_records import KeysUnavailable
 from signer.store.caches import (
     ALL_PROVIDER_IDS,
@@ -285,7 +285,7 @@ async def test_records_are_listed_after_clusters(world: World, monkeypatch: pyte
     async def no_key(client: Client) -> None:
         """The key is somebody else's test."""
 
-    monkeypatch.setattr(caches_module, "list_and_watch", list_once)
+    monkeypatch.setattr(cache_registry, "list_and_watch", list_once)
     monkeypatch.setattr(world.caches.controller_key, "run", no_key)
     await world.caches.run(cast("Client", None))
     assert begun[-1].endswith("/attestednodes")
@@ -294,7 +294,7 @@ async def test_records_are_listed_after_clusters(world: World, monkeypatch: pyte
 
 async def test_who_looks_once_lists_records_after_clusters(world: World) -> None:
     class Source:
-        async def list_pages(self, path: str) -> AsyncGenerator[dict[str, Any], None]:
+        async def list_pages(self, path: str, *arguments: Any, **options: Any) -> AsyncGenerator[dict[str, Any], None]:
             found = {"metadata": {"namespace": KEY.namespace, "name": KEY.name, "uid": "c"}}
             yield {"items": [found] if path.endswith("/clusters") else []}
 
@@ -326,7 +326,7 @@ async def test_no_collection_is_held_whole_while_it_is_listed(world: World, monk
     async def no_key(client: Client) -> None:
         """The key is somebody else's test."""
 
-    monkeypatch.setattr(caches_module, "list_and_watch", list_once)
+    monkeypatch.setattr(cache_registry, "list_and_watch", list_once)
     monkeypatch.setattr(world.caches.controller_key, "run", no_key)
     await world.caches.run(cast("Client", None))
     assert len(held) == 6

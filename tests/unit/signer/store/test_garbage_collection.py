@@ -13,7 +13,6 @@ from signer.kube.errors import ApiError, ResourceNotServed, ServerError
 from signer.kube.resources import ATTESTED_NODES, CLUSTERS_V1BETA2, IDENTITY_RESERVATIONS
 from signer.model.reservation import CONTESTED_ANNOTATION, Pair, ReservationSide
 from signer.model.shard import SomeShards
-from signer.rules.builtin_serving import FORMER_IS_REMEMBERED
 from signer.store import garbage_collection as upkeep_module
 from signer.store.authentic_records import KeysUnavailable
 from signer.store.caches import Caches
@@ -129,10 +128,10 @@ async def test_a_pause_that_the_mirror_has_not_seen_yet(world: World, name: str)
 async def test_a_record_goes_when_its_machine_is_gone_and_its_last_certificate_has_run_out(world: World) -> None:
     made = world.record()
     world.reserve(pair_for())
-    world.now = made.last_not_after + FORMER_IS_REMEMBERED - timedelta(seconds=1)
+    world.now = made.held_until - timedelta(seconds=1)
     assert await world.garbage_collector.round() == Done()
     assert world.recorded() == {made.name}
-    world.now = made.last_not_after + FORMER_IS_REMEMBERED
+    world.now = made.held_until
     assert await world.garbage_collector.round() == Done(deleted=1, released=1)
     assert world.recorded() == world.reserved() == set()
     assert world.caches.authentic.values() == ()
@@ -253,7 +252,7 @@ async def test_what_is_in_another_replicas_shard_is_left_to_it(world: World) -> 
     world.record(*lacking)
     gone = world.record("m2", "b")
     world.reserve(pair_for("m3", "c"))
-    world.now = gone.last_not_after + FORMER_IS_REMEMBERED
+    world.now = gone.held_until
     world.caches.own_shards(SomeShards(1))
     assert await world.garbage_collector.round() == Done()
     assert (world.api.reads, world.api.writes) == (0, [])
@@ -360,7 +359,7 @@ async def test_it_goes_on_round_after_round(world: World, monkeypatch: pytest.Mo
 
     world.api.before = fault_once
     world.reserve(pair_for())
-    for cache, _ in world.caches._watched():
+    for cache in world.caches.watched():
         cache.filled.set()
     world.caches.controller_key.settled.set()
     running = asyncio.create_task(world.garbage_collector.run())

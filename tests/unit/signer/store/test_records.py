@@ -56,7 +56,7 @@ class API:
             raise NotFound(path)
         return self.objects[path]
 
-    async def list_pages(self, path: str) -> AsyncGenerator[dict[str, Any], None]:
+    async def list_pages(self, path: str, *arguments: Any, **options: Any) -> AsyncGenerator[dict[str, Any], None]:
         self.calls.append(("list", path))
         found = [copy.deepcopy(item) for name, item in self.objects.items() if name.startswith(f"{path}/")]
         for item in found:
@@ -274,9 +274,10 @@ async def test_a_record_under_the_previous_key_is_sealed_anew_when_it_is_written
 
 
 FORGERIES: Final[dict[str, dict[str, Any]]] = {
-    "unreadable": {"journalLines": "secret garbage"},
+    "unreadable": {"certificates": "secret garbage"},
+    "in another form": {"certificates": None, "journalLines": record_spec(record())["certificates"]},
     "unsealed": {"seal": ""},
-    "wrong seal": {"seal": f"v1.{RecordSeals(KEYS).seal(record()).split('.')[1]}.{'0' * 64}"},
+    "wrong seal": {"seal": f"v2.{RecordSeals(KEYS).seal(record()).split('.')[1]}.{'0' * 64}"},
     "changed": {"identity": "ek:impostor"},
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -18,11 +19,12 @@ from signer.model.auto_approval import (
 )
 from signer.model.cluster import ClusterKey
 from signer.model.saved_bindings import (
-    MAXIMUM_GENERATIONS,
+    MAXIMUM_LINEAGES,
+    MAXIMUM_MARKS,
     BindingsNotSaved,
-    OtherGenerations,
+    OtherLineages,
     SavedBindings,
-    generation_field,
+    lineage_field,
     saved_name,
 )
 from signer.store.removed_bindings import SAVED_LABEL, NothingSaved, RemovedBindings
@@ -32,6 +34,7 @@ from tests.unit.signer.store.removed_bindings_fixtures import (
     NAMESPACE,
     OWNER,
     ROLE,
+    ROTATED,
     ObjectStore,
     binding_manifest,
     every_schedule,
@@ -40,8 +43,9 @@ from tests.unit.signer.store.removed_bindings_fixtures import (
 )
 
 CONFIG_MAP = CONFIG_MAPS.object(saved_name(OWNER.key), NAMESPACE)
-FIELD = generation_field(OWNER)
-LATER_CLUSTER = ClusterIdentity(OWNER.key, f"sha256:{'bb' * 32}")
+FIELD = lineage_field(OWNER)
+LATER_CLUSTER = ClusterIdentity(OWNER.key, "c-2", f"sha256:{'bb' * 32}")
+MOVED = replace(OWNER, uid="c-moved")
 
 
 class Kept:
@@ -73,7 +77,7 @@ class Kept:
         self.api.put(CONFIG_MAP, {**self.api.objects[CONFIG_MAP], "data": {**data, FIELD: json.dumps(content)}})
 
     async def remove_later(self, owner: ClusterIdentity) -> None:
-        """Kubeadm's binding came back under another CA, and is removed again."""
+        """Kubeadm's binding came back, of whatever cluster has the name by now, and is removed again."""
         self.api.put(f"{BINDINGS}/later", binding_manifest("later"))
         await self.grants.keep(owner, [self.there("later")])
         await self.api.delete(f"{BINDINGS}/later")
@@ -101,7 +105,9 @@ async def test_the_config_map_says_whose_it_is(kept: Kept) -> None:
     assert found["metadata"]["labels"] == {"attestation.cluster.x-k8s.io/removed-grants": "team-a"}, "for ever"
     assert found["data"]["clusterNamespace"] == "team-a"
     assert found["data"]["clusterName"] == "one"
-    assert found["data"].keys() == {"clusterNamespace", "clusterName", f"sha256-{'aa' * 32}"}
+    assert found["data"].keys() == {"clusterNamespace", "clusterName", FIELD}
+    marks = {"clusterUIDs": [OWNER.uid], "caCertHashes": [OWNER.ca_cert_hash]}
+    assert json.loads(found["data"][FIELD])["lineage"] == marks
     assert await kept.grants.owners() == {OWNER.key}
 
 
@@ -109,41 +115,94 @@ async def test_another_cluster_under_the_same_name_gets_nothing(kept: Kept) -> N
     before = kept.api.config_maps()
     restored = await kept.grants.restore(LATER_CLUSTER, kept.api)
     assert (restored.back, restored.not_restored) == ((), ())
-    assert restored.others == OtherGenerations(NAMESPACE, saved_name(OWNER.key), (FIELD,))
+    assert restored.others == OtherLineages(NAMESPACE, saved_name(OWNER.key), (FIELD,))
     assert kept.api.bodies() == {}
     assert kept.api.config_maps() == before
     assert await kept.grants.kept(ClusterKey("team-a-one", "x")) == NothingSaved()
 
 
-async def test_each_ca_gets_back_what_was_removed_under_it(kept: Kept) -> None:
+@pytest.mark.parametrize("now", [ROTATED, MOVED], ids=["another CA", "another UID"])
+async def test_the_cluster_gets_everything_back_whatever_it_is_known_by_now(kept: Kept, now: ClusterIdentity) -> None:
+    """A rotation gives it another CA; ``clusterctl move``, or a restore, another UID."""
+    await kept.remove_later(now)
+    restored = await kept.grants.restore(now, kept.api)
+    assert (sorted(restored.back), restored.others) == (["first", "later", "second"], NothingSaved())
+    assert sorted(kept.api.bodies()) == ["first", "later", "second"]
+    assert kept.api.config_maps() == []
+
+
+async def test_a_cluster_whose_ca_was_rotated_and_that_was_moved_then(kept: Kept) -> None:
+    """Nothing was removed in between: that it goes on under another CA was noted all the same."""
+    before = kept.api.bodies()
+    await kept.grants.follow(ROTATED)
+    moved = replace(ROTATED, uid="c-moved")
+    restored = await kept.grants.restore(moved, kept.api)
+    assert (restored.back, restored.others) == (NAMES, NothingSaved())
+    assert kept.api.bodies() == kept.original != before
+
+
+async def test_following_writes_once_and_nothing_where_nothing_is_kept(kept: Kept) -> None:
+    for owner, writes in ((OWNER, 0), (ROTATED, 1), (ROTATED, 0), (MOVED, 1), (OWNER, 0), (LATER_CLUSTER, 0)):
+        kept.api.calls.clear()
+        await kept.grants.follow(owner)
+        assert kept.api.calls == [f"GET {CONFIG_MAP}", *[f"PATCH {CONFIG_MAP}"] * writes], owner
+    empty = Kept()
+    await empty.grants.follow(OWNER)
+    assert empty.api.config_maps() == []
+
+
+async def test_what_is_not_back_under_another_ca_is_found_under_the_next_uid(kept: Kept) -> None:
+    """Even if nothing of it could be restored at once."""
+    for name in NAMES:
+        kept.tamper(name, roleRef={"kind": "ClusterRole", "name": "gone"})
+    assert (await kept.grants.restore(ROTATED, kept.api)).back == ()
+    moved = replace(ROTATED, uid="c-moved")
+    restored = await kept.grants.restore(moved, kept.api)
+    assert ([one.name for one in restored.not_restored], restored.others) == (list(NAMES), NothingSaved())
+    kept.api.calls.clear()
+    await kept.grants.restore(moved, kept.api)
+    assert not any(call.startswith("PATCH") for call in kept.api.calls)
+
+
+async def test_each_cluster_gets_back_what_was_removed_from_it(kept: Kept) -> None:
     await kept.remove_later(LATER_CLUSTER)
     assert len(kept.api.config_maps()) == 1
     restored = await kept.grants.restore(LATER_CLUSTER, kept.api)
     assert restored.back == ("later",)
-    assert restored.others == OtherGenerations(NAMESPACE, saved_name(OWNER.key), (FIELD,))
+    assert restored.others == OtherLineages(NAMESPACE, saved_name(OWNER.key), (FIELD,))
     assert list(kept.api.bodies()) == ["later"]
-    # The CA is put back.
+    # The first is back.
     assert (await kept.grants.restore(OWNER, kept.api)).others == NothingSaved()
     assert kept.api.config_maps() == []
     assert sorted(kept.api.bodies()) == ["first", "later", "second"]
 
 
-async def test_what_stays_kept_leaves_the_other_generations_as_they_are(kept: Kept) -> None:
+async def test_what_stays_kept_leaves_the_other_lineages_as_they_are(kept: Kept) -> None:
     await kept.remove_later(LATER_CLUSTER)
     kept.tamper("first", roleRef={"kind": "ClusterRole", "name": "gone"})
     restored = await kept.grants.restore(OWNER, kept.api)
     assert (restored.back, len(restored.not_restored)) == (("second",), 1)
     found = await kept.grants.kept(OWNER.key)
     assert isinstance(found, SavedBindings)
-    assert (list(found.of(OWNER)), list(found.of(LATER_CLUSTER))) == (["first"], ["later"])
+    assert (list(found.of(OWNER).bindings), list(found.of(LATER_CLUSTER).bindings)) == (["first"], ["later"])
 
 
 async def test_a_ca_that_keeps_changing_fills_one_config_map_and_no_more(kept: Kept) -> None:
     """Whoever writes the Secret of the CA may change it every minute."""
-    for number in range(MAXIMUM_GENERATIONS - 1):
-        await kept.remove_later(ClusterIdentity(OWNER.key, f"sha256:{number}"))
-    with pytest.raises(BindingsNotSaved, match="more than 4 CAs"):
-        await kept.remove_later(ClusterIdentity(OWNER.key, "sha256:one more"))
+    for number in range(2 * MAXIMUM_MARKS):
+        await kept.remove_later(replace(OWNER, ca_cert_hash=f"sha256:{number}"))
+    (found,) = kept.api.config_maps()
+    assert found["data"].keys() == {"clusterNamespace", "clusterName", FIELD}
+    restored = await kept.grants.restore(replace(OWNER, ca_cert_hash="sha256:last"), kept.api)
+    assert sorted(restored.back) == ["first", "later", "second"]
+
+
+async def test_clusters_of_one_name_fill_one_config_map_and_no_more(kept: Kept) -> None:
+    """Whoever makes Clusters may make one of that name every minute."""
+    for number in range(MAXIMUM_LINEAGES - 1):
+        await kept.remove_later(ClusterIdentity(OWNER.key, f"c-x{number}", f"sha256:{number}"))
+    with pytest.raises(BindingsNotSaved, match="more than 4 clusters of one name"):
+        await kept.remove_later(ClusterIdentity(OWNER.key, "one more", "sha256:one more"))
     assert "later" in kept.api.bodies()
     assert len(kept.api.config_maps()) == 1
 
@@ -154,7 +213,7 @@ async def test_what_is_removed_later_is_added_and_the_newest_of_a_name_counts(ke
     await kept.add_and_remove(changed, binding_manifest("third"))
     found = await kept.grants.kept(OWNER.key)
     assert isinstance(found, SavedBindings)
-    assert sorted(found.of(OWNER)) == ["first", "second", "third"]
+    assert sorted(found.of(OWNER).bindings) == ["first", "second", "third"]
     await kept.grants.restore(OWNER, kept.api)
     assert kept.api.bodies()["first"]["metadata"]["labels"] == {"team": "kubeadm"}
 
@@ -213,7 +272,7 @@ async def test_a_backup_that_names_another_role_gives_nothing(
     assert list(kept.api.bodies()) == ["second"]
     found = await kept.grants.kept(OWNER.key)
     assert isinstance(found, SavedBindings)
-    assert list(found.of(OWNER)) == ["first"]
+    assert list(found.of(OWNER).bindings) == ["first"]
 
 
 async def test_a_role_that_grants_more_by_now_is_not_bound_again(kept: Kept) -> None:
@@ -316,10 +375,11 @@ async def test_what_cannot_be_taken_out_of_what_is_kept_is_no_success(kept: Kept
     assert kept.api.config_maps() == []
 
 
-async def test_an_empty_generation_of_another_ca_holds_nothing(kept: Kept) -> None:
+async def test_an_empty_lineage_of_another_cluster_holds_nothing(kept: Kept) -> None:
     await kept.grants.keep(LATER_CLUSTER, [])
     found = kept.api.objects[CONFIG_MAP]
-    empty = {generation_field(LATER_CLUSTER): '{"items": []}'}
+    marks = {"clusterUIDs": [LATER_CLUSTER.uid], "caCertHashes": [LATER_CLUSTER.ca_cert_hash]}
+    empty = {lineage_field(LATER_CLUSTER): json.dumps({"items": [], "lineage": marks})}
     kept.api.put(CONFIG_MAP, {**found, "data": {**found["data"], **empty}})
     assert (await kept.grants.restore(OWNER, kept.api)).others == NothingSaved()
     assert kept.api.config_maps() == []
@@ -355,7 +415,15 @@ async def test_a_fault_of_the_workload_cluster_loses_nothing(kept: Kept) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("actors", "crashes", "least"),
-    [("-+", 0, 50), (".-+", 0, 50), ("~-+", 0, 50), pytest.param("-+", 1, 1000, marks=pytest.mark.slow)],
+    [
+        ("-r", 0, 50),
+        ("->", 0, 5),
+        (".r>", 0, 5),
+        ("-+", 0, 50),
+        (".-+", 0, 50),
+        ("~-+", 0, 50),
+        pytest.param("-+", 1, 1000, marks=pytest.mark.slow),
+    ],
 )
 def test_every_schedule_of_a_remover_and_a_restorer(actors: str, crashes: int, least: int) -> None:
     worlds = 0
@@ -365,7 +433,9 @@ def test_every_schedule_of_a_remover_and_a_restorer(actors: str, crashes: int, l
     assert worlds > least
 
 
-@pytest.mark.parametrize("actors", ["-", "--", "-+", "-++", "--+", ".-+", ".-+-+", "~-+", "~-++", "~.-+"])
+@pytest.mark.parametrize(
+    "actors", ["-", "--", "-+", "-++", "--+", ".-+", ".-+-+", "~-+", "~-++", "~.-+", "-r", "->+", ".->r", "~-r>"]
+)
 @pytest.mark.parametrize("crashes", [0, 1, 3])
 def test_random_schedules_with_crashes(actors: str, crashes: int) -> None:
     for world in schedules(actors, crashes, Random(f"{actors} {crashes}"), 60):

@@ -32,12 +32,12 @@ async def test_a_namespace_fills_only_its_part(monkeypatch: pytest.MonkeyPatch) 
     """Clusters come and go under ever new names, and what is kept of them stays."""
     monkeypatch.setattr(removed_bindings, "MAXIMUM_CLUSTERS_OF_NAMESPACE", 2)
     kept = Kept()
-    one, two, three = (ClusterIdentity(ClusterKey("team-a", name), "h") for name in ("one", "two", "three"))
+    one, two, three = (ClusterIdentity(ClusterKey("team-a", name), "u", "h") for name in ("one", "two", "three"))
     for owner in (one, two, two):
         await kept.grants.keep(owner, [])
     with pytest.raises(BindingsNotSaved, match=f"2 clusters of namespace team-a.*{SAVED_LABEL}=team-a"):
         await kept.grants.keep(three, [])
-    await kept.grants.keep(ClusterIdentity(ClusterKey("team-b", "three"), "h"), [])
+    await kept.grants.keep(ClusterIdentity(ClusterKey("team-b", "three"), "u", "h"), [])
     # A controller that was started anew counts what is there, and what is there no more.
     kept.grants = RemovedBindings(kept.api, NAMESPACE)
     assert len(await kept.grants.owners()) == 3
@@ -58,7 +58,7 @@ async def test_config_maps_that_were_not_made_do_not_count(monkeypatch: pytest.M
     kept.api.failures.clear()
     await kept.grants.keep(OWNER, [])
     with pytest.raises(BindingsNotSaved, match="1 clusters of namespace"):
-        await kept.grants.keep(ClusterIdentity(ClusterKey(OWNER.key.namespace, "two"), "h"), [])
+        await kept.grants.keep(ClusterIdentity(ClusterKey(OWNER.key.namespace, "two"), "u", "h"), [])
 
 
 async def test_too_many_clusters_take_nothing_from_the_first(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
@@ -66,6 +66,6 @@ async def test_too_many_clusters_take_nothing_from_the_first(monkeypatch: pytest
     monkeypatch.setattr(removed_bindings, "MAXIMUM_CLUSTERS", 2)
     kept = Kept()
     for number in range(5):
-        await kept.grants.keep(ClusterIdentity(ClusterKey("team-a", f"c{number}"), "h"), [])
+        await kept.grants.keep(ClusterIdentity(ClusterKey("team-a", f"c{number}"), "u", "h"), [])
     assert await kept.grants.owners() == {ClusterKey("team-a", f"c{number}") for number in range(3)}
     assert caplog.records[0].getMessage() == "grants of too many clusters are kept"

@@ -31,7 +31,7 @@ def test_weak_hash(digest: bytes, hashed: hashes.HashAlgorithm, said_of_the_whol
         _AWS, _CONTENT, digest_algorithm=digest, signature_algorithm=aws.RSA_ENCRYPTION, hash_algorithm=hashed
     )
     pkcs7 = signed(signer, (digest,) if said_of_the_whole else (aws.SHA256,))
-    refused(pkcs7, IdentityDocumentMalformed, "made with another hash than SHA-256")
+    refused(pkcs7, IdentityDocumentMalformed, "uses another hash than SHA-256")
 
 
 def test_weak_signature() -> None:
@@ -50,8 +50,8 @@ def test_weak_signature_that_says_it_is_strong() -> None:
     [
         ((), "ends where digestAlgorithm is expected"),
         ((aws.SHA1,), "another hash than SHA-256"),
-        ((aws.SHA256, aws.SHA1), "bytes behind its end"),
-        ((aws.SHA256, aws.SHA256), "bytes behind its end"),
+        ((aws.SHA256, aws.SHA1), "bytes after its end"),
+        ((aws.SHA256, aws.SHA256), "bytes after its end"),
     ],
     ids=["none", "another", "a second one", "the same twice"],
 )
@@ -63,8 +63,8 @@ def test_hashes_of_the_whole(algorithms: tuple[bytes, ...], match: str) -> None:
     ("algorithm", "match"),
     [
         ("300e06096086480165030402010501aa", "has parameters of digestAlgorithm"),
-        ("300e0609608648016503040201020100", "bytes behind its end"),
-        ("300f060960864801650304020105000500", "bytes behind its end"),
+        ("300e0609608648016503040201020100", "bytes after its end"),
+        ("300f060960864801650304020105000500", "bytes after its end"),
     ],
     ids=["NULL with a content", "a number", "NULL twice"],
 )

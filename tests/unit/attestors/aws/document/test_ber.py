@@ -123,7 +123,7 @@ def test_layer_inside_of_a_layer_that_is_shorter() -> None:
 def test_only_and_all() -> None:
     assert [element.content for element in ber.read_all(_STRING + _STRING, 0x04, "it")] == [b"abc", b"abc"]
     assert ber.read_all(b"", 0x04, "it") == ()
-    with pytest.raises(IdentityDocumentMalformed, match=r"^it has bytes behind its end$"):
+    with pytest.raises(IdentityDocumentMalformed, match=r"^it has bytes after its end$"):
         ber.only(_STRING + b"\x00", 0x04, "it")
     with pytest.raises(IdentityDocumentMalformed, match=r"^it has a value of type 0x02 where one of its values is exp"):
         ber.read_all(_STRING + tlv(0x02, b"\x01"), 0x04, "it")

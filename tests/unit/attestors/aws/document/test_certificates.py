@@ -125,7 +125,7 @@ class TestFolder:
         put(tmp_path, "eu-west-7", authority("eu-west-7"))
         for folder in (tmp_path, None):
             with pytest.raises(
-                RegionCertificatesUnreadable, match=r"^eu-west-1 is to be replaced, and there is no eu-we"
+                RegionCertificatesUnreadable, match=r"^eu-west-1 is to be replaced, but there is no eu-we"
             ):
                 load_region_certificates(folder, replacing=frozenset({"eu-west-1"}))
 

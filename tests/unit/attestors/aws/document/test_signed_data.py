@@ -29,7 +29,7 @@ def refused(pkcs7: bytes, match: str) -> None:
 
 @pytest.mark.parametrize("behind", [b"\x00", b"\x00\x00", b"x", _GENUINE])
 def test_bytes_behind_the_end(behind: bytes) -> None:
-    refused(_GENUINE + behind, "has bytes behind its end")
+    refused(_GENUINE + behind, "has bytes after its end")
 
 
 def test_every_beginning_alone() -> None:
@@ -70,7 +70,7 @@ def test_nested_deeply(depth: int) -> None:
         ),
         (aws.signed_data(_SIGNER, content=tlv(0x04, _CONTENT), version=b"\x02\x01\x03"), "another version than 1"),
         (aws.signed_data(_SIGNER, content=tlv(0x0C, _CONTENT)), "where eContent is expected"),
-        (aws.signed_data(_SIGNER, content=tlv(0x24, tlv(0x04, _CONTENT))), "in segments and yet of a definite length"),
+        (aws.signed_data(_SIGNER, content=tlv(0x24, tlv(0x04, _CONTENT))), "in segments but of definite length"),
         (
             aws.signed_data(_SIGNER, content=indefinite(0x24, indefinite(0x24, tlv(0x04, _CONTENT)))),
             "has something unexpected in eContent",
@@ -105,7 +105,7 @@ def test_nested_deeply(depth: int) -> None:
         ),
         (
             aws.signed_data(tlv(0x30, _SIGNER[4:], b"\x05\x00"), content=tlv(0x04, _CONTENT)),
-            "has bytes behind its end",
+            "has bytes after its end",
         ),
     ],
 )

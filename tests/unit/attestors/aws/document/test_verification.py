@@ -154,10 +154,10 @@ class TestWhoSigned:
         content = document()
         for signers in ((_AWS, _ATTACKER), (_ATTACKER, _AWS), (_AWS, _AWS)):
             pkcs7 = signed(content, *(signer_info(signer, content) for signer in signers))
-            refused(pkcs7, IdentityDocumentMalformed, "has 2 signers, and must have one")
+            refused(pkcs7, IdentityDocumentMalformed, "has 2 signers instead of one")
 
     def test_no_signer(self) -> None:
-        refused(signed(document()), IdentityDocumentMalformed, "has 0 signers, and must have one")
+        refused(signed(document()), IdentityDocumentMalformed, "has 0 signers instead of one")
 
     def test_signer_named_by_key_identifier(self) -> None:
         content = document()
@@ -171,7 +171,7 @@ class TestWhatWasSigned:
     def test_content_exchanged_under_the_signature(self) -> None:
         info = signer_info(_AWS, document())
         for exchanged in (document(instanceId="i-0fedcba9876543210"), document() + b" "):
-            refused(signed(exchanged, info), SignatureRefused, "is not the content that was signed")
+            refused(signed(exchanged, info), SignatureRefused, "differs from the signed content")
 
     def test_content_exchanged_where_there_are_no_signed_attributes(self) -> None:
         info = signer_info(_AWS, document(), attributes=None)
@@ -203,18 +203,18 @@ class TestWhatWasSigned:
     @pytest.mark.parametrize(
         ("attributes", "match"),
         [
-            ([aws.message_digest_attribute(_CONTENT)], "no signed attribute that says that its content is plain data"),
+            ([aws.message_digest_attribute(_CONTENT)], "no signed attribute that marks its content as plain data"),
             (
                 [aws.content_type_attribute(aws.ENVELOPED_DATA), aws.message_digest_attribute(_CONTENT)],
-                "no signed attribute that says that its content is plain data",
+                "no signed attribute that marks its content as plain data",
             ),
             (
                 [aws.attribute(aws.CONTENT_TYPE), aws.message_digest_attribute(_CONTENT)],
-                "no signed attribute that says that its content is plain data",
+                "no signed attribute that marks its content as plain data",
             ),
             (
                 [aws.attribute(aws.CONTENT_TYPE, aws.DATA, aws.DATA), aws.message_digest_attribute(_CONTENT)],
-                "has bytes behind its end",
+                "has bytes after its end",
             ),
             ([aws.content_type_attribute()], "no signed attribute with the digest of its content"),
             (
@@ -246,7 +246,7 @@ class TestWhatWasSigned:
                     aws.content_type_attribute(),
                     aws.attribute(aws.MESSAGE_DIGEST, *2 * [tlv(0x04, hashlib.sha256(_CONTENT).digest())]),
                 ],
-                "has bytes behind its end",
+                "has bytes after its end",
             ),
             ([aws.content_type_attribute(), aws.attribute(aws.MESSAGE_DIGEST)], "ends where its value is expected"),
             (
@@ -270,7 +270,7 @@ class TestWhatWasSigned:
             ),
             (
                 [tlv(0x30, aws.CONTENT_TYPE, tlv(0x31, aws.DATA), b"\x05\x00"), aws.message_digest_attribute(_CONTENT)],
-                "has bytes behind its end",
+                "has bytes after its end",
             ),
             (
                 [aws.content_type_attribute(), aws.message_digest_attribute(_CONTENT) + b"\x05\x00"],

@@ -14,15 +14,15 @@ from attestors.aws.ec2.directory import (
     CALLS_PER_SECOND,
     GATHER_SECONDS,
     LIFETIME_SECONDS,
-    MAXIMUM_QUESTIONS,
+    MAXIMUM_LOOKUPS,
     Found,
     InstanceDirectory,
     NotListed,
-    TokenBucket,
 )
 from attestors.aws.ec2.instance import Described, Instance, read_description
 from attestors.aws.partitions import Region, parse_region
 from attestors.clouds.errors import CloudUnavailable
+from attestors.net.rate_limiter import TokenBucket
 from tests.unit.attestors.aws.ec2.descriptions import ACCOUNT, description
 
 REGION: Final = parse_region("eu-west-1")
@@ -63,7 +63,7 @@ class Clock:
 
 
 @dataclass
-class Desk:
+class DirectoryHarness:
     """A directory, and what EC2 was asked."""
 
     clock: Clock = field(default_factory=Clock)
@@ -105,61 +105,63 @@ def name(number: int) -> str:
 
 
 async def test_questions_of_a_moment_are_one_call() -> None:
-    desk = Desk()
-    found = await desk.answers(*(desk.ask(name(number)) for number in range(50)))
+    harness = DirectoryHarness()
+    found = await harness.answers(*(harness.ask(name(number)) for number in range(50)))
     assert [instance.instance_id for instance in found if isinstance(instance, Instance)] == [
         name(number) for number in range(50)
     ]
-    assert len(desk.calls) == 1
+    assert len(harness.calls) == 1
 
 
 async def test_an_instance_that_is_described_oddly_spoils_no_other() -> None:
     """Whoever can give one instance what is not understood here must not keep the nodes of an account out."""
-    desk = Desk(odd={name(2)})
-    asked = [desk.ask(name(number)) for number in range(4)]
-    await desk.clock.pass_to(desk.clock.now + 60)
-    assert len(desk.calls) == 1
+    harness = DirectoryHarness(odd={name(2)})
+    asked = [harness.ask(name(number)) for number in range(4)]
+    await harness.clock.pass_to(harness.clock.now + 60)
+    assert len(harness.calls) == 1
     assert [isinstance(task.exception(), CloudUnavailable) for task in asked] == [False, False, True, False]
-    assert str(asked[2].exception()) == "AWS EC2: EC2 describes the instance with a value that is not known here"
+    assert str(asked[2].exception()) == "AWS EC2: EC2 describes the instance with an unknown value"
     assert all(isinstance(asked[number].result(), Instance) for number in (0, 1, 3))
 
 
 async def test_the_same_question_is_asked_once() -> None:
-    desk = Desk()
-    await desk.answers(*(desk.ask(name(1)) for _ in range(50)))
-    assert desk.calls == [(ACCOUNT, "eu-west-1", (name(1),))]
+    harness = DirectoryHarness()
+    await harness.answers(*(harness.ask(name(1)) for _ in range(50)))
+    assert harness.calls == [(ACCOUNT, "eu-west-1", (name(1),))]
 
 
 async def test_a_single_question_waits_a_moment_only() -> None:
-    desk = Desk()
-    asked = desk.ask(name(1))
-    await desk.clock.pass_to(desk.clock.now + GATHER_SECONDS)
+    harness = DirectoryHarness()
+    asked = harness.ask(name(1))
+    await harness.clock.pass_to(harness.clock.now + GATHER_SECONDS)
     assert asked.done()
 
 
 async def test_five_hundred_joins_in_ten_seconds_are_few_calls() -> None:
-    desk = Desk()
+    harness = DirectoryHarness()
     asked = []
     for number in range(500):
-        asked.append(desk.ask(name(number)))
-        await desk.clock.pass_to(desk.clock.now + 10 / 500)
-    found = await desk.answers(*asked)
+        asked.append(harness.ask(name(number)))
+        await harness.clock.pass_to(harness.clock.now + 10 / 500)
+    found = await harness.answers(*asked)
     assert all(isinstance(instance, Instance) for instance in found)
-    assert len(desk.calls) <= 15
-    assert sorted(instance for call in desk.calls for instance in call[2]) == [name(number) for number in range(500)]
+    assert len(harness.calls) <= 15
+    assert sorted(instance for call in harness.calls for instance in call[2]) == [name(number) for number in range(500)]
 
 
 async def test_no_call_asks_for_more_than_fits() -> None:
-    desk = Desk(at_once=7)
-    await desk.answers(*(desk.ask(name(number)) for number in range(20)))
-    assert [len(call[2]) for call in desk.calls] == [7, 7, 6]
+    harness = DirectoryHarness(at_once=7)
+    await harness.answers(*(harness.ask(name(number)) for number in range(20)))
+    assert [len(call[2]) for call in harness.calls] == [7, 7, 6]
 
 
 async def test_accounts_and_regions_are_asked_apart() -> None:
-    desk = Desk()
+    harness = DirectoryHarness()
     other = "210987654321"
-    await desk.answers(desk.ask(name(1)), desk.ask(name(1), account=other), desk.ask(name(1), region=ELSEWHERE))
-    assert sorted(desk.calls) == [
+    await harness.answers(
+        harness.ask(name(1)), harness.ask(name(1), account=other), harness.ask(name(1), region=ELSEWHERE)
+    )
+    assert sorted(harness.calls) == [
         (ACCOUNT, "eu-central-1", (name(1),)),
         (ACCOUNT, "eu-west-1", (name(1),)),
         (other, "eu-west-1", (name(1),)),
@@ -167,89 +169,89 @@ async def test_accounts_and_regions_are_asked_apart() -> None:
 
 
 async def test_an_answer_serves_for_seconds_and_for_its_own_account_only() -> None:
-    desk = Desk()
-    await desk.clock.pass_to(desk.clock.now)
-    asked = desk.ask(name(1))
-    await desk.clock.pass_to(desk.clock.now + 1)
-    again = desk.ask(name(1))
-    await desk.clock.settle()
+    harness = DirectoryHarness()
+    await harness.clock.pass_to(harness.clock.now)
+    asked = harness.ask(name(1))
+    await harness.clock.pass_to(harness.clock.now + 1)
+    again = harness.ask(name(1))
+    await harness.clock.settle()
     assert asked.done()
     assert again.done()
-    assert len(desk.calls) == 1
-    other = desk.ask(name(1), account="210987654321")
-    await desk.clock.pass_to(desk.clock.now + LIFETIME_SECONDS)
+    assert len(harness.calls) == 1
+    other = harness.ask(name(1), account="210987654321")
+    await harness.clock.pass_to(harness.clock.now + LIFETIME_SECONDS)
     assert other.done()
-    later = desk.ask(name(1))
-    await desk.clock.pass_to(desk.clock.now + 1)
+    later = harness.ask(name(1))
+    await harness.clock.pass_to(harness.clock.now + 1)
     assert later.done()
-    assert len(desk.calls) == 3
+    assert len(harness.calls) == 3
 
 
 async def test_an_instance_that_ec2_does_not_know_spoils_no_other() -> None:
-    desk = Desk(unknown={name(2)})
-    found = await desk.answers(*(desk.ask(name(number)) for number in (1, 2, 3)))
+    harness = DirectoryHarness(unknown={name(2)})
+    found = await harness.answers(*(harness.ask(name(number)) for number in (1, 2, 3)))
     assert [isinstance(instance, Instance) for instance in found] == [True, False, True]
     assert isinstance(found[1], NotListed)
 
 
 async def test_a_failure_is_told_to_all_who_asked_and_the_next_ask_anew() -> None:
-    desk = Desk(failure=CloudUnavailable("AWS EC2", "down"))
-    asked = [desk.ask(name(number)) for number in range(3)]
-    await desk.clock.pass_to(desk.clock.now + 1)
+    harness = DirectoryHarness(failure=CloudUnavailable("AWS EC2", "down"))
+    asked = [harness.ask(name(number)) for number in range(3)]
+    await harness.clock.pass_to(harness.clock.now + 1)
     for task in asked:
         with pytest.raises(CloudUnavailable):
             task.result()
-    assert len(desk.calls) == 1
-    desk.failure = None
-    [found] = await desk.answers(desk.ask(name(4)))
+    assert len(harness.calls) == 1
+    harness.failure = None
+    [found] = await harness.answers(harness.ask(name(4)))
     assert isinstance(found, Instance)
 
 
 async def test_questions_while_a_call_is_under_way_make_the_next_call() -> None:
-    desk = Desk()
-    first = desk.ask(name(1))
-    await desk.clock.pass_to(desk.clock.now + GATHER_SECONDS / 2)
-    second = desk.ask(name(2))
-    await desk.clock.pass_to(desk.clock.now + GATHER_SECONDS)
-    third = desk.ask(name(3))
+    harness = DirectoryHarness()
+    first = harness.ask(name(1))
+    await harness.clock.pass_to(harness.clock.now + GATHER_SECONDS / 2)
+    second = harness.ask(name(2))
+    await harness.clock.pass_to(harness.clock.now + GATHER_SECONDS)
+    third = harness.ask(name(3))
     assert first.done()
     assert second.done()
-    await desk.answers(third)
-    assert [call[2] for call in desk.calls] == [(name(1), name(2)), (name(3),)]
+    await harness.answers(third)
+    assert [call[2] for call in harness.calls] == [(name(1), name(2)), (name(3),)]
 
 
 async def test_too_many_questions_are_refused_and_not_kept() -> None:
-    desk = Desk()
-    asked = [desk.ask(name(number)) for number in range(MAXIMUM_QUESTIONS + 1)]
-    await desk.clock.settle()
+    harness = DirectoryHarness()
+    asked = [harness.ask(name(number)) for number in range(MAXIMUM_LOOKUPS + 1)]
+    await harness.clock.settle()
     with pytest.raises(CloudUnavailable, match="too many"):
         asked[-1].result()
-    await desk.answers(*asked[:-1])
+    await harness.answers(*asked[:-1])
 
 
 async def test_who_stops_waiting_does_not_stop_the_others() -> None:
-    desk = Desk()
-    impatient, patient = desk.ask(name(1)), desk.ask(name(1))
-    await desk.clock.settle()
+    harness = DirectoryHarness()
+    impatient, patient = harness.ask(name(1)), harness.ask(name(1))
+    await harness.clock.settle()
     impatient.cancel()
-    [found] = await desk.answers(patient)
+    [found] = await harness.answers(patient)
     assert isinstance(found, Instance)
 
 
 async def test_when_the_loop_ends_nobody_is_left_waiting() -> None:
-    desk = Desk()
-    asked = desk.ask(name(1))
-    await desk.clock.settle()
+    harness = DirectoryHarness()
+    asked = harness.ask(name(1))
+    await harness.clock.settle()
     [clerk] = [task for task in asyncio.all_tasks() if task.get_name().startswith("ec2 ")]
     clerk.cancel()
-    await desk.clock.settle()
+    await harness.clock.settle()
     assert asked.cancelled()
     assert clerk.cancelled()
 
 
 def test_the_bucket_lets_a_burst_through_and_then_a_rate() -> None:
     clock = Clock()
-    bucket = TokenBucket(per_second=CALLS_PER_SECOND, burst=BURST, clock=clock)
+    bucket = TokenBucket(BURST, 1 / CALLS_PER_SECOND, clock)
     assert [bucket.take() for _ in range(BURST + 3)] == [0.0] * BURST + [1.0, 2.0, 3.0]
     clock.now += 3600
     assert [bucket.take() for _ in range(BURST + 1)] == [0.0] * BURST + [1.0]

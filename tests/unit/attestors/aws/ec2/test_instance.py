@@ -187,7 +187,7 @@ def test_a_field_that_is_missing_is_named(name: str) -> None:
 
 def test_an_instance_of_nobody_is_nobodys_fault() -> None:
     """An answer that leaves the owner out must not be held against the node."""
-    with pytest.raises(UnexpectedDescription, match="whose the instance is"):
+    with pytest.raises(UnexpectedDescription, match="name the owner of the instance"):
         Instance.read(description(), account="", region=REGION)
     assert isinstance(read_description(description(), account="", region=REGION), NotUnderstood)
 

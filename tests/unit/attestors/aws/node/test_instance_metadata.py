@@ -65,7 +65,7 @@ def test_a_token_that_is_never_taken(metadata: FakeInstanceMetadata) -> None:
 @pytest.mark.parametrize("token", [b"", b"a b", b"a\r\nX-Evil: 1", b"a\n", "é".encode(), b"x" * 1025])
 def test_a_token_that_is_none(metadata: FakeInstanceMetadata, token: bytes) -> None:
     metadata.instead(TOKEN_PATH, Answer(200, token))
-    refused(metadata, "gives a token that cannot be used$")
+    refused(metadata, "returns an unusable token$")
     assert metadata.paths() == []
 
 

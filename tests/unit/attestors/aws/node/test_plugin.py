@@ -208,10 +208,8 @@ class TestWithoutEvidence:
 
     def test_document_that_is_none(self, metadata: FakeInstanceMetadata) -> None:
         metadata.pages[DOCUMENT_PATH] = aws.document(instanceId="x")
-        refused(
-            metadata, "has no instanceId, or one that is not of its form, as the instance metadata service gives it"
-        )
-        with pytest.raises(EvidenceUnavailable, match="has no instanceId"):
+        refused(metadata, "has a missing or malformed instanceId, as the instance metadata service returns it")
+        with pytest.raises(EvidenceUnavailable, match="missing or malformed instanceId"):
             plugin.agent_plugin({"metadata-endpoint": metadata.url}).provider_id()
 
     @pytest.mark.parametrize(
@@ -236,7 +234,7 @@ class TestWithoutEvidence:
         agent = plugin.agent_plugin({"metadata-endpoint": metadata.url})
         with pytest.raises(EvidenceUnavailable, match="writes evidence v1 only"):
             agent.gather(request(evidence_version="v2"))
-        with pytest.raises(EvidenceUnavailable, match="knows no challenges"):
+        with pytest.raises(EvidenceUnavailable, match="supports no challenges"):
             agent.gather(request(challenge="x"))
         assert metadata.asked == []
 

@@ -153,7 +153,7 @@ def test_keys_of_another_form_or_kind_say_nothing(name: str, entry: object) -> N
 def test_an_rsa_key_is_bounded() -> None:
     small = rsa.generate_private_key(public_exponent=65537, key_size=1024).public_key()  # noqa: S505 - refused
     entry = {"ekPub": pem(small)}
-    with pytest.raises(InvalidObject, match="no RSA key of 2048 to 4096 bits"):
+    with pytest.raises(InvalidObject, match="not an RSA key of 2048 to 4096 bits"):
         ShieldedInstanceIdentity.read({"kind": "compute#shieldedInstanceIdentity", "encryptionKey": entry})
 
 

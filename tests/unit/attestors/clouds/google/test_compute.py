@@ -87,7 +87,7 @@ async def test_a_token_that_was_revoked_is_replaced_once(google: FakeGoogle, com
     assert (await compute.instance_now(*WHERE, NAME)).name == NAME
     google.fail(Service.COMPUTE, Fault.status(401, "{}"))
     before = google.counts()[Service.COMPUTE]
-    with pytest.raises(CloudRefused, match="does not accept the controller's credentials"):
+    with pytest.raises(CloudRefused, match="rejects the controller's credentials in a call"):
         await compute.instance_now(*WHERE, NAME)
     assert google.counts()[Service.COMPUTE] == before + 2
 
@@ -121,17 +121,17 @@ async def test_an_outage_is_not_asked_about_by_everybody(google: FakeGoogle, com
         (Fault.status(503, "", {"Retry-After": "30"}), "answers 503", 30),
         (Fault.throttled("7"), "answers 429", 7),
         (Fault.throttled("soon"), "answers 429", 10),
-        (Fault.status(403, QUOTA), "a quota of requests is used up", 60),
+        (Fault.status(403, QUOTA), "a quota of requests is exhausted", 60),
         (Fault.status(400, "{}"), "answers 400", 10),
-        (Fault.redirect("https://example.com/"), "redirects, which is never followed", 10),
-        (Fault.redirect("/compute/v1/elsewhere"), "redirects, which is never followed", 10),
-        (Fault.content(b"<html>log in</html>", "text/html"), "cannot be used: not JSON", 10),
-        (Fault.content(b"[]"), "cannot be used: not a JSON object", 10),
-        (Fault.content(b'{"kind":"compute#disk"}'), "cannot be used: not a compute#instance", 10),
+        (Fault.redirect("https://example.com/"), "answers with a redirect, which is never followed", 10),
+        (Fault.redirect("/compute/v1/elsewhere"), "answers with a redirect, which is never followed", 10),
+        (Fault.content(b"<html>log in</html>", "text/html"), "is unusable: not JSON", 10),
+        (Fault.content(b"[]"), "is unusable: not a JSON object", 10),
+        (Fault.content(b'{"kind":"compute#disk"}'), "is unusable: not a compute#instance", 10),
         (Fault.content(b'{"kind":"compute#instance","kind":"compute#instance"}'), "a key is repeated", 10),
         (Fault.content(b" " * 1_048_577), "answers with more than 1048576 bytes", 10),
         (Fault.endless(), "answers with more than 1048576 bytes", 10),
-        (Fault.breaks_off(), "cannot be reached, or closed the connection", 10),
+        (Fault.breaks_off(), "is unreachable, or closed the connection", 10),
     ],
     ids=[
         "500",
@@ -215,7 +215,7 @@ async def test_a_missing_permission_is_named(google: FakeGoogle, compute: Comput
 
 async def test_nobody_at_the_endpoint(access: GoogleAccess) -> None:
     nobody = replace(access, compute_url="http://127.0.0.1:1/compute/v1")
-    with asking(nobody) as compute, pytest.raises(CloudUnavailable, match="cannot be reached"):
+    with asking(nobody) as compute, pytest.raises(CloudUnavailable, match="is unreachable"):
         await compute.instance(*WHERE, NAME)
 
 
@@ -267,7 +267,7 @@ async def test_no_proxy_and_no_password_come_from_the_environment(
 
 async def test_the_proxy_of_the_settings_is_used(access: GoogleAccess) -> None:
     through = replace(access, compute_url="https://compute.example.com/compute/v1", proxy_url="http://127.0.0.1:1")
-    with asking(through) as compute, pytest.raises(CloudUnavailable, match="the proxy cannot be reached"):
+    with asking(through) as compute, pytest.raises(CloudUnavailable, match="the proxy is unreachable"):
         await compute.instance(*WHERE, NAME)
 
 

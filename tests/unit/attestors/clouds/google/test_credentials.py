@@ -151,7 +151,7 @@ def test_a_new_key_in_the_file_is_used_without_a_restart(
     first = credentials.token(exchange, deadline())
     google.accounts.change_key()
     credentials.discard(first)
-    with pytest.raises(CloudRefused, match=r"credentials are refused \(invalid_grant\)$"):
+    with pytest.raises(CloudRefused, match=r"credentials are rejected \(invalid_grant\)$"):
         credentials.token(exchange, deadline())
     google.write_account_key(tmp_path)
     clock.now += 5.0
@@ -171,16 +171,16 @@ def test_only_the_token_that_was_refused_is_discarded(google: FakeGoogle, exchan
     ("fault", "kind", "text"),
     [
         (Fault.throttled("9"), CloudUnavailable, "answers 429"),
-        (Fault.redirect("https://example.com/"), CloudUnavailable, "redirects"),
+        (Fault.redirect("https://example.com/"), CloudUnavailable, "answers with a redirect"),
         (Fault.endless(), CloudUnavailable, "answers with more than"),
-        (Fault.breaks_off(), CloudUnavailable, "cannot be reached"),
-        (Fault.status(400, '{"error":"invalid_scope"}'), CloudRefused, "are refused (invalid_scope)"),
-        (Fault.status(400, '{"error":"secret detail","error_description":"x"}'), CloudRefused, "are refused"),
-        (Fault.status(400, "garbage"), CloudRefused, "are refused"),
-        (Fault.status(200, "{}"), CloudRefused, "are refused"),
-        (Fault.status(200, '{"access_token":"a\\nb","expires_in":3600}'), CloudUnavailable, "a token that is none"),
-        (Fault.status(200, '{"access_token":7,"expires_in":3600}'), CloudUnavailable, "a token that is none"),
-        (Fault.status(200, '{"access_token":"a","expires_in":"soon"}'), CloudRefused, "cannot be used"),
+        (Fault.breaks_off(), CloudUnavailable, "is unreachable"),
+        (Fault.status(400, '{"error":"invalid_scope"}'), CloudRefused, "are rejected (invalid_scope)"),
+        (Fault.status(400, '{"error":"secret detail","error_description":"x"}'), CloudRefused, "are rejected"),
+        (Fault.status(400, "garbage"), CloudRefused, "are rejected"),
+        (Fault.status(200, "{}"), CloudRefused, "are rejected"),
+        (Fault.status(200, '{"access_token":"a\\nb","expires_in":3600}'), CloudUnavailable, "returns an invalid token"),
+        (Fault.status(200, '{"access_token":7,"expires_in":3600}'), CloudUnavailable, "returns an invalid token"),
+        (Fault.status(200, '{"access_token":"a","expires_in":"soon"}'), CloudRefused, "are unusable"),
     ],
     ids=range(11),
 )
@@ -203,7 +203,7 @@ def test_what_the_token_endpoint_may_do_wrong(
 def test_a_pool_that_does_not_trust_the_token(google: FakeGoogle, exchange: Exchange, tmp_path: Path) -> None:
     path = google.write_federation(tmp_path)
     google.accounts.subject_token = "another"
-    with pytest.raises(CloudRefused, match="refused"):
+    with pytest.raises(CloudRefused, match="are rejected"):
         GoogleCredentials(path).token(exchange, deadline())
 
 
@@ -218,8 +218,8 @@ Change = Callable[[dict[str, Any]], object]
         (lambda key: key.update(type="external_account_authorized_user"), "must name a service account's key"),
         (lambda key: key.update(type=["service_account"]), "must name a service account's key"),
         (lambda key: key.pop("type"), "must name a service account's key"),
-        (lambda key: key.pop("private_key"), "credentials are refused"),
-        (lambda key: key.update(private_key="-----BEGIN PRIVATE KEY-----\nsecret\n"), "cannot be used"),
+        (lambda key: key.pop("private_key"), "credentials are rejected"),
+        (lambda key: key.update(private_key="-----BEGIN PRIVATE KEY-----\nsecret\n"), "are unusable"),
         (lambda key: key.update(token_uri="http://oauth2.example.com/token"), "a URL in the credentials file"),
         (lambda key: key.update(token_uri="file:///etc/passwd"), "a URL in the credentials file"),
     ],
@@ -255,21 +255,21 @@ def test_a_federation_that_runs_a_command_or_reads_elsewhere_is_not_taken(
     google: FakeGoogle, exchange: Exchange, tmp_path: Path, source: object
 ) -> None:
     document = google.accounts.federation_document("http://127.0.0.1:1", "/tmp/token")
-    with pytest.raises(CloudRefused, match="with a file or a url as its source only"):
+    with pytest.raises(CloudRefused, match="supported only with a file or a url as its source"):
         GoogleCredentials(write(tmp_path, {**document, "credential_source": source})).token(exchange, deadline())
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"type":"a","type":"b"}', "{" + " " * 70_000 + "}"], ids=range(4))
 def test_a_file_that_cannot_be_read(exchange: Exchange, tmp_path: Path, content: str) -> None:
     for path in (write(tmp_path, content), str(tmp_path), str(tmp_path / "missing")):
-        with pytest.raises(CloudRefused, match="credentialsFile names cannot be read, or is no JSON") as caught:
+        with pytest.raises(CloudRefused, match="credentialsFile names is unreadable, or not a JSON") as caught:
             GoogleCredentials(path).token(exchange, deadline())
         assert str(tmp_path) not in str(caught.value)
 
 
 def test_a_file_is_bounded(google: FakeGoogle, exchange: Exchange, tmp_path: Path) -> None:
     document = Path(google.write_account_key(tmp_path)).read_text()
-    with pytest.raises(CloudRefused, match="cannot be read"):
+    with pytest.raises(CloudRefused, match="is unreadable,"):
         GoogleCredentials(write(tmp_path, document + " " * 70_000)).token(exchange, deadline())
 
 

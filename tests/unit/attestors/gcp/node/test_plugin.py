@@ -99,7 +99,7 @@ def test_another_version_of_evidence(agent_plugin: GCPAgentPlugin) -> None:
 
 
 def test_a_challenge(agent_plugin: GCPAgentPlugin) -> None:
-    with pytest.raises(EvidenceUnavailable, match="answers no challenges"):
+    with pytest.raises(EvidenceUnavailable, match="supports no challenges"):
         agent_plugin.gather(replace(REQUEST, challenge="{}"))
 
 
@@ -114,17 +114,17 @@ def test_a_challenge(agent_plugin: GCPAgentPlugin) -> None:
         (answer(token(), headers={}), "something answers in place of the metadata server"),
         (answer(token(), headers={"Metadata-Flavor": "Other"}), "something answers in place of the metadata server"),
         (answer("", 404, {}), "something answers in place of the metadata server"),
-        (answer(""), "something else than an identity token"),
-        (answer("<html>"), "something else than an identity token"),
-        (answer("é"), "no ASCII text"),
+        (answer(""), "something other than an identity token"),
+        (answer("<html>"), "something other than an identity token"),
+        (answer("é"), "not ASCII text"),
         (answer("x" * (wire.MAXIMUM_TOKEN_CHARACTERS + 1)), f"larger than {wire.MAXIMUM_TOKEN_CHARACTERS} bytes"),
-        (answer(token(alg="none")), "something else than an identity token"),
+        (answer(token(alg="none")), "something other than an identity token"),
         (answer(token(claims(aud="https://example.com"))), "for another audience"),
         (answer(token(claims(google=ABSENT))), "names no instance"),
         (Fault.breaks_off(), "does not answer"),
     ],
     ids=[
-        "no service account",
+        "not a service account",
         "forbidden",
         "redirect",
         "unavailable",
@@ -196,16 +196,20 @@ def test_an_answer_that_breaks_off(google: FakeGoogle, agent_plugin: GCPAgentPlu
         return response
 
     google.fail(Service.METADATA, Fault(shorter), path="instance/name")
-    assert "breaks off" in told(agent_plugin, evidence=False)
+    assert "its answer is incomplete" in told(agent_plugin, evidence=False)
 
 
 @pytest.mark.parametrize(
     ("path", "fault", "part"),
     [
         ("instance/zone", answer("", 404), "has no entry instance/zone"),
-        ("instance/zone", answer("projects/1/zones/"), "no project, zone and name of an instance: not a zone"),
-        ("instance/name", answer("Worker"), "no project, zone and name of an instance: not a instance name"),
-        ("project/project-id", answer("730000000001"), "no project, zone and name of an instance: not a project ID"),
+        ("instance/zone", answer("projects/1/zones/"), "no valid project, zone and name of an instance: not a zone"),
+        ("instance/name", answer("Worker"), "no valid project, zone and name of an instance: not a instance name"),
+        (
+            "project/project-id",
+            answer("730000000001"),
+            "no valid project, zone and name of an instance: not a project ID",
+        ),
         ("project/project-id", answer("x" * 513), "larger than 512 bytes"),
     ],
     ids=["no zone", "empty zone", "no name", "a number", "huge"],

@@ -86,10 +86,10 @@ def test_the_tcg_header_is_taken_off(tag: bytes) -> None:
         (b"\xff" * 1600, "empty"),
         (b"\x00\xff" * 9, "empty"),
         (b"\x10\x01\x00" + (len(ENCODED) + 1).to_bytes(2, "big") + ENCODED, "shorter than its TCG header says"),
-        (b"\x10\x01\x00\x00\x05" + ENCODED, "cut short"),
+        (b"\x10\x01\x00\x00\x05" + ENCODED, "truncated"),
         (b"\x10\x01\x01" + len(ENCODED).to_bytes(2, "big") + ENCODED, "type 0x10 where 0x30|not an X.509"),
         (b"\x00" + ENCODED, "type 0x00 where 0x30"),
-        (b"-----BEGIN CERTIFICATE-----\n", "cut short|where 0x30"),
+        (b"-----BEGIN CERTIFICATE-----\n", "truncated|where 0x30"),
         (ENCODED + b"\x00" * (MAXIMUM_CERTIFICATE_BYTES - len(ENCODED) + 1), "larger than 8192 bytes"),
     ],
     ids=["nothing", "zeros", "ones", "both", "long", "short", "partial", "leading zero", "PEM", "large"],
@@ -158,7 +158,7 @@ def test_malformed_dates_are_refused(encoded: bytes) -> None:
         (with_parts(context_constructed(0, integer(2)), integer(1)), "not an X.509 certificate"),
         (fields(version=context_constructed(0, integer(3))), "unknown X.509 version"),
         (fields(version=context_constructed(0, integer(-1))), "unknown X.509 version"),
-        (fields(version=context_constructed(0, integer(2) + integer(2))), "bytes behind a value"),
+        (fields(version=context_constructed(0, integer(2) + integer(2))), "bytes after a value"),
         (fields(serial=encode(0x02, b"")), "INTEGER that is empty"),
         (fields(serial=encode(0x02, b"\x01" * 2000)), "INTEGER that is empty or too large"),
         (fields(algorithm=write.SHA384_ECDSA.encoded), "two signature algorithms"),
@@ -173,8 +173,8 @@ def test_malformed_dates_are_refused(encoded: bytes) -> None:
         (b"\x30\x80" + ENCODED[4:] + b"\x00\x00", "indefinite"),
         (b"\x3f\x01" + ENCODED, "tag of several octets"),
         (b"\x30\x85\x00\x00\x00\x00\x00", "indefinite or excessive length"),
-        (b"\x30\x82\x01", "cut short"),
-        (b"\x30", "cut short"),
+        (b"\x30\x82\x01", "truncated"),
+        (b"\x30", "truncated"),
     ],
 )
 def test_another_structure_is_refused(certificate: bytes, words: str) -> None:
@@ -235,7 +235,7 @@ def test_malformed_elliptic_keys_are_refused() -> None:
     read_stored_certificate(fields(key=sequence(sequence(curve, p256), bit_string(point))))
     off_curve = point[:-1] + bytes([point[-1] ^ 1])
     for octets in (b"", b"\x00", point[:-1], off_curve):
-        refused(fields(key=sequence(sequence(curve, p256), bit_string(octets))), "no key")
+        refused(fields(key=sequence(sequence(curve, p256), bit_string(octets))), "invalid public key")
     secp256k1 = object_identifier("1.3.132.0.10")
     refused(fields(key=sequence(sequence(curve, secp256k1), bit_string(point))), "unsupported curve")
 
@@ -251,7 +251,7 @@ def test_malformed_rsa_keys_are_refused() -> None:
     read_stored_certificate(key(modulus, exponent))
     refused(key(modulus), "malformed RSA key")
     refused(key(modulus, exponent, exponent), "malformed RSA key")
-    refused(key(modulus, exponent, behind=b"\x00"), "bytes behind a value")
+    refused(key(modulus, exponent, behind=b"\x00"), "bytes after a value")
     refused(key(integer(-numbers.n), exponent), "RSA key outside")
     refused(key(integer(numbers.n >> 1), exponent), "RSA key outside")
     read_stored_certificate(key(integer(2**8192 - 1), exponent))
@@ -260,7 +260,7 @@ def test_malformed_rsa_keys_are_refused() -> None:
     read_stored_certificate(key(modulus, integer(3)))
     for wrong in (2**32, 2**32 + 1, 1, 2, -3):
         refused(key(modulus, integer(wrong)), "exponent out of bounds")
-    refused(key(modulus, integer(4)), "no key")
+    refused(key(modulus, integer(4)), "invalid public key")
 
 
 @pytest.mark.parametrize(
@@ -336,7 +336,7 @@ def test_a_certificate_in_a_row_is_bounded_to_the_byte() -> None:
 
 
 @pytest.mark.parametrize(
-    ("read_row", "allowed"),
+    ("read_sequence", "allowed"),
     [
         (partial(read_certificates, maximum_count=2), b"\x00\xff"),
         (partial(read_certificates, maximum_count=2, besides_padding=LINE_ENDS), b"\x00\xff\r\n"),
@@ -344,16 +344,16 @@ def test_a_certificate_in_a_row_is_bounded_to_the_byte() -> None:
     ids=["nodes", "operators"],
 )
 def test_nothing_but_padding_stands_between_certificates(
-    read_row: Callable[[bytes], tuple[Certificate, ...]], allowed: bytes
+    read_sequence: Callable[[bytes], tuple[Certificate, ...]], allowed: bytes
 ) -> None:
     """What erased NV memory reads as, and in an operator's files line ends."""
     for octet in range(256):
         row = ENCODED + bytes([octet]) + ENCODED
         if octet in allowed:
-            assert len(read_row(row)) == 2
+            assert len(read_sequence(row)) == 2
         else:
             with pytest.raises(CertificateUnreadable, match="certificate 2 "):
-                read_row(row)
+                read_sequence(row)
 
 
 def test_no_bytes_are_shown() -> None:

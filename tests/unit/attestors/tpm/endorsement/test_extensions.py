@@ -72,7 +72,7 @@ def test_extensions_are_read_once_each_and_in_number() -> None:
     ],
 )
 def test_malformed_extensions_are_refused(malformed: bytes) -> None:
-    refused(endorsement(extensions=(malformed,)), "The endorsement key certificate (has|is cut short|names two TPMs)")
+    refused(endorsement(extensions=(malformed,)), "The endorsement key certificate (has|is truncated|names two TPMs)")
 
 
 def test_an_extension_has_a_value() -> None:

@@ -13,7 +13,7 @@ from attestors.tpm.endorsement import (
 )
 from attestors.tpm.endorsement.der import SEQUENCE, Malformed, only
 from attestors.tpm.endorsement.signatures import (
-    SignatureOfAnother,
+    OtherKeySignature,
     UnacceptableSignature,
     read_algorithm,
     verify_signature,
@@ -172,9 +172,9 @@ def test_weak_algorithms_are_named(identifier: str, named: str) -> None:
 @pytest.mark.parametrize("identifier", ["1.2.840.10045.4.3.2", "1.2.840.113549.1.1.14", "1.2.3"])
 def test_an_algorithm_that_does_not_go_with_the_key_is_refused(identifier: str) -> None:
     algorithm = write.Algorithm(identifier, PSS.hash_algorithm)
-    with pytest.raises(SignatureRefused, match="not accepted with the issuer's key"):
+    with pytest.raises(SignatureRefused, match="not accepted for the issuer's key"):
         verify_with_rsa_issuer(algorithm).verify()
-    with pytest.raises(SignatureRefused, match="not accepted with the issuer's key"):
+    with pytest.raises(SignatureRefused, match="not accepted for the issuer's key"):
         Attempt(endorsement(algorithm=write.SHA256_RSA)).verify()
 
 
@@ -187,7 +187,7 @@ def test_an_algorithm_of_another_kind_of_key_may_be_of_another_authority(identif
     key = rsa.generate_private_key(65537, 2048).public_key()
     with pytest.raises(UnacceptableSignature) as caught:
         verify_signature(key, algorithm, b"signed", b"signature")
-    assert isinstance(caught.value, SignatureOfAnother) is of_another
+    assert isinstance(caught.value, OtherKeySignature) is of_another
 
 
 def verify_with_rsa_issuer(algorithm: write.Algorithm) -> Attempt:

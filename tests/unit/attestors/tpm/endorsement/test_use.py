@@ -93,20 +93,23 @@ def test_what_genuine_ones_do_is_accepted(extensions: tuple[bytes, ...]) -> None
     [
         ((write.authority_constraints(), USAGE, PURPOSE), "certificate authority"),
         ((CONSTRAINTS, write.key_usage(b"\x03\x02\x02\x0c"), PURPOSE), "certificate authority"),
-        ((CONSTRAINTS,), "nothing says"),
-        ((), "nothing says"),
-        (None, "nothing says"),
+        ((CONSTRAINTS,), "nothing marks it as"),
+        ((), "nothing marks it as"),
+        (None, "nothing marks it as"),
         ((USAGE, write.purposes(write.AK_CERTIFICATE)), "attestation key"),
         ((USAGE, write.purposes(write.AK_CERTIFICATE, write.EK_CERTIFICATE)), "attestation key"),
         ((USAGE, write.purposes(write.AK_CERTIFICATE, ANY_PURPOSE)), "attestation key"),
         ((write.key_usage(write.DIGITAL_SIGNATURE), PURPOSE), "attestation key"),
         ((write.key_usage(write.DIGITAL_SIGNATURE),), "attestation key"),
-        ((write.key_usage(b"\x03\x02\x04\x10"), PURPOSE), "does not allow"),
-        ((write.key_usage(b"\x03\x01\x00"), PURPOSE), "does not allow"),
-        ((write.key_usage(b"\x03\x02\x04\x08"), PURPOSE), "does not allow"),
+        ((write.key_usage(b"\x03\x02\x04\x10"), PURPOSE), "does not fit an endorsement key"),
+        ((write.key_usage(b"\x03\x01\x00"), PURPOSE), "does not fit an endorsement key"),
+        ((write.key_usage(b"\x03\x02\x04\x08"), PURPOSE), "does not fit an endorsement key"),
         ((USAGE, write.purposes(WEB_SERVER)), "another purpose"),
-        ((*ENDORSEMENT, write.extension("1.2.3.4", b"", write.CRITICAL)), "not known here: 1.2.3.4"),
-        ((*ENDORSEMENT, write.extension("2.5.29.30", b"\x30\x00", b"\x01\x01\x01")), "not known here: 2.5.29.30"),
+        ((*ENDORSEMENT, write.extension("1.2.3.4", b"", write.CRITICAL)), "unknown critical extension: 1.2.3.4"),
+        (
+            (*ENDORSEMENT, write.extension("2.5.29.30", b"\x30\x00", b"\x01\x01\x01")),
+            "unknown critical extension: 2.5.29.30",
+        ),
     ],
     ids=[
         "an authority",
@@ -151,7 +154,7 @@ def test_an_rsa_key_for_encipherment_is_accepted(bits: bytes) -> None:
 
 def test_an_rsa_key_for_agreement_only_is_refused() -> None:
     certificate = endorsement(rsa_key(), extensions=(write.key_usage(write.KEY_AGREEMENT),))
-    with pytest.raises(NotAnEndorsementCertificate, match="does not allow"):
+    with pytest.raises(NotAnEndorsementCertificate, match="does not fit an endorsement key"):
         Attempt(certificate, key=rsa_key()).verify()
 
 
@@ -191,7 +194,7 @@ def test_the_key_may_be_given_in_der() -> None:
         write.public_key_information(elliptic_key("endorsement")) + b"\x00",
         ed25519.Ed25519PrivateKey.generate().public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo),
     ],
-    ids=["empty", "garbage", "bytes behind it", "another kind"],
+    ids=["empty", "garbage", "bytes after it", "another kind"],
 )
 def test_a_key_that_cannot_be_read_is_refused(given: bytes) -> None:
     attempt = Attempt()

@@ -25,14 +25,14 @@ from attestors.tpm.endorsement_key_sources import INVENTORY_KEY, CertificateNotV
 from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
 from tests.unit.attestors.support import NOW, attestation_request, evidence_of
 from tests.unit.attestors.tpm.endorsement.support import intermediate, root
-from tests.unit.attestors.tpm.fake_tpm import PaperChip
+from tests.unit.attestors.tpm.fake_tpm import FakeTPM
 
-CHIP: Final = PaperChip.new().certified()
-OTHER: Final = PaperChip.new(2).certified()
+CHIP: Final = FakeTPM.new().certified()
+OTHER: Final = FakeTPM.new(2).certified()
 NOT_VERIFIED: Final = CertificateNotVerified()
 
 
-def certificate_of(chip: PaperChip) -> VerifiedEndorsementCertificate:
+def certificate_of(chip: FakeTPM) -> VerifiedEndorsementCertificate:
     """Its certificate, verified."""
     return verify_endorsement_certificate(
         chip.certificate,

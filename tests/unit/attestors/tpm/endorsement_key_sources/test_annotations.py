@@ -9,10 +9,10 @@ import pytest
 from attestors.contract import NoClaimedMachine, NotThere
 from attestors.tpm.endorsement_key_sources import (
     InfrastructureMachineAnnotation,
+    KeyConfirmed,
+    KeyContradicted,
     MachineAnnotation,
-    NotSaid,
-    Owned,
-    OwnedByOthers,
+    NoInformation,
     SourceName,
     Unclear,
 )
@@ -41,15 +41,15 @@ def ask(source: str, said: str | None) -> Any:
 
 @pytest.mark.parametrize("said", [CHIP.fingerprint, CHIP.pem], ids=["digest", "pem"])
 def test_the_machines_own(said: str) -> None:
-    assert ask("Machine", said) == Owned(SourceName.MACHINE_ANNOTATION)
-    assert ask("InfraMachine", said) == Owned(SourceName.INFRASTRUCTURE_MACHINE_ANNOTATION)
+    assert ask("Machine", said) == KeyConfirmed(SourceName.MACHINE_ANNOTATION)
+    assert ask("InfraMachine", said) == KeyConfirmed(SourceName.INFRASTRUCTURE_MACHINE_ANNOTATION)
 
 
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("said", [OTHER.fingerprint, OTHER.pem, "sha256:" + "0" * 64], ids=["digest", "pem", "nobodys"])
 def test_another_machines(source: str, said: str) -> None:
     found = ask(source, said)
-    assert isinstance(found, OwnedByOthers)
+    assert isinstance(found, KeyContradicted)
     assert found.message.startswith("by its annotation, ")
     assert found.message.endswith("Machine worker-1 has another TPM")
     assert ("InfraMachine" in found.message) == (source == "InfraMachine")
@@ -69,14 +69,14 @@ def test_a_slip_of_whoever_wrote_it_is_unclear(source: str, said: str) -> None:
 @pytest.mark.parametrize("source", SOURCES)
 def test_nobody_has_said_it_yet(source: str) -> None:
     found = ask(source, None)
-    assert isinstance(found, NotSaid)
+    assert isinstance(found, NoInformation)
     assert f"Machine worker-1 has no annotation {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION}" in found.message
 
 
 def test_only_that_annotation_says_it() -> None:
     said = annotated(CHIP.fingerprint, ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION.upper())
     asked = request(machine(), Cluster(said))
-    assert isinstance(at_once(InfrastructureMachineAnnotation().ask(asked, CHIP.key, NOT_VERIFIED)), NotSaid)
+    assert isinstance(at_once(InfrastructureMachineAnnotation().ask(asked, CHIP.key, NOT_VERIFIED)), NoInformation)
 
 
 @pytest.mark.parametrize("source", [MachineAnnotation(), InfrastructureMachineAnnotation()], ids=SOURCES)
@@ -85,7 +85,7 @@ def test_without_a_machine_there_is_nothing_to_look_at(
 ) -> None:
     cluster = Cluster(annotated(CHIP.fingerprint))
     found = at_once(source.ask(request(NoClaimedMachine(), cluster), CHIP.key, NOT_VERIFIED))
-    assert isinstance(found, NotSaid)
+    assert isinstance(found, NoInformation)
     assert cluster.asked == []
 
 

@@ -8,7 +8,7 @@ import pytest
 from attestors.tpm.endorsement_key_sources.fingerprint import NoFingerprint, fingerprint, identity, read_fingerprint
 from signer.authority.der import bit_string, object_identifier, sequence
 from tests.unit.attestors.tpm.endorsement_key_sources.support import CHIP, OTHER
-from tests.unit.attestors.tpm.fake_tpm import PaperChip
+from tests.unit.attestors.tpm.fake_tpm import FakeTPM
 
 
 def key_in_pem(information: bytes) -> str:
@@ -21,9 +21,9 @@ def test_it_is_of_the_public_key() -> None:
     assert identity(CHIP.key) == f"tpm:{CHIP.fingerprint}"
 
 
-@pytest.mark.parametrize("chip", [CHIP, PaperChip.new(title="L-1")], ids=["ecc", "rsa"])
+@pytest.mark.parametrize("chip", [CHIP, FakeTPM.new(title="L-1")], ids=["ecc", "rsa"])
 @pytest.mark.parametrize("form", ["digest", "pem", "pem-without-last-line-end", "pem-with-carriage-returns"])
-def test_people_write_it_in_these_forms(chip: PaperChip, form: str) -> None:
+def test_people_write_it_in_these_forms(chip: FakeTPM, form: str) -> None:
     said = {
         "digest": chip.fingerprint,
         "pem": chip.pem,

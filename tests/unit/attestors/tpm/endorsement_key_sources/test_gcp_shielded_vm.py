@@ -12,18 +12,18 @@ from attestors.clouds.errors import CloudObjectMissing, CloudRefused, CloudUnava
 from attestors.clouds.google import EncryptionKey, Instance, NoKey, ShieldedInstanceIdentity
 from attestors.contract import ClaimedMachine, NoClaimedMachine
 from attestors.tpm.endorsement_key_sources import (
-    CannotBeAskedNow,
     GCPShieldedVM,
-    NotSaid,
-    Owned,
-    OwnedByOthers,
+    KeyConfirmed,
+    KeyContradicted,
+    NoInformation,
     SourceName,
+    SourceUnavailable,
     Unclear,
 )
 from attestors.tpm.shielded_vm import ShieldedVirtualMachines
 from tests.unit.attestors.support import NOW
 from tests.unit.attestors.tpm.endorsement_key_sources.support import CHIP, NOT_VERIFIED, OTHER, request
-from tests.unit.attestors.tpm.fake_tpm import PaperChip
+from tests.unit.attestors.tpm.fake_tpm import FakeTPM
 
 INSTANCE: Final = "gce://my-project/europe-west4-a/worker-1"
 SERVICE: Final = "Google Compute Engine"
@@ -33,7 +33,7 @@ SERVICE: Final = "Google Compute Engine"
 class Compute:
     """Knows one instance, whose virtual TPM has this chip's key."""
 
-    chip: PaperChip = CHIP
+    chip: FakeTPM = CHIP
     fault: Exception | None = None
     status: str = "RUNNING"
 
@@ -60,7 +60,7 @@ async def ask(
 
 
 async def test_the_instances_own() -> None:
-    assert await ask(Compute()) == Owned(SourceName.GCP_SHIELDED_VM)
+    assert await ask(Compute()) == KeyConfirmed(SourceName.GCP_SHIELDED_VM)
 
 
 def test_what_is_kept_of_google_is_not_shown() -> None:
@@ -68,16 +68,16 @@ def test_what_is_kept_of_google_is_not_shown() -> None:
 
 
 async def test_a_machines() -> None:
-    assert await ask(Compute(), machine=ClaimedMachine("worker-1", {})) == Owned(SourceName.GCP_SHIELDED_VM)
+    assert await ask(Compute(), machine=ClaimedMachine("worker-1", {})) == KeyConfirmed(SourceName.GCP_SHIELDED_VM)
 
 
 async def test_google_is_not_asked_about_names_that_anybody_may_have_invented() -> None:
     asked = Compute(fault=AssertionError("asked"))
-    assert isinstance(await ask(asked, machine=NoClaimedMachine()), NotSaid)
+    assert isinstance(await ask(asked, machine=NoClaimedMachine()), NoInformation)
 
 
 async def test_another_instances() -> None:
-    assert await ask(Compute(OTHER)) == OwnedByOthers(f"instance {INSTANCE} has another TPM")
+    assert await ask(Compute(OTHER)) == KeyContradicted(f"instance {INSTANCE} has another TPM")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ async def test_another_instances() -> None:
 )
 async def test_what_google_has_no_say_in_is_for_the_next(provider_id: str) -> None:
     """Whatever Google would say."""
-    assert isinstance(await ask(Compute(), provider_id), NotSaid)
+    assert isinstance(await ask(Compute(), provider_id), NoInformation)
 
 
 @pytest.mark.parametrize(
@@ -101,6 +101,6 @@ async def test_an_instance_that_cannot_be_looked_at_is_unclear(compute: Compute)
 
 @pytest.mark.parametrize("error", [CloudUnavailable, CloudRefused], ids=["outage", "permission"])
 async def test_an_outage_is_waited_for_and_named(error: type[CloudUnavailable | CloudRefused]) -> None:
-    with pytest.raises(CannotBeAskedNow, match=SERVICE) as waits:
+    with pytest.raises(SourceUnavailable, match=SERVICE) as waits:
         await ask(Compute(fault=error(SERVICE, "answers 503", retry_after=timedelta(seconds=42))))
     assert waits.value.retry_after == timedelta(seconds=42)

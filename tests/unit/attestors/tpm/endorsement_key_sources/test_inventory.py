@@ -10,9 +10,9 @@ from attestors.contract import Document, DocumentKind, NoClaimedMachine
 from attestors.tpm.endorsement_key_sources import (
     INVENTORY_KEY,
     Inventory,
-    NotSaid,
-    Owned,
-    OwnedByOthers,
+    KeyConfirmed,
+    KeyContradicted,
+    NoInformation,
     SourceName,
     Unclear,
 )
@@ -42,19 +42,19 @@ def ask(cluster: Cluster, inventory: Inventory = INVENTORY, **changes: Any) -> A
 @pytest.mark.parametrize("kind", list(DocumentKind), ids=lambda kind: kind.value)
 def test_the_machines_own(kind: DocumentKind) -> None:
     cluster = Cluster(documents={(kind, "chips"): Document({INVENTORY_KEY: THEIRS + MINE}, "1")})
-    assert ask(cluster, Inventory(kind, "chips")) == Owned(SourceName.INVENTORY)
+    assert ask(cluster, Inventory(kind, "chips")) == KeyConfirmed(SourceName.INVENTORY)
     assert cluster.asked == [f"{kind.value} chips"]
 
 
 def test_an_instance_of_a_pool_needs_no_machine() -> None:
     found = at_once(INVENTORY.ask(request(NoClaimedMachine(), listed(MINE)), CHIP.key, NOT_VERIFIED))
-    assert found == Owned(SourceName.INVENTORY)
+    assert found == KeyConfirmed(SourceName.INVENTORY)
     found = at_once(INVENTORY.ask(request(NoClaimedMachine(), listed(MINE)), OTHER.key, NOT_VERIFIED))
-    assert found == OwnedByOthers("ConfigMap inventory says that the claimed machine has another TPM")
+    assert found == KeyContradicted("ConfigMap inventory says that the claimed machine has another TPM")
 
 
 def test_another_machines() -> None:
-    assert ask(listed(f"{PROVIDER_ID} {OTHER.fingerprint}")) == OwnedByOthers(
+    assert ask(listed(f"{PROVIDER_ID} {OTHER.fingerprint}")) == KeyContradicted(
         "ConfigMap inventory says that Machine worker-1 has another TPM"
     )
 
@@ -62,13 +62,13 @@ def test_another_machines() -> None:
 def test_a_chip_that_is_listed_for_another_machine() -> None:
     """Whatever the next source would say."""
     found = ask(listed(f"other://machine {CHIP.fingerprint}"))
-    assert isinstance(found, OwnedByOthers)
+    assert isinstance(found, KeyContradicted)
     assert found.message.endswith("under another provider ID: Machine worker-1 has another TPM")
 
 
 def test_nothing_is_said() -> None:
     found = ask(listed(THEIRS))
-    assert found == NotSaid("ConfigMap inventory has no line for this provider ID")
+    assert found == NoInformation("ConfigMap inventory has no line for this provider ID")
 
 
 @pytest.mark.parametrize(
@@ -94,12 +94,12 @@ def test_a_chip_in_a_line_that_cannot_be_read_is_unclear(line: str) -> None:
     """It may be another machine's: a slip must not open the door that is behind the inventory."""
     found = ask(listed("\n" + line.replace("{0}", "{}").replace("{}", CHIP.fingerprint)))
     assert found == Unclear(
-        "ConfigMap inventory is unreadable or contradicts itself about the key that is shown: see line 2"
+        "ConfigMap inventory is unreadable or contradicts itself about the presented key: see line 2"
     )
 
 
 def test_a_malformed_line_does_not_stop_the_others() -> None:
-    assert ask(listed(f"this is no line\n{MINE}")) == Owned(SourceName.INVENTORY)
+    assert ask(listed(f"this is no line\n{MINE}")) == KeyConfirmed(SourceName.INVENTORY)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_an_outage_is_no_answer() -> None:
 
 def test_the_claim_is_compared_as_a_whole() -> None:
     for claimed in (PROVIDER_ID[:-1], PROVIDER_ID + "0", PROVIDER_ID.upper(), f"{PROVIDER_ID} ", ""):
-        assert not isinstance(ask(listed(MINE), provider_id=claimed), Owned)
+        assert not isinstance(ask(listed(MINE), provider_id=claimed), KeyConfirmed)
 
 
 _OF_LISTINGS = [
@@ -144,10 +144,10 @@ _OF_LISTINGS = [
 def test_a_listing_weighs_at_least_what_it_takes(line: str) -> None:
     """Whatever a tenant writes."""
     numbers = [line.format(number) for number in range(900)]
-    inventory_module._Parsed().listing("\n".join(numbers))  # what the interpreter keeps for reuse is no listing's
+    inventory_module._ListingCache().listing("\n".join(numbers))  # what the interpreter keeps for reuse is no listing's
     tracemalloc.start()
     try:
-        parsed = inventory_module._Parsed()
+        parsed = inventory_module._ListingCache()
         text = "\n".join(numbers)
         parsed.listing(text)
         gc.collect()  # nobody keeps it
@@ -170,7 +170,7 @@ class TestParsed:
             return parse_listing(text)
 
         monkeypatch.setattr(inventory_module, "parse_listing", parse)
-        monkeypatch.setattr(inventory_module, "_PARSED", inventory_module._Parsed(1000))
+        monkeypatch.setattr(inventory_module, "_LISTINGS", inventory_module._ListingCache(1000))
         return texts
 
     def test_once_for_each_content(self, parsed: list[str]) -> None:
@@ -189,8 +189,8 @@ class TestParsed:
 
     def test_a_resource_version_that_comes_back_with_another_content(self) -> None:
         """After the API server's data was restored."""
-        assert ask(listed(MINE, "7")) == Owned(SourceName.INVENTORY)
-        assert isinstance(ask(listed(THEIRS, "7")), NotSaid)
+        assert ask(listed(MINE, "7")) == KeyConfirmed(SourceName.INVENTORY)
+        assert isinstance(ask(listed(THEIRS, "7")), NoInformation)
 
     def test_is_bounded(self, parsed: list[str]) -> None:
         large, too_large = "#" * 400, "#" * 500
@@ -201,7 +201,7 @@ class TestParsed:
     @pytest.mark.parametrize(("spare", "kept"), [(0, True), (-1, False)])
     def test_is_bounded_to_the_byte(self, parsed: list[str], spare: int, kept: bool) -> None:
         weight = sum(inventory_module._weight(text, parse_listing(text)) for text in (MINE, THEIRS))
-        listings = inventory_module._Parsed(weight + spare)
+        listings = inventory_module._ListingCache(weight + spare)
         for text in (MINE, THEIRS, MINE):
             listings.listing(text)
         assert parsed == ([MINE, THEIRS] if kept else [MINE, THEIRS, MINE])

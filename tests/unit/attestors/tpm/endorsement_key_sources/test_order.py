@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 from attestors.contract import AnswerNotRecorded, AttestationRequest, DocumentKind
 from attestors.tpm.attestation_key import EndorsementKey
 from attestors.tpm.endorsement_key_sources import (
-    CannotBeAskedNow,
     CertificateState,
     Inventory,
+    KeyConfirmed,
+    KeyContradicted,
     KeySourceAnswer,
     MachineAnnotation,
-    NobodySays,
-    NotSaid,
-    Owned,
-    OwnedByOthers,
+    NoInformation,
     SourceName,
     SourcesInOrder,
+    SourceUnavailable,
     Unclear,
+    Undetermined,
 )
 from attestors.tpm.endorsement_key_sources.order import _ask
 from signer.audit.recorded_calls import CallRecorder, ReplayedCalls
@@ -59,9 +59,9 @@ class Says:
         return self.said
 
 
-OWNED: Final = Owned(SourceName.INVENTORY)
-OTHERS: Final = OwnedByOthers("another")
-NOTHING: Final = NotSaid("nothing")
+OWNED: Final = KeyConfirmed(SourceName.INVENTORY)
+OTHERS: Final = KeyContradicted("another")
+NOTHING: Final = NoInformation("nothing")
 UNCLEAR: Final = Unclear("unclear")
 ANSWERS: Final[Mapping[str, KeySourceAnswer]] = {
     "owned": OWNED,
@@ -90,22 +90,22 @@ def test_who_says_nothing_leaves_it_to_the_next() -> None:
 
 
 def test_nobody_says_anything() -> None:
-    assert ask(Says(NotSaid("a")), Says(NotSaid("b"))) == NobodySays(("a", "b"))
+    assert ask(Says(NoInformation("a")), Says(NoInformation("b"))) == Undetermined(("a", "b"))
 
 
 @pytest.mark.parametrize("then", ANSWERS)
 def test_behind_what_is_unclear_nobody_is_asked(then: str) -> None:
     last = Says(ANSWERS[then])
-    assert ask(Says(NOTHING), Says(UNCLEAR), last) == NobodySays(("nothing", "unclear"))
+    assert ask(Says(NOTHING), Says(UNCLEAR), last) == Undetermined(("nothing", "unclear"))
     assert last.asked == []
 
 
 def test_what_is_unclear_says_when_to_look_again() -> None:
     later = timedelta(seconds=42)
-    assert ask(Says(NOTHING), Says(Unclear("unclear", later))) == NobodySays(("nothing", "unclear"), later)
+    assert ask(Says(NOTHING), Says(Unclear("unclear", later))) == Undetermined(("nothing", "unclear"), later)
 
 
-@pytest.mark.parametrize("error", [CannotBeAskedNow("later"), ConnectionError(), ValueError()], ids=repr)
+@pytest.mark.parametrize("error", [SourceUnavailable("later"), ConnectionError(), ValueError()], ids=repr)
 def test_who_cannot_be_asked_now_is_waited_for(error: Exception) -> None:
     last = Says(OWNED)
     with pytest.raises(type(error)):
@@ -118,30 +118,35 @@ class TestLook:
 
     @pytest.mark.parametrize(
         ("said", "expected"),
-        [(CHIP.fingerprint, Owned), (OTHER.fingerprint, OwnedByOthers), (None, NobodySays), ("x", NobodySays)],
+        [
+            (CHIP.fingerprint, KeyConfirmed),
+            (OTHER.fingerprint, KeyContradicted),
+            (None, Undetermined),
+            ("x", Undetermined),
+        ],
         ids=["owned", "others", "nothing", "unclear"],
     )
     def test_the_machine_itself(self, said: str | None, expected: type) -> None:
         last = Says(OTHERS)
         asked = request(machine(said))
-        found = SourcesInOrder((MachineAnnotation(), last)).look(asked, CHIP.key)
+        found = SourcesInOrder((MachineAnnotation(), last)).check_locally(asked, CHIP.key)
         assert isinstance(found, expected)
-        if isinstance(found, NobodySays):
-            alone = MachineAnnotation().look(asked, CHIP.key)
-            assert isinstance(alone, NotSaid | Unclear)
+        if isinstance(found, Undetermined):
+            alone = MachineAnnotation().check_locally(asked, CHIP.key)
+            assert isinstance(alone, NoInformation | Unclear)
             assert found.lacking == (alone.message,)
         assert last.asked == []
 
     def test_only_where_it_is_the_first(self) -> None:
         cluster = Cluster(annotated(OTHER.fingerprint))
         sources = SourcesInOrder((Inventory(DocumentKind.SECRET, "inventory"), MachineAnnotation()))
-        assert sources.look(request(machine(OTHER.fingerprint), cluster), CHIP.key) == NobodySays(())
+        assert sources.check_locally(request(machine(OTHER.fingerprint), cluster), CHIP.key) == Undetermined(())
         assert cluster.asked == []
 
 
 @given(st.lists(st.text("abc ", max_size=600), min_size=1, max_size=5), st.integers(60, 500))
 def test_all_that_is_lacking_fits(lacking: list[str], room: int) -> None:
-    text = NobodySays(tuple(lacking)).within(room)
+    text = Undetermined(tuple(lacking)).within(room)
     assert len(text) <= room
     if len("; ".join(lacking)) <= room:
         assert text == "; ".join(lacking)
@@ -161,7 +166,7 @@ def test_all_that_is_lacking_fits(lacking: list[str], room: int) -> None:
     ids=["just-fits", "one-too-many", "what-is-left-over-is-shared", "both-fit"],
 )
 def test_no_room_is_wasted(lacking: tuple[str, ...], room: int, text: str) -> None:
-    assert NobodySays(lacking).within(room) == text
+    assert Undetermined(lacking).within(room) == text
 
 
 class TestNoted:
@@ -171,9 +176,9 @@ class TestNoted:
     @pytest.mark.parametrize(
         "said",
         [
-            Owned(SourceName.GCP_SHIELDED_VM),
-            OwnedByOthers("another"),
-            NotSaid("nothing"),
+            KeyConfirmed(SourceName.GCP_SHIELDED_VM),
+            KeyContradicted("another"),
+            NoInformation("nothing"),
             Unclear("unclear", timedelta(seconds=42)),
         ],
         ids=["owned", "others", "nothing", "unclear"],
@@ -217,7 +222,7 @@ class TestNoted:
             {"said": "NotSaid", "message": None},
             {"said": "Unclear", "message": ["m"], "retryAfterSeconds": 1},
             {"said": "Unclear", "message": "m"},
-            "Owned",
+            "KeyConfirmed",
         ],
         ids=range(9),
     )
@@ -232,5 +237,5 @@ def test_what_is_unclear_is_looked_at_again_soon() -> None:
 
 
 def test_a_long_one_takes_nobodys_room() -> None:
-    text = NobodySays(("short", "x" * 900, "also short")).within(100)
+    text = Undetermined(("short", "x" * 900, "also short")).within(100)
     assert text == "short; " + "x" * (100 - 4 - 15 - 3) + "...; also short"

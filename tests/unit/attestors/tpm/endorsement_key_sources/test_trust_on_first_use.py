@@ -16,12 +16,12 @@ from attestors.contract import (
     TokenOfMachine,
 )
 from attestors.tpm.endorsement_key_sources import (
-    CannotBeAskedNow,
     CertificateState,
-    NotSaid,
-    Owned,
-    OwnedByOthers,
+    KeyConfirmed,
+    KeyContradicted,
+    NoInformation,
     SourceName,
+    SourceUnavailable,
     TrustOnFirstUse,
 )
 from tests.unit.attestors.tpm.endorsement_key_sources.support import (
@@ -36,7 +36,7 @@ from tests.unit.attestors.tpm.endorsement_key_sources.support import (
 
 VERIFIED = certificate_of(CHIP)
 RECORDED = RecordedIdentity(f"tpm:{CHIP.fingerprint}")
-OWNED = Owned(SourceName.TRUST_ON_FIRST_USE)
+OWNED = KeyConfirmed(SourceName.TRUST_ON_FIRST_USE)
 CREDENTIALS: list[RequesterCredential] = [
     NodeCredential(),
     TokenOfMachine(),
@@ -68,7 +68,7 @@ def test_the_recorded_one_however_it_asks(credential: RequesterCredential) -> No
 def test_another_one_than_was_recorded(credential: RequesterCredential, identity: str) -> None:
     """Also with the Machine's own token."""
     found = ask(machine(recorded=RecordedIdentity(identity)), credential)
-    assert found == OwnedByOthers("Machine worker-1 first came with another TPM")
+    assert found == KeyContradicted("Machine worker-1 first came with another TPM")
 
 
 @pytest.mark.parametrize("recorded", [False, True], ids=["new", "recorded"])
@@ -76,7 +76,7 @@ def test_another_one_than_was_recorded(credential: RequesterCredential, identity
 def test_never_for_others_than_workers(role: MachineRole, recorded: bool) -> None:
     claimed = machine(role=role, recorded=RECORDED) if recorded else machine(role=role)
     found = ask(claimed)
-    assert isinstance(found, NotSaid)
+    assert isinstance(found, NoInformation)
     assert f"worker-1 is a {role.value}" in found.message
 
 
@@ -85,28 +85,28 @@ def test_never_without_a_verified_certificate(recorded: bool) -> None:
     """A program could be the first."""
     claimed = machine(recorded=RECORDED) if recorded else machine()
     found = ask(claimed, certificate=NOT_VERIFIED)
-    assert isinstance(found, NotSaid)
-    assert "certificate that was verified" in found.message
+    assert isinstance(found, NoInformation)
+    assert "a verified endorsement certificate" in found.message
 
 
 def test_never_without_a_machine() -> None:
     found = ask(NoClaimedMachine())
-    assert isinstance(found, NotSaid)
+    assert isinstance(found, NoInformation)
     assert "needs a Machine" in found.message
 
 
 def test_a_token_that_was_made_for_others() -> None:
     found = ask(credential=OtherToken("it was made for Machine worker-2"))
-    assert isinstance(found, NotSaid)
+    assert isinstance(found, NoInformation)
     assert "needs the Machine's own bootstrap token: it was made for Machine worker-2" in found.message
 
 
 def test_a_certificate_that_somebody_else_issued_is_no_first_use() -> None:
     found = ask(credential=NodeCredential())
-    assert isinstance(found, NotSaid)
+    assert isinstance(found, NoInformation)
     assert "no TPM is recorded of Machine worker-1" in found.message
 
 
 def test_a_token_that_cannot_be_traced_now_is_waited_for() -> None:
-    with pytest.raises(CannotBeAskedNow, match="the watch is down"):
+    with pytest.raises(SourceUnavailable, match="the watch is down"):
         ask(credential=TokenNotTraceableNow("the watch is down"))

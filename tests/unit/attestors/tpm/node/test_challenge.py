@@ -68,7 +68,7 @@ def test_largest_challenge() -> None:
         ("{}", "version must be v and a number"),
         (changed(version="v1\n"), "version must be v and a number"),
         (changed(version="v" + "1" * 100), "version must be v and a number"),
-        (changed(version="v2"), "is of version v2: upgrade this program"),
+        (changed(version="v2"), "has version v2: upgrade this program"),
         (changed(version=1), "every value must be a string"),
         (changed(token={}), "every value must be a string"),
         (changed(token=None), "every value must be a string"),

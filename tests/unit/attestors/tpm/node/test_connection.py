@@ -38,10 +38,10 @@ def test_resource_manager_comes_before_the_bare_tpm(devices: tuple[Path, Path]) 
 @pytest.mark.parametrize(
     ("number", "sentence"),
     [
-        (errno.EACCES, "no permission to use {device}: run as root, or as a member of the group"),
+        (errno.EACCES, "no permission to use {device}: run as root, or as a member of the device's group"),
         (errno.EPERM, "no permission to use {device}"),
         (errno.ENODEV, "no TPM at {device}: enable the TPM 2.0"),
-        (errno.EBUSY, "another program has {device} for itself: use the kernel's resource manager"),
+        (errno.EBUSY, "another program holds {device} exclusively: use the kernel's resource manager"),
         (errno.EIO, "{device} cannot be opened: Input/output error"),
     ],
 )
@@ -111,5 +111,5 @@ def test_empty_list() -> None:
 
 
 def test_endless_list_is_refused() -> None:
-    with pytest.raises(EvidenceUnavailable, match="did not list its handles: there is no end to them"):
+    with pytest.raises(EvidenceUnavailable, match="did not list its handles: the list does not end"):
         TPM(Listing(range(1000), 1, endless=True)).handles(0, 1000)

@@ -35,7 +35,7 @@ def test_tcti(tcti: str) -> None:
     ],
 )
 def test_what_could_run_a_program_or_load_a_library_is_no_tcti(tcti: str) -> None:
-    with pytest.raises(InvalidSettings, match="tcti names how the TPM is reached"):
+    with pytest.raises(InvalidSettings, match="tcti is device, tabrmd, swtpm or mssim"):
         NodeSettings.parse({"tcti": tcti})
 
 

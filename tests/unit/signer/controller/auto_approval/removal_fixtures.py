@@ -1,4 +1,4 @@
-"""A workload cluster with its auto-approval, what is kept of it, and somebody in between."""
+"""A workload cluster with its auto-approval, saved bindings, and a hook between the calls."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ Intercept = Callable[[str, str, JsonObject], Awaitable[JsonObject | None]]
 
 
 async def nothing(method: str, path: str, body: JsonObject) -> JsonObject | None:
-    """Everything goes through."""
+    """No interference."""
     return None
 
 
 class Calls(Client):
-    """The controller's client, with somebody in between."""
+    """The controller's client, with a hook before each call."""
 
     intercept: Intercept = staticmethod(nothing)
 
@@ -48,8 +48,8 @@ class Calls(Client):
         return await self.intercept("DELETE", path, {}) or await super().delete(path, **preconditions)
 
 
-class House:
-    """One workload cluster, what is kept of it, and its auto-approval."""
+class RemovalHarness:
+    """One workload cluster, its saved bindings, and its auto-approval."""
 
     def __init__(self, api: EmbeddedAPI, client: Calls) -> None:
         self.api = api
@@ -57,7 +57,7 @@ class House:
         self.management = ObjectStore()
         self.removed = RemovedBindings(self.management, NAMESPACE)
         self.auto_approval = AutoApprovalRemoval(self.removed)
-        self.owner = ClusterIdentity(CLUSTER, HASH)
+        self.owner = ClusterIdentity(CLUSTER, cluster_view().uid, HASH)
 
     async def reconcile(
         self,
@@ -75,7 +75,7 @@ class House:
         return condition
 
     def bindings(self) -> dict[str, Any]:
-        """What matters of each ClusterRoleBinding."""
+        """The relevant part of each ClusterRoleBinding."""
         return {
             item["metadata"]["name"]: {
                 "labels": item["metadata"].get("labels"),
@@ -94,10 +94,10 @@ class House:
                 "metadata": {"name": name, **metadata},
                 "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
                 "subjects": [
-                    {"kind": kind, "name": who, "namespace": "ci"}
+                    {"kind": kind, "name": subject, "namespace": "ci"}
                     if kind == "ServiceAccount"
-                    else {"apiGroup": RBAC, "kind": kind, "name": who}
-                    for kind, who in subjects
+                    else {"apiGroup": RBAC, "kind": kind, "name": subject}
+                    for kind, subject in subjects
                 ],
             }
         )
@@ -123,10 +123,10 @@ class House:
 
     async def kept(self) -> list[str]:
         found = await self.removed.kept(self.owner.key)
-        return sorted(found.of(self.owner)) if isinstance(found, SavedBindings) else []
+        return sorted(found.of(self.owner).bindings) if isinstance(found, SavedBindings) else []
 
     def writes(self) -> list[str]:
-        """What was written into the workload cluster; reviews change nothing."""
+        """Writes to the workload cluster, except reviews."""
         return [f"{entry.method} {entry.path}" for entry in self.api.requests.writes() if entry.path != REVIEWS]
 
 
@@ -145,7 +145,9 @@ def api() -> Iterator[EmbeddedAPI]:
 
 
 @pytest.fixture
-async def house(api: EmbeddedAPI, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
-    monkeypatch.setattr(removal_module, "_SETTLING", Backoff(base_seconds=0.001, maximum_seconds=0.001, jitter=0))
+async def harness(api: EmbeddedAPI, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RemovalHarness]:
+    monkeypatch.setattr(
+        removal_module, "_RBAC_LAG_BACKOFF", Backoff(base_seconds=0.001, maximum_seconds=0.001, jitter=0)
+    )
     async with Calls(api.connection()) as client:
-        yield House(api, client)
+        yield RemovalHarness(api, client)

@@ -1,4 +1,4 @@
-"""A cluster whose policy may be gone, and a Restoration over an inventory that tests fill by hand."""
+"""A cluster whose policy may be gone, and a Restoration over caches that tests fill."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ BINDINGS: Final = CLUSTER_ROLE_BINDINGS.collection()
 TOKENS: Final = SECRETS.collection("kube-system")
 TOKEN: Final = "bootstrap-token-abcdef"
 FAILED: Final = "cannot restore what Enforce removed"
-LOOK_FAILED: Final = "cannot look for saved bindings"
+RESYNC_FAILED: Final = "cannot list saved bindings"
 
 
-class Told(logging.Handler):
-    """What was logged, and an event for each message."""
+class LogMessages(logging.Handler):
+    """Log messages, with an event for each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,14 +68,14 @@ class Told(logging.Handler):
         return self._events.setdefault(message, asyncio.Event())
 
 
-class House:
-    """A cluster, its management cluster, and a Restoration over an inventory that tests fill by hand."""
+class RestorationHarness:
+    """A cluster, its management cluster, and a Restoration over caches that tests fill."""
 
-    def __init__(self, cluster: WorldCluster, management: Client, caches: Caches, told: Told) -> None:
+    def __init__(self, cluster: WorldCluster, management: Client, caches: Caches, log: LogMessages) -> None:
         self.cluster = cluster
         self.caches = caches
         self.management = management
-        self.told = told
+        self.log = log
         self.removed = RemovedBindings(management, CONTROLLER_NAMESPACE)
         self.connections: list[ClusterKey] = []
         self.resource_limits = ResourceLimits()
@@ -104,9 +104,10 @@ class House:
             for item in self.api.objects("clusterrolebindings")
         }
 
-    async def remove(self, ca_cert_hash: str = "") -> None:
-        """What Enforce does."""
-        owner = ClusterIdentity(KEY, ca_cert_hash or self.cluster.ca_cert_hash)
+    async def remove(self, ca_cert_hash: str = "", uid: str = "") -> None:
+        """What Enforce does, or did when the cluster had another CA or UID."""
+        manifest = await self.management.get(CLUSTER)
+        owner = ClusterIdentity(KEY, uid or manifest["metadata"]["uid"], ca_cert_hash or self.cluster.ca_cert_hash)
         found = [self.api.get("clusterrolebindings", name) for name in (FIRST, RENEWAL)]
         await self.removed.keep(owner, [parse_cluster_role_binding(one) for one in found])
         for name in (FIRST, RENEWAL):
@@ -114,7 +115,7 @@ class House:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """The Restoration, until the context ends."""
+        """Run the Restoration until the context ends."""
         task = asyncio.create_task(self.restoration.run())
         try:
             yield
@@ -130,7 +131,7 @@ class House:
         assert self.config_maps() == []
 
     def extended_token(self, description: str = "") -> None:
-        """A MachinePool's bootstrap token, as Enforce leaves it."""
+        """Create a MachinePool's bootstrap token as extended under Enforce."""
         until = datetime.now(UTC) + timedelta(hours=20)
         data = {"token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true"}
         self.api.create(
@@ -157,7 +158,7 @@ class House:
         return self.cluster.management.client.items(CONFIG_MAPS.collection(CONTROLLER_NAMESPACE))
 
     def authorize(self, **spec: Any) -> dict[str, Any]:
-        """A policy, and the inventory knows it."""
+        """Create a policy in the API and the caches."""
         return self.seen(self.cluster.authorize("insecure", mode="Enforce", **spec))
 
     def seen(self, manifest: dict[str, Any]) -> dict[str, Any]:
@@ -165,29 +166,29 @@ class House:
         return manifest
 
     def delete_policy(self) -> None:
-        """Gone, and the inventory knows it."""
+        """Delete the policy from the API and the caches."""
         manifest = self.cluster.management.client.get(POLICY)
         self.cluster.management.client.delete(POLICY)
         self.caches.policies.removed(manifest)
 
 
 @pytest.fixture
-async def house(
+async def harness(
     management_cluster: ManagementCluster,
     make_workload_cluster: MakeWorkloadCluster,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-) -> AsyncIterator[House]:
+) -> AsyncIterator[RestorationHarness]:
     monkeypatch.setattr(restoration_module, "RETRY", Backoff(base_seconds=0.01, maximum_seconds=0.01, jitter=0))
-    told, logger = Told(), logging.getLogger("signer.controller.auto_approval.restoration")
+    log, logger = LogMessages(), logging.getLogger("signer.controller.auto_approval.restoration")
     cluster = make_workload_cluster()
-    logger.addHandler(told)
+    logger.addHandler(log)
     caplog.set_level(logging.INFO, logger.name)
     async with Client(management_cluster.api.connection()) as management:
         caches = Caches(await discover_cluster_api(management), own_namespace=CONTROLLER_NAMESPACE)
-        yield House(cluster, management, caches, told)
-    logger.removeHandler(told)
-    # A TLS connection that was closed lingers until its peer says goodbye, and nobody will wait for that here.
+        yield RestorationHarness(cluster, management, caches, log)
+    logger.removeHandler(log)
+    # A closed TLS connection lingers until its peer closes it, which no task awaits here.
     for transport in list(getattr(asyncio.get_running_loop(), "_transports", {}).values()):
         transport.abort()
     for _ in range(3):

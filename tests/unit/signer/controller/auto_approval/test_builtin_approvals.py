@@ -1,4 +1,4 @@
-"""What is remembered of approvals is bounded, and what is said of their number changes seldom."""
+"""Counting of built-in approvals: bounded memory, and a message that changes in steps."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ CONDITION = PolicyCondition(AUTO_APPROVAL_REMOVED, False, "Observing", "as it is
 
 
 def approved(uid: str, signer: str = CLIENT, kind: str = "Approved") -> JsonObject:
-    """A request that was approved."""
+    """An approved request."""
     conditions = [{"type": kind, "status": "True"}]
     return {"metadata": {"uid": uid}, "spec": {"signerName": signer}, "status": {"conditions": conditions}}
 
 
 def count(approvals: BuiltinApprovals, *manifests: JsonObject) -> int:
-    """How many of them are counted."""
+    """Count the requests."""
     return sum(approvals.count(manifest, lambda: NOW) is Seen.NOW for manifest in manifests)
 
 
 def test_each_is_counted_once() -> None:
     approvals = BuiltinApprovals()
-    assert approvals.told_in(CONDITION) == CONDITION
+    assert approvals.annotated(CONDITION) == CONDITION
     assert count(approvals, approved("a"), approved("a"), approved("b")) == 2
-    said = "as it is; 2 built-in requests were approved without attestation since 2026-"
-    assert approvals.told_in(CONDITION).message.startswith(said)
+    prefix = "as it is; 2 built-in requests were approved without attestation since 2026-"
+    assert approvals.annotated(CONDITION).message.startswith(prefix)
 
 
 @pytest.mark.parametrize("other", [approved("a", "kubernetes.io/kubelet-serving"), approved("a", kind="Denied"), {}])
@@ -40,7 +40,7 @@ def test_others_are_not_counted(other: JsonObject) -> None:
     assert count(approvals, other) == 0
 
 
-def test_what_was_there_before_is_not_counted() -> None:
+def test_approvals_before_the_first_list_are_not_counted() -> None:
     approvals = BuiltinApprovals()
     assert approvals.listed(approved("a")) is Seen.NOW
     assert count(approvals, approved("a")) == 0
@@ -49,7 +49,7 @@ def test_what_was_there_before_is_not_counted() -> None:
     assert count(approvals, approved("b")) == 1
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builtin_approvals, "_REMEMBERED", 10)
     approvals = BuiltinApprovals()
     assert count(approvals, *(approved(str(number) + "u" * 10_000) for number in range(1000))) == 1000
@@ -58,8 +58,8 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "said"),
+    ("count", "text"),
     [(1, "1"), (9, "9"), (10, "at least 10"), (99, "at least 90"), (123, "at least 100"), (5999, "at least 5000")],
 )
-def test_counts_change_the_condition_seldom(count: int, said: str) -> None:
-    assert builtin_approvals._at_least(count) == said
+def test_counts_change_the_condition_in_steps(count: int, text: str) -> None:
+    assert builtin_approvals._at_least(count) == text

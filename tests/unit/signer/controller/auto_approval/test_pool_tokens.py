@@ -1,4 +1,4 @@
-"""Tokens of MachinePools: extended while they may be, cut back afterwards, whatever goes wrong on the way."""
+"""Tokens of MachinePools are extended while allowed and cut back afterwards, despite failures."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import base64
 import logging
 from collections.abc import AsyncGenerator, Callable
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ def encoded(text: str) -> str:
 
 
 class WorkloadAPI:
-    """Secrets of kube-system: lists with a field selector, merge patches with a resourceVersion."""
+    """Secrets of kube-system, with lists by field selector and merge patches with a resourceVersion."""
 
     def __init__(self) -> None:
         self.secrets: dict[str, JsonObject] = {}
@@ -70,7 +71,7 @@ class WorkloadAPI:
         }
 
     def touch(self, token_id: str, **data: str) -> None:
-        """Somebody else writes."""
+        """Another client writes."""
         secret = self.secrets[f"bootstrap-token-{token_id}"]
         secret["data"] |= {key: encoded(value) for key, value in data.items()}
         _next_version(secret)
@@ -87,7 +88,7 @@ class WorkloadAPI:
         return [name for verb, name in self.calls if verb == "patch"]
 
     async def list_pages(
-        self, path: str, params: Parameters | None = None, limit: int = 500
+        self, path: str, params: Parameters | None = None, limit: int = 500, **options: Any
     ) -> AsyncGenerator[JsonObject, None]:
         assert (path, params) == (PATH, {"fieldSelector": "type=bootstrap.kubernetes.io/token"})
         self.before("list", "")
@@ -174,7 +175,7 @@ def condition(met: bool | None) -> PolicyCondition:
         ("Rotate", "Enforce", None, Intent.CUT_BACK),
     ],
 )
-def test_only_attestation_lets_a_token_live_long(
+def test_tokens_are_extended_only_while_auto_approval_is_removed(
     pools: str, mode: str, removed: bool | None, intent: Intent | LeaveAlone
 ) -> None:
     chosen = policy(bootstrapTokens={"machinePools": pools}, mode=mode)
@@ -186,13 +187,13 @@ def test_only_attestation_lets_a_token_live_long(
 # Extending
 
 
-async def test_a_pools_token_is_extended_and_marked(world: World) -> None:
+async def test_a_pools_token_is_extended_and_annotated(world: World) -> None:
     assert await world.extend("aaa111") == Tended(alive=1, extended=1, cut_back=0)
     assert world.api.left("aaa111") == timedelta(hours=24)
     assert world.api.is_marked("aaa111")
 
 
-async def test_it_is_written_twice_a_day_only(world: World) -> None:
+async def test_a_token_is_extended_only_twice_a_day(world: World) -> None:
     await world.extend("aaa111")
     world.now = NOW + timedelta(hours=12)
     assert await world.extend("aaa111") == Tended(alive=1, extended=0, cut_back=0)
@@ -235,7 +236,7 @@ async def test_without_knowing_the_pools_tokens_nothing_is_done(
 
 
 @pytest.mark.parametrize("cause", LeaveCause)
-async def test_what_is_to_be_left_alone_is_and_is_not_said_to_be_over(world: World, cause: LeaveCause) -> None:
+async def test_tokens_left_alone_do_not_end_the_extension(world: World, cause: LeaveCause) -> None:
     await world.extend("aaa111")
     world.api.calls.clear()
     known = PoolTokenIDs(frozenset({"aaa111"}))
@@ -246,7 +247,7 @@ async def test_what_is_to_be_left_alone_is_and_is_not_said_to_be_over(world: Wor
 # Cutting back
 
 
-async def test_leaving_enforce_cuts_back_and_comes_to_rest(world: World) -> None:
+async def test_leaving_enforce_cuts_back_once(world: World) -> None:
     await world.extend("aaa111")
     assert await world.cut_back() == ExtensionEnded(cut_back=1)
     assert world.api.left("aaa111") == 15 * MINUTES
@@ -257,7 +258,7 @@ async def test_leaving_enforce_cuts_back_and_comes_to_rest(world: World) -> None
     assert await world.cut_back() == ExtensionEnded(cut_back=1)
 
 
-async def test_what_an_earlier_controller_extended_is_cut_back(world: World) -> None:
+async def test_tokens_extended_by_an_earlier_controller_are_cut_back(world: World) -> None:
     await world.extend("aaa111")
     world.tokens = world.restarted()
     assert await world.cut_back() == ExtensionEnded(cut_back=1)
@@ -269,7 +270,7 @@ async def test_tracing_is_not_needed_to_cut_back(world: World) -> None:
     assert outcome == ExtensionEnded(cut_back=1)
 
 
-async def test_what_somebody_else_wrote_since_is_theirs(world: World) -> None:
+async def test_an_expiration_written_by_another_client_is_kept(world: World) -> None:
     await world.extend("aaa111")
     world.api.touch("aaa111", expiration=format_time(NOW + timedelta(days=30)))
     assert await world.cut_back() == NothingToTend()
@@ -277,8 +278,8 @@ async def test_what_somebody_else_wrote_since_is_theirs(world: World) -> None:
     assert not world.api.is_marked("aaa111")
 
 
-async def test_a_cluster_that_never_asked_for_it(world: World) -> None:
-    """One list when the controller starts; where that is forbidden, nobody is asked again and again."""
+async def test_a_cluster_that_never_requested_extension(world: World) -> None:
+    """The controller lists once at its start; if that is forbidden, it does not retry."""
     assert await world.cut_back() == NothingToTend()
     assert world.api.calls == [("list", "")]
     world.tokens = world.restarted()
@@ -288,7 +289,7 @@ async def test_a_cluster_that_never_asked_for_it(world: World) -> None:
     assert world.api.calls == [("list", "")]
 
 
-async def test_who_has_extended_asks_until_it_is_cut_back(world: World) -> None:
+async def test_after_an_extension_cutting_back_is_retried_despite_forbidden(world: World) -> None:
     await world.extend("aaa111")
     world.api.before = raising(Forbidden("may not list", status=403), verb="list", times=2)
     assert isinstance(await world.cut_back(), GrantMissing)
@@ -296,8 +297,8 @@ async def test_who_has_extended_asks_until_it_is_cut_back(world: World) -> None:
     assert await world.cut_back() == ExtensionEnded(cut_back=1)
 
 
-async def test_who_may_list_but_not_patch_is_not_done(world: World) -> None:
-    """After a restart too: the marks say that there is something to cut back."""
+async def test_forbidden_patches_are_retried(world: World) -> None:
+    """Also after a restart: annotations show that tokens must be cut back."""
     await world.extend("aaa111")
     world.tokens = world.restarted()
     world.api.before = raising(Forbidden("may not patch", status=403), verb="patch")
@@ -319,8 +320,8 @@ async def test_the_missing_grant_is_named(world: World) -> None:
     assert "verb patch on secrets in namespace kube-system" in message
 
 
-async def test_another_writer_comes_first(world: World) -> None:
-    """Cluster API's provider refreshes the token between our list and our write: look again, overwrite nothing."""
+async def test_a_concurrent_write_is_read_again(world: World) -> None:
+    """Cluster API's provider refreshes the token between list and write: list again, overwrite nothing."""
 
     def refresh(verb: str, name: str) -> None:
         if verb == "patch":
@@ -332,12 +333,12 @@ async def test_another_writer_comes_first(world: World) -> None:
     assert world.api.left("aaa111") == timedelta(hours=13)
 
 
-async def test_one_that_vanishes(world: World) -> None:
+async def test_a_secret_that_is_deleted_concurrently(world: World) -> None:
     world.api.before = lambda verb, name: world.api.secrets.clear() if verb == "patch" else None
     assert await world.extend("aaa111") == Tended(alive=0, extended=0, cut_back=0)
 
 
-async def test_writers_that_never_end(world: World) -> None:
+async def test_endless_concurrent_writes(world: World) -> None:
     world.api.before = lambda verb, name: world.api.touch("aaa111", description="x") if verb == "patch" else None
     assert isinstance(await world.extend("aaa111"), Unfinished)
     assert len(world.api.patches()) == 3
@@ -346,8 +347,8 @@ async def test_writers_that_never_end(world: World) -> None:
 @pytest.mark.parametrize("verb", ["list", "patch"])
 @pytest.mark.parametrize("error", [ServerError("etcd is gone", status=500), LOST, Gone("expired", status=410)])
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_call_that_fails_or_whose_answer_is_lost(world: World, verb: str, error: ApiError, when: str) -> None:
-    """The next turn goes on from wherever this one ended; what was extended is found and cut back."""
+async def test_a_failed_call_or_a_lost_response(world: World, verb: str, error: ApiError, when: str) -> None:
+    """The next reconciliation continues; extended tokens are found and cut back."""
     world.api.add("bbb222", NOW + 15 * MINUTES)
     setattr(world.api, when, raising(error, verb=verb))
     assert isinstance(await world.extend("aaa111", "bbb222"), Unfinished)
@@ -363,7 +364,7 @@ async def test_a_call_that_fails_or_whose_answer_is_lost(world: World, verb: str
         assert not world.api.is_marked(token_id)
 
 
-async def test_a_lost_answer_counts_as_extended(world: World) -> None:
+async def test_a_lost_response_counts_as_extended(world: World) -> None:
     world.api.after = raising(LOST)
     assert isinstance(await world.extend("aaa111"), Unfinished)
     world.api.before = raising(Forbidden("may not list", status=403), verb="list", times=2)
@@ -372,19 +373,19 @@ async def test_a_lost_answer_counts_as_extended(world: World) -> None:
     assert await world.cut_back() == ExtensionEnded(cut_back=1)
 
 
-async def test_more_secrets_than_are_looked_at(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_secrets(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_tokens, "MAXIMUM_SECRETS", 1)
     world.api.add("bbb222", NOW + 15 * MINUTES)
     assert isinstance(await world.extend("aaa111"), Unfinished)
     assert world.api.patches() == []
 
 
-async def test_what_is_no_tokens_secret_is_passed_over(world: World) -> None:
+async def test_malformed_secrets_are_skipped(world: World) -> None:
     world.api.secrets["odd"] = {"metadata": {"name": "odd"}, "type": 7, "data": "none"}
     assert await world.extend("aaa111") == Tended(alive=1, extended=1, cut_back=0)
 
 
-async def test_no_secret_half_is_logged_or_kept(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_token_secrets_are_neither_logged_nor_kept(world: World, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         await world.extend("aaa111")
         await world.cut_back()

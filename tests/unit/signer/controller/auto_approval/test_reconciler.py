@@ -1,4 +1,4 @@
-"""What the auto-approval's keeper remembers of requests: bounded, and of tokens only."""
+"""The auto-approval reconciler: bounded memory of requests, intervals of checks, and conditions."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import pytest
 from signer.controller.auto_approval import builtin_approvals as builtin_approvals
 from signer.controller.auto_approval import reconciler as reconciler
 from signer.controller.auto_approval.pool_tokens import Intent, NothingToTend, Tended
-from signer.controller.auto_approval.reconciler import LOOK_SECONDS, SPREAD, AutoApprovalReconciler
+from signer.controller.auto_approval.reconciler import JITTER, RECHECK_SECONDS, AutoApprovalReconciler
 from signer.controller.status.renewal_coverage import RenewalCoverage
 from signer.controller.telemetry.metrics import Metrics
-from signer.model import condition as conditions
+from signer.model import condition as condition_types
 from signer.model.cluster import ClusterKey
 from signer.model.condition import PolicyCondition
 from signer.model.decision import Approve
@@ -34,7 +34,7 @@ CLIENT = "kubernetes.io/kube-apiserver-client-kubelet"
 
 
 @pytest.fixture
-def keeping() -> AutoApprovalReconciler:
+def reconciling() -> AutoApprovalReconciler:
     key, caches = ClusterKey("team-a", "one"), MagicMock()
     return AutoApprovalReconciler(
         key,
@@ -61,17 +61,19 @@ def csr(username: str = TOKEN, groups: Any = (KUBEADM,), *, uid: str = "u", appr
     }
 
 
-def known(keeping: AutoApprovalReconciler) -> list[frozenset[str]]:
-    return list(keeping._group_sets)
+def known(reconciling: AutoApprovalReconciler) -> list[frozenset[str]]:
+    return list(reconciling._group_sets)
 
 
-def approvals(keeping: AutoApprovalReconciler) -> float:
-    return float(keeping._metrics.builtin_approvals.labels("team-a/one")._value.get())
+def approvals(reconciling: AutoApprovalReconciler) -> float:
+    return float(reconciling._metrics.builtin_approvals.labels("team-a/one")._value.get())
 
 
-def test_groups_of_tokens_are_reviewed_too(keeping: AutoApprovalReconciler) -> None:
-    keeping.saw(csr(groups=["system:authenticated", "system:bootstrappers", KUBEADM, "system:bootstrappers:extra"]))
-    assert known(keeping) == [frozenset({"system:bootstrappers", KUBEADM, "system:bootstrappers:extra"})]
+def test_groups_of_tokens_are_reviewed_too(reconciling: AutoApprovalReconciler) -> None:
+    reconciling.observed(
+        csr(groups=["system:authenticated", "system:bootstrappers", KUBEADM, "system:bootstrappers:extra"])
+    )
+    assert known(reconciling) == [frozenset({"system:bootstrappers", KUBEADM, "system:bootstrappers:extra"})]
 
 
 @pytest.mark.parametrize(
@@ -89,80 +91,82 @@ def test_groups_of_tokens_are_reviewed_too(keeping: AutoApprovalReconciler) -> N
     ],
     ids=["node", "no token", "user", "long", "long token group", "many", "ill-typed", "empty", "garbage"],
 )
-def test_what_no_token_has_is_not_remembered(keeping: AutoApprovalReconciler, manifest: dict[str, Any]) -> None:
-    keeping.saw(manifest)
-    assert known(keeping) == []
+def test_groups_that_no_token_has_are_ignored(reconciling: AutoApprovalReconciler, manifest: dict[str, Any]) -> None:
+    reconciling.observed(manifest)
+    assert known(reconciling) == []
 
 
-def test_what_is_remembered_is_bounded(keeping: AutoApprovalReconciler) -> None:
+def test_memory_is_bounded(reconciling: AutoApprovalReconciler) -> None:
     for number in range(1000):
-        keeping.saw(csr(groups=[f"system:bootstrappers:{number}"]))
-    assert len(known(keeping)) == reconciler._MAXIMUM_GROUP_SETS
+        reconciling.observed(csr(groups=[f"system:bootstrappers:{number}"]))
+    assert len(known(reconciling)) == reconciler._MAXIMUM_GROUP_SETS
 
 
-def test_an_approval_is_counted_once(keeping: AutoApprovalReconciler) -> None:
-    keeping.saw(csr(uid="a"))
+def test_an_approval_is_counted_once(reconciling: AutoApprovalReconciler) -> None:
+    reconciling.observed(csr(uid="a"))
     for _ in range(3):
-        keeping.saw(csr(uid="a", approved=True))
-    keeping.saw(csr(uid="b", approved=True))
-    assert approvals(keeping) == 2
+        reconciling.observed(csr(uid="a", approved=True))
+    reconciling.observed(csr(uid="b", approved=True))
+    assert approvals(reconciling) == 2
 
 
-def test_what_was_approved_before_we_looked_is_not_counted(keeping: AutoApprovalReconciler) -> None:
-    keeping.listed(csr(uid="a", approved=True))
-    keeping.saw(csr(uid="a", approved=True))
-    assert approvals(keeping) == 0
-    keeping.listed(csr(uid="b"))
-    keeping.saw(csr(uid="b", approved=True))
-    assert approvals(keeping) == 1
+def test_approvals_from_before_the_first_list_are_not_counted(reconciling: AutoApprovalReconciler) -> None:
+    reconciling.listed(csr(uid="a", approved=True))
+    reconciling.observed(csr(uid="a", approved=True))
+    assert approvals(reconciling) == 0
+    reconciling.listed(csr(uid="b"))
+    reconciling.observed(csr(uid="b", approved=True))
+    assert approvals(reconciling) == 1
 
 
-def test_what_was_approved_while_the_connection_was_lost_is_counted(
-    keeping: AutoApprovalReconciler, monkeypatch: pytest.MonkeyPatch
+def test_approvals_during_a_watch_gap_are_counted(
+    reconciling: AutoApprovalReconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(builtin_approvals, "_REMEMBERED", 4)
     for uid in ("a", "b"):
-        keeping.listed(csr(uid=uid, approved=True))  # the connection may be lost within the first list, too
-    keeping.list_ended()
-    keeping.saw(csr(uid="c", approved=True))
-    assert approvals(keeping) == 1
+        reconciling.listed(csr(uid=uid, approved=True))  # the connection may be lost within the first list, too
+    reconciling.list_ended()
+    reconciling.observed(csr(uid="c", approved=True))
+    assert approvals(reconciling) == 1
     for uid in ("a", "b", "c", "d"):
-        keeping.listed(csr(uid=uid, approved=True))
-    keeping.list_ended()
-    assert approvals(keeping) == 2
+        reconciling.listed(csr(uid=uid, approved=True))
+    reconciling.list_ended()
+    assert approvals(reconciling) == 2
     for uid in ("a", "b", "c", "d", "e", "a"):
-        keeping.listed(csr(uid=uid, approved=True))
-    assert approvals(keeping) == 2, "there were more than are remembered"
+        reconciling.listed(csr(uid=uid, approved=True))
+    assert approvals(reconciling) == 2, "there were more than are remembered"
 
 
-def attested(keeping: AutoApprovalReconciler, provider_id: str) -> None:
-    keeping.decided(MagicMock(provider_id=provider_id), MagicMock(spec=Approve), "")
+def attested(reconciling: AutoApprovalReconciler, provider_id: str) -> None:
+    reconciling.decided(MagicMock(provider_id=provider_id), MagicMock(spec=Approve), "")
 
 
-class Telling(asyncio.Event):
-    """Calls ``tell`` each time that it is set."""
+class NotifyingEvent(asyncio.Event):
+    """An event that calls ``notify`` each time it is set."""
 
-    def __init__(self, tell: Callable[[], object]) -> None:
+    def __init__(self, notify: Callable[[], object]) -> None:
         super().__init__()
-        self._tell = tell
+        self._notify = notify
 
     def set(self) -> None:
         super().set()
-        self._tell()
+        self._notify()
 
 
-def test_attested_nodes_ask_for_a_look_when_the_last_one_is(keeping: AutoApprovalReconciler) -> None:
-    keeping._unattested = {"p:///1", "p:///2"}
-    attested(keeping, "p:///3")
-    attested(keeping, "p:///1")
-    attested(keeping, "p:///1")
-    assert not keeping._wanted.is_set(), "one is left: a fleet that joins must not cause a look for each node"
-    attested(keeping, "p:///2")
-    assert keeping._wanted.is_set()
+def test_the_last_attested_node_triggers_a_check(reconciling: AutoApprovalReconciler) -> None:
+    reconciling._unattested = {"p:///1", "p:///2"}
+    attested(reconciling, "p:///3")
+    attested(reconciling, "p:///1")
+    attested(reconciling, "p:///1")
+    assert not reconciling._recheck_needed.is_set(), (
+        "one is left: a fleet that joins must not cause a look for each node"
+    )
+    attested(reconciling, "p:///2")
+    assert reconciling._recheck_needed.is_set()
 
 
 def found(met: bool | None, reason: str) -> PolicyCondition:
-    return PolicyCondition(conditions.AUTO_APPROVAL_REMOVED, met, reason, "")
+    return PolicyCondition(condition_types.AUTO_APPROVAL_REMOVED, met, reason, "")
 
 
 @pytest.mark.parametrize(
@@ -173,137 +177,137 @@ def found(met: bool | None, reason: str) -> PolicyCondition:
     ],
     ids=lambda condition: condition.reason,
 )
-def test_a_look_that_failed_is_repeated_soon_and_then_less_often(
-    keeping: AutoApprovalReconciler, condition: PolicyCondition
+def test_failed_checks_are_repeated_with_backoff(
+    reconciling: AutoApprovalReconciler, condition: PolicyCondition
 ) -> None:
-    keeping._conditions = (found(True, "Removed"), condition)
-    pauses = [keeping._until_next_look() for _ in range(12)]
+    reconciling._conditions = (found(True, "Removed"), condition)
+    pauses = [reconciling._seconds_until_recheck() for _ in range(12)]
     assert pauses[0] <= 5.0
-    assert pauses[-1] >= LOOK_SECONDS / 2
-    assert max(pauses) <= LOOK_SECONDS
-    keeping._conditions = (found(True, "Removed"),)
-    keeping._until_next_look()
-    keeping._conditions = (condition,)
-    assert keeping._until_next_look() <= 5.0, "a look that succeeded ends the series"
+    assert pauses[-1] >= RECHECK_SECONDS / 2
+    assert max(pauses) <= RECHECK_SECONDS
+    reconciling._conditions = (found(True, "Removed"),)
+    reconciling._seconds_until_recheck()
+    reconciling._conditions = (condition,)
+    assert reconciling._seconds_until_recheck() <= 5.0, "a look that succeeded ends the series"
 
 
 @pytest.mark.parametrize("condition", [found(True, "Removed"), found(False, "WaitingForAttestation")])
-def test_looks_of_many_clusters_spread(keeping: AutoApprovalReconciler, condition: PolicyCondition) -> None:
-    keeping._conditions = (condition,)
-    pauses = [keeping._until_next_look() for _ in range(50)]
+def test_checks_of_many_clusters_spread(reconciling: AutoApprovalReconciler, condition: PolicyCondition) -> None:
+    reconciling._conditions = (condition,)
+    pauses = [reconciling._seconds_until_recheck() for _ in range(50)]
     assert len(set(pauses)) > 1
-    assert min(pauses) >= LOOK_SECONDS * (1 - SPREAD)
-    assert max(pauses) <= LOOK_SECONDS * (1 + SPREAD)
+    assert min(pauses) >= RECHECK_SECONDS * (1 - JITTER)
+    assert max(pauses) <= RECHECK_SECONDS * (1 + JITTER)
 
 
-def test_after_a_look_that_removed_something_the_next_one_is_soon(keeping: AutoApprovalReconciler) -> None:
-    """Who puts it back at once has not opened the door for minutes."""
-    keeping._conditions = (found(True, "Removed"),)
-    keeping._auto_approval.removed_at_last_look["kubeadm:node-autoapprove-bootstrap"] = "uid-1"
-    assert keeping._until_next_look() <= 5.0
-    keeping._auto_approval.removed_at_last_look.clear()
-    assert keeping._until_next_look() >= LOOK_SECONDS * (1 - SPREAD)
+def test_a_check_that_removed_something_is_repeated_soon(reconciling: AutoApprovalReconciler) -> None:
+    """A client that reinstates a binding at once must not restore auto-approval for minutes."""
+    reconciling._conditions = (found(True, "Removed"),)
+    reconciling._auto_approval.last_removed["kubeadm:node-autoapprove-bootstrap"] = "uid-1"
+    assert reconciling._seconds_until_recheck() <= 5.0
+    reconciling._auto_approval.last_removed.clear()
+    assert reconciling._seconds_until_recheck() >= RECHECK_SECONDS * (1 - JITTER)
 
 
-def test_an_approval_asks_for_a_look_under_enforce_only(
-    keeping: AutoApprovalReconciler, monkeypatch: pytest.MonkeyPatch
+def test_an_approval_triggers_a_check_only_under_enforce(
+    reconciling: AutoApprovalReconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeping, "_mode", lambda: Mode.OBSERVE)
-    keeping.saw(csr(username="somebody", uid="a", approved=True))
-    assert not keeping._wanted.is_set()
-    monkeypatch.setattr(keeping, "_mode", lambda: Mode.ENFORCE)
-    keeping.saw(csr(username="somebody", uid="b", approved=True))
-    assert keeping._wanted.is_set()
+    monkeypatch.setattr(reconciling, "_mode", lambda: Mode.OBSERVE)
+    reconciling.observed(csr(username="somebody", uid="a", approved=True))
+    assert not reconciling._recheck_needed.is_set()
+    monkeypatch.setattr(reconciling, "_mode", lambda: Mode.ENFORCE)
+    reconciling.observed(csr(username="somebody", uid="b", approved=True))
+    assert reconciling._recheck_needed.is_set()
 
 
 @pytest.fixture
-def enforcing(keeping: AutoApprovalReconciler, monkeypatch: pytest.MonkeyPatch) -> AutoApprovalReconciler:
-    """A look finds the door shut."""
-    has_policy(keeping, mode="Enforce")
-    caches: Any = keeping._caches
+def enforcing(reconciling: AutoApprovalReconciler, monkeypatch: pytest.MonkeyPatch) -> AutoApprovalReconciler:
+    """Each check finds auto-approval removed."""
+    has_policy(reconciling, mode="Enforce")
+    caches: Any = reconciling._caches
     caches.clusters.get = lambda *_: cluster_view()
-    monkeypatch.setattr(keeping, "renewal_coverage", MagicMock(unattested=AsyncMock(return_value=())))
-    keeping._authority_source = MagicMock(authority=AsyncMock())
-    keeping._auto_approval = auto_approval(AsyncMock(return_value=found(True, "Removed")))
-    monkeypatch.setattr(keeping, "_pool_tokens", MagicMock(tend=AsyncMock(return_value=NothingToTend())))
-    return keeping
+    monkeypatch.setattr(reconciling, "renewal_coverage", MagicMock(unattested=AsyncMock(return_value=())))
+    reconciling._authority_source = MagicMock(authority=AsyncMock())
+    reconciling._auto_approval = auto_approval(AsyncMock(return_value=found(True, "Removed")))
+    monkeypatch.setattr(reconciling, "_pool_tokens", MagicMock(tend=AsyncMock(return_value=NothingToTend())))
+    return reconciling
 
 
 def auto_approval(reconcile: Any, removed: Iterable[str] = ()) -> Any:
-    """Each look removes these bindings, which somebody has made anew."""
-    uids, found_door = itertools.count(), MagicMock(reconcile=reconcile)
+    """Each check removes these bindings, which were reinstated."""
+    uids, removal = itertools.count(), MagicMock(reconcile=reconcile)
     names = list(removed)
     removals = PropertyMock(side_effect=lambda: {name: str(next(uids)) for name in names})
-    type(found_door).removed_at_last_look = removals
-    return found_door
+    type(removal).last_removed = removals
+    return removal
 
 
-def has_policy(keeping: AutoApprovalReconciler, *, uid: str = "policy-1", generation: int = 1, **spec: Any) -> None:
+def has_policy(reconciling: AutoApprovalReconciler, *, uid: str = "policy-1", generation: int = 1, **spec: Any) -> None:
     made = replace(policy(**spec), uid=uid, generation=generation)
-    cast("Any", keeping._caches).policies.get = lambda *_: made
+    cast("Any", reconciling._caches).policies.get = lambda *_: made
 
 
-async def test_more_groups_than_can_be_asked_about_are_not_called_shut(enforcing: AutoApprovalReconciler) -> None:
-    """The reviews would say nothing of those left out."""
-    keeping = enforcing
+async def test_too_many_groups_give_unknown(enforcing: AutoApprovalReconciler) -> None:
+    """The reviews would not cover the remaining groups."""
+    reconciling = enforcing
     for number in range(reconciler._MAXIMUM_GROUP_SETS):
-        keeping.saw(csr(groups=[f"system:bootstrappers:{number}"]))
-    assert (await keeping._look(MagicMock()))[0] == found(True, "Removed")
-    keeping.saw(csr(groups=["system:bootstrappers:one-more"]))
-    (condition,) = await keeping._look(MagicMock())
+        reconciling.observed(csr(groups=[f"system:bootstrappers:{number}"]))
+    assert (await reconciling._check_once(MagicMock()))[0] == found(True, "Removed")
+    reconciling.observed(csr(groups=["system:bootstrappers:one-more"]))
+    (condition,) = await reconciling._check_once(MagicMock())
     assert (condition.met, condition.reason) == (None, "TooManyGroups")
 
 
-def test_under_observe_the_count_is_told_at_once_and_then_in_steps(
-    keeping: AutoApprovalReconciler, monkeypatch: pytest.MonkeyPatch
+def test_under_observe_the_count_is_reported_at_once_and_then_in_steps(
+    reconciling: AutoApprovalReconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeping, "_mode", lambda: Mode.OBSERVE)
-    keeping._conditions = (found(False, "Observing"),)
-    told: list[str] = []
-    keeping._changed = Telling(lambda: told.append(keeping.conditions[0].message))
+    monkeypatch.setattr(reconciling, "_mode", lambda: Mode.OBSERVE)
+    reconciling._conditions = (found(False, "Observing"),)
+    published: list[str] = []
+    reconciling._changed = NotifyingEvent(lambda: published.append(reconciling.conditions[0].message))
     for number in range(25):
-        keeping.saw(csr(username="somebody", uid=str(number), approved=True))
-    assert [text.split(" built-in")[0].removeprefix("; ") for text in told] == [
+        reconciling.observed(csr(username="somebody", uid=str(number), approved=True))
+    assert [text.split(" built-in")[0].removeprefix("; ") for text in published] == [
         *(str(number) for number in range(1, 10)),
         "at least 10",
         "at least 20",
     ]
-    monkeypatch.setattr(keeping, "_mode", lambda: Mode.ENFORCE)
-    assert keeping.conditions == (found(False, "Observing"),)
+    monkeypatch.setattr(reconciling, "_mode", lambda: Mode.ENFORCE)
+    assert reconciling.conditions == (found(False, "Observing"),)
 
 
 @pytest.mark.parametrize(("met", "named"), [(True, True), (False, False), (None, False)])
-def test_who_asks_in_vain_is_told_at_once_where_the_door_is_shut(
-    keeping: AutoApprovalReconciler, met: bool | None, named: bool
+def test_unattested_requesters_are_reported_once_auto_approval_is_removed(
+    reconciling: AutoApprovalReconciler, met: bool | None, named: bool
 ) -> None:
-    """Where it is not, somebody may still let them in."""
-    has_policy(keeping, mode="Enforce")
-    keeping._found_under = keeping._asked_for()
-    keeping._conditions = (found(met, "Reason"),)
-    told: list[str] = []
-    keeping._changed = Telling(lambda: told.append(keeping.conditions[0].message))
+    """Otherwise the requests may still be approved."""
+    has_policy(reconciling, mode="Enforce")
+    reconciling._conditions_for = reconciling._policy_version()
+    reconciling._conditions = (found(met, "Reason"),)
+    published: list[str] = []
+    reconciling._changed = NotifyingEvent(lambda: published.append(reconciling.conditions[0].message))
     request = csr("system:node:by-hand")
     request["metadata"]["creationTimestamp"] = format_time(NOW)
     for _ in range(2):
-        keeping.saw(request)
-    assert [gauge.value for gauge in keeping.gauges()] == [1]
-    assert len(told) == named
-    assert ("got nothing: system:node:by-hand;" in keeping.conditions[0].message) is named
+        reconciling.observed(request)
+    assert [gauge.value for gauge in reconciling.gauges()] == [1]
+    assert len(published) == named
+    assert ("got none: system:node:by-hand;" in reconciling.conditions[0].message) is named
 
 
-# What a look says, and of what
+# Conditions of a check
 
 
 @contextlib.asynccontextmanager
-async def looking(keeping: AutoApprovalReconciler) -> AsyncIterator[asyncio.Queue[tuple[PolicyCondition, ...]]]:
-    """Looks until the context ends; gives the conditions each time that they may have changed."""
-    told: asyncio.Queue[tuple[PolicyCondition, ...]] = asyncio.Queue()
-    checks: Any = keeping._checks
+async def checking(reconciling: AutoApprovalReconciler) -> AsyncIterator[asyncio.Queue[tuple[PolicyCondition, ...]]]:
+    """Run checks until the context ends; gives the conditions after each change."""
+    published: asyncio.Queue[tuple[PolicyCondition, ...]] = asyncio.Queue()
+    checks: Any = reconciling._checks
     checks.turn = lambda: contextlib.nullcontext(AsyncMock())
-    keeping._changed = Telling(lambda: told.put_nowait(keeping.conditions))
-    task = asyncio.create_task(keeping.run(MagicMock()))
+    reconciling._changed = NotifyingEvent(lambda: published.put_nowait(reconciling.conditions))
+    task = asyncio.create_task(reconciling.run(MagicMock()))
     try:
-        yield told
+        yield published
     finally:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -313,59 +317,59 @@ async def looking(keeping: AutoApprovalReconciler) -> AsyncIterator[asyncio.Queu
 @pytest.mark.parametrize(
     "changed",
     [
-        lambda keeping: has_policy(keeping, mode="Observe", generation=2),
-        lambda keeping: has_policy(keeping, mode="Enforce", generation=2),
-        lambda keeping: has_policy(keeping, mode="Enforce", uid="policy-2"),
-        lambda keeping: has_policy(keeping, mode="Observe"),
+        lambda reconciling: has_policy(reconciling, mode="Observe", generation=2),
+        lambda reconciling: has_policy(reconciling, mode="Enforce", generation=2),
+        lambda reconciling: has_policy(reconciling, mode="Enforce", uid="policy-2"),
+        lambda reconciling: has_policy(reconciling, mode="Observe"),
     ],
     ids=["left", "another generation", "another policy", "another mode"],
 )
-async def test_what_was_found_says_nothing_of_a_policy_that_has_changed(
+async def test_findings_do_not_apply_to_a_changed_policy(
     enforcing: AutoApprovalReconciler, changed: Callable[[AutoApprovalReconciler], None]
 ) -> None:
-    """Else a True of before is written for the new generation, while a door is being opened."""
-    async with looking(enforcing) as told:
-        assert await told.get() == enforcing.conditions == (found(True, "Removed"),)
+    """Otherwise an old True would be written for the new generation while bindings are restored."""
+    async with checking(enforcing) as published:
+        assert await published.get() == enforcing.conditions == (found(True, "Removed"),)
         changed(enforcing)
         (condition,) = enforcing.conditions
         assert (condition.met, condition.reason) == (None, "PolicyChanged")
 
 
-async def test_nor_of_one_that_cannot_be_followed_any_more(enforcing: AutoApprovalReconciler) -> None:
+async def test_findings_do_not_apply_to_an_invalid_policy(enforcing: AutoApprovalReconciler) -> None:
     caches: Any = enforcing._caches
-    async with looking(enforcing) as told:
-        await told.get()
+    async with checking(enforcing) as published:
+        await published.get()
         caches.policies.get = lambda *_: UnreadablePolicy(enforcing._key, "policy-1", 1, "no such mode")
         (condition,) = enforcing.conditions
         assert (condition.met, condition.reason) == (None, "PolicyChanged")
 
 
-async def test_a_policy_that_changes_during_a_look(enforcing: AutoApprovalReconciler) -> None:
-    """What the look finds is of the policy that it began with."""
+async def test_a_policy_that_changes_during_a_check(enforcing: AutoApprovalReconciler) -> None:
+    """The findings belong to the policy at the start of the check."""
 
     async def reconcile(*_: Any) -> PolicyCondition:
         has_policy(enforcing, mode="Enforce", generation=2)
         return found(True, "Removed")
 
     enforcing._auto_approval = auto_approval(reconcile)
-    async with looking(enforcing) as told:
-        assert [one.reason for one in await told.get()] == ["PolicyChanged"]
+    async with checking(enforcing) as published:
+        assert [one.reason for one in await published.get()] == ["PolicyChanged"]
 
 
-async def test_what_could_not_be_found_out_stays_so(keeping: AutoApprovalReconciler) -> None:
-    has_policy(keeping, mode="Enforce", generation=7)
-    assert [one.reason for one in keeping.conditions] == ["Connecting"]
+async def test_unknown_findings_stay_unknown(reconciling: AutoApprovalReconciler) -> None:
+    has_policy(reconciling, mode="Enforce", generation=7)
+    assert [one.reason for one in reconciling.conditions] == ["Connecting"]
 
 
 EXTEND: dict[str, Any] = {"mode": "Enforce", "bootstrapTokens": {"machinePools": "Extend"}}
 
 
-async def test_a_door_that_is_found_open_is_said_to_be_before_tokens_are_seen_to(
+async def test_openings_are_reported_before_tokens_are_reconciled(
     enforcing: AutoApprovalReconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There may be thousands, one call each."""
+    """There may be thousands of tokens, one call each."""
     has_policy(enforcing, **EXTEND)
-    monkeypatch.setattr(reconciler, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(reconciler, "MINIMUM_PAUSE_SECONDS", 0.0)
     reconcile = AsyncMock(side_effect=[found(True, "Removed"), found(False, "GrantedByOtherBinding")])
     enforcing._auto_approval = auto_approval(reconcile)
     never, tended = asyncio.Event(), Tended(alive=3, extended=0, cut_back=0)
@@ -376,42 +380,40 @@ async def test_a_door_that_is_found_open_is_said_to_be_before_tokens_are_seen_to
         return tended
 
     monkeypatch.setattr(enforcing, "_pool_tokens", MagicMock(tend=tend))
-    async with looking(enforcing) as told:
-        assert [(one.met, one.reason) for one in await told.get()] == [(True, "Removed"), (None, "Connecting")]
-        assert [(one.met, one.reason) for one in await told.get()] == [(True, "Removed"), (True, "Extended")]
+    async with checking(enforcing) as published:
+        assert [(one.met, one.reason) for one in await published.get()] == [(True, "Removed"), (None, "Connecting")]
+        assert [(one.met, one.reason) for one in await published.get()] == [(True, "Removed"), (True, "Extended")]
         enforcing.wake()
-        open_now = [(False, "GrantedByOtherBinding"), (True, "Extended")]
-        assert [(one.met, one.reason) for one in await told.get()] == open_now
+        openings = [(False, "GrantedByOtherBinding"), (True, "Extended")]
+        assert [(one.met, one.reason) for one in await published.get()] == openings
 
 
-async def test_what_was_said_of_tokens_is_not_said_of_another_policy(enforcing: AutoApprovalReconciler) -> None:
+async def test_the_tokens_condition_does_not_apply_to_another_policy(enforcing: AutoApprovalReconciler) -> None:
     has_policy(enforcing, **EXTEND)
-    extended = PolicyCondition(conditions.MACHINE_POOL_TOKENS_EXTENDED, True, "Extended", "")
-    async with looking(enforcing) as told:
-        await told.get()
+    extended = PolicyCondition(condition_types.MACHINE_POOL_TOKENS_EXTENDED, True, "Extended", "")
+    async with checking(enforcing) as published:
+        await published.get()
         enforcing._conditions = (found(True, "Removed"), extended)
-        assert enforcing._tokens_before(enforcing._asked_for()) == extended
+        assert enforcing._previous_tokens_condition(enforcing._policy_version()) == extended
         has_policy(enforcing, generation=2, **EXTEND)
-        assert enforcing._tokens_before(enforcing._asked_for()).reason == "Connecting"
+        assert enforcing._previous_tokens_condition(enforcing._policy_version()).reason == "Connecting"
 
 
-async def test_a_defect_neither_ends_the_looks_nor_leaves_a_true_behind(
+async def test_a_defect_neither_ends_the_checks_nor_leaves_a_true_condition(
     enforcing: AutoApprovalReconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reconciler, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(reconciler, "MINIMUM_PAUSE_SECONDS", 0.0)
     enforcing._auto_approval = auto_approval(
         AsyncMock(side_effect=[found(True, "Removed"), ZeroDivisionError, found(True, "Removed")])
     )
-    async with looking(enforcing) as told:
+    async with checking(enforcing) as published:
         for expected in ((True, "Removed"), (None, "InternalError"), (True, "Removed")):
-            assert [(one.met, one.reason) for one in await told.get()] == [expected]
+            assert [(one.met, one.reason) for one in await published.get()] == [expected]
             enforcing.wake()
 
 
-async def test_tokens_take_no_longer_than_they_may(
-    enforcing: AutoApprovalReconciler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nor is the door restored as long as they are not cut back."""
+async def test_reconciling_tokens_times_out(enforcing: AutoApprovalReconciler, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bindings are not restored before the tokens are cut back."""
     monkeypatch.setattr(reconciler, "TEND_TIMEOUT_SECONDS", 0.01)
 
     async def tend(*_: Any) -> None:
@@ -419,49 +421,52 @@ async def test_tokens_take_no_longer_than_they_may(
 
     monkeypatch.setattr(enforcing, "_pool_tokens", MagicMock(tend=tend))
     has_policy(enforcing, **EXTEND)
-    said = await enforcing._look(MagicMock())
-    assert [(one.type, one.met) for one in said] == [
-        (conditions.AUTO_APPROVAL_REMOVED, True),
-        (conditions.MACHINE_POOL_TOKENS_EXTENDED, None),
+    conditions = await enforcing._check_once(MagicMock())
+    assert [(one.type, one.met) for one in conditions] == [
+        (condition_types.AUTO_APPROVAL_REMOVED, True),
+        (condition_types.MACHINE_POOL_TOKENS_EXTENDED, None),
     ]
-    assert "too slowly" in said[1].message
+    assert "too slowly" in conditions[1].message
     has_policy(enforcing, **{**EXTEND, "mode": "Observe"})
-    (condition,) = await enforcing._look(MagicMock())
+    (condition,) = await enforcing._check_once(MagicMock())
     assert (condition.met, condition.reason) == (False, "RestorationIncomplete")
 
 
-# What somebody keeps putting back
+# Reinstated bindings
 
 
-async def test_a_binding_that_keeps_coming_back_is_not_called_removed(enforcing: AutoApprovalReconciler) -> None:
+async def test_a_repeatedly_reinstated_binding_is_not_reported_as_removed(enforcing: AutoApprovalReconciler) -> None:
     enforcing._auto_approval = auto_approval(AsyncMock(return_value=found(True, "Removed")), ["gitops"])
-    said = [(await enforcing._look(MagicMock()))[0] for _ in range(3)]
-    assert [(one.met, one.reason) for one in said] == [
+    conditions = [(await enforcing._check_once(MagicMock()))[0] for _ in range(3)]
+    assert [(one.met, one.reason) for one in conditions] == [
         (True, "Removed"),
         (True, "Removed"),
         (False, "RemovedGrantReturns"),
     ]
-    assert "ClusterRoleBinding gitops" in said[2].message
+    assert "ClusterRoleBinding gitops" in conditions[2].message
 
 
-async def test_what_comes_back_because_it_was_given_back_does_not_count(enforcing: AutoApprovalReconciler) -> None:
-    shut, opened = AsyncMock(return_value=found(True, "Removed")), AsyncMock(return_value=found(False, "Observing"))
+async def test_restored_bindings_do_not_count_as_reinstated(enforcing: AutoApprovalReconciler) -> None:
+    removed, restored = (
+        AsyncMock(return_value=found(True, "Removed")),
+        AsyncMock(return_value=found(False, "Observing")),
+    )
     for _ in range(4):
         has_policy(enforcing, mode="Enforce")
-        enforcing._auto_approval = auto_approval(shut, ["kubeadm"])
-        assert (await enforcing._look(MagicMock()))[0].met is True
+        enforcing._auto_approval = auto_approval(removed, ["kubeadm"])
+        assert (await enforcing._check_once(MagicMock()))[0].met is True
         has_policy(enforcing, mode="Observe")
-        enforcing._auto_approval = auto_approval(opened)
-        assert (await enforcing._look(MagicMock()))[0].reason == "Observing"
+        enforcing._auto_approval = auto_approval(restored)
+        assert (await enforcing._check_once(MagicMock()))[0].reason == "Observing"
 
 
-async def test_no_token_is_extended_beside_a_binding_that_keeps_coming_back(enforcing: AutoApprovalReconciler) -> None:
+async def test_no_token_is_extended_while_a_binding_is_reinstated(enforcing: AutoApprovalReconciler) -> None:
     has_policy(enforcing, **EXTEND)
-    waiting = found(False, conditions.WAITING_FOR_ATTESTATION)
+    waiting = found(False, condition_types.WAITING_FOR_ATTESTATION)
     enforcing._auto_approval = auto_approval(AsyncMock(return_value=waiting), ["gitops"])
     tend: Any = enforcing._pool_tokens.tend
     intents = []
     for _ in range(3):
-        await enforcing._look(MagicMock())
+        await enforcing._check_once(MagicMock())
         intents.append(tend.await_args.args[1])
     assert intents == [Intent.EXTEND, Intent.EXTEND, Intent.CUT_BACK]

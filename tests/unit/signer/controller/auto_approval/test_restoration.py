@@ -1,4 +1,4 @@
-"""Clusters whose policy is gone get back what Enforce removed; those that move, pause or are deleted do not."""
+"""Restoration for clusters whose policy is gone; not for moving, paused or deleted clusters."""
 
 from __future__ import annotations
 
@@ -26,117 +26,124 @@ from tests.unit.signer.controller.auto_approval.restoration_fixtures import (
     FAILED,
     FIRST,
     KEY,
-    LOOK_FAILED,
     POLICY,
     RENEWAL,
-    House,
-    house,
+    RESYNC_FAILED,
+    RestorationHarness,
+    harness,
 )
 
 pytestmark = pytest.mark.slow
 
-__all__ = ["house"]
+__all__ = ["harness"]
 
 # What is restored
 
 
-async def test_a_policy_that_was_deleted_while_no_controller_ran(house: House) -> None:
-    before = house.bindings()
-    await house.remove()
-    async with house.running():
-        await house.is_restored()
-    assert house.bindings() == before
+async def test_a_policy_that_was_deleted_while_no_controller_ran(harness: RestorationHarness) -> None:
+    before = harness.bindings()
+    await harness.remove()
+    async with harness.running():
+        await harness.is_restored()
+    assert harness.bindings() == before
 
 
-async def test_a_policy_that_is_deleted_while_it_runs(house: House) -> None:
-    before = house.bindings()
-    house.authorize()
-    async with house.running():
-        await house.remove()
-        house.delete_policy()
-        await house.is_restored()
-    assert house.bindings() == before
+async def test_a_policy_that_is_deleted_while_it_runs(harness: RestorationHarness) -> None:
+    before = harness.bindings()
+    harness.authorize()
+    async with harness.running():
+        await harness.remove()
+        harness.delete_policy()
+        await harness.is_restored()
+    assert harness.bindings() == before
 
 
-async def test_policies_that_were_there_before_it_are_known(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    house.authorize()
-    later, looked = House(house.cluster, house.management, house.caches, house.told), asyncio.Event()
+async def test_policies_from_before_the_start_are_known(
+    harness: RestorationHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.authorize()
+    later, listed = (
+        RestorationHarness(harness.cluster, harness.management, harness.caches, harness.log),
+        asyncio.Event(),
+    )
 
-    async def nobody() -> frozenset[ClusterKey]:
-        looked.set()
+    async def no_owners() -> frozenset[ClusterKey]:
+        listed.set()
         return frozenset()
 
-    monkeypatch.setattr(later.removed, "owners", nobody)
+    monkeypatch.setattr(later.removed, "owners", no_owners)
     async with later.running():
-        await looked.wait()
+        await listed.wait()
         assert len(later.restoration._queue) == 0
-        house.delete_policy()
+        harness.delete_policy()
         assert len(later.restoration._queue) == 1
 
 
-async def test_a_policy_that_came_while_it_runs(house: House) -> None:
-    async with house.running():
-        house.authorize()
-        await house.remove()
-        house.delete_policy()
-        await house.is_restored()
+async def test_a_policy_that_is_created_while_it_runs(harness: RestorationHarness) -> None:
+    async with harness.running():
+        harness.authorize()
+        await harness.remove()
+        harness.delete_policy()
+        await harness.is_restored()
 
 
-async def test_a_cluster_that_is_unpaused(house: House) -> None:
-    await house.remove()
-    house.cluster.patch({"spec": {"paused": True}})
-    async with house.running():
-        await house.told.wait_for("saved bindings are not restored now")
-        house.is_not_restored()
-        house.caches.clusters.applied(house.cluster.patch({"spec": {"paused": False}}))
-        await house.is_restored()
+async def test_a_cluster_that_is_unpaused(harness: RestorationHarness) -> None:
+    await harness.remove()
+    harness.cluster.patch({"spec": {"paused": True}})
+    async with harness.running():
+        await harness.log.wait_for("saved bindings are not restored now")
+        harness.is_not_restored()
+        harness.caches.clusters.applied(harness.cluster.patch({"spec": {"paused": False}}))
+        await harness.is_restored()
 
 
-async def test_it_is_looked_again_from_time_to_time(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another replica kept it, or a Machine's change is all that was seen."""
-    monkeypatch.setattr(restoration_module, "LOOK_SECONDS", 0.01)
-    async with house.running():
-        await house.remove()
-        await house.is_restored()
+async def test_saved_bindings_are_resynced_periodically(
+    harness: RestorationHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another replica saved it, or only a change of a Machine was observed."""
+    monkeypatch.setattr(restoration_module, "RESYNC_SECONDS", 0.01)
+    async with harness.running():
+        await harness.remove()
+        await harness.is_restored()
 
 
 # What is not
 
 
-async def test_a_change_of_machines_or_of_other_clusters_asks_for_nothing(house: House) -> None:
-    house.authorize()
-    house.restoration._on_change(KEY, frozenset({"test:///machine"}))
-    house.restoration._on_change(KEY, ALL_PROVIDER_IDS)  # it has a policy
-    house.restoration._on_change(ClusterKey("default", "another"), ALL_PROVIDER_IDS)
-    assert len(house.restoration._queue) == 0
-    house.delete_policy()
-    assert len(house.restoration._queue) == 1
-    house.restoration._queue.discard(KEY)
-    house.restoration._on_change(KEY, frozenset({"test:///machine"}))
-    assert len(house.restoration._queue) == 0
+async def test_irrelevant_changes_cause_no_calls(harness: RestorationHarness) -> None:
+    harness.authorize()
+    harness.restoration._on_change(KEY, frozenset({"test:///machine"}))
+    harness.restoration._on_change(KEY, ALL_PROVIDER_IDS)  # it has a policy
+    harness.restoration._on_change(ClusterKey("default", "another"), ALL_PROVIDER_IDS)
+    assert len(harness.restoration._queue) == 0
+    harness.delete_policy()
+    assert len(harness.restoration._queue) == 1
+    harness.restoration._queue.discard(KEY)
+    harness.restoration._on_change(KEY, frozenset({"test:///machine"}))
+    assert len(harness.restoration._queue) == 0
 
 
-async def test_a_cluster_with_a_policy_is_its_own_tasks_business(house: House) -> None:
-    """Though the cache may not know of it yet."""
-    house.cluster.authorize("insecure", mode="Enforce")
-    await house.remove()
+async def test_a_cluster_with_a_policy_is_left_to_its_own_task(harness: RestorationHarness) -> None:
+    """Even if the cache does not have it yet."""
+    harness.cluster.authorize("insecure", mode="Enforce")
+    await harness.remove()
     with pytest.raises(_NotNow, match="has a policy"):
-        await house.restoration._restore(KEY)
-    house.is_not_restored()
+        await harness.restoration._restore(KEY)
+    harness.is_not_restored()
 
 
-async def test_a_cluster_that_is_gone(house: House) -> None:
-    await house.remove()
-    house.cluster.management.client.delete(CLUSTER)
+async def test_a_cluster_that_is_gone(harness: RestorationHarness) -> None:
+    await harness.remove()
+    harness.cluster.management.client.delete(CLUSTER)
     with pytest.raises(_NotNow, match="gone"):
-        await house.restoration._restore(KEY)
-    house.is_not_restored()
+        await harness.restoration._restore(KEY)
+    harness.is_not_restored()
 
 
-async def test_clusters_that_are_gone_are_forgotten(house: House) -> None:
-    """Those of a test suite come and go by the thousand."""
-    restoration = house.restoration
-    house.cluster.management.client.delete(CLUSTER)
+async def test_clusters_that_are_gone_are_forgotten(harness: RestorationHarness) -> None:
+    """A test suite may create and delete thousands of clusters."""
+    restoration = harness.restoration
+    harness.cluster.management.client.delete(CLUSTER)
     for remembered in (restoration._concerned, restoration._extending):
         remembered.add(KEY)
     restoration._queue.add(KEY)
@@ -156,155 +163,166 @@ async def test_clusters_that_are_gone_are_forgotten(house: House) -> None:
         {"metadata": {"annotations": {DELETE_FOR_MOVE_ANNOTATION: ""}}},
     ],
 )
-async def test_a_cluster_that_is_paused_or_moving(house: House, patch: dict[str, Any]) -> None:
-    await house.remove()
-    house.cluster.patch(patch)
+async def test_a_cluster_that_is_paused_or_moving(harness: RestorationHarness, patch: dict[str, Any]) -> None:
+    await harness.remove()
+    harness.cluster.patch(patch)
     with pytest.raises(_NotNow, match="paused"):
-        await house.restoration._restore(KEY)
-    house.is_not_restored()
+        await harness.restoration._restore(KEY)
+    harness.is_not_restored()
 
 
-async def test_a_cluster_of_another_watch_filter(house: House) -> None:
-    await house.remove()
-    house.caches.watch_filter = WatchFilter("ours")
+async def test_a_cluster_of_another_watch_filter(harness: RestorationHarness) -> None:
+    await harness.remove()
+    harness.caches.watch_filter = WatchFilter("ours")
     with pytest.raises(_NotNow, match="watch filter"):
-        await house.restoration._restore(KEY)
-    house.is_not_restored()
+        await harness.restoration._restore(KEY)
+    harness.is_not_restored()
 
 
 @pytest.mark.parametrize("policy", [True, False], ids=["living policy", "no policy"])
 async def test_a_cluster_of_a_namespace_that_is_not_watched(
-    house: House, monkeypatch: pytest.MonkeyPatch, policy: bool
+    harness: RestorationHarness, monkeypatch: pytest.MonkeyPatch, policy: bool
 ) -> None:
-    """Another controller's, whose policy is not cached here; what both keep lies in one namespace."""
-    looked = asyncio.Event()
-    owners = house.removed.owners
+    """It is another controller's, whose policy is not cached here; both save bindings in one namespace."""
+    listed = asyncio.Event()
+    owners = harness.removed.owners
 
-    async def look() -> frozenset[ClusterKey]:
-        looked.set()
+    async def list_owners() -> frozenset[ClusterKey]:
+        listed.set()
         return await owners()
 
-    monkeypatch.setattr(house.removed, "owners", look)
-    monkeypatch.setattr(restoration_module, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(house.caches, "_watch_namespace", "other")
+    monkeypatch.setattr(harness.removed, "owners", list_owners)
+    monkeypatch.setattr(restoration_module, "RESYNC_SECONDS", 0.01)
+    monkeypatch.setattr(harness.caches, "_watch_namespace", "other")
     if policy:
-        house.cluster.authorize("insecure", mode="Enforce")
-    await house.remove()
-    asked = len(embedded_api(house.cluster.management).requests.matching(f"GET {POLICY}"))
-    async with house.running():
+        harness.cluster.authorize("insecure", mode="Enforce")
+    await harness.remove()
+    requests = len(embedded_api(harness.cluster.management).requests.matching(f"GET {POLICY}"))
+    async with harness.running():
         for _ in range(2):  # at the live recheck, whatever came of the first has been queued
-            looked.clear()
-            await looked.wait()
-        house.caches.own_shards(SomeShards(1, frozenset({0})))
-        assert len(house.restoration._queue) == 0
-        assert house.told.records == []
-        house.is_not_restored()
-        assert len(embedded_api(house.cluster.management).requests.matching(f"GET {POLICY}")) == asked
-        monkeypatch.setattr(house.caches, "_watch_namespace", KEY.namespace)
-        await house.told.wait_for("saved bindings are not restored now") if policy else await house.is_restored()
+            listed.clear()
+            await listed.wait()
+        harness.caches.own_shards(SomeShards(1, frozenset({0})))
+        assert len(harness.restoration._queue) == 0
+        assert harness.log.records == []
+        harness.is_not_restored()
+        assert len(embedded_api(harness.cluster.management).requests.matching(f"GET {POLICY}")) == requests
+        monkeypatch.setattr(harness.caches, "_watch_namespace", KEY.namespace)
+        await harness.log.wait_for("saved bindings are not restored now") if policy else await harness.is_restored()
 
 
-async def test_a_cluster_in_another_replicas_shard(house: House) -> None:
-    await house.remove()
-    house.caches.own_shards(SomeShards(1))
+async def test_a_cluster_in_another_replicas_shard(harness: RestorationHarness) -> None:
+    await harness.remove()
+    harness.caches.own_shards(SomeShards(1))
     with pytest.raises(_NotNow, match="another replica's shard"):
-        await house.restoration._restore(KEY)
-    house.is_not_restored()
+        await harness.restoration._restore(KEY)
+    harness.is_not_restored()
 
 
-async def test_a_policy_that_was_deleted_while_the_shard_was_another_replicas(house: House) -> None:
-    """Which has ended since, without giving anything back."""
-    house.authorize()
-    house.caches.clusters.applied(house.cluster.management.client.get(CLUSTER))
-    house.caches.own_shards(SomeShards(1))
-    async with house.running():
-        await house.remove()
-        house.delete_policy()
-        assert len(house.restoration._queue) == 0
-        house.caches.own_shards(SomeShards(1, frozenset({0})))
-        await house.is_restored()
+async def test_a_policy_that_was_deleted_while_the_shard_was_another_replicas(harness: RestorationHarness) -> None:
+    """That replica has ended since, without restoring."""
+    harness.authorize()
+    harness.caches.clusters.applied(harness.cluster.management.client.get(CLUSTER))
+    harness.caches.own_shards(SomeShards(1))
+    async with harness.running():
+        await harness.remove()
+        harness.delete_policy()
+        assert len(harness.restoration._queue) == 0
+        harness.caches.own_shards(SomeShards(1, frozenset({0})))
+        await harness.is_restored()
 
 
-async def test_those_that_come_and_go_in_other_replicas_shards_are_forgotten(house: House) -> None:
-    """Whichever goes first, the policy or the Cluster."""
-    manifest = house.cluster.management.client.get(CLUSTER)
-    house.caches.own_shards(SomeShards(1))
-    restoration = house.restoration
+async def test_deleted_clusters_of_other_replicas_shards_are_forgotten(harness: RestorationHarness) -> None:
+    """Regardless of whether the policy or the Cluster goes first."""
+    manifest = harness.cluster.management.client.get(CLUSTER)
+    harness.caches.own_shards(SomeShards(1))
+    restoration = harness.restoration
     for policy_first in (True, False):
-        house.authorize()
-        house.caches.clusters.applied(manifest)
+        harness.authorize()
+        harness.caches.clusters.applied(manifest)
         restoration._extending.add(KEY)
         assert KEY in restoration._concerned
         for policy in (policy_first, not policy_first):
             assert KEY in restoration._concerned
             if policy:
-                house.delete_policy()
+                harness.delete_policy()
             else:
-                house.caches.clusters.removed(manifest)
+                harness.caches.clusters.removed(manifest)
         assert KEY not in restoration._concerned | restoration._extending
 
 
-async def test_of_one_that_is_gone_it_is_said_once(
-    house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_a_deleted_cluster_is_logged_once(
+    harness: RestorationHarness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each look finds it again, for as long as its ConfigMap is there."""
+    """Each resync finds it again while its ConfigMap exists."""
     caplog.set_level(logging.INFO, restoration_module.__name__)
-    monkeypatch.setattr(restoration_module, "LOOK_SECONDS", 0.01)
-    await house.remove()
-    house.cluster.management.client.delete(CLUSTER)
-    asked = f"GET {CLUSTER}"
-    async with house.running(), asyncio.timeout(20):
-        while len(embedded_api(house.cluster.management).requests.matching(asked)) < 4:  # noqa: ASYNC110 - as above
+    monkeypatch.setattr(restoration_module, "RESYNC_SECONDS", 0.01)
+    await harness.remove()
+    harness.cluster.management.client.delete(CLUSTER)
+    requests = f"GET {CLUSTER}"
+    async with harness.running(), asyncio.timeout(20):
+        while len(embedded_api(harness.cluster.management).requests.matching(requests)) < 4:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.01)
-    said = [
-        record.detail for record in house.told.records if record.getMessage() == "saved bindings are not restored now"
+    details = [
+        record.detail for record in harness.log.records if record.getMessage() == "saved bindings are not restored now"
     ]
-    assert said == ["the Cluster is gone"]
+    assert details == ["the Cluster is gone"]
 
 
-async def test_a_cluster_that_is_being_deleted(house: House) -> None:
-    await house.remove()
-    house.cluster.patch({"metadata": {"finalizers": ["cluster.cluster.x-k8s.io"]}})
-    house.cluster.management.client.delete(CLUSTER)
+async def test_a_cluster_that_is_being_deleted(harness: RestorationHarness) -> None:
+    await harness.remove()
+    harness.cluster.patch({"metadata": {"finalizers": ["cluster.cluster.x-k8s.io"]}})
+    harness.cluster.management.client.delete(CLUSTER)
     with pytest.raises(_NotNow, match="being deleted"):
-        await house.restoration._restore(KEY)
-    house.is_not_restored()
+        await harness.restoration._restore(KEY)
+    harness.is_not_restored()
 
 
 @pytest.mark.parametrize("spec", [{}, {"certificates": {"clientDuration": "1m"}}], ids=["readable", "unreadable"])
-async def test_a_policy_that_clusterctl_moves_away(house: House, spec: dict[str, Any]) -> None:
-    """Even where the Cluster is not paused: the annotation stands on the policy before it is deleted."""
-    house.authorize(**spec)
-    await house.remove()
+async def test_a_policy_that_clusterctl_moves(harness: RestorationHarness, spec: dict[str, Any]) -> None:
+    """Even if the Cluster is not paused: the policy has the annotation before it is deleted."""
+    harness.authorize(**spec)
+    await harness.remove()
     mark = {"metadata": {"annotations": {DELETE_FOR_MOVE_ANNOTATION: ""}}}
-    house.seen(house.cluster.management.client.patch(POLICY, mark))
-    house.delete_policy()
+    harness.seen(harness.cluster.management.client.patch(POLICY, mark))
+    harness.delete_policy()
     with pytest.raises(_NotNow, match="move"):
-        await house.restoration._restore(KEY)
-    house.is_not_restored()
+        await harness.restoration._restore(KEY)
+    harness.is_not_restored()
     # It comes back, and is deleted for good.
-    house.authorize()
-    house.delete_policy()
-    await house.restoration._restore(KEY)
-    assert house.config_maps() == []
+    harness.authorize()
+    harness.delete_policy()
+    await harness.restoration._restore(KEY)
+    assert harness.config_maps() == []
 
 
-async def test_another_cluster_under_the_same_name_gets_nothing(house: House) -> None:
-    """And a person is told: it may as well be the same one, whose CA was replaced."""
-    await house.remove("cd" * 32)
-    await house.restoration._restore(KEY)
-    assert not {FIRST, RENEWAL} & house.bindings().keys()
-    (config_map,) = house.config_maps()
-    (told,) = [record for record in house.told.records if record.levelno == logging.WARNING]
+@pytest.mark.parametrize("mark", [{"ca_cert_hash": "cd" * 32}, {"uid": "another"}], ids=["another CA", "another UID"])
+async def test_a_cluster_whose_ca_was_rotated_or_that_was_moved(
+    harness: RestorationHarness, mark: dict[str, str]
+) -> None:
+    before = harness.bindings()
+    await harness.remove(**mark)
+    await harness.restoration._restore(KEY)
+    assert harness.bindings() == before
+    assert harness.config_maps() == []
+
+
+async def test_another_cluster_under_the_same_name_gets_nothing(harness: RestorationHarness) -> None:
+    """And a person is told: it may as well be the same one, which was moved and whose CA was replaced meanwhile."""
+    await harness.remove("cd" * 32, "another")
+    await harness.restoration._restore(KEY)
+    assert not {FIRST, RENEWAL} & harness.bindings().keys()
+    (config_map,) = harness.config_maps()
+    (told,) = [record for record in harness.log.records if record.levelno == logging.WARNING]
     assert f"kubectl get configmap {config_map['metadata']['name']}" in told.detail
 
 
 # Others
 
 
-async def test_many_clusters_of_one_namespace_hold_up_no_other(house: House) -> None:
-    """Their API servers may hang, each for as long as it may."""
-    queue, theirs = house.restoration._queue, [ClusterKey("tenant", f"hangs-{number}") for number in range(9)]
+async def test_many_clusters_of_one_namespace_delay_no_other(harness: RestorationHarness) -> None:
+    """Their API servers may hang until the timeout."""
+    queue, theirs = harness.restoration._queue, [ClusterKey("tenant", f"hangs-{number}") for number in range(9)]
     for key in (*theirs, KEY):
         queue.add(key)
     assert [await queue.get() for _ in range(3)] == [theirs[0], KEY, theirs[1]]
@@ -313,89 +331,89 @@ async def test_many_clusters_of_one_namespace_hold_up_no_other(house: House) -> 
 # Faults
 
 
-async def fails_then_works(house: House, mend: Callable[[], object] = lambda: None) -> None:
-    async with house.running():
-        await house.told.wait_for(FAILED)
+async def fails_then_works(harness: RestorationHarness, mend: Callable[[], object] = lambda: None) -> None:
+    async with harness.running():
+        await harness.log.wait_for(FAILED)
         await asyncio.to_thread(mend)
-        await house.is_restored()
+        await harness.is_restored()
 
 
-async def test_a_workload_cluster_that_fails(house: House) -> None:
-    await house.remove()
-    fault = house.api.faults.inject(f"POST {BINDINGS}", status=503, times=3)
-    await fails_then_works(house)
+async def test_a_workload_cluster_that_fails(harness: RestorationHarness) -> None:
+    await harness.remove()
+    fault = harness.api.faults.inject(f"POST {BINDINGS}", status=503, times=3)
+    await fails_then_works(harness)
     assert fault.hits == 3
 
 
-async def test_a_workload_cluster_that_cannot_be_reached(house: House) -> None:
-    await house.remove()
-    house.api.stop_listening()
-    await fails_then_works(house, house.api.start_listening)
+async def test_a_workload_cluster_that_cannot_be_reached(harness: RestorationHarness) -> None:
+    await harness.remove()
+    harness.api.stop_listening()
+    await fails_then_works(harness, harness.api.start_listening)
 
 
 @pytest.mark.parametrize("purpose", ["kubeconfig", "ca"])
-async def test_a_secret_that_is_missing(house: House, purpose: str) -> None:
-    await house.remove()
-    house.cluster.delete_secret(purpose)
-    data = {"value": house.api.kubeconfig().encode()}
+async def test_a_secret_that_is_missing(harness: RestorationHarness, purpose: str) -> None:
+    await harness.remove()
+    harness.cluster.delete_secret(purpose)
+    data = {"value": harness.api.kubeconfig().encode()}
     if purpose == "ca":
-        data = {"tls.crt": house.api.ca_certificate_pem, "tls.key": house.api.ca_key_pem}
-    await fails_then_works(house, lambda: house.cluster.put_secret(purpose, data))
+        data = {"tls.crt": harness.api.ca_certificate_pem, "tls.key": harness.api.ca_key_pem}
+    await fails_then_works(harness, lambda: harness.cluster.put_secret(purpose, data))
 
 
-async def test_a_management_cluster_that_fails(house: House) -> None:
-    await house.remove()
-    embedded_api(house.cluster.management).faults.inject(f"GET {POLICY}", status=503, times=2)
-    await fails_then_works(house)
+async def test_a_management_cluster_that_fails(harness: RestorationHarness) -> None:
+    await harness.remove()
+    embedded_api(harness.cluster.management).faults.inject(f"GET {POLICY}", status=503, times=2)
+    await fails_then_works(harness)
 
 
 @pytest.mark.parametrize("path", [POLICY, CLUSTER])
-async def test_an_api_server_that_starts_opens_no_auto_approval(house: House, path: str) -> None:
-    """Whether there is a policy, and a Cluster, cannot be told for a moment: it knows no such path."""
-    await house.remove()
-    fault = embedded_api(house.cluster.management).faults.inject(f"GET {path}", not_served=True, times=2)
-    await fails_then_works(house)
+async def test_a_starting_api_server_restores_no_auto_approval(harness: RestorationHarness, path: str) -> None:
+    """A starting API server does not serve the paths of policies and Clusters yet."""
+    await harness.remove()
+    fault = embedded_api(harness.cluster.management).faults.inject(f"GET {path}", not_served=True, times=2)
+    await fails_then_works(harness)
     assert fault.hits == 2
-    assert house.told.records[0].error.startswith("404")
+    assert harness.log.records[0].error.startswith("404")
 
 
-async def test_a_workload_cluster_that_hangs(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    await house.remove()
+async def test_a_workload_cluster_that_hangs(harness: RestorationHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    await harness.remove()
     usual = restoration_module.CLUSTER_TIMEOUT_SECONDS
     monkeypatch.setattr(restoration_module, "CLUSTER_TIMEOUT_SECONDS", 0.3)
-    house.api.faults.inject(f"POST {BINDINGS}", delay_seconds=3600)
-    await fails_then_works(house, lambda: monkeypatch.setattr(restoration_module, "CLUSTER_TIMEOUT_SECONDS", usual))
+    harness.api.faults.inject(f"POST {BINDINGS}", delay_seconds=3600)
+    await fails_then_works(harness, lambda: monkeypatch.setattr(restoration_module, "CLUSTER_TIMEOUT_SECONDS", usual))
 
 
-async def test_kept_grants_that_cannot_be_listed_are_listed_again(
-    house: House, monkeypatch: pytest.MonkeyPatch
+async def test_a_failed_list_of_saved_bindings_is_retried(
+    harness: RestorationHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(restoration_module, "LOOK_SECONDS", 0.01)
-    await house.remove()
+    monkeypatch.setattr(restoration_module, "RESYNC_SECONDS", 0.01)
+    await harness.remove()
     pattern = f"GET {CONFIG_MAPS.collection(CONTROLLER_NAMESPACE)}"
-    embedded_api(house.cluster.management).faults.inject(pattern, status=403, times=2)
-    async with house.running():
-        await house.told.wait_for(LOOK_FAILED)
-        await house.is_restored()
+    embedded_api(harness.cluster.management).faults.inject(pattern, status=403, times=2)
+    async with harness.running():
+        await harness.log.wait_for(RESYNC_FAILED)
+        await harness.is_restored()
 
 
-async def test_a_binding_that_is_refused_stays_kept_and_is_told(house: House) -> None:
-    await house.remove()
-    house.api.patch(
+async def test_a_refused_binding_stays_saved_and_is_reported(harness: RestorationHarness) -> None:
+    await harness.remove()
+    harness.api.patch(
         "clusterroles",
         "system:certificates.k8s.io:certificatesigningrequests:nodeclient",
         {"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]},
     )
-    async with house.running():
-        await house.told.wait_for(FAILED)
-    assert FIRST not in house.bindings()
-    assert RENEWAL in house.bindings()
-    assert house.config_maps()
-    assert any("grants more" in getattr(record, "error", "") for record in house.told.records)
+    async with harness.running():
+        await harness.log.wait_for(FAILED)
+    assert FIRST not in harness.bindings()
+    assert RENEWAL in harness.bindings()
+    assert harness.config_maps()
+    assert any("grants more" in getattr(record, "error", "") for record in harness.log.records)
 
 
-async def test_a_fault_of_ours_does_not_end_it(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    await house.remove()
+async def test_a_defect_does_not_end_the_worker(harness: RestorationHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    await harness.remove()
     times = iter(range(2))
     restore = RemovedBindings.restore
 
@@ -405,5 +423,5 @@ async def test_a_fault_of_ours_does_not_end_it(house: House, monkeypatch: pytest
         return await restore(self, *arguments)
 
     monkeypatch.setattr(RemovedBindings, "restore", broken)
-    await fails_then_works(house)
-    assert any(record.exc_info for record in house.told.records)
+    await fails_then_works(harness)
+    assert any(record.exc_info for record in harness.log.records)

@@ -1,4 +1,4 @@
-"""Bootstrap tokens of MachinePools do not outlive the policy that let them live long."""
+"""Extended bootstrap tokens of MachinePools do not outlive the policy."""
 
 from __future__ import annotations
 
@@ -15,60 +15,62 @@ from tests.unit.signer.controller.auto_approval.restoration_fixtures import (
     RENEWAL,
     TOKEN,
     TOKENS,
-    House,
-    house,
+    RestorationHarness,
+    harness,
 )
 
-__all__ = ["house"]
+__all__ = ["harness"]
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["with saved bindings", "with nothing kept"])
-async def test_tokens_that_were_extended_are_cut_back_before_the_door_is_opened(house: House, kept: bool) -> None:
-    house.authorize(bootstrapTokens={"machinePools": "Extend"})
-    house.extended_token()
+async def test_extended_tokens_are_cut_back_before_bindings_are_restored(
+    harness: RestorationHarness, kept: bool
+) -> None:
+    harness.authorize(bootstrapTokens={"machinePools": "Extend"})
+    harness.extended_token()
     if kept:
-        await house.remove()
-    house.delete_policy()
-    async with house.running():
+        await harness.remove()
+    harness.delete_policy()
+    async with harness.running():
         await asyncio.to_thread(
-            house.cluster.client().wait_for, TOKENS, TOKEN, lambda item: "annotations" not in item["metadata"]
+            harness.cluster.client().wait_for, TOKENS, TOKEN, lambda item: "annotations" not in item["metadata"]
         )
-        await house.is_restored()
-    writes = [entry.path for entry in house.api.requests.writes() if TOKEN in entry.path or entry.path == BINDINGS]
+        await harness.is_restored()
+    writes = [entry.path for entry in harness.api.requests.writes() if TOKEN in entry.path or entry.path == BINDINGS]
     assert writes[0].endswith(TOKEN)
     assert len(writes) == (3 if kept else 1)
-    house.connections.clear()
-    await house.restoration._restore(KEY)
-    assert house.connections == []
+    harness.connections.clear()
+    await harness.restoration._restore(KEY)
+    assert harness.connections == []
 
 
-async def test_nothing_is_given_back_while_a_token_lives_long(house: House) -> None:
-    house.authorize(bootstrapTokens={"machinePools": "Extend"})
-    house.extended_token()
-    await house.remove()
-    house.delete_policy()
-    fault = house.api.faults.inject(f"PATCH {TOKENS}/{TOKEN}", status=503, times=1000)
-    with pytest.raises(_StillExtended, match="still live long"):
-        await house.restoration._restore(KEY)
+async def test_nothing_is_restored_while_a_token_is_extended(harness: RestorationHarness) -> None:
+    harness.authorize(bootstrapTokens={"machinePools": "Extend"})
+    harness.extended_token()
+    await harness.remove()
+    harness.delete_policy()
+    fault = harness.api.faults.inject(f"PATCH {TOKENS}/{TOKEN}", status=503, times=1000)
+    with pytest.raises(_StillExtended, match="are still extended"):
+        await harness.restoration._restore(KEY)
     assert fault.hits
-    assert not {FIRST, RENEWAL} & house.bindings().keys()
-    assert len(house.config_maps()) == 1
+    assert not {FIRST, RENEWAL} & harness.bindings().keys()
+    assert len(harness.config_maps()) == 1
 
 
-async def test_a_hostile_api_server_meets_the_bounds_of_all_workload_clusters(house: House) -> None:
-    """Its tenant needs but a policy, and to delete it. Memory for large answers is shared, and taken by others here."""
-    house.authorize(bootstrapTokens={"machinePools": "Extend"})
-    house.extended_token(description="x" * SMALL_BYTES)
-    house.delete_policy()
-    taken, house.resource_limits.bytes_left = house.resource_limits.bytes_left, 0
-    with pytest.raises(_StillExtended, match="still live long"):
-        await house.restoration._restore(KEY)
-    house.resource_limits.bytes_left = taken
-    await house.restoration._restore(KEY)
+async def test_a_hostile_api_server_meets_the_bounds_of_all_workload_clusters(harness: RestorationHarness) -> None:
+    """A tenant only needs to delete its policy. Here other clusters use the shared memory for large responses."""
+    harness.authorize(bootstrapTokens={"machinePools": "Extend"})
+    harness.extended_token(description="x" * SMALL_BYTES)
+    harness.delete_policy()
+    taken, harness.resource_limits.bytes_left = harness.resource_limits.bytes_left, 0
+    with pytest.raises(_StillExtended, match="are still extended"):
+        await harness.restoration._restore(KEY)
+    harness.resource_limits.bytes_left = taken
+    await harness.restoration._restore(KEY)
 
 
-async def test_a_cluster_that_never_asked_for_long_lived_tokens_is_not_asked(house: House) -> None:
-    house.authorize()
-    house.delete_policy()
-    await house.restoration._restore(KEY)
-    assert house.connections == []
+async def test_a_cluster_that_never_extended_tokens_is_not_queried(harness: RestorationHarness) -> None:
+    harness.authorize()
+    harness.delete_policy()
+    await harness.restoration._restore(KEY)
+    assert harness.connections == []

@@ -1,4 +1,4 @@
-"""Who asks the built-in signer in vain: what is remembered is bounded, and falls out by itself."""
+"""Unattested requesters: bounded memory that expires."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ def asks(requester: str = NODE, *, at: datetime = NOW, signer: str = CLIENT, app
     }
 
 
-def said(requests: UnattestedRequests, now: datetime = NOW) -> str:
-    return requests.told_in(CONDITION, now).message.removeprefix(CONDITION.message)
+def message_of(requests: UnattestedRequests, now: datetime = NOW) -> str:
+    return requests.annotated(CONDITION, now).message.removeprefix(CONDITION.message)
 
 
-def test_nobody_asked() -> None:
-    assert UnattestedRequests().told_in(CONDITION, NOW) == CONDITION
+def test_without_requests_the_condition_is_unchanged() -> None:
+    assert UnattestedRequests().annotated(CONDITION, NOW) == CONDITION
 
 
-def test_who_asks_is_named_once() -> None:
+def test_a_requester_is_named_once() -> None:
     requests = UnattestedRequests()
-    assert requests.saw(asks(), NOW) is Seen.NOW
-    assert requests.saw(asks(), NOW) is Seen.BEFORE
-    assert requests.saw(asks("system:bootstrap:abcdef"), NOW) is Seen.NOW
+    assert requests.observed(asks(), NOW) is Seen.NOW
+    assert requests.observed(asks(), NOW) is Seen.BEFORE
+    assert requests.observed(asks("system:bootstrap:abcdef"), NOW) is Seen.NOW
     assert requests.count(NOW) == 2
-    assert "and got nothing: system:node:by-hand, system:bootstrap:abcdef;" in said(requests)
+    assert "and got none: system:node:by-hand, system:bootstrap:abcdef;" in message_of(requests)
 
 
 @pytest.mark.parametrize(
@@ -65,93 +65,93 @@ def test_who_asks_is_named_once() -> None:
         {},
     ],
 )
-def test_what_says_nothing_of_a_node(manifest: dict[str, Any]) -> None:
+def test_irrelevant_requests_are_ignored(manifest: dict[str, Any]) -> None:
     requests = UnattestedRequests()
-    assert requests.saw(manifest, NOW) is Seen.BEFORE
+    assert requests.observed(manifest, NOW) is Seen.BEFORE
     assert requests.count(NOW) == 0
 
 
-def test_who_is_approved_after_all_is_not_named_any_more() -> None:
+def test_an_approval_removes_the_requester() -> None:
     requests = UnattestedRequests()
-    assert requests.saw(asks(approved=True), NOW) is Seen.BEFORE
-    requests.saw(asks(), NOW)
-    assert requests.saw(asks(approved=True), NOW) is Seen.NOW
-    assert said(requests) == ""
+    assert requests.observed(asks(approved=True), NOW) is Seen.BEFORE
+    requests.observed(asks(), NOW)
+    assert requests.observed(asks(approved=True), NOW) is Seen.NOW
+    assert message_of(requests) == ""
 
 
-def test_an_approval_from_before_the_door_was_shut_hides_nobody() -> None:
-    """Approved requests are kept for an hour, and a list may have them behind newer ones."""
+def test_an_older_approval_does_not_remove_the_requester() -> None:
+    """API servers keep approved requests for an hour, and a list may have them after newer ones."""
     requests = UnattestedRequests()
-    requests.saw(asks(), NOW)
-    assert requests.saw(asks(at=NOW - timedelta(minutes=50), approved=True), NOW) is Seen.BEFORE
+    requests.observed(asks(), NOW)
+    assert requests.observed(asks(at=NOW - timedelta(minutes=50), approved=True), NOW) is Seen.BEFORE
     assert requests.count(NOW) == 1
 
 
-def test_joining_machines_hide_no_node_that_is_about_to_be_lost() -> None:
+def test_nodes_are_named_before_bootstrap_tokens() -> None:
     requests = UnattestedRequests()
     for number in range(20):
-        requests.saw(asks(f"system:bootstrap:tok{number:03}"), NOW)
-    requests.saw(asks(), NOW)
-    assert f"and got nothing: {NODE}, system:bootstrap:tok000" in said(requests)
+        requests.observed(asks(f"system:bootstrap:tok{number:03}"), NOW)
+    requests.observed(asks(), NOW)
+    assert f"and got none: {NODE}, system:bootstrap:tok000" in message_of(requests)
 
 
-def test_there_is_room_beside_what_is_said_of_machines() -> None:
+def test_requesters_fit_into_a_long_message() -> None:
     requests = UnattestedRequests()
-    requests.saw(asks(), NOW)
+    requests.observed(asks(), NOW)
     condition = replace(CONDITION, message="m" * MAXIMUM_MESSAGE_CHARACTERS)
-    message = requests.told_in(condition, NOW).message
+    message = requests.annotated(condition, NOW).message
     assert len(message) == MAXIMUM_MESSAGE_CHARACTERS
     assert message.startswith("mmm")
-    assert message.endswith(f"{NODE}; their nodes need the credential plugin before their certificates run out")
+    assert message.endswith(f"{NODE}; their nodes need the credential plugin before their certificates expire")
     for number in range(8):
-        requests.saw(asks(f"system:node:{number:0>253}"), NOW)
-    message = requests.told_in(condition, NOW).message
+        requests.observed(asks(f"system:node:{number:0>253}"), NOW)
+    message = requests.annotated(condition, NOW).message
     assert (len(message), message.count("m") > MAXIMUM_MESSAGE_CHARACTERS // 2) == (MAXIMUM_MESSAGE_CHARACTERS, True)
 
 
-def test_who_asks_no_more_is_forgotten() -> None:
+def test_old_requests_are_forgotten() -> None:
     requests = UnattestedRequests()
-    requests.saw(asks(), NOW)
+    requests.observed(asks(), NOW)
     later = NOW + timedelta(minutes=40)
-    requests.saw(asks(at=later), later)
+    requests.observed(asks(at=later), later)
     assert requests.count(NOW + REMEMBERED + timedelta(minutes=39)) == 1
     assert requests.count(NOW + REMEMBERED + timedelta(minutes=41)) == 0
 
 
-def test_an_older_request_that_is_listed_again_changes_nothing() -> None:
+def test_relisting_an_older_request_changes_nothing() -> None:
     requests = UnattestedRequests()
     later = NOW + timedelta(minutes=40)
-    requests.saw(asks(at=later), later)
-    requests.saw(asks(at=NOW), later)
+    requests.observed(asks(at=later), later)
+    requests.observed(asks(at=NOW), later)
     assert requests.count(later + REMEMBERED) == 1
 
 
-def test_a_clock_that_is_ahead_keeps_nobody_longer() -> None:
+def test_a_creation_time_in_the_future_is_not_kept_longer() -> None:
     requests = UnattestedRequests()
-    requests.saw(asks(at=NOW + timedelta(days=365)), NOW)
+    requests.observed(asks(at=NOW + timedelta(days=365)), NOW)
     assert requests.count(NOW + REMEMBERED) == 1
     assert requests.count(NOW + REMEMBERED + timedelta(seconds=1)) == 0
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_memory_is_bounded() -> None:
     requests = UnattestedRequests()
-    told = [requests.saw(asks(f"system:node:n{number:04}"), NOW) for number in range(1000)]
-    assert told.count(Seen.NOW) == requests.count(NOW) == MAXIMUM_REQUESTERS
-    assert "system:node:n0007 and at least 56 more;" in said(requests)
+    observed = [requests.observed(asks(f"system:node:n{number:04}"), NOW) for number in range(1000)]
+    assert observed.count(Seen.NOW) == requests.count(NOW) == MAXIMUM_REQUESTERS
+    assert "system:node:n0007 and at least 56 more;" in message_of(requests)
     soon = NOW + timedelta(minutes=15)
-    requests.saw(asks("system:node:n0000", at=soon), soon)
+    requests.observed(asks("system:node:n0000", at=soon), soon)
     later = NOW + REMEMBERED + timedelta(seconds=1)
     assert requests.count(later) == 1, "one of them has asked again"
-    assert requests.saw(asks("system:node:late", at=later), later) is Seen.NOW, "there is room again"
+    assert requests.observed(asks("system:node:late", at=later), later) is Seen.NOW, "there is room again"
 
 
-def test_bootstrap_tokens_hide_no_node() -> None:
-    """They have nothing to lose, and are easily had."""
+def test_nodes_replace_bootstrap_tokens() -> None:
+    """Bootstrap tokens lose no certificates, and are easy to obtain."""
     requests = UnattestedRequests()
     for number in range(MAXIMUM_REQUESTERS):
-        requests.saw(asks(f"system:bootstrap:{number:06}"), NOW)
-    assert requests.saw(asks("system:bootstrap:zzzzzz"), NOW) is Seen.BEFORE
+        requests.observed(asks(f"system:bootstrap:{number:06}"), NOW)
+    assert requests.observed(asks("system:bootstrap:zzzzzz"), NOW) is Seen.BEFORE
     for number in range(1000):
-        told = requests.saw(asks(f"system:node:n{number:04}"), NOW)
-        assert (told is Seen.NOW, requests.count(NOW)) == (number < MAXIMUM_REQUESTERS, MAXIMUM_REQUESTERS)
-    assert "nothing: system:node:n0000, system:node:n0001," in said(requests)
+        observed = requests.observed(asks(f"system:node:n{number:04}"), NOW)
+        assert (observed is Seen.NOW, requests.count(NOW)) == (number < MAXIMUM_REQUESTERS, MAXIMUM_REQUESTERS)
+    assert "none: system:node:n0000, system:node:n0001," in message_of(requests)

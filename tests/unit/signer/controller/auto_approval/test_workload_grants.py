@@ -1,4 +1,4 @@
-"""What is asked of a workload cluster, word for word; what it says is in ``test_auto_approval``."""
+"""The exact calls to a workload cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ALICE = ReviewedIdentity("User alice", "alice", (), may_be_administrator=True)
 
 
 class Scripted:
-    """A workload cluster whose lists are ``pages``, and whose reviews say yes to ``allowed``."""
+    """A workload cluster with lists of ``pages``, whose reviews allow ``allowed``."""
 
     def __init__(self, *allowed: str, **pages: list[list[JsonObject]]) -> None:
         self._allowed = allowed
@@ -36,7 +36,9 @@ class Scripted:
         self.lists: list[tuple[str, Parameters | None]] = []
         self.failure: ApiError | None = None
 
-    async def list_pages(self, path: str, params: Parameters | None = None) -> AsyncGenerator[JsonObject, None]:
+    async def list_pages(
+        self, path: str, params: Parameters | None = None, *arguments: Any, **options: Any
+    ) -> AsyncGenerator[JsonObject, None]:
         self.lists.append((path, params))
         if self.failure is not None:
             raise self.failure
@@ -50,7 +52,7 @@ class Scripted:
         return {"status": {"allowed": wanted.get("subresource", wanted["resource"]) in self._allowed, "reason": "RBAC"}}
 
 
-async def test_the_question_is_kube_controller_managers() -> None:
+async def test_reviews_match_those_of_kube_controller_manager() -> None:
     api = Scripted()
     assert await openings_of(api, [NODES], [ApprovalSubresource.NODECLIENT]) == ()
     assert api.reviews == [
@@ -75,7 +77,7 @@ async def test_every_yes_is_an_opening() -> None:
     assert [spec.get("user") for spec in api.reviews] == [None, None, "alice", "alice", "alice"]
 
 
-async def test_an_administrator_is_asked_about_once() -> None:
+async def test_an_administrator_is_reviewed_once() -> None:
     api = Scripted("*", "nodeclient")
     assert await openings_of(api, [ALICE]) == ()
     assert [spec["resourceAttributes"]["verb"] for spec in api.reviews] == ["*"]
@@ -90,8 +92,8 @@ async def test_roles_and_bindings_of_all_pages() -> None:
     assert all(isinstance(grant, RemovableGrant) for grant in grants)
 
 
-async def test_what_grants_nothing_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise a hostile API server fills the memory that all clusters share: 2 GiB of bindings of ``view``."""
+async def test_irrelevant_bindings_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a hostile API server could fill the shared memory with 2 GiB of bindings of ``view``."""
     monkeypatch.setattr(workload_grants, "MAXIMUM_GRANT_BYTES", 10_000)
     held: list[str] = []
 
@@ -112,7 +114,7 @@ async def test_what_grants_nothing_is_not_held(monkeypatch: pytest.MonkeyPatch) 
     assert len(held) == 6
 
 
-async def test_more_bytes_of_grants_than_are_held_prove_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_large_grants_prove_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workload_grants, "MAXIMUM_GRANT_BYTES", 10_000)
     versioned: dict[str, Any] = {"uid": "u", "resourceVersion": "1", "annotations": {"note": "x" * 6_000}}
     pages = [[binding_manifest(f"b{number}", **versioned)] for number in range(2)]
@@ -122,7 +124,7 @@ async def test_more_bytes_of_grants_than_are_held_prove_nothing(monkeypatch: pyt
     assert told.value.reason == "TooManyGrants"
 
 
-async def test_more_bytes_of_role_names_than_are_held_prove_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_large_role_names_prove_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workload_grants, "MAXIMUM_ROLE_BYTES", 10_000)
     roles = [[role_manifest("a" * 6_000)], [role_manifest("b" * 6_000)]]
     with pytest.raises(CannotBeProven, match="clusterroles take more than 9 KiB"):
@@ -144,7 +146,7 @@ async def test_token_secrets_are_selected_by_type_and_their_groups_read() -> Non
     ]
 
 
-async def test_token_secrets_that_may_not_be_listed() -> None:
+async def test_forbidden_token_secrets() -> None:
     api = Scripted(secrets=[[]])
     api.failure = Forbidden("no", status=403)
     found = await read_token_groups(api)

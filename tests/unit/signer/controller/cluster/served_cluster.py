@@ -1,4 +1,4 @@
-"""One cluster's task without any API server, whose parts are looked at."""
+"""One cluster's task without an API server, whose parts tests inspect."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def csr(name: str, uid: str) -> dict[str, Any]:
 
 
 class Served:
-    """A cluster whose adjudicator answers ``decision``, after ``meanwhile`` has happened."""
+    """A cluster whose decider returns ``decision`` after ``during_decision`` was called."""
 
     def __init__(self) -> None:
         shared = MagicMock()
@@ -47,14 +47,14 @@ class Served:
         self.recorder = shared.recorder
         self.publisher = AsyncMock()
         self.client = AsyncMock()
-        self.meanwhile: Callable[[], object] = lambda: None
+        self.during_decision: Callable[[], object] = lambda: None
         self.decision: Decision = DEFERRAL
         self.requests = self.cluster._requests
         self.handling = self.cluster._handler
         self.handling._decider = self
 
     async def decide(self, manifest: dict[str, Any]) -> DecidedRequest:
-        self.meanwhile()
+        self.during_decision()
         parsed = parse_signing_request(manifest, frozenset({"keyed-mac"}))
         assert isinstance(parsed, Malformed)
         return DecidedRequest(parsed, self.decision)
@@ -64,7 +64,7 @@ class Served:
         await self.handling._handle(self.client, self.publisher, name)
         self.requests.queue.done(name)
 
-    def left_behind(self) -> tuple[int, int, int, dict[str, Any]]:
+    def state(self) -> tuple[int, int, int, dict[str, Any]]:
         queue = self.requests.queue
-        said = {name: told[:2] for name, told in self.handling._reporter._said.items()}
-        return len(self.requests.pending), queue.delayed, queue.failing, said
+        reports = {name: report[:2] for name, report in self.handling._reporter._reported.items()}
+        return len(self.requests.pending), queue.delayed, queue.failing, reports

@@ -21,7 +21,7 @@ from signer.store.cluster_api import ClusterAPIVersion
 
 
 class Served:
-    """A cluster's task that does what a test tells it."""
+    """A cluster's task that a test controls."""
 
     def __init__(self, key: ClusterKey) -> None:
         self.key = key
@@ -67,7 +67,7 @@ class Served:
         self._end.set_exception(error or RuntimeError("broken"))
 
     def lose_what_it_waits_for(self) -> None:
-        """Somebody else cancels it."""
+        """Another task cancels what it awaits."""
         self._end.cancel()
 
 
@@ -107,12 +107,12 @@ class World:
             self.caches.clusters.removed(manifest)
 
     def names(self) -> list[str]:
-        """Which clusters have a running task."""
+        """The clusters with a running task."""
         return sorted(served.key.name for served in self.started if served.running)
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop run until it is so; each turn is one pass of the loop."""
+    """Run the event loop, one iteration at a time, until the condition holds."""
     async with asyncio.timeout(5):
         while not condition():  # noqa: ASYNC110 - what it waits for has no event of its own
             await asyncio.sleep(0)
@@ -120,7 +120,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @asynccontextmanager
 async def serving(*names: str, shards: SomeShards | None = None) -> AsyncIterator[World]:
-    """A fleet that serves these clusters; with ``shards`` for as long as it owns theirs."""
+    """A fleet that serves these clusters, with ``shards`` while it owns their shards."""
     world = World()
     for name in names:
         world.put(name)
@@ -164,7 +164,7 @@ async def test_clusters_with_a_policy_are_served_and_no_others() -> None:
 
 
 async def test_unreadable_policy_is_a_policy() -> None:
-    """Its requests wait, and its condition says why: that needs its task."""
+    """Its task defers the requests and writes the condition that says why."""
     world = World()
     world.put("broken", policy=False)
     world.caches.policies.applied({"metadata": {"namespace": "ns", "name": "broken"}, "spec": {"mode": "?"}})
@@ -173,7 +173,7 @@ async def test_unreadable_policy_is_a_policy() -> None:
 
 
 @pytest.mark.parametrize("policy_only", [True, False])
-async def test_cluster_goes(policy_only: bool) -> None:
+async def test_cluster_is_removed(policy_only: bool) -> None:
     async with serving("goes", "stays") as world:
         world.remove("goes", policy_only=policy_only)
         await until(lambda: world.names() == ["stays"])
@@ -184,8 +184,8 @@ async def test_cluster_goes(policy_only: bool) -> None:
         assert len(world.started) == 3
 
 
-async def test_cluster_goes_and_comes_back_at_once() -> None:
-    """The former task may still be ending; wake-ups go to the new one."""
+async def test_cluster_is_recreated_at_once() -> None:
+    """The former task may still be ending; wake-ups must reach the new one."""
     async with serving("one") as world:
         world.remove("one")
         await until(lambda: world.fleet.served == frozenset())
@@ -196,7 +196,7 @@ async def test_cluster_goes_and_comes_back_at_once() -> None:
         assert world.started[1].wakes == [ALL_PROVIDER_IDS]
 
 
-async def test_changes_wake_the_cluster_that_they_concern() -> None:
+async def test_changes_wake_the_affected_cluster() -> None:
     async with serving("one", "other") as world:
         one, other = sorted(world.started, key=lambda served: served.key.name)
         spec = {"clusterName": "one", "providerID": "p1"}
@@ -207,8 +207,8 @@ async def test_changes_wake_the_cluster_that_they_concern() -> None:
         assert other.wakes == [ALL_PROVIDER_IDS]
 
 
-async def test_records_and_machines_do_not_make_it_look_at_every_cluster() -> None:
-    """A flood of joins changes records all the time; which clusters there are does not depend on them."""
+async def test_records_and_machines_cause_no_reconciliation_of_the_fleet() -> None:
+    """A flood of joins changes records all the time; the set of clusters does not depend on them."""
     async with serving("one") as world:
         world.fleet._changed.clear()
         world.fleet.wake(ClusterKey("ns", "one"), frozenset({"p1"}))
@@ -218,7 +218,7 @@ async def test_records_and_machines_do_not_make_it_look_at_every_cluster() -> No
         assert world.fleet._changed.is_set()
 
 
-async def test_failed_task_starts_anew_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failed_task_restarts_and_others_continue(caplog: pytest.LogCaptureFixture) -> None:
     async with serving("fails", "well") as world:
         for _ in range(3):
             next(one for one in world.started if one.key.name == "fails" and one.running).fail()
@@ -236,15 +236,15 @@ async def test_failed_task_starts_anew_and_the_others_go_on(caplog: pytest.LogCa
     [lambda served: served.fail(BaseException("panic")), Served.lose_what_it_waits_for],
     ids=["panic", "cancelled"],
 )
-async def test_a_task_ends_by_no_fault_whatever_its_kind(end: Callable[[Served], None]) -> None:
-    """Or its cluster would be served by nobody until the process ends."""
+async def test_no_defect_ends_a_task(end: Callable[[Served], None]) -> None:
+    """Otherwise the cluster would stay unserved until the process ends."""
     async with serving("one") as world:
         end(world.started[0])
         await until(lambda: len(world.started) == 2 and world.names() == ["one"])
     assert world.failed == ["cluster"]
 
 
-async def test_task_that_cannot_even_be_made_is_tried_again() -> None:
+async def test_a_task_that_cannot_be_created_is_retried() -> None:
     world = World()
     world.failures_at_start = 2
     world.put("one")
@@ -269,7 +269,7 @@ async def test_nothing_starts_while_draining() -> None:
         assert len(world.started) == 1
 
 
-async def test_drain_does_not_wait_for_a_cluster_that_waits_to_start_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_drain_does_not_wait_for_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet_module, "_RESTART", Backoff(base_seconds=3600, maximum_seconds=3600, jitter=0))
     async with serving("fails") as world:
         world.started[0].fail()
@@ -279,7 +279,7 @@ async def test_drain_does_not_wait_for_a_cluster_that_waits_to_start_anew(monkey
         assert len(world.started) == 1
 
 
-async def test_drain_ends_in_time_and_the_rest_is_cancelled() -> None:
+async def test_drain_times_out_and_cancels_the_rest() -> None:
     async with serving("hangs") as world:
         world.started[0].finishes_when_stopped = False
         await world.fleet.drain(0.01)
@@ -288,27 +288,27 @@ async def test_drain_ends_in_time_and_the_rest_is_cancelled() -> None:
 
 
 def everywhere(cluster: ClusterKey) -> bool:
-    """Every shard is left."""
+    """Hand over every shard."""
     return True
 
 
-def everything(leaving: bool = False) -> SomeShards:
-    """All shards, owned or being left."""
+def everything(handed_over: bool = False) -> SomeShards:
+    """All shards, owned or being handed over."""
     every = frozenset(range(4))
-    return SomeShards(4, frozenset() if leaving else every, every if leaving else frozenset())
+    return SomeShards(4, frozenset() if handed_over else every, every if handed_over else frozenset())
 
 
 async def handing_over(world: World) -> asyncio.Task[None]:
-    """All shards are left, and the one cluster's task has been told, and goes on."""
+    """All shards are being handed over; the cluster's task was stopped and still runs."""
     world.started[0].finishes_when_stopped = False
-    world.caches.own_shards(everything(leaving=True))
+    world.caches.own_shards(everything(handed_over=True))
     task = asyncio.create_task(world.fleet.hand_over(everywhere, 3600))
     await until(lambda: world.started[0].stopped)
     return task
 
 
 class TestShards:
-    """Clusters that another replica shall serve, and those that have become this one's."""
+    """Clusters that move to another replica or to this one."""
 
     async def test_clusters_of_its_own_shards_are_served_and_no_others(self) -> None:
         world = World()
@@ -335,7 +335,7 @@ class TestShards:
     async def test_what_does_not_end_in_time_is_cancelled(self) -> None:
         async with serving("hangs", shards=everything()) as world:
             world.started[0].finishes_when_stopped = False
-            world.caches.own_shards(everything(leaving=True))
+            world.caches.own_shards(everything(handed_over=True))
             await world.fleet.hand_over(everywhere, 0.01)
             assert (world.started[0].cancelled, world.names()) == (True, [])
 
@@ -350,7 +350,7 @@ class TestShards:
         async with serving("fails", shards=everything()) as world:
             world.started[0].fail()
             await until(lambda: world.names() == [])
-            world.caches.own_shards(everything(leaving=True))
+            world.caches.own_shards(everything(handed_over=True))
             async with asyncio.timeout(5):
                 await world.fleet.hand_over(everywhere, 3600)
             assert world.fleet.served == frozenset()
@@ -378,7 +378,7 @@ class TestShards:
         async with serving("hangs", "well", shards=everything()) as world:
             for served in world.started:
                 served.finishes_when_stopped = served.key.name == "well"
-            world.caches.own_shards(everything(leaving=True))
+            world.caches.own_shards(everything(handed_over=True))
             hanging = asyncio.create_task(world.fleet.hand_over(lambda cluster: cluster.name == "hangs", 3600))
             async with asyncio.timeout(5):
                 await world.fleet.hand_over(lambda cluster: cluster.name == "well", 3600)

@@ -1,4 +1,4 @@
-"""What an optional part brings for each workload cluster: it runs when connected, and shows in status and metrics."""
+"""Optional services of a workload cluster: they run while connected, and have conditions and gauges."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WING_AGE = MetricFamily("wing_age_seconds", "gauge", "Age of the wing.", ("clust
 
 
 class Wing:
-    """A service that notes what happens to it."""
+    """A service that records its calls."""
 
     name = "wing"
 
@@ -59,7 +59,7 @@ def composed(metrics: Metrics) -> tuple[Any, Wing]:
     return cluster, cluster._services[-1]
 
 
-async def test_it_runs_once_the_api_server_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_service_runs_once_the_api_server_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     async def watch(*_: object, **__: object) -> None:
         await asyncio.Event().wait()
 
@@ -76,7 +76,7 @@ async def test_it_runs_once_the_api_server_has_answered(monkeypatch: pytest.Monk
     await asyncio.gather(serving, return_exceptions=True)
 
 
-def test_it_is_of_that_cluster_and_woken_with_it() -> None:
+def test_a_service_is_created_per_cluster_and_woken_with_it() -> None:
     cluster, wing = composed(Metrics())
     assert wing.key == KEY
     cluster.wake(ALL_PROVIDER_IDS)
@@ -85,13 +85,13 @@ def test_it_is_of_that_cluster_and_woken_with_it() -> None:
     assert wing.woken == 1
 
 
-def test_its_conditions_are_the_policys() -> None:
+def test_conditions_of_a_service_are_in_the_policy_status() -> None:
     cluster, wing = composed(Metrics())
     conditions = [one for source in cluster._status._sources for one in source.conditions]
     assert wing.conditions[0] in conditions
 
 
-def test_its_gauges_are_collected() -> None:
+def test_gauges_of_a_service_are_collected() -> None:
     metrics = Metrics(families=(WING_AGE,))
     cluster, _ = composed(metrics)
     cluster._caches.policies.get.return_value = None

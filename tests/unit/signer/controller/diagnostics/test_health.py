@@ -1,4 +1,4 @@
-"""``/healthz`` and ``/readyz``: what makes each false, and what must not."""
+"""``/healthz`` and ``/readyz``: what makes each fail, and what must not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from signer.store.cluster_api import ClusterAPIVersion
 
 
 class World:
-    """A controller that has started, with a clock."""
+    """A started controller with a clock."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -40,7 +40,7 @@ class World:
                 cache.standing()
 
 
-def test_ready_from_the_start_on_and_while_in_touch() -> None:
+def test_ready_from_the_start_while_in_touch() -> None:
     world = World()
     health = Health()
     assert health.state() is State.STARTING
@@ -64,7 +64,7 @@ def test_ready_from_the_start_on_and_while_in_touch() -> None:
 
 @dataclass
 class Elected:
-    """What Health asks of a Leadership."""
+    """The part of Leadership that Health uses."""
 
     now: Leading | StandingBy
     in_touch: bool = True
@@ -89,8 +89,8 @@ class Elected:
         (Elected(Leading(10.0)), State.STARTING, "starting"),
     ],
 )
-def test_a_standby_is_ready_while_it_hears_of_the_leader(leadership: Elected, expected: State, said: str) -> None:
-    """So that a rollout goes on; nobody knows of a leader before the first answer, and a new one fills its caches."""
+def test_a_standby_is_ready_while_it_reads_the_lease(leadership: Elected, expected: State, said: str) -> None:
+    """A rollout must continue. Before the first response no leader is known, and a new leader fills its caches."""
     health = Health()
     health.standing_by(cast("Leadership", leadership))
     assert (health.state(), health.ready().passed) == (expected, expected is State.STANDING_BY)
@@ -99,7 +99,7 @@ def test_a_standby_is_ready_while_it_hears_of_the_leader(leadership: Elected, ex
 
 @dataclass
 class Sharing:
-    """What Health asks of SharedShards."""
+    """The part of SharedShards that Health uses."""
 
     now: Standing
     owned: tuple[int, ...] = ()
@@ -122,7 +122,7 @@ class Sharing:
     ],
 )
 def test_a_replica_without_a_shard_is_ready(shared: Sharing, expected: State, ready: bool) -> None:
-    """So that a rollout goes on, also one to another number of shards."""
+    """A rollout must continue, also to another number of shards."""
     world = World()
     health = Health()
     health.sharing(cast("SharedShards", shared))
@@ -144,22 +144,22 @@ def test_not_ready_without_the_controller_key() -> None:
 
 
 def test_alive_before_the_start() -> None:
-    """A process that still waits for the management cluster is not restarted for it."""
+    """A process that still waits for the management cluster must not be restarted."""
     assert Health().alive().passed
     assert Health().alive().verbose() == "[+]ping ok\n[+]watches ok\n[+]workers ok\nhealthz check passed\n"
 
 
-def test_a_watch_of_which_nothing_is_heard_is_stuck_and_one_that_fails_is_not() -> None:
+def test_a_silent_watch_is_stuck_and_a_failing_one_is_not() -> None:
     world = World()
     world.now = QUIET_SECONDS + 1
     world.hear("machines")
-    assert world.health.alive().brief() == "nothing heard of machines for 10 minutes"
+    assert world.health.alive().brief() == "no report of the watch of machines for 10 minutes"
     world.caches.machines.failed(Forbidden("may not watch", status=403), 1.0)
     assert world.health.alive().passed, "a restart would not mend that"
 
 
-def test_stuck_workers_of_most_clusters_and_of_one_among_many() -> None:
-    """No workload cluster can have the controller restarted that the others need."""
+def test_stuck_workers_count_only_in_most_clusters() -> None:
+    """A single workload cluster must not cause a restart of the controller."""
     world = World()
     world.busy = (STUCK_SECONDS + 1,)
     assert world.health.alive().brief() == "workers of 1 clusters are stuck"

@@ -1,4 +1,4 @@
-"""``/metrics``, ``/healthz`` and ``/readyz``: who gets what, over what."""
+"""Access to ``/metrics``, ``/healthz`` and ``/readyz``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from signer.controller.diagnostics.bounded_server import Handler
 from signer.controller.diagnostics.health import Health
 from signer.controller.diagnostics.scrape_access import (
     ALLOWED_SECONDS,
-    AT_ONCE,
+    CONCURRENT_REVIEWS,
     DENIED_SECONDS,
     REMEMBERED,
     Allowed,
@@ -32,7 +32,7 @@ GOOD, UNPERMITTED = "good-token", "unpermitted-token"
 
 
 class ManagementCluster:
-    """Knows two tokens; counts what it is asked."""
+    """A management cluster that knows two tokens and counts reviews."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -70,7 +70,7 @@ async def fetch(
         return answer.status, await answer.text()
 
 
-async def test_without_protection_everything_is_there() -> None:
+async def test_insecure_diagnostics_serve_everything() -> None:
     metrics = Metrics()
     metrics.decided("ns/c", "tpm", "Deny", "IdentityConflict")
     async with insecure_diagnostics_server("127.0.0.1", 0, metrics, Health()) as address:
@@ -94,7 +94,7 @@ async def test_the_health_port_serves_health_only() -> None:
         assert (await fetch(address, "/healthz?verbose"))[1].splitlines()[0] == "[+]ping ok"
 
 
-async def test_metrics_are_for_those_who_may() -> None:
+async def test_metrics_require_authorization() -> None:
     cluster = ManagementCluster()
     async with diagnostics_server("127.0.0.1", 0, Metrics(), cluster) as address:
         assert (await fetch(address, "/metrics", scheme="https"))[0] == 401
@@ -115,13 +115,13 @@ async def test_metrics_are_for_those_who_may() -> None:
     }
 
 
-async def test_metrics_are_not_served_in_clear() -> None:
+async def test_metrics_are_not_served_over_plain_http() -> None:
     async with diagnostics_server("127.0.0.1", 0, Metrics(), ManagementCluster()) as address:
         with pytest.raises(aiohttp.ClientError):
             await fetch(address, "/metrics", token=GOOD)
 
 
-async def test_nobody_may_while_the_management_cluster_cannot_be_asked() -> None:
+async def test_metrics_are_refused_while_the_management_cluster_fails() -> None:
     cluster = ManagementCluster()
     async with diagnostics_server("127.0.0.1", 0, Metrics(), cluster) as address:
         cluster.down = True
@@ -142,26 +142,26 @@ async def test_nobody_may_while_the_management_cluster_cannot_be_asked() -> None
     ],
     ids=str,
 )
-async def test_an_odd_answer_lets_nobody_in(answers: dict[str, JsonObject]) -> None:
+async def test_a_malformed_review_allows_nothing(answers: dict[str, JsonObject]) -> None:
     cluster = ManagementCluster()
     cluster.answers = answers
-    assert not isinstance(await ScrapeAccess(cluster, lambda: 0.0).judge(f"Bearer {GOOD}"), Allowed)
+    assert not isinstance(await ScrapeAccess(cluster, lambda: 0.0).authorize(f"Bearer {GOOD}"), Allowed)
 
 
 @pytest.mark.parametrize("header", ["", GOOD, f"Basic {GOOD}", f"Bearer {GOOD} x", "Bearer ", "Bearer \u00e9"])
-async def test_what_is_no_bearer_token_is_not_asked_about(header: str) -> None:
+async def test_only_bearer_tokens_are_reviewed(header: str) -> None:
     cluster = ManagementCluster()
-    assert not isinstance(await ScrapeAccess(cluster, lambda: 0.0).judge(header), Allowed)
+    assert not isinstance(await ScrapeAccess(cluster, lambda: 0.0).authorize(header), Allowed)
     assert cluster.asked == []
 
 
-async def test_answers_are_remembered_for_a_moment_and_not_many() -> None:
+async def test_verdicts_are_cached_briefly_and_bounded() -> None:
     cluster, now = ManagementCluster(), 0.0
     access = ScrapeAccess(cluster, lambda: now)
 
     async def asked_for(token: str) -> int:
         before = len(cluster.asked)
-        await access.judge(f"Bearer {token}")
+        await access.authorize(f"Bearer {token}")
         return len(cluster.asked) - before
 
     assert [await asked_for(GOOD), await asked_for(GOOD), await asked_for("bad"), await asked_for("bad")] == [
@@ -180,26 +180,28 @@ async def test_answers_are_remembered_for_a_moment_and_not_many() -> None:
     assert GOOD.encode() not in b"".join(access._remembered)
 
 
-async def test_a_known_token_does_not_wait_behind_strangers() -> None:
+async def test_a_cached_token_does_not_wait_behind_unknown_ones() -> None:
     cluster, go_on = ManagementCluster(), asyncio.Event()
     access = ScrapeAccess(cluster, lambda: 0.0)
-    assert isinstance(await access.judge(f"Bearer {GOOD}"), Allowed)
+    assert isinstance(await access.authorize(f"Bearer {GOOD}"), Allowed)
 
     async def slowly(path: str, body: JsonObject) -> JsonObject:
         await go_on.wait()
         return {}
 
     cluster.create = slowly  # type: ignore[method-assign]
-    strangers = [asyncio.create_task(access.judge(f"Bearer guess-{number}")) for number in range(AT_ONCE)]
+    strangers = [
+        asyncio.create_task(access.authorize(f"Bearer guess-{number}")) for number in range(CONCURRENT_REVIEWS)
+    ]
     await asyncio.sleep(0)
     async with asyncio.timeout(10):
-        assert isinstance(await access.judge(f"Bearer {GOOD}"), Allowed)
+        assert isinstance(await access.authorize(f"Bearer {GOOD}"), Allowed)
     go_on.set()
     await asyncio.gather(*strangers)
 
 
-async def test_many_who_ask_and_go_away_leave_one_thread_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The audit log and slow CA keys wait for the same threads."""
+async def test_disconnected_clients_leave_one_thread_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The audit log and slow CA keys use the same threads."""
     started, go_on, arrived = 0, threading.Event(), asyncio.Semaphore(0)
     serving = diagnostics._serve_metrics
 
@@ -233,7 +235,7 @@ async def test_many_who_ask_and_go_away_leave_one_thread_busy(monkeypatch: pytes
     assert started == 1
 
 
-async def test_each_process_has_a_certificate_of_its_own() -> None:
+async def test_each_process_has_its_own_certificate() -> None:
     async with diagnostics_server("127.0.0.1", 0, Metrics(), ManagementCluster()) as (host, port):
         first = await asyncio.to_thread(ssl.get_server_certificate, (host, port), timeout=10)
     async with diagnostics_server("127.0.0.1", 0, Metrics(), ManagementCluster()) as (host, port):

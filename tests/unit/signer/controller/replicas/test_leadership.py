@@ -1,4 +1,4 @@
-"""The part in an election that makes calls: what it writes, what it bears, and when it gives up."""
+"""Leader election: writes, tolerated failures, and when leadership is given up."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATH = "/apis/coordination.k8s.io/v1/namespaces/own/leases/the-lease"
 
 
 class Leases:
-    """An API server with one Lease, which it keeps as kube-apiserver does."""
+    """An API server with one Lease that behaves like kube-apiserver."""
 
     def __init__(self) -> None:
         self.stored: dict[str, Any] | None = None
@@ -78,7 +78,7 @@ class Leases:
 
 
 class World:
-    """Replicas before one API server, on one clock; a pause passes at once, and in the clock."""
+    """Replicas with one API server and one clock; a pause only advances the clock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.leases = Leases()
@@ -109,11 +109,11 @@ async def test_the_first_replica_leads_at_once(world: World) -> None:
     assert (world.pauses, world.leases.calls) == ([], ["get", "create"])
 
 
-def test_no_two_processes_have_one_identity(world: World) -> None:
+def test_identities_are_unique(world: World) -> None:
     assert world.replica().identity != world.replica().identity
 
 
-async def test_a_standby_takes_over_when_the_lease_has_run_out(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_standby_takes_over_an_expired_lease(world: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     first, second = world.replica(), world.replica()
     await first.lead()
@@ -122,7 +122,7 @@ async def test_a_standby_takes_over_when_the_lease_has_run_out(world: World, cap
     assert world.leases.stored is not None
     assert world.leases.stored["spec"]["leaseTransitions"] == 1
     assert all(2.0 <= pause <= 2.4 for pause in world.pauses)
-    assert [record.message for record in caplog.records].count("standing by") == 1, "said once"
+    assert [record.message for record in caplog.records].count("standing by") == 1, "logged once"
 
 
 async def test_a_renewal_is_one_write(world: World) -> None:
@@ -137,7 +137,7 @@ async def test_a_renewal_is_one_write(world: World) -> None:
 
 
 async def renewals(world: World, leader: Leadership, count: int) -> None:
-    """Hold the Lease for as many pauses, and then be cancelled."""
+    """Renew the Lease for that many pauses, and then cancel."""
     pauses = 0
 
     def after_pause() -> None:
@@ -148,11 +148,11 @@ async def renewals(world: World, leader: Leadership, count: int) -> None:
 
     world.after_pause = after_pause
     with pytest.raises(asyncio.CancelledError):
-        await leader.hold()
+        await leader.renew_until_lost()
     world.after_pause = lambda: None
 
 
-async def test_somebodys_label_on_the_lease_disturbs_nobody(world: World) -> None:
+async def test_a_foreign_label_on_the_lease_is_kept(world: World) -> None:
     leader = world.replica()
     await leader.lead()
     assert world.leases.stored is not None
@@ -163,7 +163,7 @@ async def test_somebodys_label_on_the_lease_disturbs_nobody(world: World) -> Non
     assert world.leases.stored["metadata"]["labels"] == {"by": "a person"}
 
 
-async def test_a_deleted_lease_is_made_again(world: World) -> None:
+async def test_a_deleted_lease_is_created_again(world: World) -> None:
     leader = world.replica()
     await leader.lead()
     world.leases.stored = None
@@ -171,18 +171,16 @@ async def test_a_deleted_lease_is_made_again(world: World) -> None:
     assert world.leases.holder == leader.identity
 
 
-async def test_a_leader_bears_faults_for_as_long_as_the_deadline(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_leader_tolerates_failures_until_the_deadline(world: World, caplog: pytest.LogCaptureFixture) -> None:
     leader = world.replica()
     await leader.lead()
     began = world.clock.monotonic()
     world.leases.fault = lambda verb: Unreachable("reset", cause=UnreachableCause.RESET)
     with pytest.raises(LeadershipLost, match="could not be renewed within 10 seconds"):
-        await leader.hold()
+        await leader.renew_until_lost()
     assert world.clock.monotonic() - began == pytest.approx(10.0)
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert [record.message for record in warnings] == ["cannot take or renew the Lease"], "said once"
+    assert [record.message for record in warnings] == ["cannot take or renew the Lease"], "logged once"
 
 
 async def test_one_success_before_the_deadline_is_enough(world: World) -> None:
@@ -200,7 +198,7 @@ async def test_one_success_before_the_deadline_is_enough(world: World) -> None:
     assert isinstance(leader.standing(), Leading)
 
 
-async def test_a_leader_whose_lease_another_has_gives_up_at_once(world: World) -> None:
+async def test_a_leader_whose_lease_another_replica_holds_gives_up_at_once(world: World) -> None:
     leader, other = world.replica(), world.replica()
     await leader.lead()
     assert world.leases.stored is not None
@@ -208,23 +206,23 @@ async def test_a_leader_whose_lease_another_has_gives_up_at_once(world: World) -
     world.leases._store({**world.leases.stored, "spec": spec})
     world.pauses.clear()
     with pytest.raises(LeadershipLost, match=f"{other.identity} holds the Lease now"):
-        await leader.hold()
+        await leader.renew_until_lost()
     assert len(world.pauses) == 1
 
 
-async def test_after_a_stall_it_does_not_even_ask(world: World) -> None:
-    """A process that was stopped for a minute: what it believes is stale before its first call."""
+async def test_after_a_stall_no_call_is_made(world: World) -> None:
+    """The process was stopped for a minute, so its state is stale before its first call."""
     leader = world.replica()
     await leader.lead()
     world.leases.calls.clear()
     world.clock.pass_by(60)
     with pytest.raises(LeadershipLost):
-        await leader.hold()
+        await leader.renew_until_lost()
     assert world.leases.calls == []
 
 
-async def test_of_two_that_meet_one_leads(world: World) -> None:
-    """Both found no Lease; the slower one's write fails, which is no fault."""
+async def test_of_two_concurrent_replicas_one_leads(world: World) -> None:
+    """Both found no Lease; the slower one's write fails, which is not an error."""
     first, second = world.replica(), world.replica()
 
     def fault(verb: str) -> Exception | None:
@@ -243,7 +241,7 @@ async def test_of_two_that_meet_one_leads(world: World) -> None:
 HELD = {"leaseDurationSeconds": 15, "leaseTransitions": 0, "renewTime": "2026-01-01T00:00:00.000000Z"}
 
 
-async def test_released_it_is_taken_at_once(world: World) -> None:
+async def test_a_released_lease_is_taken_at_once(world: World) -> None:
     first, second = world.replica(), world.replica()
     await first.lead()
     await second._attempt()
@@ -255,7 +253,7 @@ async def test_released_it_is_taken_at_once(world: World) -> None:
     assert isinstance(second.standing(), Leading)
 
 
-async def test_what_was_changed_meanwhile_hinders_no_release(world: World) -> None:
+async def test_a_concurrent_change_does_not_prevent_the_release(world: World) -> None:
     leader = world.replica()
     await leader.lead()
     assert world.leases.stored is not None
@@ -274,10 +272,8 @@ CARRIED_OUT = {
 
 @pytest.mark.parametrize("error", CARRIED_OUT.values(), ids=CARRIED_OUT)
 @pytest.mark.parametrize("verb", ["create", "update"])
-async def test_a_write_that_was_carried_out_without_an_answer_is_released(
-    world: World, verb: str, error: BaseException
-) -> None:
-    """Or whoever comes next waits until a Lease has run out that nobody knows to have."""
+async def test_a_write_with_a_lost_response_is_released(world: World, verb: str, error: BaseException) -> None:
+    """Otherwise the next replica would wait for a Lease to expire that no replica knows it holds."""
     if verb == "update":
         former = world.replica()
         await former.lead()
@@ -292,7 +288,7 @@ async def test_a_write_that_was_carried_out_without_an_answer_is_released(
     assert world.leases.holder == ""
 
 
-async def test_after_a_write_that_was_refused_there_is_nothing_to_release(world: World) -> None:
+async def test_after_a_refused_write_nothing_is_released(world: World) -> None:
     replica = world.replica()
     world.leases.fault = lambda verb: AlreadyExists("it exists", status=409) if verb == "create" else None
     await replica._attempt()
@@ -301,7 +297,7 @@ async def test_after_a_write_that_was_refused_there_is_nothing_to_release(world:
     assert world.leases.calls == ["get", "create"]
 
 
-async def test_what_another_took_meanwhile_is_not_released(world: World) -> None:
+async def test_a_lease_that_another_replica_took_is_not_released(world: World) -> None:
     leader = world.replica()
     await leader.lead()
     assert world.leases.stored is not None
@@ -310,7 +306,7 @@ async def test_what_another_took_meanwhile_is_not_released(world: World) -> None
     assert world.leases.holder == "another"
 
 
-async def test_who_does_not_lead_releases_nothing(world: World) -> None:
+async def test_a_standby_releases_nothing(world: World) -> None:
     first, second = world.replica(), world.replica()
     await first.lead()
     await second._attempt()
@@ -322,7 +318,7 @@ async def test_who_does_not_lead_releases_nothing(world: World) -> None:
 
 
 @pytest.mark.parametrize("error", [Conflict("stale", status=409), Forbidden("no", status=403)])
-async def test_a_release_that_fails_is_borne(world: World, error: Exception) -> None:
+async def test_a_failed_release_raises_nothing(world: World, error: Exception) -> None:
     leader = world.replica()
     await leader.lead()
     world.leases.fault = lambda verb: error

@@ -1,4 +1,4 @@
-"""The part in the sharing that makes calls: what it writes, what it bears, and what it says is its own."""
+"""Sharding: writes, tolerated failures, and the shards that a replica owns."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def nothing_fails(verb: str, name: str) -> ApiError | None:
 
 
 class Leases:
-    """An API server with Leases, which it keeps as kube-apiserver does."""
+    """An API server with Leases that behaves like kube-apiserver."""
 
     def __init__(self) -> None:
         self.stored: dict[str, dict[str, Any]] = {}
@@ -48,9 +48,11 @@ class Leases:
         self._version = 0
 
     async def get(self, path: str) -> dict[str, Any]:
-        return self._there("get", path.removeprefix(f"{COLLECTION}/"))
+        return self._existing("get", path.removeprefix(f"{COLLECTION}/"))
 
-    async def list_pages(self, path: str, params: Any = None) -> AsyncGenerator[dict[str, Any], None]:
+    async def list_pages(
+        self, path: str, params: Any = None, *arguments: Any, **options: Any
+    ) -> AsyncGenerator[dict[str, Any], None]:
         assert (path, params) == (COLLECTION, {"labelSelector": f"{SHARDS_OF_LABEL}=lease"})
         self._called("list", "")
         ours = [
@@ -69,15 +71,15 @@ class Leases:
         return self._store("create", {**body, "metadata": {**body["metadata"], **made}})
 
     async def replace(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        there = self._there("update", path.removeprefix(f"{COLLECTION}/"))
-        if body["metadata"]["resourceVersion"] != there["metadata"]["resourceVersion"]:
+        existing = self._existing("update", path.removeprefix(f"{COLLECTION}/"))
+        if body["metadata"]["resourceVersion"] != existing["metadata"]["resourceVersion"]:
             raise Conflict("it has changed", status=409)
         return self._store("update", body)
 
     async def delete(self, path: str, *, uid: str | None = None, resource_version: str | None = None) -> dict[str, Any]:
         name = path.removeprefix(f"{COLLECTION}/")
-        there = self._there("delete", name)["metadata"]
-        if (there["uid"], there["resourceVersion"]) != (uid, resource_version):
+        existing = self._existing("delete", name)["metadata"]
+        if (existing["uid"], existing["resourceVersion"]) != (uid, resource_version):
             raise Conflict("it is another, or has changed", status=409)
         return self.stored.pop(name)
 
@@ -86,7 +88,7 @@ class Leases:
         if (error := self.fault(verb, name)) is not None:
             raise error
 
-    def _there(self, verb: str, name: str) -> dict[str, Any]:
+    def _existing(self, verb: str, name: str) -> dict[str, Any]:
         self._called(verb, name)
         if name not in self.stored:
             raise NotFound("no Lease", status=404)
@@ -100,29 +102,29 @@ class Leases:
             raise error
         return self.stored[name]
 
-    def give(self, number: int, holder: str) -> None:
-        """Somebody writes a shard's Lease."""
-        there = self.stored[f"lease-shard-{number}"]
-        self._store("", {**there, "spec": {**there["spec"], "holderIdentity": holder}})
+    def assign(self, number: int, holder: str) -> None:
+        """Another client writes a shard's Lease."""
+        existing = self.stored[f"lease-shard-{number}"]
+        self._store("", {**existing, "spec": {**existing["spec"], "holderIdentity": holder}})
 
     def owners(self) -> list[str]:
-        """Of the shards, in their order."""
+        """The owners of the shards, in order."""
         names = sorted(name for name in self.stored if "-shard-" in name)
         return [self.stored[name]["spec"]["holderIdentity"] for name in names]
 
 
 class HandsOver:
-    """A fleet that finishes what is under way in a shard when a test says so."""
+    """A fleet whose hand-over of a shard ends when a test says so."""
 
     def __init__(self) -> None:
-        self.asked: list[int] = []
+        self.handed_over: list[int] = []
         self.finished = {number: asyncio.Event() for number in range(COUNT)}
         self.finish(*range(COUNT))
 
     async def hand_over(self, concerned: Callable[[ClusterKey], bool], timeout_seconds: float) -> None:
         assert timeout_seconds == HAND_OVER_SECONDS
         [number] = {shard_of(cluster, COUNT) for cluster in CLUSTERS if concerned(cluster)}
-        self.asked.append(number)
+        self.handed_over.append(number)
         await self.finished[number].wait()
 
     def hang(self, *numbers: int) -> None:
@@ -135,7 +137,7 @@ class HandsOver:
 
 
 class One:
-    """A replica, with what it tells of its shards."""
+    """A replica, with its caches and metrics."""
 
     def __init__(self, leases: Leases, clock: Clock, count: int = COUNT) -> None:
         self.stop = asyncio.Event()
@@ -158,8 +160,8 @@ class One:
         await self.shared._membership.lead()
         return self
 
-    async def turn(self) -> SomeShards:
-        await self.shared._turn(self.caches, self.fleet)
+    async def reconcile(self) -> SomeShards:
+        await self.shared._reconcile(self.caches, self.fleet)
         await asyncio.sleep(0)  # a hand-over that takes no time is done
         await asyncio.sleep(0)
         assert self.caches.shards == self.shared.shards
@@ -168,10 +170,10 @@ class One:
         return self.shared.shards
 
     async def until(self, shards: SomeShards) -> None:
-        """Let it look again and again, without a pause, until it has these."""
+        """Reconcile without pauses until the replica has these shards."""
         async with asyncio.timeout(5):
             while self.caches.shards != shards:
-                self.shared._soon.set()
+                self.shared._reconcile_soon.set()
                 await asyncio.sleep(0)
 
     def sample(self, name: str) -> float | None:
@@ -199,7 +201,7 @@ def owning(*numbers: int) -> SomeShards:
 async def test_the_first_takes_every_shard(world: World) -> None:
     one = await world.replica()
     assert isinstance(one.shared.standing(), Joining)
-    assert await one.turn() == owning(0, 1, 2, 3)
+    assert await one.reconcile() == owning(0, 1, 2, 3)
     assert isinstance(one.shared.standing(), HasItsPart)
     assert world.leases.owners() == [one.identity] * COUNT
     assert all(item["metadata"]["labels"] == {SHARDS_OF_LABEL: "lease"} for item in world.leases.stored.values())
@@ -207,191 +209,189 @@ async def test_the_first_takes_every_shard(world: World) -> None:
     assert own["metadata"]["annotations"] == {SHARD_COUNT_ANNOTATION: str(COUNT)}
 
 
-async def test_to_keep_them_costs_one_list(world: World) -> None:
+async def test_keeping_shards_costs_one_list(world: World) -> None:
     one = await world.replica()
-    await one.turn()
+    await one.reconcile()
     world.leases.calls.clear()
     for _ in range(3):
-        await one.turn()
+        await one.reconcile()
     assert world.leases.calls == ["list"] * 3
 
 
-async def test_who_joins_gets_its_part_when_it_was_let_go_of(world: World) -> None:
+async def test_a_new_replica_gets_shards_once_they_are_released(world: World) -> None:
     first = await world.replica()
-    await first.turn()
+    await first.reconcile()
     second = await world.replica()
-    assert await second.turn() == owning()
+    assert await second.reconcile() == owning()
     first.fleet.hang(2, 3)
-    assert await first.turn() == SomeShards(COUNT, frozenset({0, 1}), frozenset({2, 3}))
-    for _ in range(3):  # while it is finishing, it says that it owns them, and nobody takes them
-        await first.turn()
-        assert await second.turn() == owning()
-    assert (world.leases.owners(), sorted(first.fleet.asked)) == ([first.identity] * COUNT, [2, 3])
+    assert await first.reconcile() == SomeShards(COUNT, frozenset({0, 1}), frozenset({2, 3}))
+    for _ in range(3):  # while it finishes, it still owns them, and no other replica takes them
+        await first.reconcile()
+        assert await second.reconcile() == owning()
+    assert (world.leases.owners(), sorted(first.fleet.handed_over)) == ([first.identity] * COUNT, [2, 3])
     first.fleet.finish(3)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert first.shared._soon.is_set(), "it does not wait for the next retry period"
-    assert await first.turn() == SomeShards(COUNT, frozenset({0, 1}), frozenset({2}))
-    assert await second.turn() == owning(3)
+    assert first.shared._reconcile_soon.is_set(), "it does not wait for the next retry period"
+    assert await first.reconcile() == SomeShards(COUNT, frozenset({0, 1}), frozenset({2}))
+    assert await second.reconcile() == owning(3)
     first.fleet.finish(2)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert await first.turn() == owning(0, 1)
-    assert await second.turn() == owning(2, 3)
+    assert await first.reconcile() == owning(0, 1)
+    assert await second.reconcile() == owning(2, 3)
     assert world.leases.owners() == [first.identity] * 2 + [second.identity] * 2
 
 
-async def test_a_release_that_fails_is_tried_again_and_nothing_begins_there_meanwhile(world: World) -> None:
+async def test_a_failed_release_is_retried_and_the_shard_stays_unserved(world: World) -> None:
     first = await world.replica()
-    await first.turn()
+    await first.reconcile()
     await world.replica()
-    await first.turn()
+    await first.reconcile()
     world.leases.fault = lambda verb, name: Forbidden("no", status=403) if verb == "update" else None
     for _ in range(2):
         with pytest.raises(Forbidden):
-            await first.turn()
+            await first.reconcile()
         assert first.shared.shards == SomeShards(COUNT, frozenset({0, 1}), frozenset({2, 3}))
     world.leases.fault = nothing_fails
-    assert await first.turn() == owning(0, 1)
+    assert await first.reconcile() == owning(0, 1)
     assert world.leases.owners() == [first.identity] * 2 + [""] * 2
 
 
-async def test_a_release_whose_answer_was_lost_is_none_to_repeat(world: World) -> None:
+async def test_a_release_with_a_lost_response_is_not_repeated(world: World) -> None:
     first = await world.replica()
-    await first.turn()
+    await first.reconcile()
     await world.replica()
-    await first.turn()
+    await first.reconcile()
     world.leases.fault_after = lambda verb, name: Unreachable("lost", cause=UnreachableCause.RESET)
     with pytest.raises(Unreachable):
-        await first.turn()
+        await first.reconcile()
     world.leases.fault_after = nothing_fails
-    await first.turn()
+    await first.reconcile()
     assert (first.shared.shards, world.leases.owners()[2:]) == (owning(0, 1), ["", ""])
 
 
-async def test_a_take_whose_answer_was_lost_is_found_by_the_next_look(world: World) -> None:
+async def test_an_acquisition_with_a_lost_response_is_found_by_the_next_list(world: World) -> None:
     one = await world.replica()
     world.leases.fault_after = lambda verb, name: Unreachable("lost", cause=UnreachableCause.RESET)
     with pytest.raises(Unreachable):
-        await one.turn()
+        await one.reconcile()
     assert one.shared.shards == owning()
     world.leases.fault_after = nothing_fails
-    assert await one.turn() == owning(0, 1, 2, 3)
+    assert await one.reconcile() == owning(0, 1, 2, 3)
 
 
 @pytest.mark.parametrize(("kind", "status"), [(AlreadyExists, 409), (Conflict, 409), (NotFound, 404)])
-async def test_another_was_faster_at_one_shard(world: World, kind: type[ApiError], status: int) -> None:
+async def test_another_replica_acquires_a_shard_first(world: World, kind: type[ApiError], status: int) -> None:
     one, error = await world.replica(), kind("another was faster", status=status)
     world.leases.fault = lambda verb, name: error if (verb, name) == ("create", "lease-shard-1") else None
-    assert await one.turn() == owning(0, 2, 3)
+    assert await one.reconcile() == owning(0, 2, 3)
 
 
 def without_metadata(leases: Leases, name: str, field: str) -> None:
-    """Somebody removes that from a Lease."""
-    there = leases.stored[name]
-    leases._store("", {**there, "metadata": {**there["metadata"], field: {"theirs": "kept"}}})
+    """Another client removes that field from a Lease."""
+    existing = leases.stored[name]
+    leases._store("", {**existing, "metadata": {**existing["metadata"], field: {"theirs": "kept"}}})
 
 
 async def test_a_shard_whose_lease_lost_its_label_is_served_again(world: World) -> None:
     one = await world.replica()
-    await one.turn()
+    await one.reconcile()
     without_metadata(world.leases, "lease-shard-2", "labels")
-    await one.turn()
+    await one.reconcile()
     assert world.leases.stored["lease-shard-2"]["metadata"]["labels"] == {SHARDS_OF_LABEL: "lease", "theirs": "kept"}
-    assert await one.turn() == owning(0, 1, 2, 3)
+    assert await one.reconcile() == owning(0, 1, 2, 3)
 
 
 @pytest.mark.parametrize("field", ["labels", "annotations"])
-async def test_a_replica_whose_lease_lost_what_others_find_it_by_takes_part_again(world: World, field: str) -> None:
+async def test_a_replica_restores_the_label_and_annotation_of_its_lease(world: World, field: str) -> None:
     one = await world.replica()
     without_metadata(world.leases, one.shared._division.lease_name, field)
-    await one.turn()
+    await one.reconcile()
     assert isinstance(one.shared.standing(), Joining)
     await one.shared._membership._attempt()
-    assert await one.turn() == owning(0, 1, 2, 3)
+    assert await one.reconcile() == owning(0, 1, 2, 3)
     assert world.leases.stored[one.shared._division.lease_name]["metadata"][field]["theirs"] == "kept"
 
 
-async def test_what_somebody_else_has_taken_is_no_longer_its_own(world: World) -> None:
+async def test_a_shard_that_another_replica_took_is_no_longer_owned(world: World) -> None:
     one = await world.replica()
-    await one.turn()
-    world.leases.give(2, "a person")
-    assert await one.turn() == owning(0, 1, 3)
-    assert one.fleet.asked == [], "there is nothing to hand over"
+    await one.reconcile()
+    world.leases.assign(2, "a person")
+    assert await one.reconcile() == owning(0, 1, 3)
+    assert one.fleet.handed_over == [], "there is nothing to hand over"
 
 
-async def test_a_shard_that_was_lost_while_it_was_handed_over_is_left_again_later(world: World) -> None:
-    """And not before what is under way there has ended."""
+async def test_a_shard_lost_during_its_handover_can_be_handed_over_again(world: World) -> None:
+    """And not before the current requests have ended."""
     first = await world.replica()
-    await first.turn()
+    await first.reconcile()
     await world.replica()
     first.fleet.hang(2, 3)
-    await first.turn()
-    world.leases.give(3, "a person")
-    assert await first.turn() == SomeShards(COUNT, frozenset({0, 1}), frozenset({2}))
-    world.leases.give(3, first.identity)
-    assert await first.turn() == SomeShards(COUNT, frozenset({0, 1, 3}), frozenset({2}))
+    await first.reconcile()
+    world.leases.assign(3, "a person")
+    assert await first.reconcile() == SomeShards(COUNT, frozenset({0, 1}), frozenset({2}))
+    world.leases.assign(3, first.identity)
+    assert await first.reconcile() == SomeShards(COUNT, frozenset({0, 1, 3}), frozenset({2}))
     first.fleet.finish(3)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert await first.turn() == SomeShards(COUNT, frozenset({0, 1}), frozenset({2, 3}))
-    assert sorted(first.fleet.asked) == [2, 3, 3]
+    assert await first.reconcile() == SomeShards(COUNT, frozenset({0, 1}), frozenset({2, 3}))
+    assert sorted(first.fleet.handed_over) == [2, 3, 3]
 
 
-async def test_the_shards_of_who_left_are_taken_at_once_and_its_lease_goes(world: World) -> None:
+async def test_the_shards_of_a_released_replica_are_taken_at_once(world: World) -> None:
     first, second = await world.replica(), await world.replica()
-    await first.turn()
-    await second.turn()
+    await first.reconcile()
+    await second.reconcile()
     theirs = f"lease-shard-{world.leases.owners().index(second.identity)}"
     world.leases.calls.clear()
-    await second.shared.leave()
+    await second.shared.release()
     assert world.leases.calls == [f"update {second.shared._division.lease_name}"], "one write for all shards"
-    assert await first.turn() == owning(0, 1, 2, 3)
+    assert await first.reconcile() == owning(0, 1, 2, 3)
     assert second.shared._division.lease_name in world.leases.stored
-    await first.turn()
+    await first.reconcile()
     assert second.shared._division.lease_name not in world.leases.stored
     spec = world.leases.stored[theirs]["spec"]
     assert (spec["holderIdentity"], spec["leaseTransitions"]) == (first.identity, 1)
 
 
-async def test_a_lease_that_has_changed_since_is_not_removed(world: World) -> None:
+async def test_a_changed_lease_is_not_removed(world: World) -> None:
     first, second = await world.replica(), await world.replica()
-    await second.shared.leave()
+    await second.shared.release()
     name = second.shared._division.lease_name
     world.leases.fault = lambda verb, _: Conflict("it is another", status=409) if verb == "delete" else None
-    await first.turn()
+    await first.reconcile()
     assert name in world.leases.stored
 
 
 async def test_after_a_stall_it_writes_nothing(world: World) -> None:
-    """Its own Lease has run out: that of its own belief is older than the others need to take what it had."""
+    """Its own Lease has expired, so others may have taken its shards."""
     one = await world.replica()
     world.clock.pass_by(10)
-    assert await one.turn() == owning()
+    assert await one.reconcile() == owning()
     assert {call.partition(" ")[0] for call in world.leases.calls} == {"get", "create", "list"}
     assert world.leases.owners() == []
 
 
-async def test_when_told_to_stop_it_takes_nothing_and_hands_nothing_over(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_after_stop_no_shard_is_taken_or_handed_over(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     one = await world.replica()
     one.stop.set()
     world.leases.calls.clear()
-    event_history = asyncio.create_task(one.shared._follow(one.caches, one.fleet))
+    event_history = asyncio.create_task(one.shared._reconcile_forever(one.caches, one.fleet))
     for _ in range(5):
-        one.shared._soon.set()
+        one.shared._reconcile_soon.set()
         await asyncio.sleep(0)
     event_history.cancel()
     assert world.leases.calls == []
 
 
-async def test_it_goes_on_after_faults_and_says_them_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_failures_are_retried_and_logged_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
     one = await world.replica()
     world.leases.fault = lambda verb, name: Forbidden("no list", status=403) if verb == "list" else None
-    event_history = asyncio.create_task(one.shared._follow(one.caches, one.fleet))
+    event_history = asyncio.create_task(one.shared._reconcile_forever(one.caches, one.fleet))
     for _ in range(10):
-        one.shared._soon.set()
+        one.shared._reconcile_soon.set()
         await asyncio.sleep(0)
     assert world.leases.calls.count("list") > 1
     world.leases.fault = nothing_fails
@@ -401,31 +401,31 @@ async def test_it_goes_on_after_faults_and_says_them_once(world: World, caplog: 
     assert warnings == ["cannot share shards with other replicas"]
 
 
-async def test_leases_that_nobody_wrote_so_are_named_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_malformed_leases_are_logged_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
     one = await world.replica()
     labels = {"labels": {SHARDS_OF_LABEL: "lease"}}
     world.leases._store("", {"metadata": {"name": "lease-shard-99999", **labels}, "spec": {}})
     for _ in range(3):
-        assert await one.turn() == owning(0, 1, 2, 3)
+        assert await one.reconcile() == owning(0, 1, 2, 3)
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert [vars(record)["detail"] for record in warnings] == ["lease-shard-99999"]
 
 
-async def test_with_another_number_of_shards_it_stands_by_and_says_so(
+async def test_a_replica_with_another_number_of_shards_stands_by(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     old = await world.replica(8)
-    await old.turn()
+    await old.reconcile()
     new = await world.replica()
     for _ in range(3):
-        assert await new.turn() == owning()
+        assert await new.reconcile() == owning()
     assert new.shared.standing() == Disagreeing(8)
     [warning] = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert vars(warning)["detail"] == "the replica that came first runs with --shards 8, this one with 4"
-    await old.shared.leave()
-    assert await new.turn() == owning(0, 1, 2, 3)
-    await new.turn()
-    assert set(world.leases.owners()) == {new.identity}, "those of shards that there are no more are gone"
+    await old.shared.release()
+    assert await new.reconcile() == owning(0, 1, 2, 3)
+    await new.reconcile()
+    assert set(world.leases.owners()) == {new.identity}, "the Leases of shards that no longer exist are gone"
 
 
 async def test_it_ends_when_its_own_lease_is_lost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -449,7 +449,7 @@ async def test_what_it_was_handing_over_ends_with_it(world: World) -> None:
     await world.replica()
     await one.until(SomeShards(COUNT, frozenset({0, 1}), frozenset({2, 3})))
     await asyncio.sleep(0)
-    assert sorted(one.fleet.asked) == [2, 3]
+    assert sorted(one.fleet.handed_over) == [2, 3]
     sharing.cancel()
     await asyncio.gather(sharing, return_exceptions=True)
     assert not [task for task in asyncio.all_tasks() if "shard" in task.get_name()]

@@ -1,4 +1,4 @@
-"""A request handler whose decider is a stand-in, without any API server."""
+"""A request handler with a fake decider and without an API server."""
 
 from __future__ import annotations
 
@@ -28,33 +28,33 @@ WORKERS: Final = 8
 THIEF: Final = "system:bootstrap:thief"
 
 
-class Judge:
-    """Stands for the adjudicator: nothing in the Cluster has what the requests claim."""
+class FakeDecider:
+    """A fake decider: no Machine has the provider IDs that the requests claim."""
 
     def __init__(self) -> None:
-        self.judged: list[str] = []
+        self.decided_names: list[str] = []
         self.seen: list[JsonObject] = []
-        self.glances = 0
+        self.peeks = 0
 
     def peek(self, manifest: JsonObject) -> Flow:
-        self.glances += 1
+        self.peeks += 1
         return Flow(PriorityLevel.UNKNOWN_MACHINE, THIEF, manifest["metadata"]["name"])
 
     def pre_filter(self, manifest: JsonObject) -> Flow:
         raise AssertionError("what nothing in the Cluster has is not looked at")
 
     async def decide(self, manifest: JsonObject) -> DecidedRequest:
-        self.judged.append(manifest["metadata"]["name"])
+        self.decided_names.append(manifest["metadata"]["name"])
         self.seen.append(manifest)
         return DecidedRequest(NotOurs(), Ignore())
 
 
 class Panic(BaseException):
-    """As of Rust code."""
+    """A panic as of Rust code."""
 
 
-class SlowJudge(Judge):
-    """Knows the Machines, and takes its time; ``fault`` is what it ends with the first time."""
+class SlowDecider(FakeDecider):
+    """A slow fake decider that knows the Machines; ``fault`` is raised the first time."""
 
     def __init__(self, fault: BaseException | None = None) -> None:
         super().__init__()
@@ -76,16 +76,16 @@ class SlowJudge(Judge):
         return decided_request
 
 
-def handling_by(
-    judge: Any,
+def handler_with(
+    fake_decider: Any,
     *,
     workers: int = WORKERS,
     worker_pool: SharedWorkerPool | None = None,
     monotonic: Callable[[], float] = lambda: 0.0,
 ) -> RequestHandler:
-    """Decided by ``judge``."""
+    """A handler with that decider."""
     key, metrics = ClusterKey("team-a", "one"), Metrics()
-    pending = PendingRequests(key, peek=judge.peek, pre_filter=judge.pre_filter)
+    pending = PendingRequests(key, peek=fake_decider.peek, pre_filter=fake_decider.pre_filter)
     reachability = Reachability(
         key,
         pending,
@@ -97,7 +97,7 @@ def handling_by(
     reporter, auditing, backoff = MagicMock(), AuditsNothing(), DeferralBackoff()
     return RequestHandler(
         key,
-        decider=cast("Decider", judge),
+        decider=cast("Decider", fake_decider),
         informer=RequestInformer(pending, reachability, monotonic=monotonic, memories=(reporter, auditing, backoff)),
         reachability=reachability,
         reporter=reporter,
@@ -111,7 +111,7 @@ def handling_by(
 
 
 class AuditsNothing:
-    """Stands for the audit log: each decision may be carried out at once."""
+    """A fake audit log that allows every decision."""
 
     def forget(self, name: str) -> None:
         pass
@@ -121,15 +121,15 @@ class AuditsNothing:
 
 
 def holding(
-    judge: Judge, requests: int, *, workers: int = WORKERS, worker_pool: SharedWorkerPool | None = None
+    fake_decider: FakeDecider, requests: int, *, workers: int = WORKERS, worker_pool: SharedWorkerPool | None = None
 ) -> RequestHandler:
-    """With so many requests."""
-    handling = handling_by(judge, workers=workers, worker_pool=worker_pool)
+    """A handler with that many requests."""
+    handling = handler_with(fake_decider, workers=workers, worker_pool=worker_pool)
     for number in range(requests):
         handling.informer.applied(csr(f"node-{number}", f"uid-{number}"))
     return handling
 
 
-async def turns(count: int) -> None:
+async def loop_iterations(count: int) -> None:
     for _ in range(count):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""What is kept of one CSR, and what it is taken to weigh."""
+"""What is kept of one CSR, and its measured size."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from signer.controller.requests import bounded_request
 from signer.controller.requests.bounded_request import UnusableRequest, bounded
-from signer.kube.depth_limit import MAXIMUM_DEPTH
+from signer.kube.decoding import MAXIMUM_DEPTH
 from signer.model.signing_request import MAXIMUM_REQUEST_TEXT
 from tests.unit.signer.requests import APPROVED, csr
 
@@ -29,7 +29,7 @@ def test_large_annotations_are_not_kept(described: str) -> None:
     assert size < 4096
 
 
-def test_of_a_large_object_only_what_is_needed_is_kept() -> None:
+def test_a_large_object_is_cut_to_the_needed_fields() -> None:
     stranger = csr(finalizers=["x" * bounded_request.MAXIMUM_OBJECT_BYTES])
     stranger["more"] = [{}] * 100_000
     assert bounded(stranger)[0] == csr()
@@ -48,19 +48,19 @@ def test_largest_request_fits_and_a_larger_one_is_cut() -> None:
     "stranger",
     [csr(annotations=["a"]), csr(annotations="a"), csr(status={"conditions": 1}), csr(status={"conditions": {"a": 1}})],
 )
-def test_what_has_no_form_to_be_answered_in_is_not_kept(stranger: dict[str, Any]) -> None:
-    """Each attempt to answer it would be an unexpected fault of ours, of which people are alerted."""
+def test_a_request_that_cannot_be_answered_is_not_kept(stranger: dict[str, Any]) -> None:
+    """Each attempt to answer it would be an internal error, which raises an alert."""
     with pytest.raises(UnusableRequest, match="no answer can be added"):
         bounded(stranger)
 
 
-def test_what_small_values_take_counts_too() -> None:
+def test_small_values_count() -> None:
     with pytest.raises(UnusableRequest, match="more than"):
         bounded(csr(spec={"extra": [{} for _ in range(5000)]}))
 
 
-def test_measuring_stops_where_it_is_clear_that_it_is_too_much() -> None:
-    """A list of a million items is not looked at, nor are objects within objects without end."""
+def test_measuring_stops_beyond_the_limit() -> None:
+    """A list of a million items is not visited, nor is endless nesting."""
     nested: Any = {}
     for _ in range(100_000):
         nested = {"a": nested}
@@ -94,8 +94,8 @@ def nested(depth: int) -> Any:
 
 
 @pytest.mark.parametrize("where", ["spec", "status"])
-def test_what_is_nested_too_deep_is_not_kept(where: str) -> None:
-    """Python reads a thousand levels, and where more of its own calls are under way it can no longer write them."""
+def test_deeply_nested_requests_are_not_kept(where: str) -> None:
+    """Python decodes a thousand levels, which it may not be able to encode again from deep in the call stack."""
 
     def with_levels(depth: int) -> dict[str, Any]:
         request: dict[str, Any] = csr()
@@ -108,7 +108,7 @@ def test_what_is_nested_too_deep_is_not_kept(where: str) -> None:
         bounded(with_levels(MAXIMUM_DEPTH))
 
 
-def test_of_what_is_nested_too_deep_beside_spec_and_conditions_nothing_is_kept() -> None:
+def test_deeply_nested_fields_besides_spec_and_conditions_are_dropped() -> None:
     request = csr()
     request["metadata"]["annotations"] = {"a": nested(MAXIMUM_DEPTH)}
     kept, _ = bounded(request)

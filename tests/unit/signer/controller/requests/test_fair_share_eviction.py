@@ -12,15 +12,15 @@ from signer.controller.requests.fair_share_eviction import FairShares, NothingTo
 Path = tuple[str, ...]
 
 
-def test_nobody_yields_where_nobody_is() -> None:
+def test_nothing_is_evicted_from_empty_shares() -> None:
     shares: FairShares[str] = FairShares()
     with pytest.raises(NothingToEvict):
         shares.newest_of_heaviest()
     with pytest.raises(NothingToEvict):
-        shares.yielding_to(("token", "machine"), 1)
+        shares.eviction_candidate(("token", "machine"), 1)
 
 
-def test_what_is_gone_cannot_be_removed() -> None:
+def test_an_absent_key_cannot_be_removed() -> None:
     shares: FairShares[str] = FairShares()
     shares.add(("token",), "a", Usage(1, 1))
     shares.remove(("token",), "a")
@@ -28,7 +28,7 @@ def test_what_is_gone_cannot_be_removed() -> None:
         shares.remove(("token",), "a")
 
 
-def test_entries_of_what_was_do_not_pile_up() -> None:
+def test_stale_heap_entries_are_bounded() -> None:
     shares: FairShares[int] = FairShares()
     shares.add(("always",), -1, Usage(1, 1))
     for number in range(10_000):
@@ -43,7 +43,7 @@ def test_entries_of_what_was_do_not_pile_up() -> None:
 
 
 class SharesMachine(RuleBasedStateMachine):
-    """Drives shares and a plain model of them, which adds everything up for each question."""
+    """Drives shares and a simple model that adds everything up for each query."""
 
     paths = st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"))
     weights = st.integers(1, 5)
@@ -56,7 +56,7 @@ class SharesMachine(RuleBasedStateMachine):
 
     @rule(path=paths, weight=weights, later=st.integers(0, 3))
     def add(self, path: Path, weight: int, later: int) -> None:
-        """Not always in the order of arrival: some come from another flow."""
+        """Not always in order of arrival: some move from another flow."""
         self.serial += 1
         usage = Usage(weight, self.serial + 1000 * later)
         self.shares.add(path, self.serial, usage)
@@ -89,21 +89,21 @@ class SharesMachine(RuleBasedStateMachine):
         assert self._is_newest_of_its_flow(key)
 
     @rule(path=paths, weight=weights)
-    def somebody_wants_a_place(self, path: Path, weight: int) -> None:
-        """Whoever yields leaves shares more even, whatever the newcomer is; or the newcomer would be the heaviest."""
+    def evict(self, path: Path, weight: int) -> None:
+        """An eviction makes shares more even, or the newcomer would be the heaviest."""
         for depth in range(2):
             weights = self._weights(path[:depth])
             own = weights[path[depth]] + weight
             others = [other for name, other in weights.items() if name != path[depth]]
             if max(others, default=0) > own:
-                key = self.shares.yielding_to(path, weight)
+                key = self.shares.eviction_candidate(path, weight)
                 yielding, _ = self.kept[key]
                 assert yielding[:depth] == path[:depth]
                 assert weights[yielding[depth]] == max(others)
                 assert self._is_newest_of_its_flow(key)
                 return
         with pytest.raises(NothingToEvict):
-            self.shares.yielding_to(path, weight)
+            self.shares.eviction_candidate(path, weight)
 
     @invariant()
     def all_is_added_up(self) -> None:

@@ -1,4 +1,4 @@
-"""A hostile API server's objects, nested as deep as can just be read: its watch goes on, and nobody is alarmed."""
+"""A hostile API server's deeply nested objects: the watch continues without an alert."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Source:
 async def test_the_watch_goes_on(field: str, listed: bool) -> None:
     cluster, source = Served().cluster, Source(field, listed=listed)
     watching = asyncio.create_task(
-        list_and_watch(source, "/requests", sink=cluster, keep=cluster._holds_of_list, settle=cluster._requests.settle)
+        list_and_watch(source, "/requests", sink=cluster, keep=cluster._add_listed, settle=cluster._requests.settle)
     )
     ended = asyncio.create_task(source.done.wait())
     await asyncio.wait({watching, ended}, return_when=asyncio.FIRST_COMPLETED, timeout=10)

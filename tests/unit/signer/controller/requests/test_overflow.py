@@ -1,4 +1,4 @@
-"""What was left out because there was no room is listed beside the watch, when there is room."""
+"""Overflowed requests are relisted while the watch continues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def served() -> Served:
     return Served()
 
 
-async def test_what_does_not_fit_is_left_out_said_once_and_listed_again(
+async def test_overflowed_requests_are_logged_once_and_relisted(
     served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", 4)
@@ -34,20 +34,20 @@ async def test_what_does_not_fit_is_left_out_said_once_and_listed_again(
     assert [record.__dict__["reason"] for record in caplog.records] == ["RequestsOverflowed"]
     assert (cluster._reachability.condition.met, cluster._reachability.condition.reason) == (True, "RequestsOverflowed")
     for number in range(3):
-        assert not cluster._requests.relist_wanted.is_set()
+        assert not cluster._requests.relist_needed.is_set()
         cluster.removed(csr(f"csr-{number}", f"uid-{number}"))
-    assert cluster._requests.relist_wanted.is_set()
+    assert cluster._requests.relist_needed.is_set()
     # The list that follows knows all.
     listing = Listing([csr(f"csr-{number}", f"uid-{number}") for number in range(3, 7)])
-    await listed_beside(served, listing)
+    await relist(served, listing)
     assert list(cluster._requests.pending) == ["csr-3", "csr-4", "csr-5", "csr-6"]
     assert (cluster._reachability.condition.met, cluster._reachability.condition.reason) == (True, "Watching")
-    assert not cluster._requests.relist_wanted.is_set()
+    assert not cluster._requests.relist_needed.is_set()
     assert not cluster._reconnect.is_set()
 
 
 class Listing:
-    """A client that lists; the answers in turn, each a list of one page or an error, and then always the last."""
+    """A client whose lists return these answers in turn, each one page or an error, and the last one from then on."""
 
     def __init__(self, *answers: list[dict[str, Any]] | ApiError) -> None:
         self._answers = answers
@@ -62,11 +62,11 @@ class Listing:
         yield {"items": answer}
 
 
-async def listed_beside(served: Served, listing: Listing, times: int = 1) -> None:
-    """Let it be listed so many times beside the watch, and what comes of it be done."""
+async def relist(served: Served, listing: Listing, times: int = 1) -> None:
+    """Run that many relists, and handle the results."""
     cluster = served.cluster
-    cluster._proven.set()
-    task = asyncio.create_task(cluster._overflow.keep(listing))
+    cluster._connected.set()
+    task = asyncio.create_task(cluster._overflow.run(listing))
     async with asyncio.timeout(10):
         while listing.asked < times:  # noqa: ASYNC110 - the API server's own count
             await asyncio.sleep(0)
@@ -77,7 +77,7 @@ async def listed_beside(served: Served, listing: Listing, times: int = 1) -> Non
 
 
 def full(served: Served, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Four are kept, a fifth is left out, and then there is room."""
+    """Four requests are kept and a fifth overflows; then the budget is free again."""
     monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", 4)
     cluster = served.cluster
     for name in "abcde":
@@ -88,19 +88,17 @@ def full(served: Served, monkeypatch: pytest.MonkeyPatch) -> Any:
     return cluster
 
 
-async def test_a_list_of_what_was_left_out_that_fails_is_tried_again(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(overflow_requests, "LIST_AGAIN", Backoff(0.001, 0.001, 0))
+async def test_a_failed_relist_is_retried(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overflow_requests, "RELIST_BACKOFF", Backoff(0.001, 0.001, 0))
     cluster = full(served, monkeypatch)
     expired = Gone("the continue token is too old", status=410)
-    await listed_beside(served, Listing(expired, HANGS, [csr("d", "uid-d"), csr("e", "uid-e")]), 3)
+    await relist(served, Listing(expired, HANGS, [csr("d", "uid-d"), csr("e", "uid-e")]), 3)
     assert list(cluster._requests.pending) == ["d", "e"]
     assert cluster._reachability.condition.reason == "Watching"
 
 
-async def test_lists_of_what_was_left_out_are_pauses_apart(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Longer ones each time: a hostile server's lists have no end."""
+async def test_relists_back_off(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With growing pauses: a hostile server's lists may be endless."""
     paused: list[int] = []
 
     class Noting:
@@ -108,42 +106,42 @@ async def test_lists_of_what_was_left_out_are_pauses_apart(served: Served, monke
             paused.append(attempt)
             return 0.0
 
-    monkeypatch.setattr(overflow_requests, "LIST_AGAIN", Noting())
+    monkeypatch.setattr(overflow_requests, "RELIST_BACKOFF", Noting())
     now = 1000.0
     served.monotonic = lambda: now
     full(served, monkeypatch)
-    await listed_beside(served, Listing(HANGS), 5)
+    await relist(served, Listing(HANGS), 5)
     assert paused[:4] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
     ("answer", "attempts"), [([csr("d", "uid-d")], [0, 0, 0, 0]), (HANGS, [0, 1, 2, 3])], ids=["well", "failed"]
 )
-async def test_after_a_while_the_next_list_is_not_paused_for(
+async def test_the_backoff_of_relists_resets(
     served: Served, monkeypatch: pytest.MonkeyPatch, answer: list[dict[str, Any]] | ApiError, attempts: list[int]
 ) -> None:
-    """But for one that failed, however long that took."""
+    """Unless it failed, however long it took."""
     paused: list[int] = []
 
     class Noting:
         def delay(self, attempt: int, random: object) -> float:
             paused.append(attempt)
             served.requests.pending.overflow = True  # and again
-            served.requests.relist_wanted.set()
+            served.requests.relist_needed.set()
             return 0.0
 
-    monkeypatch.setattr(overflow_requests, "LIST_AGAIN", Noting())
-    times = iter(range(1000, 100_000, int(overflow_requests.PROVEN_SECONDS)))
+    monkeypatch.setattr(overflow_requests, "RELIST_BACKOFF", Noting())
+    times = iter(range(1000, 100_000, int(overflow_requests.STABLE_SECONDS)))
     full(served, monkeypatch)
     served.monotonic = lambda: float(next(times))
-    await listed_beside(served, Listing(answer), 5)
+    await relist(served, Listing(answer), 5)
     assert paused[:4] == attempts
 
 
-async def test_a_machine_that_appears_while_it_is_listed_is_not_forgotten(
+async def test_a_machine_that_appears_during_a_relist_causes_another(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may be that of a request on a page that was read before."""
+    """It may belong to a request on a page that was already read."""
     cluster = full(served, monkeypatch)
 
     class Appearing(Listing):
@@ -151,36 +149,34 @@ async def test_a_machine_that_appears_while_it_is_listed_is_not_forgotten(
             async for page in super().list_pages(path, limit=limit):
                 yield page
             cluster.wake(frozenset({"test:///m"}))
-            cluster._overflow.look()
+            cluster._overflow.check()
 
     monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", 2)
-    await listed_beside(served, Appearing([csr(name, f"uid-{name}") for name in "defg"]))
+    await relist(served, Appearing([csr(name, f"uid-{name}") for name in "defg"]))
     assert cluster._requests.pending.overflow
-    assert not cluster._requests.relist_wanted.is_set()
-    cluster._overflow.look()
-    assert cluster._requests.relist_wanted.is_set()
+    assert not cluster._requests.relist_needed.is_set()
+    cluster._overflow.check()
+    assert cluster._requests.relist_needed.is_set()
 
 
-async def test_a_machine_that_appears_while_the_watch_lists_by_itself_is_not_forgotten(
+async def test_a_machine_that_appears_during_the_watchs_list_causes_a_relist(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its request may have had to make way on a page that was read before, and nothing is left out yet otherwise."""
+    """Its request may have been evicted on an earlier page, while no other request has overflowed yet."""
     monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", 2)
     cluster = served.cluster
     pending = cluster._requests.pending
-    pending.list_begins()
-    listed = [one for one in (csr(name, f"uid-{name}") for name in "abc") if pending.holds_of_list(one)]
+    pending.begin_list()
+    listed = [one for one in (csr(name, f"uid-{name}") for name in "abc") if pending.add_listed(one)]
     assert not pending.overflow
     cluster.wake(frozenset({"test:///m"}))
     cluster.replaced(listed)
-    cluster._overflow.look()
-    assert cluster._requests.relist_wanted.is_set()
+    cluster._overflow.check()
+    assert cluster._requests.relist_needed.is_set()
 
 
-async def test_what_is_left_out_again_is_listed_when_there_is_room_by_then(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing else may ever happen that says so."""
+async def test_requests_that_overflow_again_are_relisted(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other event may ever trigger it."""
     cluster = full(served, monkeypatch)
 
     class Emptying(Listing):
@@ -191,30 +187,28 @@ async def test_what_is_left_out_again_is_listed_when_there_is_room_by_then(
                 cluster.removed(csr(name, f"uid-{name}"))
 
     listing = Emptying([csr(name, f"uid-{name}") for name in "defgh"], [csr("h", "uid-h")])
-    monkeypatch.setattr(overflow_requests, "LIST_AGAIN", Backoff(0.001, 0.001, 0))
-    await listed_beside(served, listing, 2)
+    monkeypatch.setattr(overflow_requests, "RELIST_BACKOFF", Backoff(0.001, 0.001, 0))
+    await relist(served, listing, 2)
     assert list(cluster._requests.pending) == ["h"]
     assert not cluster._requests.pending.overflow
 
 
-async def test_what_is_left_out_of_a_list_beside_the_watch_does_not_say_that_the_watch_is_well(
+async def test_an_overflowing_relist_does_not_report_a_failed_watch_as_working(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = full(served, monkeypatch)
     cluster.failed(HANGS, 0.5)
-    await listed_beside(served, Listing([csr(name, f"uid-{name}") for name in "defghij"]))
+    await relist(served, Listing([csr(name, f"uid-{name}") for name in "defghij"]))
     assert cluster._requests.pending.overflow
     assert (cluster._reachability.condition.met, cluster._reachability.condition.reason) == (False, "Unreachable")
 
 
-async def test_what_the_watch_has_listed_itself_is_not_listed_beside_it(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_list_of_the_watch_cancels_the_relist(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = full(served, monkeypatch)
-    assert cluster._requests.relist_wanted.is_set()
-    cluster._requests.pending.list_begins()
-    cluster.replaced([one for one in [csr("d", "uid-d")] if cluster._requests.pending.holds_of_list(one)])
+    assert cluster._requests.relist_needed.is_set()
+    cluster._requests.pending.begin_list()
+    cluster.replaced([one for one in [csr("d", "uid-d")] if cluster._requests.pending.add_listed(one)])
     listing = Listing([])
-    await listed_beside(served, listing, 0)
+    await relist(served, listing, 0)
     assert listing.asked == 0
-    assert not cluster._requests.relist_wanted.is_set()
+    assert not cluster._requests.relist_needed.is_set()

@@ -1,4 +1,4 @@
-"""What is kept of the requests of a cluster whose API server may send anything, as much as it likes."""
+"""Bounds of what is kept of a hostile API server's requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from signer.controller.requests import bounded_request
 from signer.controller.requests import pending as module
 from signer.controller.requests import request_budget as budget
 from signer.controller.requests.packed_request import PackedRequest
-from signer.controller.requests.pending import PendingRequests, Put, is_open
+from signer.controller.requests.pending import PendingRequests, Put, is_pending
 from signer.controller.requests.request_budget import BOOKKEEPING_BYTES, SharedRequestMemory
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.model.cluster import ClusterKey
@@ -59,11 +59,11 @@ def test_ordinary_csr_is_kept_whole_without_its_managed_fields() -> None:
 )
 def test_unusable_requests_are_ignored_and_logged_once(unusable: Any, caplog: pytest.LogCaptureFixture) -> None:
     pending = requests()
-    assert is_open(unusable)
+    assert is_pending(unusable)
     with caplog.at_level(logging.WARNING):
         assert pending.put(unusable) is Put.UNUSABLE
         assert pending.put(unusable) is Put.UNUSABLE
-        assert not pending.holds_of_list(unusable)
+        assert not pending.add_listed(unusable)
     assert pending.unusable == 3
     assert (len(pending), pending.overflow) == (0, False)
     (record,) = caplog.records
@@ -79,17 +79,17 @@ def test_every_name_that_is_kept_has_a_path() -> None:
         assert CERTIFICATE_SIGNING_REQUESTS.object(name)
 
 
-def test_builtin_serving_requests_are_open_until_anything_was_said() -> None:
+def test_builtin_serving_requests_are_pending_until_they_have_a_condition() -> None:
     builtin = {"signerName": "kubernetes.io/kubelet-serving"}
-    assert is_open(csr(spec=builtin))
-    assert is_open(csr(status={"conditions": [APPROVED]}))
-    assert not is_open(csr(spec=builtin, status={"conditions": [APPROVED]}))
-    assert not is_open(csr(spec={"signerName": "kubernetes.io/kube-apiserver-client-kubelet"}))
+    assert is_pending(csr(spec=builtin))
+    assert is_pending(csr(status={"conditions": [APPROVED]}))
+    assert not is_pending(csr(spec=builtin, status={"conditions": [APPROVED]}))
+    assert not is_pending(csr(spec={"signerName": "kubernetes.io/kube-apiserver-client-kubelet"}))
 
 
 @pytest.mark.parametrize("conditions", [5, True, "Denied", {"type": "Denied"}, [None, "Denied"]])
-def test_senseless_conditions_close_nothing(conditions: Any) -> None:
-    assert is_open(csr(status={"conditions": conditions}))
+def test_malformed_conditions_settle_nothing(conditions: Any) -> None:
+    assert is_pending(csr(status={"conditions": conditions}))
 
 
 def test_number_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,9 +103,9 @@ def test_number_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pending.put(csr("csr-0", "uid-0", labels={"newer": "yes"})) is Put.KEPT
     for name in ("csr-0", "csr-1"):
         pending.drop(name)
-        assert not pending.has_room_again
+        assert not pending.can_relist
     pending.drop("csr-2")
-    assert pending.has_room_again
+    assert pending.can_relist
 
 
 def test_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,28 +119,28 @@ def test_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pending.get("csr-0") is None
     for name in ("csr-1", "csr-2", "csr-3", "csr-3", "never-seen"):
         pending.drop(name)
-    assert (len(pending), pending.has_room_again) == (0, True)
+    assert (len(pending), pending.can_relist) == (0, True)
     assert all(pending.put(csr(f"csr-{number}", f"uid-{number}")) is Put.KEPT for number in range(4))
 
 
-def test_what_is_kept_and_what_is_listed_is_shared_with_other_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kept_and_listed_requests_share_memory_with_other_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "OWN_BYTES", 0)
     shared_memory = SharedRequestMemory(1 << 20)
     pending = requests(shared_memory=shared_memory)
     assert pending.put(csr("kept", "uid-kept")) is Put.KEPT
     kept = (1 << 20) - shared_memory.bytes_left
     assert kept > 0
-    pending.list_begins()
-    assert pending.holds_of_list(csr("listed", "uid-listed"))
+    pending.begin_list()
+    assert pending.add_listed(csr("listed", "uid-listed"))
     assert shared_memory.bytes_left < (1 << 20) - kept
-    pending.list_begins()
+    pending.begin_list()
     assert shared_memory.bytes_left == (1 << 20) - kept, "nobody holds what was read of a list that failed"
-    assert pending.holds_of_list(csr("listed", "uid-listed"))
+    assert pending.add_listed(csr("listed", "uid-listed"))
     pending.close()
     assert shared_memory.bytes_left == 1 << 20
 
 
-def test_few_are_kept_as_they_are_and_more_are_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_requests_are_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "OWN_BYTES", 0)
     shared_memory = SharedRequestMemory(1 << 30)
     pending = requests(shared_memory=shared_memory)
@@ -160,8 +160,8 @@ def test_few_are_kept_as_they_are_and_more_are_compressed(monkeypatch: pytest.Mo
         assert pending.get(name) == csr(name, f"uid-{name}", labels={"a": "x" * 20_000})
 
 
-def test_all_are_compressed_where_others_have_taken_what_is_shared() -> None:
-    """A cluster has little of its own then."""
+def test_requests_are_compressed_when_other_clusters_use_the_shared_memory() -> None:
+    """A cluster then has only its reserved memory."""
     pending = requests(shared_memory=SharedRequestMemory(0))
     count = 0
     while pending.put(csr(f"csr-{count}", f"uid-{count}", labels={"a": "x" * 20_000})) is Put.KEPT:
@@ -169,86 +169,86 @@ def test_all_are_compressed_where_others_have_taken_what_is_shared() -> None:
     assert count > budget.OWN_BYTES // 20_000 * 4
 
 
-def test_one_that_is_re_created_claims_nothing_of_the_old_one() -> None:
+def test_a_recreated_request_inherits_no_claims() -> None:
     pending = filled(1)
-    pending.waits_for("csr-0", ["test:///old"])
-    assert pending.waiting_for(["test:///old"]) == ["csr-0"]
+    pending.set_awaited("csr-0", ["test:///old"])
+    assert pending.names_waiting_for(["test:///old"]) == ["csr-0"]
     assert pending.put(csr("csr-0", "uid-new")) is Put.KEPT
-    assert pending.waiting_for(["test:///old"]) == []
+    assert pending.names_waiting_for(["test:///old"]) == []
 
 
-def test_room_is_no_news_when_nothing_was_left_out() -> None:
+def test_no_relist_without_overflow() -> None:
     pending = filled(1)
     pending.drop("csr-0")
-    assert not pending.has_room_again
+    assert not pending.can_relist
 
 
 def test_a_list_is_bounded_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAXIMUM_REQUESTS", 2)
     pending = requests()
     fat = csr("csr-0", "uid-0", annotations={"a": "x" * bounded_request.MAXIMUM_ANNOTATION_BYTES})
-    assert pending.holds_of_list(fat)
+    assert pending.add_listed(fat)
     assert fat == csr("csr-0", "uid-0")
-    assert pending.holds_of_list(csr("csr-1", "uid-1"))
-    assert not pending.holds_of_list({"spec": {"signerName": "kubernetes.io/legacy-unknown"}})
-    assert not pending.holds_of_list(csr("csr-2", "uid-2"))
-    assert pending.list_ends()
+    assert pending.add_listed(csr("csr-1", "uid-1"))
+    assert not pending.add_listed({"spec": {"signerName": "kubernetes.io/legacy-unknown"}})
+    assert not pending.add_listed(csr("csr-2", "uid-2"))
+    assert pending.end_list()
     # The next one starts from nothing, also after one that was never complete.
     for _ in range(2):
-        pending.list_begins()
-        assert pending.holds_of_list(csr("csr-2", "uid-2"))
-        assert pending.holds_of_list(csr("csr-3", "uid-3"))
-    assert not pending.list_ends()
+        pending.begin_list()
+        assert pending.add_listed(csr("csr-2", "uid-2"))
+        assert pending.add_listed(csr("csr-3", "uid-3"))
+    assert not pending.end_list()
 
 
-def test_a_complete_list_knows_what_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_complete_list_reports_overflow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAXIMUM_REQUESTS", 1)
     pending = filled(1)
     pending.put(csr("csr-1", "uid-1"))
     assert pending.overflow
-    assert not pending.list_ends()
+    assert not pending.end_list()
     assert not pending.overflow
 
 
-def test_who_came_first_is_woken_first() -> None:
-    """Copies of a request that waits come later, and must not be decided before it."""
+def test_requests_are_woken_in_order_of_arrival() -> None:
+    """Copies of a waiting request come later, and must not be decided before it."""
     pending = PendingRequests(ClusterKey("team-a", "one"))
     names = ["honest", *(f"a-copy-{number}" for number in range(50))]
     for name in names:
         pending.put(csr(name, f"uid-{name}"))
-        pending.waits_for(name, ["test:///m"])
+        pending.set_awaited(name, ["test:///m"])
     pending.put(csr("honest", "uid-honest"))  # changed meanwhile, and still the first
-    assert pending.waiting_for(["test:///m"]) == names
+    assert pending.names_waiting_for(["test:///m"]) == names
     pending.drop("honest")
     pending.put(csr("honest", "uid-2"))
-    pending.waits_for("honest", ["test:///m"])
-    assert pending.waiting_for(["test:///m"])[-1] == "honest"
+    pending.set_awaited("honest", ["test:///m"])
+    assert pending.names_waiting_for(["test:///m"])[-1] == "honest"
 
 
-def test_what_is_waited_for_wakes_and_goes_with_the_request() -> None:
+def test_awaited_provider_ids_are_indexed_until_the_request_is_dropped() -> None:
     pending = filled(2)
-    pending.waits_for("csr-0", ["test:///m"])
-    pending.waits_for("csr-1", ["test:///m", "test:///in-its-way"])
-    pending.waits_for("gone", ["test:///m"])
-    assert pending.waiting_for(["test:///m", "test:///other"]) == ["csr-0", "csr-1"]
-    assert pending.waiting_for(["test:///in-its-way"]) == ["csr-1"]
-    pending.waits_for("csr-1", ["test:///n"])
+    pending.set_awaited("csr-0", ["test:///m"])
+    pending.set_awaited("csr-1", ["test:///m", "test:///in-its-way"])
+    pending.set_awaited("gone", ["test:///m"])
+    assert pending.names_waiting_for(["test:///m", "test:///other"]) == ["csr-0", "csr-1"]
+    assert pending.names_waiting_for(["test:///in-its-way"]) == ["csr-1"]
+    pending.set_awaited("csr-1", ["test:///n"])
     pending.put(csr("csr-0", "uid-0", labels={"newer": "yes"}))
-    assert pending.waiting_for(["test:///m"]) == ["csr-0"]
-    assert pending.waiting_for(["test:///in-its-way"]) == []
+    assert pending.names_waiting_for(["test:///m"]) == ["csr-0"]
+    assert pending.names_waiting_for(["test:///in-its-way"]) == []
     pending.drop("csr-0")
-    assert pending.waiting_for(["test:///m"]) == []
-    assert pending.waiting_for(["test:///n"]) == ["csr-1"]
+    assert pending.names_waiting_for(["test:///m"]) == []
+    assert pending.names_waiting_for(["test:///n"]) == ["csr-1"]
 
 
 def test_settled_and_recreated() -> None:
     pending = filled(1)
     first = csr("csr-0", "uid-0")
-    assert pending.is_still("csr-0", first)
-    pending.settled(first)
-    assert not pending.concerns_us(first)
+    assert pending.has_same_uid("csr-0", first)
+    pending.mark_settled(first)
+    assert not pending.is_relevant(first)
     second = csr("csr-0", "uid-9")
-    assert pending.concerns_us(second)
+    assert pending.is_relevant(second)
     pending.put(second)
-    assert not pending.is_still("csr-0", first)
-    assert not pending.is_still("never-seen", first)
+    assert not pending.has_same_uid("csr-0", first)
+    assert not pending.has_same_uid("never-seen", first)

@@ -1,4 +1,4 @@
-"""What is kept of a flood, and in which flows: an honest request is soon decided."""
+"""Flows and eviction in a flood: an honest request is soon decided."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ THIEF = "system:bootstrap:thief0"
 
 
 def posted(name: str, requester: str = THIEF, provider_id: str = "", key: str = "") -> Any:
-    """A CSR whose evidence is good for that machine and key; without a key it is invented."""
+    """A CSR with valid evidence for that machine and key; without a key the evidence is forged."""
     return csr(name, f"uid-{name}", spec={"username": requester}, labels={"claims": provider_id, "key": key})
 
 
 class PreFiltered:
-    """Requests whose flows are found by looking at their labels; remembers who was looked at and who made way."""
+    """Requests whose labels determine their flows; records pre-filtered and evicted ones."""
 
     def __init__(self) -> None:
         self.pre_filtered: list[str] = []
@@ -38,10 +38,10 @@ class PreFiltered:
         return Flow(priority_level, manifest["spec"]["username"], labels["claims"], labels["key"])
 
     def lists(self, *manifests: Any) -> list[str]:
-        """A list with these objects; returns the names of what is left of it."""
-        self.pending.list_begins()
-        held = [manifest for manifest in manifests if self.pending.holds_of_list(manifest)]
-        return [manifest["metadata"]["name"] for manifest in held if manifest]
+        """Apply a list with these objects; returns the names that are kept."""
+        self.pending.begin_list()
+        kept = [manifest for manifest in manifests if self.pending.add_listed(manifest)]
+        return [manifest["metadata"]["name"] for manifest in kept if manifest]
 
 
 FLOODS = {
@@ -59,13 +59,13 @@ def test_an_honest_request_is_kept_however_full_it_is(monkeypatch: pytest.Monkey
     pending = pre_filtered.pending
     for number in range(200):
         pending.put(FLOODS[flood](number))
-    assert (len(pending), pending.overflow, pending.take_evicted()) == (50, True, ())
-    pending.waits_for("flood-49", ["honest"])
+    assert (len(pending), pending.overflow, pending.pop_evicted()) == (50, True, ())
+    pending.set_awaited("flood-49", ["honest"])
     assert pending.put(posted("honest", provider_id="honest", key="new")) is Put.KEPT
     assert pending.flow("honest") == Flow(PriorityLevel.PLAUSIBLE, THIEF, "honest", "new")
-    assert pending.take_evicted() == ("flood-49",)  # the newest
+    assert pending.pop_evicted() == ("flood-49",)  # the newest
     assert pending.get("flood-49") is None
-    assert pending.waiting_for(["honest"]) == []
+    assert pending.names_waiting_for(["honest"]) == []
     assert pending.overflow
     # The flood goes on, and cannot push it out.
     for number in range(200, 300):
@@ -84,7 +84,7 @@ def test_an_honest_request_of_a_list_is_kept(monkeypatch: pytest.MonkeyPatch, fl
     assert "honest" in kept
     assert len(kept) == 50
     screens = len(pre_filtered.pre_filtered)
-    assert pre_filtered.pending.list_ends()
+    assert pre_filtered.pending.end_list()
     for manifest in listed:
         if manifest and manifest["metadata"]["name"] in kept:
             assert pre_filtered.pending.put(manifest) is Put.KEPT
@@ -92,17 +92,17 @@ def test_an_honest_request_of_a_list_is_kept(monkeypatch: pytest.MonkeyPatch, fl
     assert len(pre_filtered.pre_filtered) == screens  # what was found out while it was read is known
 
 
-def test_what_makes_way_in_a_list_is_emptied_and_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evicted_objects_of_a_list_are_emptied_and_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAXIMUM_REQUESTS", 1)
     pre_filtered = PreFiltered()
     flood, honest = posted("flood"), posted("honest", key="new")
     assert pre_filtered.lists(flood, honest) == ["honest"]
     assert flood == {}
-    assert not pre_filtered.pending.concerns_us(flood)
-    assert pre_filtered.pending.take_evicted() == ()  # it was never kept
+    assert not pre_filtered.pending.is_relevant(flood)
+    assert pre_filtered.pending.pop_evicted() == ()  # it was never kept
 
 
-def test_a_list_without_end_is_not_pre_filtered_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pre_filtering_an_endless_list_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAXIMUM_REQUESTS", 10)
     monkeypatch.setattr(listed_requests, "PRE_FILTERED_PER_LIST", 100)
     pre_filtered = PreFiltered()
@@ -110,14 +110,14 @@ def test_a_list_without_end_is_not_pre_filtered_without_end(monkeypatch: pytest.
     assert (len(kept), len(pre_filtered.pre_filtered)) == (10, 100)
 
 
-def test_a_flow_stays_with_its_request() -> None:
+def test_a_flow_is_kept_with_its_request() -> None:
     pre_filtered = PreFiltered()
     pending = pre_filtered.pending
     pending.put(posted("node", provider_id="machine", key="1"))
     assert pending.flow("node") == Flow(PriorityLevel.UNFILTERED, THIEF)
     found = pending.pre_filter("node")
     assert found == pending.flow("node") == Flow(PriorityLevel.PLAUSIBLE, THIEF, "machine", "1")
-    # A newer state of the same CSR is in the same flow, and is not looked at again.
+    # A newer state of the same CSR stays in its flow, and is not pre-filtered again.
     pending.put(posted("node", provider_id="machine", key="1"))
     assert pending.pre_filter("node") == found
     assert pre_filtered.pre_filtered == ["node"]
@@ -133,7 +133,7 @@ def test_a_flow_stays_with_its_request() -> None:
 
 
 class Peeked(PreFiltered):
-    """With a glance at the claim, and Machines that a test names; whatever has a key is plausible."""
+    """With a peek at the claim and the Machines of the test; a request with a key is plausible."""
 
     def __init__(self, *machines: str) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ class Peeked(PreFiltered):
         return Flow(priority_level, manifest["spec"]["username"], claim)
 
 
-def test_what_is_kept_is_what_came() -> None:
+def test_kept_requests_are_unchanged() -> None:
     pending = PendingRequests(ClusterKey("team-a", "one"))
     manifest = posted("node", provider_id="machine", key="\u00e4\U0001f600" * 100)
     came = json.loads(json.dumps(manifest))
@@ -156,15 +156,15 @@ def test_what_is_kept_is_what_came() -> None:
     assert "other" not in pending
 
 
-def test_a_claim_that_no_machine_has_waits_for_one() -> None:
+def test_a_request_of_an_unknown_machine_waits_for_it() -> None:
     peeked = Peeked()
     pending = peeked.pending
     for name in ("flood", "node"):
         pending.put(posted(name, provider_id=name, key="1"))
-    assert pending.waiting_for(["node"]) == ["node"]
+    assert pending.names_waiting_for(["node"]) == ["node"]
     assert pending.flow("node").path == pending.flow("flood").path
     peeked.machines.add("node")
-    pending.peek_again("node")
+    pending.refresh_flow("node")
     assert pending.flow("node") == Flow(PriorityLevel.UNFILTERED, THIEF, "node")
     assert pending.flow("node").path != pending.flow("flood").path
     # Its Machine may be known when the CSR is seen again, before anything else says so.
@@ -176,14 +176,14 @@ def test_a_claim_that_no_machine_has_waits_for_one() -> None:
     assert pending.flow("flood") == Flow(PriorityLevel.UNKNOWN_MACHINE, THIEF, "flood")
     # With a Machine, whatever was found out about it stays.
     found = pending.pre_filter("node")
-    pending.peek_again("node")
+    pending.refresh_flow("node")
     assert pending.flow("node") == found
     pending.drop("node")
-    pending.peek_again("node")
+    pending.refresh_flow("node")
     assert "node" not in pending
 
 
-def test_one_that_cannot_be_pre_filtered_stays_in_its_flow() -> None:
+def test_a_failed_pre_filter_keeps_the_flow() -> None:
     def nothing_found(manifest: Any) -> Flow:
         return Flow(PriorityLevel.UNFILTERED, THIEF)
 
@@ -193,12 +193,12 @@ def test_one_that_cannot_be_pre_filtered_stays_in_its_flow() -> None:
     assert pending.pre_filter("node") == pending.flow("node") == Flow(PriorityLevel.UNFILTERED, THIEF, "node")
 
 
-def test_a_list_is_glanced_at_but_not_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peeking_at_an_endless_list_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listed_requests, "PRE_FILTERED_PER_LIST", 2)
     peeked = Peeked("0", "1", "2")
     listed = [posted(f"node-{number}", provider_id=f"{number}") for number in range(3)]
     peeked.lists(*listed)
-    peeked.pending.list_ends()
+    peeked.pending.end_list()
     for manifest in listed:
         peeked.pending.put(manifest)
     assert [peeked.pending.flow(name).provider_id for name in sorted(peeked.pending)] == ["0", "1", ""]
@@ -208,39 +208,39 @@ FLOOD = 5_000
 
 
 async def _decided_until_honest(pending: PendingRequests, posts: list[Any]) -> tuple[int, int]:
-    """What workers do under load, with the queue; how many were looked at, and decided, until the honest one was."""
+    """Simulate workers under load; returns the numbers of pre-filtered and decided requests before the honest one."""
     queue: WorkQueue[str] = WorkQueue(flow_of=pending.flow)
     for manifest in posts:
         pending.put(manifest)
         queue.add(manifest["metadata"]["name"])
-    looks = decided = 0
+    pre_filtered_count = decided = 0
     name = ""
     while name != "honest":
         name = await queue.get()
         flow = pending.flow(name)
-        looked_at = flow.priority_level is PriorityLevel.UNFILTERED and queue.is_crowded(flow.requester)
-        if looked_at:
-            looks += 1
+        must_pre_filter = flow.priority_level is PriorityLevel.UNFILTERED and queue.is_crowded(flow.requester)
+        if must_pre_filter:
+            pre_filtered_count += 1
             pending.pre_filter(name)
             queue.add(name)
         else:
             decided += 1
             pending.drop(name)
         queue.done(name)
-        name = "" if looked_at else name
-    return looks, decided - 1
+        name = "" if must_pre_filter else name
+    return pre_filtered_count, decided - 1
 
 
 @pytest.mark.parametrize("position", [0, FLOOD // 2, FLOOD], ids=["before-it", "in-its-middle", "after-it"])
 @pytest.mark.parametrize("machine", ["of-nobody", "one"])
-async def test_plausible_claims_of_others_are_in_nobodys_way(machine: str, position: int) -> None:
-    """However many invented provider IDs there are, they have one turn together, before and after they were seen."""
+async def test_other_plausible_claims_do_not_delay_a_request(machine: str, position: int) -> None:
+    """All invented provider IDs share one flow, before and after they are pre-filtered."""
     peeked = Peeked("honest", "one")
     claims = ("one" if machine == "one" else f"nobody-{number}" for number in range(FLOOD))
     posts = [posted(f"flood-{number}", provider_id=claim, key=f"{number}") for number, claim in enumerate(claims)]
     posts.insert(position, posted("honest", provider_id="honest", key="new"))
-    looks, decided = await _decided_until_honest(peeked.pending, posts)
-    assert looks <= 2 * LOOKS
+    pre_filtered_count, decided = await _decided_until_honest(peeked.pending, posts)
+    assert pre_filtered_count <= 2 * LOOKS
     assert decided <= 3
 
 
@@ -251,8 +251,8 @@ async def test_plausible_claims_of_others_are_in_nobodys_way(machine: str, posit
     [(0, 4), (FLOOD // 2, 4 + FLOOD // LOOKS), (FLOOD, 4)],
     ids=["before-it", "in-its-middle", "after-it"],
 )
-async def test_one_among_thousands_is_soon_decided(flood: str, position: int, decisions: int) -> None:
-    """What a worker does under load, with the queue: unfiltered ones of a crowd are pre-filtered and put back."""
+async def test_an_honest_request_in_a_flood_is_soon_decided(flood: str, position: int, decisions: int) -> None:
+    """Simulates workers under load: unfiltered requests of a crowd are pre-filtered and requeued."""
     pre_filtered = PreFiltered()
     pending = pre_filtered.pending
     queue: WorkQueue[str] = WorkQueue(flow_of=pending.flow)
@@ -277,7 +277,7 @@ async def test_one_among_thousands_is_soon_decided(flood: str, position: int, de
 
 
 async def test_without_a_crowd_nothing_is_pre_filtered() -> None:
-    """Thousands of nodes that renew at once are each a requester of their own."""
+    """Thousands of nodes that renew at once are separate requesters."""
     pre_filtered = PreFiltered()
     queue: WorkQueue[str] = WorkQueue(flow_of=pre_filtered.pending.flow)
     names = [f"csr-{number}" for number in range(1000)]

@@ -1,4 +1,4 @@
-"""What is written to the workload cluster: two writes at most, each against the version that was judged."""
+"""Writes to the workload cluster: at most two, each against the decided resourceVersion."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def annotated(annotations: Mapping[str, str], **status: Any) -> dict[str, Any]:
 
 
 class Workload:
-    """Takes each write and gives it back with the next resourceVersion, as an API server does."""
+    """Records each write and returns it with the next resourceVersion, like an API server."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Workload:
 
 
 def assert_complete(condition: dict[str, Any]) -> None:
-    """The API server wants every field of a condition that it does not fill in itself."""
+    """The API server requires every field of a condition that it does not default."""
     assert condition["status"] == "True"
     assert condition["lastUpdateTime"] == condition["lastTransitionTime"] == "2026-03-01T12:00:00Z"
 
@@ -91,7 +91,7 @@ async def test_approve_then_sign() -> None:
     assert csr == before, "the object of the watch stays as it is"
 
 
-async def test_approved_already_is_only_signed() -> None:
+async def test_an_approved_request_is_only_signed() -> None:
     condition = {"type": "Approved", "status": "True", "reason": "Attested"}
     workload, csr = Workload(), manifest(conditions=[condition])
     await workload.publisher.approve_and_sign(csr, signing_request(csr), approval())
@@ -114,8 +114,8 @@ async def test_approved_already_is_only_signed() -> None:
         pytest.param({"status": {"certificate": [{}] * 5000}}, id="too large"),
     ],
 )
-async def test_an_answer_to_the_approval_that_is_not_that_request(answer: dict[str, Any]) -> None:
-    """No certificate goes anywhere else, and a hostile API server is no unexpected fault of ours."""
+async def test_the_response_to_the_approval_must_be_the_same_request(answer: dict[str, Any]) -> None:
+    """No certificate is written elsewhere, and a hostile API server causes no internal error."""
     workload, csr = Workload(answers=lambda body: _instead(body, answer)), manifest()
     with pytest.raises(UnexpectedAnswer):
         await workload.publisher.approve_and_sign(csr, signing_request(csr), approval())
@@ -123,7 +123,7 @@ async def test_an_answer_to_the_approval_that_is_not_that_request(answer: dict[s
 
 
 def _instead(body: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
-    """``parts`` of an answer instead of the honest one's; nothing at all without any."""
+    """A response with ``parts`` in place of the honest ones."""
     if not parts:
         return {}
     return {
@@ -136,13 +136,13 @@ def _instead(body: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
 
 
 async def annotations_after(csr: dict[str, Any], decision: Approve) -> list[tuple[str, Any]]:
-    """Of each write: its subresource, and the annotations in it."""
+    """Subresource and annotations of each write."""
     workload = Workload()
     await workload.publisher.approve_and_sign(csr, signing_request(csr), decision)
     return [(subresource, body["metadata"].get("annotations")) for subresource, body in workload.writes]
 
 
-async def test_annotations_come_with_the_approval_over_what_the_requester_wrote() -> None:
+async def test_the_approval_overwrites_the_requesters_annotations() -> None:
     expected = {"theirs": "kept", **OURS}
     assert await annotations_after(annotated(FORGED), approval(OURS)) == [("approval", expected), ("status", expected)]
 
@@ -156,13 +156,13 @@ async def test_annotations_come_with_the_approval_over_what_the_requester_wrote(
         {"attestation.cluster.x-k8s.io/anything": "forged"},
     ],
 )
-async def test_what_the_requester_wrote_for_us_goes_with_the_approval(forged: dict[str, str]) -> None:
+async def test_the_approval_removes_forged_annotations(forged: dict[str, str]) -> None:
     csr = annotated({"theirs": "kept", **forged})
     assert (await annotations_after(csr, approval()))[0] == ("approval", {"theirs": "kept"})
     assert (await annotations_after(annotated(forged), approval()))[0] == ("approval", {})
 
 
-async def test_annotations_of_others_are_left_alone() -> None:
+async def test_foreign_annotations_are_kept() -> None:
     theirs = {"theirs": "kept", "cluster-x-k8s-io": "no prefix", "example.com/cluster-x-k8s-io/x": "", "x-cluster": ""}
     assert (await annotations_after(annotated(theirs), approval()))[0] == ("approval", theirs)
 
@@ -171,8 +171,8 @@ async def test_a_request_without_annotations_gets_none() -> None:
     assert await annotations_after(manifest(), approval()) == [("approval", None), ("status", None)]
 
 
-async def test_what_we_approved_before_a_restart_keeps_its_annotations() -> None:
-    """The journal, from which it is signed, does not know them; they came with the approval."""
+async def test_annotations_of_an_approval_before_a_restart_are_kept() -> None:
+    """The certificate is signed from the journal, which does not have them; they came with the approval."""
     approved = {"type": "Approved", "status": "True", "reason": "Attested", "message": "Attested by tpm"}
     csr = annotated(OURS, conditions=[approved])
     assert await annotations_after(csr, approval()) == [("status", OURS)]
@@ -181,14 +181,14 @@ async def test_what_we_approved_before_a_restart_keeps_its_annotations() -> None
 @pytest.mark.parametrize(
     "changes", [{"message": "approved by kubectl"}, {"reason": "KubectlApprove"}, {"type": "Other"}]
 )
-async def test_what_somebody_else_approved_keeps_nothing_forged(changes: dict[str, str]) -> None:
+async def test_an_approval_by_another_party_keeps_no_forged_annotations(changes: dict[str, str]) -> None:
     ours = {"type": "Approved", "status": "True", "reason": "Attested", "message": "Attested by tpm"}
     csr = annotated(FORGED, conditions=[{**ours, **changes}, {"type": "Approved", "status": "True"}])
     assert await annotations_after(csr, approval()) == [("status", {"theirs": "kept"})]
     assert await annotations_after(csr, approval(OURS)) == [("status", {"theirs": "kept", **OURS})]
 
 
-async def test_an_approval_without_a_certificate_leaves_nothing_forged_either() -> None:
+async def test_an_approval_without_a_certificate_removes_forged_annotations() -> None:
     workload = Workload()
     await workload.publisher.approve(annotated(FORGED), ApproveOnly(NODE, Reason.ATTESTED, "attested before"))
     ((subresource, body),) = workload.writes
@@ -202,7 +202,7 @@ async def test_conflict_at_approval_signs_nothing() -> None:
     assert [subresource for subresource, _ in workload.writes] == ["approval"]
 
 
-async def test_deny_in_one_write_keeps_what_is_there() -> None:
+async def test_a_denial_is_one_write_and_keeps_other_annotations() -> None:
     workload, csr = Workload(), manifest()
     csr["metadata"] |= {"annotations": {"theirs": "kept", "ours": "old"}, "managedFields": [{"manager": "kubelet"}]}
     await workload.publisher.deny(csr, Deny("NodeNameMismatch", "ask for your own name", {"ours": "new"}))

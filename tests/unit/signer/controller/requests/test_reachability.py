@@ -1,4 +1,4 @@
-"""What list and watch say of a cluster's API server, and when a new connection is made."""
+"""Reachability of a cluster's API server, and when to reconnect."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REFUSES = Unreachable("connection refused: nothing listens there", cause=Cause.R
     [(Unauthorized("401"), 0.0, 1), (HANGS, 30.0, 2), (REFUSES, 1.0, 5)],
     ids=["its credentials are refused", "it hangs", "it refuses connections"],
 )
-async def test_the_secret_is_read_again_when_a_server_stays_away(
+async def test_the_secret_is_read_again_when_a_server_stays_unreachable(
     served: Served, error: ApiError, seconds_between: float, failures: int
 ) -> None:
     cluster, now = served.cluster, 0.0
@@ -35,7 +35,7 @@ async def test_the_secret_is_read_again_when_a_server_stays_away(
     assert cluster._reconnect.is_set()
 
 
-async def test_failures_with_success_in_between_cost_no_connection(served: Served) -> None:
+async def test_intermittent_failures_cause_no_reconnect(served: Served) -> None:
     cluster, now = served.cluster, 0.0
     cluster._reachability._monotonic = lambda: now
     for _ in range(10):

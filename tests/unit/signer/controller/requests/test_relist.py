@@ -1,4 +1,4 @@
-"""Requests that were left out are found again in a list beside the watch, which knows what is newer."""
+"""A relist recovers overflowed requests, while the watch has the newer state."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 
 from signer.controller.requests import pending as pending_module
-from signer.controller.requests import relist as list_beside_module
+from signer.controller.requests import relist as relist_module
 from signer.controller.requests.informer import RequestInformer
 from signer.controller.requests.relist import ListOvertaken, Relist
-from signer.kube import cooperative_yield as cooperative_yield
+from signer.kube import scheduling as cooperative_yield
 from signer.kube.client import JsonObject
 from signer.kube.errors import Gone, UnexpectedAnswer
 from signer.model.flow import Flow, PriorityLevel
-from tests.unit.signer.controller.requests.handling_fixtures import handling_by
+from tests.unit.signer.controller.requests.handling_fixtures import handler_with
 from tests.unit.signer.requests import APPROVED, csr
 
 KEPT = 4
 
 
-class Judge:
-    """Stands for the adjudicator: everything is plausible, and nothing is judged here."""
+class FakeDecider:
+    """A fake decider: every request is plausible, and none is decided."""
 
     def peek(self, manifest: JsonObject) -> Flow:
         return Flow(PriorityLevel.PLAUSIBLE, "system:bootstrap:abcdef")
@@ -35,9 +35,9 @@ class Judge:
 
 @pytest.fixture
 async def informer(monkeypatch: pytest.MonkeyPatch) -> RequestInformer:
-    """Four are kept; ``csr-4`` and ``csr-5`` were left out."""
+    """Four requests are kept; ``csr-4`` and ``csr-5`` overflowed."""
     monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", KEPT)
-    made = handling_by(Judge()).informer
+    made = handler_with(FakeDecider()).informer
     for number in range(KEPT + 2):
         made.applied(numbered(number))
     assert made.pending.overflow
@@ -54,18 +54,18 @@ def names(informer: RequestInformer) -> list[str]:
 
 
 async def pages(*listed: list[Any], before: Callable[[int], object] = lambda page: None) -> AsyncIterator[JsonObject]:
-    """``before`` happens while a page is waited for."""
+    """Pages, with ``before`` called while a page is awaited."""
     for number, items in enumerate(listed):
         before(number)
         yield {"items": items}
 
 
 class Forgotten(dict[str, Any]):
-    """One that can be seen to be gone."""
+    """An object whose deletion can be observed."""
 
 
-async def test_of_a_page_nothing_is_held_while_the_next_is_waited_for(informer: RequestInformer) -> None:
-    """A hostile API server makes it as large as it may be, and then takes its time."""
+async def test_a_processed_page_holds_no_memory(informer: RequestInformer) -> None:
+    """A hostile API server may send the largest possible page and delay the next."""
     left: list[object] = []
 
     async def slow() -> AsyncIterator[JsonObject]:
@@ -76,94 +76,94 @@ async def test_of_a_page_nothing_is_held_while_the_next_is_waited_for(informer: 
             del page
             left.extend(reference() for reference in about)
 
-    await informer.keep_overflow(slow())
+    await informer.add_overflow(slow())
     assert left == [None] * 4
 
 
-async def test_what_was_left_out_is_kept(informer: RequestInformer) -> None:
+async def test_overflowed_requests_are_added(informer: RequestInformer) -> None:
     for number in (0, 1, 2):
         informer.removed(numbered(number))
-    await informer.keep_overflow(pages([numbered(3), numbered(4)], [numbered(5)]))
+    await informer.add_overflow(pages([numbered(3), numbered(4)], [numbered(5)]))
     assert names(informer) == ["csr-3", "csr-4", "csr-5"]
     assert not informer.pending.overflow
     assert len(informer.queue) == 3
     informer.applied(numbered(6))
-    assert not informer._beside._told, "nothing is remembered any more"
+    assert not informer._relist._observed, "nothing is remembered any more"
 
 
-async def test_what_does_not_fit_is_left_out_again(informer: RequestInformer) -> None:
+async def test_requests_that_still_do_not_fit_overflow_again(informer: RequestInformer) -> None:
     informer.removed(numbered(0))
-    await informer.keep_overflow(pages([numbered(number) for number in range(1, 6)]))
+    await informer.add_overflow(pages([numbered(number) for number in range(1, 6)]))
     assert names(informer) == ["csr-1", "csr-2", "csr-3", "csr-4"]
     assert informer.pending.overflow
 
 
-async def test_what_is_left_out_of_the_watch_meanwhile_is_not_forgotten(informer: RequestInformer) -> None:
+async def test_overflow_of_the_watch_during_a_relist_is_remembered(informer: RequestInformer) -> None:
     informer.removed(numbered(0))
-    await informer.keep_overflow(
+    await informer.add_overflow(
         pages([numbered(4)], [], before=lambda page: informer.applied(numbered(6)) if page else None)
     )
     assert names(informer) == ["csr-1", "csr-2", "csr-3", "csr-4"]
     assert informer.pending.overflow
 
 
-async def test_what_is_kept_stays_as_it_is(informer: RequestInformer) -> None:
+async def test_kept_requests_are_not_replaced(informer: RequestInformer) -> None:
     informer.removed(numbered(0))
     kept = informer.pending.get("csr-1")
-    await informer.keep_overflow(pages([numbered(1, labels={"older": "yes"}), numbered(4)]))
+    await informer.add_overflow(pages([numbered(1, labels={"older": "yes"}), numbered(4)]))
     assert informer.pending.get("csr-1") == kept
     assert "csr-4" in informer.pending
 
 
 @pytest.mark.parametrize("gone_at", [0, 1], ids=["before its page", "behind its page"])
-async def test_what_the_watch_says_to_be_gone_is_not_kept(informer: RequestInformer, gone_at: int) -> None:
-    """Nobody would ever say so again."""
+async def test_requests_that_the_watch_removed_are_not_added(informer: RequestInformer, gone_at: int) -> None:
+    """No further event would report it."""
     informer.removed(numbered(0))
     listed = pages([numbered(4)], [], before=lambda page: informer.removed(numbered(4)) if page == gone_at else None)
-    await informer.keep_overflow(listed)
+    await informer.add_overflow(listed)
     assert "csr-4" not in informer.pending
 
 
-async def test_what_the_watch_says_to_be_settled_is_not_kept(informer: RequestInformer) -> None:
+async def test_requests_that_the_watch_settled_are_not_added(informer: RequestInformer) -> None:
     informer.removed(numbered(0))
     denied = numbered(4, status={"conditions": [{**APPROVED, "type": "Denied"}]})
-    await informer.keep_overflow(pages([numbered(4)], before=lambda page: informer.applied(denied)))
+    await informer.add_overflow(pages([numbered(4)], before=lambda page: informer.applied(denied)))
     assert "csr-4" not in informer.pending
 
 
-async def test_what_we_have_settled_is_not_kept(informer: RequestInformer) -> None:
+async def test_requests_that_we_settled_are_not_added(informer: RequestInformer) -> None:
     informer.removed(numbered(0))
-    informer.pending.settled(numbered(4))
-    await informer.keep_overflow(pages([numbered(4), numbered(5)]))
+    informer.pending.mark_settled(numbered(4))
+    await informer.add_overflow(pages([numbered(4), numbered(5)]))
     assert names(informer) == ["csr-1", "csr-2", "csr-3", "csr-5"]
 
 
-async def test_a_watch_that_begins_anew_knows_better(informer: RequestInformer) -> None:
+async def test_a_restarted_watch_expires_the_relist(informer: RequestInformer) -> None:
     def anew(page: int) -> None:
         if page == 1:
-            informer.pending.list_begins()
+            informer.pending.begin_list()
             listed = [numbered(number) for number in (3, 6, 7, 8, 9)]
-            informer.replaced([one for one in listed if informer.pending.holds_of_list(one)])
+            informer.replaced([one for one in listed if informer.pending.add_listed(one)])
 
     informer.removed(numbered(0))
     with pytest.raises(ListOvertaken):
-        await informer.keep_overflow(pages([], [], [numbered(5)], before=anew))
+        await informer.add_overflow(pages([], [], [numbered(5)], before=anew))
     assert names(informer) == ["csr-3", "csr-6", "csr-7", "csr-8"]
     assert informer.pending.overflow, "of the watch's own list"
 
 
-async def test_also_behind_the_last_page(informer: RequestInformer) -> None:
+async def test_a_restarted_watch_expires_the_relist_after_the_last_page(informer: RequestInformer) -> None:
     def anew(page: int) -> None:
-        informer.pending.list_begins()
+        informer.pending.begin_list()
         listed = [numbered(number) for number in (3, 6, 7, 8, 9)]
-        informer.replaced([one for one in listed if informer.pending.holds_of_list(one)])
+        informer.replaced([one for one in listed if informer.pending.add_listed(one)])
 
     with pytest.raises(ListOvertaken):
-        await informer.keep_overflow(pages([], before=anew))
+        await informer.add_overflow(pages([], before=anew))
     assert informer.pending.overflow
 
 
-async def test_a_list_that_fails_leaves_it_open(informer: RequestInformer) -> None:
+async def test_a_failed_relist_keeps_the_overflow(informer: RequestInformer) -> None:
     def expired(page: int) -> None:
         if page == 1:
             raise Gone("the continue token is too old", status=410)
@@ -171,21 +171,19 @@ async def test_a_list_that_fails_leaves_it_open(informer: RequestInformer) -> No
     for number in range(KEPT):
         informer.removed(numbered(number))
     with pytest.raises(Gone):
-        await informer.keep_overflow(pages([numbered(4)], [], before=expired))
+        await informer.add_overflow(pages([numbered(4)], [], before=expired))
     assert names(informer) == ["csr-4"]
     assert informer.pending.overflow
 
 
-async def test_an_item_that_is_no_object(informer: RequestInformer) -> None:
+async def test_an_item_that_is_not_an_object(informer: RequestInformer) -> None:
     with pytest.raises(UnexpectedAnswer):
-        await informer.keep_overflow(pages([numbered(4), "text"]))
+        await informer.add_overflow(pages([numbered(4), "text"]))
     assert informer.pending.overflow
 
 
-async def test_others_have_their_turns_within_a_page(
-    informer: RequestInformer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where an item takes long: many others may have to be pre-filtered for it."""
+async def test_adding_a_page_yields_to_other_tasks(informer: RequestInformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An item may take long, because many others may have to be pre-filtered for it."""
     for number in range(KEPT):
         informer.removed(numbered(number))
     monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", 100)
@@ -198,23 +196,23 @@ async def test_others_have_their_turns_within_a_page(
             await asyncio.sleep(0)
 
     counting = asyncio.create_task(count())
-    await informer.keep_overflow(pages([numbered(number) for number in range(50)]))
+    await informer.add_overflow(pages([numbered(number) for number in range(50)]))
     counting.cancel()
     assert max(later - earlier for earlier, later in itertools.pairwise(kept)) == 1
 
 
-def test_more_than_can_be_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(list_beside_module, "MAXIMUM_TOLD", 2)
-    beside = Relist()
-    beside.tell("a")
-    beside.tell("b")
-    assert (beside.is_newest("a"), beside.is_newest("c")) == (False, True)
-    beside.tell("c")
+def test_too_many_observed_names_expire_the_relist(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relist_module, "MAXIMUM_OBSERVED", 2)
+    relist = Relist()
+    relist.observe("a")
+    relist.observe("b")
+    assert (relist.is_newest("a"), relist.is_newest("c")) == (False, True)
+    relist.observe("c")
     with pytest.raises(ListOvertaken):
-        beside.is_newest("d")
+        relist.is_newest("d")
 
 
-def test_where_no_list_is_read_nothing_is_remembered() -> None:
-    beside = Relist(overtaken=True)
-    beside.tell("a")
-    assert not beside._told
+def test_without_a_relist_nothing_is_observed() -> None:
+    relist = Relist(overtaken=True)
+    relist.observe("a")
+    assert not relist._observed

@@ -1,4 +1,4 @@
-"""What people see of a decision, when names and requesters are whatever a workload API server sends."""
+"""Reports of decisions, with names and requesters that a hostile API server controls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from attestors.wire import pem
 from attestors.wire.names import CERTIFICATE_REQUEST_LABEL, Purpose, SignerName
-from signer.controller.requests.reporter import MESSAGES_SAID, TOLD_AGAIN_SECONDS, Reporter
+from signer.controller.requests.reporter import MESSAGES_PER_REASON, REPORT_AGAIN_SECONDS, Reporter
 from signer.controller.telemetry.metrics import Metrics
 from signer.controller.telemetry.recorder import Occurrence, Subject
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
@@ -45,7 +45,7 @@ class Version:
 
 @dataclass
 class Around:
-    """Everything that a reporter uses, and what it reported."""
+    """A reporter's dependencies and its reports."""
 
     metrics: Metrics = field(default_factory=Metrics)
     recorded: list[Occurrence] = field(default_factory=list)
@@ -103,7 +103,7 @@ def request(username: str = "system:bootstrap:abcdef") -> Malformed:
 
 
 def approval(reason: Reason) -> Approve:
-    entry = JournalEntry("csr", "uid-1", "", "", "", 1, NOW, NOW + timedelta(hours=1), "", "", "", NOW, NOW)
+    entry = JournalEntry("", "csr", "uid-1", "", "", "", 1, NOW, NOW + timedelta(hours=1), "", "", "", "", NOW, NOW)
     return Approve("n1", reason, "it is so", entry, b"")
 
 
@@ -131,7 +131,7 @@ def is_readable(text: str) -> bool:
 @pytest.mark.parametrize(
     "decision", [Deny("MalformedRequest", "no block"), Defer("MachineNotFound", "none"), approval(Reason.ASSERTED)]
 )
-def test_names_of_others_are_bounded_and_escaped(decision: Decision, caplog: pytest.LogCaptureFixture) -> None:
+def test_foreign_names_are_bounded_and_escaped(decision: Decision, caplog: pytest.LogCaptureFixture) -> None:
     announcing, around = reporter()
     with caplog.at_level(logging.INFO):
         announcing.report(HOSTILE, request(HOSTILE), decision)
@@ -158,7 +158,7 @@ def test_an_assertion_names_its_csr(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-def test_a_deferral_is_told_once_until_its_reason_changes_or_it_is_forgotten() -> None:
+def test_a_deferral_is_reported_once_until_its_reason_changes_or_it_is_forgotten() -> None:
     announcing, around = reporter()
     for reason in ("MachineNotFound", "MachineNotFound", "ClusterPaused", "ClusterPaused"):
         announcing.report("csr", request(), Defer(reason, "wait"))
@@ -168,49 +168,49 @@ def test_a_deferral_is_told_once_until_its_reason_changes_or_it_is_forgotten() -
     assert len(around.recorded) == 3
 
 
-def test_what_is_said_of_a_reason_is_told_when_it_changes_and_not_without_end() -> None:
-    """An answer of a hostile API server may be another each time."""
+def test_changed_messages_are_reported_up_to_a_bound() -> None:
+    """A hostile API server's error may differ each time."""
     announcing, around = reporter()
     for message in ["one", "one", "two", *(f"answer {number}" for number in range(100))]:
         announcing.report("csr", request(), Defer("EndorsementKeyUnknown", message))
-    told = [event.message for event in around.recorded]
-    assert told == ["one", "two", *(f"answer {number}" for number in range(MESSAGES_SAID - 2))]
+    listener = [event.message for event in around.recorded]
+    assert listener == ["one", "two", *(f"answer {number}" for number in range(MESSAGES_PER_REASON - 2))]
     announcing.report("csr", request(), Defer("ClusterPaused", "wait"))
     announcing.report("csr", request(), Defer("EndorsementKeyUnknown", "one"))
-    assert len(around.recorded) == MESSAGES_SAID + 2
+    assert len(around.recorded) == MESSAGES_PER_REASON + 2
 
 
-def test_what_still_waits_is_told_again_before_its_event_is_forgotten() -> None:
+def test_a_lasting_deferral_is_reported_again_before_its_event_expires() -> None:
     announcing, around = reporter()
-    looks = 12
-    for _ in range(looks):
+    reports = 12
+    for _ in range(reports):
         announcing.report("csr", request(), Defer("MachineNotFound", "wait"))
-        around.passed += TOLD_AGAIN_SECONDS / 4
-    assert len(around.recorded) == looks // 4
+        around.passed += REPORT_AGAIN_SECONDS / 4
+    assert len(around.recorded) == reports // 4
     # kube-apiserver's --event-ttl
-    assert timedelta(hours=1).total_seconds() > TOLD_AGAIN_SECONDS
+    assert timedelta(hours=1).total_seconds() > REPORT_AGAIN_SECONDS
 
 
-def test_who_changes_what_is_said_is_told_no_more_often_for_it() -> None:
+def test_varying_messages_are_not_reported_more_often() -> None:
     announcing, around = reporter()
-    for number in range(MESSAGES_SAID + 50):
+    for number in range(MESSAGES_PER_REASON + 50):
         announcing.report("csr", request(), Defer("EndorsementKeyUnknown", f"answer {number}"))
-    around.passed += TOLD_AGAIN_SECONDS
+    around.passed += REPORT_AGAIN_SECONDS
     for number in range(50):
         announcing.report("csr", request(), Defer("EndorsementKeyUnknown", f"late answer {number}"))
-    assert [event.message for event in around.recorded[MESSAGES_SAID:]] == ["late answer 0"]
+    assert [event.message for event in around.recorded[MESSAGES_PER_REASON:]] == ["late answer 0"]
 
 
-def test_what_is_left_alone_is_told_once_however_long_it_lies_there(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_request_left_alone_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     announcing, around = reporter()
     with caplog.at_level(logging.INFO):
         for _ in range(3):
             announcing.report("csr", request(), LeftAlone(Deny("NoRecord", "not attested")))
-            around.passed += 2 * TOLD_AGAIN_SECONDS
+            around.passed += 2 * REPORT_AGAIN_SECONDS
     assert len(caplog.records) == 1
 
 
-def test_what_does_not_concern_us_is_not_told() -> None:
+def test_irrelevant_requests_are_not_reported() -> None:
     announcing, around = reporter()
     announcing.report("csr", NotOurs(), Deny("MalformedRequest", "no block"))
     announcing.report("csr", request(), Ignore())
@@ -226,7 +226,7 @@ def test_a_node_that_renews_is_logged_and_counted_without_an_event(caplog: pytes
     assert [line.__dict__["csr"] for line in caplog.records] == ["csr-1", "csr-2"]
 
 
-def test_a_challenge_is_told_when_a_machine_joins_and_not_when_it_renews() -> None:
+def test_a_challenge_is_reported_for_a_join_and_not_for_a_renewal() -> None:
     announcing, around = reporter()
     announcing.report("csr-1", request("system:node:n1"), Challenge("prove it"))
     assert around.recorded == []
@@ -238,8 +238,8 @@ def dns(name: str) -> bytes:
     return builders.tlv(0x82, name.encode())
 
 
-class Told:
-    """Somebody who wants to know what was decided about Machines."""
+class Listener:
+    """A listener for decisions about Machines."""
 
     def __init__(self) -> None:
         self.decisions: list[tuple[str, str]] = []
@@ -250,14 +250,14 @@ class Told:
 
 
 class Fleet:
-    """An announcer over a real inventory of the cluster that the requests of ``builders`` are for."""
+    """A reporter over real caches of the cluster that the requests of ``builders`` are for."""
 
     def __init__(self) -> None:
         version = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, MACHINE_POOLS_V1BETA2)
         self.caches = Caches(version, own_namespace="system")
         metadata = {"namespace": builders.CLUSTER.namespace, "name": builders.CLUSTER.name, "uid": "c-1"}
         self.caches.clusters.replaced([{"metadata": metadata}])
-        self.told = Told()
+        self.listener = Listener()
         self.recorded: list[Occurrence] = []
         self.passed = 0.0
         around = SimpleNamespace(
@@ -267,7 +267,7 @@ class Fleet:
             now=lambda: builders.NOW,
             monotonic=lambda: self.passed,
         )
-        self._reporter = reporter_over(around, self.told, key=builders.CLUSTER)
+        self._reporter = reporter_over(around, self.listener, key=builders.CLUSTER)
 
     def record(self, occurrence: Occurrence) -> None:
         self.recorded.append(occurrence)
@@ -302,10 +302,10 @@ async def test_the_event_is_on_the_machine_that_the_request_claims() -> None:
         " (CSR csr: node-attestation-controller explain csr --cluster team-a/prod; "
         "see https://node-attestation.example/troubleshooting/#nodenamemismatch)"
     )
-    assert fleet.told.decisions == [("claimed", "Deny")]
+    assert fleet.listener.decisions == [("claimed", "Deny")]
 
 
-async def test_the_event_of_an_instance_is_on_its_pool_and_says_which() -> None:
+async def test_the_event_of_a_pool_instance_names_the_instance() -> None:
     fleet = Fleet()
     fleet.pool("pool", builders.PROVIDER_ID, "test:///other")
     event = fleet.report(DENIED)
@@ -317,58 +317,58 @@ async def test_a_machine_without_a_provider_id_yet_is_found_by_its_name() -> Non
     fleet = Fleet()
     fleet.machine(builders.NODE)
     assert fleet.report(Defer("MachineNotFound", "none yet")).subject.name == builders.NODE
-    assert fleet.told.decisions == [(builders.NODE, "Defer")]
+    assert fleet.listener.decisions == [(builders.NODE, "Defer")]
 
 
-async def test_what_is_told_again_is_no_news_to_whoever_listens() -> None:
-    """A newer request of the Machine may have been denied since, and its condition says so."""
+async def test_repeats_are_not_passed_to_listeners() -> None:
+    """A newer request of the Machine may have been denied since, which its condition shows."""
     fleet = Fleet()
     fleet.machine("claimed", builders.PROVIDER_ID)
     for _ in range(3):
         fleet.report(Defer("MachineNotReady", "its bootstrap data is not ready"))
-        fleet.passed += TOLD_AGAIN_SECONDS
-    assert (len(fleet.recorded), fleet.told.decisions) == (3, [("claimed", "Defer")])
+        fleet.passed += REPORT_AGAIN_SECONDS
+    assert (len(fleet.recorded), fleet.listener.decisions) == (3, [("claimed", "Defer")])
 
 
-async def test_what_was_told_before_the_machine_was_known_is_told_of_it_once_it_is() -> None:
-    """A node may ask before its Machine has a provider ID; a fault that lasts is told of it all the same."""
+async def test_a_deferral_is_reported_again_once_its_machine_is_known() -> None:
+    """A node may post its request before its Machine has a provider ID; a lasting problem must still be reported."""
     fleet = Fleet()
     deferred = Defer("ManagementClusterUnreachable", "503", timedelta(seconds=1))
     assert fleet.report(deferred).subject.kind == "Cluster"
     fleet.machine("claimed", builders.PROVIDER_ID)
     for _ in range(2):
         assert fleet.report(deferred).subject.name == "claimed"
-    assert (len(fleet.recorded), fleet.told.decisions) == (2, [("claimed", "Defer")])
+    assert (len(fleet.recorded), fleet.listener.decisions) == (2, [("claimed", "Defer")])
 
 
-async def test_a_machine_of_that_name_with_another_provider_id_is_not_meant() -> None:
+async def test_a_machine_of_that_name_with_another_provider_id_does_not_match() -> None:
     fleet = Fleet()
     fleet.machine(builders.NODE, "test:///another")
     assert fleet.report(Defer("MachineNotFound", "none yet")).subject.kind == "Cluster"
-    assert fleet.told.decisions == []
+    assert fleet.listener.decisions == []
 
 
-async def test_a_machine_of_that_name_of_another_cluster_is_not_meant() -> None:
+async def test_a_machine_of_that_name_of_another_cluster_does_not_match() -> None:
     fleet = Fleet()
     fleet.machine(builders.NODE, cluster="beside")
     assert fleet.report(Defer("MachineNotFound", "none yet")).subject.kind == "Cluster"
-    assert fleet.told.decisions == []
+    assert fleet.listener.decisions == []
 
 
-async def test_an_ambiguous_claim_is_told_on_the_cluster() -> None:
+async def test_an_ambiguous_claim_is_reported_on_the_cluster() -> None:
     fleet = Fleet()
     fleet.machine("one", builders.PROVIDER_ID)
     fleet.machine("two", builders.PROVIDER_ID)
     assert fleet.report(Defer("MachineAmbiguous", "two of them")).subject.kind == "Cluster"
-    assert fleet.told.decisions == []
+    assert fleet.listener.decisions == []
 
 
-async def test_serving_requests_say_nothing_of_whether_the_node_joined() -> None:
+async def test_serving_requests_do_not_affect_the_machine_condition() -> None:
     fleet = Fleet()
     fleet.machine("claimed", builders.PROVIDER_ID)
     serving = builders.signing_request(builders.serving_manifest(dns(builders.NODE)))
     assert fleet.report(Deny("InvalidSubjectAlternativeNames", "no"), serving).subject.name == "claimed"
-    assert fleet.told.decisions == []
+    assert fleet.listener.decisions == []
 
 
 def builtin_request() -> BuiltinServingRequest:
@@ -380,7 +380,7 @@ def builtin_request() -> BuiltinServingRequest:
     return parsed
 
 
-async def test_a_builtin_request_is_told_on_the_machine_of_the_nodes_record() -> None:
+async def test_a_builtin_request_is_reported_on_the_machine_of_the_nodes_record() -> None:
     fleet = Fleet()
     view = builders.machine_view()
     fleet.machine(view.name, builders.PROVIDER_ID)
@@ -393,10 +393,10 @@ async def test_a_builtin_request_is_told_on_the_machine_of_the_nodes_record() ->
     metadata = {"namespace": "team-a", "name": record.name, "uid": "r-1", "resourceVersion": "1"}
     fleet.caches.records.applied({"metadata": metadata, "spec": {**record_spec(record), "seal": record.seal}})
     assert fleet.report(Deny("ForeignCredential", "no"), builtin_request()).subject.name == view.name
-    assert fleet.told.decisions == []
+    assert fleet.listener.decisions == []
 
 
-async def test_an_approval_by_us_that_others_sign_is_routine() -> None:
+async def test_an_approval_of_a_builtin_request_is_routine() -> None:
     fleet = Fleet()
     fleet.report(DENIED)
     fleet.report(ApproveOnly(builders.NODE, Reason.ATTESTED, "attested"), builtin_request())

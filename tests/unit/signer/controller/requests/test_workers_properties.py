@@ -1,4 +1,4 @@
-"""No request is left ready with nobody to take it, whatever becomes of the workers."""
+"""No ready request stays without a worker, regardless of how workers end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from signer.model.csr_header import NotOurs
 from signer.model.decision import Ignore
 from signer.model.flow import Flow, PriorityLevel
 from signer.store.caches import ALL_PROVIDER_IDS
-from tests.unit.signer.controller.requests.handling_fixtures import handling_by
+from tests.unit.signer.controller.requests.handling_fixtures import handler_with
 from tests.unit.signer.kube.support import VirtualTimeLoop
 from tests.unit.signer.requests import csr
 
@@ -30,11 +30,11 @@ FAULT, PANIC, SETTLED = "fault", "panic", "settled"
 
 
 class Panic(BaseException):
-    """As of Rust code."""
+    """A panic as of Rust code."""
 
 
-class Judge:
-    """Stands for the adjudicator: each answer comes when a test says so."""
+class FakeDecider:
+    """A fake decider whose decisions complete when a test says so."""
 
     def __init__(self) -> None:
         self.in_hand: dict[str, asyncio.Future[str]] = {}
@@ -61,7 +61,7 @@ class Judge:
 
 
 class WorkersMachine(RuleBasedStateMachine):
-    """Drives the requests of a cluster and its workers; what an API server holds is in ``there``."""
+    """Drives the requests of a cluster and its workers; ``there`` is the API server's state."""
 
     names = st.sampled_from(NAMES)
 
@@ -71,7 +71,7 @@ class WorkersMachine(RuleBasedStateMachine):
         self.tasks: list[asyncio.Task[Any]] = []
         """In the order in which they were made."""
         self.loop.set_task_factory(self._make_task)
-        self.judge = Judge()
+        self.fake_decider = FakeDecider()
         self.worker_pool = SharedWorkerPool(2)
         self.there: dict[str, int] = {}
         self.uids = 0
@@ -83,7 +83,9 @@ class WorkersMachine(RuleBasedStateMachine):
     def begin(self, limit: int) -> None:
         self.limit = limit
         self.handling: RequestHandler = self._do(
-            lambda: handling_by(self.judge, workers=limit, worker_pool=self.worker_pool, monotonic=self.loop.time)
+            lambda: handler_with(
+                self.fake_decider, workers=limit, worker_pool=self.worker_pool, monotonic=self.loop.time
+            )
         )
         # Its backoff is drawn: the same each time that an example is tried.
         self.handling.informer.queue._random = random.Random(1)
@@ -106,7 +108,7 @@ class WorkersMachine(RuleBasedStateMachine):
         return self.loop.run_until_complete(main())
 
     def _settle(self) -> None:
-        """Until nothing happens any more at this time."""
+        """Run until nothing is left to do at this time."""
 
         async def main() -> None:
             for _ in range(100):
@@ -118,13 +120,13 @@ class WorkersMachine(RuleBasedStateMachine):
         return self.handling.workers_over(cast("Client", None), cast("Publisher", None))
 
     def _known(self) -> set[str]:
-        """Where a request may be that is kept."""
+        """The places where a kept request may be."""
         queue = self.handling.informer.queue
         return {*queue._ready, *queue._due, *queue._again, *queue._processing}
 
     @rule(posted=st.sets(names, min_size=1))
     def applied(self, posted: set[str]) -> None:
-        """New ones, or changes of those that there are, in one turn of the event loop."""
+        """Create or change requests within one iteration of the event loop."""
         for name in posted - self.there.keys():
             self.uids += 1
             self.there[name] = self.uids
@@ -148,32 +150,32 @@ class WorkersMachine(RuleBasedStateMachine):
         self._do(lambda: self.handling.informer.wake(ALL_PROVIDER_IDS))
         self.lost.clear()
 
-    @precondition(lambda self: self.judge.in_hand)
+    @precondition(lambda self: self.fake_decider.in_hand)
     @rule(data=st.data(), fails_at_peek=st.booleans(), more=st.sets(names))
-    def judged(self, data: st.DataObject, fails_at_peek: bool, more: set[str]) -> None:
-        """Some answers come, each by itself, and ``more`` is posted in the same turn."""
+    def decided(self, data: st.DataObject, fails_at_peek: bool, more: set[str]) -> None:
+        """Complete some decisions one by one, and post ``more`` in the same iteration."""
         outcomes = data.draw(
             st.dictionaries(
-                st.sampled_from(sorted(self.judge.in_hand)), st.sampled_from([FAULT, PANIC, SETTLED]), min_size=1
+                st.sampled_from(sorted(self.fake_decider.in_hand)), st.sampled_from([FAULT, PANIC, SETTLED]), min_size=1
             )
         )
 
         def answer() -> None:
             for name, outcome in outcomes.items():
-                self.judge.in_hand[name].set_result(outcome)
+                self.fake_decider.in_hand[name].set_result(outcome)
                 if outcome == SETTLED:
                     self.there.pop(name, None)
 
         self._do(answer)
         if more:
             self.applied(more)
-        self.judge.fails_at_peek = fails_at_peek
+        self.fake_decider.fails_at_peek = fails_at_peek
         self._settle()
-        self.judge.fails_at_peek = False
+        self.fake_decider.fails_at_peek = False
 
     @rule(data=st.data(), posted=st.sets(names))
     def cancelled(self, data: st.DataObject, posted: set[str]) -> None:
-        """Some workers, when they have just been woken."""
+        """Cancel some workers that have just been woken."""
         if posted:
             self.applied(posted)
         queue = self.handling.informer.queue
@@ -191,14 +193,14 @@ class WorkersMachine(RuleBasedStateMachine):
         self.loop.run_until_complete(asyncio.sleep(seconds))
 
     @rule(others=st.integers(0, 2))
-    def other_clusters_have_some_of_the_crew(self, others: int) -> None:
-        self.worker_pool.left = 2 - others - self.workers._held
+    def other_clusters_use_the_pool(self, others: int) -> None:
+        self.worker_pool.available = 2 - others - self.workers._borrowed
 
     @precondition(lambda self: not self.stopped)
     @rule(posted=st.sets(names))
     def connection_replaced(self, posted: set[str]) -> None:
         self.loop.run_until_complete(self.workers.end())
-        assert not self.judge.in_hand
+        assert not self.fake_decider.in_hand
         if posted:
             self.applied(posted)
         self.workers = self._do(self._call_workers)
@@ -209,14 +211,14 @@ class WorkersMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.loop.time() > 60)
     @rule()
     def stop(self) -> None:
-        """Each worker ends after what it has in hand, and takes nothing up any more."""
+        """Each worker finishes its current request and takes no other."""
         self.stopped = True
         self._do(self.handling.informer.stop)
         self._settle()
-        assert len(self.workers) == len(self.judge.in_hand)
+        assert len(self.workers) == len(self.fake_decider.in_hand)
 
     @invariant()
-    def somebody_takes_what_is_ready(self) -> None:
+    def ready_requests_have_a_worker(self) -> None:
         if not hasattr(self, "workers"):
             return
         self._settle()
@@ -224,12 +226,12 @@ class WorkersMachine(RuleBasedStateMachine):
         # None of them has ended without having been let go.
         running = sum(not task.done() for task in self.workers._tasks)
         assert running == len(self.workers) <= self.limit
-        assert self.workers._held == max(0, running - OWN_WORKERS)
+        assert self.workers._borrowed == max(0, running - OWN_WORKERS)
         if self.stopped:
-            assert running == len(self.judge.in_hand)
+            assert running == len(self.fake_decider.in_hand)
             return
         if queue._ready:
-            assert len(self.judge.in_hand) == running >= min(self.limit, OWN_WORKERS)
+            assert len(self.fake_decider.in_hand) == running >= min(self.limit, OWN_WORKERS)
         assert set(self.handling.informer.pending) <= self._known() | self.lost
 
 

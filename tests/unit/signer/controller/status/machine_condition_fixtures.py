@@ -1,4 +1,4 @@
-"""One Machine at an API server, for tests of the writer of its condition."""
+"""One Machine at an API server, for tests of its condition."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def record(*, hours: float = 24) -> AttestedNode:
 
 
 class World:
-    """One Machine at an API server, cached; calls are counted, and may fail or meet another writer."""
+    """One cached Machine at an API server; calls are counted, and may fail or conflict."""
 
     def __init__(self, version: str = "v1beta2", *, gates: list[Any] | None = None, **metadata: Any) -> None:
         self.clock = Clock()
@@ -140,12 +140,12 @@ class World:
         return next((one for one in self.shown() if one["type"] == "NodeAttested"), {})
 
     async def settle(self) -> None:
-        """Look at everything once, and let what is queued be done."""
+        """Resync once, and process the queue."""
         await self.conditions.resync()
         await self.worked()
 
     async def worked(self) -> None:
-        """Wait until nothing is queued for now."""
+        """Wait until no key is ready."""
         await idle(self.conditions._queue)
 
 

@@ -1,4 +1,4 @@
-"""Signer names on the InfraCluster: only where its schema keeps them, only in what is the Cluster's own."""
+"""Signer names on the InfraCluster: only if its schema keeps them, and only on the Cluster's own."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def policy(*attestors: str) -> Policy:
 
 
 class World:
-    """One definition and one InfraCluster; ``failure`` is raised by the call of that method."""
+    """One definition and one InfraCluster; the named method raises ``failure``."""
 
     def __init__(self, found: dict[str, Any] | None = None, **status: Any) -> None:
         self.definition = found or definition()
@@ -127,13 +127,13 @@ async def test_the_first_signer_for_each_purpose_is_published() -> None:
     assert world.object["status"]["ready"] is True
 
 
-async def test_what_is_not_permitted_is_not_published() -> None:
+async def test_signers_that_are_not_permitted_are_not_published() -> None:
     world = World()
     await world.publish("asserting", "good")
     assert world.shown() == (CLIENT.format("good"), SERVING.format("good"))
 
 
-async def test_unchanged_costs_nothing_and_is_looked_at_again_later() -> None:
+async def test_an_unchanged_state_costs_no_call_until_it_is_verified_again() -> None:
     world = World()
     for _ in range(3):
         await world.publish()
@@ -145,7 +145,7 @@ async def test_unchanged_costs_nothing_and_is_looked_at_again_later() -> None:
     assert world.shown()[0] == CLIENT.format("good")
 
 
-async def test_what_stands_there_already_is_not_written() -> None:
+async def test_correct_fields_are_not_written() -> None:
     world = World(
         kubeletClientCertificateSigner=CLIENT.format("good"), kubeletServingCertificateSigner=SERVING.format("good")
     )
@@ -153,7 +153,7 @@ async def test_what_stands_there_already_is_not_written() -> None:
     assert world.calls == ["definition", "get"]
 
 
-async def test_a_policy_that_changes_is_followed_at_once() -> None:
+async def test_a_changed_policy_is_published_at_once() -> None:
     world = World()
     await world.publish("good")
     await world.publish("client-only")
@@ -199,7 +199,7 @@ async def test_without_a_field_nothing_is_written(found: dict[str, Any], words: 
         ({**REFERENCE, "apiGroup": "", "apiVersion": "infrastructure.cluster.x-k8s.io/v1alpha4"}, "v1beta2"),
     ],
 )
-async def test_the_version_is_the_references_own_else_the_newest_of_the_contract(
+async def test_the_version_is_the_references_or_the_newest_of_the_contract(
     reference: dict[str, Any], expected: str
 ) -> None:
     versions = [version("v1alpha4", served=False), version("v1beta1", storage=False), version("v1beta2")]
@@ -221,7 +221,7 @@ async def test_the_version_is_the_references_own_else_the_newest_of_the_contract
     ],
 )
 async def test_the_newest_version_of_the_contract_is_by_its_number(named: str, expected: str) -> None:
-    """Whoever writes the label may do so in any order."""
+    """The label may list versions in any order."""
     versions = [version(name, storage=False) for name in named.split("_")] + [version("v1gamma1")]
     world = World(definition(*versions, labels={"cluster.x-k8s.io/v1beta2": named}))
     world.version = expected
@@ -237,8 +237,8 @@ async def test_the_newest_version_of_the_contract_is_by_its_number(named: str, e
         {**REFERENCE, "apiGroup": "x.infrastructure.cluster.x-k8s.io"},
     ],
 )
-async def test_objects_of_other_groups_are_never_touched(reference: dict[str, Any]) -> None:
-    """A tenant writes the Cluster, and may name anything there."""
+async def test_objects_of_other_groups_are_not_written(reference: dict[str, Any]) -> None:
+    """A tenant writes the Cluster, and may name any object there."""
     world = World()
     assert "only objects of" in cause(await world.publish(of=cluster(reference)))
     assert world.calls == []
@@ -254,7 +254,7 @@ async def test_objects_of_other_groups_are_never_touched(reference: dict[str, An
         {"kind": "TestCluster"},
     ],
 )
-async def test_a_reference_without_form_is_none(reference: dict[str, Any]) -> None:
+async def test_a_malformed_reference_is_ignored(reference: dict[str, Any]) -> None:
     world = World()
     assert "names no InfraCluster" in cause(await world.publish(of=cluster(reference)))
     assert world.calls == []
@@ -263,7 +263,7 @@ async def test_a_reference_without_form_is_none(reference: dict[str, Any]) -> No
 @pytest.mark.parametrize(
     "owners", [[], [{**OWNER, "name": "other"}], [{**OWNER, "kind": "Pod"}], [{**OWNER, "apiVersion": "v1"}]]
 )
-async def test_the_infra_cluster_of_another_cluster_is_left_alone(owners: list[dict[str, Any]]) -> None:
+async def test_the_infra_cluster_of_another_cluster_is_not_written(owners: list[dict[str, Any]]) -> None:
     world = World()
     world.object["metadata"]["ownerReferences"] = owners
     assert "not owned" in cause(await world.publish())
@@ -273,7 +273,7 @@ async def test_the_infra_cluster_of_another_cluster_is_left_alone(owners: list[d
 @pytest.mark.parametrize(
     "metadata", [{"annotations": {"cluster.x-k8s.io/paused": ""}}, {"deletionTimestamp": "2026-03-01T12:00:00Z"}]
 )
-async def test_a_paused_or_deleted_cluster_is_left_alone(metadata: dict[str, Any]) -> None:
+async def test_nothing_is_written_for_a_paused_or_deleted_cluster(metadata: dict[str, Any]) -> None:
     world = World()
     assert "paused or being deleted" in cause(await world.publish(of=cluster(**metadata)))
     assert world.calls == []
@@ -289,7 +289,7 @@ async def test_a_paused_or_deleted_cluster_is_left_alone(metadata: dict[str, Any
         (ServerError("etcd", status=500), "did not answer"),
     ],
 )
-async def test_faults_are_no_error_and_are_said_once(
+async def test_failures_are_logged_once(
     call: str, failure: ApiError, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = World()
@@ -303,7 +303,7 @@ async def test_faults_are_no_error_and_are_said_once(
     assert await world.publish() == Published()
 
 
-async def test_a_refusal_is_not_tried_again_at_every_look() -> None:
+async def test_a_refusal_is_not_retried_at_every_reconciliation() -> None:
     world = World()
     world.failure["patch"] = Forbidden("no", status=403)
     for _ in range(5):
@@ -311,7 +311,7 @@ async def test_a_refusal_is_not_tried_again_at_every_look() -> None:
     assert world.calls == ["definition", "get", "patch"]
 
 
-async def test_a_field_that_is_dropped_all_the_same_is_noticed() -> None:
+async def test_a_dropped_field_is_noticed() -> None:
     world = World()
     world.dropped = ("kubeletServingCertificateSigner",)
     assert "does not keep" in cause(await world.publish())

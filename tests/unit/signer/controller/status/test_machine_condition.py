@@ -1,4 +1,4 @@
-"""Condition NodeAttested: True while a secure record lives, for Machines that wait for it, and for no others."""
+"""Condition NodeAttested: True while a secure record is valid, only on Machines with the readiness gate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from signer.controller.status import machine_condition
 from signer.controller.status.machine_condition import MachineConditions
-from signer.kube import cooperative_yield as cooperative_yield
+from signer.kube import scheduling as cooperative_yield
 from signer.kube.errors import Forbidden, NotFound, ServerError
 from signer.model.cluster import WATCH_FILTER_LABEL, MachineView, WatchFilter
 from signer.model.decision import Decision, Deferred, Deny
@@ -41,7 +41,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_condition, "SETTLE_SECONDS", 0)
 
 
-async def test_a_machine_that_is_attested_shows_it_beside_the_conditions_of_others() -> None:
+async def test_an_attested_machine_gets_the_condition_and_keeps_others() -> None:
     world = await settled(World())
     assert world.shown() == [
         *OTHERS,
@@ -56,14 +56,14 @@ async def test_a_machine_that_is_attested_shows_it_beside_the_conditions_of_othe
     ]
 
 
-async def test_v1beta1_has_a_place_of_its_own_for_such_conditions() -> None:
+async def test_v1beta1_conditions_have_their_own_field() -> None:
     world = await settled(World("v1beta1"))
     assert world.condition()["status"] == "True"
     assert world.stored["status"]["conditions"] == [{"type": "Ready", "status": "True"}]
 
 
 @pytest.mark.parametrize("gates", [[], [{"conditionType": "Other"}]])
-async def test_a_machine_that_does_not_wait_for_it_is_never_touched(gates: list[Any]) -> None:
+async def test_a_machine_without_the_readiness_gate_is_not_written(gates: list[Any]) -> None:
     world = World(gates=gates)
     async with working(world):
         world.conditions.decided(world.cache(), DENIED)
@@ -74,14 +74,14 @@ async def test_a_machine_that_does_not_wait_for_it_is_never_touched(gates: list[
 @pytest.mark.parametrize(
     "metadata", [{"annotations": {"cluster.x-k8s.io/paused": ""}}, {"deletionTimestamp": "2026-03-01T12:00:00Z"}]
 )
-async def test_what_is_paused_or_deleted_is_left_alone(metadata: dict[str, Any]) -> None:
+async def test_paused_or_deleted_machines_are_not_written(metadata: dict[str, Any]) -> None:
     assert (await settled(World(**metadata))).calls == []
     world = World()
     world.cluster(**metadata)
     assert (await settled(world)).calls == []
 
 
-async def test_a_cluster_of_another_watch_filter_is_never_touched() -> None:
+async def test_machines_of_another_watch_filter_are_not_written() -> None:
     world = World()
     world.caches.watch_filter = WatchFilter("ours")
     assert (await settled(world)).calls == []
@@ -91,14 +91,14 @@ async def test_a_cluster_of_another_watch_filter_is_never_touched() -> None:
     assert (await settled(world)).calls == ["get", "patch"]
 
 
-async def test_a_cluster_in_another_replicas_shard_is_never_touched_and_written_when_it_becomes_ours() -> None:
+async def test_machines_of_another_replicas_shard_are_written_once_the_shard_is_ours() -> None:
     world = World()
     world.caches.own_shards(SomeShards(1))
     async with working(world):
         world.conditions.decided(world.cache(), DENIED)
         await world.settle()
         assert world.calls == []
-        resyncing = asyncio.create_task(world.conditions._resync_for_ever())
+        resyncing = asyncio.create_task(world.conditions._resync_forever())
         await asyncio.sleep(0)
         world.caches.own_shards(SomeShards(1, frozenset({0})))
         await asyncio.wait_for(world.patched.wait(), 5)
@@ -107,8 +107,8 @@ async def test_a_cluster_in_another_replicas_shard_is_never_touched_and_written_
     assert world.condition()["status"] == "True"
 
 
-async def test_others_have_their_turn_while_all_machines_are_gone_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each costs some ten microseconds, and there may be tens of thousands."""
+async def test_a_resync_yields_to_other_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each Machine takes about 10 µs, and there may be tens of thousands."""
     monkeypatch.setattr(cooperative_yield, "SLICE_SECONDS", -1.0)
     world = World()
     order: list[str] = []
@@ -124,13 +124,13 @@ async def test_others_have_their_turn_while_all_machines_are_gone_through(monkey
     assert order == ["looked at", "others", "looked at"]
 
 
-async def test_a_cluster_without_a_policy_is_never_touched() -> None:
+async def test_machines_of_a_cluster_without_a_policy_are_not_written() -> None:
     world = World()
     world.caches.policies.removed(world.policy)
     assert (await settled(world)).calls == []
 
 
-async def test_unchanged_costs_nothing_and_is_looked_at_again_later() -> None:
+async def test_an_unchanged_state_costs_no_call_until_it_is_verified_again() -> None:
     world = World()
     async with working(world):
         for _ in range(3):
@@ -138,19 +138,19 @@ async def test_unchanged_costs_nothing_and_is_looked_at_again_later() -> None:
             world.clock.pass_by(60)
         assert world.calls == ["get", "patch"]
         world.stored["status"]["conditions"] = []
-        world.clock.pass_by(machine_condition.LOOK_AGAIN_SECONDS)
+        world.clock.pass_by(machine_condition.VERIFY_SECONDS)
         await world.settle()
     assert world.condition()["status"] == "True"
 
 
-async def test_unchanged_is_not_written_after_a_restart_either() -> None:
+async def test_an_unchanged_state_is_not_written_after_a_restart() -> None:
     world = await settled(World())
     world.stored["metadata"]["generation"] = 4
     world.conditions = world.restarted()
     assert (await settled(world)).calls == ["get", "patch", "get"]
 
 
-async def test_expiry_is_seen_without_any_event() -> None:
+async def test_expiry_is_noticed_without_an_event() -> None:
     world = World()
     async with working(world):
         await world.settle()
@@ -161,7 +161,7 @@ async def test_expiry_is_seen_without_any_event() -> None:
 
 
 async def test_a_renewal_writes_nothing() -> None:
-    """Every write to a Machine is work for the controllers of others."""
+    """Every write to a Machine triggers other controllers."""
     world = World()
     async with working(world):
         await world.settle()
@@ -192,7 +192,7 @@ async def test_a_denial_shows_until_the_machine_is_attested() -> None:
     assert world.condition()["reason"] == "AttestationExpired"
 
 
-async def test_another_request_with_the_same_end_is_no_news() -> None:
+async def test_another_request_with_the_same_outcome_is_not_written() -> None:
     """The message names one of them, and the command that explains it."""
     world = World()
     world.records = []
@@ -210,7 +210,7 @@ async def test_another_request_with_the_same_end_is_no_news() -> None:
     assert world.calls.count("patch") == 1
 
 
-async def test_what_was_said_last_outlives_a_restart() -> None:
+async def test_the_last_message_survives_a_restart() -> None:
     world = World()
     world.records = []
     world.conditions.decided(world.cache(), DENIED)
@@ -220,7 +220,7 @@ async def test_what_was_said_last_outlives_a_restart() -> None:
     assert world.condition()["reason"] == "NodeNameMismatch"
 
 
-async def test_a_record_that_is_gone_takes_true_back() -> None:
+async def test_a_deleted_record_ends_true() -> None:
     world = await settled(World())
     world.records = []
     world.conditions = world.restarted()
@@ -228,8 +228,8 @@ async def test_a_record_that_is_gone_takes_true_back() -> None:
     assert (world.condition()["status"], world.condition()["reason"]) == ("Unknown", "NotAttestedYet")
 
 
-async def test_denials_in_a_row_are_not_written_each() -> None:
-    """How often requests are denied is up to whoever has a bootstrap token."""
+async def test_consecutive_denials_are_rate_limited() -> None:
+    """The holder of a bootstrap token controls how often requests are denied."""
     world = World()
     world.records = []
     async with working(world):
@@ -243,7 +243,7 @@ async def test_denials_in_a_row_are_not_written_each() -> None:
 
 
 @pytest.mark.parametrize("others", [1, 4])
-async def test_another_writer_is_waited_out(others: int) -> None:
+async def test_concurrent_writes_are_retried(others: int) -> None:
     world = World()
     world.meanwhile = others
     await settled(world)
@@ -251,7 +251,7 @@ async def test_another_writer_is_waited_out(others: int) -> None:
     assert world.condition()["status"] == "True"
 
 
-async def test_another_machine_of_that_name_is_not_written_to() -> None:
+async def test_another_machine_of_that_name_is_not_written() -> None:
     world = World()
     world.stored["metadata"]["uid"] = "m-2"
     assert (await settled(world)).calls == ["get"]
@@ -259,7 +259,7 @@ async def test_another_machine_of_that_name_is_not_written_to() -> None:
     assert (await settled(world)).condition()["status"] == "Unknown"
 
 
-async def test_a_machine_that_was_created_anew_gets_it_again() -> None:
+async def test_a_recreated_machine_gets_the_condition_again() -> None:
     world = World()
     async with working(world):
         await world.settle()
@@ -286,23 +286,23 @@ async def test_a_denial_while_attested_is_not_what_expiry_shows() -> None:
     assert world.condition()["reason"] == "AttestationExpired"
 
 
-async def test_without_a_grant_it_is_off_said_once_and_tried_again_later(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_missing_grant_is_logged_once_and_retried_later(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     world.failure["patch"] = Forbidden("no", status=403)
     with caplog.at_level(logging.WARNING):
         async with working(world):
             for _ in range(4):
                 await world.settle()
-                world.clock.pass_by(machine_condition.OFF_SECONDS * 0.6)
+                world.clock.pass_by(machine_condition.DISABLED_SECONDS * 0.6)
     assert world.calls == ["get", "patch"] * 2
     assert len(caplog.records) == 1
     world.failure.clear()
-    world.clock.pass_by(machine_condition.OFF_SECONDS)
+    world.clock.pass_by(machine_condition.DISABLED_SECONDS)
     assert (await settled(world)).condition()["status"] == "True"
 
 
 class BesideAnother(World):
-    """Machines of another namespace come before the one, and what is written to them is refused."""
+    """Machines of another namespace are queued first, and writes to them are refused."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -331,7 +331,7 @@ class BesideAnother(World):
         return await super().patch(path, patch)
 
 
-async def test_what_is_forbidden_in_one_namespace_is_off_there_only() -> None:
+async def test_a_forbidden_namespace_disables_only_itself() -> None:
     world = BesideAnother()
     async with working(world):
         for name in world.theirs:
@@ -341,15 +341,15 @@ async def test_what_is_forbidden_in_one_namespace_is_off_there_only() -> None:
         await world.settle()
         assert world.condition()["status"] == "True"
         assert len(world.asked) == 1
-        world.clock.pass_by(machine_condition.OFF_SECONDS)
+        world.clock.pass_by(machine_condition.DISABLED_SECONDS)
         await world.settle()
         assert len(world.asked) == 2
-        world.clock.pass_by(machine_condition.OFF_SECONDS)
+        world.clock.pass_by(machine_condition.DISABLED_SECONDS)
         await world.conditions.resync()
-    assert world.conditions._off_until == {}, "namespaces come and go"
+    assert world.conditions._disabled_until == {}, "namespaces come and go"
 
 
-async def test_a_schema_without_a_place_for_it_concerns_all_namespaces() -> None:
+async def test_a_schema_without_the_field_disables_all_namespaces() -> None:
     world = BesideAnother()
     world.keeps = False
     async with working(world):
@@ -360,7 +360,7 @@ async def test_a_schema_without_a_place_for_it_concerns_all_namespaces() -> None
     assert world.asked == []
 
 
-async def test_a_schema_without_a_place_for_it_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_schema_without_the_field_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
     world = World("v1beta1")
     world.keeps = False
     with caplog.at_level(logging.WARNING):
@@ -370,7 +370,7 @@ async def test_a_schema_without_a_place_for_it_is_noticed(caplog: pytest.LogCapt
     assert "does not keep" in caplog.records[0].__dict__["detail"]
 
 
-async def test_too_many_conditions_of_others_leave_no_room(caplog: pytest.LogCaptureFixture) -> None:
+async def test_too_many_other_conditions(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     world.stored["status"]["conditions"] = [{"type": f"C{number}", "status": "True"} for number in range(32)]
     with caplog.at_level(logging.WARNING):
@@ -380,7 +380,7 @@ async def test_too_many_conditions_of_others_leave_no_room(caplog: pytest.LogCap
 
 
 @pytest.mark.parametrize("failure", [ServerError("etcd", status=500), RuntimeError("a defect")])
-async def test_a_fault_is_tried_again(failure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failure_is_retried(failure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     world.failure["get"] = failure
     retried: list[Any] = []
@@ -391,7 +391,7 @@ async def test_a_fault_is_tried_again(failure: Any, monkeypatch: pytest.MonkeyPa
     assert (await settled(world)).condition()["status"] == "True"
 
 
-async def test_while_records_cannot_be_told_from_forgeries_nothing_is_written() -> None:
+async def test_nothing_is_written_without_the_controller_key() -> None:
     world = World()
 
     def unavailable(machine: MachineKey) -> Iterable[AttestedNode]:
@@ -416,7 +416,7 @@ async def test_a_machine_that_is_gone_is_forgotten() -> None:
     assert world.calls == ["get", "patch"]
 
 
-async def test_a_machine_that_went_before_its_write(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_machine_that_is_deleted_before_its_write(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     world.failure["get"] = NotFound("gone", status=404)
     with caplog.at_level(logging.INFO):
@@ -424,7 +424,7 @@ async def test_a_machine_that_went_before_its_write(caplog: pytest.LogCaptureFix
     assert caplog.records == []
 
 
-async def test_a_change_of_the_machine_is_enough() -> None:
+async def test_a_change_of_the_machine_triggers_a_write() -> None:
     world = World()
     world.stored["spec"]["providerID"] = ""
     world.caches.machines.removed(world.stored)
@@ -436,7 +436,7 @@ async def test_a_change_of_the_machine_is_enough() -> None:
     assert world.condition()["status"] == "True"
 
 
-async def test_it_runs_by_itself() -> None:
+async def test_run_reconciles() -> None:
     world = World()
     running = asyncio.create_task(world.conditions.run())
     await world.patched.wait()
@@ -446,15 +446,15 @@ async def test_it_runs_by_itself() -> None:
 
 
 @pytest.mark.parametrize("decision", [DENIED, APPROVED])
-async def test_an_instance_of_a_pool_has_no_machine_to_write_to(decision: Decision) -> None:
+async def test_a_pool_instance_has_no_machine_to_write(decision: Decision) -> None:
     world = World()
     instance = builders.machine_view(kind="MachinePool", readiness_gates=frozenset({"NodeAttested"}))
     world.conditions.decided(instance, decision)
     assert world.conditions._queue.delayed + len(world.conditions._queue) == 0
 
 
-async def test_many_machines_of_one_namespace_hold_up_no_other() -> None:
-    """How often a tenant's requests are denied is up to the tenant."""
+async def test_many_machines_of_one_namespace_delay_no_other() -> None:
+    """The tenant controls how often its requests are denied."""
     queue = World().conditions._queue
     for key in [*(("tenant", f"machine-{number}") for number in range(9)), ("honest", "machine")]:
         queue.add(key)
@@ -465,16 +465,16 @@ async def test_many_machines_of_one_namespace_hold_up_no_other() -> None:
     ]
 
 
-# A Machine that was made anew
+# A re-created Machine
 
 
-async def test_a_machine_that_was_made_anew_is_not_attested_by_its_predecessors_record() -> None:
+async def test_a_recreated_machine_is_not_attested_by_its_predecessors_record() -> None:
     world = await settled(World(uid="m-2"))
     assert (world.condition()["status"], world.condition()["reason"]) == ("Unknown", "NotAttestedYet")
 
 
 @pytest.mark.parametrize(("seconds", "status"), [(0, "Unknown"), (1, "True")])
-async def test_one_that_was_moved_is_attested_where_its_cluster_was_made_anew_too(seconds: int, status: str) -> None:
+async def test_a_moved_machine_stays_attested(seconds: int, status: str) -> None:
     """`clusterctl move` changes every UID, and the next renewal may be days away."""
     world = World(uid="m-2")
     (attested,) = world.records
@@ -482,7 +482,7 @@ async def test_one_that_was_moved_is_attested_where_its_cluster_was_made_anew_to
     assert (await settled(world)).condition()["status"] == status
 
 
-async def test_what_its_predecessor_was_denied_for_is_not_said_of_it() -> None:
+async def test_a_predecessors_denial_is_not_shown() -> None:
     world = World()
     world.records = []
     world.conditions.decided(world.cache(), DENIED)

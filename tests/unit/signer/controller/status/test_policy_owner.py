@@ -1,4 +1,4 @@
-"""A policy gets its Cluster as owner: once, at the very version that was read, and never during a move."""
+"""A policy gets its Cluster as owner: once, at the resourceVersion that was read, and never during a move."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OTHER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "prod", "uid": "x-1"}
 
 
 class API:
-    """One policy; each write is kept, and fails with ``failure``."""
+    """One policy; writes are recorded and fail with ``failure``."""
 
     def __init__(self, *owners: dict[str, Any], failure: ApiError | None = None) -> None:
         self.metadata = {"uid": "p-1", "resourceVersion": "5", "ownerReferences": list(owners)}
@@ -51,14 +51,14 @@ async def test_the_cluster_becomes_the_owner_once() -> None:
     assert (len(api.patches), api.reads) == (1, 1)
 
 
-async def test_one_that_is_owned_is_left_as_it_is() -> None:
+async def test_an_owned_policy_is_not_written() -> None:
     api = API(OWN)
     await owner(api).ensure(cluster_view(), policy())
     assert api.patches == []
 
 
 @pytest.mark.parametrize("api_version", ["provisioning.cattle.io/v1", "v1", "x.cluster.x-k8s.io/v1beta2", ""])
-async def test_another_kind_of_cluster_stays(api_version: str) -> None:
+async def test_an_owner_of_another_kind_stays(api_version: str) -> None:
     theirs = {**OWN, "apiVersion": api_version, "uid": "theirs"}
     api = API(theirs)
     await owner(api).ensure(cluster_view(), policy())
@@ -66,13 +66,13 @@ async def test_another_kind_of_cluster_stays(api_version: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
-async def test_a_cluster_that_is_no_more_gives_way(version: str) -> None:
+async def test_a_reference_to_a_former_cluster_is_replaced(version: str) -> None:
     api = API({**OWN, "uid": "c-0", "apiVersion": f"cluster.x-k8s.io/{version}"})
     await owner(api).ensure(cluster_view(), policy())
     assert api.patches[0]["ownerReferences"] == [OWN]
 
 
-async def test_a_cluster_that_came_back_is_another_one() -> None:
+async def test_a_recreated_cluster_is_another_owner() -> None:
     api = API()
     made = owner(api)
     await made.ensure(cluster_view(), policy())
@@ -90,7 +90,7 @@ async def test_nothing_is_written_during_a_move(change: dict[str, bool]) -> None
 @pytest.mark.parametrize(
     "failure", [Conflict("changed", status=409), Forbidden("no", status=403), NotFound("gone", status=404)]
 )
-async def test_what_failed_is_tried_again(failure: ApiError) -> None:
+async def test_failures_are_retried(failure: ApiError) -> None:
     api = API(failure=failure)
     made = owner(api)
     await made.ensure(cluster_view(), policy())
@@ -99,25 +99,25 @@ async def test_what_failed_is_tried_again(failure: ApiError) -> None:
     assert api.metadata["ownerReferences"] == [OWN]
 
 
-async def test_a_missing_grant_is_said_once_for_each_policy(caplog: pytest.LogCaptureFixture) -> None:
-    """Not at each survey. The API server's own words do not name the verb in every case."""
+async def test_a_missing_grant_is_logged_once_per_policy(caplog: pytest.LogCaptureFixture) -> None:
+    """Not at each reconciliation. The API server's message does not always name the verb."""
     api = API(failure=Forbidden("cannot set an ownerRef on a resource you can't delete: , <nil>", status=403))
     made = owner(api)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             await made.ensure(cluster_view(), policy())
-        (told,) = caplog.records
+        (record,) = caplog.records
         await made.ensure(cluster_view(uid="c-2"), policy())
     assert len(api.patches) == 4
     assert len(caplog.records) == 2
-    said = vars(told)
-    assert (told.levelno, said["cluster"]) == (logging.WARNING, "team-a/prod")
-    assert "delete where admission plugin OwnerReferencesPermissionEnforcement is on" in said["detail"]
-    assert "403 Forbidden: cannot set an ownerRef" in said["error"]
+    fields = vars(record)
+    assert (record.levelno, fields["cluster"]) == (logging.WARNING, "team-a/prod")
+    assert "delete where admission plugin OwnerReferencesPermissionEnforcement is on" in fields["detail"]
+    assert "403 Forbidden: cannot set an ownerRef" in fields["error"]
 
 
 @pytest.mark.parametrize("failure", [Conflict("changed", status=409), NotFound("gone", status=404)])
-async def test_what_passes_by_itself_is_no_warning(failure: ApiError, caplog: pytest.LogCaptureFixture) -> None:
+async def test_transient_failures_are_no_warning(failure: ApiError, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         await owner(API(failure=failure)).ensure(cluster_view(), policy())
     assert caplog.records == []

@@ -1,4 +1,4 @@
-"""A policy's status: written when it changes, transition times kept where a condition stays what it was."""
+"""A policy's status: written when it changes, with transition times kept for unchanged conditions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from signer.configuration import Configuration, OperatorAttestor
 from signer.controller.status.policy_status import (
-    READ_AGAIN_SECONDS,
-    SHOWN_LATE_SECONDS,
+    RESTORE_SECONDS,
+    WATCH_LAG_SECONDS,
     PolicyStatus,
     permitted_in,
     usable_signers,
@@ -77,11 +77,11 @@ class World:
         )
 
     def watch_catches_up(self) -> None:
-        """It shows what stands there now."""
+        """The watch shows the current status."""
         assert self.stored is not None
         self.shown = status_digest(self.stored)
 
-    def somebody_else_writes(self, message: str = "out of a backup") -> None:
+    def overwrite(self, message: str = "out of a backup") -> None:
         assert self.stored is not None
         for one in self.stored["status"]["conditions"]:
             one.update(status="True", message=message)
@@ -129,7 +129,7 @@ async def test_signer_names_are_published(world: World) -> None:
     assert world.stored["status"]["servingSignerNames"] == ["cluster.x-k8s.io/kubelet-serving-good"]
 
 
-async def test_signer_names_of_what_cannot_be_loaded_or_read(world: World) -> None:
+async def test_signer_names_of_unavailable_attestors_and_invalid_policies(world: World) -> None:
     await world.write(condition(), of=policy("absent"))
     assert world.stored is not None
     assert len(world.stored["status"]["clientSignerNames"]) == 1
@@ -154,14 +154,14 @@ async def test_condition_in_full(world: World) -> None:
     assert world.stored["status"]["observedGeneration"] == 7
 
 
-async def test_unchanged_is_not_written(world: World) -> None:
+async def test_an_unchanged_status_is_not_written(world: World) -> None:
     for _ in range(3):
         await world.write(condition())
         world.clock.pass_by(60)
     assert world.calls == ["get", "patch"]
 
 
-async def test_unchanged_is_not_written_after_a_restart_either(world: World) -> None:
+async def test_an_unchanged_state_is_not_written_after_a_restart(world: World) -> None:
     await world.write(condition())
     world.watch_catches_up()
     world.status = world.restarted()
@@ -191,7 +191,7 @@ async def test_transition_time_changes_with_the_status_only(world: World) -> Non
         ((None, False, True), "False", "Broken"),
     ],
 )
-async def test_ready_is_the_first_that_is_false_else_the_first_that_is_unknown(
+async def test_ready_is_the_first_false_or_unknown_condition(
     world: World, met: tuple[bool | None, ...], status: str, reason: str
 ) -> None:
     kinds = (ATTESTORS_CONFIGURED, CERTIFICATE_AUTHORITY_AVAILABLE, WORKLOAD_CLUSTER_REACHABLE)
@@ -203,7 +203,7 @@ async def test_ready_is_the_first_that_is_false_else_the_first_that_is_unknown(
 
 
 @pytest.mark.parametrize("failure", [ServerError("etcd", status=500), NotFound("gone")])
-async def test_faults_are_waited_out(world: World, failure: ApiError) -> None:
+async def test_failures_are_retried_at_the_next_call(world: World, failure: ApiError) -> None:
     world.failure = failure
     await world.write(condition())
     world.failure = None
@@ -233,7 +233,7 @@ REFUSES_UNTRACEABLE = {"bootstrapTokens": {"untraceable": "Refuse"}}
         (CERTIFICATE_AUTHORITY_AVAILABLE, {}, False),
     ],
 )
-async def test_what_the_policy_does_not_ask_for_does_not_make_it_unready(
+async def test_conditions_that_the_policy_does_not_need_do_not_affect_ready(
     world: World, kind: ConditionType, spec: dict[str, Any], ready: bool, met: bool | None
 ) -> None:
     await world.write(condition(), condition(kind, met), of=policy_with(spec))
@@ -241,12 +241,12 @@ async def test_what_the_policy_does_not_ask_for_does_not_make_it_unready(
     assert world.condition(kind)["status"] == ("False" if met is False else "Unknown")
 
 
-async def test_a_policy_that_cannot_be_followed_is_unready_for_that_reason(world: World) -> None:
+async def test_an_invalid_policy_is_not_ready(world: World) -> None:
     await world.write(condition(AUTO_APPROVAL_REMOVED, False), condition(met=False, message="no such field"), of=None)
     assert world.condition(READY)["message"] == "no such field"
 
 
-async def test_a_policy_that_was_created_anew_gets_its_status_again(world: World) -> None:
+async def test_a_recreated_policy_gets_its_status_again(world: World) -> None:
     await world.write(condition())
     world.stored = {"metadata": {"uid": "policy-2"}}
     attestors = [{"name": one.provider} for one in GOOD.authorized_attestors]
@@ -254,14 +254,14 @@ async def test_a_policy_that_was_created_anew_gets_its_status_again(world: World
     assert world.condition(READY)["status"] == "True"
 
 
-# What somebody else writes over it
+# Overwritten status
 
 
-async def test_what_somebody_else_wrote_is_put_right(world: World) -> None:
+async def test_an_overwritten_status_is_restored(world: World) -> None:
     await world.write(condition(met=False))
     world.watch_catches_up()
     await world.write(condition(met=False))
-    world.somebody_else_writes()
+    world.overwrite()
     world.watch_catches_up()
     await world.write(condition(met=False))
     assert world.condition(READY)["status"] == world.condition(ATTESTORS_CONFIGURED)["status"] == "False"
@@ -270,30 +270,32 @@ async def test_what_somebody_else_wrote_is_put_right(world: World) -> None:
     assert world.calls == ["get", "patch", "get", "patch"]
 
 
-async def test_also_where_the_clock_is_set_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_overwritten_status_is_restored_when_the_clock_is_set_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(world.clock, "now", lambda: NOW - timedelta(seconds=world.clock.monotonic()))
     world.status = world.restarted()
     await world.write(condition(met=False))
     for number in range(2):
-        world.somebody_else_writes(f"no {number}")
+        world.overwrite(f"no {number}")
         world.watch_catches_up()
-        world.clock.pass_by(READ_AGAIN_SECONDS)
+        world.clock.pass_by(RESTORE_SECONDS)
         await world.write(condition(met=False))
         assert world.condition(READY)["status"] == "False"
 
 
-async def test_also_what_was_written_before_our_own_was_shown(world: World) -> None:
+async def test_a_status_overwritten_before_the_watch_showed_ours_is_restored(world: World) -> None:
     await world.write(condition(met=False))
-    world.somebody_else_writes()
+    world.overwrite()
     world.watch_catches_up()
     await world.write(condition(met=False))
     assert world.condition(READY)["status"] == "True", "the watch may show what stood there before ours"
-    world.clock.pass_by(SHOWN_LATE_SECONDS)
+    world.clock.pass_by(WATCH_LAG_SECONDS)
     await world.write(condition(met=False))
     assert world.condition(READY)["status"] == "False"
 
 
-async def test_a_watch_that_is_behind_costs_next_to_nothing(world: World) -> None:
+async def test_a_lagging_watch_costs_few_calls(world: World) -> None:
     world.shown = "what stood there before"
     for _ in range(30):
         await world.write(condition())
@@ -301,18 +303,18 @@ async def test_a_watch_that_is_behind_costs_next_to_nothing(world: World) -> Non
     assert world.calls == ["get", "patch", "get", "get"]
 
 
-async def test_who_keeps_writing_is_answered_now_and_then(world: World) -> None:
-    """It may be a controller that does as we do."""
+async def test_repeated_overwrites_are_rate_limited(world: World) -> None:
+    """It may be a controller that does the same."""
     await world.write(condition(met=False))
     for number in range(30):
         world.watch_catches_up()
         await world.write(condition(met=False))
-        world.somebody_else_writes(f"no {number}")
+        world.overwrite(f"no {number}")
         world.clock.pass_by(20)
     assert world.calls.count("patch") == 1 + 2
 
 
-def test_signers_that_the_operator_does_not_permit_are_not_usable() -> None:
+def test_signers_that_the_operator_does_not_permit_are_unusable() -> None:
     configuration = Configuration(
         namespace="system",
         attestors={"client-only": OperatorAttestor(namespaces=frozenset({"team-b"}))},

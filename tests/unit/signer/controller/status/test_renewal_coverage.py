@@ -1,4 +1,4 @@
-"""Who would lose renewal under Enforce: everybody without a live record of an attestor that renews."""
+"""Machines that would lose renewal under Enforce: those without a valid record of an attestor that renews."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ AUTHORIZED = [{"name": name} for name in ("good", "insecure", "absent")]
 GOOD = AttestedIdentity("good", "ek:1", Security.SECURE)
 
 
-def inventory_of(**policy: Any) -> Caches:
-    """With a policy of that spec."""
+def caches_of(**policy: Any) -> Caches:
+    """Caches with a policy of that spec."""
     caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
     caches.authentic.use_keys(KEYS)
     metadata = {"namespace": CLUSTER.namespace, "name": CLUSTER.name, "uid": "p"}
@@ -40,7 +40,7 @@ def inventory_of(**policy: Any) -> Caches:
     return caches
 
 
-def standings_of(
+def coverage_of(
     caches: Caches, now: datetime = NOW, operator: Mapping[str, OperatorAttestor] | None = None
 ) -> RenewalCoverage:
     configuration = Configuration("own", attestors=operator or {})
@@ -57,7 +57,7 @@ def with_machine(caches: Caches, machine: MachineView, *records: AttestedNode) -
 
 
 def renewal_coverage(machine: MachineView, *records: AttestedNode, now: datetime = NOW) -> tuple[MachineCoverage, ...]:
-    return standings_of(with_machine(inventory_of(), machine, *records), now).all()
+    return coverage_of(with_machine(caches_of(), machine, *records), now).all()
 
 
 def why(found: tuple[MachineCoverage, ...]) -> str:
@@ -73,17 +73,17 @@ def test_attested() -> None:
     assert isinstance(renewal_coverage(machine_view(), good_record())[0], Attested)
 
 
-def test_one_without_a_node_has_nothing_to_lose() -> None:
-    """In a cluster that scales all the time, some Machine is always starting."""
+def test_a_machine_without_a_node_is_starting() -> None:
+    """In a cluster that scales all the time, there is always a starting Machine."""
     assert renewal_coverage(machine_view(provider_id="")) == (Starting(machine_view(provider_id="")),)
 
 
-def test_one_that_is_being_deleted_needs_nothing() -> None:
+def test_a_machine_that_is_being_deleted_is_ignored() -> None:
     assert renewal_coverage(machine_view(deleting=True)) == ()
 
 
 @pytest.mark.parametrize(
-    ("machine", "records", "said"),
+    ("machine", "records", "expected"),
     [
         (machine_view(provider_id="", node_ref="n"), (), "has a node and no provider ID"),
         (machine_view(), (), "has no AttestedNode that counts"),
@@ -121,61 +121,63 @@ def test_one_that_is_being_deleted_needs_nothing() -> None:
         "serving only",
     ],
 )
-def test_who_would_lose_renewal(machine: MachineView, records: tuple[AttestedNode, ...], said: str) -> None:
-    assert why(renewal_coverage(machine, *records)) == said
+def test_machines_that_would_lose_renewal(
+    machine: MachineView, records: tuple[AttestedNode, ...], expected: str
+) -> None:
+    assert why(renewal_coverage(machine, *records)) == expected
 
 
 @pytest.mark.parametrize(
-    ("spec", "operator", "said"),
+    ("spec", "operator", "expected"),
     [
         ({}, {}, ""),
         ({}, {"good": OperatorAttestor(frozenset({"team-b", CLUSTER.namespace}))}, ""),
         (
             {"authorizedAttestors": [{"name": "client-only"}]},
             {},
-            "was attested by good, which the policy does not authorize any more",
+            "was attested by good, which the policy no longer authorizes",
         ),
         (
             {},
             {"good": OperatorAttestor(frozenset({"team-b"}))},
-            "was attested by good, which this controller does not allow here any more",
+            "was attested by good, which this controller no longer allows here",
         ),
-        ({"mode": "Enforced"}, {}, "was attested by good, and there is no policy that can be followed"),
+        ({"mode": "Enforced"}, {}, "was attested by good, and there is no valid policy"),
     ],
     ids=["authorized", "allowed here", "taken out of the policy", "not allowed here", "a policy that is none"],
 )
-def test_who_was_attested_by_what_would_be_denied_now(
-    spec: dict[str, Any], operator: dict[str, OperatorAttestor], said: str
+def test_machines_attested_by_an_attestor_that_is_no_longer_allowed(
+    spec: dict[str, Any], operator: dict[str, OperatorAttestor], expected: str
 ) -> None:
-    """A certificate that is good today is the last one of its node."""
-    caches = with_machine(inventory_of(**spec), machine_view(), good_record())
-    assert why(standings_of(caches, operator=operator).all()) == said
+    """A currently valid certificate would be the last one of its node."""
+    caches = with_machine(caches_of(**spec), machine_view(), good_record())
+    assert why(coverage_of(caches, operator=operator).all()) == expected
 
 
-def test_without_a_policy_nobody_renews() -> None:
-    caches = with_machine(inventory_of(), machine_view(), good_record())
+def test_without_a_policy_no_node_can_renew() -> None:
+    caches = with_machine(caches_of(), machine_view(), good_record())
     caches.policies.replaced([])
-    assert "there is no policy" in why(standings_of(caches).all())
+    assert "there is no valid policy" in why(coverage_of(caches).all())
 
 
-def test_one_that_was_made_anew_has_not_been_attested() -> None:
+def test_a_recreated_machine_is_unattested() -> None:
     """It may have joined by the built-in signer, and would lose its renewal."""
     anew = machine_view(uid="m-2")
-    assert why(renewal_coverage(anew, good_record())) == "was made anew since its node was attested"
+    assert why(renewal_coverage(anew, good_record())) == "was re-created since its node was attested"
     again = good_record(machine_uid="m-2", journal=(journal_entry(2),))
-    (standing,) = renewal_coverage(anew, good_record(), again)
-    assert isinstance(standing, Attested)
-    assert standing.record.machine_uid == "m-2"
+    (coverage,) = renewal_coverage(anew, good_record(), again)
+    assert isinstance(coverage, Attested)
+    assert coverage.record.machine_uid == "m-2"
 
 
 @pytest.mark.parametrize(("seconds", "attested"), [(0, False), (1, True)])
-def test_one_that_was_moved_with_its_cluster_is_attested(seconds: int, attested: bool) -> None:
-    caches = with_machine(inventory_of(), machine_view(uid="m-2"), good_record())
+def test_a_machine_moved_with_its_cluster_is_attested(seconds: int, attested: bool) -> None:
+    caches = with_machine(caches_of(), machine_view(uid="m-2"), good_record())
     created = good_record().last_attestation + timedelta(seconds=seconds)
     metadata = {"namespace": CLUSTER.namespace, "name": CLUSTER.name, "creationTimestamp": format_time(created)}
     caches.clusters.applied({"metadata": metadata, "spec": {}})
-    (standing,) = standings_of(caches).all()
-    assert isinstance(standing, Attested) == attested
+    (coverage,) = coverage_of(caches).all()
+    assert isinstance(coverage, Attested) == attested
 
 
 def test_the_longest_lived_record_counts() -> None:
@@ -184,40 +186,38 @@ def test_the_longest_lived_record_counts() -> None:
 
 
 def pool(listed: int, replicas: int = 0) -> RenewalCoverage:
-    """Of a cluster with a MachinePool that lists so many instances."""
-    caches = inventory_of()
+    """Caches with a MachinePool that lists that many instances."""
+    caches = caches_of()
     provider_ids = [f"test:///{number}" for number in range(listed)]
     spec = {"clusterName": CLUSTER.name, "providerIDList": provider_ids, "replicas": replicas}
     caches.machine_pools.applied(
         {"metadata": {"namespace": CLUSTER.namespace, "name": "pool", "uid": "p"}, "spec": spec}
     )
-    return standings_of(caches)
+    return coverage_of(caches)
 
 
 @pytest.mark.parametrize(("listed", "replicas", "missing"), [(0, 2, 2), (1, 2, 1), (2, 2, 0), (3, 2, 0)])
-async def test_instances_whose_provider_ids_are_not_known_may_have_nodes(
-    listed: int, replicas: int, missing: int
-) -> None:
-    """An empty providerIDList must not pass for a pool in which everybody is attested."""
+async def test_pool_instances_without_provider_ids_are_unattested(listed: int, replicas: int, missing: int) -> None:
+    """An empty providerIDList must not pass for a fully attested pool."""
     found = await pool(listed, replicas).unattested()
     unlisted = [one.why for one in found if not one.machine.provider_id]
     assert unlisted == ([f"has {missing} instances without a provider ID"] if missing else [])
     assert len(found) - len(unlisted) == listed
 
 
-async def test_those_who_would_lose_renewal_are_told_by_name_and_those_that_go_anyway_are_not() -> None:
-    caches = inventory_of()
+async def test_unattested_machines_are_sorted_and_exclude_deleted_ones() -> None:
+    caches = caches_of()
     for name, deleting in (("c", False), ("b", True), ("a", False)):
         machine = machine_view(name=name, provider_id=f"test:///{name}", deleting=deleting)
         cast("Any", caches)._machine_changed(("team-a", name), None, machine)
-    found = await standings_of(caches).unattested()
+    found = await coverage_of(caches).unattested()
     assert [one.machine.name for one in found] == ["a", "c"]
 
 
-async def test_others_have_their_turns_while_thousands_are_looked_at_and_few_are_told_of(
+async def test_unattested_yields_to_other_tasks_and_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """MachinePools are what tenants write: ten of them can list as many as ten large clusters have."""
+    """Tenants write MachinePools: ten of them can list as many instances as ten large clusters have."""
     monkeypatch.setattr(standing_module, "_PAUSE_SECONDS", 0)
     monkeypatch.setattr(standing_module, "MAXIMUM_UNATTESTED", 1500)
     turns = 0
@@ -232,12 +232,12 @@ async def test_others_have_their_turns_while_thousands_are_looked_at_and_few_are
     found = await pool(2000).unattested()
     task.cancel()
     assert len(found) == 1500
-    assert turns >= 1500 // standing_module._LOOKED_AT
+    assert turns >= 1500 // standing_module._BATCH_SIZE
 
 
-async def test_what_changes_meanwhile_ends_no_look(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_concurrent_changes_do_not_fail_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standing_module, "_PAUSE_SECONDS", 0)
-    monkeypatch.setattr(standing_module, "_LOOKED_AT", 1)
+    monkeypatch.setattr(standing_module, "_BATCH_SIZE", 1)
     renewal_coverage = pool(3)
     caches: Any = renewal_coverage._caches
 

@@ -1,4 +1,4 @@
-"""A policy without a Cluster says so, once it is sure, and for as long as it is so."""
+"""A policy without a Cluster has a condition that says so."""
 
 from __future__ import annotations
 
@@ -62,63 +62,63 @@ class World:
         return {one["type"]: (one["status"], one["reason"]) for one in conditions}
 
 
-SAID = {"Ready": ("False", "ClusterNotFound"), "WorkloadClusterReachable": ("False", "ClusterNotFound")}
+NOT_FOUND = {"Ready": ("False", "ClusterNotFound"), "WorkloadClusterReachable": ("False", "ClusterNotFound")}
 
 
-async def test_a_policy_of_another_name_says_so() -> None:
+async def test_a_policy_without_a_cluster_is_reported() -> None:
     world = World()
     world.policy("prodd")
     world.cluster("prod")
     world.cluster("prodd", namespace="team-b")
     for _ in range(4):
-        await world.policies.look()
-    assert world.reasons("prodd") == SAID
+        await world.policies.check()
+    assert world.reasons("prodd") == NOT_FOUND
     assert world.calls == ["get", "patch"]
 
 
-async def test_a_cluster_that_comes_a_moment_later_is_waited_for() -> None:
+async def test_a_cluster_that_is_created_shortly_after_its_policy() -> None:
     world = World()
     world.policy("prod")
-    await world.policies.look()
+    await world.policies.check()
     world.cluster("prod")
     for _ in range(3):
-        await world.policies.look()
+        await world.policies.check()
     assert world.calls == []
 
 
-async def test_a_policy_with_a_cluster_is_left_to_those_who_serve_it() -> None:
+async def test_a_policy_with_a_cluster_is_left_to_its_task() -> None:
     world = World()
     world.policy("prod")
     world.policy("typo")
     world.cluster("prod")
     for _ in range(3):
-        await world.policies.look()
+        await world.policies.check()
     assert world.reasons("prod") == {}
     world.cluster("typo")
     world.calls.clear()
-    await world.policies.look()
+    await world.policies.check()
     assert world.calls == []
 
 
-async def test_one_that_cannot_be_followed_says_it_too() -> None:
+async def test_an_invalid_policy_is_reported_too() -> None:
     world = World()
     world.policy("typo", mode="Maybe")
-    await world.policies.look()
-    await world.policies.look()
-    assert world.reasons("typo") == SAID
+    await world.policies.check()
+    await world.policies.check()
+    assert world.reasons("typo") == NOT_FOUND
 
 
-async def test_one_that_went_meanwhile_is_no_error() -> None:
+async def test_a_policy_that_is_deleted_concurrently() -> None:
     world = World()
     world.policy("typo")
-    await world.policies.look()
+    await world.policies.check()
     world.stored.clear()
-    await world.policies.look()
+    await world.policies.check()
     assert world.calls == ["get"]
 
 
-async def test_it_runs_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unserved_policies, "LOOK_SECONDS", 0.001)
+async def test_run_reconciles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unserved_policies, "CHECK_SECONDS", 0.001)
     world = World()
     world.policy("typo")
     running = asyncio.create_task(world.policies.run())
@@ -126,7 +126,7 @@ async def test_it_runs_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert world.reasons("typo") == SAID
+    assert world.reasons("typo") == NOT_FOUND
 
 
 async def test_a_name_without_a_cluster_is_in_a_shard_too() -> None:
@@ -134,19 +134,19 @@ async def test_a_name_without_a_cluster_is_in_a_shard_too() -> None:
     world.caches.own_shards(SomeShards(1))
     world.policy("typo")
     for _ in range(3):
-        await world.policies.look()
+        await world.policies.check()
     assert world.calls == []
     world.caches.own_shards(SomeShards(1, frozenset({0})))
     for _ in range(2):
-        await world.policies.look()
-    assert world.reasons("typo") == SAID
+        await world.policies.check()
+    assert world.reasons("typo") == NOT_FOUND
 
 
-async def test_with_a_watch_filter_nothing_is_said() -> None:
-    """Whose a Cluster would be that is not there cannot be told."""
+async def test_with_a_watch_filter_nothing_is_written() -> None:
+    """It is unknown to which controller a missing Cluster would belong."""
     world = World()
     world.caches.watch_filter = WatchFilter("ours")
     world.policy("prodd")
     for _ in range(4):
-        await world.policies.look()
+        await world.policies.check()
     assert world.calls == []

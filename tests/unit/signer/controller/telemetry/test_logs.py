@@ -1,4 +1,4 @@
-"""Logs: one JSON object a line, and never what an exception says."""
+"""Logs: one JSON object per line, and never an exception's message."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def log_failure() -> None:
         logging.getLogger("signer.test").error("unexpected fault", exc_info=error, extra={"cluster": "ns/c"})
 
 
-def test_more_is_said_by_our_own_alone() -> None:
-    """botocore's and urllib3's loggers write requests and answers out: keys that AssumeRole gives, among others."""
+def test_debug_applies_to_our_own_loggers_only() -> None:
+    """botocore's and urllib3's loggers write requests and responses, including keys from AssumeRole."""
     stream = configured(level=logging.DEBUG)
     for library in ("botocore.parsers", "urllib3.connectionpool", "google.auth", "plugin"):
         logging.getLogger(library).debug(f"Response body: {SECRET}")
@@ -72,14 +72,14 @@ def test_more_is_said_by_our_own_alone() -> None:
 
 
 @pytest.mark.parametrize("as_json", [True, False])
-def test_a_message_of_others_stays_on_its_line(as_json: bool) -> None:
+def test_foreign_messages_stay_on_one_line(as_json: bool) -> None:
     stream = configured(as_json=as_json)
     logging.getLogger("somebody.else").warning("first\nINFO forged line \x1b[31m")
     assert len(stream.getvalue().splitlines()) == 1
     assert "\x1b" not in stream.getvalue()
 
 
-async def test_a_task_that_nobody_awaited_is_told_without_its_message() -> None:
+async def test_an_unawaited_task_is_logged_without_its_message() -> None:
     stream = configured()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(log_loop_fault)
@@ -96,7 +96,7 @@ async def _failing_task() -> None:
     fail()
 
 
-def test_one_object_a_line() -> None:
+def test_one_object_per_line() -> None:
     stream = configured()
     logging.getLogger("signer.test").warning("it %s", "happened", extra={"cluster": "ns/c", "count": 3})
     found = document(stream)
@@ -105,7 +105,7 @@ def test_one_object_a_line() -> None:
 
 
 @pytest.mark.parametrize("as_json", [True, False])
-def test_hostile_text_stays_on_its_line(as_json: bool) -> None:
+def test_hostile_text_stays_on_one_line(as_json: bool) -> None:
     stream = configured(as_json=as_json)
     logging.getLogger("signer.test").info("decided", extra={"requester": 'eve\n{"level": "info"}\x1b[2J\u2028'})
     assert len(stream.getvalue().splitlines()) == 1
@@ -113,7 +113,7 @@ def test_hostile_text_stays_on_its_line(as_json: bool) -> None:
 
 
 @pytest.mark.parametrize("as_json", [True, False])
-def test_exception_is_told_without_its_message(as_json: bool) -> None:
+def test_an_exception_is_logged_without_its_message(as_json: bool) -> None:
     stream = configured(as_json=as_json)
     log_failure()
     assert SECRET not in stream.getvalue()
@@ -122,7 +122,7 @@ def test_exception_is_told_without_its_message(as_json: bool) -> None:
     assert len(stream.getvalue().splitlines()) == 1
 
 
-def test_exception_and_its_places() -> None:
+def test_an_exception_has_its_stack_frames() -> None:
     stream = configured()
     log_failure()
     kind, *places = document(stream)["exception"]
@@ -130,7 +130,7 @@ def test_exception_and_its_places() -> None:
     assert len(places) == 2
 
 
-def test_causes_are_not_told_either() -> None:
+def test_causes_are_not_logged() -> None:
     stream = configured()
     try:
         try:
@@ -181,7 +181,7 @@ def test_lines_within_carry_the_context() -> None:
     assert "cluster" not in second
 
 
-async def test_tasks_that_are_made_within_carry_it_too() -> None:
+async def test_tasks_created_within_the_context_carry_it() -> None:
     stream = configured()
 
     async def work() -> None:
@@ -194,7 +194,7 @@ async def test_tasks_that_are_made_within_carry_it_too() -> None:
 
 
 def extras() -> Iterator[tuple[Path, ast.expr]]:
-    """What every call in the controller hands over as ``extra``."""
+    """The ``extra`` of every log call in the controller."""
     package = Path(__file__).parents[5] / "signer"
     for file in package.rglob("*.py"):
         if "testing" in file.parts:
@@ -204,7 +204,7 @@ def extras() -> Iterator[tuple[Path, ast.expr]]:
                 yield from ((file, keyword.value) for keyword in node.keywords if keyword.arg == "extra")
 
 
-def test_every_field_is_known_by_one_name() -> None:
+def test_every_field_is_documented() -> None:
     used = {"time", "level", "message", "exception", "resource", "namespace", "object", "error"}  # the last by Cache
     for file, extra in extras():
         if isinstance(extra, ast.Call):

@@ -1,4 +1,4 @@
-"""Metrics: named as Prometheus wants them, with labels that nobody outside can multiply."""
+"""Metrics: Prometheus naming conventions, and labels whose number outsiders cannot increase."""
 
 from __future__ import annotations
 
@@ -66,20 +66,20 @@ def test_an_attestors_own_reasons_share_one_label(metrics: Metrics) -> None:
 
 
 @pytest.mark.parametrize("reason", Reason)
-def test_known_reasons_are_told_apart(metrics: Metrics, reason: Reason) -> None:
+def test_known_reasons_have_their_own_label(metrics: Metrics, reason: Reason) -> None:
     metrics.decided("ns/c", "tpm", "Deny", reason)
     assert f'reason="{reason.value}"' in generate_latest(metrics.registry).decode()
 
 
 def gauges(**changes: Any) -> ClusterGauges:
-    """Of a cluster that is well."""
+    """Gauges of a healthy cluster."""
     well = ClusterGauges(
         pending=2,
         oldest_pending_seconds=30.0,
         queue=QueueGauges(1, 2.0, 3.0),
         reachable=True,
         mode="Enforce",
-        conditions=(PolicyCondition(AUTO_APPROVAL_REMOVED, None, "Connecting", "not looked at yet"),),
+        conditions=(PolicyCondition(AUTO_APPROVAL_REMOVED, None, "Connecting", "not checked yet"),),
         authority_expiry=(5000.0,),
         certificates=NodeCertificates(
             ends=(900.0, 1100.0, 2000.0), renewing_ends=(1100.0, 2000.0), overdue=(990.0, 1900.0)
@@ -90,7 +90,7 @@ def gauges(**changes: Any) -> ClusterGauges:
     return replace(well, **changes)
 
 
-def test_how_a_cluster_stands(metrics: Metrics) -> None:
+def test_the_gauges_of_a_cluster(metrics: Metrics) -> None:
     metrics.serve_cluster("ns/c", gauges)
 
     def value(name: str, **labels: str) -> float | None:
@@ -108,19 +108,19 @@ def test_how_a_cluster_stands(metrics: Metrics) -> None:
     assert value("outage_budget_timestamp_seconds") == 1100, "who has lost it already has none to lose"
 
 
-def test_what_a_cluster_does_not_have_is_not_told(metrics: Metrics) -> None:
+def test_missing_values_have_no_series(metrics: Metrics) -> None:
     metrics.serve_cluster("ns/c", lambda: gauges(mode="", authority_expiry=(), certificates=NodeCertificates()))
     text = generate_latest(metrics.registry).decode()
     for name in ("cluster_info", "certificate_authority_expiry_timestamp_seconds", "outage_budget_timestamp_seconds"):
         assert f"node_attestation_{name}{{" not in text
 
 
-def test_a_cluster_that_is_gone_has_no_series(metrics: Metrics) -> None:
+def test_a_removed_cluster_has_no_series(metrics: Metrics) -> None:
     def gone() -> ClusterGauges:
         return gauges()
 
-    for cluster, look in (("ns/gone", gone), ("ns/stays", gauges)):
-        metrics.serve_cluster(cluster, look)
+    for cluster, gauges_of in (("ns/gone", gone), ("ns/stays", gauges)):
+        metrics.serve_cluster(cluster, gauges_of)
         metrics.decided(cluster, "tpm", "Deny", Reason.IDENTITY_CONFLICT)
         metrics.published(cluster, "tpm", "client", created=1.0, now=2.0)
         metrics.builtin_approvals.labels(cluster).inc()
@@ -132,7 +132,7 @@ def test_a_cluster_that_is_gone_has_no_series(metrics: Metrics) -> None:
 
 
 def test_the_successor_of_a_cluster_keeps_its_series(metrics: Metrics) -> None:
-    """The Cluster went and came back: the task of the old one ends after that of the new one has begun."""
+    """The Cluster was re-created: the old task ends after the new one has begun."""
 
     def old() -> ClusterGauges:
         return gauges()
@@ -144,14 +144,14 @@ def test_the_successor_of_a_cluster_keeps_its_series(metrics: Metrics) -> None:
 
 
 @pytest.mark.parametrize(("created", "seconds"), [(90.0, 10.0), (500.0, 0.0), (-1e12, MAXIMUM_LATENCY_SECONDS)])
-def test_a_creation_time_that_cannot_be_does_no_harm(metrics: Metrics, created: float, seconds: float) -> None:
+def test_an_impossible_creation_time_is_bounded(metrics: Metrics, created: float, seconds: float) -> None:
     metrics.published("ns/c", "tpm", "client", created=created, now=100.0)
     labels = {"provider": "tpm", "purpose": "client"}
     name = "node_attestation_certificate_latency_seconds_sum"
     assert metrics.registry.get_sample_value(name, labels) == seconds
 
 
-def test_an_attestor_that_names_calls_at_will_makes_no_series_without_end(metrics: Metrics) -> None:
+def test_names_of_cloud_calls_are_bounded(metrics: Metrics) -> None:
     for number in range(MAXIMUM_CLOUD_OPERATIONS + 50):
         metrics.cloud_called(CloudCall("cloud", f"ask-{number}", CloudCallOutcome.THROTTLED, 0.1))
     metrics.cloud_called(CloudCall("cloud", "ask-0", CloudCallOutcome.THROTTLED, 0.1))
@@ -165,7 +165,7 @@ def test_an_attestor_that_names_calls_at_will_makes_no_series_without_end(metric
     assert {("other", 50.0), ("ask-0", 2.0)} <= found
 
 
-def test_what_an_attestor_holds_up_is_summed_up(metrics: Metrics) -> None:
+def test_blocking_of_an_attestor_is_counted(metrics: Metrics) -> None:
     metrics.attestor_blocking("tpm", 0.5)
     metrics.attestor_blocking("tpm", 2.0)
     name = "node_attestation_attestor_blocking_seconds_total"
@@ -173,7 +173,7 @@ def test_what_an_attestor_holds_up_is_summed_up(metrics: Metrics) -> None:
 
 
 def test_every_series_is_described(metrics: Metrics) -> None:
-    """What documents and alerts are held against is what there is."""
+    """Documents and alerts are checked against these descriptions."""
     metrics.serve_cluster("ns/c", gauges)
     metrics.serve_process(lambda: ProcessGauges(watched={"machines": True}, controller_key_readable=(True,)))
     described = {one.name: one for one in metrics.described()}

@@ -1,4 +1,4 @@
-"""Events: written once, repeats counted, never in the way of a decision."""
+"""Events: deduplicated, rate-limited, and never delaying a decision."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class World:
         await self.recorder.flush()
 
 
-async def test_event_tells_what_and_about_what() -> None:
+async def test_an_event_has_its_subject_and_message() -> None:
     world = World()
     await world.record(occurrence())
     (event,) = world.events
@@ -66,7 +66,7 @@ async def test_event_tells_what_and_about_what() -> None:
     assert event["metadata"]["name"].startswith("m1.")
 
 
-async def test_repeats_are_counted_and_written_again_after_a_while() -> None:
+async def test_repeats_are_counted_and_written_after_an_interval() -> None:
     world = World()
     await world.record(occurrence())
     await world.record(occurrence(), occurrence())
@@ -79,7 +79,7 @@ async def test_repeats_are_counted_and_written_again_after_a_while() -> None:
     assert world.events[0]["metadata"]["name"] != world.events[1]["metadata"]["name"]
 
 
-async def test_other_message_or_object_is_no_repeat() -> None:
+async def test_another_message_or_object_is_not_a_repeat() -> None:
     world = World()
     other = Subject("cluster.x-k8s.io/v1beta2", "Machine", "team-a", "m2", "uid-2")
     await world.record(occurrence(), occurrence("another"), occurrence(subject=other))
@@ -95,8 +95,8 @@ async def test_queue_is_bounded_and_recording_never_waits() -> None:
     assert len(world.events) == 256
 
 
-async def test_what_is_remembered_is_bounded() -> None:
-    """The first one is forgotten after 4096 others, and so written again."""
+async def test_memory_is_bounded() -> None:
+    """The first Event is forgotten after 4096 others, and so written again."""
     world = World()
     for number in range(4097):
         await world.record(occurrence(subject=machine(number)))
@@ -104,7 +104,7 @@ async def test_what_is_remembered_is_bounded() -> None:
     assert len(world.events) == 4098
 
 
-async def test_a_requester_who_chooses_the_text_cannot_flood_the_management_cluster() -> None:
+async def test_varying_messages_cannot_flood_the_management_cluster() -> None:
     world = World()
     for number in range(1000):
         await world.record(occurrence(f"the request asks for node x{number}"))
@@ -117,7 +117,7 @@ async def test_a_requester_who_chooses_the_text_cannot_flood_the_management_clus
     assert len(world.events) == BURST + 2
 
 
-async def test_each_reason_has_its_own_allowance() -> None:
+async def test_each_reason_has_its_own_bucket() -> None:
     """Forged requests that claim a Machine must not hide why its own node does not join."""
     world = World()
     await world.record(*(occurrence(f"forged {number}") for number in range(2 * BURST)))
@@ -139,7 +139,7 @@ async def test_a_wave_of_joins_writes_few_events_and_hides_no_warning() -> None:
     assert len(world.events) == NORMAL_BURST + 200 + 2 * NORMAL_PER_SECOND
 
 
-async def test_one_object_takes_no_more_than_its_own_of_what_all_have() -> None:
+async def test_events_beyond_an_objects_bucket_take_nothing_from_the_shared_one() -> None:
     world = World()
     for number in range(1000):
         await world.record(Occurrence(MACHINE, "Normal", "Attested", f"again {number}"))

@@ -12,8 +12,7 @@ from signer.kube.connection import ClusterConnection
 from signer.kube.errors import Unreachable
 from signer.kube.http import tls_transport
 from signer.kube.http.tls_transport import connect
-from signer.kube.resource_limits import RateLimiter
-from signer.kube.throttle import CALL_THROTTLE_SECONDS
+from signer.kube.resource_limits import CALL_THROTTLE_SECONDS, RateLimiter
 from signer.kube.tls import client_context
 from tests.unit.signer.kube.http.conversation import Conversation, conversations
 from tests.unit.signer.kube.http.test_tls_transport import Recording, connected, gone
@@ -123,7 +122,7 @@ async def test_a_call_rests_no_longer_than_it_may_take(
     async with conversations(authority, tls, script) as server, Client(server.connection) as client:
         await client.get(PATH)
         monkeypatch.setattr(RateLimiter, "pause_after", lambda self, cpu_seconds: 1000.0)
-        monkeypatch.setattr("signer.kube.throttle.asyncio.sleep", noted)
+        monkeypatch.setattr("signer.kube.resource_limits.asyncio.sleep", noted)
         await client.get(PATH)
         for _ in range(2):
             with pytest.raises(Unreachable, match="more than its share of time"):

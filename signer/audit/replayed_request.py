@@ -1,0 +1,267 @@
+"""What the plan of a request to one of our signers is walked with when its decision is replayed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from attestors.contract import AssertedIdentity, ChallengeIssued, Denied, NotProvableYet, Security, VerifiedIdentity
+from attestors.wire.binding import Binding
+from signer.audit.attestor_replay import answered
+from signer.audit.decision_inputs import DecisionInputs, NotReached, RequestStage, SnapshotStage
+from signer.audit.decision_line import WHOLE_REQUEST, DecisionLine, NoEntry
+from signer.audit.errors import DecisionInputsEnd, Inconsistent
+from signer.audit.issued import require_issued, require_repeated
+from signer.audit.machine_facts import machine_facts
+from signer.audit.replay_attestors import ReplayAttestors
+from signer.model.cluster import MachineView
+from signer.model.csr_header import Condition
+from signer.model.decision import Deferred, Refused
+from signer.model.policy import ApprovalByOthers
+from signer.model.reasons import Reason
+from signer.model.record import AttestedIdentity, Unjournaled
+from signer.model.signing_request import (
+    Malformed,
+    SigningRequest,
+)
+from signer.rules.bootstrap_token import TokenFacts, token_is_the_machines
+from signer.rules.claim import require_as_told
+from signer.rules.machine import MachineFacts, require_not_deleting, the_machine
+from signer.rules.plan import PROCEED, Note, Proceed
+from signer.rules.request import (
+    IdentityFacts,
+    RequestFacts,
+    claimed_provider_id,
+    not_allowed,
+    policy_names_the_attestor,
+    unsupported_version,
+)
+from signer.rules.shape import ClusterFacts, node_name_of
+
+Stage = TypeVar("Stage")
+
+
+@dataclass(slots=True)
+class ReplayedRequest:
+    """Implements :class:`~signer.rules.supplies.RequestSupplies` for a logged request.
+
+    What only an API server could say, such as whether records were listed, is not logged: such a step passes. Where it
+    made the request wait, the reason is taken from the line (:mod:`signer.audit.comparison`).
+    """
+
+    line: DecisionLine
+    parsed: SigningRequest | Malformed
+    plugins: ReplayAttestors
+    taken: list[str]
+    snapshot: SnapshotStage = field(init=False)
+    request: SigningRequest = field(init=False)
+    stage: RequestStage = field(init=False)
+    claimed: MachineView = field(init=False)
+    binding: Binding = field(init=False)
+    outcome: VerifiedIdentity | AssertedIdentity = field(init=False)
+    machine: MachineView = field(init=False)
+    facts: MachineFacts = field(init=False)
+
+    @property
+    def decision_inputs(self) -> DecisionInputs:
+        """What was logged."""
+        return self.line.decision_inputs
+
+    async def policy(self, note: Note) -> Proceed:
+        """See RequestSupplies."""
+        self.snapshot = reached(self.decision_inputs.snapshot, "the Cluster and its policy")
+        return PROCEED
+
+    async def cluster_facts(self) -> ClusterFacts:
+        """See RequestSupplies."""
+        return self.snapshot
+
+    async def records_listed(self, note: Note) -> Proceed:
+        """See RequestSupplies."""
+        return PROCEED
+
+    async def attestor(self, note: Note) -> Proceed:
+        """An attestor that the operator does not allow is not loaded, and its request not looked at any further.
+
+        What the operator allowed then stands nowhere else: it is taken from the line.
+        """
+        provider = self.parsed.header.signer.provider
+        policy_names_the_attestor(self.snapshot.policy, provider)
+        message = not_allowed(provider, self.snapshot.policy.cluster.namespace)
+        if isinstance(self.decision_inputs.request, NotReached) and self.line.decision.message.endswith(message):
+            self.taken.append("that the operator does not allow the attestor")
+            raise Refused(Reason.ATTESTOR_NOT_AUTHORIZED, message)
+        return PROCEED
+
+    async def read(self, note: Note) -> Proceed:
+        """See RequestSupplies."""
+        if isinstance(self.parsed, SigningRequest):
+            self.request = self.parsed
+            return PROCEED
+        if WHOLE_REQUEST in self.line.request.redacted:
+            self.taken.append("how the request was read")
+            raise Refused(self.line.decision.reason, "")
+        if self.parsed.reason is Reason.UNSUPPORTED_VERSION:
+            raise unsupported_version(reached(self.decision_inputs.request, "the attestor").attestor)
+        raise Refused(self.parsed.reason, self.parsed.message)
+
+    def is_approved(self) -> bool:
+        """See RequestSupplies."""
+        return Condition.APPROVED in self.parsed.header.conditions
+
+    async def approved_before(self, note: Note) -> Proceed | tuple[str, str]:
+        """See RequestSupplies."""
+        journaled = self._repeats()
+        if self._was_repeated():
+            repeat = reached(self.decision_inputs.repeat, "the record")
+            require_repeated(self.line, self.request, repeat, self.snapshot.now)
+            return _approved(repeat.record.identity.security)
+        if not journaled and self.snapshot.policy.approval_by_others is ApprovalByOthers.REFUSE:
+            return "Fail", str(Reason.APPROVED_BY_OTHERS)
+        return PROCEED
+
+    def _repeats(self) -> bool:
+        """Whether the record holds exactly this request: we approved it before.
+
+        Raises:
+            Refused: its Machine is being deleted.
+        """
+        repeat = self.decision_inputs.repeat
+        if isinstance(repeat, NotReached):
+            return False
+        machines = reached(self.decision_inputs.matched, "the record's Machine")
+        require_not_deleting(_the_machine(repeat.record.machine.provider_id, machines))
+        entry = repeat.record.entry_for(self.request.header.uid, self.line.request.spec_digest)
+        return not isinstance(entry, Unjournaled)
+
+    def _was_repeated(self) -> bool:
+        attested = not isinstance(self.decision_inputs.request, NotReached)
+        repeat, entry = self.decision_inputs.repeat, self.line.decision.entry
+        return not (attested or isinstance(repeat, NotReached) or isinstance(entry, NoEntry))
+
+    async def authority(self, note: Note) -> Proceed:
+        """See RequestSupplies."""
+        self.stage = reached(self.decision_inputs.request, "the request checks")
+        return PROCEED
+
+    async def request_facts(self) -> RequestFacts:
+        """See RequestSupplies."""
+        return RequestFacts(
+            request=self.request,
+            cluster=self.snapshot.cluster,
+            policy=self.snapshot.policy,
+            attestor=self.stage.attestor,
+            insecure_allowed=self.stage.insecure_allowed,
+            operator_allows=self.stage.operator_allows,
+            ca_cert_hashes=self.stage.ca_cert_hashes,
+            waiting_ca_cert_hashes=self.stage.waiting_ca_cert_hashes,
+        )
+
+    async def recheck_authority(self, error: Refused | Deferred) -> None:
+        """What was logged is what was read anew."""
+        raise error
+
+    async def claim(self, note: Note) -> Proceed:
+        """See RequestSupplies."""
+        machines = reached(self.decision_inputs.claimed, "the claimed Machine")
+        self.claimed = _the_machine(claimed_provider_id(self.request), machines)
+        return PROCEED
+
+    async def attest(self, note: Note) -> Proceed | tuple[str, str]:
+        """See RequestSupplies."""
+        outcome, self.binding = await answered(self.line, self.request, self.claimed, self.plugins, self.taken)
+        match outcome:
+            case Denied():
+                raise Refused(outcome.reason, outcome.message)
+            case NotProvableYet():
+                raise Deferred(outcome.reason, outcome.message, outcome.retry_after)
+            case ChallengeIssued():
+                return "Challenge", str(Reason.CHALLENGE_ISSUED)
+            case VerifiedIdentity() | AssertedIdentity():
+                self.outcome = outcome
+                return PROCEED
+
+    async def identity_facts(self) -> IdentityFacts:
+        """See RequestSupplies."""
+        return IdentityFacts(self.claimed.provider_id, self.binding, self.stage.attestor, self.outcome)
+
+    async def unchanged(self, note: Note) -> Proceed:
+        """See RequestSupplies."""
+        return PROCEED
+
+    async def match(self, note: Note) -> Proceed:
+        """See RequestSupplies."""
+        matched = reached(self.decision_inputs.matched, "the Machine")
+        self.machine = _the_machine(self.outcome.provider_id, matched)
+        require_as_told(self.claimed, self.machine)
+        return PROCEED
+
+    async def machine_facts(self) -> MachineFacts:
+        """See RequestSupplies."""
+        attestor = self.stage.attestor
+        self.facts = machine_facts(
+            self.request,
+            node_name_of(self.request),
+            AttestedIdentity(attestor.provider, self.outcome.identity, attestor.security),
+            self.outcome,
+            self.machine,
+            reached(self.decision_inputs.machine, "the Machine's record"),
+            cluster=self.snapshot.cluster,
+            policy=self.snapshot.policy,
+            now=self.snapshot.now,
+        )
+        return self.facts
+
+    async def recheck_machine(self, error: Refused | Deferred) -> None:
+        """What was logged is what was found then."""
+        raise error
+
+    async def former_machine_gone(self, note: Note) -> Proceed:
+        """See RequestSupplies."""
+        return PROCEED
+
+    async def token(self, note: Note) -> Proceed:
+        """See RequestSupplies."""
+        asks = reached(self.decision_inputs.token, "the bootstrap token").asks()
+        token_is_the_machines(TokenFacts(asks, self.machine, self.snapshot.policy))
+        return PROCEED
+
+    async def reserve(self, note: Note) -> Proceed:
+        """See RequestSupplies."""
+        if not self.decision_inputs.reserved:
+            raise DecisionInputsEnd("the reservation")
+        return PROCEED
+
+    async def reserved_facts(self) -> MachineFacts:
+        """See RequestSupplies."""
+        return self.facts
+
+    async def recheck_record(self, error: Refused | Deferred) -> None:
+        """What was logged is what was found then."""
+        raise error
+
+    async def journal(self, note: Note) -> tuple[str, str]:
+        """See RequestSupplies."""
+        require_issued(self.line, self.request, self.facts, self.stage)
+        return _approved(self.stage.attestor.security)
+
+
+def _approved(security: Security) -> tuple[str, str]:
+    return "Approve", str(Reason.ATTESTED if security is Security.SECURE else Reason.ASSERTED)
+
+
+def _the_machine(provider_id: str, machines: tuple[MachineView, ...]) -> MachineView:
+    if any(machine.provider_id != provider_id for machine in machines):
+        raise Inconsistent(f"a Machine is taken for provider ID {provider_id} that has another one")
+    return the_machine(provider_id, machines)
+
+
+def reached(stage: Stage | NotReached, name: str) -> Stage:
+    """The stage of the decision inputs.
+
+    Raises:
+        DecisionInputsEnd: the decision ended before it.
+    """
+    if isinstance(stage, NotReached):
+        raise DecisionInputsEnd(name)
+    return stage

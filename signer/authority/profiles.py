@@ -1,0 +1,305 @@
+"""What may be issued: certificate profiles, each a closed set of constraints.
+
+`signer.authority.issuance.issue` makes a certificate only by a profile. The profile is enforced twice: on the request,
+and on the finished certificate as it reads back, by code that does not know the request. Profiles are values made in
+:mod:`signer.authority`; a test lists them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from attestors.wire.names import NODE_USER_PREFIX, NODES_GROUP, Purpose
+from signer.authority.der import DerError, Tag, object_identifier, read_elements, read_single
+from signer.authority.duration import BACKDATE, MINIMUM_DURATION
+from signer.authority.errors import IssuanceRefused, IssuanceRefusedReason
+
+__all__ = [
+    "CANARY",
+    "CANARY_USER_PREFIX",
+    "COMMON_NAME",
+    "EXTENDED_USAGES",
+    "KUBELET_CLIENT",
+    "KUBELET_SERVING",
+    "MAXIMUM_KUBELET_DURATION",
+    "ORGANIZATION",
+    "CertificateContents",
+    "CertificateProfile",
+    "CertificateUsage",
+]
+
+_Reason = IssuanceRefusedReason
+_DNS_NAME = re.compile(
+    r"(?=.{1,253}\Z)[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*\Z"
+)
+_NODE_NAME: Final = r"(?=.{1,253}\Z)[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*\Z"
+"""Kubernetes' DNS-1123 subdomain, which does not bound a label."""
+_CANARY_NAME: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z"
+_MAXIMUM_ALTERNATIVE_NAMES: Final = 64
+
+CANARY_USER_PREFIX: Final = "node-attestation:ca-canary:"
+MAXIMUM_KUBELET_DURATION: Final = timedelta(days=366)
+"""The most that a policy may grant."""
+
+COMMON_NAME: Final = object_identifier("2.5.4.3")
+ORGANIZATION: Final = object_identifier("2.5.4.10")
+
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class CertificateUsage(StrEnum):
+    """``spec.usages`` of a CSR (``k8s.io/api/certificates/v1`` KeyUsage), as far as profiles have them."""
+
+    DIGITAL_SIGNATURE = "digital signature"
+    KEY_ENCIPHERMENT = "key encipherment"
+    CLIENT_AUTH = "client auth"
+    SERVER_AUTH = "server auth"
+
+
+EXTENDED_USAGES: Final = {
+    CertificateUsage.CLIENT_AUTH: ExtendedKeyUsageOID.CLIENT_AUTH,
+    CertificateUsage.SERVER_AUTH: ExtendedKeyUsageOID.SERVER_AUTH,
+}
+_EXTENDED_USAGE_OF: Final = {identifier: usage for usage, identifier in EXTENDED_USAGES.items()}
+_PLAIN_USAGES: Final = {
+    CertificateUsage.DIGITAL_SIGNATURE: "digital_signature",
+    CertificateUsage.KEY_ENCIPHERMENT: "key_encipherment",
+}
+_OTHER_PLAIN_USAGES: Final = (
+    "content_commitment",
+    "data_encipherment",
+    "key_agreement",
+    "key_cert_sign",
+    "crl_sign",
+)
+_NEEDED_EXTENSIONS: Final = (x509.BasicConstraints, x509.KeyUsage, x509.ExtendedKeyUsage)
+_KNOWN_EXTENSIONS: Final = frozenset({*_NEEDED_EXTENSIONS, x509.AuthorityKeyIdentifier, x509.SubjectAlternativeName})
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateContents:
+    """What a profile constrains of one certificate."""
+
+    organization: str
+    """Empty where the subject has none."""
+    common_name: str
+    usages: frozenset[CertificateUsage]
+    dns_names: tuple[str, ...]
+    ip_addresses: tuple[IPAddress, ...]
+    not_before: datetime
+    not_after: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateProfile:
+    """One kind of certificate that may be issued, and everything that it may be."""
+
+    name: str
+    purpose: Purpose
+    """Which CA of an `IssuingSet` signs it, and whether it is a client's or a server's certificate."""
+    organization: str
+    """Exactly this one; empty: the subject has none."""
+    user_prefix: str
+    """What the common name begins with."""
+    user_name: str
+    """The regular expression for the rest of it, anchored at its end."""
+    user_placeholder: str
+    """What messages call that rest."""
+    optional_usages: frozenset[CertificateUsage]
+    """Beside digital signature and the purpose's extended usage, which every certificate has."""
+    maximum_alternative_names: int
+    """Host names and addresses together; 0: none may be there, else at least one must be."""
+    maximum_duration: timedelta
+    """From the moment of issuance, so that the whole window may be longer by the backdating."""
+
+    @property
+    def extended_usage(self) -> CertificateUsage:
+        """The one extended key usage."""
+        return CertificateUsage.CLIENT_AUTH if self.purpose is Purpose.CLIENT else CertificateUsage.SERVER_AUTH
+
+    def require(self, contents: CertificateContents) -> None:
+        """The profile allows these contents.
+
+        Raises:
+            IssuanceRefused: it does not; the reason says in what.
+        """
+        self._require_subject(contents)
+        self._require_usages(contents.usages)
+        self._require_alternative_names(contents)
+        if contents.not_before >= contents.not_after:
+            raise IssuanceRefused(_Reason.VALIDITY_INVALID, "the validity ends before it begins")
+        if contents.not_after - contents.not_before > self.maximum_duration + BACKDATE:
+            raise IssuanceRefused(
+                _Reason.VALIDITY_INVALID, f"a {self.name} certificate is valid for at most {self.maximum_duration}"
+            )
+
+    def require_certificate(self, certificate: x509.Certificate) -> None:
+        """The profile allows this certificate, as it stands.
+
+        Raises:
+            IssuanceRefused: it does not, or has something that no profile knows.
+            ValueError: a part of it cannot be read.
+        """
+        organization, common_name = _subject(certificate)
+        extensions = _extensions(certificate)
+        dns_names, ip_addresses = _alternative_names(extensions)
+        self.require(
+            CertificateContents(
+                organization=organization,
+                common_name=common_name,
+                usages=_usages(extensions),
+                dns_names=dns_names,
+                ip_addresses=ip_addresses,
+                not_before=certificate.not_valid_before_utc,
+                not_after=certificate.not_valid_after_utc,
+            )
+        )
+
+    def _require_subject(self, contents: CertificateContents) -> None:
+        before, prefix, name = contents.common_name.partition(self.user_prefix)
+        right = not before and prefix and re.match(self.user_name, name)
+        if contents.organization != self.organization or not right:
+            organization = f"O={self.organization}, " if self.organization else ""
+            raise IssuanceRefused(
+                _Reason.SUBJECT_INVALID,
+                f"the subject must be {organization}CN={self.user_prefix}<{self.user_placeholder}>",
+            )
+
+    def _require_usages(self, usages: frozenset[CertificateUsage]) -> None:
+        if usages - self.optional_usages != {CertificateUsage.DIGITAL_SIGNATURE, self.extended_usage}:
+            also = "".join(f", with or without {usage.value}" for usage in sorted(self.optional_usages))
+            raise IssuanceRefused(
+                _Reason.USAGES_INVALID, f"usages must be digital signature and {self.extended_usage.value}{also}"
+            )
+
+    def _require_alternative_names(self, contents: CertificateContents) -> None:
+        count = len(contents.dns_names) + len(contents.ip_addresses)
+        if not self.maximum_alternative_names:
+            problem = f"a {self.name} certificate has none" if count else None
+        elif not 1 <= count <= self.maximum_alternative_names:
+            problem = f"a {self.name} certificate has 1 to {self.maximum_alternative_names}"
+        elif not all(_DNS_NAME.match(name) for name in contents.dns_names):
+            problem = "one is not a host name"
+        elif any(getattr(address, "scope_id", None) is not None for address in contents.ip_addresses):
+            problem = "an address has a zone"
+        else:
+            problem = None
+        if problem is not None:
+            raise IssuanceRefused(
+                _Reason.SUBJECT_ALTERNATIVE_NAMES_INVALID, f"subject alternative names are wrong: {problem}"
+            )
+
+
+KUBELET_CLIENT: Final = CertificateProfile(
+    name="kubelet client",
+    purpose=Purpose.CLIENT,
+    organization=NODES_GROUP,
+    user_prefix=NODE_USER_PREFIX,
+    user_name=_NODE_NAME,
+    user_placeholder="node name",
+    optional_usages=frozenset({CertificateUsage.KEY_ENCIPHERMENT}),
+    maximum_alternative_names=0,
+    maximum_duration=MAXIMUM_KUBELET_DURATION,
+)
+KUBELET_SERVING: Final = CertificateProfile(
+    name="kubelet serving",
+    purpose=Purpose.SERVING,
+    organization=NODES_GROUP,
+    user_prefix=NODE_USER_PREFIX,
+    user_name=_NODE_NAME,
+    user_placeholder="node name",
+    optional_usages=frozenset({CertificateUsage.KEY_ENCIPHERMENT}),
+    maximum_alternative_names=_MAXIMUM_ALTERNATIVE_NAMES,
+    maximum_duration=MAXIMUM_KUBELET_DURATION,
+)
+CANARY: Final = CertificateProfile(
+    name="canary",
+    purpose=Purpose.CLIENT,
+    organization="",
+    user_prefix=CANARY_USER_PREFIX,
+    user_name=_CANARY_NAME,
+    user_placeholder="name",
+    optional_usages=frozenset(),
+    maximum_alternative_names=0,
+    maximum_duration=MINIMUM_DURATION,
+)
+"""Shows whether an API server accepts what a CA signs. It is in no group, so it may do what any authenticated user may.
+It is journaled before it is used, like every certificate."""
+
+
+def _subject(certificate: x509.Certificate) -> tuple[str, str]:
+    """Organization and common name, read here because the library refuses names of more than 64 characters."""
+    try:
+        to_be_signed = read_elements(read_single(certificate.tbs_certificate_bytes, Tag.SEQUENCE).content)
+        # version, serialNumber, signature, issuer, validity, subject
+        attributes = [_attribute(element.encoded) for element in read_elements(to_be_signed[5].content)]
+    except (DerError, LookupError) as error:
+        raise ValueError("the subject cannot be read") from error
+    match attributes:
+        case [(identifier, common_name)] if identifier == COMMON_NAME:
+            return "", common_name
+        case [(first, organization), (second, common_name)] if (first, second) == (ORGANIZATION, COMMON_NAME):
+            return organization, common_name
+    raise IssuanceRefused(_Reason.SUBJECT_INVALID, "the subject has other attributes than organization and common name")
+
+
+def _attribute(relative_name: bytes) -> tuple[bytes, str]:
+    (attribute,) = read_elements(read_single(relative_name, Tag.SET).content)
+    identifier, value = read_elements(read_single(attribute.encoded, Tag.SEQUENCE).content)
+    return identifier.encoded, read_single(value.encoded, Tag.UTF8_STRING).content.decode("utf-8")
+
+
+def _extensions(certificate: x509.Certificate) -> dict[type[x509.ExtensionType], x509.ExtensionType]:
+    """By their kinds, which profiles know: those of an end entity."""
+    found = {type(extension.value): extension.value for extension in certificate.extensions}
+    if not found.keys() <= _KNOWN_EXTENSIONS:
+        raise _unknown("an extension")
+    for kind in _NEEDED_EXTENSIONS:
+        if kind not in found:
+            raise _unknown(f"it has no {kind.__name__}")
+    return found
+
+
+def _usages(extensions: Mapping[type[x509.ExtensionType], x509.ExtensionType]) -> frozenset[CertificateUsage]:
+    """Those of an end entity; nothing that a profile has no word for."""
+    constraints, key_usage = extensions[x509.BasicConstraints], extensions[x509.KeyUsage]
+    extended = extensions[x509.ExtendedKeyUsage]
+    if not isinstance(constraints, x509.BasicConstraints) or constraints.ca:
+        raise _unknown("it is an authority's")
+    identifiers = list(extended) if isinstance(extended, x509.ExtendedKeyUsage) else []
+    if any(getattr(key_usage, name) for name in _OTHER_PLAIN_USAGES):
+        raise _unknown("a usage")
+    if not _EXTENDED_USAGE_OF.keys() >= set(identifiers):
+        raise _unknown("a usage")
+    plain = [usage for usage, name in _PLAIN_USAGES.items() if getattr(key_usage, name)]
+    return frozenset((*plain, *(_EXTENDED_USAGE_OF[identifier] for identifier in identifiers)))
+
+
+def _alternative_names(
+    extensions: Mapping[type[x509.ExtensionType], x509.ExtensionType],
+) -> tuple[tuple[str, ...], tuple[IPAddress, ...]]:
+    names = extensions.get(x509.SubjectAlternativeName)
+    if not isinstance(names, x509.SubjectAlternativeName):
+        return (), ()
+    dns_names = tuple(name.value for name in names if isinstance(name, x509.DNSName))
+    addresses = tuple(
+        name.value
+        for name in names
+        if isinstance(name, x509.IPAddress) and isinstance(name.value, ipaddress.IPv4Address | ipaddress.IPv6Address)
+    )
+    if len(dns_names) + len(addresses) != len(list(names)):
+        raise _unknown("an alternative name")
+    return dns_names, addresses
+
+
+def _unknown(what: str) -> IssuanceRefused:
+    return IssuanceRefused(_Reason.SELF_CHECK_FAILED, f"the new certificate has what no profile allows: {what}")

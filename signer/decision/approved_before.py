@@ -1,0 +1,106 @@
+"""A request that has its approval already: by us, before a controller stopped; or by somebody else."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+
+from signer.audit.decision_inputs import RepeatStage
+from signer.authority import IssuingSet
+from signer.decision.certificates import NotRepeatable, Signing, repeat, repeat_approved, signing_hash
+from signer.decision.snapshot import Snapshot
+from signer.model.cluster import ClusterKey
+from signer.model.decision import Decision, Fail, Refused
+from signer.model.policy import ApprovalByOthers
+from signer.model.reasons import Reason
+from signer.model.record import AttestedNode, JournalEntry, Unjournaled, record_name
+from signer.model.signing_request import SigningRequest
+from signer.rules.machine import NoRecord, require_not_deleting, the_machine
+from signer.rules.shape import node_name_of
+from signer.store.caches import Caches
+from signer.store.records import Records
+
+
+class ApprovedBefore:
+    """Looks for what was approved before in the records of one cluster."""
+
+    def __init__(
+        self,
+        key: ClusterKey,
+        caches: Caches,
+        records: Records,
+        authority: Callable[[], Awaitable[IssuingSet]],
+        signing: Signing,
+    ) -> None:
+        """``authority`` reads the cluster's CA; it raises Deferred where there is none."""
+        self._key = key
+        self._caches = caches
+        self._records = records
+        self._authority = authority
+        self._signing = signing
+
+    async def decision(self, request: SigningRequest, snapshot: Snapshot) -> Decision | NotRepeatable:
+        """Its certificate, or that it fails; or else it is judged as any other.
+
+        Raises:
+            Refused, Deferred: the record's Machine is being deleted or not there, or there is no CA.
+            ApiError: from the management cluster.
+        """
+        journaled = self.journaled(request)
+        if isinstance(journaled, Unjournaled):
+            # Another replica may have approved it a moment ago, before our watch showed its journal.
+            journaled = await self._journaled_live(request)
+        if not isinstance(journaled, Unjournaled):
+            record, entry = journaled
+            # Not repeatable when the CA has changed since: attested again, and planned anew.
+            authority = await self._authority_to_repeat(request, record, snapshot)
+            return await repeat(request, record, entry, authority, snapshot.now, self._signing)
+        copied = await self._copied(request, snapshot)
+        if not isinstance(copied, NotRepeatable):
+            return copied
+        if snapshot.policy.approval_by_others is ApprovalByOthers.REFUSE:
+            return Fail(
+                Reason.APPROVED_BY_OTHERS, "approved by somebody else, which the policy's approvalByOthers refuses"
+            )
+        return NotRepeatable()
+
+    def journaled(self, request: SigningRequest) -> tuple[AttestedNode, JournalEntry] | Unjournaled:
+        """What the journal holds for exactly this CSR: where a controller stopped between approval and certificate."""
+        try:
+            record = self._records.recorded(self._key, node_name_of(request))
+        except Refused:
+            return Unjournaled()
+        if isinstance(record, NoRecord):
+            return Unjournaled()
+        entry = record.entry_for(request.header.uid, request.header.spec_digest)
+        return entry if isinstance(entry, Unjournaled) else (record, entry)
+
+    async def _journaled_live(self, request: SigningRequest) -> tuple[AttestedNode, JournalEntry] | Unjournaled:
+        with contextlib.suppress(Refused):
+            await self._records.refresh(self._key, record_name(self._key, node_name_of(request)))
+        return self.journaled(request)
+
+    async def _copied(self, request: SigningRequest, snapshot: Snapshot) -> Decision | NotRepeatable:
+        """A copy of a request that was allowed: what it gets is out already, whoever approved the copy."""
+        try:
+            record = self._records.recorded(self._key, node_name_of(request))
+        except Refused:
+            return NotRepeatable()
+        if isinstance(record, NoRecord):
+            return NotRepeatable()
+        authority = await self._authority_to_repeat(request, record, snapshot)
+        return await repeat_approved(request, record, authority, snapshot.now, self._signing)
+
+    async def _authority_to_repeat(
+        self, request: SigningRequest, record: AttestedNode, snapshot: Snapshot
+    ) -> IssuingSet:
+        """The CA, where the record's Machine is still there and to stay."""
+        provider_id = record.machine.provider_id
+        matched = snapshot.decision_inputs.matched = self._caches.matching(self._key, provider_id)
+        snapshot.decision_inputs.repeat = RepeatStage(record)
+        require_not_deleting(the_machine(provider_id, matched))
+        authority = await self._authority()
+        purpose = request.header.signer.purpose
+        not_after = authority.signer_of(purpose).certificate.not_after
+        snapshot.decision_inputs.repeat = RepeatStage(record, signing_hash(authority, purpose), not_after)
+        return authority

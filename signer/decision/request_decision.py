@@ -1,0 +1,233 @@
+"""What the plan of a request to one of our signers is walked with when it is decided: one method for each stage.
+
+The order is the plan's (``signer.rules.checks.REQUEST_PLAN``), and so is what follows a refusal. Facts are kept here
+from the stage that finds them to those that need them; one that was not found yet cannot be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from attestors.contract import AssertedIdentity, AttestorDescription, ChallengeIssued, VerifiedIdentity
+from signer.audit.decision_inputs import DecisionInputs, SnapshotStage
+from signer.authority import IssuingSet
+from signer.configuration import Configuration
+from signer.decision.approved_before import ApprovedBefore
+from signer.decision.attestation import Attestation, Claim
+from signer.decision.certificates import NotRepeatable
+from signer.decision.reserve_and_journal import ReserveAndJournal
+from signer.decision.snapshot import Snapshot, Snapshots
+from signer.model.cluster import ClusterKey, MachineView
+from signer.model.csr_header import Condition
+from signer.model.decision import Challenge, Decision, Deferred, Refused
+from signer.model.reasons import Reason
+from signer.model.record import MachineKey
+from signer.model.signing_request import Malformed, SigningRequest
+from signer.rules import step_comparisons as compared
+from signer.rules.machine import MachineFacts
+from signer.rules.plan import PROCEED, Note, Proceed
+from signer.rules.request import (
+    IdentityFacts,
+    RequestFacts,
+    operator_allows_the_attestor,
+    policy_names_the_attestor,
+    unsupported_version,
+)
+from signer.rules.shape import ClusterFacts, node_name_of
+from signer.store.records import Records
+
+
+@dataclass(frozen=True, slots=True)
+class DecidesWith:
+    """What the requests of one cluster are decided with."""
+
+    key: ClusterKey
+    configuration: Configuration
+    snapshots: Snapshots
+    records: Records
+    approved_before: ApprovedBefore
+    attestation: Attestation
+    reserve_and_journal: ReserveAndJournal
+    monotonic: Callable[[], float]
+    audited: bool
+
+    def description(self, provider: str, snapshot: Snapshot) -> AttestorDescription:
+        """What the attestor says of itself. One that may not be used here is not imported: its code is third parties'.
+
+        Raises:
+            Refused: the policy does not name it, or the operator does not allow it in this namespace.
+            Deferred: it cannot be loaded.
+        """
+        policy_names_the_attestor(snapshot.policy, provider)
+        allowed = self.configuration.attestor(provider).allows(self.key.namespace)
+        operator_allows_the_attestor(provider, self.key.namespace, allowed=allowed)
+        return snapshot.attestors.description(provider)
+
+
+@dataclass(slots=True)
+class RequestDecision:
+    """Implements :class:`~signer.rules.supplies.RequestSupplies` for one request."""
+
+    parts: DecidesWith
+    parsed: SigningRequest | Malformed
+    decision_inputs: DecisionInputs
+    snapshot: Snapshot = field(init=False)
+    description: AttestorDescription = field(init=False)
+    request: SigningRequest = field(init=False)
+    authority_as_of: float = field(default=float("-inf"), init=False)
+    ca: IssuingSet = field(init=False)
+    node_name: str = field(init=False)
+    """From the subject; found once the checks of the subject have passed."""
+    claimed: Claim = field(init=False)
+    outcome: VerifiedIdentity | AssertedIdentity = field(init=False)
+    machine: MachineView = field(init=False)
+    facts: MachineFacts = field(init=False)
+
+    async def policy(self, note: Note) -> Proceed:
+        """See RequestSupplies."""
+        parts = self.parts
+        taken = replace(parts.snapshots.take(), decision_inputs=self.decision_inputs, audited=parts.audited)
+        note(lambda: compared.policy(taken.policy))
+        self.snapshot = taken
+        self.decision_inputs.snapshot = SnapshotStage(taken.cluster, taken.policy, taken.now)
+        return PROCEED
+
+    async def cluster_facts(self) -> ClusterFacts:
+        """See RequestSupplies."""
+        return self.snapshot
+
+    async def records_listed(self, note: Note) -> Proceed:
+        """See RequestSupplies."""
+        note(lambda: compared.records_listed(self.parts.key))
+        await self.parts.records.require_listed(self.parts.key)
+        return PROCEED
+
+    async def attestor(self, note: Note) -> Proceed:
+        """See RequestSupplies."""
+        provider = self.parsed.header.signer.provider
+        note(lambda: compared.attestor(provider, self.snapshot.policy))
+        self.description = self.parts.description(provider, self.snapshot)
+        return PROCEED
+
+    async def read(self, note: Note) -> Proceed:
+        """See RequestSupplies."""
+        parsed = self.parsed
+        note(lambda: compared.read(str(parsed.header.signer)))
+        if isinstance(parsed, SigningRequest):
+            self.request = parsed
+            return PROCEED
+        if parsed.reason is Reason.UNSUPPORTED_VERSION:
+            raise unsupported_version(self.description)
+        raise Refused(parsed.reason, parsed.message)
+
+    def is_approved(self) -> bool:
+        """See RequestSupplies."""
+        return Condition.APPROVED in self.parsed.header.conditions
+
+    async def approved_before(self, note: Note) -> Proceed | Decision:
+        """See RequestSupplies."""
+        del note
+        decided = await self.parts.approved_before.decision(self.request, self.snapshot)
+        return PROCEED if isinstance(decided, NotRepeatable) else decided
+
+    async def authority(self, note: Note) -> Proceed:
+        """See RequestSupplies."""
+        self.ca = await self.parts.attestation.authority(not_before=self.authority_as_of)
+        signing = self.ca.signer_of(self.request.header.signer.purpose).certificate
+        note(lambda: compared.authority(signing.public_key_hash, signing.not_after, self.snapshot.now))
+        return PROCEED
+
+    async def request_facts(self) -> RequestFacts:
+        """See RequestSupplies."""
+        return self.parts.attestation.facts(self.request, self.snapshot, self.description, self.ca)
+
+    async def recheck_authority(self, error: Refused | Deferred) -> None:
+        """Perhaps the CA was changed a moment ago: what we keep being old must never be a denial.
+
+        What is refused in any case is not worth a call: whoever asks chooses what CA to name.
+        """
+        if not isinstance(error, Refused) or error.deny.reason is not Reason.CLUSTER_MISMATCH:
+            raise error
+        self.authority_as_of = self.parts.monotonic()
+
+    async def claim(self, note: Note) -> Proceed:
+        """See RequestSupplies."""
+        self.node_name = node_name_of(self.request)
+        self.claimed = self.parts.attestation.claim(self.request, self.snapshot, self.description.provider, note)
+        return PROCEED
+
+    async def attest(self, note: Note) -> Proceed | Decision:
+        """See RequestSupplies."""
+        attestation = self.claimed.attestation
+        outcome = await self.parts.attestation.answer(attestation, self.request, self.snapshot, note)
+        if isinstance(outcome, ChallengeIssued):
+            return Challenge(outcome.challenge)
+        self.outcome = outcome
+        return PROCEED
+
+    async def identity_facts(self) -> IdentityFacts:
+        """See RequestSupplies."""
+        attestation = self.claimed.attestation
+        return IdentityFacts(attestation.provider_id, attestation.binding, self.description, self.outcome)
+
+    async def unchanged(self, note: Note) -> Proceed:
+        """See RequestSupplies."""
+        note(lambda: compared.unchanged(self.parts.key))
+        self.parts.reserve_and_journal.require_unchanged(self.snapshot)
+        self.decision_inputs.reserved = False
+        return PROCEED
+
+    async def match(self, note: Note) -> Proceed:
+        """See RequestSupplies."""
+        self.machine = self.parts.reserve_and_journal.match(
+            self.outcome.provider_id, self.claimed.machine, self.snapshot, note
+        )
+        return PROCEED
+
+    async def machine_facts(self) -> MachineFacts:
+        """See RequestSupplies."""
+        self.facts = self.parts.reserve_and_journal.facts(
+            self.request, self.node_name, self.snapshot, self.description, self.outcome, self.machine
+        )
+        return self.facts
+
+    async def recheck_machine(self, error: Refused | Deferred) -> None:
+        """See RequestSupplies."""
+        await self.parts.reserve_and_journal.recheck_machine(error, self.facts)
+
+    async def former_machine_gone(self, note: Note) -> Proceed:
+        """See RequestSupplies."""
+        note(lambda: compared.former_machine(MachineKey.of(self.machine), self.facts.record))
+        await self.parts.reserve_and_journal.require_gone(self.facts)
+        return PROCEED
+
+    async def token(self, note: Note) -> Proceed:
+        """See RequestSupplies."""
+        await self.parts.reserve_and_journal.require_own_token(self.request, self.snapshot, self.machine, note)
+        return PROCEED
+
+    async def reserve(self, note: Note) -> Proceed:
+        """See RequestSupplies."""
+        await self.parts.reserve_and_journal.reserve(self.facts, note)
+        self.decision_inputs.reserved = True
+        return PROCEED
+
+    async def reserved_facts(self) -> MachineFacts:
+        """See RequestSupplies."""
+        return self.facts
+
+    async def recheck_record(self, error: Refused | Deferred) -> None:
+        """See RequestSupplies."""
+        await self.parts.reserve_and_journal.recheck_record(error, self.facts)
+
+    async def journal(self, note: Note) -> Decision:
+        """See RequestSupplies."""
+        del note
+        approve = await self.parts.reserve_and_journal.journal(self.request, self.facts, self.snapshot, self.ca)
+        return replace(approve, annotations=_annotations(self.outcome))
+
+
+def _annotations(outcome: VerifiedIdentity | AssertedIdentity) -> Mapping[str, str]:
+    return MappingProxyType(dict(outcome.annotations) if isinstance(outcome, VerifiedIdentity) else {})

@@ -1,0 +1,79 @@
+"""Which CA signs what, and which CAs evidence may name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from attestors.wire.names import Purpose
+from signer.authority import CertificateAuthority, IssuingSet, issue, load_certificate_authority
+from tests.unit.signer.authority.support import (
+    NOW,
+    SERVING,
+    Made,
+    capi_secret,
+    ec_key,
+    make,
+    openssl_verify,
+    request,
+)
+
+CLIENT_CA, SERVING_CA, HELD, NEXT = (make(name, ec_key(n)) for n, name in enumerate(("client", "serving", "held", "n")))
+
+
+def loaded(made: Made) -> CertificateAuthority:
+    return load_certificate_authority(made.secret(), now=NOW)
+
+
+def hash_of(made: Made) -> str:
+    return loaded(made).certificate.public_key_hash
+
+
+def test_one_authority_signs_everything() -> None:
+    authority = load_certificate_authority(capi_secret(), now=NOW)
+    issuing = IssuingSet.of(authority)
+    assert {issuing.signer_of(purpose) for purpose in Purpose} == {authority}
+    assert issuing.accepted_hashes == authority.ca_certificate_hashes
+    assert issuing.waiting_hashes == frozenset()
+    assert issuing.not_after == authority.certificate.not_after
+
+
+def test_one_authority_by_purpose(tmp_path: Path) -> None:
+    secrets = capi_secret(1), capi_secret(2)
+    client, serving = (load_certificate_authority(secret, now=NOW) for secret in secrets)
+    issuing = IssuingSet(client, serving)
+    asked = request(), request(usages=SERVING, dns_names=("worker-1",))
+    for one, secret, purpose in zip(asked, secrets, ("sslclient", "sslserver"), strict=True):
+        openssl_verify(tmp_path, secret["tls.crt"], issue(issuing, one), purpose)
+    assert issuing.accepted_hashes == client.ca_certificate_hashes | serving.ca_certificate_hashes
+
+
+def test_a_held_authority_is_accepted_and_signs_nothing() -> None:
+    issuing = IssuingSet(loaded(CLIENT_CA), loaded(CLIENT_CA), also_accepted=(loaded(HELD),))
+    assert issuing.accepted_hashes == {hash_of(CLIENT_CA), hash_of(HELD)}
+    assert {issuing.signer_of(purpose) for purpose in Purpose} == {loaded(CLIENT_CA)}
+
+
+def test_an_authority_that_is_only_listed_waits() -> None:
+    """A Secret of [CA0, CA1]: which of the two is coming in or going out, it does not say."""
+    issuing = IssuingSet.of(load_certificate_authority(CLIENT_CA.secret(NEXT), now=NOW))
+    assert issuing.accepted_hashes == {hash_of(CLIENT_CA)}
+    assert issuing.waiting_hashes == {hash_of(NEXT)}
+
+
+def test_what_is_accepted_does_not_wait() -> None:
+    issuing = IssuingSet(
+        loaded(CLIENT_CA),
+        loaded(SERVING_CA),
+        also_accepted=(loaded(HELD),),
+        retired=frozenset(map(hash_of, (CLIENT_CA, SERVING_CA, HELD, NEXT))),
+    )
+    assert issuing.waiting_hashes == {hash_of(NEXT)}
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_the_first_that_runs_out_counts(first: bool) -> None:
+    soon = make("soon", ec_key(8), not_after=NOW.replace(year=NOW.year + 1))
+    pair = (loaded(soon), loaded(CLIENT_CA)) if first else (loaded(CLIENT_CA), loaded(soon))
+    assert IssuingSet(*pair).not_after == loaded(soon).certificate.not_after
