@@ -166,9 +166,7 @@ def test_without_a_bootstrap_kubeconfig_it_looks_for_one_every_few_seconds(
     assert node.configuration.kubeconfig.exists()
 
 
-def test_a_bootstrap_kubeconfig_that_is_half_written_is_read_again(
-    admin: ClusterAdmin, node: Node, service: Service
-) -> None:
+def test_a_partly_written_bootstrap_kubeconfig_is_read_again(admin: ClusterAdmin, node: Node, service: Service) -> None:
     """kubeadm writes it in place, and this looks for it all the time."""
     node.supply_bootstrap()
     path = node.configuration.bootstrap_kubeconfig
@@ -185,7 +183,7 @@ def test_a_bootstrap_kubeconfig_that_is_half_written_is_read_again(
 
 
 @pytest.mark.slow
-def test_what_fails_is_tried_again_at_growing_intervals_and_said_once(
+def test_failures_are_retried_at_growing_intervals_and_reported_once(
     api: EmbeddedAPI, admin: ClusterAdmin, node: Node, service: Service
 ) -> None:
     node.supply_bootstrap()
@@ -240,7 +238,9 @@ def test_it_is_not_ready_before_the_serving_certificate_is_there(admin: ClusterA
     assert service.told.count("READY=1") == 1
 
 
-def test_a_serving_certificate_that_stays_refused_is_not_said_at_every_turn(admin: ClusterAdmin, node: Node) -> None:
+def test_a_lasting_refusal_of_a_serving_certificate_is_not_reported_at_every_turn(
+    admin: ClusterAdmin, node: Node
+) -> None:
     """The client certificate, which is well, does not make it news."""
     node.serve()
     node.put_pair(age=100, left=DAY)
@@ -271,7 +271,7 @@ def test_a_failed_renewal_does_not_make_it_unready(api: EmbeddedAPI, node: Node,
 
 
 @pytest.mark.parametrize("purpose", Purpose)
-def test_systemd_is_told_what_is_not_renewed_and_why(admin: ClusterAdmin, node: Node, purpose: Purpose) -> None:
+def test_systemd_gets_the_cause_of_a_failed_renewal(admin: ClusterAdmin, node: Node, purpose: Purpose) -> None:
     """With the refusal, and as long as its pause lasts; nobody would look for it behind "fresh"."""
     node.serve()
     names = [x509.DNSName(node.name), x509.IPAddress(ip_address("192.0.2.10"))]
@@ -293,7 +293,7 @@ def test_systemd_is_told_what_is_not_renewed_and_why(admin: ClusterAdmin, node: 
     assert service.status.startswith("STATUS=certificates are fresh; the next step is due in ")
 
 
-def test_systemd_is_told_that_nobody_decides(
+def test_systemd_gets_a_missing_decision(
     admin: ClusterAdmin, node: Node, service: Service, nobody_decides: Timepiece
 ) -> None:
     node.put_pair(age=8000, left=2000)
@@ -302,7 +302,7 @@ def test_systemd_is_told_that_nobody_decides(
     assert "is still undecided" in service.status
 
 
-def test_a_clock_that_is_behind_is_said_once(api: EmbeddedAPI, node: Node, service: Service) -> None:
+def test_a_clock_that_is_behind_is_reported_once(api: EmbeddedAPI, node: Node, service: Service) -> None:
     """As at a boot without a clock: nothing looks due for decades, and the API server's certificates run out."""
     node.put_pair(age=100, left=DAY)
     began = time_text(node.time.now - 100)
@@ -310,7 +310,7 @@ def test_a_clock_that_is_behind_is_said_once(api: EmbeddedAPI, node: Node, servi
     for _ in range(2):
         assert service.turn() == 300
         assert service.status == f"STATUS=not valid before {began}: is this node's clock right?"
-    assert node.reports == [f"the certificates are valid from {began} only: is this node's clock right?"]
+    assert node.reports == [f"the certificates are not valid before {began}: is this node's clock right?"]
     node.time.wall = time.time()
     service.turn()
     assert service.status.startswith("STATUS=certificates are fresh")
@@ -370,7 +370,7 @@ def test_a_turn_is_bound_and_the_sleep_behind_it_is_not(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("command", "bound"), [("agent", 620), ("credential", 620), ("request", 640)])
-def test_who_hangs_is_ended_and_the_lock_is_free(api: EmbeddedAPI, node: Node, command: str, bound: int) -> None:
+def test_a_hanging_agent_is_ended_and_the_lock_is_free(api: EmbeddedAPI, node: Node, command: str, bound: int) -> None:
     """By the kernel, and with a word on where it hung. The test only makes the bound shorter."""
     node.supply_bootstrap()
     hanging = f"""
@@ -400,7 +400,7 @@ def systemd(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
         yield listening
 
 
-def test_systemd_is_told_over_its_socket(systemd: socket.socket) -> None:
+def test_systemd_is_notified_over_its_socket(systemd: socket.socket) -> None:
     notify_systemd("READY=1")
     notify_systemd("STATUS=one\nREADY=1\nline")
     assert systemd.recv(1024) == b"READY=1"
@@ -409,7 +409,7 @@ def test_systemd_is_told_over_its_socket(systemd: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "vsock:2:1", "/nowhere/at/all", "@node-attestation-nobody-listens"])
-def test_without_systemd_nothing_is_told(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_without_systemd_nothing_is_sent(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", name)
     notify_systemd("READY=1")
 
@@ -445,7 +445,7 @@ def test_a_stopped_agent_ends_with_success_and_leaves_what_it_has(
 
 
 @pytest.mark.slow
-def test_an_agent_that_is_stopped_while_its_attestor_works_ends_and_blames_nobody(node: Node) -> None:
+def test_an_agent_stopped_during_its_attestors_work_ends_without_an_error(node: Node) -> None:
     node.supply_bootstrap()
     working = node.folder / "working"
     agent = start_with(node.program(), f"Path({str(working)!r}).touch(); time.sleep(600)", command="agent")

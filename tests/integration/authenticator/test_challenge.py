@@ -72,7 +72,7 @@ def test_a_challenge_is_answered_with_a_second_request_for_the_same_key(
     assert node.store.attempt(Purpose.CLIENT) == Attempt()
 
 
-def test_an_answer_that_nobody_decided_yet_is_waited_for_by_the_next_run(
+def test_an_undecided_answer_is_waited_for_by_the_next_run(
     api: EmbeddedAPI, admin: ClusterAdmin, node: Node, nobody_decides: Timepiece
 ) -> None:
     with pytest.raises(Failure):
@@ -90,7 +90,7 @@ def test_an_answer_that_nobody_decided_yet_is_waited_for_by_the_next_run(
     assert len(created(api)) == 2
 
 
-def test_who_is_challenged_for_an_answer_stops(api: EmbeddedAPI, admin: ClusterAdmin, node: Node) -> None:
+def test_a_challenge_to_an_answer_ends_the_exchange(api: EmbeddedAPI, admin: ClusterAdmin, node: Node) -> None:
     """Else a hostile controller could have a machine sign for ever."""
     failure, found = failure_of(node, (admin, challenge(admin)), (admin, challenge(admin, "another")))
     assert isinstance(failure, Denied)
@@ -175,10 +175,10 @@ def test_an_attestor_that_answers_no_challenges_says_so(admin: ClusterAdmin, api
     node.supply_bootstrap()
     failure, _ = failure_of(node, (admin, challenge(admin)))
     assert failure.exit_code == ExitCode.NO_EVIDENCE
-    assert "supports no challenges" in str(failure)
+    assert "answers no challenges" in str(failure)
 
 
-def test_the_challenge_is_not_said_aloud(admin: ClusterAdmin, node: Node) -> None:
+def test_the_challenge_is_not_printed(admin: ClusterAdmin, node: Node) -> None:
     failure_of(node, (admin, challenge(admin, "secret-nonce")), (admin, challenge(admin, "secret-nonce")))
     assert "secret-nonce" not in "".join(node.reports)
     assert "challenge" in "".join(node.reports)

@@ -97,7 +97,7 @@ def test_the_first_certificate_is_printed_as_client_go_asked_for_it(
 
 
 @pytest.mark.slow
-def test_what_is_stored_is_for_nobody_else_to_read(cluster: WorldCluster, program: NodeProgram) -> None:
+def test_other_users_cannot_read_the_store(cluster: WorldCluster, program: NodeProgram) -> None:
     program.supply_bootstrap(cluster)
     ran = program.credential()
     ran.certificate()
@@ -154,7 +154,7 @@ def test_without_a_credential_there_is_nothing_to_ask_with(
 
 
 @pytest.mark.slow
-def test_nothing_secret_is_said(cluster: WorldCluster, program: NodeProgram) -> None:
+def test_no_secret_is_printed(cluster: WorldCluster, program: NodeProgram) -> None:
     token = program.supply_bootstrap(cluster)
     ran = program.credential()
     key = load_key(json.loads(ran.output)["status"]["clientKeyData"])
@@ -308,7 +308,7 @@ def test_a_join_survives_that_its_watch_breaks(
     assert len(posted) == len(requests(api)) == 1
 
 
-def test_a_busy_server_is_asked_again_when_it_said(
+def test_a_busy_server_is_retried_after_its_retry_after(
     cluster: WorldCluster, api: EmbeddedAPI, program: NodeProgram
 ) -> None:
     timepiece = Timepiece()

@@ -201,7 +201,7 @@ def test_a_bootstrap_kubeconfig_that_cannot_be_read_does_not_keep_it_from_being_
     )
 
 
-def test_a_bootstrap_kubeconfig_that_cannot_be_read_is_told_where_it_is_needed(node: Node) -> None:
+def test_an_unreadable_bootstrap_kubeconfig_is_reported_when_needed(node: Node) -> None:
     node.put_pair(age=9000, left=-1)
     node.configuration.bootstrap_kubeconfig.write_text("apiVersion: v1\nkind: Conf")
     with pytest.raises(InvalidConfiguration, match="bootstrap kubeconfig"):
@@ -263,7 +263,7 @@ def test_what_an_attestor_prints_is_not_in_a_renewed_credential(admin: ClusterAd
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["credential", "request"])
-def test_nobody_waits_for_a_thread_behind_the_first_credential(admin: ClusterAdmin, node: Node, command: str) -> None:
+def test_a_thread_does_not_delay_the_first_credential(admin: ClusterAdmin, node: Node, command: str) -> None:
     node.supply_bootstrap()
     with admin.granting():
         done = run_with(node.program(), LEFT, command=command)
@@ -274,7 +274,7 @@ def test_nobody_waits_for_a_thread_behind_the_first_credential(admin: ClusterAdm
 
 
 @pytest.mark.slow
-def test_nobody_waits_for_a_process_behind_the_first_credential(admin: ClusterAdmin, node: Node) -> None:
+def test_a_process_does_not_delay_the_first_credential(admin: ClusterAdmin, node: Node) -> None:
     """A kubelet reads stdout to its end. Of stderr it gives its own."""
     node.supply_bootstrap()
     gate, log = node.folder / "gate", node.folder / "log"
@@ -304,9 +304,7 @@ def test_nobody_waits_for_a_process_behind_the_first_credential(admin: ClusterAd
     ],
     ids=["no evidence", "a defect of its own", "a defect of ours"],
 )
-def test_nobody_waits_for_a_thread_behind_a_failure(
-    node: Node, failure: str, before: str, code: int, said: str
-) -> None:
+def test_a_thread_does_not_delay_a_failure(node: Node, failure: str, before: str, code: int, said: str) -> None:
     node.supply_bootstrap()
     done = run_with(node.program(), f"{LEFT}\n    {failure}", before=before)
     assert (done.returncode, done.stdout) == (code, "")
@@ -314,7 +312,7 @@ def test_nobody_waits_for_a_thread_behind_a_failure(
 
 
 @pytest.mark.slow
-def test_nobody_waits_for_a_thread_behind_a_renewal(admin: ClusterAdmin, program: NodeProgram) -> None:
+def test_a_thread_does_not_delay_a_renewal(admin: ClusterAdmin, program: NodeProgram) -> None:
     former = stored(program)
     with admin.granting():
         done = run_with(program, LEFT)
@@ -322,7 +320,7 @@ def test_nobody_waits_for_a_thread_behind_a_renewal(admin: ClusterAdmin, program
 
 
 @pytest.mark.slow
-def test_nobody_waits_for_a_thread_behind_an_agent_that_is_stopped(admin: ClusterAdmin, node: Node) -> None:
+def test_a_thread_does_not_delay_a_stopped_agent(admin: ClusterAdmin, node: Node) -> None:
     node.supply_bootstrap()
     with start_with(node.program(), LEFT, command="agent") as agent, admin.granting():
         try:

@@ -119,7 +119,7 @@ def test_an_exec_stanza_for_older_kubelets_can_be_written(node: Node) -> None:
 
 
 @pytest.mark.parametrize("content", [SOMEBODY_ELSES, "garbage", "kind: Config\nusers: []\n"])
-def test_a_kubeconfig_of_somebody_else_is_left_alone(node: Node, content: str) -> None:
+def test_another_programs_kubeconfig_is_left_alone(node: Node, content: str) -> None:
     token = node.supply_bootstrap()
     path = node.configuration.kubeconfig
     path.write_text(content)
@@ -133,7 +133,7 @@ def test_a_kubeconfig_of_somebody_else_is_left_alone(node: Node, content: str) -
 
 
 @pytest.mark.slow
-def test_a_kubeconfig_of_somebody_else_is_no_failure(node: Node) -> None:
+def test_another_programs_kubeconfig_is_no_failure(node: Node) -> None:
     node.supply_bootstrap()
     node.configuration.kubeconfig.write_text(SOMEBODY_ELSES)
     ran = run(node)
@@ -153,7 +153,7 @@ def test_a_kubeconfig_of_somebody_else_is_no_failure(node: Node) -> None:
     ],
     ids=["empty", "no text", "no kubeconfig", "no context", "too large", "a folder"],
 )
-def test_a_bootstrap_kubeconfig_that_cannot_be_used_is_told(node: Node, content: bytes | None) -> None:
+def test_an_unusable_bootstrap_kubeconfig_is_reported(node: Node, content: bytes | None) -> None:
     path = node.configuration.bootstrap_kubeconfig
     if content is None:
         path.mkdir()
@@ -198,7 +198,7 @@ def test_a_bootstrap_kubeconfig_that_cannot_be_used_keeps_no_kubelet_that_needs_
     assert run(node).exit_code == ExitCode.CONFIGURATION
 
 
-def test_a_kubeconfig_that_cannot_be_written_is_told(node: Node) -> None:
+def test_a_kubeconfig_that_cannot_be_written_is_reported(node: Node) -> None:
     node.supply_bootstrap()
     node.changes["kubeconfig"] = node.folder / "missing" / "kubelet.conf"
     with pytest.raises(InvalidConfiguration, match=r"missing/kubelet\.conf: No such file"):
@@ -233,7 +233,7 @@ def test_a_credential_of_another_cluster_is_taken_in_and_the_pair_set_aside(node
     assert copied.credential == BearerToken(token)
 
 
-def test_it_does_not_wait_for_one_who_asks(node: Node) -> None:
+def test_it_does_not_wait_for_a_running_request(node: Node) -> None:
     """A kubelet's start must not hang on an exchange that takes minutes."""
     node.supply_bootstrap()
     node.store.open()
@@ -241,7 +241,7 @@ def test_it_does_not_wait_for_one_who_asks(node: Node) -> None:
         assert prepare_here(node) is Prepared.WRITTEN
 
 
-def test_it_does_not_write_while_somebody_else_does(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_does_not_write_during_another_write(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "_BOOTSTRAP_LOCK_SECONDS", 0.1)
     node.supply_bootstrap()
     node.store.open()

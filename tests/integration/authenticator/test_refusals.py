@@ -85,7 +85,7 @@ def assert_one_sentence(ran: Ran) -> None:
 @pytest.mark.parametrize(
     ("kind", "reason"), [("Denied", "NodeNameMismatch"), ("Denied", "SomebodySaidNo"), ("Failed", "ApprovedByOthers")]
 )
-def test_a_refusal_is_told_with_its_reason(admin: ClusterAdmin, node: Node, kind: str, reason: str) -> None:
+def test_a_refusal_is_reported_with_its_reason(admin: ClusterAdmin, node: Node, kind: str, reason: str) -> None:
     node.supply_bootstrap()
     failure, found = refused(node, admin, lambda found: admin.decide(found, kind, reason, "this is why"))
     assert isinstance(failure, Denied)
@@ -104,7 +104,7 @@ def test_what_is_denied_behind_an_approval_is_denied(admin: ClusterAdmin, node: 
     assert "ApprovedByOthers" in str(failure)
 
 
-def test_what_an_api_server_makes_somebody_write_is_printable_and_bounded(admin: ClusterAdmin, node: Node) -> None:
+def test_text_from_an_api_server_is_printable_and_bounded(admin: ClusterAdmin, node: Node) -> None:
     node.supply_bootstrap()
     message = "\x1b[2J\n" + "x" * 10_000
     failure, _ = refused(node, admin, lambda found: admin.decide(found, "Denied", "Why", message))
@@ -112,9 +112,7 @@ def test_what_an_api_server_makes_somebody_write_is_printable_and_bounded(admin:
     assert len(str(failure)) < 1000
 
 
-def test_within_the_pause_nobody_is_asked_and_behind_it_with_a_new_key(
-    api: EmbeddedAPI, admin: ClusterAdmin, node: Node
-) -> None:
+def test_no_request_during_the_pause_and_a_new_key_after_it(api: EmbeddedAPI, admin: ClusterAdmin, node: Node) -> None:
     node.supply_bootstrap()
     _, first = refused(node, admin, lambda found: admin.decide(found, "Denied", "NodeNameMismatch"))
     api.requests.clear()
@@ -147,7 +145,7 @@ def test_pauses_grow_up_to_an_hour(admin: ClusterAdmin, node: Node) -> None:
     assert pauses == [60, 120, 240, 480, 960, 1920, *[LONGEST_PAUSE_SECONDS] * 3]
 
 
-def test_who_mended_the_cause_ends_the_pause(admin: ClusterAdmin, node: Node) -> None:
+def test_request_now_ends_the_pause(admin: ClusterAdmin, node: Node) -> None:
     node.supply_bootstrap()
     first = refused(node, admin, lambda found: admin.decide(found, "Denied", "EndorsementKeyMismatch"))[1]
     end_pauses(node.store, timeout=1)
@@ -287,7 +285,7 @@ def test_what_an_older_version_has_sent_is_waited_for(
     assert len(created(api)) == 1
 
 
-def test_what_is_approved_and_not_signed_is_told_apart(
+def test_an_approved_but_unsigned_request_has_its_own_message(
     admin: ClusterAdmin, node: Node, nobody_decides: Timepiece
 ) -> None:
     node.supply_bootstrap()
@@ -662,7 +660,7 @@ def test_an_attestor_without_evidence_is_exit_code_9_and_asks_nothing(api: Embed
 
 
 @pytest.mark.slow
-def test_a_store_that_somebody_else_has_locked_is_exit_code_10(api: EmbeddedAPI, node: Node) -> None:
+def test_a_store_locked_by_another_process_is_exit_code_10(api: EmbeddedAPI, node: Node) -> None:
     node.supply_bootstrap()
     node.store.open()
     with node.store.lock(Purpose.CLIENT, timeout=0):

@@ -43,7 +43,7 @@ FRESH: Final[dict[str, Any]] = {"age": LIFE - LIFE // 5 - 1, "left": LIFE // 5 +
 
 
 @pytest.mark.slow
-def test_a_valid_certificate_is_printed_at_once_and_nobody_is_asked(api: EmbeddedAPI, node: Node) -> None:
+def test_a_valid_certificate_is_printed_at_once_without_a_call(api: EmbeddedAPI, node: Node) -> None:
     pair = node.put_pair(age=LONG_AGO, left=DAY)
     ran = node.program().credential()
     assert ran.exit_code == ExitCode.DONE
@@ -53,7 +53,7 @@ def test_a_valid_certificate_is_printed_at_once_and_nobody_is_asked(api: Embedde
     assert len(api.requests) == 0
 
 
-def test_a_second_before_a_fifth_is_left_nobody_is_asked(api: EmbeddedAPI, node: Node) -> None:
+def test_a_second_before_a_fifth_is_left_no_call_is_made(api: EmbeddedAPI, node: Node) -> None:
     pair = node.put_pair(**FRESH)
     use = node.certificates().client()
     assert (use.pair.key, use.until) == (pair.key, node.time.now + 1)
@@ -165,7 +165,7 @@ def test_refused_renewals_are_tried_several_times_before_the_end(
             node.time.pass_by(use.until - node.time.now)
             tries += 1
     assert 6 <= tries <= 60
-    with pytest.raises(NoCredential, match="ran out"):
+    with pytest.raises(NoCredential, match="expired at"):
         node.certificates().client()
 
 
@@ -179,7 +179,7 @@ def test_an_api_server_that_is_away_leaves_the_former_certificate(node: Node) ->
 
 
 @pytest.mark.parametrize("change", [{"provider": "not-installed"}, {"settings": {}}])
-def test_an_attestor_that_cannot_be_loaded_is_told_where_it_is_needed(node: Node, change: dict[str, object]) -> None:
+def test_an_attestor_that_cannot_be_loaded_is_reported_when_needed(node: Node, change: dict[str, object]) -> None:
     node.put_pair(**DUE)
     node.changes |= change
     with pytest.raises(Exception, match="attestor") as caught:
@@ -187,7 +187,7 @@ def test_an_attestor_that_cannot_be_loaded_is_told_where_it_is_needed(node: Node
     assert getattr(caught.value, "exit_code", None) == ExitCode.CONFIGURATION
 
 
-def test_who_has_a_certificate_does_not_wait_for_somebody_elses_renewal(api: EmbeddedAPI, node: Node) -> None:
+def test_with_a_certificate_another_renewal_is_not_waited_for(api: EmbeddedAPI, node: Node) -> None:
     former = node.put_pair(**DUE)
     with node.store.lock(Purpose.CLIENT, timeout=0):
         use = node.certificates().client()
@@ -222,7 +222,7 @@ def test_the_insecure_attestor_never_renews(api: EmbeddedAPI, node: Node) -> Non
     use = node.certificates().client()
     assert (use.pair.key, use.until) == (former.key, former.not_after)
     node.time.pass_by(10)
-    with pytest.raises(NoCredential, match="ran out"):
+    with pytest.raises(NoCredential, match="expired at"):
         node.certificates().client()
     assert len(asked(api)) == 0
 
@@ -251,7 +251,7 @@ def test_the_controller_renews(harness: Harness, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_certificate_that_ran_out_is_said_and_nobody_is_asked(api: EmbeddedAPI, node: Node) -> None:
+def test_an_expired_certificate_is_reported_without_a_call(api: EmbeddedAPI, node: Node) -> None:
     node.put_pair(age=LIFE, left=-1)
     ran = node.program().credential()
     assert (ran.exit_code, ran.output) == (ExitCode.NO_CREDENTIAL, "")

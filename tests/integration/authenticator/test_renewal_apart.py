@@ -124,7 +124,7 @@ def test_it_is_stored_behind_the_end_of_the_plugin(
     attestor.wait_until_ended()
 
 
-def test_who_comes_meanwhile_neither_waits_nor_begins_another(
+def test_another_invocation_neither_waits_nor_starts_a_renewal(
     admin: ClusterAdmin, node: Node, program: NodeProgram, attestor: SlowAttestor
 ) -> None:
     former = stored_key(node)
@@ -164,7 +164,7 @@ def test_what_it_says_late_is_in_the_log(
     with admin.granting():
         attestor.go_on()
         wait_until(lambda: f"the certificate of node {node.name} is in" in log.read_text(), "it is said")
-    assert log.read_text().startswith("kubelet-authenticator: renewing takes longer")
+    assert log.read_text().startswith("kubelet-authenticator: the renewal takes longer")
     attestor.wait_until_ended()
 
 
@@ -203,7 +203,7 @@ def test_without_another_process_the_stored_certificate_is_printed(node: Node, p
     limit = "def fork():\n    raise BlockingIOError(11, 'Resource temporarily unavailable')\nos.fork = fork"
     done = run_with(program, "", before=limit)
     assert printed_key(done) == stored_key(node)
-    assert f"cannot begin: [Errno 11] Resource temporarily unavailable; {STILL_VALID}" in done.stderr
+    assert f"cannot start: [Errno 11] Resource temporarily unavailable; {STILL_VALID}" in done.stderr
 
 
 def test_one_that_hangs_is_ended_and_the_lock_is_free(

@@ -125,7 +125,7 @@ def test_a_request_whose_certificate_is_stored_is_not_waited_for_again(
     assert node.store.attempt(Purpose.SERVING) == Attempt()
 
 
-def test_its_file_is_for_nobody_else_to_read_and_holds_the_key(admin: ClusterAdmin, node: Node) -> None:
+def test_other_users_cannot_read_its_file_which_holds_the_key(admin: ClusterAdmin, node: Node) -> None:
     with asking(node.certificates().serving) as answer, admin.granting():
         answer.result()
     path = node.store.pair_file(Purpose.SERVING)
@@ -136,7 +136,7 @@ def test_its_file_is_for_nobody_else_to_read_and_holds_the_key(admin: ClusterAdm
     assert load_key(key).public_key() == certificate.public_key()
 
 
-def test_one_that_is_fresh_and_of_these_names_is_used_and_nobody_is_asked(api: EmbeddedAPI, node: Node) -> None:
+def test_a_fresh_certificate_for_these_names_is_used_without_a_call(api: EmbeddedAPI, node: Node) -> None:
     pair = node.put_pair(**FRESH, purpose=Purpose.SERVING, names=sans(node, ADDRESS))
     use = node.certificates().serving()
     assert (use.pair.key, use.until) == (pair.key, pair.renewal)
@@ -269,7 +269,7 @@ def test_a_node_that_moved_to_ipv6_gets_there(admin: ClusterAdmin, node: Node, d
     certificates.serving()  # and nothing more is asked
 
 
-def test_a_node_that_moved_gets_there_with_its_renewal_where_nobody_remembers(
+def test_a_node_that_moved_gets_its_new_address_with_a_renewal(
     admin: ClusterAdmin, node: Node, default: Default
 ) -> None:
     """As with ``request --serving``, which is a process of its own each time."""

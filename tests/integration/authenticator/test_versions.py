@@ -122,7 +122,7 @@ def test_no_version_is_tried_twice(api: EmbeddedAPI, admin: ClusterAdmin, node: 
 
 
 @pytest.mark.parametrize("supported", [("v4", "v5"), ("v3",), ("V1",), ("",), ("\x1b[31m", "x" * 5000)])
-def test_without_a_common_version_it_is_said_which_to_upgrade(
+def test_without_a_common_version_the_message_says_which_to_upgrade(
     api: EmbeddedAPI, admin: ClusterAdmin, node: Node, supported: tuple[str, ...]
 ) -> None:
     failure, _ = exchange(node, admin, unsupported(admin, *supported))

@@ -150,7 +150,7 @@ def test_another_account_is_entered_by_its_role_and_sees_its_own_instances_only(
     assert len(both.instances(ACCOUNT, REGION, [launched.instance_id])) == 1
 
 
-def test_who_may_assume_a_role_is_read(ec2: FakeEC2) -> None:
+def test_a_roles_trust_is_read(ec2: FakeEC2) -> None:
     role_id = ec2.create_role("ec2-only")
     trust = api(ec2).role_trust(ACCOUNT, REGION, "ec2-only")
     assert (trust.role_id, trust.ec2_only) == (role_id, True)
@@ -164,7 +164,7 @@ def test_a_role_that_is_not_there_is_missing(ec2: FakeEC2) -> None:
         api(ec2).role_trust(ACCOUNT, REGION, "nobody")
 
 
-def test_without_credentials_the_operator_is_told(ec2: FakeEC2, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_are_reported(ec2: FakeEC2, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     with pytest.raises(CloudRefused, match="AWS EC2: the controller has no credentials"):
@@ -227,7 +227,7 @@ def test_a_role_of_that_name_in_the_controllers_own_account_says_nothing_of_anot
         ("InternalFailure", 500, CloudUnavailable, "AWS STS: answers sts:AssumeRole with status 500"),
     ],
 )
-def test_where_the_role_of_another_account_is_refused_its_name_is_told(
+def test_a_refused_role_of_another_account_is_named(
     ec2: FakeEC2, monkeypatch: pytest.MonkeyPatch, code: str, status: int, kind: type[CloudError], message: str
 ) -> None:
     """And not a permission on the instances, which would not help."""
@@ -270,7 +270,7 @@ def test_iam_has_one_client_for_all_regions_of_an_account_and_ec2_one_for_each(e
     assert asking._client("ec2", ACCOUNT, REGION) is not asking._client("ec2", ACCOUNT, other)
 
 
-def test_nobody_there_is_an_outage_and_no_address_is_told() -> None:
+def test_an_unreachable_endpoint_is_an_outage_and_its_address_is_not_quoted() -> None:
     nowhere = AWSAPI(Access({}, MappingProxyType({"ec2": "http://127.0.0.1:1"})))
     with pytest.raises(CloudUnavailable, match="AWS EC2: cannot be reached for eu-west-1") as caught:
         nowhere.instances(ACCOUNT, REGION, ["i-0123456789abcdef0"])
@@ -393,7 +393,7 @@ def test_boto_is_imported_with_the_first_call_only() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_without_boto_it_is_said_which_extra_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_boto_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError) as caught:
         AWSAttestor().server_plugin(AttestorSettings(operator=dict(OPERATOR)))

@@ -121,7 +121,7 @@ async def test_a_host_that_hangs_is_left(aws: FakeAWS) -> None:
     await asyncio.to_thread(calls.close)
 
 
-async def test_nobody_there_is_an_outage(harness: PluginHarness, calls: CloudCalls) -> None:
+async def test_an_unreachable_host_is_an_outage(harness: PluginHarness, calls: CloudCalls) -> None:
     import socket
     import ssl
 
@@ -129,7 +129,7 @@ async def test_nobody_there_is_an_outage(harness: PluginHarness, calls: CloudCal
         taken.bind(("127.0.0.1", 0))
         route = Route("127.0.0.1", taken.getsockname()[1], ssl.create_default_context())
         client = HTTPSClient(calls, routes=MappingProxyType({HOST: route}))
-        with pytest.raises(CloudUnavailable, match=f"AWS STS: {HOST} cannot be reached"):
+        with pytest.raises(CloudUnavailable, match=f"AWS STS: {HOST} is unreachable"):
             await client.get("AWS STS", "Get", HOST, "/", maximum_bytes=10)
 
 

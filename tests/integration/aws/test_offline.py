@@ -29,7 +29,7 @@ def offline(harness: PluginHarness, calls: CloudCalls) -> _OfflinePlugin:
     return _OfflinePlugin(plugin, _CountedKeys(lambda: ()))
 
 
-async def test_good_evidence_waits_for_whom_it_would_ask(harness: PluginHarness, offline: _OfflinePlugin) -> None:
+async def test_good_evidence_waits_for_the_calls_it_would_need(harness: PluginHarness, offline: _OfflinePlugin) -> None:
     request = harness.request(fields(presigned(harness.session)))
     outcome = await offline.verify_client(request)
     assert isinstance(outcome, NotProvableYet)
@@ -38,7 +38,7 @@ async def test_good_evidence_waits_for_whom_it_would_ask(harness: PluginHarness,
 
 
 @pytest.mark.parametrize("kind", ["presigned", "forged"])
-async def test_what_clouds_answered_is_judged_again_from_a_recording(
+async def test_cloud_answers_are_replayed_from_a_recording(
     harness: PluginHarness, offline: _OfflinePlugin, kind: str
 ) -> None:
     """Without signature and session token, which a recording does not hold."""
@@ -57,7 +57,7 @@ async def test_what_clouds_answered_is_judged_again_from_a_recording(
     assert less.reason == NOT_ASKED
 
 
-async def test_a_request_for_somebody_elses_server_is_denied_without_asking(
+async def test_a_request_for_another_server_is_denied_without_a_call(
     harness: PluginHarness, offline: _OfflinePlugin
 ) -> None:
     url = presigned(harness.session, host="sts.attacker.example")

@@ -29,7 +29,7 @@ OTHER_INSTANCE: Final = "i-0fedcba9876543210"
 OTHER_ACCOUNT: Final = "210987654321"
 
 
-async def test_an_instance_is_let_in(harness: PluginHarness) -> None:
+async def test_an_instance_is_verified(harness: PluginHarness) -> None:
     outcome = await harness.ask(fields(presigned(harness.session)))
     assert isinstance(outcome, VerifiedIdentity)
     assert outcome.provider_id == PROVIDER_ID
@@ -41,12 +41,12 @@ async def test_an_instance_is_let_in(harness: PluginHarness) -> None:
     assert harness.ec2.described == [(ACCOUNT, REGION, (INSTANCE,))]
 
 
-async def test_serving_is_judged_alike(harness: PluginHarness) -> None:
+async def test_serving_requests_are_verified_alike(harness: PluginHarness) -> None:
     outcome = await harness.plugin.verify_serving(harness.request(fields(presigned(harness.session))))
     assert isinstance(outcome, VerifiedIdentity)
 
 
-async def test_screening_calls_nobody(harness: PluginHarness) -> None:
+async def test_the_pre_filter_makes_no_call(harness: PluginHarness) -> None:
     good = harness.request(fields(presigned(harness.session)))
     assert isinstance(harness.plugin.pre_filter(good), Plausible)
     old = harness.request(fields(presigned(harness.session, at=NOW - timedelta(minutes=16))))
@@ -85,7 +85,7 @@ async def test_another_instances_document_does_not_fit_the_caller(harness: Plugi
     assert not harness.ec2.described
 
 
-async def test_a_document_signed_by_somebody_else_is_refused(harness: PluginHarness) -> None:
+async def test_a_document_with_another_signer_is_refused(harness: PluginHarness) -> None:
     attacker = aws_documents.authority("attacker")
     forged = aws_documents.sign(aws_documents.document(), attacker)
     assert await harness.denied(fields(presigned(harness.session), document=forged)) == "IdentityDocumentRefused"
@@ -187,7 +187,7 @@ async def test_another_regions_sts_knows_the_session_too(harness: PluginHarness,
     assert not harness.aws.sts_requests
 
 
-async def test_no_region_is_asked_that_nobody_here_knows(harness: PluginHarness) -> None:
+async def test_no_call_to_an_unknown_region(harness: PluginHarness) -> None:
     """The node chooses whose STS is asked: not any host that could be one, nor one that the operator rules out."""
     made_up = presigned(harness.session, region="us-moonbase-7")
     outcome = await harness.ask(fields(made_up))

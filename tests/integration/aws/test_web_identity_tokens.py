@@ -46,7 +46,7 @@ def evidence(harness: PluginHarness, key_id: str = "RSA_0", **changes: Any) -> d
 
 
 @pytest.mark.parametrize("key_id", ["RSA_0", "EC384_0"])
-async def test_an_instance_is_let_in(harness: PluginHarness, key_id: str) -> None:
+async def test_an_instance_is_verified(harness: PluginHarness, key_id: str) -> None:
     outcome = await harness.ask(evidence(harness, key_id))
     assert isinstance(outcome, VerifiedIdentity)
     assert outcome.provider_id == PROVIDER_ID
@@ -136,7 +136,7 @@ async def test_another_cluster_s_or_key_s_token_is_refused(harness: PluginHarnes
     ],
     ids=["another", "bare", "behind it", "longer", "two", "none", "null"],
 )
-async def test_a_token_for_somebody_else_or_for_several_is_refused(
+async def test_a_token_with_another_or_several_audiences_is_refused(
     harness: PluginHarness, audience: Callable[[str], Any]
 ) -> None:
     with pytest.raises(MalformedEvidence):
@@ -211,7 +211,7 @@ async def test_an_account_without_a_configured_issuer_is_refused(harness: Plugin
         ...,
     ],
 )
-async def test_another_instances_token_or_nobodys_is_refused(harness: PluginHarness, arn: Any) -> None:
+async def test_a_token_of_another_or_no_instance_is_refused(harness: PluginHarness, arn: Any) -> None:
     """A session of AssumeRole has no instance, whatever it is called."""
     about = {"ec2_source_instance_arn": arn}
     assert await harness.denied(evidence(harness, about=about)) == "CallerIsAnotherInstance"

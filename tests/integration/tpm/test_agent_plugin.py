@@ -104,7 +104,7 @@ def test_controller_accepts_what_every_endorsement_key_answers(software_tpm: Sof
     assert not left_behind(software_tpm)
 
 
-def test_key_that_the_tpm_cannot_make_is_told(software_tpm: SoftwareTPM) -> None:
+def test_a_key_that_the_tpm_cannot_make_is_reported(software_tpm: SoftwareTPM) -> None:
     with pytest.raises(EvidenceUnavailable, match="did not make the endorsement key high-rsa-4096"):
         agent_plugin(software_tpm, ek="high-rsa-4096").gather(request())
 
@@ -219,7 +219,7 @@ def test_several_banks(own_tpm: SoftwareTPM) -> None:
         assert len(values) == 2 * 48 + 32
 
 
-def test_challenge_for_another_key_is_told(software_tpm: SoftwareTPM) -> None:
+def test_a_challenge_for_another_key_is_reported(software_tpm: SoftwareTPM) -> None:
     first = agent_plugin(software_tpm).gather(request())
     challenge = challenge_for(first, attestation_key=b"\x00\x0b" + bytes(32))
     with pytest.raises(EvidenceUnavailable, match="not for this TPM's keys"):
@@ -227,7 +227,7 @@ def test_challenge_for_another_key_is_told(software_tpm: SoftwareTPM) -> None:
     assert not left_behind(software_tpm)
 
 
-def test_challenge_for_another_tpm_is_told(software_tpm: SoftwareTPM, own_tpm: SoftwareTPM) -> None:
+def test_a_challenge_for_another_tpm_is_reported(software_tpm: SoftwareTPM, own_tpm: SoftwareTPM) -> None:
     challenge = challenge_for(agent_plugin(own_tpm).gather(request()))
     with pytest.raises(EvidenceUnavailable, match="not for this TPM's keys"):
         agent_plugin(software_tpm).gather(request(challenge))
@@ -242,7 +242,7 @@ def test_short_secret_is_refused(software_tpm: SoftwareTPM) -> None:
     assert not left_behind(software_tpm)
 
 
-def test_inactive_bank_is_told(software_tpm: SoftwareTPM) -> None:
+def test_an_inactive_bank_is_reported(software_tpm: SoftwareTPM) -> None:
     challenge = challenge_for(agent_plugin(software_tpm).gather(request()), pcrs="sha384:0,7")
     with pytest.raises(EvidenceUnavailable, match=r"\(sha384:0,7\): activate the bank sha384"):
         agent_plugin(software_tpm).gather(request(challenge))

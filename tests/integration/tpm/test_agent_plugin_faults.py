@@ -98,7 +98,7 @@ def test_busy_tpm_is_asked_again(software_tpm: SoftwareTPM, challenge: str, inte
 
 
 @pytest.mark.usefixtures("impatient")
-def test_tpm_that_stays_busy_is_told(software_tpm: SoftwareTPM, challenge: str, interpose: Interpose) -> None:
+def test_a_tpm_that_stays_busy_is_reported(software_tpm: SoftwareTPM, challenge: str, interpose: Interpose) -> None:
     interpose(lambda number, code: RETRY if code == QUOTE else None)
     with pytest.raises(EvidenceUnavailable, match="the TPM did not quote its PCRs: it stayed busy: retry later"):
         answered(software_tpm, challenge)
@@ -106,7 +106,7 @@ def test_tpm_that_stays_busy_is_told(software_tpm: SoftwareTPM, challenge: str, 
 
 
 @pytest.mark.usefixtures("impatient")
-def test_tpm_that_goes_away_is_told(own_tpm: SoftwareTPM, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tpm_that_goes_away_is_reported(own_tpm: SoftwareTPM, monkeypatch: pytest.MonkeyPatch) -> None:
     challenge = challenge_for(agent_plugin(own_tpm).gather(request()))
 
     def stop(number: int, code: int) -> None:
@@ -138,7 +138,7 @@ def test_pcrs_that_change_meanwhile_are_quoted_again(
     assert hashlib.sha256(field(answer, "pcrValues")).digest() in field(answer, "quote")
 
 
-def test_pcrs_that_always_change_are_told(software_tpm: SoftwareTPM, challenge: str, interpose: Interpose) -> None:
+def test_pcrs_that_always_change_are_reported(software_tpm: SoftwareTPM, challenge: str, interpose: Interpose) -> None:
     interposer = interpose(lambda number, code: None)
     interposer.before = {QUOTE: extend_command(16)}
     with pytest.raises(EvidenceUnavailable, match="changed during each of 5 attempts"):
@@ -149,23 +149,21 @@ def test_pcrs_that_always_change_are_told(software_tpm: SoftwareTPM, challenge: 
 
 @pytest.mark.parametrize("choice", ["rsa-2048", "high-ecc-p384"])
 @pytest.mark.parametrize("sizes", [(1, 1), (34, 256), (68, 258), (132, 512)], ids=str)
-def test_challenge_that_nobody_made_properly_is_told(
-    software_tpm: SoftwareTPM, choice: str, sizes: tuple[int, int]
-) -> None:
+def test_a_malformed_challenge_is_reported(software_tpm: SoftwareTPM, choice: str, sizes: tuple[int, int]) -> None:
     blob, secret = (size.to_bytes(2, "big") + bytes([0x5A]) * size for size in sizes)
     with pytest.raises(EvidenceUnavailable, match="not for this TPM's keys"):
         agent_plugin(software_tpm, ek=choice).gather(request(challenge_text(blob, secret)))
     assert not left_behind(software_tpm)
 
 
-def test_certificate_of_another_key_is_told(own_tpm: SoftwareTPM) -> None:
+def test_a_certificate_of_another_key_is_reported(own_tpm: SoftwareTPM) -> None:
     node_tpm.write_index(own_tpm, 0x01C00014, b"\x30certificate of another chip")
     with pytest.raises(EvidenceUnavailable, match=r"0x01c00014 is for another endorsement key .* the setting ek"):
         agent_plugin(own_tpm, ek="high-ecc-p256").gather(request())
     assert not left_behind(own_tpm)
 
 
-def test_too_large_certificate_is_told(software_tpm: SoftwareTPM, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_too_large_certificate_is_reported(software_tpm: SoftwareTPM, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endorsement_key, "MAXIMUM_CERTIFICATE_BYTES", 600)
     with pytest.raises(EvidenceUnavailable, match=r"0x01c00002 of the TPM holds \d+ bytes, more than the limit of 600"):
         agent_plugin(software_tpm).gather(request())
@@ -185,7 +183,7 @@ CLOSED = {
 
 
 @pytest.mark.parametrize("how", CLOSED)
-def test_index_that_is_not_for_everybody(own_tpm: SoftwareTPM, how: str) -> None:
+def test_an_index_with_a_password(own_tpm: SoftwareTPM, how: str) -> None:
     """A certificate is needed, and the message says what is in the way; of the authorities' it only may be."""
     reading, sentence = CLOSED[how]
     for index in (0x01C0000A, 0x01C00100):
@@ -219,14 +217,14 @@ KEYED_HASH = bytes.fromhex("0008000b00000000000000100000")
     [(0x01C0000C, b"no TPMT_PUBLIC"), (0x01C0000C, KEYED_HASH), (0x01C0000B, b"n" * 300)],
     ids=["no template", "template of no asymmetric key", "nonce that is too long"],
 )
-def test_unusable_template_is_told(own_tpm: SoftwareTPM, index: int, content: bytes) -> None:
+def test_an_unusable_template_is_reported(own_tpm: SoftwareTPM, index: int, content: bytes) -> None:
     node_tpm.write_index(own_tpm, index, content)
     with pytest.raises(EvidenceUnavailable, match=r"for the endorsement key ecc-p256 that cannot be used; .* ek"):
         agent_plugin(own_tpm, ek="ecc-p256").gather(request())
     assert not left_behind(own_tpm)
 
 
-def test_password_of_the_endorsement_hierarchy_is_told(own_tpm: SoftwareTPM) -> None:
+def test_a_password_of_the_endorsement_hierarchy_is_reported(own_tpm: SoftwareTPM) -> None:
     challenge = challenge_for(agent_plugin(own_tpm).gather(request()))
     with node_tpm.opened(own_tpm) as esys:
         esys.hierarchy_change_auth(ESYS_TR.ENDORSEMENT, b"hunter2")
@@ -236,7 +234,7 @@ def test_password_of_the_endorsement_hierarchy_is_told(own_tpm: SoftwareTPM) -> 
     assert not left_behind(own_tpm)
 
 
-def test_disabled_hierarchy_is_told(own_tpm: SoftwareTPM) -> None:
+def test_a_disabled_hierarchy_is_reported(own_tpm: SoftwareTPM) -> None:
     with node_tpm.opened(own_tpm) as esys:
         esys.hierarchy_control(ESYS_TR.PLATFORM, ESYS_TR.ENDORSEMENT, False)
     with pytest.raises(EvidenceUnavailable, match="endorsement hierarchy is disabled: restart the machine"):
@@ -253,7 +251,7 @@ def test_lockout_does_not_keep_a_node_out(own_tpm: SoftwareTPM) -> None:
     agent.gather(request(challenge_for(agent.gather(request()))))
 
 
-def test_full_tpm_is_told(own_tpm: SoftwareTPM) -> None:
+def test_a_full_tpm_is_reported(own_tpm: SoftwareTPM) -> None:
     with node_tpm.opened(own_tpm) as esys:
         for _ in range(3):
             esys.create_primary(None, "ecc")
@@ -292,7 +290,7 @@ def _start_tpm_1_2(programs: Programs) -> int:
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def test_tpm_1_2_is_told(tpm_1_2: str) -> None:
+def test_a_tpm_1_2_is_reported(tpm_1_2: str) -> None:
     with pytest.raises(EvidenceUnavailable, match=r"it is a TPM 1\.2, and a TPM 2.0 is needed"):
         agent_plugin_from({"tcti": tpm_1_2}).gather(request())
 
@@ -308,13 +306,13 @@ def test_tpm_1_2_is_told(tpm_1_2: str) -> None:
     ],
     ids=["nobody listens", "no address", "no resource manager", "no device", "a device that is no TPM"],
 )
-def test_wrong_address_is_told(tcti: str, sentence: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_address_is_reported(tcti: str, sentence: str, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(EvidenceUnavailable, match=sentence):
         agent_plugin_from({"tcti": tcti}).gather(request())
     assert capfd.readouterr().err == ""
 
 
-def test_machine_without_a_tpm_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_machine_without_a_tpm_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(device, "DEFAULT_DEVICES", (tmp_path / "tpmrm0", tmp_path / "tpm0"))
     with pytest.raises(EvidenceUnavailable, match=r"no TPM found: there is neither .*tpmrm0 nor .*tpm0"):
         agent_plugin_from({}).gather(request())

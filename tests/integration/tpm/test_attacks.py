@@ -206,7 +206,7 @@ class TestCopies:
         answer = node.chip.answer(challenge, node.binding(Purpose.SERVING))
         assert_denied(node.ask(csr(), answer), "BindingMismatch")
 
-    def test_the_answer_to_somebody_elses_challenge(self, victim: FakeTPMNode, attacker: FakeTPMNode) -> None:
+    def test_the_answer_to_another_nodes_challenge(self, victim: FakeTPMNode, attacker: FakeTPMNode) -> None:
         challenge = victim.challenge(csr())
         with pytest.raises(NotActivated):
             attacker.chip.open(challenge)
@@ -384,9 +384,7 @@ def test_an_attestation_key_that_is_not_of_the_certified_chip(victim: FakeTPMNod
 
 
 class TestWhoseChip:
-    def test_nobody_is_challenged_before_somebody_says_whose_chip_it_is(
-        self, running: Harness, cluster: WorldCluster
-    ) -> None:
+    def test_no_challenge_before_a_source_assigns_the_chip(self, running: Harness, cluster: WorldCluster) -> None:
         node = FakeTPMNode(cluster, f"machine-{next(_NUMBERS)}", chip())
         add_machine(cluster, node.machine)
         name = csr()
@@ -751,7 +749,7 @@ class TestSoftwareTPM:
         assert_denied(self.ask(cluster, node.client_request(csr(), evidence_of=evidence)), "QuoteRefused")
 
 
-def test_a_name_whose_former_chip_is_another_machine_now(harness: Harness, settings: dict[str, str]) -> None:
+def test_a_name_whose_former_chip_is_in_another_machine_now(harness: Harness, settings: dict[str, str]) -> None:
     """Its Machine was made anew, around another chip: two machines must not be one node at a time."""
     harness.run(attestors={"tpm": OperatorAttestor(settings=settings)})
     cluster = harness.cluster("tpm", ["tpm"])

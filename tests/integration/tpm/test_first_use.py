@@ -67,7 +67,7 @@ def test_the_token_of_another_machine(harness: Harness, cluster: WorldCluster) -
     assert_denied(cluster.wait_until_decided(waits), "EndorsementKeyMismatch", "first came with another TPM")
 
 
-def test_a_token_that_nobody_made_for_a_machine(harness: Harness, cluster: WorldCluster) -> None:
+def test_a_token_that_belongs_to_no_machine(harness: Harness, cluster: WorldCluster) -> None:
     victim = add_worker(cluster)
     assert_waits(harness, victim.but(token=""), "no KubeadmConfig of the Cluster holds the bootstrap token")
 
@@ -147,7 +147,7 @@ def test_a_slip_in_the_annotation_does_not_let_it_speak(harness: Harness, cluste
     assert_waits(harness, node, "is neither sha256:")
 
 
-def test_a_node_whose_record_is_lost_waits_until_the_machine_says_what_its_reservations_do(
+def test_a_node_with_a_lost_record_waits_until_the_machine_agrees_with_the_reservations(
     harness: Harness, cluster: WorldCluster
 ) -> None:
     """As docs/recovering.md has it: by a restored backup, or under another controller key."""
@@ -195,7 +195,7 @@ def test_a_cluster_that_does_not_prefer_it_has_it_not(harness: Harness) -> None:
     assert_waits(harness, add_worker(cluster), "has no annotation")
 
 
-def test_a_policy_that_puts_it_before_who_knows(harness: Harness) -> None:
+def test_a_policy_that_does_not_put_it_last(harness: Harness) -> None:
     cluster = cluster_of(harness, "wrong-order", "TrustOnFirstUse", "MachineAnnotation")
     condition = harness.wait_for_condition(cluster, "AttestorsConfigured", "False")
     assert "must have TrustOnFirstUse last" in condition["message"]

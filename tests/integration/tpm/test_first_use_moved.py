@@ -36,9 +36,7 @@ def _last_attestation(harness: Harness) -> datetime:
     return max(parse_time(record["spec"]["lastAttestationTime"]) for record in records)
 
 
-def test_nodes_renew_by_their_records_and_nobody_else_does(
-    harness: Harness, target: Harness, attestors: dict[str, OperatorAttestor]
-) -> None:
+def test_only_recorded_nodes_renew(harness: Harness, target: Harness, attestors: dict[str, OperatorAttestor]) -> None:
     harness.run(attestors=attestors)
     cluster = cluster_of(harness, "first-use", *FIRST_USE)
     renewing = assert_joins(add_worker(cluster))

@@ -81,7 +81,7 @@ def test_a_list_that_a_mounted_config_map_brings(cluster: WorldCluster, folder: 
 
 
 @pytest.mark.parametrize("how", ["removed", "malformed", "emptied", "pipe"])
-def test_a_list_that_cannot_be_used_makes_everybody_wait(
+def test_an_unusable_list_makes_all_requests_wait(
     harness: Harness, cluster: WorldCluster, folder: OperatorFolder, how: str
 ) -> None:
     """An open door is what a thief would make of it, and a closed one for good is not the nodes' fault."""

@@ -148,7 +148,7 @@ class TestForgery:
             chip.sign(handle, genuine.quote)
 
 
-def test_a_register_that_somebody_extended_is_noticed(chip: Chip) -> None:
+def test_an_extended_register_is_noticed(chip: Chip) -> None:
     pcr = PCR(HashAlgorithm.SHA256, 23)
     before = quote(chip, RSASSA, "sha256:23")
     selection = PCRSelection.parse("sha256:23")

@@ -132,7 +132,7 @@ def test_a_missing_library_names_what_to_install(module: Path, value: str, extra
     )
 
 
-def test_a_library_that_a_half_misses_names_what_to_install() -> None:
+def test_a_missing_library_of_a_plugin_names_what_to_install() -> None:
     error = ImportError("no tpm2_pytss", name="tpm2_pytss")
     missing = Registry([entry_point("tpm", distribution="capi-node-attestation")]).missing_extra("tpm", error)
     assert "needs tpm2_pytss" in str(missing)

@@ -34,7 +34,7 @@ def test_when_to_look_again(asked: float, given: float) -> None:
     assert later.outcome == NotProvableYet("Reason", "message", timedelta(seconds=given))
 
 
-def test_what_somebody_has_to_mend_first() -> None:
+def test_until_fixed_waits_a_minute() -> None:
     assert not_until_fixed("Reason", "message").outcome == NotProvableYet("Reason", "message", timedelta(minutes=1))
 
 

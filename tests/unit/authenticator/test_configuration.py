@@ -195,7 +195,7 @@ def test_empty_settings_are_settings() -> None:
         ({"serving": {"dnsNames": ["a"]}}, {"serving_dns_name": ("b", "c")}, Serving(("b", "c"))),
     ],
 )
-def test_a_serving_certificate_is_asked_for_where_somebody_says_so(
+def test_a_serving_certificate_is_requested_only_if_configured(
     tmp_path: Path, content: dict[str, Any], flags: dict[str, Any], expected: Serving | None
 ) -> None:
     assert of(tmp_path, HEADER | {"provider": "tpm"} | content, Given(**flags)).serving == expected
@@ -437,7 +437,7 @@ def test_an_oid_that_no_request_can_use(oid: str) -> None:
     refuse("^providerIDOID: ", Given(provider="tpm", provider_id_oid=oid))
 
 
-def test_who_asks_under_another_oid_asks_as_another() -> None:
+def test_another_oid_is_another_asker() -> None:
     """What was refused for the former one is asked again at once; without a choice everything is as before."""
     by_oid = [
         configure(Given(provider="tpm", node_name="n", provider_id_oid=oid), {}).asker

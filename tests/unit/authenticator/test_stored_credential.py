@@ -132,7 +132,7 @@ def test_nothing_is_printed_of_a_store_that_others_may_write_in(node: Node, mode
     node.leaves_to_the_other_path(*node.flags)
 
 
-def test_nothing_is_printed_of_somebody_elses_store(node: Node) -> None:
+def test_nothing_is_printed_from_another_users_store(node: Node) -> None:
     owner = node.store.folder.stat().st_uid
     node.monkeypatch.setattr("authenticator.stored_credential.os.geteuid", lambda: owner + 1)
     node.leaves_to_the_other_path(*node.flags)
@@ -325,7 +325,7 @@ def test_what_client_go_did_not_ask(node: Node, info: str) -> None:
     node.leaves_to_the_other_path(*node.flags)
 
 
-def test_nobody_asked(node: Node) -> None:
+def test_run_by_hand(node: Node) -> None:
     node.monkeypatch.delenv("KUBERNETES_EXEC_INFO")
     node.leaves_to_the_other_path(*node.flags)
 
@@ -396,7 +396,7 @@ def test_a_valid_certificate_is_printed_for_a_few_seconds(broken: Node, left: ti
     assert status["expirationTimestamp"] == until.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def test_without_a_valid_certificate_it_is_said_what_does_not_work(broken: Node) -> None:
+def test_without_a_valid_certificate_the_failure_is_reported(broken: Node) -> None:
     broken.keep(pair_with_left(NOW, timedelta(0)))
     with pytest.raises(ImportError, match=NOT_IMPORTED):
         cli.main(["credential", *broken.flags])
@@ -506,7 +506,7 @@ def test_help_that_cannot_be_written(arguments: tuple[str, ...], unbuffered: str
 @pytest.mark.slow
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("times", [1, TWICE])
-def test_a_credential_that_nobody_reads(
+def test_a_credential_whose_reader_is_gone(
     tmp_path: Path, times: int, unbuffered: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBERNETES_EXEC_INFO", exec_info())

@@ -121,7 +121,7 @@ async def test_a_token_that_is_older_than_the_keys_is_refused_at_once() -> None:
         await harness.key(ISSUER, "RSA_9", made_seconds_ago=6)
 
 
-async def test_who_is_looked_up_after_asking_is_refused_whatever_its_token_says() -> None:
+async def test_a_key_missing_after_a_fetch_is_refused_whatever_the_token_claims() -> None:
     """Times that nobody has signed yet, and a clock that may be wrong, decide nothing."""
     harness = IssuerKeysHarness()
     with pytest.raises(UnknownKey):
@@ -151,7 +151,7 @@ async def test_old_keys_serve_for_some_hours_of_an_outage() -> None:
         await harness.key(ISSUER, "RSA_0")
 
 
-async def test_an_outage_is_not_asked_about_by_everybody() -> None:
+async def test_an_outage_does_not_cause_a_call_per_request() -> None:
     harness = IssuerKeysHarness()
     harness.https.down = True
     for _ in range(10):

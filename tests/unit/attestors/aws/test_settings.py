@@ -54,7 +54,7 @@ def test_roles_are_enough_and_everything_is_checked() -> None:
     assert settings.certificates == shipped_certificates()
 
 
-def test_without_roles_nobody_is_let_in() -> None:
+def test_without_roles_no_instance_is_allowed() -> None:
     assert "allowedRoles is missing" in refused(allowedRoles=...)
     assert "allowedRoles is missing" in refused({"allowedRoles": [NODES]}, allowedRoles=...)
 

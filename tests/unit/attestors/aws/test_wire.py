@@ -30,6 +30,6 @@ def test_a_binding_is_written_in_one_way_only(text: str) -> None:
 
 
 @pytest.mark.parametrize("audience", [_DIGITS, "sts.amazonaws.com", "https://attestation.example/binding/" + _DIGITS])
-def test_an_audience_of_somebody_else(audience: str) -> None:
+def test_an_audience_of_another_service(audience: str) -> None:
     with pytest.raises(MalformedEvidence, match="another audience"):
         wire.audience_binding(audience)

@@ -41,7 +41,7 @@ def cache(clock: Clock, *, maximum: int = 4, failure: float = 2.0) -> SingleFlig
     return SingleFlightCache(lifetime_seconds=5.0, failure_seconds=failure, maximum_entries=maximum, clock=clock)
 
 
-async def test_many_who_ask_at_once_make_one_question() -> None:
+async def test_concurrent_callers_share_one_call() -> None:
     kept, oracle = cache(Clock()), Oracle()
     oracle.gate.clear()
     waiting = [asyncio.create_task(kept.get("a", oracle)) for _ in range(100)]
@@ -102,7 +102,7 @@ async def test_failures_need_not_be_kept() -> None:
     assert len(kept) == 0
 
 
-async def test_who_stops_waiting_does_not_stop_the_others() -> None:
+async def test_a_cancelled_caller_does_not_affect_the_others() -> None:
     kept, oracle = cache(Clock()), Oracle()
     oracle.gate.clear()
     first, second = (asyncio.create_task(kept.get("a", oracle)) for _ in range(2))
@@ -114,7 +114,7 @@ async def test_who_stops_waiting_does_not_stop_the_others() -> None:
     assert oracle.asked == 1
 
 
-async def test_a_failure_that_nobody_waits_for_any_more_is_silent() -> None:
+async def test_a_failure_without_waiting_callers_is_silent() -> None:
     complaints: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
     kept, oracle = cache(Clock()), Oracle()

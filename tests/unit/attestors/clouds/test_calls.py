@@ -92,7 +92,7 @@ async def test_no_more_threads_than_allowed() -> None:
     assert len(seen) <= 2
 
 
-async def test_the_caller_is_told_at_the_deadline_and_the_place_stays_taken_until_the_thread_is_free() -> None:
+async def test_the_caller_returns_at_the_deadline_and_the_place_stays_taken_until_the_thread_ends() -> None:
     gate = threading.Event()
     with calls(threads=1, waiting=0, deadline_seconds=0.02) as running:
         with pytest.raises(CloudUnavailable, match=r"^slow cloud: did not answer in time$"):
@@ -116,7 +116,7 @@ async def test_a_call_that_waits_too_long_is_never_made() -> None:
     assert made == []
 
 
-async def test_where_it_did_not_answer_is_told() -> None:
+async def test_the_message_names_the_site() -> None:
     gate = threading.Event()
     with calls(threads=1, waiting=0, deadline_seconds=0.02) as running:
         with pytest.raises(CloudUnavailable, match=r"^cloud: did not answer in time \(far\)$"):
@@ -136,7 +136,7 @@ def test_a_deadline_passes() -> None:
         deadline.remaining()
 
 
-async def test_a_call_whose_caller_is_gone_gives_its_place_back() -> None:
+async def test_a_call_without_a_caller_frees_its_place() -> None:
     gate = threading.Event()
     with calls(threads=1, waiting=0) as running:
         held = asyncio.create_task(running.run("cloud", "ask", lambda deadline: gate.wait(10)))
@@ -197,7 +197,7 @@ async def test_a_call_that_is_too_slow_and_one_without_a_place_are_counted() -> 
     assert [call.outcome for call in seen] == [CloudCallOutcome.THROTTLED, CloudCallOutcome.TIMEOUT]
 
 
-async def test_who_observes_elsewhere_is_not_told() -> None:
+async def test_observers_of_other_contexts_receive_nothing() -> None:
     seen: list[CloudCall] = []
     with calls() as running:
         with observing_cloud_calls(seen.append):

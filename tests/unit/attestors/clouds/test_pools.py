@@ -87,7 +87,7 @@ def test_addresses_that_all_are_silent_take_no_longer_than_one(monkeypatch: pyte
 @pytest.mark.parametrize(
     "name", ["nobody.invalid", f"{'a' * 64}.example", FOUR], ids=["no name", "too long", "refused"]
 )
-def test_nobody_is_there(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_no_server_listens(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     with socket.socket() as taken, contextlib.closing(Exchange()) as exchange:
         taken.bind((FOUR, 0))
         with pytest.raises(CloudUnavailable, match=r"is unreachable|in HTTP"):

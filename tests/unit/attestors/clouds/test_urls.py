@@ -62,7 +62,7 @@ def test_the_metadata_server_may_be_called_where_it_is_meant(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["169.254.169.253", "metadata.google.internal.example.com", "metadata"])
-def test_and_nobody_else_by_that(host: str) -> None:
+def test_and_no_other_host(host: str) -> None:
     with pytest.raises(InvalidURL):
         check_url(f"http://{host}/", PlainHosts.LOOPBACK_AND_METADATA)
 

@@ -117,7 +117,7 @@ async def test_how_long_they_are_fresh(said: timedelta, age: timedelta, kept: ti
     assert issuer.calls == 2
 
 
-async def test_one_call_for_all_who_wait() -> None:
+async def test_concurrent_callers_share_one_call() -> None:
     issuer = Issuer(gate=asyncio.Event())
     assert issuer.gate is not None
     waiting = [asyncio.ensure_future(issuer.has()) for _ in range(50)]
@@ -131,7 +131,7 @@ async def test_one_call_for_all_who_wait() -> None:
     assert issuer.calls == 1
 
 
-async def test_a_failure_that_nobody_waits_for() -> None:
+async def test_a_failure_without_waiting_callers() -> None:
     issuer = Issuer(gate=asyncio.Event(), down=True)
     assert issuer.gate is not None
     waiting = asyncio.ensure_future(issuer.has())

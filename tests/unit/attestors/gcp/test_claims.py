@@ -100,5 +100,5 @@ def test_a_claim_of_another_form(changes: dict[str, Any], part: str) -> None:
         read_claims(claims(**changes))
 
 
-def test_the_latest_time_that_can_be_said() -> None:
+def test_the_latest_representable_time() -> None:
     assert read_claims(claims(exp=253_402_300_799)).expires == datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)

@@ -224,14 +224,14 @@ async def test_a_token_from_the_future_that_google_did_not_sign() -> None:
     assert await PluginHarness().reason(text) == ("Denied", "TokenSignatureInvalid")
 
 
-async def test_an_outage_is_told_and_denies_nobody() -> None:
+async def test_an_outage_is_reported_and_never_denies() -> None:
     outcome = await PluginHarness(down=True).ask(token())
     assert isinstance(outcome, NotProvableYet)
     assert outcome.reason == "CloudUnavailable"
     assert "Google's certificates" in outcome.message
 
 
-async def test_nothing_of_the_token_is_told() -> None:
+async def test_messages_quote_nothing_of_the_token() -> None:
     """No message and no representation has a part of it that could be used."""
     texts = [token(), token(key=ATTACKER), token(claims(iss="x")), token(claims(google=engine(zone="a-b")))]
     for text in texts:
@@ -255,7 +255,7 @@ def test_it_is_found_by_its_entry_point_and_light() -> None:
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
-def test_a_missing_library_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("google.auth.crypt", "requests"):
         with monkeypatch.context() as missing:
             missing.setitem(sys.modules, name, None)

@@ -38,7 +38,7 @@ def test_the_very_instance() -> None:
 
 
 @pytest.mark.parametrize("apart", [timedelta(milliseconds=999), 2 * SECOND, -2 * SECOND, timedelta(days=-1)])
-def test_the_number_says_which_it_is_whatever_is_said_of_its_creation(apart: timedelta) -> None:
+def test_the_numeric_id_identifies_the_instance_whatever_its_creation_time(apart: timedelta) -> None:
     """It would wait for ever: neither of the two times ever changes."""
     check_is_the_same(CLAIMED, replace(FOUND, created=FOUND.created + apart))
 

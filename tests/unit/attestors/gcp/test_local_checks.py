@@ -153,7 +153,7 @@ class TestTimes:
         latest = 253_402_300_799
         check_locally(request(token(claims(iat=latest - 3600, exp=latest))), SETTINGS)
 
-    def test_from_the_future_is_not_judged_before_the_signature(self) -> None:
+    def test_the_clock_is_checked_after_the_signature(self) -> None:
         check_locally(request(token(claims(issued=NOW + timedelta(hours=2)))), SETTINGS)
 
     def test_a_clock_that_is_right_enough(self) -> None:
@@ -197,7 +197,7 @@ class TestServiceAccount:
     def test_an_allowed_one(self) -> None:
         check_locally(request(token()), self.ALLOWED)
 
-    def test_anyone_where_nothing_is_said(self) -> None:
+    def test_any_service_account_by_default(self) -> None:
         check_locally(request(token(claims(email="other@capi-workloads.iam.gserviceaccount.com"))), SETTINGS)
         check_locally(request(token(claims(email=ABSENT))), SETTINGS)
 

@@ -116,7 +116,7 @@ async def test_an_instance_that_does_not_run(google: FakeGoogle, plugin: GCPServ
     ],
     ids=["500", "429", "403", "HTML", "redirect"],
 )
-async def test_compute_engine_denies_nobody(
+async def test_no_answer_of_compute_engine_denies(
     google: FakeGoogle, plugin: GCPServerPlugin, fault: Fault, found: str
 ) -> None:
     google.fail(Service.COMPUTE, fault)

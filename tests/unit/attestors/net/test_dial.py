@@ -40,7 +40,9 @@ def everything_is_closed() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("dead", "living"), [(SIX, FOUR), (FOUR, "127.0.0.2")], ids=["IPv6", "IPv4"])
-def test_a_silent_address_holds_up_nobody(monkeypatch: pytest.MonkeyPatch, dead: str, living: str) -> None:
+def test_a_silent_address_does_not_delay_the_connection(
+    monkeypatch: pytest.MonkeyPatch, dead: str, living: str
+) -> None:
     resolve(monkeypatch, NAME, dead, living)
     with listening(living) as port, silent(dead, port):
         began = time.monotonic()
@@ -55,7 +57,7 @@ def test_the_other_family_comes_second(monkeypatch: pytest.MonkeyPatch) -> None:
         assert peer(port, 10.0) == FOUR
 
 
-def test_what_refuses_is_waited_for_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusing_address_causes_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     resolve(monkeypatch, NAME, *[f"127.0.1.{i}" for i in range(1, 100)], FOUR)
     with listening() as port:
         assert peer(port, 10.0) == FOUR
@@ -135,5 +137,5 @@ def test_a_name_without_an_address() -> None:
         ((), errno.ETIMEDOUT),
     ],
 )
-def test_what_says_most_is_told(failures: tuple[int, ...], told: int) -> None:
+def test_the_most_specific_error_is_reported(failures: tuple[int, ...], told: int) -> None:
     assert most_telling(failures) == told

@@ -113,7 +113,7 @@ class TestAttestationKey:
         )
         assert len({AttestationKey(attestation_area()), same, other}) == 2
 
-    def test_cannot_be_made_without_being_judged(self) -> None:
+    def test_cannot_be_built_without_the_check(self) -> None:
         good = AttestationKey(attestation_area())
         with pytest.raises(UnsuitableKey):
             replace(good, public=attestation_area(attributes=ObjectAttribute.SIGN_ENCRYPT))

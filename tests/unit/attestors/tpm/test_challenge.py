@@ -182,7 +182,7 @@ class TestText:
         with pytest.raises(NotActivated):
             chip.but(attestation_area=OTHER.attestation_area).open(text)
 
-    def test_is_read_by_the_nodes_half(self, title: str) -> None:
+    def test_is_parsed_by_the_agent_plugin(self, title: str) -> None:
         text = text_of(replace(CHALLENGED, endorsement_key=FakeTPM.new(title=title).key))
         assert len(text) <= MAXIMUM_CHALLENGE_CHARACTERS
         challenge = parse_challenge(text)

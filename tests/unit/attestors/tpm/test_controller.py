@@ -99,7 +99,7 @@ class TestHonest:
         assert isinstance(harness.ask(CHIP.but(chain=intermediate()).first()), ChallengeIssued)
         assert isinstance(harness.ask(CHIP.first()), NotProvableYet)
 
-    def test_a_certificate_that_nobody_asks_for_is_not_looked_at(self) -> None:
+    def test_an_unrequired_certificate_is_not_verified(self) -> None:
         chip = CHIP.but(certificate=b"none at all", chain=b"x" * 9000)
         assert isinstance(DESK.ask(chip.first()), ChallengeIssued)
 
@@ -132,14 +132,14 @@ class TestFields:
             DESK.ask(without(CHIP.first(), name))
 
     @pytest.mark.parametrize("name", [name for name in wire.ANSWER_FIELDS if name != wire.CHALLENGE_TOKEN_FIELD])
-    def test_half_an_answer_is_none(self, name: str) -> None:
+    def test_an_incomplete_answer_is_malformed(self, name: str) -> None:
         answer = CHIP.answer(DESK.challenge(), BINDING)
         with pytest.raises(MalformedEvidence, match=f"field {name} is missing"):
             DESK.ask(without(answer, name))
         with pytest.raises(MalformedEvidence, match="1 unknown fields"):
             DESK.ask({**CHIP.first(), name: answer[name]})
 
-    def test_what_nobody_knows_is_refused(self) -> None:
+    def test_unknown_fields_are_refused(self) -> None:
         with pytest.raises(MalformedEvidence, match="1 unknown fields"):
             DESK.ask({**CHIP.first(), "ekNonce": "AA=="})
 
@@ -254,7 +254,7 @@ class TestCertificate:
             assert reason == "EndorsementCertificateRefused"
             assert fault in message
 
-    def test_it_is_judged_at_the_time_of_the_request(self) -> None:
+    def test_the_certificate_is_verified_at_the_time_of_the_request(self) -> None:
         chip = CHIP.certified(not_before=NOW - timedelta(days=1), not_after=NOW + timedelta(days=1))
         assert isinstance(CERTIFIED.ask(chip.first()), ChallengeIssued)
         assert CERTIFIED.but(now=NOW + timedelta(days=2)).denial(chip.first())[0] == "EndorsementCertificateRefused"
@@ -313,7 +313,7 @@ class TestOwnership:
         ids=["no-machine", "nobody-said", "unreadable"],
     )
     @pytest.mark.parametrize("harness", [DESK, CERTIFIED], ids=["inventory", "authorities"])
-    def test_what_nobody_has_said_is_waited_for(
+    def test_an_unassigned_key_is_waited_for(
         self, harness: PluginHarness, machine: ClaimedMachine | NoClaimedMachine
     ) -> None:
         outcome = harness.but(machine=machine, keys=no_keys).ask(CHIP.first())
@@ -321,7 +321,7 @@ class TestOwnership:
         assert outcome.reason == "EndorsementKeyUnknown"
         assert outcome.message.endswith(f"the request shows {CHIP.fingerprint}")
 
-    def test_an_answer_is_judged_by_what_is_said_now(self) -> None:
+    def test_an_answer_is_verified_against_the_current_assignment(self) -> None:
         answer = CHIP.answer(DESK.challenge(), BINDING)
         assert DESK.but(machine=machine_of(OTHER.fingerprint)).denial(answer)[0] == "EndorsementKeyMismatch"
         assert isinstance(DESK.but(machine=NoClaimedMachine()).ask(answer), NotProvableYet)
@@ -346,7 +346,7 @@ class TestKeys:
         answer = CHIP.answer(DESK.but(keys=lambda: KEYS[1:]).challenge(), BINDING)
         assert isinstance(DESK.ask(answer), VerifiedIdentity)
 
-    def test_an_answer_to_one_that_is_not_known_here_waits_for_who_knows_it_and_no_longer_than_it_is_good(self) -> None:
+    def test_an_answer_under_an_unknown_key_waits_until_the_token_expires(self) -> None:
         """Rotated twice meanwhile, or so newly that this replica has not read it yet: the node is not to blame."""
         answer = CHIP.answer(DESK.but(keys=lambda: (b"o" * 32, *KEYS)).challenge(), BINDING)
         outcome = DESK.ask(answer)
@@ -365,7 +365,7 @@ class TestKeys:
         with pytest.raises(BindingMismatch, match="made for another key, cluster or signer"):
             DESK.ask({**answer, wire.CHALLENGE_TOKEN_FIELD: str(token)})
 
-    def test_whose_key_is_not_known_is_no_matter_where_the_quote_is_no_quote(self) -> None:
+    def test_a_malformed_quote_is_denied_even_under_an_unknown_key(self) -> None:
         answer = CHIP.answer(DESK.but(keys=lambda: (b"o" * 32,)).challenge(), BINDING)
         signature = base64.b64decode(answer[wire.QUOTE_SIGNATURE_FIELD])
         wrong = base64.b64encode(signature[:-1] + bytes([signature[-1] ^ 1])).decode()
@@ -462,7 +462,7 @@ class TestAnswer:
         reason, message = DESK.denial(answer)
         assert (reason, message) == ("QuoteRefused", "the attestation key did not sign this quote")
 
-    def test_somebody_elses_challenge(self) -> None:
+    def test_another_nodes_challenge(self) -> None:
         harness = DESK.but(machine=machine_of(OTHER.fingerprint))
         challenge = harness.challenge(OTHER)
         with pytest.raises(BindingMismatch):
@@ -511,7 +511,7 @@ class TestAnswer:
         changed = DESK.but(settings=replace(NO_SETTINGS, selection=PCRSelection.parse("sha256:7")))
         assert changed.denial(answer)[0] == "QuoteRefused"
 
-    def test_an_answer_is_judged_like_a_first_request(self) -> None:
+    def test_an_answer_is_pre_filtered_like_a_first_request(self) -> None:
         """Steps 1 to 4, and 6, do not rest on what the challenge was made for."""
         answer = CHIP.answer(CERTIFIED.challenge(), BINDING)
         assert isinstance(CERTIFIED.ask(answer), VerifiedIdentity)
@@ -621,13 +621,13 @@ def judged(fields: Mapping[str, str]) -> None:
 
 @BRIEF
 @given(st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=8), values, max_size=9))
-def test_random_fields_are_judged(fields: dict[str, str]) -> None:
+def test_random_fields_end_with_an_outcome(fields: dict[str, str]) -> None:
     judged(fields)
 
 
 @BRIEF
 @given(st.dictionaries(st.sampled_from(NAMES), values, min_size=1, max_size=2))
-def test_an_answer_with_random_fields_is_judged(changes: dict[str, str]) -> None:
+def test_an_answer_with_random_fields_ends_with_an_outcome(changes: dict[str, str]) -> None:
     try:
         outcome = CERTIFIED.ask({**ANSWER, **changes})
     except (MalformedEvidence, BindingMismatch):

@@ -252,7 +252,7 @@ class TestUnusable:
         assert watch.parsed == [b"A|F", b"A|malformed"]
 
     @pytest.mark.parametrize("where", ["file", "folder"])
-    def test_a_named_pipe_holds_nobody(self, watch: Watch, where: str) -> None:
+    def test_a_named_pipe_does_not_block(self, watch: Watch, where: str) -> None:
         place = watch.file if where == "file" else watch.folder / "b"
         place.unlink(missing_ok=True)
         os.mkfifo(place)

@@ -161,7 +161,7 @@ class TestSignature:
             with pytest.raises(InvalidQuoteSignature):
                 replace(evidence, quote=bytes(quote)).verify()
 
-    def test_it_is_judged_before_what_is_signed(self) -> None:
+    def test_the_key_is_checked_before_the_statement(self) -> None:
         """An attacker's statement is not even looked at."""
         with pytest.raises(InvalidQuoteSignature):
             replace(evidence_of(), quote=b"no TPM made this").verify()

@@ -194,12 +194,12 @@ class TestTrust:
         ]
         assert again(CERTIFIED if certified else DESK, CHIP.first(), noted) == said
 
-    def test_a_key_that_was_not_denied_then_is_judged_as_then(self) -> None:
+    def test_a_replay_uses_the_recorded_deny_list(self) -> None:
         said, noted = judged(DESK, CHIP.first())
         since = DESK.but(settings=replace(NO_SETTINGS, trust=FixedTrust(Trust(denied=frozenset({CHIP.fingerprint})))))
         assert again(since, CHIP.first(), noted) == said
 
-    def test_with_other_authorities_it_cannot_be_judged_again(self) -> None:
+    def test_a_replay_needs_the_same_authorities(self) -> None:
         _, noted = judged(CERTIFIED, CHIP.first())
         others = load_endorsement_authorities(roots=[root()])
         for trust in (Trust(others), Trust()):

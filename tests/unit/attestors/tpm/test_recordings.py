@@ -62,7 +62,7 @@ def test_there_are_quotes_of_every_kind() -> None:
         ("forged by an unrestricted key", UnsuitableKey, "must have restricted set"),
     ],
 )
-def test_what_a_tpm_does_and_nobody_may_count_on(title: str, refused: type[Exception], fault: str) -> None:
+def test_refused_forms_that_tpms_produce(title: str, refused: type[Exception], fault: str) -> None:
     recorded = REFUSED[title]
     with pytest.raises(refused, match=fault):
         evidence(recorded).verify(selection(recorded), bytes.fromhex(recorded["extraData"]))

@@ -144,7 +144,7 @@ class TestAuthorities:
         with pytest.raises(InvalidSettings, match="Not a directory"):
             parse({"endorsementRootsFolder": str(tmp_path / "roots")})
 
-    def test_an_empty_folder_vouches_for_nobody(self, tmp_path: Path) -> None:
+    def test_an_empty_folder_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(InvalidSettings, match="holds no file"):
             parse({"endorsementRootsFolder": folder(tmp_path / "roots")})
 
@@ -178,7 +178,7 @@ class TestDenied:
     @pytest.mark.parametrize(
         "value", [EK, [EK.upper()], [EK[:-1]], [EK + "\n"], [EK.removeprefix("sha256:")], [7], {EK: True}, None]
     )
-    def test_one_that_would_deny_nobody_is_refused(self, value: Any) -> None:
+    def test_an_entry_without_effect_is_refused(self, value: Any) -> None:
         with pytest.raises(InvalidSettings, match="deniedEndorsementKeys must be a list"):
             parse({"deniedEndorsementKeys": value})
 
@@ -198,7 +198,7 @@ class TestRegisters:
         registers = {f"sha256:{index}": [DIGEST] for index in (10, 9, 2, 23, 0)}
         assert str(parse(policy={"pcrs": registers}).selection) == "sha256:0,2,9,10,23"
 
-    def test_none_are_as_if_nothing_was_said(self) -> None:
+    def test_an_empty_value_equals_the_default(self) -> None:
         assert parse(policy={"pcrs": {}}) == parse()
 
     @pytest.mark.parametrize(
@@ -384,6 +384,6 @@ class TestTrustOnFirstUse:
         with pytest.raises(InvalidSettings, match="must have TrustOnFirstUse last"):
             parse(operator, {"endorsementKeySources": ["TrustOnFirstUse", "MachineAnnotation"]})
 
-    def test_nobody_has_it_unasked(self, roots: str) -> None:
+    def test_it_is_never_a_default(self, roots: str) -> None:
         parsed = parse({"endorsementRootsFolder": roots, "allowTrustOnFirstUse": True})
         assert parsed.sources == parse().sources

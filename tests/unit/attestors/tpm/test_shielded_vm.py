@@ -110,7 +110,7 @@ async def test_a_key_of_another_instance_of_the_project(google: FakeGoogle, sour
     ],
     ids=range(5),
 )
-async def test_who_is_not_googles_or_not_of_an_allowed_project_is_not_asked_about(
+async def test_no_call_for_another_cloud_or_project(
     google: FakeGoogle, source: ShieldedVirtualMachines, provider_id: str
 ) -> None:
     google.add(replace(INSTANCE, project="attackers-project"))
@@ -125,7 +125,7 @@ async def test_an_instance_that_google_does_not_know_yet(google: FakeGoogle, sou
 
 
 @pytest.mark.parametrize("status", ["PROVISIONING", "STAGING", "STOPPING", "SUSPENDED", "TERMINATED"])
-async def test_an_instance_that_is_not_running_has_nobody_to_ask(
+async def test_an_instance_that_is_not_running_waits(
     google: FakeGoogle, source: ShieldedVirtualMachines, status: str
 ) -> None:
     google.add(replace(INSTANCE, status=status))
@@ -240,7 +240,7 @@ async def test_a_machine_made_anew_is_not_refused_for_its_predecessors_key(
     ],
     ids=["500", "503", "429", "redirect", "garbage", "breaks-off"],
 )
-async def test_an_outage_is_told_and_never_an_answer(
+async def test_an_outage_is_reported_and_is_never_an_answer(
     google: FakeGoogle, source: ShieldedVirtualMachines, clock: Clock, fault: Fault, path: str
 ) -> None:
     google.fail(Service.COMPUTE, fault, path=path)
@@ -253,7 +253,7 @@ async def test_an_outage_is_told_and_never_an_answer(
     assert await source.ask(INSTANCE.provider_id, RSA) == KeyMatchesInstance()
 
 
-async def test_a_missing_permission_is_told(google: FakeGoogle, source: ShieldedVirtualMachines) -> None:
+async def test_a_missing_permission_is_reported(google: FakeGoogle, source: ShieldedVirtualMachines) -> None:
     google.fail(Service.COMPUTE, Fault.status(403, "{}"), path="getShieldedInstanceIdentity")
     with pytest.raises(CloudRefused, match=r"compute\.instances\.getShieldedInstanceIdentity"):
         await source.ask(INSTANCE.provider_id, RSA)

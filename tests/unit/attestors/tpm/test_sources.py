@@ -104,7 +104,7 @@ class TestSources:
         ],
     )
     @pytest.mark.parametrize("purpose", list(Purpose), ids=lambda purpose: purpose.name)
-    def test_what_was_resolved_is_told(self, harness: PluginHarness, source: str, purpose: Purpose) -> None:
+    def test_the_resolved_key_is_annotated(self, harness: PluginHarness, source: str, purpose: Purpose) -> None:
         harness = harness.but(purpose=purpose)
         outcome = harness.ask(CHIP.answer(harness.challenge(), BINDING))
         assert isinstance(outcome, VerifiedIdentity)
@@ -163,7 +163,7 @@ class TestSources:
         assert isinstance(outcome, NotProvableYet)
         assert outcome.reason == "EndorsementKeyUnknown"
 
-    def test_what_each_source_lacks_is_said(self) -> None:
+    def test_the_message_says_what_each_source_lacks(self) -> None:
         names = ("MachineAnnotation", "InfrastructureMachineAnnotation", "Inventory", "TrustOnFirstUse")
         machine = ClaimedMachine("m" * 253, {})
         harness = PluginHarness(
@@ -177,7 +177,7 @@ class TestSources:
         assert outcome.message.endswith(f"; the request shows {CHIP.fingerprint}")
         assert len(outcome.message) <= 500
 
-    def test_nobody_is_asked_about_what_can_be_seen_to_be_wrong(self) -> None:
+    def test_no_source_is_asked_about_bad_evidence(self) -> None:
         answer = CHIP.answer(INVENTORY.challenge(), BINDING)
         cluster = replace(LISTED, asked=[])
         harness = INVENTORY.but(cluster=cluster)
@@ -197,7 +197,7 @@ class TestSources:
 
 
 class TestOperatorFiles:
-    def test_while_they_cannot_be_used_everybody_waits(self) -> None:
+    def test_all_requests_wait_while_files_are_unusable(self) -> None:
         harness = DESK.but(settings=replace(NO_SETTINGS, trust=Unusable()), keys=no_keys)
         for fields in (CHIP.first(), CHIP.answer(DESK.challenge(), BINDING), OTHER.first()):
             outcome = harness.ask(fields)
@@ -225,7 +225,7 @@ class TestOperatorFiles:
 
 
 class TestPreFilter:
-    def test_nobody_is_asked(self) -> None:
+    def test_no_call_is_made(self) -> None:
         cluster = Cluster(annotated(OTHER.fingerprint))
         assert DESK.but(machine=NAMELESS, cluster=cluster).pre_filter(CHIP.first()) == Plausible()
         assert INVENTORY.but(cluster=replace(MISLISTED, asked=cluster.asked)).pre_filter(CHIP.first()) == Plausible()

@@ -59,13 +59,13 @@ class TestDenyList:
         ],
         ids=range(11),
     )
-    def test_a_line_that_would_deny_nobody_is_no_line(self, line: str) -> None:
+    def test_a_line_without_effect_is_refused(self, line: str) -> None:
         with pytest.raises(OperatorFileUnusable, match="deniedEndorsementKeysFile: /list: line 2 is not") as unusable:
             denied(f"{TWO}\n{line}\n")
         assert line not in str(unusable.value)
 
     @pytest.mark.parametrize("between", [" ", "\r", "\u2028"], ids=["folded", "carriage", "separator"])
-    def test_line_ends_that_are_lost_let_nobody_in(self, between: str) -> None:
+    def test_lost_line_ends_are_refused(self, between: str) -> None:
         """``keys: >`` in YAML makes one comment of a list that begins with one."""
         listed = between.join(("# Stolen in May, from the depot.", ONE, TWO))
         with pytest.raises(OperatorFileUnusable, match="/list: line 2, a comment, is several lines"):
@@ -77,7 +77,7 @@ class TestDenyList:
         with pytest.raises(OperatorFileUnusable, match="/list: line 2, a comment, is several lines"):
             denied(f"{ONE}\n# Stolen in May.{between}{TWO}\n")
 
-    def test_a_list_of_one_whose_line_ends_are_lost(self) -> None:
+    def test_a_one_entry_list_that_lost_its_line_ends(self) -> None:
         rack = (f"{comment} {ONE}" for comment in ("# 7", "#X", "# # 7", "# 7 #", "## x"))
         for folded in (f"# Stolen in May, from the depot. {ONE}\n", f"\n# 7\t{ONE}", *rack):
             with pytest.raises(OperatorFileUnusable, match="/list: is one comment that ends with a fingerprint"):

@@ -174,7 +174,7 @@ def test_bounds_the_number_of_keys() -> None:
 
 
 @pytest.mark.parametrize("version", ["v2", "v10", "v9999"])
-def test_a_later_version_is_told_apart_from_nonsense(version: str) -> None:
+def test_a_later_version_differs_from_malformed_evidence(version: str) -> None:
     """Whatever form a later version has behind its version, the node must be told which versions are read."""
     with pytest.raises(UnsupportedVersion, match=version):
         evidence.decode(f'{{"version":"{version}","nested":{{"a":[1,2]}},"nested":null}}'.encode())

@@ -127,7 +127,7 @@ def _pair(key: ec.EllipticCurvePrivateKey | None = None, password: bytes = b"") 
     return ClientCertificate(certificate.decode(), encrypted.decode())
 
 
-def test_a_key_that_wants_a_password_is_refused_and_nobody_is_asked_for_it() -> None:
+def test_an_encrypted_key_is_refused_without_a_prompt() -> None:
     with serving(answers(200, STORED)) as server, pytest.raises((OSError, ValueError)):
         ApiServer(server.cluster(), _pair(ec.generate_private_key(ec.SECP256R1()), b"secret"))
     assert server.peers == []
@@ -200,7 +200,7 @@ def test_the_name_that_the_kubeconfig_says_replaces_the_address() -> None:
 
 
 @pytest.mark.parametrize("changes", [{"server": f"https://{'a' * 64}.example"}, {"tls_server_name": ".example"}])
-def test_a_name_that_no_server_can_have_is_told(changes: dict[str, str]) -> None:
+def test_an_invalid_server_name_is_reported(changes: dict[str, str]) -> None:
     with (
         serving(answers(200, STORED)) as server,
         pytest.raises(Untrusted, match="the host or tls-server-name is not a valid name"),
@@ -221,7 +221,7 @@ def test_plain_http_is_not_believed() -> None:
 # Who is not there.
 
 
-def test_a_port_where_nobody_listens_is_unreachable() -> None:
+def test_a_closed_port_is_unreachable() -> None:
     authority = Issuer.new().certificate_pem.decode()
     with pytest.raises(Unreachable, match="Connection refused"):
         ApiServer(Cluster(f"https://{ADDRESS}:{closed_port()}", authority), TOKEN).get("n")
@@ -273,7 +273,7 @@ def test_a_server_that_does_not_finish_the_handshake_is_unreachable() -> None:
         ApiServer(server.cluster(), TOKEN).get("n")
 
 
-def test_a_load_balancer_with_nobody_behind_it_is_unreachable_and_no_fraud() -> None:
+def test_a_load_balancer_without_servers_is_unreachable_and_not_untrusted() -> None:
     """It accepts connections, and closes them at once: worth another try, so not Untrusted."""
 
     def close(connection: Connection) -> None:
@@ -302,7 +302,7 @@ def test_a_load_balancer_with_nobody_behind_it_is_unreachable_and_no_fraud() -> 
         (504, PerhapsDone),
     ],
 )
-def test_each_refusal_is_of_its_kind_and_says_what_the_server_said(status: int, kind: type[CallFailed]) -> None:
+def test_each_refusal_has_its_kind_and_the_servers_message(status: int, kind: type[CallFailed]) -> None:
     with pytest.raises(kind, match=rf"answered {status}: because") as caught:
         get(answers(status, {"kind": "Status", "message": "because"}))
     assert type(caught.value) is kind

@@ -209,7 +209,7 @@ def test_a_report_that_cannot_be_written_stops_nothing(
     ],
     ids=["unknown", "cut short", "cut short, in argparse's words", "of a flag that takes none"],
 )
-def test_what_is_wrong_with_a_flag_is_said_without_its_value(
+def test_a_wrong_flag_is_reported_without_its_value(
     capsys: pytest.CaptureFixture[str], command_line: list[str], message: str
 ) -> None:
     """It may be a secret, and the log is for more to read."""

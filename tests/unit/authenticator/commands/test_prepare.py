@@ -50,7 +50,7 @@ def test_without_a_bootstrap_kubeconfig_there_is_nothing_to_do(node: Node, progr
     assert not node.kubeconfig.exists()
 
 
-def test_a_bootstrap_kubeconfig_of_which_nothing_can_be_told(node: Node, program: Path) -> None:
+def test_a_bootstrap_kubeconfig_that_cannot_be_examined(node: Node, program: Path) -> None:
     """As in a folder that may not be searched, or under a name that no file system has."""
     path = node.folder / ("x" * 300)
     code, output, log = node.run("prepare", "--bootstrap-kubeconfig", str(path))
@@ -101,7 +101,7 @@ def test_a_program_that_no_kubelet_could_run_is_refused(node: Node, program: Pat
     assert "kubelet-authenticator is not in PATH: a kubelet could not run it" in log
 
 
-def test_somebody_elses_kubeconfig_is_left_alone(node: Node, program: Path) -> None:
+def test_another_programs_kubeconfig_is_left_alone(node: Node, program: Path) -> None:
     node.bootstrap_kubeconfig.write_bytes(as_yaml(kubeconfig()))
     node.kubeconfig.write_bytes(as_yaml(kubeconfig()))
     code, _, log = node.run("prepare")

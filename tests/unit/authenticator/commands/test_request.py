@@ -186,7 +186,7 @@ def test_an_attestor_that_cannot_be_loaded(node: Node, changes: dict[str, Any], 
     assert "planted" not in log
 
 
-def test_an_attestor_whose_evidence_nobody_knows(node: Node) -> None:
+def test_an_attestor_with_unknown_evidence_versions(node: Node) -> None:
     node.monkeypatch.setattr(Attestation, "versions", lambda _self: ())
     node.bootstrap_kubeconfig.write_bytes(as_yaml(kubeconfig()))
     code, log = refused(node)

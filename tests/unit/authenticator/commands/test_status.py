@@ -392,7 +392,7 @@ def coloured(node: Node, *, terminal: bool, no_color: str | None = None) -> bool
     return "\033[" in node.run("status")[1]
 
 
-def test_colours_are_for_terminals_and_not_for_who_wants_none(node: Node) -> None:
+def test_colours_are_for_terminals_without_no_color(node: Node) -> None:
     assert coloured(node, terminal=True)
     assert not coloured(node, terminal=False)
     assert coloured(node, terminal=True, no_color="")

@@ -76,7 +76,7 @@ def test_a_provider_id_that_is_no_text(found: object, kind: str) -> None:
         find(lambda: found)
 
 
-def test_a_agent_plugin_that_lacks_a_method_is_told_of_before_it_is_asked() -> None:
+def test_an_agent_plugin_without_a_method_is_reported_before_use() -> None:
     with pytest.raises(NoEvidence, match=r"^attestor keyed-mac: its agent plugin has no provider_id$"):
         load(lambda settings: None)
 

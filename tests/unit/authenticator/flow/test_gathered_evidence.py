@@ -65,7 +65,7 @@ def test_evidence_that_can_be_read() -> None:
         (evidence(field="x" * 70_000), "larger than 65536 bytes"),
     ],
 )
-def test_evidence_that_nobody_could_read_is_not_sent(found: object, says: str) -> None:
+def test_unreadable_evidence_is_not_sent(found: object, says: str) -> None:
     """A controller denies it for good, and the node would pause."""
     with pytest.raises(NoEvidence, match=f"^attestor mine: .*{says}"):
         made_of(found)

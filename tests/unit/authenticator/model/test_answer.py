@@ -65,7 +65,7 @@ def deep() -> list[Any]:
         request({"type": deep(), "status": "True"}, certificate=encoded(CERTIFICATE)),
     ],
 )
-def test_nobody_has_decided(found: dict[str, Any]) -> None:
+def test_no_decision(found: dict[str, Any]) -> None:
     assert read_answer(found) == Undecided(approved=False)
 
 
@@ -182,7 +182,7 @@ def test_annotations_mean_nothing_with_another_reason(condition: dict[str, str])
     assert answer == Refused(condition["type"], condition["reason"], condition["message"])
 
 
-def test_evidence_that_ran_out_is_told_apart() -> None:
+def test_expired_evidence_has_its_own_answer() -> None:
     answer = read_answer(request(DENIED | {"reason": "EvidenceExpired", "message": "it ran out\x1b"}))
     assert answer == Outdated("it ran out")
     assert str(answer) == "Denied with reason EvidenceExpired: it ran out"

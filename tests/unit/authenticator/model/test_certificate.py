@@ -371,7 +371,7 @@ def test_a_name_of_bits_is_refused(part: bytes) -> None:
         accepted(pem_around(der.replace(text, bytes([0x03, len(part)]) + b"\x00" + part[1:])))
 
 
-def test_whose_a_stored_certificate_is() -> None:
+def test_the_node_of_a_stored_certificate() -> None:
     own, others = pair(), pair(subject=node_subject("other"))
     assert is_of_node(own, NODE)
     assert not is_of_node(own, "other")
@@ -379,6 +379,6 @@ def test_whose_a_stored_certificate_is() -> None:
     assert not is_of_node(Pair(others.certificate + own.certificate, own.key, 0, 0), NODE)
 
 
-def test_a_stored_certificate_that_cannot_be_read_is_nobodys() -> None:
+def test_an_unreadable_stored_certificate() -> None:
     with pytest.raises(UnusableCertificate, match="the certificate is unreadable"):
         is_of_node(Pair("none", key_pem(), 0, 0), NODE)

@@ -45,5 +45,5 @@ def test_the_table_says_the_same() -> None:
 
 
 @pytest.mark.parametrize("kind", kinds())
-def test_a_failure_says_what_it_was_told(kind: type[Failure]) -> None:
+def test_a_failure_keeps_its_message(kind: type[Failure]) -> None:
     assert str(kind("what is wrong, and what to do")) == "what is wrong, and what to do"

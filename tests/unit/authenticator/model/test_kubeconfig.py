@@ -288,7 +288,7 @@ def test_what_is_not_named_is_not_found(missing: str, name: str) -> None:
 # The cluster alone
 
 
-def test_the_cluster_of_a_kubeconfig_whoever_its_user_is() -> None:
+def test_the_cluster_of_a_kubeconfig_with_any_user() -> None:
     assert cluster_of_kubeconfig(as_yaml(kubeconfig(users=[]))) == cluster()
 
 
@@ -412,7 +412,7 @@ KUBEADM = kubeconfig(
         pytest.param(b"#" * (MAXIMUM_KUBECONFIG_BYTES + 1), id="large"),
     ],
 )
-def test_what_somebody_else_wrote_is_not_recognised(data: bytes) -> None:
+def test_another_programs_kubeconfig_is_not_recognised(data: bytes) -> None:
     assert not runs_this_program(data)
 
 

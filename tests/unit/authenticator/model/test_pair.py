@@ -234,7 +234,7 @@ def test_a_certificate_that_cannot_be_read_is_refused(text: str) -> None:
         parse_pair(text)
 
 
-def test_what_is_said_holds_nothing_of_the_file() -> None:
+def test_messages_quote_nothing_of_the_file() -> None:
     with pytest.raises(UnreadablePair) as refused:
         parse_pair(armoured(DER[:-1]))
     assert refused.value.__cause__ is None

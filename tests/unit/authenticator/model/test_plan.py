@@ -113,7 +113,7 @@ def test_no_pause_outlives_the_certificate() -> None:
     assert step(1950, attempt=paused(2020)) == Use(PAIR, 2000, pause().message)
 
 
-def test_who_asks_as_somebody_else_need_not_wait() -> None:
+def test_another_configuration_need_not_wait() -> None:
     held = paused(1900, "as worker-1 ")
     assert step(1850, attempt=held, asker="as worker-1 ") == Use(PAIR, 1900, pause().message)
     assert step(1850, attempt=held, asker="as worker-2 ") == Renew(PAIR)
@@ -155,7 +155,7 @@ def test_client_go_asks_again_when_there_is_work_or_after_an_hour() -> None:
     assert expiration(Use(PAIR, 5100), 1500) == 5100
 
 
-def test_client_go_is_never_told_of_the_past() -> None:
+def test_the_expiration_is_never_in_the_past() -> None:
     assert expiration(Use(PAIR, 1800), 1800) == 1801
     assert expiration(Use(PAIR, 1800), 5000) == 5001
     assert expiration(Use(PAIR, 1801), 1800) == 1801

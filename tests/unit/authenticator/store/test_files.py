@@ -54,7 +54,7 @@ def test_only_its_owner_reads_it_whatever_the_umask(path: Path, umask: int) -> N
 
 
 @pytest.mark.usefixtures("open_umask")
-def test_nobody_else_reads_it_while_it_is_written(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_users_cannot_read_it_during_the_write(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     monkeypatch.setattr(os, "fchmod", lambda descriptor, _mode: seen.append(os.fstat(descriptor).st_mode & 0o7777))
     write_atomically(path, "secret")

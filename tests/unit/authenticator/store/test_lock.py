@@ -56,7 +56,7 @@ def test_a_note_that_is_refused_late_is_no_failure(path: Path, monkeypatch: pyte
             pass
 
 
-def test_a_second_holder_is_told_who_the_first_is(path: Path) -> None:
+def test_a_second_holder_learns_the_first_process(path: Path) -> None:
     """Two descriptions of the same file exclude each other in one process, too."""
     with locked(path, timeout=0), pytest.raises(LockHeld, match=f"process {os.getpid()} held {path} for 0 s") as held:  # noqa: SIM117
         with locked(path, timeout=0):
@@ -70,7 +70,7 @@ def test_the_former_holders_number_is_gone(path: Path) -> None:
         assert path.read_text() == f"{os.getpid()}\n"
 
 
-def test_what_is_said_of_a_holder_is_bounded(path: Path) -> None:
+def test_the_holders_note_is_bounded(path: Path) -> None:
     with locked(path, timeout=0):
         path.write_bytes(b"\xff" * 100)
         with pytest.raises(LockHeld, match=r"process \ufffd{32} held"), locked(path, timeout=0):
@@ -80,7 +80,7 @@ def test_what_is_said_of_a_holder_is_bounded(path: Path) -> None:
             raise AssertionError
 
 
-def test_it_is_waited_for_as_long_as_was_said(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wait_lasts_for_the_timeout(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))

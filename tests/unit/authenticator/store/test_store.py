@@ -80,7 +80,7 @@ def test_a_folder_that_others_may_write_in_is_refused(tmp_path: Path, mode: int)
         Store(tmp_path).check_folder()
 
 
-def test_who_looks_makes_no_folder(tmp_path: Path) -> None:
+def test_checking_creates_no_folder(tmp_path: Path) -> None:
     Store(tmp_path / "pki").check_folder()
     assert not (tmp_path / "pki").exists()
 
@@ -92,7 +92,7 @@ def test_a_folder_of_ours_alone_is_good(tmp_path: Path, mode: int) -> None:
     Store(tmp_path).check_folder()
 
 
-def test_somebody_elses_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_users_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tmp_path.chmod(0o755)
     ours = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: ours + 1)
@@ -129,7 +129,7 @@ def test_the_bootstrap_credential_has_a_lock_of_its_own_too(store: Store, monkey
         pass
 
 
-def test_a_lock_that_cannot_be_opened_is_said_to_be_so(tmp_path: Path) -> None:
+def test_a_lock_that_cannot_be_opened_is_reported(tmp_path: Path) -> None:
     lock = Store(tmp_path / "missing").lock(Purpose.CLIENT, timeout=0)
     with pytest.raises(StoreUnusable, match=r"cannot lock .*client.lock: No such file"), lock:
         raise AssertionError
@@ -288,7 +288,7 @@ def test_a_bootstrap_credential_is_kept_and_wiped(store: Store, kept: Bootstrap)
     assert names(store) == []
 
 
-def test_a_copy_that_a_crash_left_half_wiped_is_none_and_still_to_be_wiped(store: Store) -> None:
+def test_a_partly_wiped_copy_counts_as_none_and_is_still_to_be_wiped(store: Store) -> None:
     assert not store.keeps_bootstrap()
     store.save_bootstrap(bootstrap())
     path = store.folder / "kubelet-authenticator-bootstrap.json"

@@ -98,7 +98,7 @@ def test_end_of_contents_cannot_stand_outside_of_the_layer_around() -> None:
         reader.leave(inner, "the inner layer")
 
 
-def test_half_an_end_of_contents() -> None:
+def test_a_truncated_end_of_contents() -> None:
     reader = Reader(b"\x30\x80\x00", "it")
     layer = reader.enter(0x30, "a layer")
     with pytest.raises(IdentityDocumentMalformed, match="has something unexpected in a layer"):

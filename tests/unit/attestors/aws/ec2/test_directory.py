@@ -194,7 +194,7 @@ async def test_an_instance_that_ec2_does_not_know_spoils_no_other() -> None:
     assert isinstance(found[1], NotListed)
 
 
-async def test_a_failure_is_told_to_all_who_asked_and_the_next_ask_anew() -> None:
+async def test_a_failure_reaches_all_callers_and_the_next_lookup_calls_again() -> None:
     harness = DirectoryHarness(failure=CloudUnavailable("AWS EC2", "down"))
     asked = [harness.ask(name(number)) for number in range(3)]
     await harness.clock.pass_to(harness.clock.now + 1)
@@ -229,7 +229,7 @@ async def test_too_many_questions_are_refused_and_not_kept() -> None:
     await harness.answers(*asked[:-1])
 
 
-async def test_who_stops_waiting_does_not_stop_the_others() -> None:
+async def test_a_cancelled_caller_does_not_affect_the_others() -> None:
     harness = DirectoryHarness()
     impatient, patient = harness.ask(name(1)), harness.ask(name(1))
     await harness.clock.settle()
@@ -238,7 +238,7 @@ async def test_who_stops_waiting_does_not_stop_the_others() -> None:
     assert isinstance(found, Instance)
 
 
-async def test_when_the_loop_ends_nobody_is_left_waiting() -> None:
+async def test_no_lookup_waits_after_the_loop_ends() -> None:
     harness = DirectoryHarness()
     asked = harness.ask(name(1))
     await harness.clock.settle()

@@ -173,7 +173,7 @@ def test_an_instance_store_has_no_root_volume() -> None:
         {"Tags": [{"Key": "x"}]},
     ],
 )
-def test_a_description_that_is_not_understood_is_nobodys_fault(changes: dict[str, Any]) -> None:
+def test_a_description_of_unknown_form_is_not_the_nodes_fault(changes: dict[str, Any]) -> None:
     with pytest.raises(UnexpectedDescription):
         read(**changes)
 
@@ -185,7 +185,7 @@ def test_a_field_that_is_missing_is_named(name: str) -> None:
         read(**changes)
 
 
-def test_an_instance_of_nobody_is_nobodys_fault() -> None:
+def test_an_instance_without_an_owner_is_not_the_nodes_fault() -> None:
     """An answer that leaves the owner out must not be held against the node."""
     with pytest.raises(UnexpectedDescription, match="name the owner of the instance"):
         Instance.read(description(), account="", region=REGION)

@@ -33,7 +33,7 @@ def test_ec2_has_another_name_in_china() -> None:
     assert not ec2_only(china, partition="aws")
 
 
-def test_a_statement_that_denies_lets_nobody_in() -> None:
+def test_a_deny_statement_allows_no_principal() -> None:
     assert ec2_only(EC2, {"Effect": "Deny", "Principal": "*", "Action": "sts:AssumeRole"})
 
 
@@ -55,11 +55,11 @@ def test_a_statement_that_denies_lets_nobody_in() -> None:
         None,
     ],
 )
-def test_anybody_else_is_too_many(principal: Any) -> None:
+def test_any_other_principal_is_too_wide(principal: Any) -> None:
     assert not ec2_only(EC2, EC2 | {"Principal": principal})
 
 
-def test_everybody_but_some_is_too_many() -> None:
+def test_a_not_principal_is_too_wide() -> None:
     everybody = {"Effect": "Allow", "NotPrincipal": {"AWS": "x"}, "Action": "sts:AssumeRole"}
     assert not ec2_only(everybody)
     assert not ec2_only(EC2 | {"NotPrincipal": {"AWS": "x"}})

@@ -107,7 +107,7 @@ def test_no_answer(metadata: FakeInstanceMetadata, monkeypatch: pytest.MonkeyPat
     refused(metadata, "no answer. In a container, the hop limit of this instance may be too small: run this program on")
 
 
-def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeout, "TIMEOUT_SECONDS", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

@@ -253,7 +253,7 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
     "module",
     ["", ".wire", ".partitions", ".document", ".node.settings", ".node.instance_metadata", ".node.credentials"],
 )
-def test_what_calls_nobody_needs_no_botocore(module: str) -> None:
+def test_settings_without_calls_need_no_botocore(module: str) -> None:
     done = run(f"import sys; sys.modules['botocore'] = None; import attestors.aws{module}")
     assert (done.returncode, done.stderr) == (0, "")
 

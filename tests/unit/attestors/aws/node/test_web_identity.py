@@ -129,7 +129,7 @@ def test_surroundings_have_no_say(sts: FakeSTS, monkeypatch: pytest.MonkeyPatch,
     assert session.get_config_variable("ca_bundle") is None
 
 
-def test_silent_addresses_keep_nobody_from_the_next(sts: FakeSTS, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_addresses_do_not_delay_the_next(sts: FakeSTS, monkeypatch: pytest.MonkeyPatch) -> None:
     resolve(monkeypatch, "sts.example", *["::1"] * 4, "127.0.0.1")
     port = int(sts.url.rpartition(":")[2])
     sts.url = f"http://sts.example:{port}"
@@ -157,7 +157,7 @@ def test_other_refusals(sts: FakeSTS) -> None:
     refused(sts, r"\(without a reason\)$")
 
 
-def test_nobody_there(sts: FakeSTS) -> None:
+def test_no_server(sts: FakeSTS) -> None:
     with pytest.raises(EvidenceUnavailable, match=r"^STS is unreachable at sts\.eu-central-1\.amazonaws\.com \(.*\)$"):
         web_identity_token(_CREDENTIALS, _REGION, _BINDING, endpoint="http://127.0.0.1:9")
 

@@ -106,7 +106,7 @@ async def test_answers_are_kept_for_seconds(google: FakeGoogle, access: GoogleAc
     assert set(first) == {first[0]}
 
 
-async def test_an_outage_is_not_asked_about_by_everybody(google: FakeGoogle, compute: ComputeEngine) -> None:
+async def test_an_outage_does_not_cause_a_call_per_request(google: FakeGoogle, compute: ComputeEngine) -> None:
     google.fail(Service.COMPUTE, Fault.status(503))
     for _ in range(5):
         with pytest.raises(CloudUnavailable):
@@ -213,7 +213,7 @@ async def test_a_missing_permission_is_named(google: FakeGoogle, compute: Comput
         await compute.shielded_instance_identity(*WHERE, INSTANCE.instance_id)
 
 
-async def test_nobody_at_the_endpoint(access: GoogleAccess) -> None:
+async def test_no_server_at_the_endpoint(access: GoogleAccess) -> None:
     nobody = replace(access, compute_url="http://127.0.0.1:1/compute/v1")
     with asking(nobody) as compute, pytest.raises(CloudUnavailable, match="is unreachable"):
         await compute.instance(*WHERE, NAME)

@@ -113,7 +113,7 @@ def test_many_threads_fetch_one_token(google: FakeGoogle, exchange: Exchange, tm
 
 
 @pytest.mark.slow
-def test_who_waits_for_anothers_fetch_waits_no_longer_than_its_deadline(
+def test_waiting_for_another_threads_fetch_ends_at_the_deadline(
     google: FakeGoogle, exchange: Exchange, tmp_path: Path
 ) -> None:
     google.fail(Service.TOKEN, Fault.hangs())
@@ -127,9 +127,7 @@ def test_who_waits_for_anothers_fetch_waits_no_longer_than_its_deadline(
         assert isinstance(other.exception(10), CloudUnavailable)
 
 
-def test_a_failure_is_not_asked_about_by_everybody_and_not_for_long(
-    google: FakeGoogle, exchange: Exchange, tmp_path: Path
-) -> None:
+def test_a_failure_is_cached_for_a_short_time(google: FakeGoogle, exchange: Exchange, tmp_path: Path) -> None:
     clock = Clock()
     credentials = GoogleCredentials(google.write_account_key(tmp_path), clock=clock)
     google.fail(Service.TOKEN, Fault.status(503, "", {"Retry-After": "33"}))

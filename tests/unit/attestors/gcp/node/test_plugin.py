@@ -142,7 +142,7 @@ def test_a_challenge(agent_plugin: GCPAgentPlugin) -> None:
         "connection closed",
     ],
 )
-def test_what_goes_wrong_is_told(google: FakeGoogle, agent_plugin: GCPAgentPlugin, fault: Fault, part: str) -> None:
+def test_every_fault_is_reported(google: FakeGoogle, agent_plugin: GCPAgentPlugin, fault: Fault, part: str) -> None:
     google.fail(Service.METADATA, fault)
     assert part in told(agent_plugin)
 
@@ -230,7 +230,7 @@ def test_a_server_that_is_busy_is_asked_again(
     assert google.counts()[Service.METADATA] == before + 4
 
 
-def test_nobody_listens() -> None:
+def test_no_server_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     plugin = GCPAgentPlugin(MetadataServer(MetadataEndpoint("127.0.0.1", port), timeout_seconds=0))
@@ -239,7 +239,7 @@ def test_nobody_listens() -> None:
     assert "is this a virtual machine of Compute Engine" in message
 
 
-def test_a_silent_address_keeps_nobody_from_the_next(
+def test_a_silent_address_does_not_delay_the_next(
     agent_plugin: GCPAgentPlugin, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The name has addresses of both families, of which one may not be there."""

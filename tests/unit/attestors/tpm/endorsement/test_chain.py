@@ -92,7 +92,7 @@ def test_what_of_them_cannot_be_read_is_none(sent: bytes) -> None:
         Attempt(intermediates=[], sent=[sent]).verify()
 
 
-def test_the_first_that_cannot_be_read_is_told_of() -> None:
+def test_the_first_unreadable_certificate_is_reported() -> None:
     """Whatever stands behind it, or in the next places of the TPM."""
     others, none, cut_short = endorsement(elliptic_key("other")), b"\x30\x00", b"\x30\x05"
     for sent in ([others + none, others], [others, others + none, b"", none], [others + none + cut_short]):
@@ -135,7 +135,7 @@ def test_a_missing_authority_without_hints() -> None:
     assert (refused.value.key_identifier, refused.value.location) == (None, None)
 
 
-def test_the_furthest_attempt_is_the_one_that_is_told_of() -> None:
+def test_the_error_of_the_longest_attempt_is_reported() -> None:
     missing_root = authority_draft(
         INTERMEDIATE_NAME, write.common_name("Unknown root"), elliptic_key("intermediate")
     ).signed(elliptic_key("elsewhere"), write.SHA256_ECDSA)

@@ -57,7 +57,7 @@ def test_another_machines(source: str, said: str) -> None:
 
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("said", ["", "anything", CHIP.fingerprint.upper(), f"{CHIP.fingerprint}\n"], ids=range(4))
-def test_a_slip_of_whoever_wrote_it_is_unclear(source: str, said: str) -> None:
+def test_a_malformed_annotation_is_unclear(source: str, said: str) -> None:
     """It must not deny an honest machine, nor let the next source decide."""
     found = ask(source, said)
     assert isinstance(found, Unclear)
@@ -67,7 +67,7 @@ def test_a_slip_of_whoever_wrote_it_is_unclear(source: str, said: str) -> None:
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_nobody_has_said_it_yet(source: str) -> None:
+def test_no_annotation(source: str) -> None:
     found = ask(source, None)
     assert isinstance(found, NoInformation)
     assert f"Machine worker-1 has no annotation {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION}" in found.message

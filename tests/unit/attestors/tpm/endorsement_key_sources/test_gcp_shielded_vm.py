@@ -71,7 +71,7 @@ async def test_a_machines() -> None:
     assert await ask(Compute(), machine=ClaimedMachine("worker-1", {})) == KeyConfirmed(SourceName.GCP_SHIELDED_VM)
 
 
-async def test_google_is_not_asked_about_names_that_anybody_may_have_invented() -> None:
+async def test_google_is_not_asked_about_invented_names() -> None:
     asked = Compute(fault=AssertionError("asked"))
     assert isinstance(await ask(asked, machine=NoClaimedMachine()), NoInformation)
 

@@ -81,7 +81,7 @@ def test_nothing_is_said(text: str) -> None:
     ],
     ids=range(30),
 )
-def test_what_contradicts_itself_or_cannot_be_read_is_nobodys(text: str, lines: tuple[int, ...]) -> None:
+def test_contradictory_or_unreadable_lines_assign_no_key(text: str, lines: tuple[int, ...]) -> None:
     assert parse_listing(text).line_of("p") == Contradiction(lines)
 
 

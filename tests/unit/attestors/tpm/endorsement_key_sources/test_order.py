@@ -77,24 +77,24 @@ def ask(*sources: Says) -> Any:
 
 @pytest.mark.parametrize("then", ANSWERS)
 @pytest.mark.parametrize("first", [OWNED, OTHERS], ids=["owned", "others"])
-def test_whatever_is_said_decides(first: KeySourceAnswer, then: str) -> None:
+def test_any_definite_answer_decides(first: KeySourceAnswer, then: str) -> None:
     last = Says(ANSWERS[then])
     assert ask(Says(NOTHING), Says(first), last) == first
     assert last.asked == []
 
 
-def test_who_says_nothing_leaves_it_to_the_next() -> None:
+def test_without_information_the_next_source_decides() -> None:
     last = Says(OWNED)
     assert ask(Says(NOTHING), Says(NOTHING), last) == OWNED
     assert last.asked == [(CHIP.key, NOT_VERIFIED)]
 
 
-def test_nobody_says_anything() -> None:
+def test_no_source_has_information() -> None:
     assert ask(Says(NoInformation("a")), Says(NoInformation("b"))) == Undetermined(("a", "b"))
 
 
 @pytest.mark.parametrize("then", ANSWERS)
-def test_behind_what_is_unclear_nobody_is_asked(then: str) -> None:
+def test_no_source_is_asked_after_an_unclear_one(then: str) -> None:
     last = Says(ANSWERS[then])
     assert ask(Says(NOTHING), Says(UNCLEAR), last) == Undetermined(("nothing", "unclear"))
     assert last.asked == []
@@ -106,7 +106,7 @@ def test_what_is_unclear_says_when_to_look_again() -> None:
 
 
 @pytest.mark.parametrize("error", [SourceUnavailable("later"), ConnectionError(), ValueError()], ids=repr)
-def test_who_cannot_be_asked_now_is_waited_for(error: Exception) -> None:
+def test_an_unavailable_source_is_waited_for(error: Exception) -> None:
     last = Says(OWNED)
     with pytest.raises(type(error)):
         ask(Says(NOTHING), Says(error), last)
@@ -236,6 +236,6 @@ def test_what_is_unclear_is_looked_at_again_soon() -> None:
     assert Unclear("unclear").retry_after == timedelta(seconds=10)
 
 
-def test_a_long_one_takes_nobodys_room() -> None:
+def test_a_long_sentence_does_not_shorten_the_others() -> None:
     text = Undetermined(("short", "x" * 900, "also short")).within(100)
     assert text == "short; " + "x" * (100 - 4 - 15 - 3) + "...; also short"

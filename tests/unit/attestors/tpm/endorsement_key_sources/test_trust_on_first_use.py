@@ -101,7 +101,7 @@ def test_a_token_that_was_made_for_others() -> None:
     assert "needs the Machine's own bootstrap token: it was made for Machine worker-2" in found.message
 
 
-def test_a_certificate_that_somebody_else_issued_is_no_first_use() -> None:
+def test_a_node_certificate_is_no_first_use() -> None:
     found = ask(credential=NodeCredential())
     assert isinstance(found, NoInformation)
     assert "no TPM is recorded of Machine worker-1" in found.message

@@ -45,7 +45,7 @@ def test_resource_manager_comes_before_the_bare_tpm(devices: tuple[Path, Path]) 
         (errno.EIO, "{device} cannot be opened: Input/output error"),
     ],
 )
-def test_device_that_cannot_be_opened_is_told(
+def test_a_device_that_cannot_be_opened_is_reported(
     devices: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, number: int, sentence: str
 ) -> None:
     """The library says "input/output error" to all of them."""
@@ -59,7 +59,7 @@ def test_device_that_cannot_be_opened_is_told(
     assert sentence.format(device=device) in str(raised.value)
 
 
-def test_device_that_may_not_even_be_looked_at_is_told(
+def test_a_device_that_cannot_be_examined_is_reported(
     devices: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As SELinux has it."""
@@ -75,7 +75,7 @@ def test_device_that_may_not_even_be_looked_at_is_told(
         pass
 
 
-def test_device_that_somebody_else_has_is_waited_for(
+def test_a_device_held_by_another_program_is_waited_for(
     devices: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device, _ = devices
