@@ -425,8 +425,8 @@ def test_cluster_api_changes_while_running(
         assert api.requests.matching(seen)
     error = capsys.readouterr().err
     assert (
-        "node-attestation-controller: restart required: the management cluster serves cluster.x-k8s.io/v1beta2 by "
-        "now, and not cluster.x-k8s.io/v1beta2 without MachinePools\n"
+        "node-attestation-controller: restart required: the management cluster now serves cluster.x-k8s.io/v1beta2 "
+        "instead of cluster.x-k8s.io/v1beta2 without MachinePools\n"
     ) in error
     assert "Traceback" not in error
 
