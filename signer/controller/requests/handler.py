@@ -145,7 +145,8 @@ class RequestHandler:
             self._set_awaited(name, decided_request.parsed, decided_request.decision)
         decision = await self._auditing.decided(name, manifest, decided_request)
         if not self._pending.has_same_uid(name, manifest):
-            self._auditing.forget(name)  # the CSR was deleted while its audit line was written; no later event reports it
+            # The CSR was deleted while its audit line was written; no later event reports it.
+            self._auditing.forget(name)
         try:
             await _publish(publisher, manifest, decided_request.parsed, decision)
         except NotFound:
