@@ -1,7 +1,8 @@
-"""Writing AttestedNodes: the journal entry of a CSR stands here before the CSR is approved.
+"""Writing AttestedNodes: the journal entry of a CSR is written here before the CSR is approved.
 
-What is read is ours (:mod:`signer.store.authentic_records`), and what is written is sealed. An object that is not ours
-counts as no record: whoever has something to record under that name replaces it, at exactly the version that was seen.
+Only authentic records are read (:mod:`signer.store.authentic_records`), and every record that is written is sealed. An
+object that is not authentic counts as no record: the next write under its name replaces it, at exactly the version that
+was read.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ _LOG = logging.getLogger(__name__)
 
 
 class RecordChanged(FactsChanged):
-    """Somebody else wrote the record first: look at it again, then decide again."""
+    """Another client wrote the record first: the caller reads it and decides again."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """Exactly which object is replaced."""
+    """The exact object version to be replaced."""
 
     uid: str
     resource_version: str
@@ -58,21 +59,23 @@ class Records:
         self._lists: CoalescingCache[None] = CoalescingCache(time.monotonic, lambda nothing: 0)
 
     async def require_listed(self, cluster: ClusterKey) -> None:
-        """To be called before anything of that Cluster is judged: where it has come, or was unpaused, since the cache
-        began, the records of its namespace are listed, once for all who came meanwhile
-        (:mod:`signer.store.records_barrier`).
+        """Make sure that the cache holds the Cluster's records; call this before a decision for that Cluster.
+
+        If the Cluster was created or unpaused since the cache began, the records of its namespace are listed, once for
+        all concurrent callers (:mod:`signer.store.records_barrier`).
 
         Raises:
-            ApiError: they cannot be listed.
+            ApiError: the records cannot be listed.
         """
         while isinstance(unlisted := self._caches.records_barrier.of(cluster), UnlistedNamespace):
             await self._lists.ask(unlisted, ATTESTED_NODES, partial(self._list, unlisted))
 
     def require_still_listed(self, cluster: ClusterKey) -> None:
-        """To be called before anything is written: the Cluster may have been away meanwhile, and look as before.
+        """Call this before a write: the Cluster may have been deleted and created again, or paused and unpaused,
+        meanwhile.
 
         Raises:
-            Deferred: it has, or the cache may have lost what was listed.
+            Deferred: that has happened, or the cache may have lost the listed records.
         """
         if isinstance(self._caches.records_barrier.of(cluster), UnlistedNamespace):
             raise Deferred(
@@ -93,19 +96,19 @@ class Records:
         self._caches.records_barrier.listed(unlisted)
 
     def recorded(self, cluster: ClusterKey, node_name: str) -> AttestedNode | NoRecord:
-        """What we recorded under that node name.
+        """The authentic record of that node name.
 
         Raises:
-            Deferred: the controller key is not available, or there is a newer one.
+            Deferred: the controller key is not available, or a newer one must be read first.
         """
         return self._caches.authentic.get(cluster.namespace, record_name(cluster, node_name))
 
     async def write(self, record: AttestedNode, cluster: ClusterView) -> AttestedNode:
-        """Seal and create the record, or change the very version that it was derived from.
+        """Seal the record, and create it or replace the version from which it was derived.
 
         Raises:
-            RecordChanged: it was created or changed meanwhile; the cache now has the new one.
-            Deferred: the controller key is not available, or there is a newer one.
+            RecordChanged: the record was created or changed meanwhile; the cache now holds the new version.
+            Deferred: the controller key is not available, or a newer one must be read first.
             ApiError: from the management cluster.
         """
         spec = {**record_spec(record), "seal": self._caches.authentic.require_keys().seal(record)}
@@ -121,21 +124,23 @@ class Records:
         return stored.claimed if isinstance(stored, UnverifiedRecord) else parse_record(written)
 
     async def _change(self, record: AttestedNode, cluster: ClusterView, spec: JsonObject) -> JsonObject:
-        """Change the very version that ``record`` was derived from, and nothing that others put into its metadata."""
+        """Replace the version from which ``record`` was derived; keep the metadata that other clients set."""
         path, version = _path(record), _Version(record.uid, record.resource_version)
         kept = self._caches.authentic.metadata_of(record)
         foreign = await self._foreign(path, version) if isinstance(kept, NotKept) else kept.fields()
         return await self._client.replace(path, _whole(record, version, self._owned(foreign, cluster), spec))
 
     def _owned(self, foreign: JsonObject, cluster: ClusterView) -> JsonObject:
-        """With the Cluster as owner where none is: backups are restored without owners, and nobody would delete it."""
+        """Add the Cluster as owner if no Cluster owns the record: backups are restored without owners, and the record
+        would never be deleted.
+        """
         owners, own = items_of(foreign, "ownerReferences"), _owner_reference(cluster, self._caches)
         if any(isinstance(owner, Mapping) and _kind_of(owner) == _kind_of(own) for owner in owners):
             return foreign
         return {**foreign, "ownerReferences": [*owners, own]}
 
     async def _begin(self, record: AttestedNode, cluster: ClusterView, spec: JsonObject) -> JsonObject:
-        """Create it where there was no record, or no record of ours."""
+        """Create the record if there is none, or replace an object that is not authentic."""
         namespace, name = record.machine.cluster.namespace, record.name
         if not isinstance(self._caches.authentic.get(namespace, name), NoRecord):
             raise RecordChanged(name)
@@ -144,17 +149,17 @@ class Records:
             case NothingInTheWay():
                 return await self._client.create(ATTESTED_NODES.collection(namespace), manifest)
             case InTheWay(uid, resource_version):
-                _LOG.info("replacing an AttestedNode that is not ours", extra={"namespace": namespace, "object": name})
+                _LOG.info("replacing an AttestedNode that is not authentic", extra={"namespace": namespace, "object": name})
                 path, version = _path(record), _Version(uid, resource_version)
                 ours = {key: manifest["metadata"][key] for key in ("labels", "ownerReferences")}
                 foreign = {**await self._foreign(path, version), **ours}
                 return await self._client.replace(path, _whole(record, version, foreign, spec))
 
     async def _foreign(self, path: str, version: _Version) -> JsonObject:
-        """What others put into the metadata of that version, which was not seen or was too much to be kept.
+        """The metadata that other clients set on that version, read from the API server because it is not kept.
 
         Raises:
-            Conflict: it is no longer that version.
+            Conflict: the object has another version now.
             ApiError: from the management cluster.
         """
         metadata = mapping_of(await self._client.get(path), "metadata")
@@ -163,7 +168,7 @@ class Records:
         return preserved_fields(metadata)
 
     async def refresh(self, cluster: ClusterKey, name: str) -> None:
-        """Look at a record in the API server itself, and show the cache what is there.
+        """Read a record from the API server and update the cache.
 
         Raises:
             ApiError: from the management cluster.
@@ -181,17 +186,17 @@ def _path(record: AttestedNode) -> str:
 
 
 def _whole(record: AttestedNode, version: _Version, foreign: JsonObject, spec: JsonObject) -> JsonObject:
-    # What others put into metadata stays, such as the owner that `clusterctl move` rewrites. The resourceVersion makes
-    # it fail, rather than overwrite, when the object is no longer the one that was read. Of the spec everything that
-    # the schema knows is written, and it keeps nothing else.
+    # Metadata of other clients stays, such as the owner that `clusterctl move` rewrites. The resourceVersion makes the
+    # call fail, rather than overwrite, if the object has changed. The spec is written whole; the schema prunes unknown
+    # fields.
     metadata = {
         **foreign,
         "name": record.name,
         "namespace": record.machine.cluster.namespace,
         "uid": version.uid,
         "resourceVersion": version.resource_version,
-        # Emptied: nobody applies parts of a record, and to track whose each field is doubles what a write costs the API
-        # server (Kubernetes, "Server-Side Apply", Clearing managedFields).
+        # Cleared: no client applies parts of a record, and tracking field ownership doubles the cost of a write for the
+        # API server (Kubernetes, "Server-Side Apply", Clearing managedFields).
         "managedFields": [{}],
     }
     return {"apiVersion": ATTESTED_NODES.api_version, "kind": "AttestedNode", "metadata": metadata, "spec": spec}
@@ -221,5 +226,5 @@ def _owner_reference(cluster: ClusterView, caches: Caches) -> JsonObject:
 
 
 def _kind_of(owner: Mapping[str, Any]) -> tuple[str, str]:
-    """API group and kind: in whichever version."""
+    """API group and kind, without the version."""
     return text_of(owner, "apiVersion").rpartition("/")[0], text_of(owner, "kind")

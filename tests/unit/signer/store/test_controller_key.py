@@ -189,7 +189,7 @@ async def test_that_it_was_deleted_is_said_for_whoever_has_a_copy(
     world.api.fault = NotFound("deleted")
     assert not await world.refresh()
     (said,) = [one for one in caplog.records if one.levelname == "ERROR"]
-    assert said.message == "the controller key was deleted: put its copy back before this controller ends"
+    assert said.message == "the controller key was deleted: restore its copy before this controller ends"
 
 
 @pytest.mark.parametrize("was_read", [True, False])
@@ -223,7 +223,7 @@ async def test_no_key_is_logged(world: World, caplog: pytest.LogCaptureFixture) 
     await world.refresh()
     assert world.api.secret is not None
     shown = "".join(str(entry.__dict__) for entry in caplog.records)
-    assert "made the controller key" in shown
+    assert "created the controller key" in shown
     for encoded in world.api.secret["data"].values():
         assert encoded not in shown
 

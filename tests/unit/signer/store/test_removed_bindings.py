@@ -292,7 +292,7 @@ async def test_a_builtin_role_that_is_missing_comes_back_with_the_api_server(kep
 async def test_a_name_that_leaves_its_path_is_refused(kept: Kept) -> None:
     kept.tamper("../secrets/x", renamed="../secrets/x")
     restored = await kept.grants.restore(OWNER, kept.api)
-    assert [one.cause.partition(":")[0] for one in restored.not_restored] == ["a name that no path can have"]
+    assert [one.cause.partition(":")[0] for one in restored.not_restored] == ["its name is no path segment"]
     assert not any("secrets" in call for call in kept.api.calls)
 
 

@@ -68,4 +68,4 @@ async def test_too_many_clusters_take_nothing_from_the_first(monkeypatch: pytest
     for number in range(5):
         await kept.grants.keep(ClusterIdentity(ClusterKey("team-a", f"c{number}"), "u", "h"), [])
     assert await kept.grants.owners() == {ClusterKey("team-a", f"c{number}") for number in range(3)}
-    assert caplog.records[0].getMessage() == "grants of too many clusters are kept"
+    assert caplog.records[0].getMessage() == "bindings of too many clusters are saved"
