@@ -32,8 +32,8 @@ from signer.model.cluster import (
 )
 from signer.model.fields import MAXIMUM_NAME_CHARACTERS, mapping_of, text_of
 from signer.store.infrastructure_definition import (
+    DEFINITION_SECONDS,
     INFRASTRUCTURE_GROUP,
-    LOOK_AGAIN_SECONDS,
     OtherDefinition,
     definition_path,
     owners_of,
@@ -133,9 +133,9 @@ class Lookups:
         return MappingProxyType(dict(attestor_annotations(mapping_of(manifest, "metadata"))))
 
     async def _resource(self, key: _DefinitionKey, reference: InfrastructureReference) -> Resource | NotThere:
-        """The resource in a version that is served, as the definition said at most ``LOOK_AGAIN_SECONDS`` ago."""
+        """The resource in a version that is served, as the definition said at most ``DEFINITION_SECONDS`` ago."""
         known = self._resources.get(key)
-        if known is not None and self._monotonic() - known[1] <= LOOK_AGAIN_SECONDS:
+        if known is not None and self._monotonic() - known[1] <= DEFINITION_SECONDS:
             return known[0]
         versions = served_versions(await self._client.get(definition_path(reference)), reference)
         if isinstance(versions, OtherDefinition):

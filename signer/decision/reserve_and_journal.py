@@ -125,7 +125,7 @@ class ReserveAndJournal:
         if snapshot.audited:
             snapshot.decision_inputs.token = Asks.of(self._tokens.asks(self._key, username), machine)
         note(lambda: compared.token(self._tokens.asks(self._key, username), machine))
-        await self._tokens.require_the_machines(username, machine, snapshot.policy)
+        await self._tokens.require_token_of_machine(username, machine, snapshot.policy)
 
     async def reserve(self, facts: MachineFacts, note: Note) -> None:
         """Reserve the pair; what was reserved before, and only its record says so, first.
@@ -224,10 +224,12 @@ class ReserveAndJournal:
     def _others_called(self, machine: MachineView, node_name: str) -> tuple[MachineView, ...]:
         """Those whose node it is before those that are only called so; a few of them say as much as all."""
         caches = self._caches
-        others = filter(None, (caches.machines.get(*key) for key in caches.names.others_called(machine, node_name)))
+        others = filter(
+            None, (caches.machines.get(*key) for key in caches.names.other_machines_named(machine, node_name))
+        )
         instances = chain.from_iterable(
             caches.machines_with(self._key, provider_id)
-            for provider_id in sorted(caches.names.instances_called(machine, node_name))
+            for provider_id in sorted(caches.names.other_instances_named(machine, node_name))
         )
         return tuple(islice((other for other in chain(others, instances) if not other.deleting), _MOST_OTHERS))
 

@@ -68,7 +68,7 @@ class CoalescingCache(Generic[Value]):
         asking.count += 1
         try:
             async with asking.one_at_a_time:
-                self._drop_what_is_old()
+                self._drop_expired()
                 kept = self._kept.get(about) or await self._asked(about, answers, look)
         finally:
             asking.count -= 1
@@ -94,7 +94,7 @@ class CoalescingCache(Generic[Value]):
             self._drop_the_oldest()
         return kept
 
-    def _drop_what_is_old(self) -> None:
+    def _drop_expired(self) -> None:
         now = self._monotonic()
         while self._kept and now - next(iter(self._kept.values())).at > FRESH_SECONDS:
             self._drop_the_oldest()

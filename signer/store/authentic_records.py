@@ -92,11 +92,11 @@ class AuthenticChanged(Protocol):
         ...
 
 
-def _nobody(key: ObjectKey, before: AttestedNode | NoRecord, after: AttestedNode | NoRecord) -> None:
+def _ignore_change(key: ObjectKey, before: AttestedNode | NoRecord, after: AttestedNode | NoRecord) -> None:
     """Ignore the change."""
 
 
-def _no_one() -> None:
+def _ignore_keys() -> None:
     """Ignore the change of keys."""
 
 
@@ -106,7 +106,9 @@ class AuthenticRecords:
     ``keys_changed`` is called when the keys that were read differ from the previous ones.
     """
 
-    def __init__(self, tell: AuthenticChanged = _nobody, keys_changed: Callable[[], None] = _no_one) -> None:
+    def __init__(
+        self, tell: AuthenticChanged = _ignore_change, keys_changed: Callable[[], None] = _ignore_keys
+    ) -> None:
         self._tell = tell
         self._keys_changed = keys_changed
         self._keys: ControllerKeys | KeysUnavailable = KeysUnavailable("the controller key has not been read yet")
@@ -130,7 +132,7 @@ class AuthenticRecords:
 
     # The keys
 
-    def reading_keys(self) -> None:
+    def begin_key_read(self) -> None:
         """A read of the Secret begins. A record that arrives from now on may be sealed with a newer key than this read
         finds.
         """
@@ -215,7 +217,7 @@ class AuthenticRecords:
         self.require_keys()
         return tuple(self._authentic.values())
 
-    def not_ours(self) -> Counter[ClusterKey]:
+    def count_unauthentic(self) -> Counter[ClusterKey]:
         """For each cluster, the number of objects that name one of its Machines and are not authentic."""
         others = (stored for key, stored in self._stored.items() if key not in self._authentic)
         return Counter(stored.claimed.machine.cluster for stored in others if isinstance(stored, UnverifiedRecord))
@@ -258,7 +260,7 @@ class AuthenticRecords:
     def changed(self, key: ObjectKey, before: StoredRecord | None, after: StoredRecord | None) -> None:
         """See :class:`~signer.store.cache.Changed`."""
         if after is None:
-            self._is_verified(key)
+            self._drop_unverified(key)
             for known in (self._stored, self._reported):
                 known.pop(key, None)
             self._index(key, NoRecord())
@@ -268,7 +270,7 @@ class AuthenticRecords:
 
     def _verify(self, key: ObjectKey, stored: StoredRecord, *, keys_are_newest: bool) -> None:
         """Verify one stored record. If even the newest keys do not include its key, it is not the controller's."""
-        self._is_verified(key)
+        self._drop_unverified(key)
         self._index(key, NoRecord())
         if isinstance(stored, UnreadableRecord):
             self._ignore(key, stored.resource_version, stored.message)
@@ -288,7 +290,7 @@ class AuthenticRecords:
         else:
             self._ignore(key, stored.claimed.resource_version, unsealed.fault.value)
 
-    def _is_verified(self, key: ObjectKey) -> None:
+    def _drop_unverified(self, key: ObjectKey) -> None:
         """The record is verified or deleted: take it off the unverified ones."""
         before = self._unverified.pop(key, None)
         if before is not None:

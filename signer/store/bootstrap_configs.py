@@ -170,7 +170,7 @@ class LiveConfigs:
 
         A caller that needs to know the age of the list reads ``LiveList.began``.
         """
-        self._drop_what_is_old()
+        self._drop_expired()
         last = self._last.setdefault(namespace, _LastList())
         async with last.one_at_a_time:
             if self._may_list(last):
@@ -181,7 +181,7 @@ class LiveConfigs:
     def _may_list(self, last: _LastList) -> bool:
         return self._monotonic() >= last.ended + LIVE_LIST_SECONDS
 
-    def _drop_what_is_old(self) -> None:
+    def _drop_expired(self) -> None:
         for last in self._last.values():
             if isinstance(last.answer, LiveList) and self._may_list(last):
                 last.answer = _NOT_LISTED

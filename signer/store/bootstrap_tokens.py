@@ -59,9 +59,9 @@ from signer.store.caches import Caches, ProviderIDs, Wake
 from signer.store.token_tracing import TokenTracing, Tracing, TracingOn
 
 _LOG = logging.getLogger(__name__)
-TRY_AGAIN: Final = Backoff(base_seconds=5.0, maximum_seconds=300.0, jitter=0.5)
+REFUSED_BACKOFF: Final = Backoff(base_seconds=5.0, maximum_seconds=300.0, jitter=0.5)
 """Delays after tracing was turned off: a grant or a CRD may be added at any time."""
-ASK_AGAIN: Final = Backoff(base_seconds=0.2, maximum_seconds=30.0, jitter=0.5)
+DISCOVERY_BACKOFF: Final = Backoff(base_seconds=0.2, maximum_seconds=30.0, jitter=0.5)
 """Delays while API discovery fails."""
 _JUST_CHANGED_SECONDS: Final = 1.0
 
@@ -144,7 +144,7 @@ class BootstrapTokens:
             NodeAsks() if isinstance(requester, NodeRequester) else TokenAsks(self.trace(cluster, requester.token_id))
         )
 
-    async def require_the_machines(self, username: str, machine: MachineView, policy: Policy) -> None:
+    async def require_token_of_machine(self, username: str, machine: MachineView, policy: Policy) -> None:
         """Check the bootstrap token, and confirm a refusal with the API server before raising it.
 
         This method either returns without having awaited anything, or raises. So all that the caller has read is still
@@ -187,7 +187,7 @@ class BootstrapTokens:
 
     # The cache
 
-    async def look_once(self) -> None:
+    async def list_once(self) -> None:
         """List the KubeadmConfigs once, for a command that does not keep watching. After a failure, tracing gives the
         cause.
         """
@@ -198,9 +198,9 @@ class BootstrapTokens:
                 self._client.list_pages(self._resource.collection(self._watch_namespace))
             ) as pages:
                 async for page in pages:
-                    objects += [item for item in page["items"] if self._configs.holds_of_list(item)]
+                    objects += [item for item in page["items"] if self._configs.parse_list_item(item)]
         except ApiError as error:
-            self._state.looked_once(_ended_by(error))
+            self._state.one_list_failed(_ended_by(error))
         else:
             self._configs.replaced(objects)
 
@@ -218,17 +218,17 @@ class BootstrapTokens:
         while True:
             began = self._monotonic()
             ended = await self._watch_until_refused()
-            if self._monotonic() - began > TRY_AGAIN.maximum_seconds:
+            if self._monotonic() - began > REFUSED_BACKOFF.maximum_seconds:
                 refusals = failures = 0
             if isinstance(ended, TracingOff) and self._state.is_lasting(ended):
                 self._state.turned_off(ended)
-                delay, refusals, failures = TRY_AGAIN.delay(refusals, self._random), refusals + 1, 0
+                delay, refusals, failures = REFUSED_BACKOFF.delay(refusals, self._random), refusals + 1, 0
             else:
-                delay, failures = ASK_AGAIN.delay(failures, self._random), failures + 1
+                delay, failures = DISCOVERY_BACKOFF.delay(failures, self._random), failures + 1
                 if isinstance(ended, TracingOff):
                     delay = min(delay, self._state.refused_seconds / 4)
                 else:
-                    self._state.not_asked(ended)
+                    self._state.discovery_failed(ended)
             await asyncio.sleep(delay)
 
     async def _watch_until_refused(self) -> TracingOff | TracingInterrupted:
@@ -244,7 +244,7 @@ class BootstrapTokens:
                 self._client,
                 self._resource.collection(self._watch_namespace),
                 sink=configs,
-                keep=configs.holds_of_list,
+                keep=configs.parse_list_item,
                 standing=configs.standing,
             ),
             name="watch kubeadmconfigs",

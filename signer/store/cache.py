@@ -21,7 +21,7 @@ ObjectKey: TypeAlias = tuple[str, str]
 """Namespace and name."""
 
 _LOG = logging.getLogger(__name__)
-_REMEMBERED_GONE: Final = 1024
+_REMEMBERED_DELETIONS: Final = 1024
 """Far more than the deletions that can arrive during one call."""
 
 
@@ -68,7 +68,7 @@ class _Unreadable:
     message: str
 
 
-_READ: Final = "read"
+_PARSED: Final = "read"
 """Key of the parse result in an object that was cut down. Its value has a type that JSON cannot produce."""
 
 
@@ -95,7 +95,7 @@ class Cache(Generic[Value]):
         self.name = name
         self._monotonic = monotonic
         self._failing_since: float | None = None
-        self._heard_at = monotonic()
+        self._last_activity_at = monotonic()
         self._last_error: ApiError | None = None
         self._parse = parse
         self._changed = changed
@@ -154,7 +154,7 @@ class Cache(Generic[Value]):
         """Remove an object that the controller has just deleted, or found deleted."""
         self._set((namespace, name), None)
 
-    def holds_of_list(self, item: JsonObject) -> bool:
+    def parse_list_item(self, item: JsonObject) -> bool:
         """``keep`` of :func:`~signer.kube.watch.list_and_watch`: cuts ``item`` down to the part that :meth:`replaced`
         needs.
 
@@ -165,7 +165,7 @@ class Cache(Generic[Value]):
         read = self._kept(key) if version and self._versions.get(key) == version else self._read(item)
         item.clear()
         item["metadata"] = {"namespace": key[0], "name": key[1], "resourceVersion": version}
-        item[_READ] = read
+        item[_PARSED] = read
         return True
 
     def replaced(self, objects: Sequence[JsonObject]) -> None:
@@ -184,18 +184,18 @@ class Cache(Generic[Value]):
         """See :class:`~signer.kube.watch.Sink`."""
         self._in_touch()
         if self.event_histories:
-            self.event_histories.tell((object_key(item), _version(item)))
+            self.event_histories.observe((object_key(item), _version(item)))
         self._take(item)
 
     def removed(self, item: JsonObject) -> None:
         """See :class:`~signer.kube.watch.Sink`."""
         self._in_touch()
         if self.event_histories:
-            self.event_histories.tell((object_key(item), GONE))
+            self.event_histories.observe((object_key(item), GONE))
         self._set(object_key(item), None)
         if uid := _uid(item):
             self._gone[uid] = None
-            if len(self._gone) > _REMEMBERED_GONE:
+            if len(self._gone) > _REMEMBERED_DELETIONS:
                 self._gone.popitem(last=False)
 
     def synced(self) -> None:
@@ -208,9 +208,9 @@ class Cache(Generic[Value]):
 
     def failed(self, error: ApiError, retry_in_seconds: float) -> None:
         """See :class:`~signer.kube.watch.Sink`."""
-        self._heard_at = self._monotonic()
+        self._last_activity_at = self._monotonic()
         if self._failing_since is None:
-            self._failing_since = self._heard_at
+            self._failing_since = self._last_activity_at
         self._last_error = error
         _LOG.warning(
             "cannot watch in the management cluster",
@@ -219,15 +219,15 @@ class Cache(Generic[Value]):
 
     def quiet_seconds(self) -> float:
         """Time since list and watch last reported anything, success or failure."""
-        return self._monotonic() - self._heard_at
+        return self._monotonic() - self._last_activity_at
 
     @property
-    def heard_at(self) -> float:
+    def last_activity_at(self) -> float:
         """When list and watch last reported anything, on the cache's clock."""
-        return self._heard_at
+        return self._last_activity_at
 
     def _in_touch(self) -> None:
-        self._heard_at = self._monotonic()
+        self._last_activity_at = self._monotonic()
         failed = self._failing_since is not None
         self._failing_since = self._last_error = None
         if failed:
@@ -237,7 +237,7 @@ class Cache(Generic[Value]):
         key, version = object_key(item), _version(item)
         if version and self._versions.get(key) == version:
             return  # our own write, reported by the watch
-        read = item.get(_READ)
+        read = item.get(_PARSED)
         if not isinstance(read, _Readable | _Unreadable):
             read = self._read(item)
         if isinstance(read, _Unreadable):

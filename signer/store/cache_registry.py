@@ -162,7 +162,7 @@ async def _watch(client: ListWatch, one: _Registered) -> NoReturn:
         one.path,
         sink=cache,
         params=declaration.selectors,
-        keep=cache.holds_of_list,
+        keep=cache.parse_list_item,
         standing=cache.standing,
     )
 
@@ -172,7 +172,7 @@ async def _listed(source: List, one: _Registered) -> list[JsonObject]:
     async with contextlib.aclosing(source.list_pages(one.path, one.declaration.selectors or None)) as pages:
         try:
             async for page in pages:
-                objects += [item for item in page["items"] if one.cache.holds_of_list(item)]
+                objects += [item for item in page["items"] if one.cache.parse_list_item(item)]
         except ResourceNotServed as error:
             raise ResourceNotServed(
                 f"{one.path} is not served there: {APPLY_DEFINITIONS}", status=error.status

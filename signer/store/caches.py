@@ -144,7 +144,7 @@ class Caches:
             self._record_changed,
             listed=self.records_barrier.cache_listed,
             after=self.clusters,  # so that nothing is listed twice at the start
-            begins=self.records_barrier.all_are_listed,
+            begins=self.records_barrier.cache_begins,
         )
         self.reservations: Cache[Reservation] = self._register(
             IDENTITY_RESERVATIONS, parse_reservation, scope=Scope.OWN
@@ -172,13 +172,13 @@ class Caches:
         """Whether this controller and this replica serve the Cluster: they write nothing for any other."""
         return self.watch_filter.lets_in(cluster) and self.shards.own(cluster.key)
 
-    def own_shards(self, shards: Shards) -> None:
+    def set_shards(self, shards: Shards) -> None:
         """Set the shards that this replica serves from now on."""
         self.shards = shards
         for wake in self._shard_wakes:
             wake()
 
-    def on_shards(self, wake: Callable[[], None]) -> None:
+    def on_shards_changed(self, wake: Callable[[], None]) -> None:
         """Call ``wake`` when the shards that this replica serves change."""
         self._shard_wakes.append(wake)
 
@@ -192,7 +192,7 @@ class Caches:
         """At most ``MOST_MATCHING`` of :meth:`machines_with`, for a decision: if several match, a few show it as well
         as all.
         """
-        return self._index.some_with(cluster, provider_id, MOST_MATCHING)
+        return self._index.first_with(cluster, provider_id, MOST_MATCHING)
 
     def machine_objects_with(self, cluster: ClusterKey, provider_ids: ProviderIDs) -> Iterator[MachineView]:
         """The cluster's Machines with one of these provider IDs, without instances of MachinePools."""
@@ -234,7 +234,7 @@ class Caches:
 
     async def filled(self) -> None:
         """Wait for the first list of every cache that decisions need, and for the first read of the controller key."""
-        await self.controller_key.settled.wait()
+        await self.controller_key.attempted.wait()
         await self.registry.filled()
 
     def require_in_touch(self) -> None:
@@ -254,7 +254,7 @@ class Caches:
                     timedelta(seconds=OUT_OF_TOUCH_RETRY_SECONDS),
                 )
 
-    def _tell(self, cluster: ClusterKey, provider_ids: ProviderIDs) -> None:
+    def _wake(self, cluster: ClusterKey, provider_ids: ProviderIDs) -> None:
         for wake in self._wakes:
             wake(cluster, provider_ids)
 
@@ -263,17 +263,17 @@ class Caches:
         work.
         """
         for cluster in self.clusters.values():
-            self._tell(cluster.key, REACHED_AGAIN)
+            self._wake(cluster.key, REACHED_AGAIN)
 
     def _keys_changed(self) -> None:
         """Wake every request: answers to challenges may wait for a key, and without a key everything waits."""
         for cluster in self.clusters.values():
-            self._tell(cluster.key, ALL_PROVIDER_IDS)
+            self._wake(cluster.key, ALL_PROVIDER_IDS)
 
     def _cluster_changed(self, key: ObjectKey, before: ClusterView | None, after: ClusterView | None) -> None:
         self.records_barrier.cluster_changed(ClusterKey(*key), before, after)
         if before != after:
-            self._tell(ClusterKey(*key), ALL_PROVIDER_IDS)
+            self._wake(ClusterKey(*key), ALL_PROVIDER_IDS)
 
     def _policy(self, manifest: Mapping[str, Any]) -> Policy | UnreadablePolicy:
         policy = _policy(manifest)
@@ -286,31 +286,31 @@ class Caches:
         if after is None:
             self.policy_statuses.forget(ClusterKey(*key))
         if before != after:  # a change of status wakes nothing: the status reconciler would wake itself
-            self._tell(ClusterKey(*key), ALL_PROVIDER_IDS)
+            self._wake(ClusterKey(*key), ALL_PROVIDER_IDS)
 
     def _machine_changed(self, key: ObjectKey, before: MachineView | None, after: MachineView | None) -> None:
         self.names.changed(key, before, after)
-        self._tell_concerned(self._index.machine_changed(key, before, after))
+        self._wake_concerned(self._index.machine_changed(key, before, after))
 
     def _record_changed(self, key: ObjectKey, before: StoredRecord | None, after: StoredRecord | None) -> None:
         self.authentic.changed(key, before, after)
         if isinstance(after, UnverifiedRecord):
-            self._tell(after.claimed.machine.cluster, frozenset({record_of(after.claimed.node_name)}))
+            self._wake(after.claimed.machine.cluster, frozenset({record_of(after.claimed.node_name)}))
         elif isinstance(before, UnverifiedRecord):
             # An operator deletes the record of a former node, or of replaced hardware, to free the name.
             gone = before.claimed
-            self._tell(gone.machine.cluster, frozenset({record_of(gone.node_name), gone.machine.provider_id}))
+            self._wake(gone.machine.cluster, frozenset({record_of(gone.node_name), gone.machine.provider_id}))
 
     def _machine_pool_changed(
         self, key: ObjectKey, before: MachinePoolView | None, after: MachinePoolView | None
     ) -> None:
         self.names.pool_changed(before, after)
-        self._tell_concerned(self._index.pool_changed(key, before, after))
+        self._wake_concerned(self._index.pool_changed(key, before, after))
 
-    def _tell_concerned(self, concerned: Concerned) -> None:
+    def _wake_concerned(self, concerned: Concerned) -> None:
         self.certificate_lives.machines_changed(concerned)
         for cluster, provider_ids in concerned.items():
-            self._tell(cluster, provider_ids)
+            self._wake(cluster, provider_ids)
 
 
 def _policy(manifest: Mapping[str, Any]) -> Policy | UnreadablePolicy:

@@ -30,15 +30,15 @@ from signer.store.authentic_records import AuthenticRecords, KeysUnavailable
 
 _LOG = logging.getLogger(__name__)
 SECRET_NAME: Final = "node-attestation-controller-key"  # noqa: S105 - the name of a Secret
-WHERE_MISSING: Final = (
+MISSING_KEY_REMEDY: Final = (
     "has the controller run, and is --controller-namespace its namespace? If it was deleted, restore its copy before "
     "a controller starts, because that creates a new key"
 )
 """Remedy for a missing Secret."""
-READ_AGAIN_SECONDS: Final = 180.0
-AT_MOST_EVERY_SECONDS: Final = 5.0
+READ_INTERVAL_SECONDS: Final = 180.0
+MINIMUM_READ_INTERVAL_SECONDS: Final = 5.0
 """Minimum interval: any client that can write records with unknown keys would otherwise trigger reads without end."""
-_FAILED: Final = Backoff(base_seconds=1.0, maximum_seconds=60.0, jitter=0.5)
+_RETRY: Final = Backoff(base_seconds=1.0, maximum_seconds=60.0, jitter=0.5)
 
 
 class MalformedControllerKey(Exception):
@@ -54,29 +54,29 @@ class ControllerKey:
         self._was_read = False
         self.readable = False
         """Whether the last read of the Secret found keys in it, whatever was read before."""
-        self.settled = asyncio.Event()
+        self.attempted = asyncio.Event()
         """Set after the first attempt to read the Secret, successful or not."""
 
     async def run(self, client: GetCreate) -> None:
-        """Read or create the keys, then read them again every ``READ_AGAIN_SECONDS`` and when a record needs a newer
+        """Read or create the keys, then read them again every ``READ_INTERVAL_SECONDS`` and when a record needs a newer
         key.
         """
         attempt = 0
         while True:
             attempt = 0 if await self.refresh(client) else attempt + 1
-            self.settled.set()
+            self.attempted.set()
             if attempt:
-                await asyncio.sleep(_FAILED.delay(attempt - 1, SystemRandom()))
+                await asyncio.sleep(_RETRY.delay(attempt - 1, SystemRandom()))
                 continue
-            await asyncio.sleep(AT_MOST_EVERY_SECONDS)
+            await asyncio.sleep(MINIMUM_READ_INTERVAL_SECONDS)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(READ_AGAIN_SECONDS):
+                async with asyncio.timeout(READ_INTERVAL_SECONDS):
                     await self._records.key_wanted.wait()
 
     async def refresh(self, client: GetCreate) -> bool:
         """Read the keys once; returns whether that succeeded. A failure is logged."""
         secret = f"Secret {self._namespace}/{SECRET_NAME}"
-        self._records.reading_keys()
+        self._records.begin_key_read()
         self.readable = await self._refresh(client, secret)
         return self.readable
 

@@ -13,11 +13,11 @@ import enum
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
-Heard: TypeAlias = tuple[tuple[str, str], str]
+ObservedEvent: TypeAlias = tuple[tuple[str, str], str]
 """Namespace and name of an object, and its new resourceVersion, or :data:`GONE` if it was deleted."""
 
 GONE: Final = ""
-_LISTED: Final[Heard] = (("", ""), "listed")
+_LISTED: Final[ObservedEvent] = (("", ""), "listed")
 """A list shows the current state, not the events before it."""
 
 
@@ -34,27 +34,27 @@ class EventHistory:
     """The watch events of some objects since :meth:`EventHistories.follow`."""
 
     def __init__(self) -> None:
-        self._heard: list[Heard] = []
-        self._more = asyncio.Event()
+        self._observed: list[ObservedEvent] = []
+        self._new_event = asyncio.Event()
 
-    def tell(self, heard: Heard) -> None:
+    def observe(self, event: ObservedEvent) -> None:
         """Append the next event."""
-        self._heard.append(heard)
-        self._more.set()
+        self._observed.append(event)
+        self._new_event.set()
 
-    async def expect(self, expected: Sequence[Heard], seconds: float) -> Order:
+    async def expect(self, expected: Sequence[ObservedEvent], seconds: float) -> Order:
         """Wait at most ``seconds`` until exactly ``expected`` was received; stop early once that is impossible."""
         wanted = list(expected)
         if self._may_become(wanted):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     while self._may_become(wanted):
-                        self._more.clear()
-                        await self._more.wait()
-        return Order.EXACTLY if self._heard == wanted else Order.OTHERWISE
+                        self._new_event.clear()
+                        await self._new_event.wait()
+        return Order.EXACTLY if self._observed == wanted else Order.OTHERWISE
 
-    def _may_become(self, wanted: list[Heard]) -> bool:
-        return len(self._heard) < len(wanted) and self._heard == wanted[: len(self._heard)]
+    def _may_become(self, wanted: list[ObservedEvent]) -> bool:
+        return len(self._observed) < len(wanted) and self._observed == wanted[: len(self._observed)]
 
 
 class EventHistories:
@@ -81,12 +81,12 @@ class EventHistories:
                 if not self._of[key]:
                     del self._of[key]
 
-    def tell(self, heard: Heard) -> None:
+    def observe(self, event: ObservedEvent) -> None:
         """The watch delivered an event."""
-        for event_history in self._of.get(heard[0], ()):
-            event_history.tell(heard)
+        for event_history in self._of.get(event[0], ()):
+            event_history.observe(event)
 
     def listed(self) -> None:
         """The collection was listed again."""
         for event_history in {id(one): one for histories in self._of.values() for one in histories}.values():
-            event_history.tell(_LISTED)
+            event_history.observe(_LISTED)

@@ -39,7 +39,7 @@ _JITTER: Final = 0.2
 """Spreads the rounds of replicas that started together."""
 OBJECTS_PER_ROUND: Final = 200
 """Maximum number of objects of each step in one round; the others follow in later rounds."""
-_LOOKED_AT: Final = 500
+_ITEMS_PER_YIELD: Final = 500
 """Number of cached values between two yields to the event loop."""
 
 _RANDOM: Final = SystemRandom()
@@ -118,7 +118,7 @@ class GarbageCollector:
 
     async def _reserve_again(self) -> None:
         async for record in _bounded(self._caches.authentic.values(), self._lacks_its_reservations):
-            with self._one(record.name):
+            with self._one_object(record.name):
                 await self._rebuild.ensure(record)
                 self._done.reserved += self._reservations.cached(pair_of(record))
 
@@ -126,7 +126,7 @@ class GarbageCollector:
         return (
             self._caches.shards.own(record.machine.cluster)
             and self._is_its_machine(record)
-            and not _is_left_alone(self._cached_cluster(record.machine.cluster))
+            and not _is_paused_or_deleting(self._cached_cluster(record.machine.cluster))
             and not self._reservations.cached(pair_of(record))
         )
 
@@ -137,19 +137,19 @@ class GarbageCollector:
     # Deleting records
 
     async def _delete_records(self) -> None:
-        async for record in _bounded(self._caches.authentic.values(), self._has_run_out):
-            with self._one(record.name):
+        async for record in _bounded(self._caches.authentic.values(), self._is_expired):
+            with self._one_object(record.name):
                 if await self._is_gone_for_good(record.machine):
                     await self._delete(record)
 
-    def _has_run_out(self, record: AttestedNode) -> bool:
+    def _is_expired(self, record: AttestedNode) -> bool:
         cluster = self._cached_cluster(record.machine.cluster)
         return (
             record.held_until <= self._now()
             and not isinstance(self._caches.machine(record.machine), MachineView)
             # Without its Cluster, which owns it, Kubernetes' garbage collector deletes it.
             and isinstance(cluster, ClusterView)
-            and not _is_left_alone(cluster)
+            and not _is_paused_or_deleting(cluster)
             # A record belongs to its Cluster; a reservation belongs to the controller, for all Clusters.
             and self._caches.serves(cluster)
         )
@@ -164,15 +164,15 @@ class GarbageCollector:
     # Releasing reservations
 
     async def _release_reservations(self) -> None:
-        looked_at: set[Pair] = set()  # the cache holds two sides of each pair
+        seen: set[Pair] = set()  # the cache holds two sides of each pair
 
         def concerned(reservation: Reservation) -> bool:
-            return self._is_abandoned(reservation.pair) and reservation.pair not in looked_at
+            return self._is_abandoned(reservation.pair) and reservation.pair not in seen
 
         async for reservation in _bounded(self._caches.reservations.values(), concerned):
             pair = reservation.pair
-            looked_at.add(pair)
-            with self._one(str(pair.machine)):
+            seen.add(pair)
+            with self._one_object(str(pair.machine)):
                 # Read the index of records again after the call: it may have changed meanwhile.
                 if await self._is_gone_for_good(pair.machine) and self._is_abandoned(pair):
                     await self._reservations.release(pair)
@@ -183,7 +183,7 @@ class GarbageCollector:
             self._caches.watches(pair.machine.cluster.namespace)
             and self._caches.shards.own(pair.machine.cluster)
             and not isinstance(self._caches.machine(pair.machine), MachineView)
-            and not _is_left_alone(self._cached_cluster(pair.machine.cluster))
+            and not _is_paused_or_deleting(self._cached_cluster(pair.machine.cluster))
             and not any(pair_of(record) == pair for record in self._caches.authentic.naming(pair))
         )
 
@@ -195,7 +195,7 @@ class GarbageCollector:
         A move pauses the Cluster before it deletes a Machine, so the Cluster is read second.
         """
         gone = await self._reservations.live_reads.is_gone(machine)
-        return gone and not _is_left_alone(await self._cluster(machine.cluster))
+        return gone and not _is_paused_or_deleting(await self._cluster(machine.cluster))
 
     async def _cluster(self, key: ClusterKey) -> ClusterView | ClusterGone:
         path = self._caches.version.clusters.object(key.name, key.namespace)
@@ -208,7 +208,7 @@ class GarbageCollector:
         return self._caches.clusters.get(key.namespace, key.name) or ClusterGone()
 
     @contextlib.contextmanager
-    def _one(self, name: str) -> Iterator[None]:
+    def _one_object(self, name: str) -> Iterator[None]:
         """Work on one object. If it is contended or another client changes it, the rest of the round goes on."""
         try:
             yield
@@ -219,7 +219,7 @@ class GarbageCollector:
             _LOG.info("object deferred to the next round", extra={"object": name, "error": str(error)})
 
 
-def _is_left_alone(cluster: ClusterView | ClusterGone) -> bool:
+def _is_paused_or_deleting(cluster: ClusterView | ClusterGone) -> bool:
     return isinstance(cluster, ClusterView) and (cluster.paused or cluster.deleting)
 
 
@@ -229,7 +229,7 @@ async def _bounded(items: Iterable[Item], concerned: Callable[[Item], bool]) -> 
     begin = _RANDOM.randrange(len(every)) if every else 0
     found = 0
     for number, item in enumerate(itertools.chain(every[begin:], every[:begin]), start=1):
-        if number % _LOOKED_AT == 0:
+        if number % _ITEMS_PER_YIELD == 0:
             await asyncio.sleep(0)
         if concerned(item):
             yield item

@@ -18,9 +18,9 @@ from signer.model.fields import items_of, mapping_of, text_of
 
 INFRASTRUCTURE_GROUP: Final = "infrastructure.cluster.x-k8s.io"
 """The only API group that is read or written: tenants write the references, and may name any kind."""
-LOOK_AGAIN_SECONDS: Final = 600.0
+DEFINITION_SECONDS: Final = 600.0
 """A definition is read again after this time."""
-REMEMBERED: Final = 16384
+MAXIMUM_REMEMBERED: Final = 16384
 _CONTRACT_LABELS: Final = ("cluster.x-k8s.io/v1beta2", "cluster.x-k8s.io/v1beta1")
 _STABILITY: Final = ("", "beta", "alpha")
 _VERSION: Final = re.compile(r"v(?P<major>[1-9][0-9]{0,3})(?:(?P<stability>alpha|beta)(?P<minor>[1-9][0-9]{0,3}))?")
@@ -82,10 +82,10 @@ def owners_of(manifest: JsonObject, kind: str, name: str) -> list[Mapping[str, A
 
 
 def remember(memory: OrderedDict[Key, Value], key: Key, value: Value) -> None:
-    """Add the entry as the newest one; beyond ``REMEMBERED`` entries, the oldest is dropped."""
+    """Add the entry as the newest one; beyond ``MAXIMUM_REMEMBERED`` entries, the oldest is dropped."""
     memory[key] = value
     memory.move_to_end(key)
-    if len(memory) > REMEMBERED:
+    if len(memory) > MAXIMUM_REMEMBERED:
         memory.popitem(last=False)
 
 

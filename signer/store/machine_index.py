@@ -43,7 +43,7 @@ class MachineIndex:
             return machines
         return (*machines, *self._instances(provider_id, machines, listing))
 
-    def some_with(self, cluster: ClusterKey, provider_id: str, most: int) -> tuple[MachineView, ...]:
+    def first_with(self, cluster: ClusterKey, provider_id: str, most: int) -> tuple[MachineView, ...]:
         """The first ``most`` of :meth:`machines_with`: thousands of duplicates cost no more than a few."""
         machines = self._machines_by_provider_id.get((cluster, provider_id), {}).values()
         listing = self._pools_by_provider_id.get(cluster, {}).get(provider_id)
@@ -55,9 +55,9 @@ class MachineIndex:
         self, provider_id: str, machines: Iterable[MachineView], listing: Iterable[ObjectKey]
     ) -> Iterator[MachineView]:
         """The instances of the pools that list the provider ID, without those that one of the Machines replaces."""
-        standing = {machine.owner_pool for machine in machines}
+        replaced_in = {machine.owner_pool for machine in machines}
         pools = (self._pools[key] for key in listing)
-        return (pool.instance(provider_id) for pool in pools if pool.name not in standing)
+        return (pool.instance(provider_id) for pool in pools if pool.name not in replaced_in)
 
     def machine_objects_with(self, cluster: ClusterKey, provider_ids: Iterable[str]) -> Iterator[MachineView]:
         """The cluster's Machines with one of these provider IDs, without instances: a pool may have thousands."""
@@ -122,12 +122,12 @@ class MachineIndex:
         if before is not None:
             self._pools.pop(key)
             _drop(self._pools_by_cluster, before.cluster, key)
-            self._list_no_more(before.cluster, key, removed)
+            self._unlist(before.cluster, key, removed)
         if after is not None:
             self._pools[key] = after
             self._pools_by_cluster.setdefault(after.cluster, {})[key] = None
             self._list(after.cluster, key, added)
-        if before is not None and after is not None and _differ_in_their_lists_only(before, after):
+        if before is not None and after is not None and _only_lists_differ(before, after):
             return _concerned([(after.cluster, added | removed)])
         return _concerned((pool.cluster, pool.provider_ids) for pool in (before, after) if pool is not None)
 
@@ -140,7 +140,7 @@ class MachineIndex:
         if not listing:
             del self._pools_by_provider_id[cluster]
 
-    def _list_no_more(self, cluster: ClusterKey, pool: ObjectKey, provider_ids: frozenset[str]) -> None:
+    def _unlist(self, cluster: ClusterKey, pool: ObjectKey, provider_ids: frozenset[str]) -> None:
         listing = self._pools_by_provider_id.get(cluster, {})
         for provider_id in provider_ids:
             pools = listing.pop(provider_id)
@@ -158,7 +158,7 @@ def _concerned(changes: Iterable[tuple[ClusterKey, frozenset[str]]]) -> Concerne
     return concerned
 
 
-def _differ_in_their_lists_only(before: MachinePoolView, after: MachinePoolView) -> bool:
+def _only_lists_differ(before: MachinePoolView, after: MachinePoolView) -> bool:
     """Whether the instances in both lists are unchanged: the number of replicas is no property of an instance."""
     return replace(before, provider_ids=after.provider_ids, replicas=after.replicas) == after
 

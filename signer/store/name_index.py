@@ -22,7 +22,7 @@ class NameIndex:
     def __init__(self) -> None:
         self._holders: _Holders = {}
         self._nodes: _Holders = {}
-        self._called: dict[ClusterKey, dict[str, dict[str, int]]] = {}
+        self._by_contained_name: dict[ClusterKey, dict[str, dict[str, int]]] = {}
         """By cluster and by the name in a provider ID: the number of pools that list the provider ID."""
 
     def changed(self, key: ObjectKey, before: MachineView | None, after: MachineView | None) -> None:
@@ -37,17 +37,17 @@ class NameIndex:
     def pool_changed(self, before: MachinePoolView | None, after: MachinePoolView | None) -> None:
         """A MachinePool was added, changed or deleted: the provider IDs of its instances contain node names."""
         if before is not None and after is not None and before.cluster == after.cluster:
-            self._call(
+            self._update_contained_names(
                 after.cluster, before.provider_ids - after.provider_ids, after.provider_ids - before.provider_ids
             )
             return
         if before is not None:
-            self._call(before.cluster, before.provider_ids, frozenset())
+            self._update_contained_names(before.cluster, before.provider_ids, frozenset())
         if after is not None:
-            self._call(after.cluster, frozenset(), after.provider_ids)
+            self._update_contained_names(after.cluster, frozenset(), after.provider_ids)
 
-    def _call(self, cluster: ClusterKey, gone: frozenset[str], new: frozenset[str]) -> None:
-        by_name = self._called.setdefault(cluster, {})
+    def _update_contained_names(self, cluster: ClusterKey, gone: frozenset[str], new: frozenset[str]) -> None:
+        by_name = self._by_contained_name.setdefault(cluster, {})
         for provider_id, name in _names_by_provider_id(gone):
             called = by_name[name]
             called[provider_id] -= 1
@@ -59,14 +59,14 @@ class NameIndex:
             called = by_name.setdefault(name, {})
             called[provider_id] = called.get(provider_id, 0) + 1
         if not by_name:
-            del self._called[cluster]
+            del self._by_contained_name[cluster]
 
-    def instances_called(self, machine: MachineView, node_name: str) -> frozenset[str]:
+    def other_instances_named(self, machine: MachineView, node_name: str) -> frozenset[str]:
         """Provider IDs of other MachinePool instances of the same Cluster that contain that node name."""
-        called = self._called.get(machine.cluster, {}).get(node_name, {})
+        called = self._by_contained_name.get(machine.cluster, {}).get(node_name, {})
         return frozenset(called.keys() - {machine.provider_id})
 
-    def others_called(self, machine: MachineView, node_name: str) -> tuple[ObjectKey, ...]:
+    def other_machines_named(self, machine: MachineView, node_name: str) -> tuple[ObjectKey, ...]:
         """Other Machines of the same Cluster: first those whose node has that name, then those that have the name
         themselves.
         """

@@ -16,7 +16,7 @@ import msgspec
 
 MAXIMUM_BYTES: Final = 2048
 """Tenants may fill annotations; an object with more metadata is read again before it is written."""
-_SERVERS: Final = frozenset(
+_SERVER_FIELDS: Final = frozenset(
     {"name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink"}
 )
 """Fields that identify the object, or that only the API server sets (``metav1.ObjectMeta``)."""
@@ -45,15 +45,15 @@ KeptMetadata: TypeAlias = PreservedMetadata | NotKept
 def preserved_metadata(metadata: Mapping[str, Any]) -> KeptMetadata:
     """Keep what other clients set in ``metadata``, which came from the API server."""
     packed = msgspec.json.encode(preserved_fields(metadata))
-    return _shared(packed) if len(packed) <= MAXIMUM_BYTES else NotKept()
+    return _interned(packed) if len(packed) <= MAXIMUM_BYTES else NotKept()
 
 
 def preserved_fields(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """``metadata`` without the fields that the API server sets."""
-    return {key: value for key, value in metadata.items() if key not in _SERVERS}
+    return {key: value for key, value in metadata.items() if key not in _SERVER_FIELDS}
 
 
 @lru_cache(maxsize=4096)
-def _shared(packed: bytes) -> PreservedMetadata:
+def _interned(packed: bytes) -> PreservedMetadata:
     """One object for equal metadata: all records of a Cluster have the same label and owner."""
     return PreservedMetadata(packed)

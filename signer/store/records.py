@@ -67,7 +67,7 @@ class Records:
         Raises:
             ApiError: the records cannot be listed.
         """
-        while isinstance(unlisted := self._caches.records_barrier.of(cluster), UnlistedNamespace):
+        while isinstance(unlisted := self._caches.records_barrier.state_of(cluster), UnlistedNamespace):
             await self._lists.ask(unlisted, ATTESTED_NODES, partial(self._list, unlisted))
 
     def require_still_listed(self, cluster: ClusterKey) -> None:
@@ -77,13 +77,13 @@ class Records:
         Raises:
             Deferred: that has happened, or the cache may have lost the listed records.
         """
-        if isinstance(self._caches.records_barrier.of(cluster), UnlistedNamespace):
+        if isinstance(self._caches.records_barrier.state_of(cluster), UnlistedNamespace):
             raise Deferred(
                 Reason.RESERVATION_PENDING, "the Cluster's records are to be listed again", timedelta(seconds=0.1)
             )
 
     async def _list(self, unlisted: UnlistedNamespace) -> None:
-        self._caches.records_barrier.begins(unlisted)
+        self._caches.records_barrier.list_begins(unlisted)
         pages = self._client.list_pages(ATTESTED_NODES.collection(unlisted.namespace))
         async with contextlib.aclosing(pages):
             async for page in pages:
@@ -93,7 +93,7 @@ class Records:
                         raise UnexpectedAnswer("the list holds an item that is no object", status=200)
                     self._caches.records.found(item)
                     await cooperative_yield.leave_turn()
-        self._caches.records_barrier.listed(unlisted)
+        self._caches.records_barrier.list_completed(unlisted)
 
     def recorded(self, cluster: ClusterKey, node_name: str) -> AttestedNode | NoRecord:
         """The authentic record of that node name.
@@ -114,32 +114,34 @@ class Records:
         spec = {**record_spec(record), "seal": self._caches.authentic.require_keys().seal(record)}
         try:
             if record.resource_version:
-                written = await self._change(record, cluster, spec)
+                written = await self._replace(record, cluster, spec)
             else:
-                written = await self._begin(record, cluster, spec)
+                written = await self._create(record, cluster, spec)
         except (AlreadyExists, Conflict, NotFound) as error:
             await self.refresh(record.machine.cluster, record.name)
             raise RecordChanged(record.name) from error
         stored = self._caches.records.written(written)
         return stored.claimed if isinstance(stored, UnverifiedRecord) else parse_record(written)
 
-    async def _change(self, record: AttestedNode, cluster: ClusterView, spec: JsonObject) -> JsonObject:
+    async def _replace(self, record: AttestedNode, cluster: ClusterView, spec: JsonObject) -> JsonObject:
         """Replace the version from which ``record`` was derived; keep the metadata that other clients set."""
         path, version = _path(record), _Version(record.uid, record.resource_version)
         kept = self._caches.authentic.metadata_of(record)
-        foreign = await self._foreign(path, version) if isinstance(kept, NotKept) else kept.fields()
-        return await self._client.replace(path, _whole(record, version, self._owned(foreign, cluster), spec))
+        preserved = await self._read_preserved(path, version) if isinstance(kept, NotKept) else kept.fields()
+        return await self._client.replace(
+            path, _replacement(record, version, self._with_owner(preserved, cluster), spec)
+        )
 
-    def _owned(self, foreign: JsonObject, cluster: ClusterView) -> JsonObject:
+    def _with_owner(self, preserved: JsonObject, cluster: ClusterView) -> JsonObject:
         """Add the Cluster as owner if no Cluster owns the record: backups are restored without owners, and the record
         would never be deleted.
         """
-        owners, own = items_of(foreign, "ownerReferences"), _owner_reference(cluster, self._caches)
+        owners, own = items_of(preserved, "ownerReferences"), _owner_reference(cluster, self._caches)
         if any(isinstance(owner, Mapping) and _kind_of(owner) == _kind_of(own) for owner in owners):
-            return foreign
-        return {**foreign, "ownerReferences": [*owners, own]}
+            return preserved
+        return {**preserved, "ownerReferences": [*owners, own]}
 
-    async def _begin(self, record: AttestedNode, cluster: ClusterView, spec: JsonObject) -> JsonObject:
+    async def _create(self, record: AttestedNode, cluster: ClusterView, spec: JsonObject) -> JsonObject:
         """Create the record if there is none, or replace an object that is not authentic."""
         namespace, name = record.machine.cluster.namespace, record.name
         if not isinstance(self._caches.authentic.get(namespace, name), NoRecord):
@@ -149,13 +151,15 @@ class Records:
             case NothingInTheWay():
                 return await self._client.create(ATTESTED_NODES.collection(namespace), manifest)
             case InTheWay(uid, resource_version):
-                _LOG.info("replacing an AttestedNode that is not authentic", extra={"namespace": namespace, "object": name})
+                _LOG.info(
+                    "replacing an AttestedNode that is not authentic", extra={"namespace": namespace, "object": name}
+                )
                 path, version = _path(record), _Version(uid, resource_version)
                 ours = {key: manifest["metadata"][key] for key in ("labels", "ownerReferences")}
-                foreign = {**await self._foreign(path, version), **ours}
-                return await self._client.replace(path, _whole(record, version, foreign, spec))
+                preserved = {**await self._read_preserved(path, version), **ours}
+                return await self._client.replace(path, _replacement(record, version, preserved, spec))
 
-    async def _foreign(self, path: str, version: _Version) -> JsonObject:
+    async def _read_preserved(self, path: str, version: _Version) -> JsonObject:
         """The metadata that other clients set on that version, read from the API server because it is not kept.
 
         Raises:
@@ -185,12 +189,12 @@ def _path(record: AttestedNode) -> str:
     return ATTESTED_NODES.object(record.name, record.machine.cluster.namespace)
 
 
-def _whole(record: AttestedNode, version: _Version, foreign: JsonObject, spec: JsonObject) -> JsonObject:
+def _replacement(record: AttestedNode, version: _Version, preserved: JsonObject, spec: JsonObject) -> JsonObject:
     # Metadata of other clients stays, such as the owner that `clusterctl move` rewrites. The resourceVersion makes the
     # call fail, rather than overwrite, if the object has changed. The spec is written whole; the schema prunes unknown
     # fields.
     metadata = {
-        **foreign,
+        **preserved,
         "name": record.name,
         "namespace": record.machine.cluster.namespace,
         "uid": version.uid,

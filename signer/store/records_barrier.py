@@ -31,7 +31,7 @@ class RecordsBarrier:
 
     def __init__(self) -> None:
         self._unlisted: dict[ClusterKey, UnlistedNamespace] = {}
-        self._gathering: dict[str, UnlistedNamespace] = {}
+        self._waiting: dict[str, UnlistedNamespace] = {}
         """By namespace: Clusters whose list has not begun."""
         self._recent: set[ClusterKey] = set()
         """Clusters that appeared since the cache's last list. The cache's next list may have begun before, and undo
@@ -45,24 +45,24 @@ class RecordsBarrier:
             self._arrive(key)
             self._recent.add(key)
 
-    def of(self, key: ClusterKey) -> RecordsState:
+    def state_of(self, key: ClusterKey) -> RecordsState:
         """What must be listed before a decision for that Cluster."""
         return self._unlisted.get(key, _LISTED)
 
-    def begins(self, unlisted: UnlistedNamespace) -> None:
+    def list_begins(self, unlisted: UnlistedNamespace) -> None:
         """A list of the namespace's records begins."""
-        if self._gathering.get(unlisted.namespace) is unlisted:
-            del self._gathering[unlisted.namespace]
+        if self._waiting.get(unlisted.namespace) is unlisted:
+            del self._waiting[unlisted.namespace]
 
-    def listed(self, unlisted: UnlistedNamespace) -> None:
+    def list_completed(self, unlisted: UnlistedNamespace) -> None:
         """The list has completed."""
         for key in [key for key, of in self._unlisted.items() if of is unlisted]:
             del self._unlisted[key]
 
-    def all_are_listed(self) -> None:
+    def cache_begins(self) -> None:
         """The cache begins its first list of all records, and no decision is made before it completes."""
         self._unlisted.clear()
-        self._gathering.clear()
+        self._waiting.clear()
         self._recent.clear()
 
     def cache_listed(self) -> None:
@@ -72,13 +72,13 @@ class RecordsBarrier:
         self._recent.clear()
 
     def _arrive(self, key: ClusterKey) -> None:
-        self._unlisted[key] = self._gathering.setdefault(key.namespace, UnlistedNamespace(key.namespace))
+        self._unlisted[key] = self._waiting.setdefault(key.namespace, UnlistedNamespace(key.namespace))
 
     def _forget(self, key: ClusterKey) -> None:
         unlisted = self._unlisted.pop(key, None)
         self._recent.discard(key)
         if unlisted is not None and unlisted not in self._unlisted.values():
-            self.begins(unlisted)
+            self.list_begins(unlisted)
 
 
 RecordsState: TypeAlias = UnlistedNamespace | Listed

@@ -88,7 +88,7 @@ class RemovedBindings:
         self._clusters_of: Counter[str] = Counter()
         """Number of ConfigMaps by namespace of the Clusters: those of the last list, and those created since."""
 
-    async def kept(self, cluster: ClusterKey) -> SavedBindings | NothingSaved:
+    async def saved(self, cluster: ClusterKey) -> SavedBindings | NothingSaved:
         """The saved bindings of that Cluster, of every lineage.
 
         Raises:
@@ -129,7 +129,7 @@ class RemovedBindings:
         self._clusters_of = Counter(cluster.namespace for cluster in found)
         return frozenset(found)
 
-    async def keep(self, owner: ClusterIdentity, bindings: Sequence[ClusterRoleBinding]) -> None:
+    async def save(self, owner: ClusterIdentity, bindings: Sequence[ClusterRoleBinding]) -> None:
         """Return once all bindings are saved; only then may they be deleted.
 
         Of two bindings of one name, the later one replaces the earlier.
@@ -139,7 +139,7 @@ class RemovedBindings:
         """
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(GrantChanged):
-                before = await self.kept(owner.key)
+                before = await self.saved(owner.key)
                 new = {binding.name: binding for binding in bindings}
                 if isinstance(before, SavedBindings):
                     await self._write(before, before.with_bindings(owner, {**before.of(owner).bindings, **new}))
@@ -149,7 +149,7 @@ class RemovedBindings:
                 return
         raise BindingsNotSaved(f"others keep changing ConfigMap {self._shown(owner.key)}")
 
-    async def follow(self, owner: ClusterIdentity) -> None:
+    async def update_lineage(self, owner: ClusterIdentity) -> None:
         """Record the cluster's current UID and CA in the lineage of its saved bindings, if there are any.
 
         Call this when the UID or the CA of a cluster has changed. If the other of the two changed later too, before
@@ -160,9 +160,9 @@ class RemovedBindings:
         """
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(GrantChanged):
-                kept = await self.kept(owner.key)
-                if isinstance(kept, SavedBindings) and (lineage := kept.of(owner)).uids and not lineage.knows(owner):
-                    await self._write(kept, kept.with_bindings(owner, lineage.bindings))
+                saved = await self.saved(owner.key)
+                if isinstance(saved, SavedBindings) and (lineage := saved.of(owner)).uids and not lineage.knows(owner):
+                    await self._write(saved, saved.with_bindings(owner, lineage.bindings))
                 return
         raise BindingsNotSaved(f"others keep changing ConfigMap {self._shown(owner.key)}")
 
@@ -179,16 +179,16 @@ class RemovedBindings:
         """
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(GrantChanged):
-                kept = await self.kept(owner.key)
-                if isinstance(kept, NothingSaved):
+                saved = await self.saved(owner.key)
+                if isinstance(saved, NothingSaved):
                     return Restored((), (), NothingSaved())
-                return await self._restore(owner, kept, workload)
+                return await self._restore(owner, saved, workload)
         raise BindingsNotSaved(f"others keep changing ConfigMap {self._shown(owner.key)}, or the bindings in it")
 
-    async def _restore(self, owner: ClusterIdentity, kept: SavedBindings, workload: GetCreatePatch) -> Restored:
+    async def _restore(self, owner: ClusterIdentity, saved: SavedBindings, workload: GetCreatePatch) -> Restored:
         back: list[str] = []
         not_restored: list[NotRestored] = []
-        lineage = kept.of(owner)
+        lineage = saved.of(owner)
         for binding in lineage.bindings.values():
             try:
                 await restore_binding(binding, workload)
@@ -196,18 +196,18 @@ class RemovedBindings:
                 not_restored.append(NotRestored(binding.name, str(refusal)))
             else:
                 back.append(binding.name)
-        others = self._others(owner, kept)
+        others = self._others(owner, saved)
         if not not_restored and isinstance(others, NothingSaved):
-            await self._remove(kept)
+            await self._remove(saved)
         elif back or (lineage.bindings and not lineage.knows(owner)):
             rest = {name: binding for name, binding in lineage.bindings.items() if name not in back}
-            await self._write(kept, kept.with_bindings(owner, rest))
+            await self._write(saved, saved.with_bindings(owner, rest))
         for name in back:
             _LOG.info("restored a binding of automatic approval", extra={"cluster": str(owner), "binding": name})
         return Restored(tuple(back), tuple(not_restored), others)
 
-    def _others(self, owner: ClusterIdentity, kept: SavedBindings) -> OtherLineages | NothingSaved:
-        fields = tuple(sorted(name for name, one in kept.lineages.items() if one.bindings and not one.is_of(owner)))
+    def _others(self, owner: ClusterIdentity, saved: SavedBindings) -> OtherLineages | NothingSaved:
+        fields = tuple(sorted(name for name, one in saved.lineages.items() if one.bindings and not one.is_of(owner)))
         return OtherLineages(self._namespace, saved_name(owner.key), fields) if fields else NothingSaved()
 
     async def _create(self, cluster: ClusterKey, data: dict[str, str]) -> None:

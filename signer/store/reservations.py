@@ -49,7 +49,7 @@ from signer.model.reservation import (
 from signer.rules.machine import NoRecord
 from signer.store.cache import InTouch
 from signer.store.caches import Caches
-from signer.store.event_history import EventHistory, Heard, Order
+from signer.store.event_history import EventHistory, ObservedEvent, Order
 from signer.store.live_reads import LiveReads
 
 _ATTEMPTS: Final = 8
@@ -69,7 +69,7 @@ class Reservations:
         self._caches = caches
         self._namespace = caches.own_namespace
         self.live_reads = LiveReads(client, caches)
-        self._waited_in_vain = float("-inf")
+        self._silent_since = float("-inf")
         """When the cache had last received anything at the time of a wait for the watch that timed out."""
 
     async def reserve(self, pair: Pair, record: AttestedNode | NoRecord) -> None:
@@ -93,12 +93,12 @@ class Reservations:
             return
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(_Changed), self._follow(pair) as event_history:
-                created: list[Heard] = []
-                machine_side = await self._take(ReservationSide.MACHINE, pair, created)
+                created: list[ObservedEvent] = []
+                machine_side = await self._create_or_read(ReservationSide.MACHINE, pair, created)
                 if machine_side.pair != pair:
                     await self._clear_machine_side(machine_side, pair)
                     continue
-                identity_side = await self._take(ReservationSide.IDENTITY, pair, created)
+                identity_side = await self._create_or_read(ReservationSide.IDENTITY, pair, created)
                 if identity_side.pair != pair:
                     try:
                         await self._clear_identity_side(identity_side, pair)
@@ -107,7 +107,7 @@ class Reservations:
                             await self._remove_dead(machine_side)
                         raise
                     continue
-                if await self._undisturbed(pair, created, event_history) is Order.OTHERWISE:
+                if await self._watch_confirms(pair, created, event_history) is Order.OTHERWISE:
                     await self._confirm(machine_side, identity_side)
                 return
         raise Deferred(Reason.RESERVATION_PENDING, "the reservation is contended; the controller tries again")
@@ -137,19 +137,19 @@ class Reservations:
             (self._namespace, pair.name(side)) for side in ReservationSide
         )
 
-    async def _undisturbed(self, pair: Pair, created: Sequence[Heard], event_history: EventHistory) -> Order:
+    async def _watch_confirms(self, pair: Pair, created: Sequence[ObservedEvent], event_history: EventHistory) -> Order:
         """Whether the watch delivered exactly the creations of both sides, and no other event of them.
 
         Not used for an insecure pair: a secure one may displace it before the events arrive.
         """
         cache = self._caches.reservations
-        heard_at = cache.heard_at
-        heard = isinstance(cache.touch(), InTouch) and heard_at != self._waited_in_vain
-        if pair.identity.security is Security.INSECURE or len(created) < len(ReservationSide) or not heard:
+        last_activity_at = cache.last_activity_at
+        is_watched = isinstance(cache.touch(), InTouch) and last_activity_at != self._silent_since
+        if pair.identity.security is Security.INSECURE or len(created) < len(ReservationSide) or not is_watched:
             return Order.OTHERWISE
         order = await event_history.expect(created, _WATCH_SECONDS)
-        if cache.heard_at == heard_at and order is Order.OTHERWISE:
-            self._waited_in_vain = heard_at  # a hanging watch delays one call, not thousands
+        if cache.last_activity_at == last_activity_at and order is Order.OTHERWISE:
+            self._silent_since = last_activity_at  # a hanging watch delays one call, not thousands
         return order
 
     async def _confirm(self, machine_side: Reservation, identity_side: Reservation) -> None:
@@ -162,12 +162,12 @@ class Reservations:
 
     async def _clear_machine_side(self, found: Reservation, wanted: Pair) -> None:
         """The Machine is reserved for another identity: remove that reservation, or refuse."""
-        if _gives_way(found.pair, wanted):
+        if _is_displaced_by(found.pair, wanted):
             await self._displace(found, wanted)
             return
         partner = await self._read(ReservationSide.IDENTITY, found.pair)
         if partner is None:
-            partner = await self._take(ReservationSide.IDENTITY, found.pair, [])
+            partner = await self._create_or_read(ReservationSide.IDENTITY, found.pair, [])
         if not partner.is_partner_of(found):
             await self._remove_dead(found)
             return
@@ -207,7 +207,7 @@ class Reservations:
             await self._unchanged(found)
             raise Refused(
                 Reason.IDENTITY_CONFLICT,
-                f"the identity belongs to {_owner_told_to(wanted, found)}, not to {wanted.machine}",
+                f"the identity belongs to {_owner_shown_for(wanted, found)}, not to {wanted.machine}",
             )
 
     async def _remove_dead(self, found: Reservation) -> None:
@@ -226,7 +226,7 @@ class Reservations:
             for side in contested:
                 await self._delete(side)
 
-    async def _take(self, side: ReservationSide, pair: Pair, created: list[Heard]) -> Reservation:
+    async def _create_or_read(self, side: ReservationSide, pair: Pair, created: list[ObservedEvent]) -> Reservation:
         """Create that side and add it to ``created``, or read the object that has its name."""
         body = {
             "apiVersion": IDENTITY_RESERVATIONS.api_version,
@@ -294,11 +294,11 @@ class Reservations:
         return IDENTITY_RESERVATIONS.object(name, self._namespace)
 
 
-def _gives_way(found: Pair, wanted: Pair) -> bool:
+def _is_displaced_by(found: Pair, wanted: Pair) -> bool:
     return found.identity.security is Security.INSECURE and wanted.identity.security is Security.SECURE
 
 
-def _owner_told_to(wanted: Pair, found: Reservation) -> str:
+def _owner_shown_for(wanted: Pair, found: Reservation) -> str:
     """The owner as a denial names it. Tenants read denials in the workload cluster, so a Machine of another namespace
     is named only to the operator.
     """

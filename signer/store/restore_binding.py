@@ -40,7 +40,7 @@ async def restore_binding(binding: ClusterRoleBinding, workload: GetCreatePatch)
         try:
             await workload.create(CLUSTER_ROLE_BINDINGS.collection(), binding_body(binding))
         except AlreadyExists:
-            await _hold_back_deletion(binding, path, workload)
+            await _invalidate_deletion(binding, path, workload)
     except ValueError as error:
         raise BindingNotRestored(f"its name is no path segment: {error}") from error
     except Forbidden as error:
@@ -68,7 +68,7 @@ async def _check_role(binding: ClusterRoleBinding, workload: GetCreatePatch) -> 
             )
 
 
-async def _hold_back_deletion(binding: ClusterRoleBinding, path: str, workload: GetCreatePatch) -> None:
+async def _invalidate_deletion(binding: ClusterRoleBinding, path: str, workload: GetCreatePatch) -> None:
     """The name is taken. If the object is the one that was to be deleted, make a pending deletion fail.
 
     Raises:

@@ -73,7 +73,7 @@ class TokenTracing:
         """Listing begins: an interruption counts from now."""
         self._began = self._monotonic()
 
-    def looked_once(self, ended: TracingOff | TracingInterrupted) -> None:
+    def one_list_failed(self, ended: TracingOff | TracingInterrupted) -> None:
         """The only list of a one-time command failed."""
         self._tracing = ended
 
@@ -116,7 +116,7 @@ class TokenTracing:
         self._tracing = tracing
         self.answered.set()
 
-    def not_asked(self, tracing: TracingInterrupted) -> None:
+    def discovery_failed(self, tracing: TracingInterrupted) -> None:
         """API discovery failed. Tracing that is off stays off, so no request waits for it."""
         self._refused_since = None
         if isinstance(self._tracing, TracingInterrupted):

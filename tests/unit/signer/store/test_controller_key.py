@@ -21,8 +21,8 @@ from signer.rules.machine import NoRecord
 from signer.store import controller_key
 from signer.store.authentic_records import AuthenticRecords, UnverifiedRecord, stored_record
 from signer.store.controller_key import (
+    MISSING_KEY_REMEDY,
     SECRET_NAME,
-    WHERE_MISSING,
     ControllerKey,
     controller_key_secret,
     parse_controller_keys,
@@ -213,7 +213,7 @@ def no_namespace() -> None:
 
 def test_before_it_was_looked_at_it_is_not_said_to_be_readable(world: World) -> None:
     assert not world.key.readable
-    assert WHERE_MISSING.startswith("has the controller run, ")
+    assert MISSING_KEY_REMEDY.startswith("has the controller run, ")
 
 
 async def test_no_key_is_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -274,7 +274,7 @@ def test_both_generations_are_written_and_read() -> None:
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller_key, "AT_MOST_EVERY_SECONDS", 0.001)
+    monkeypatch.setattr(controller_key, "MINIMUM_READ_INTERVAL_SECONDS", 0.001)
     monkeypatch.setattr(controller_key, "_FAILED", Backoff(base_seconds=0.001, maximum_seconds=0.002, jitter=0.5))
 
 
@@ -283,7 +283,7 @@ async def run_until(world: World, condition: Callable[[], bool]) -> None:
     running = asyncio.create_task(world.key.run(world.api))
     try:
         async with asyncio.timeout(10):
-            await world.key.settled.wait()
+            await world.key.attempted.wait()
             while not condition():  # noqa: ASYNC110 - what is waited for has no event
                 await asyncio.sleep(0.001)
     finally:
@@ -311,7 +311,7 @@ async def test_it_is_read_again_at_once_for_an_unknown_key(world: World, soon: N
 
 async def test_unknown_keys_do_not_make_us_ask_without_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever floods with records of other keys: the Secret is read once, then not for some time."""
-    monkeypatch.setattr(controller_key, "AT_MOST_EVERY_SECONDS", 3600.0)
+    monkeypatch.setattr(controller_key, "MINIMUM_READ_INTERVAL_SECONDS", 3600.0)
     flood = iter(range(50))
 
     def flooded() -> bool:

@@ -158,9 +158,9 @@ def test_of_many_with_one_provider_id_a_few_are_looked_at(followed: Followed) ->
     every = followed.index.machines_with(CLUSTER, "p1")
     assert len(every) == 10
     for most in (1, 5, 7, 10, 11):
-        assert followed.index.some_with(CLUSTER, "p1", most) == every[:most]
-    assert len(followed.index.some_with(CLUSTER, "p2", 3)) == 3
-    assert followed.index.some_with(LAB, "p1", 3) == ()
+        assert followed.index.first_with(CLUSTER, "p1", most) == every[:most]
+    assert len(followed.index.first_with(CLUSTER, "p2", 3)) == 3
+    assert followed.index.first_with(LAB, "p1", 3) == ()
 
 
 def test_machines_alone(followed: Followed) -> None:

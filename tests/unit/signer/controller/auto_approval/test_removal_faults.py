@@ -66,7 +66,7 @@ async def test_a_binding_that_cannot_be_saved_is_not_deleted(harness: RemovalHar
 
 
 async def name_of_config_map(harness: RemovalHarness) -> str:
-    await RemovedBindings(harness.management, NAMESPACE).keep(harness.owner, [])
+    await RemovedBindings(harness.management, NAMESPACE).save(harness.owner, [])
     return str(harness.management.config_maps()[0]["metadata"]["name"])
 
 
