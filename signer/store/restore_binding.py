@@ -44,7 +44,7 @@ async def restore_binding(binding: ClusterRoleBinding, workload: GetCreatePatch)
     except ValueError as error:
         raise BindingNotRestored(f"its name is no path segment: {error}") from error
     except Forbidden as error:
-        raise BindingNotRestored(f"the controller is not allowed to restore it: {error}") from error
+        raise BindingNotRestored(f"the controller may not restore it: {error}") from error
     except Invalid as error:
         raise BindingNotRestored(f"the API server rejects it: {error}") from error
 

@@ -134,7 +134,7 @@ async def test_only_what_the_watch_says_is_told_to_followers() -> None:
 
 
 def test_few_of_those_that_are_gone_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_module, "_REMEMBERED_GONE", 2)
+    monkeypatch.setattr(cache_module, "_REMEMBERED_DELETIONS", 2)
     cache = Told().cache
     for number in range(3):
         gone = manifest("a", version=str(number))

@@ -275,7 +275,7 @@ def test_both_generations_are_written_and_read() -> None:
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller_key, "MINIMUM_READ_INTERVAL_SECONDS", 0.001)
-    monkeypatch.setattr(controller_key, "_FAILED", Backoff(base_seconds=0.001, maximum_seconds=0.002, jitter=0.5))
+    monkeypatch.setattr(controller_key, "_RETRY", Backoff(base_seconds=0.001, maximum_seconds=0.002, jitter=0.5))
 
 
 async def run_until(world: World, condition: Callable[[], bool]) -> None:
@@ -340,7 +340,7 @@ async def test_one_fault_after_another_is_waited_for_ever_longer(
             attempts.append(attempt)
             return 0.001
 
-    monkeypatch.setattr(controller_key, "_FAILED", Noting())
+    monkeypatch.setattr(controller_key, "_RETRY", Noting())
     world.api.fault = ServerError("etcd", status=500)
     await run_until(world, lambda: len(attempts) >= 3)
     assert attempts[:3] == [0, 1, 2]

@@ -130,7 +130,7 @@ def test_change_of_a_large_pool_costs_what_changed(followed: Followed, monkeypat
     many = [f"p{number}" for number in range(10_000)]
     followed.put(machine_pool("pool", *many))
     touched: list[str] = []
-    for method in ("_list", "_list_no_more"):
+    for method in ("_list", "_unlist"):
         real = getattr(followed.index, method)
 
         def spied(
