@@ -125,7 +125,7 @@ async def test_a_call_rests_no_longer_than_it_may_take(
         monkeypatch.setattr("signer.kube.resource_limits.asyncio.sleep", noted)
         await client.get(PATH)
         for _ in range(2):
-            with pytest.raises(Unreachable, match="more than its share of time"):
+            with pytest.raises(Unreachable, match="the API server exceeded its CPU budget"):
                 await client.get(PATH)
         monkeypatch.undo()
     assert rested == [CALL_THROTTLE_SECONDS]
