@@ -41,7 +41,7 @@ from signer.decision.authority_source import AuthoritySource, AuthorityUnavailab
 from signer.decision.lookups import Lookups
 from signer.decision.snapshot import Snapshot
 from signer.kube.errors import ApiError
-from signer.kube.supervision import was_told_to_end
+from signer.kube.supervision import is_task_ending
 from signer.model.bootstrap_token import NodeAsks, TokenAsks
 from signer.model.cluster import MACHINE_KIND, ClusterKey, ClusterView, MachineView
 from signer.model.decision import Deferred, Refused
@@ -318,7 +318,7 @@ async def _outcome_of(
         raise AttestorEnded(type(error).__name__) from error
     except BaseException as error:
         # A cancelled task of its own, which others of its requests may share; a panic of Rust.
-        if isinstance(error, Exception) or was_told_to_end(error):
+        if isinstance(error, Exception) or is_task_ending(error):
             raise
         raise AttestorEnded(type(error).__name__) from error
     if not isinstance(outcome, Outcome):

@@ -17,7 +17,7 @@ from typing import Any, Protocol, Self
 import msgspec
 
 from signer.kube.connection import ClusterConnection, bearer, target
-from signer.kube.decoding import TOO_MANY_EVENTS, decoded, lines_of
+from signer.kube.decoding import TOO_MANY_EVENTS, decoded, read_lines
 from signer.kube.errors import AnswerTooLarge, ApiError, Cause, Unauthorized, UnexpectedAnswer, Unreachable
 from signer.kube.http.errors import MalformedAnswer
 from signer.kube.http.pool import Pool, Response
@@ -41,7 +41,7 @@ MAXIMUM_EVENT_BYTES = 4 * 1024 * 1024
 LIST_PAGE_OBJECTS = 500
 LIST_BYTES_PER_BODY = 64
 """All pages of one list together may be this many times as large as one body."""
-PACED_ANSWER_BYTES = 64 * 1024
+THROTTLED_ANSWER_BYTES = 64 * 1024
 """Responses to calls that are larger are throttled, as watches and lists are; no honest response to a write is so
 large."""
 _PAGE_CPU_SECONDS = 0.0005
@@ -105,7 +105,7 @@ class Client:
         self._maximum_event_bytes = maximum_event_bytes
         self._slots = asyncio.Semaphore(connection_limit)
         self._token_source = token_source
-        self._resource_limits = resource_limits if resource_limits is not None else ResourceLimits.boundless()
+        self._resource_limits = resource_limits if resource_limits is not None else ResourceLimits.unlimited()
         # One for the client, not for each watch: a server that ends each watch early gains nothing.
         self._throttle = Throttle(self._resource_limits.rate_limiter(), self._origin.authority)
         fields = {"Accept": _CONTENT_TYPE_JSON, "Accept-Encoding": "identity", "User-Agent": user_agent}
@@ -156,24 +156,24 @@ class Client:
         The caller must drop a page before it requests the next: in memory a page may take fifty times its size.
         """
         budget = LIST_BYTES_PER_BODY * self._maximum_body_bytes if maximum_bytes is None else maximum_bytes
-        loop, rested = asyncio.get_running_loop(), 0.0
+        loop, throttled = asyncio.get_running_loop(), 0.0
         listing = Listing(params, limit, maximum_bytes=budget, now=loop.time())
         while True:
-            rested += await self._throttle.before()
+            throttled += await self._throttle.before()
             with self._resource_limits.memory_quota() as memory_quota:
                 try:
-                    page, size = await self._ask(memory_quota, "GET", path, listing.query)
+                    page, size = await self._request(memory_quota, "GET", path, listing.query)
                 except AnswerTooLarge:
-                    if not listing.ask_for_less():
+                    if not listing.reduce_page():
                         raise
                     continue
                 items = listing.read(page, size)
                 began = time.thread_time()
                 yield page  # the caller handles it before it requests the next page, and hardly waits
                 del page
-            looked = max(time.thread_time() - began, items * _CPU_SECONDS_PER_ITEM)
-            rested += await self._throttle.after(_PAGE_CPU_SECONDS + looked)
-            if not listing.goes_on(loop.time() - rested):
+            handling = max(time.thread_time() - began, items * _CPU_SECONDS_PER_ITEM)
+            throttled += await self._throttle.after(_PAGE_CPU_SECONDS + handling)
+            if not listing.has_next(loop.time() - throttled):
                 return
 
     async def create(self, path: str, body: JsonObject, params: Parameters | None = None) -> JsonObject:
@@ -243,7 +243,7 @@ class Client:
                 check_is_json(answer)
             accepted()
             with self._resource_limits.memory_quota() as memory_quota:
-                found = lines_of(
+                found = read_lines(
                     answer, self._throttle, memory_quota, idle_seconds, ends_at, maximum_bytes=self._maximum_event_bytes
                 )
                 async with contextlib.aclosing(found) as lines:
@@ -274,12 +274,12 @@ class Client:
         """The JSON object of the response; after a large one the client is throttled."""
         await self._throttle.before(maximum=CALL_THROTTLE_SECONDS)
         with self._resource_limits.memory_quota() as memory_quota:
-            answer, size = await self._ask(memory_quota, method, path, params, body, content_type)
-            if size > PACED_ANSWER_BYTES:
+            answer, size = await self._request(memory_quota, method, path, params, body, content_type)
+            if size > THROTTLED_ANSWER_BYTES:
                 await self._throttle.after(maximum=CALL_THROTTLE_SECONDS)
             return answer
 
-    async def _ask(
+    async def _request(
         self,
         memory_quota: MemoryQuota,
         method: str,
@@ -310,7 +310,7 @@ class Client:
         except MemoryQuotaExceeded:
             raise AnswerTooLarge(TOO_MANY_ANSWERS, status=200) from None
         finally:
-            if len(raw) > PACED_ANSWER_BYTES:
+            if len(raw) > THROTTLED_ANSWER_BYTES:
                 self._throttle.charge(max(time.thread_time() - began, len(raw) * _CPU_SECONDS_PER_BYTE))
 
     async def _send(

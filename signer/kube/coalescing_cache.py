@@ -17,12 +17,12 @@ from weakref import WeakValueDictionary
 from signer.kube.errors import ApiError
 
 FRESH_SECONDS: Final = 1.0
-KEPT_ANSWERS: Final = 4096
-KEPT_BYTES: Final = 16 * 1024 * 1024
+MAXIMUM_RESULTS: Final = 4096
+MAXIMUM_BYTES: Final = 16 * 1024 * 1024
 """For all results together."""
 CALLS_AT_ONCE: Final = 8
-"""For calls that one server answers: a hanging server behind the API server, such as a conversion webhook, must neither
-occupy every connection nor delay the results of others."""
+"""For calls to one server: a hanging server behind the API server, such as a conversion webhook, must neither occupy
+every connection nor delay the results of others."""
 
 Value = TypeVar("Value")
 
@@ -56,49 +56,49 @@ class CoalescingCache(Generic[Value]):
         """In the order of arrival."""
         self._kept_bytes = 0
 
-    async def ask(self, about: Hashable, answers: Hashable, look: Callable[[], Awaitable[Value]]) -> Value:
-        """The result of ``look``, from a call that is shared or at most ``FRESH_SECONDS`` old.
+    async def ask(self, key: Hashable, server: Hashable, call: Callable[[], Awaitable[Value]]) -> Value:
+        """The result of ``call``, shared with other requests for ``key`` or at most ``FRESH_SECONDS`` old.
 
-        ``about`` is the key. ``answers`` identifies the server that answers: the API server, or one behind it.
+        ``server`` identifies the server that answers: the API server, or one behind it.
 
         Raises:
-            ApiError: from ``look``.
+            ApiError: from ``call``.
         """
-        asking = self._asking.setdefault(about, _Asking())
+        asking = self._asking.setdefault(key, _Asking())
         asking.count += 1
         try:
             async with asking.one_at_a_time:
                 self._drop_expired()
-                kept = self._kept.get(about) or await self._asked(about, answers, look)
+                kept = self._kept.get(key) or await self._call(key, server, call)
         finally:
             asking.count -= 1
             if not asking.count:
-                del self._asking[about]
+                del self._asking[key]
         if isinstance(kept.answer, ApiError):
             raise kept.answer.with_traceback(None)  # the traceback of an error that is raised again would grow
         return kept.answer
 
-    async def _asked(self, about: Hashable, answers: Hashable, look: Callable[[], Awaitable[Value]]) -> _Kept[Value]:
-        slots = self._slots.setdefault(answers, asyncio.Semaphore(CALLS_AT_ONCE))
+    async def _call(self, key: Hashable, server: Hashable, call: Callable[[], Awaitable[Value]]) -> _Kept[Value]:
+        slots = self._slots.setdefault(server, asyncio.Semaphore(CALLS_AT_ONCE))
         answer: Value | ApiError
         try:
             async with slots:
-                answer = await look()
+                answer = await call()
             size = self._size_of(answer)
         except ApiError as error:
             answer, size = error, 0
         kept = _Kept(answer, size, self._monotonic())
-        self._kept[about] = kept
+        self._kept[key] = kept
         self._kept_bytes += size
-        while len(self._kept) > KEPT_ANSWERS or self._kept_bytes > KEPT_BYTES:
-            self._drop_the_oldest()
+        while len(self._kept) > MAXIMUM_RESULTS or self._kept_bytes > MAXIMUM_BYTES:
+            self._drop_oldest()
         return kept
 
     def _drop_expired(self) -> None:
         now = self._monotonic()
         while self._kept and now - next(iter(self._kept.values())).at > FRESH_SECONDS:
-            self._drop_the_oldest()
+            self._drop_oldest()
 
-    def _drop_the_oldest(self) -> None:
+    def _drop_oldest(self) -> None:
         _, kept = self._kept.popitem(last=False)
         self._kept_bytes -= kept.size

@@ -1,8 +1,8 @@
 """Decoding of JSON from API servers, which may be hostile: bounds for values, depth, memory and time.
 
-A watch sends one event a line (`lines_of`). API servers store objects nested 10,000 levels deep, but Python's decoders
-stop at about a thousand. One such object, in a free-form field that any tenant may write, would make a whole list
-unreadable and so stop the controller for every cluster: `shallow` truncates it first.
+A watch sends one event a line (`read_lines`). API servers store objects nested 10,000 levels deep, but Python's
+decoders stop at about a thousand. One such object, in a free-form field that any tenant may write, would make a whole
+list unreadable and so stop the controller for every cluster: `limit_depth` truncates it first.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def decoded(raw: bytes, message: str, memory_quota: MemoryQuota) -> dict[str, An
         UnexpectedAnswer: it is no JSON object; the error has ``message``.
     """
     if len(raw) > _COUNTED_BYTES:
-        values = values_in(raw)
+        values = count_values(raw)
         if values > MAXIMUM_VALUES:
             raise AnswerTooLarge(f"the answer holds more than {MAXIMUM_VALUES} values", status=200)
         memory_quota.hold(_width(raw) * len(raw) + VALUE_BYTES * values)
@@ -63,7 +63,7 @@ def decoded(raw: bytes, message: str, memory_quota: MemoryQuota) -> dict[str, An
         try:
             return read_object(raw)
         except RecursionError:
-            return read_object(shallow(raw))
+            return read_object(limit_depth(raw))
     except (msgspec.DecodeError, ValueError, RecursionError):
         raise UnexpectedAnswer(message, status=200) from None
 
@@ -77,7 +77,7 @@ def _width(raw: bytes) -> int:
     return 1 if is_ascii and not is_escaped else 2
 
 
-def values_in(raw: bytes) -> int:
+def count_values(raw: bytes) -> int:
     """An upper bound of the number of values, without decoding."""
     # Each value follows a comma, except the first of an array or object, which follows an opening bracket.
     return sum(map(raw.count, (b",", b"[", b"{")))
@@ -95,7 +95,7 @@ _OPENING: Final = frozenset({b"[", b"{"})
 _CLOSING: Final = frozenset({b"]", b"}"})
 
 
-def shallow(raw: bytes) -> bytes:
+def limit_depth(raw: bytes) -> bytes:
     """``raw`` with every value below :data:`MAXIMUM_DEPTH` replaced by ``null``; iterative, in linear time.
 
     Text that is not JSON stays invalid: the decoder refuses it afterwards.
@@ -125,7 +125,7 @@ tasks."""
 TOO_MANY_EVENTS = "too many large events are being read"
 
 
-async def lines_of(
+async def read_lines(
     answer: Response,
     throttle: Throttle,
     memory_quota: MemoryQuota,

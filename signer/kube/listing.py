@@ -38,7 +38,7 @@ class Listing:
         self._empty = 0
         self._token = ""
 
-    def ask_for_less(self) -> bool:
+    def reduce_page(self) -> bool:
         """A page was too large: reduce the page size; returns whether that is possible."""
         if self._limit == 1:
             return False
@@ -63,7 +63,7 @@ class Listing:
         self._empty = 0 if items else self._empty + 1
         return items
 
-    def goes_on(self, now: float) -> bool:
+    def has_next(self, now: float) -> bool:
         """Whether there is another page to request.
 
         Raises:

@@ -59,14 +59,14 @@ async def management_connection(kubeconfig: Path | None) -> ManagementAccess:
     Raises:
         ManagementConfigurationRefused: the configuration is missing or unusable.
     """
-    _have_a_home()
+    _ensure_home()
     if kubeconfig is None and not os.environ.get("KUBECONFIG") and _IN_CLUSTER in os.environ:
         return _in_cluster()
     path = str(kubeconfig or os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
     return await _from_kubeconfig(path)
 
 
-def _have_a_home() -> None:
+def _ensure_home() -> None:
     """Set HOME if there is no home folder: importing the library needs one, from HOME or from the list of users.
 
     A user that is only a number has none. Container runtimes use the root folder then.
@@ -153,17 +153,17 @@ async def _from_kubeconfig(path: str) -> ManagementAccess:
         RecursionError,
     )
     configuration = Configuration()
-    said = _Said()
+    plugin_log = _Said()
     try:
         if not _exists(path):
             raise ManagementConfigurationRefused("no such file; give --kubeconfig, or set KUBECONFIG")
-        with said.by(kube_config.logger):
+        with plugin_log.capture(kube_config.logger):
             loader = await load_kube_config(path, client_configuration=configuration, persist_config=False)  # type: ignore[no-untyped-call]
         connection = _connection(configuration)
         if _token(configuration) is None and connection.client_certificate is None and "exec" in (loader._user or {}):
-            raise ManagementConfigurationRefused(f"its credential plugin gave no credential: {said.last}")
+            raise ManagementConfigurationRefused(f"its credential plugin gave no credential: {plugin_log.last}")
     except malformed as error:
-        raise ManagementConfigurationRefused(f"kubeconfig {path}: {_what_is_wrong(error)}") from error
+        raise ManagementConfigurationRefused(f"kubeconfig {path}: {_described(error)}") from error
     except ManagementConfigurationRefused as error:
         raise ManagementConfigurationRefused(f"kubeconfig {path}: {error}") from error
     finally:
@@ -180,11 +180,11 @@ async def _from_kubeconfig(path: str) -> ManagementAccess:
             elif has_plugin:
                 if rejected:
                     vars(loader).pop("exec_plugin_expiry", None)  # missing if the plugin failed at that time
-                said = _Said()
-                with said.by(kube_config.logger):
+                plugin_log = _Said()
+                with plugin_log.capture(kube_config.logger):
                     given = await loader.load_from_exec_plugin()
                 if not given:
-                    raise Unauthorized(f"kubeconfig: the credential plugin gave no credential: {said.last}")
+                    raise Unauthorized(f"kubeconfig: the credential plugin gave no credential: {plugin_log.last}")
                 loader._set_config(configuration)
             else:
                 await load_kube_config(path, client_configuration=configuration, persist_config=False)  # type: ignore[no-untyped-call]
@@ -200,8 +200,7 @@ async def _from_kubeconfig(path: str) -> ManagementAccess:
 
 
 class _Said(logging.Handler):
-    """Captures the library's log of a failing credential plugin: the library raises no error and commands show no log.
-    """
+    """Captures the library's log of a failing credential plugin: it raises no error, and commands print no log."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -211,7 +210,7 @@ class _Said(logging.Handler):
         self.last = bounded_text(without_credentials(record.getMessage()))
 
     @contextlib.contextmanager
-    def by(self, logger: logging.Logger) -> Iterator[None]:
+    def capture(self, logger: logging.Logger) -> Iterator[None]:
         """Capture the log of that logger, and stop it from propagating."""
         level, propagate = logger.level, logger.propagate
         logger.addHandler(self)
@@ -234,7 +233,7 @@ def _exists(path: str) -> bool:
     return any(Path(os.path.expanduser(part)).is_file() for part in path.split(os.pathsep) if part)
 
 
-def _what_is_wrong(error: Exception) -> str:
+def _described(error: Exception) -> str:
     """A one-line message about an error of the library for a file. The library's own text often describes its code."""
     import yaml
     from kubernetes.aio.config import ConfigException

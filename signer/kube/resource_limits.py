@@ -49,7 +49,7 @@ class ResourceLimits:
         self.bytes_left = large_bytes
 
     @classmethod
-    def boundless(cls) -> Self:
+    def unlimited(cls) -> Self:
         """Unlimited, for a trusted server."""
         return cls(large_bytes=1 << 62, loop_share=1e9)
 
@@ -70,8 +70,8 @@ class ResourceLimits:
 class RateLimiter:
     """Limits the CPU time that one server uses: freely up to its own share, beyond that from the shared bucket."""
 
-    def __init__(self, crowd: TokenBucket, clock: Callable[[], float]) -> None:
-        self._shared_bucket = crowd
+    def __init__(self, shared: TokenBucket, clock: Callable[[], float]) -> None:
+        self._shared_bucket = shared
         self._own = _cpu_time(OWN_SHARE, clock)
 
     def pause_after(self, cpu_seconds: float) -> float:

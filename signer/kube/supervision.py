@@ -16,11 +16,11 @@ _LOG = logging.getLogger(__name__)
 RESTART: Final = Backoff(base_seconds=1.0, maximum_seconds=300.0, jitter=0.5)
 
 
-def _nobody(name: str) -> None:
+def _ignore(name: str) -> None:
     """Ignore the fault."""
 
 
-def was_told_to_end(error: BaseException) -> bool:
+def is_task_ending(error: BaseException) -> bool:
     """Whether the current task raises ``error`` because it is to end: it is cancelled or closed, or the process is to
     end.
 
@@ -29,10 +29,10 @@ def was_told_to_end(error: BaseException) -> bool:
     """
     if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
         return True
-    return isinstance(error, asyncio.CancelledError) and is_told_to_end()
+    return isinstance(error, asyncio.CancelledError) and is_cancelled()
 
 
-def is_told_to_end() -> bool:
+def is_cancelled() -> bool:
     """Whether the current task is cancelled, even if other code swallowed the cancellation and returned."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
@@ -53,13 +53,13 @@ class isolated:  # noqa: N801 - used like contextlib.suppress
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         """Whether the error was a fault, and is suppressed."""
-        if error is None or was_told_to_end(error):
+        if error is None or is_task_ending(error):
             return False
         self._failed(error)
         return True
 
 
-async def supervised(name: str, run: Callable[[], Awaitable[object]], failed: Callable[[str], None] = _nobody) -> None:
+async def supervised(name: str, run: Callable[[], Awaitable[object]], failed: Callable[[str], None] = _ignore) -> None:
     """Run until it returns or is cancelled. After a fault, call ``failed`` and run it again, with growing delays."""
     attempt = 0
     while True:

@@ -55,9 +55,12 @@ def check_is_json(answer: Response) -> None:
 
 
 async def read_bounded(
-    answer: Response, maximum_bytes: int, memory_quota: MemoryQuota, rest: Callable[[], Awaitable[object]] | None = None
+    answer: Response,
+    maximum_bytes: int,
+    memory_quota: MemoryQuota,
+    after_chunk: Callable[[], Awaitable[object]] | None = None,
 ) -> bytes:
-    """The body, held in ``memory_quota``; ``rest`` is awaited after each chunk.
+    """The body, held in ``memory_quota``; ``after_chunk`` is awaited after each chunk.
 
     Raises:
         AnswerTooLarge: the body is, or its stated length is, larger than ``maximum_bytes``, or the memory quota is
@@ -78,8 +81,8 @@ async def read_bounded(
         except MemoryQuotaExceeded:
             raise AnswerTooLarge(TOO_MANY_ANSWERS, status=answer.head.status) from None
         chunks.append(chunk)
-        if rest is not None:
-            await rest()
+        if after_chunk is not None:
+            await after_chunk()
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 

@@ -83,7 +83,7 @@ async def list_and_watch(
     page_limit: int = LIST_PAGE_OBJECTS,
     keep: Callable[[JsonObject], bool] = lambda item: True,
     maximum_objects: int = MAXIMUM_OBJECTS,
-    standing: Callable[[], None] = lambda: None,
+    established: Callable[[], None] = lambda: None,
     settle: Callable[[], Awaitable[None]] | None = None,
     clock: Callable[[], float] | None = None,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -94,10 +94,10 @@ async def list_and_watch(
     ``params`` are selectors of every list and watch. Only those items of a list for which ``keep`` returns true are
     held and reported: other clients may fill a collection with unrelated objects. ``keep`` is called as a page arrives,
     and may cut an object down in place to the part that ``sink.replaced`` needs, so that no list is ever held whole.
-    More than ``maximum_objects`` kept items are refused (UnexpectedAnswer to ``sink.failed``). ``standing`` is called
-    when an accepted watch has lived for ``STABLE_SECONDS``, even if it was silent. ``settle`` is awaited after each
-    ``sink.replaced``, before anything else is reported, for the remaining work of a large list. ``clock`` (seconds,
-    monotonic), ``sleep`` and ``random`` are for tests.
+    More than ``maximum_objects`` kept items are refused (UnexpectedAnswer to ``sink.failed``). ``established`` is
+    called when an accepted watch has lived for ``STABLE_SECONDS``, even if it was silent. ``settle`` is awaited after
+    each ``sink.replaced``, before anything else is reported, for the remaining work of a large list. ``clock``
+    (seconds, monotonic), ``sleep`` and ``random`` are for tests.
 
     Raises only what ``sink`` raises.
     """
@@ -111,7 +111,7 @@ async def list_and_watch(
         page_limit=page_limit,
         keep=keep,
         maximum_objects=maximum_objects,
-        standing=standing,
+        established=established,
         settle=settle,
         clock=clock if clock is not None else asyncio.get_running_loop().time,
         random=random if random is not None else SystemRandom(),
@@ -133,7 +133,7 @@ class _Loop:
     page_limit: int
     keep: Callable[[JsonObject], bool]
     maximum_objects: int
-    standing: Callable[[], None]
+    established: Callable[[], None]
     settle: Callable[[], Awaitable[None]] | None
     clock: Callable[[], float]
     random: Random
@@ -189,7 +189,7 @@ class _Loop:
             self.sink.failed(UnexpectedAnswer("the server ends every watch at once"), delay)
         return delay
 
-    def _failure(self, error: ApiError, watching_since: float | None, event_history: _Next) -> float:
+    def _failure(self, error: ApiError, watching_since: float | None, next_step: _Next) -> float:
         lived = watching_since is not None and self.clock() - watching_since >= STABLE_SECONDS
         # Events followed by 410, repeatedly, must back off; events followed by a broken connection need not.
         if lived or (self.progressed and isinstance(error, Unreachable)):
@@ -198,7 +198,7 @@ class _Loop:
         if isinstance(error, (TooManyRequests, ServerError)) and error.retry_after_seconds is not None:
             delay = max(delay, error.retry_after_seconds)
         self.attempt += 1
-        self.next = _Next.LIST if self.attempt >= FAILURES_BEFORE_RELIST else event_history
+        self.next = _Next.LIST if self.attempt >= FAILURES_BEFORE_RELIST else next_step
         self.sink.failed(error, delay)
         return delay
 
@@ -236,7 +236,7 @@ class _Loop:
 
         def accepted() -> None:
             self.silent = True
-            stable.append(asyncio.get_running_loop().call_later(STABLE_SECONDS, self.standing))
+            stable.append(asyncio.get_running_loop().call_later(STABLE_SECONDS, self.established))
 
         events = self.client.watch(self.path, query, timeout_seconds=seconds, accepted=accepted)
         began = self.clock()

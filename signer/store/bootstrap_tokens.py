@@ -245,7 +245,7 @@ class BootstrapTokens:
                 self._resource.collection(self._watch_namespace),
                 sink=configs,
                 keep=configs.parse_list_item,
-                standing=configs.standing,
+                established=configs.established,
             ),
             name="watch kubeadmconfigs",
         )

@@ -202,8 +202,8 @@ class Cache(Generic[Value]):
         """See :class:`~signer.kube.watch.Sink`."""
         self._in_touch()
 
-    def standing(self) -> None:
-        """See ``standing`` of :func:`~signer.kube.watch.list_and_watch`."""
+    def established(self) -> None:
+        """See ``established`` of :func:`~signer.kube.watch.list_and_watch`."""
         self._in_touch()
 
     def failed(self, error: ApiError, retry_in_seconds: float) -> None:

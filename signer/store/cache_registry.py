@@ -163,7 +163,7 @@ async def _watch(client: ListWatch, one: _Registered) -> NoReturn:
         sink=cache,
         params=declaration.selectors,
         keep=cache.parse_list_item,
-        standing=cache.standing,
+        established=cache.established,
     )
 
 

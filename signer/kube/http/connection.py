@@ -52,7 +52,7 @@ class HttpConnection(asyncio.Protocol):
         response = self._answer = ResponseParser()
         self._transport.write(request)
         while response.head is None:
-            await self._more(response)
+            await self._wait_for_data(response)
         return response.head
 
     async def read(self, maximum: int | None = None) -> bytes:
@@ -67,7 +67,7 @@ class HttpConnection(asyncio.Protocol):
         while not response.held:
             if response.complete:
                 return b""
-            await self._more(response)
+            await self._wait_for_data(response)
         data = response.take(maximum)
         self._resume_if_taken(response)
         return data
@@ -104,7 +104,7 @@ class HttpConnection(asyncio.Protocol):
         """
         return self._transport is not None and self._transport.get_write_buffer_size() == 0
 
-    async def _more(self, response: ResponseParser) -> None:
+    async def _wait_for_data(self, response: ResponseParser) -> None:
         """Wait for more data, or the end of the connection."""
         if response.malformed:
             raise MalformedAnswer

@@ -47,7 +47,7 @@ class Response:
         """Stop reading. The connection is reused if the whole response has arrived, else closed. Idempotent."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            self._pool.restore_binding(connection)
+            self._pool.release(connection)
 
 
 class Pool:
@@ -113,7 +113,7 @@ class Pool:
                 self._all_lost = self._loop.create_future()
             await asyncio.wait([self._all_lost], timeout=CLOSE_SECONDS)
 
-    def restore_binding(self, connection: HttpConnection) -> None:
+    def release(self, connection: HttpConnection) -> None:
         """Take back the connection of a closed response."""
         if not connection.finish() or self.closed:
             connection.abort()

@@ -34,7 +34,7 @@ SECONDS_PER_BYTE = 1e-8
 smaller records than a server needs."""
 
 
-def _nobody(cpu_seconds: float) -> None:
+def _ignore(cpu_seconds: float) -> None:
     """Ignore the CPU time."""
 
 
@@ -50,7 +50,7 @@ class TlsTransport(asyncio.Transport):
         connected: socket.socket,
         tls: ssl.SSLContext,
         server_name: str,
-        spent: Callable[[float], None] = _nobody,
+        spent: Callable[[float], None] = _ignore,
     ) -> None:
         """``connected`` is a non-blocking socket, owned by this object from now on. ``spent`` is called with seconds of
         CPU time: those of the handshake, and those of reading data that take longer than necessary.
@@ -282,7 +282,7 @@ async def connect(
     tls: ssl.SSLContext,
     server_name: str,
     protocol: asyncio.Protocol,
-    spent: Callable[[float], None] = _nobody,
+    spent: Callable[[float], None] = _ignore,
 ) -> TlsTransport:
     """Do the TLS handshake over a connected, non-blocking socket, and start delivering data to ``protocol``. The socket
     is closed if this fails. ``spent`` is that of :class:`TlsTransport`.

@@ -192,7 +192,7 @@ def test_it_is_out_of_touch_since_the_first_failure_in_a_row() -> None:
         lambda cache: cache.applied(manifest("a", 1)),
         lambda cache: cache.removed(manifest("a", 1)),
         lambda cache: cache.synced(),
-        lambda cache: cache.standing(),
+        lambda cache: cache.established(),
     ],
     ids=["list", "event", "own write", "deletion", "bookmark", "a watch that stands"],
 )
@@ -332,11 +332,11 @@ async def test_a_large_list_is_never_held_whole() -> None:
     [
         lambda cache: cache.replaced([]),
         lambda cache: cache.synced(),
-        lambda cache: cache.standing(),
+        lambda cache: cache.established(),
         lambda cache: cache.applied(manifest("a", 1)),
         lambda cache: cache.removed(manifest("a", 1, "2")),
     ],
-    ids=["list", "bookmark", "standing", "applied", "removed"],
+    ids=["list", "bookmark", "established", "applied", "removed"],
 )
 def test_that_it_works_again_is_told_once(well: Callable[[Cache[int]], None]) -> None:
     told: list[str] = []

@@ -169,7 +169,7 @@ def test_liveness_hears_it() -> None:
     wing.at = 1e6
     for cache in wing.caches.watched():
         if cache is not wing.cache:
-            cache.standing()
+            cache.established()
     assert "configmaps" in health.alive().verbose()
 
 

@@ -7,7 +7,7 @@ import ssl
 
 import pytest
 
-from signer.kube.client import PACED_ANSWER_BYTES, Client
+from signer.kube.client import THROTTLED_ANSWER_BYTES, Client
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import Unreachable
 from signer.kube.http import tls_transport
@@ -117,7 +117,7 @@ async def test_a_call_rests_no_longer_than_it_may_take(
     async def script(conversation: Conversation) -> None:
         while True:
             await conversation.hear()
-            await conversation.say(http_answer(b"{%b}" % (b" " * PACED_ANSWER_BYTES)))
+            await conversation.say(http_answer(b"{%b}" % (b" " * THROTTLED_ANSWER_BYTES)))
 
     async with conversations(authority, tls, script) as server, Client(server.connection) as client:
         await client.get(PATH)
