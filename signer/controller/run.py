@@ -371,7 +371,7 @@ def _process_gauges(health: Health, caches: Caches, recorder: Recorder) -> Proce
     return ProcessGauges(
         ready=health.state() is State.READY,
         watched={cache.name: isinstance(cache.touch(), InTouch) for cache in caches.watched()},
-        controller_key_readable=(key.readable,) if key.settled.is_set() else (),
+        controller_key_readable=(key.readable,) if key.attempted.is_set() else (),
         ignored_records=caches.authentic.ignored,
         dropped_events=recorder.dropped,
     )

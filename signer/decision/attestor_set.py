@@ -1,4 +1,4 @@
-"""The attestors of one cluster: loaded when its policy authorizes them, with the operator's and its own settings."""
+"""The attestors of one cluster, loaded when its policy authorizes them, with the operator's and its own settings."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from signer.rules.request import insecure_not_allowed, not_allowed
 _LOG = logging.getLogger(__name__)
 
 ChallengeKeysOf: TypeAlias = Callable[[str], tuple[bytes, ...]]
-"""The keys for the challenges of one attestor, the newest first; raises Deferred while there are none."""
+"""The keys for the challenges of one attestor, newest first; raises Deferred if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadyAttestor:
-    """An attestor that can be asked."""
+    """An attestor that is ready to be asked."""
 
     description: AttestorDescription
     server_plugin: ServerPlugin
@@ -34,16 +34,16 @@ class ReadyAttestor:
 
 @dataclass(frozen=True, slots=True)
 class BrokenAttestor:
-    """An authorized attestor that cannot be asked, and why."""
+    """An authorized attestor that cannot be asked, and the reason."""
 
     provider: str
     message: str
     forbidden: bool = False
-    """Whether it is the operator who does not allow it here."""
+    """Whether the reason is that the operator does not allow it in this namespace."""
 
 
 class AttestorSet:
-    """The attestors of one cluster under one version of its policy; made anew when the policy changes."""
+    """The attestors of one cluster under one version of its policy; created again when the policy changes."""
 
     def __init__(
         self, policy: Policy, configuration: Configuration, registry: Registry, challenge_keys: ChallengeKeysOf
@@ -56,14 +56,14 @@ class AttestorSet:
 
     @property
     def any_broken(self) -> bool:
-        """Whether one that was asked for could not be prepared."""
+        """Whether the preparation of an attestor failed."""
         return any(isinstance(attestor, BrokenAttestor) for attestor in self._ready.values())
 
     def description(self, provider: str) -> AttestorDescription:
-        """What the attestor says of itself.
+        """The attestor's description of itself.
 
         Raises:
-            Deferred: it cannot be loaded.
+            Deferred: the attestor cannot be loaded.
         """
         try:
             return self._registry.load(provider).description
@@ -71,10 +71,10 @@ class AttestorSet:
             raise Deferred(Reason.ATTESTOR_UNAVAILABLE, str(error)) from error
 
     def ready(self, provider: str) -> ReadyAttestor:
-        """An authorized attestor, to be asked.
+        """An authorized attestor that is ready to be asked.
 
         Raises:
-            Deferred: its libraries are missing or its settings wrong.
+            Deferred: its libraries are missing or its settings invalid.
         """
         attestor = self._prepared(provider)
         if isinstance(attestor, BrokenAttestor):
@@ -95,7 +95,7 @@ class AttestorSet:
         namespace = self.policy.cluster.namespace
         if not self._configuration.attestor(provider).allows(namespace):
             return BrokenAttestor(provider, not_allowed(provider, namespace), forbidden=True)
-        settings = AttestorSettings(  # copies: what one half does with its own is no matter of another's
+        settings = AttestorSettings(  # copies: a plugin's changes to its settings must not affect another
             operator=deepcopy(operator_settings(self._configuration.attestors, provider, namespace)),
             policy=deepcopy(self.policy.authorized(provider).settings),
             challenge_keys=partial(self._challenge_keys, provider),
@@ -115,13 +115,13 @@ class AttestorSet:
             return BrokenAttestor(provider, str(error))
         except InvalidSettings as error:
             return BrokenAttestor(provider, f"settings of attestor {provider}: {error}")
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - its requests wait; it must not end our task, nor us
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - its requests wait; it must not end the task or process
             _LOG.error("an attestor cannot be prepared", exc_info=error, extra={"provider": provider})
             return BrokenAttestor(provider, f"attestor {provider} failed with {type(error).__name__}; see the log")
 
 
 def _wrong_with(plugin: object, description: AttestorDescription) -> str:
-    """What can be seen of a server plugin that cannot be asked, if it is one: not every attestor is type-checked."""
+    """The visible defect of a server plugin, empty if there is none: not every attestor is type-checked."""
     if isinstance(plugin, type):
         return "is a class, and must be an object of it"
     wanted = ("pre_filter", "verify_client", *(["verify_serving"] if description.serves else []))

@@ -62,7 +62,7 @@ async def judge(manifest: Mapping[str, Any], key: ClusterKey, around: Circumstan
     await caches.controller_key.refresh(dry_run_client)
     makes_key = bool(dry_run_client.intended)
     tokens = BootstrapTokens(dry_run_client, caches, watch_namespace=around.configuration.watch_namespace)
-    await tokens.look_once()
+    await tokens.list_once()
     findings = Findings()
     decider = Decider(
         key,

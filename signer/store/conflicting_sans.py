@@ -1,4 +1,4 @@
-"""What of a serving request belongs to the cluster's other Machines and nodes."""
+"""The names and addresses of a serving request that belong to other Machines and nodes of the cluster."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ def conflicting_names(
     dns_names: tuple[str, ...],
     ip_addresses: tuple[IPAddress, ...],
 ) -> frozenset[str]:
-    """Those of the names, and of the addresses' faces, that others have: Machines as they are, nodes as recorded.
+    """The names and addresses that other Machines have now, or other nodes by their records.
 
-    Each is in its one spelling (:func:`~signer.rules.serving.canonical`).
+    Each name is in its canonical spelling (:func:`~signer.rules.serving.canonical`); an address counts in each of its
+    faces.
     """
     names = frozenset(canonical(name) for name in dns_names)
     addresses = frozenset(str(face) for address in ip_addresses for face in faces(address))

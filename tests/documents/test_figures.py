@@ -135,7 +135,7 @@ OPERATING = (
     f"cut back to {bootstrap_token_rules.CUT_BACK_TO.seconds // 60} minutes",
     f"--selector {removed_bindings.SAVED_LABEL}",
     f"Secret `{controller_key.SECRET_NAME}` in the controller's namespace, {seal.KEY_BYTES} bytes",
-    f"The controller reads it every {WORDS[int(controller_key.READ_AGAIN_SECONDS) // 60]} minutes",
+    f"The controller reads it every {WORDS[int(controller_key.READ_INTERVAL_SECONDS) // 60]} minutes",
     f"conditionType: {node_attested.NODE_ATTESTED}",
     f"`status.{infrastructure_status.CLIENT_SIGNER_FIELD}`",
     f"`status.{infrastructure_status.SERVING_SIGNER_FIELD}`",

@@ -71,7 +71,7 @@ class Fleet:
         self._changed = asyncio.Event()
         self._draining = asyncio.Event()
         caches.on_change(self.wake)
-        caches.on_shards(self._changed.set)
+        caches.on_shards_changed(self._changed.set)
 
     @property
     def served(self) -> frozenset[ClusterKey]:

@@ -23,7 +23,7 @@ from signer.decision.decider import DecidedRequest, Decider, deferral_of
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ApiError, Conflict, NotFound, Unauthorized, UnexpectedAnswer
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
-from signer.kube.supervision import is_told_to_end, isolated
+from signer.kube.supervision import is_cancelled, isolated
 from signer.kube.workqueue import QueueClosed
 from signer.model.cluster import ClusterKey
 from signer.model.decision import (
@@ -104,7 +104,7 @@ class RequestHandler:
         An attestor may swallow a cancellation, so the worker checks for one before it takes the next request.
         """
         with contextlib.suppress(QueueClosed):
-            while not (self._queue.is_attended() or is_told_to_end()):
+            while not (self._queue.is_attended() or is_cancelled()):
                 name = await self._queue.get()
                 self._queue.call_if_unattended()  # another worker may be available by now
                 try:

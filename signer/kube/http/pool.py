@@ -1,4 +1,4 @@
-"""The connections to one server: what is idle is used again, for a while."""
+"""The connections to one server; idle connections are reused for a while."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from signer.kube.http.request import Origin
 from signer.kube.http.response import ResponseHead
 
 IDLE_SECONDS = 15.0
-"""After which an idle connection is closed; kube-apiserver closes it after 90 (apiserver ``secure_serving.go``)."""
+"""Time after which an idle connection is closed; kube-apiserver closes it after 90 s (apiserver ``secure_serving.go``).
+"""
 
 CLOSE_SECONDS = 2.0
-"""For which the end of connections is waited for; it comes at once."""
+"""Maximum wait for the end of the connections, which normally comes at once."""
 
 
 class Response:
-    """An answer whose head is here. To be closed: only then its connection is closed, or used again."""
+    """A response whose head has arrived. It must be closed, which closes its connection or returns it to the pool."""
 
     __slots__ = ("_connection", "_pool", "head")
 
@@ -32,25 +33,25 @@ class Response:
         self._pool = pool
 
     async def read(self, maximum: int | None = None) -> bytes:
-        """Of the body what is there, at least a byte and at most ``maximum``; empty at its end.
+        """The available part of the body, at least one byte and at most ``maximum``; empty at the end of the body.
 
         Raises:
-            ConnectionClosed: the connection ended before it.
-            MalformedAnswer: it is not framed as HTTP/1.1 has it.
+            ConnectionClosed: the connection ended before the body.
+            MalformedAnswer: the framing is not HTTP/1.1.
         """
         if self._connection is None:
             raise ConnectionClosed(within_answer=True)
         return await self._connection.read(maximum)
 
     def close(self) -> None:
-        """No more is read. The connection is used again if all has come, else it is closed; twice is once."""
+        """Stop reading. The connection is reused if the whole response has arrived, else closed. Idempotent."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            self._pool.restore_binding(connection)
+            self._pool.release(connection)
 
 
 class Pool:
-    """Connections to one server, as many as are asked for at once."""
+    """Connections to one server, as many as there are concurrent requests."""
 
     def __init__(
         self,
@@ -61,7 +62,8 @@ class Pool:
     ) -> None:
         """``server_name`` is verified in the server's certificate instead of the origin's host.
 
-        ``spent`` is told of seconds of CPU that the server may choose: handshakes, and data in very small pieces.
+        ``spent`` is called with seconds of CPU time that the server can influence: handshakes, and data in very small
+        pieces.
         """
         self._loop = asyncio.get_running_loop()
         self._dialer = Dialer(origin, tls, server_name, spent)
@@ -80,10 +82,10 @@ class Pool:
         await self.close()
 
     async def send(self, request: bytes, *, repeatable: bool) -> Response:
-        """Send a request; its answer, once the head is here.
+        """Send a request; returns its response once the head has arrived.
 
-        A server may close an idle connection just when it is used again. Then a request that is ``repeatable`` (it
-        changes nothing) is sent once more, on a new connection; any other may have been carried out.
+        A server may close an idle connection at the moment it is reused. A ``repeatable`` request, which changes
+        nothing, is then sent once more on a new connection. Any other may have been carried out.
 
         Raises:
             ConnectionClosed, MalformedAnswer: as ``HttpConnection.ask``.
@@ -99,7 +101,7 @@ class Pool:
         return await self._ask(await self._connect(), request)
 
     async def close(self) -> None:
-        """Close all connections, and wait for that; whoever reads from one gets ConnectionClosed."""
+        """Close all connections and wait for their end; readers get ConnectionClosed."""
         self.closed = True
         if self._sweeping is not None:
             self._sweeping.cancel()
@@ -111,8 +113,8 @@ class Pool:
                 self._all_lost = self._loop.create_future()
             await asyncio.wait([self._all_lost], timeout=CLOSE_SECONDS)
 
-    def restore_binding(self, connection: HttpConnection) -> None:
-        """Of an answer that is closed."""
+    def release(self, connection: HttpConnection) -> None:
+        """Take back the connection of a closed response."""
         if not connection.finish() or self.closed:
             connection.abort()
             return
@@ -131,7 +133,7 @@ class Pool:
         return Response(head, connection, self)
 
     def _take_idle(self) -> HttpConnection | None:
-        """The one used last, of which the server is least likely to have had enough."""
+        """The connection used last: the server is least likely to have closed it."""
         while self._idle:
             connection, _ = self._idle.pop()
             if connection.is_silent():

@@ -1,7 +1,7 @@
-"""What a server answers: bytes in, status, the few header fields that are used, and the body out. Knows no network.
+"""Parsing of responses: takes bytes, returns status, the used header fields, and the body. Does no I/O.
 
-llhttp is strict (RFC 9112 section 6.3: one length, said once, in digits) and keeps no count of what is no body. That is
-done here: a head, chunk extensions or trailers without end are malformed.
+llhttp is strict (RFC 9112 section 6.3: one length, stated once, in digits), but does not bound the bytes outside the
+body. This module does: an endless head, chunk extensions or trailers are malformed.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 MAXIMUM_HEAD_BYTES = 16 * 1024
-"""Of an answer's header fields together. API servers send a few hundred bytes, with warnings at most 4 KiB
-(apiserver ``pkg/warning``)."""
+"""For all header fields of a response. API servers send a few hundred bytes, and at most 4 KiB of warnings (apiserver
+``pkg/warning``)."""
 MAXIMUM_FIELDS = 100
 MAXIMUM_OVERHEAD_BYTES = 32 * 1024
-"""Of what is no body, beyond what comes with it."""
+"""Bytes outside the body, beyond ``OVERHEAD_PER_BODY_BYTE`` for each byte of the body."""
 OVERHEAD_PER_BODY_BYTE = 8
-"""A chunk of one byte has five around it."""
+"""A chunk of one byte has five bytes around it."""
 _USED = frozenset({b"content-type", b"content-encoding", b"content-length", b"transfer-encoding", b"retry-after"})
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseHead:
-    """Status, and the header fields that are used; one that was sent several times is a list (RFC 9110 section 5.3)."""
+    """Status and the used header fields; a repeated field is joined to a list (RFC 9110 section 5.3)."""
 
     status: int
     content_type: str = ""
@@ -31,13 +31,13 @@ class ResponseHead:
     content_length: int | None = None
     retry_after: str | None = None
     ends_with_connection: bool = False
-    """The server does not say where the body ends. It is not read: whoever cuts the connection would cut it, too."""
+    """The server does not state where the body ends. Such a body is not read: a truncated one would go unnoticed."""
 
 
 class ResponseParser:
-    """Reads one answer, informational ones (1xx) before it passed over.
+    """Parses one response; informational ones (1xx) before it are skipped.
 
-    ``feed`` never raises: what it found stands in the attributes.
+    ``feed`` never raises: its results are attributes.
     """
 
     __slots__ = (
@@ -47,14 +47,14 @@ class ResponseParser:
 
     def __init__(self) -> None:
         self.began = False
-        """A byte has come."""
+        """A byte has arrived."""
         self.head: ResponseHead | None = None
         self.complete = False
         self.malformed = False
         self.reusable = False
-        """The answer is complete, and the connection may carry another request."""
+        """The response is complete, and the connection can carry another request."""
         self.held = 0
-        """Bytes of the body that were read and not taken."""
+        """Buffered bytes of the body."""
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._fields = 0
@@ -64,16 +64,16 @@ class ResponseParser:
         self._parser: HttpResponseParser | None = HttpResponseParser(self)
 
     def feed(self, data: bytes) -> None:
-        """Read on."""
+        """Parse more data."""
         self.began = True
         if self._parser is None:
-            self.reusable = False  # more than was asked for
+            self.reusable = False  # unrequested data
             return
         before = self._body_bytes
         failed = False
         try:
             self._parser.feed_data(data)
-        except (HttpParserError, HttpParserUpgrade):  # also what the callbacks below raise, and status 101
+        except (HttpParserError, HttpParserUpgrade):  # also errors of the callbacks below, and status 101
             failed = True
         body = self._body_bytes - before
         self._overhead = max(0, self._overhead + len(data) - body - OVERHEAD_PER_BODY_BYTE * body)
@@ -87,7 +87,7 @@ class ResponseParser:
             self._forget()
 
     def take(self, maximum: int | None = None) -> bytes:
-        """What is held of the body, at most ``maximum`` bytes of it."""
+        """Up to ``maximum`` of the buffered bytes of the body."""
         data = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._body.clear()
         if maximum is not None and len(data) > maximum:
@@ -97,8 +97,8 @@ class ResponseParser:
         return data
 
     def close(self) -> None:
-        """Read no more."""
-        self._parser = None  # which holds methods of this object
+        """Stop parsing."""
+        self._parser = None  # it references methods of this object
 
     def _forget(self) -> None:
         self.close()
@@ -128,7 +128,7 @@ class ResponseParser:
         status = self._parser.get_status_code()
         if status < 100 or self._parser.get_http_version() not in {"1.1", "1.0"}:
             raise HttpParserError("not HTTP/1")
-        if status >= 200:  # what trailers say is not looked at
+        if status >= 200:  # trailers are ignored
             self.head = _head(status, self._used)
 
     def on_body(self, data: bytes) -> None:
