@@ -36,7 +36,6 @@ TARGETS: Final = (
     "signer/model/certificate_request.py",
     "signer/model/certificates_in_use.py",
     "signer/model/csr_header.py",
-    "signer/model/requested_key.py",
     "signer/model/signing_request.py",
     "signer/model/cluster.py",
     "signer/model/decision.py",

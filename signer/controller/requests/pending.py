@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from attestors.wire.names import SIGNER_DOMAIN, BuiltinSigner
-from signer.controller.requests.bounded_request import UnusableRequest, bounded
+from signer.controller.requests.bounded_request import PackedRequest, UnusableRequest, bounded
 from signer.controller.requests.listed_requests import ListedRequests, Measured
-from signer.controller.requests.packed_request import PackedRequest
 from signer.controller.requests.request_budget import BudgetExceeded, Limits, RequestBudget, SharedRequestMemory
 from signer.decision.pre_filter import PreFilter, unfiltered
 from signer.kube.client import JsonObject

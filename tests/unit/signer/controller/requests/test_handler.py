@@ -13,7 +13,7 @@ from signer.controller.requests.workers import OWN_WORKERS, SharedWorkerPool
 from signer.decision.decider import DecidedRequest
 from signer.kube.backoff import Backoff
 from signer.kube.client import Client, JsonObject
-from signer.kube.fair_queue import CROWD
+from signer.kube.workqueue import CROWD
 from signer.model.csr_header import AttestedCSRHeader, NotOurs
 from signer.model.decision import Defer, Ignore
 from signer.model.flow import Flow

@@ -10,8 +10,7 @@ import pytest
 from signer.controller.requests import listed_requests
 from signer.controller.requests import pending as module
 from signer.controller.requests.pending import PendingRequests, Put
-from signer.kube.fair_queue import LOOKS
-from signer.kube.workqueue import WorkQueue
+from signer.kube.workqueue import LOOKS, WorkQueue
 from signer.model.cluster import ClusterKey
 from signer.model.flow import Flow, PriorityLevel
 from tests.unit.signer.requests import csr

@@ -7,8 +7,7 @@ import warnings
 
 import pytest
 
-from signer.model.certificate_request import SelfSignature, parse_certificate_request
-from signer.model.requested_key import KeyKind, PublicKeyFacts
+from signer.model.certificate_request import KeyKind, PublicKeyFacts, SelfSignature, parse_certificate_request
 from tests.unit.signer.builders import (
     ec_key,
     extension,

@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from signer.kube import fair_queue as module
-from signer.kube.fair_queue import CROWD, LOOKS, TURNS_OF_OTHERS, FairQueue
+from signer.kube import workqueue as module
+from signer.kube.workqueue import CROWD, LOOKS, TURNS_OF_OTHERS, FairQueue
 from signer.model.flow import ONE_FLOW, Flow, PriorityLevel
 
 MANY: Final = 1000

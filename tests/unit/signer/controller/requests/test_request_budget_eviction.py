@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from signer.controller.requests.fair_share_eviction import FairShares, NothingToEvict, Usage
+from signer.controller.requests.request_budget import FairShares, NothingToEvict, Usage
 
 Path = tuple[str, ...]
 

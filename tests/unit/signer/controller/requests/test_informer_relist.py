@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
+from signer.controller.requests import informer as informer_module
 from signer.controller.requests import pending as pending_module
-from signer.controller.requests import relist as relist_module
-from signer.controller.requests.informer import RequestInformer
-from signer.controller.requests.relist import ListOvertaken, Relist
+from signer.controller.requests.informer import ListOvertaken, Relist, RequestInformer
 from signer.kube import scheduling as cooperative_yield
 from signer.kube.client import JsonObject
 from signer.kube.errors import Gone, UnexpectedAnswer
@@ -202,7 +201,7 @@ async def test_adding_a_page_yields_to_other_tasks(informer: RequestInformer, mo
 
 
 def test_too_many_observed_names_expire_the_relist(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relist_module, "MAXIMUM_OBSERVED", 2)
+    monkeypatch.setattr(informer_module, "MAXIMUM_OBSERVED", 2)
     relist = Relist()
     relist.observe("a")
     relist.observe("b")
