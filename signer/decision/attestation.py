@@ -36,7 +36,7 @@ from signer.audit.decision_inputs import Answer, AnswerStage, Asks, ClaimStage, 
 from signer.audit.recorded_calls import CallRecorder, RecordedManagementCluster
 from signer.authority import IssuingSet
 from signer.configuration import Configuration
-from signer.decision.attestor_timing import AttestorTiming, AttestorTimings, TimedAwaitable
+from signer.decision.attestor_set import AttestorTiming, AttestorTimings, TimedAwaitable
 from signer.decision.authority_source import AuthoritySource, AuthorityUnavailable
 from signer.decision.lookups import Lookups
 from signer.decision.snapshot import Snapshot

@@ -42,9 +42,8 @@ from signer.rules.machine_comparisons import recorded_machine
 from signer.rules.plan import PROCEED, SILENCE, Note, Proceed, Trace
 from signer.rules.shape import ClusterFacts, node_name_of
 from signer.store.caches import Caches
-from signer.store.conflicting_sans import conflicting_names
 from signer.store.live_reads import LiveReads
-from signer.store.records import Records
+from signer.store.records import Records, conflicting_names
 
 SETTLED_REQUESTS_ARE_KEPT: Final = timedelta(hours=1)
 """By a cluster (``pkg/controller/certificates/cleaner``). A record names every approved request that still exists."""

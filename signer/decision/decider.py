@@ -19,8 +19,7 @@ from signer.audit.decision_inputs import DecisionInputs
 from signer.configuration import Configuration
 from signer.decision.approved_before import ApprovedBefore
 from signer.decision.attestation import Attestation, AttestationRequests
-from signer.decision.attestor_set import AttestorSet
-from signer.decision.attestor_timing import AttestorTimings
+from signer.decision.attestor_set import AttestorSet, AttestorTimings
 from signer.decision.authority_source import AuthoritySource
 from signer.decision.builtin_serving import BuiltinServing
 from signer.decision.certificates import (

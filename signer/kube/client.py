@@ -16,12 +16,11 @@ from typing import Any, Protocol, Self
 
 import msgspec
 
-from signer.kube.connection import ClusterConnection, bearer, target
+from signer.kube.connection import ClusterConnection, bearer
 from signer.kube.decoding import TOO_MANY_EVENTS, decoded, lines_of
 from signer.kube.errors import AnswerTooLarge, ApiError, Cause, Unauthorized, UnexpectedAnswer, Unreachable
-from signer.kube.http.errors import MalformedAnswer
+from signer.kube.http.messages import MalformedAnswer, Origin, RequestWriter, target
 from signer.kube.http.pool import Pool, Response
-from signer.kube.http.request import Origin, RequestWriter
 from signer.kube.listing import Listing
 from signer.kube.resource_limits import (
     CALL_THROTTLE_SECONDS,

@@ -1,13 +1,11 @@
-"""How to reach one API server, which path and parameters a call to it may have, and in whose name it is made."""
+"""How to reach one API server, and in whose name calls to it are made."""
 
 from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import urlencode
 
 from signer.kube.errors import Unauthorized
 
@@ -34,21 +32,7 @@ class ClusterConnection:
     much as all else in a connection's beginning."""
 
 
-# Absolute, no empty and no dot segments, nothing that starts a query or leaves the path, also when decoded.
-_PATH: Final = re.compile(
-    r"(?:/(?!\.{1,2}(?:/|\Z))(?:[A-Za-z0-9._~:@!$&'()*+,;=-]|%(?!2[EeFf])[0-9A-Fa-f]{2})+)+|/", re.ASCII
-)
 _TOKEN: Final = re.compile(r"[!-~]{1,16384}", re.ASCII)
-
-
-def target(path: str, params: Mapping[str, str | int | bool] | None) -> str:
-    """Path and query. Raises ValueError for a path that no API call can have."""
-    if _PATH.fullmatch(path) is None:
-        raise ValueError("an API path is absolute, encoded, and without dot segments and query")
-    if not params:
-        return path
-    query = urlencode([(k, str(v).lower() if isinstance(v, bool) else v) for k, v in params.items()])
-    return f"{path}?{query}"
 
 
 def bearer(token: str) -> str:

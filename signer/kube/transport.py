@@ -17,7 +17,7 @@ from signer.kube.errors import (
     error_for_status,
     retry_after_seconds,
 )
-from signer.kube.http.errors import ConnectionClosed, MalformedAnswer
+from signer.kube.http.messages import ConnectionClosed, MalformedAnswer
 from signer.kube.http.pool import Response
 from signer.kube.resource_limits import MemoryQuota, MemoryQuotaExceeded, ResourceLimits
 

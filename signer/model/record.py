@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from attestors.contract import Security
+from attestors.wire.names import NODE_USER_PREFIX
 from signer.model.certificate_kind import BUILTIN_KUBELET_SERVING, KUBELET_CLIENT, KUBELET_KINDS
 from signer.model.cluster import LONG_AGO, MACHINE_POOL_KIND, ClusterKey, MachineView, machine_text
 
@@ -144,7 +145,7 @@ class AttestedNode:
     """When the last certificate ever allowed by this record runs out, of whatever kind and identity; readers that ask
     whether the node name is taken ask :attr:`held_until`."""
     journal: Sequence[JournalEntry]
-    """Newest last: a tuple, or :mod:`~signer.model.packed_journal`."""
+    """Newest last: a tuple, or :mod:`~signer.model.record_object`."""
     builtin_approvals: tuple[BuiltinApproval, ...] = ()
     dropped_not_after: datetime = LONG_AGO
     """When the last of those certificates runs out that had to leave the journal; long ago where none had to."""
@@ -299,3 +300,8 @@ def _digest(*parts: str) -> str:
         digest.update(len(encoded).to_bytes(8, "big"))
         digest.update(encoded)
     return digest.hexdigest()
+
+
+def record_of(node_name: str) -> str:
+    """A node's record among the provider IDs that requests wait for, which have another form."""
+    return f"{NODE_USER_PREFIX}{node_name}"

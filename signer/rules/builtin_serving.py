@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from attestors.contract import IPAddress, Security, VerifiedIdentity
-from attestors.wire.names import NODE_USER_PREFIX, Purpose
+from attestors.wire.names import Purpose
 from signer.model.certificate_kind import KUBELET_CLIENT
 from signer.model.certificates_in_use import EVER, certificates_in_use
 from signer.model.cluster import LONG_AGO, ClusterView, MachineView
@@ -21,7 +21,7 @@ from signer.model.decision import Deferred, Refused
 from signer.model.kubernetes_time import parse_time
 from signer.model.policy import Policy
 from signer.model.reasons import Reason
-from signer.model.record import AttestedNode, JournalEntry
+from signer.model.record import AttestedNode, JournalEntry, record_of
 from signer.model.signing_request import BuiltinServingRequest
 from signer.rules.machine import MachineGone, NoRecord
 from signer.rules.serving import valid_clients
@@ -108,11 +108,6 @@ def waits_for(node_name: str, record: AttestedNode | NoRecord) -> tuple[str, ...
     """What may change a deferral: the node's record, and the Machine that it names."""
     own = () if isinstance(record, NoRecord) else (record.machine.provider_id,)
     return (record_of(node_name), *own)
-
-
-def record_of(node_name: str) -> str:
-    """A node's record among the provider IDs that requests wait for, which have another form."""
-    return f"{NODE_USER_PREFIX}{node_name}"
 
 
 def the_attested_machine(

@@ -14,7 +14,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any, Final, Protocol, TypeAlias
+
+import msgspec
 
 from signer.model.certificate_kind import is_known
 from signer.model.cluster import ClusterKey
@@ -26,7 +29,56 @@ from signer.model.reservation import Pair
 from signer.model.seal import ControllerKeys, Fault, KeyUse, RecordSeals, Unauthentic, Unsealed
 from signer.rules.machine import NoRecord
 from signer.store.cache import ObjectKey
-from signer.store.preserved_metadata import KeptMetadata, NotKept, preserved_metadata
+
+MAXIMUM_BYTES: Final = 2048
+"""Tenants may fill annotations; of an object with more it is read again before it is written."""
+_SERVERS: Final = frozenset(
+    {"name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink"}
+)
+"""Fields that say which object it is, or that the API server alone fills in (``metav1.ObjectMeta``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreservedMetadata:
+    """All of an object's metadata but what the API server fills in, as JSON, so that the whole can be written again.
+
+    A PUT costs an API server half of what a PATCH does (measured on 1.20: 1.2 beside 2.5 ms of its CPU for an
+    AttestedNode), but it must carry everything that is to stay: labels, annotations, owners that ``clusterctl move``
+    rewrites, finalizers. The resourceVersion in it makes sure that nothing has come since.
+    """
+
+    packed: bytes
+
+    def fields(self) -> dict[str, Any]:
+        """The fields again."""
+        unpacked: dict[str, Any] = msgspec.json.decode(self.packed)
+        return unpacked
+
+
+@dataclass(frozen=True, slots=True)
+class NotKept:
+    """There is none, or more than is kept."""
+
+
+KeptMetadata: TypeAlias = PreservedMetadata | NotKept
+
+
+def preserved_metadata(metadata: Mapping[str, Any]) -> KeptMetadata:
+    """Keep what others put into ``metadata``, an object's that came from the API server."""
+    packed = msgspec.json.encode(preserved_fields(metadata))
+    return _shared(packed) if len(packed) <= MAXIMUM_BYTES else NotKept()
+
+
+def preserved_fields(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """All of ``metadata`` but what the API server fills in."""
+    return {key: value for key, value in metadata.items() if key not in _SERVERS}
+
+
+@lru_cache(maxsize=4096)
+def _shared(packed: bytes) -> PreservedMetadata:
+    """The same for all records of a Cluster: they have one label and one owner in common."""
+    return PreservedMetadata(packed)
+
 
 _LOG = logging.getLogger(__name__)
 _KEY_RETRY: Final = timedelta(seconds=2)

@@ -36,21 +36,95 @@ from signer.model.fields import mapping_of
 from signer.model.machine_pool import MachinePoolView, machine_pool_view
 from signer.model.policy import InvalidPolicy, Mode, Policy, parse_policy, stated_mode
 from signer.model.reasons import Reason
-from signer.model.record import MachineKey
+from signer.model.record import MachineKey, record_of
 from signer.model.reservation import Reservation, parse_reservation
 from signer.model.shard import EVERY_SHARD, Shards
-from signer.rules.builtin_serving import record_of
 from signer.rules.machine import MachineGone
 from signer.store.authentic_records import AuthenticRecords, StoredRecord, UnverifiedRecord, stored_record
-from signer.store.cache import Cache, Changed, ObjectKey, OutOfTouch, Value
-from signer.store.cache_registry import CacheDeclaration, CacheRegistry, Scope
+from signer.store.cache import Cache, CacheDeclaration, CacheRegistry, Changed, ObjectKey, OutOfTouch, Scope, Value
 from signer.store.cluster_api import ClusterAPIVersion, NotServed
 from signer.store.controller_key import ControllerKey
 from signer.store.machine_index import Concerned, MachineIndex
 from signer.store.name_index import NameIndex
 from signer.store.node_certificates import CertificateLives
 from signer.store.policy_statuses import PolicyStatuses
-from signer.store.records_barrier import RecordsBarrier
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnlistedNamespace:
+    """Clusters of one namespace that came before its records were listed; whoever comes later is of another."""
+
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The cache of records holds what stood there when the Cluster came."""
+
+
+class RecordsBarrier:
+    """Clusters that came, or were unpaused, while the caches were kept, and whether their records were listed since.
+
+    ``clusterctl move`` creates a Cluster paused, its AttestedNodes after it, and unpauses it at last. Reservations stay
+    behind, so that records alone stand in an impostor's way, and each collection has a watch of its own: that of
+    records may hang while the others go on. So before anything of such a Cluster is judged the records of its namespace
+    are listed, all of them: a Cluster that came with it may have the identity that is asked for.
+    """
+
+    def __init__(self) -> None:
+        self._unlisted: dict[ClusterKey, UnlistedNamespace] = {}
+        self._gathering: dict[str, UnlistedNamespace] = {}
+        """By namespace, those whose list was not begun yet."""
+        self._recent: set[ClusterKey] = set()
+        """Who came since the cache's own last list. The next may have been begun before, and undo what was listed."""
+
+    def cluster_changed(self, key: ClusterKey, before: ClusterView | None, after: ClusterView | None) -> None:
+        """One Cluster appeared, changed or went."""
+        if after is None or after.paused:  # nothing of it is judged
+            self._forget(key)
+        elif before is None or before.paused or before.uid != after.uid:
+            self._arrive(key)
+            self._recent.add(key)
+
+    def of(self, key: ClusterKey) -> RecordsState:
+        """What there is to do before a request of that Cluster is judged."""
+        return self._unlisted.get(key, _LISTED)
+
+    def begins(self, unlisted: UnlistedNamespace) -> None:
+        """The records of its namespace are about to be listed."""
+        if self._gathering.get(unlisted.namespace) is unlisted:
+            del self._gathering[unlisted.namespace]
+
+    def listed(self, unlisted: UnlistedNamespace) -> None:
+        """They were listed."""
+        for key in [key for key, of in self._unlisted.items() if of is unlisted]:
+            del self._unlisted[key]
+
+    def all_are_listed(self) -> None:
+        """The cache is about to list all records, and nothing is judged before it has."""
+        self._unlisted.clear()
+        self._gathering.clear()
+        self._recent.clear()
+
+    def cache_listed(self) -> None:
+        """The cache has listed all records, nobody knows since when. It begins its next list after this one."""
+        for key in self._recent:
+            self._arrive(key)
+        self._recent.clear()
+
+    def _arrive(self, key: ClusterKey) -> None:
+        self._unlisted[key] = self._gathering.setdefault(key.namespace, UnlistedNamespace(key.namespace))
+
+    def _forget(self, key: ClusterKey) -> None:
+        unlisted = self._unlisted.pop(key, None)
+        self._recent.discard(key)
+        if unlisted is not None and unlisted not in self._unlisted.values():
+            self.begins(unlisted)
+
+
+RecordsState: TypeAlias = UnlistedNamespace | Listed
+_LISTED = Listed()
+
 
 ProviderIDs: TypeAlias = frozenset[str]
 ALL_PROVIDER_IDS: Final[ProviderIDs] = frozenset({"*"})
@@ -114,6 +188,8 @@ class Caches:
         self._shard_wakes: list[Callable[[], None]] = []
         self._watch_namespace = watch_namespace
         self._wakes: list[Wake] = []
+        self._cluster_wakes: list[Callable[[ClusterKey], None]] = []
+        self._machine_wakes: list[Wake] = []
         self._index = MachineIndex()
         self.names = NameIndex()
         self.records_barrier = RecordsBarrier()
@@ -165,8 +241,16 @@ class Caches:
         )
 
     def on_change(self, wake: Wake) -> None:
-        """Call ``wake`` with the cluster and the provider IDs that a change concerns."""
+        """Call ``wake`` with the cluster and the provider IDs that a change concerns, whatever it is a change of."""
         self._wakes.append(wake)
+
+    def on_cluster_change(self, wake: Callable[[ClusterKey], None]) -> None:
+        """Call ``wake`` when a Cluster or its policy has changed, or the controller key."""
+        self._cluster_wakes.append(wake)
+
+    def on_machine_change(self, wake: Wake) -> None:
+        """Call ``wake`` when Machines or MachinePools have changed, or a record of a Machine is gone."""
+        self._machine_wakes.append(wake)
 
     def serves(self, cluster: ClusterView) -> bool:
         """Whether the Cluster is this controller's, and this replica's: nothing is written for any other."""
@@ -254,6 +338,16 @@ class Caches:
         for wake in self._wakes:
             wake(cluster, provider_ids)
 
+    def _tell_of_cluster(self, cluster: ClusterKey) -> None:
+        self._tell(cluster, ALL_PROVIDER_IDS)
+        for wake in self._cluster_wakes:
+            wake(cluster)
+
+    def _tell_of_machines(self, cluster: ClusterKey, provider_ids: ProviderIDs) -> None:
+        self._tell(cluster, provider_ids)
+        for wake in self._machine_wakes:
+            wake(cluster, provider_ids)
+
     def _reached_again(self) -> None:
         """Nothing else says that a call would work by now; those that failed may be due in minutes only."""
         for cluster in self.clusters.values():
@@ -262,12 +356,12 @@ class Caches:
     def _keys_changed(self) -> None:
         """Answers to challenges may wait for a key, and everything does while there is none."""
         for cluster in self.clusters.values():
-            self._tell(cluster.key, ALL_PROVIDER_IDS)
+            self._tell_of_cluster(cluster.key)
 
     def _cluster_changed(self, key: ObjectKey, before: ClusterView | None, after: ClusterView | None) -> None:
         self.records_barrier.cluster_changed(ClusterKey(*key), before, after)
         if before != after:
-            self._tell(ClusterKey(*key), ALL_PROVIDER_IDS)
+            self._tell_of_cluster(ClusterKey(*key))
 
     def _policy(self, manifest: Mapping[str, Any]) -> Policy | UnreadablePolicy:
         policy = _policy(manifest)
@@ -280,7 +374,7 @@ class Caches:
         if after is None:
             self.policy_statuses.forget(ClusterKey(*key))
         if before != after:  # a status alone wakes nobody: else who writes it would wake itself
-            self._tell(ClusterKey(*key), ALL_PROVIDER_IDS)
+            self._tell_of_cluster(ClusterKey(*key))
 
     def _machine_changed(self, key: ObjectKey, before: MachineView | None, after: MachineView | None) -> None:
         self.names.changed(key, before, after)
@@ -293,7 +387,8 @@ class Caches:
         elif isinstance(before, UnverifiedRecord):
             # People delete the record of a former node, or of replaced hardware, so that another may have the name.
             gone = before.claimed
-            self._tell(gone.machine.cluster, frozenset({record_of(gone.node_name), gone.machine.provider_id}))
+            provider_ids = frozenset({record_of(gone.node_name), gone.machine.provider_id})
+            self._tell_of_machines(gone.machine.cluster, provider_ids)
 
     def _machine_pool_changed(
         self, key: ObjectKey, before: MachinePoolView | None, after: MachinePoolView | None
@@ -304,7 +399,7 @@ class Caches:
     def _tell_concerned(self, concerned: Concerned) -> None:
         self.certificate_lives.machines_changed(concerned)
         for cluster, provider_ids in concerned.items():
-            self._tell(cluster, provider_ids)
+            self._tell_of_machines(cluster, provider_ids)
 
 
 def _policy(manifest: Mapping[str, Any]) -> Policy | UnreadablePolicy:

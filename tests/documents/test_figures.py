@@ -21,7 +21,7 @@ from authenticator.flow import certificates, own_addresses
 from authenticator.model import attempt, pair, plan
 from authenticator.store import store
 from signer import cli, configuration
-from signer.authority.duration import BACKDATE, MINIMUM_DURATION
+from signer.authority.profiles import BACKDATE, MINIMUM_DURATION
 from signer.cli import preflight
 from signer.controller import run, workload_access
 from signer.controller.auto_approval import reconciler as reconciler

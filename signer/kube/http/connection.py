@@ -12,8 +12,7 @@ import ssl
 from collections.abc import Callable
 from typing import cast
 
-from signer.kube.http.errors import ConnectionClosed, MalformedAnswer
-from signer.kube.http.response import ResponseHead, ResponseParser
+from signer.kube.http.messages import ConnectionClosed, MalformedAnswer, ResponseHead, ResponseParser
 
 MAXIMUM_HELD_BYTES = 64 * 1024
 """Of one answer's body before reading stops; beside them is what the transport has read at once."""

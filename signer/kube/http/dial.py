@@ -18,7 +18,7 @@ import aiohappyeyeballs
 
 from attestors.net.dial import most_telling
 from signer.kube.http.connection import HttpConnection
-from signer.kube.http.request import Origin
+from signer.kube.http.messages import Origin
 from signer.kube.http.tls_transport import connect
 
 KEEPALIVE_IDLE_SECONDS = 30

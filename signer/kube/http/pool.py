@@ -10,9 +10,7 @@ from typing import Self
 
 from signer.kube.http.connection import HttpConnection
 from signer.kube.http.dial import Dialer
-from signer.kube.http.errors import ConnectionClosed
-from signer.kube.http.request import Origin
-from signer.kube.http.response import ResponseHead
+from signer.kube.http.messages import ConnectionClosed, Origin, ResponseHead
 
 IDLE_SECONDS = 15.0
 """After which an idle connection is closed; kube-apiserver closes it after 90 (apiserver ``secure_serving.go``)."""
@@ -46,7 +44,7 @@ class Response:
         """No more is read. The connection is used again if all has come, else it is closed; twice is once."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            self._pool.restore_binding(connection)
+            self._pool.return_connection(connection)
 
 
 class Pool:
@@ -111,7 +109,7 @@ class Pool:
                 self._all_lost = self._loop.create_future()
             await asyncio.wait([self._all_lost], timeout=CLOSE_SECONDS)
 
-    def restore_binding(self, connection: HttpConnection) -> None:
+    def return_connection(self, connection: HttpConnection) -> None:
         """Of an answer that is closed."""
         if not connection.finish() or self.closed:
             connection.abort()

@@ -31,8 +31,7 @@ from signer.configuration import Configuration
 from signer.controller.telemetry.logs import describe_exception
 from signer.decision import attestation
 from signer.decision.attestation import Attestation, AttestationRequests
-from signer.decision.attestor_set import AttestorSet, ReadyAttestor
-from signer.decision.attestor_timing import AttestorTimings
+from signer.decision.attestor_set import AttestorSet, AttestorTimings, ReadyAttestor
 from signer.decision.authority_source import AuthoritySource
 from signer.decision.lookups import Lookups
 from signer.decision.snapshot import Snapshot

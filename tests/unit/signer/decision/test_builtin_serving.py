@@ -23,10 +23,10 @@ from signer.model.record import (
     AttestedIdentity,
     AttestedNode,
     MachineKey,
+    record_of,
 )
 from signer.model.reservation import Pair, ReservationSide
 from signer.model.signing_request import MalformedBuiltinServingRequest, parse_signing_request
-from signer.rules.builtin_serving import record_of
 from tests.unit.signer.builders import (
     CLUSTER,
     NODE,

@@ -6,7 +6,7 @@ import ssl
 import pytest
 
 from signer.kube.errors import Cause, Unreachable
-from signer.kube.http.errors import ConnectionClosed
+from signer.kube.http.messages import ConnectionClosed
 from signer.kube.transport import unreachable
 
 

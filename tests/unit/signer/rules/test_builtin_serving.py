@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from attestors.contract import Security
-from signer.authority.duration import BACKDATE
+from signer.authority.profiles import BACKDATE
 from signer.model.cluster import LONG_AGO, ClusterKey
 from signer.model.csr_header import CertificateCredential, NoCredentialNamed
 from signer.model.decision import Refused

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from signer.controller.requests.bounded_request import MAXIMUM_UID_CHARACTERS
 from signer.crds import custom_resource_definitions
 from signer.model.fields import MAXIMUM_NAME_CHARACTERS
-from signer.model.journal_lines import approval_line, entry_line, parse_line
 from signer.model.record import BUILTIN_APPROVALS, JOURNAL_ENTRIES
+from signer.model.record_object import approval_line, entry_line, parse_line
 from tests.unit.signer.builders import builtin_approval, journal_entry
 from tests.unit.signer.model.test_record_object import BUILTIN_APPROVALS_MADE, ENTRIES, JSON
 

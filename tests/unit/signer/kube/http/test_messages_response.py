@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signer.kube.http.response import (
+from signer.kube.http.messages import (
     MAXIMUM_FIELDS,
     MAXIMUM_HEAD_BYTES,
     MAXIMUM_OVERHEAD_BYTES,

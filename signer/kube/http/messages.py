@@ -1,14 +1,110 @@
-"""What a server answers: bytes in, status, the few header fields that are used, and the body out. Knows no network.
+"""HTTP/1.1 on the wire: how a request is written, the only place that writes one, and how an answer is read.
 
-llhttp is strict (RFC 9112 section 6.3: one length, said once, in digits) and keeps no count of what is no body. That is
-done here: a head, chunk extensions or trailers without end are malformed.
+An answer is bytes in; status, the few header fields that are used, and the body out. llhttp is strict (RFC 9112
+section 6.3: one length, said once, in digits) and keeps no count of what is no body. That is done here: a head, chunk
+extensions or trailers without end are malformed. Nothing here knows a network. How an exchange fails below the
+Kubernetes API is declared here, too, besides the OSError (ssl.SSLError, gaierror) of connecting.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import urlencode, urlsplit
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+HTTPS_PORT = 443
+_VISIBLE = re.compile(r"[!-~]+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where requests go."""
+
+    host: str
+    """A name or an address; IPv6 without brackets."""
+    port: int
+    path_prefix: str
+    """In front of each path; empty, or begins with a slash and ends with none."""
+
+    @property
+    def authority(self) -> str:
+        """The value of ``Host`` (RFC 9110 section 7.2): without the port where it is that of https."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == HTTPS_PORT else f"{host}:{self.port}"
+
+    @classmethod
+    def of(cls, server: str) -> Origin:
+        """Of ``https://host[:port][/prefix]``; raises ValueError for anything else."""
+        refused = ValueError("an API server is reached by https only, as https://host[:port][/prefix]")
+        if _VISIBLE.fullmatch(server) is None:  # urlsplit would leave out some of the others
+            raise refused
+        try:
+            parts = urlsplit(server)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            raise refused from None
+        if parts.scheme != "https" or not host or port == 0 or parts.username is not None or set(server) & {"?", "#"}:
+            raise refused
+        return cls(host, port or HTTPS_PORT, parts.path.rstrip("/"))
+
+
+# Absolute, no empty and no dot segments, nothing that starts a query or leaves the path, also when decoded.
+_PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|\Z))(?:[A-Za-z0-9._~:@!$&'()*+,;=-]|%(?!2[EeFf])[0-9A-Fa-f]{2})+)+|/", re.ASCII)
+
+
+def target(path: str, params: Mapping[str, str | int | bool] | None) -> str:
+    """Path and query. Raises ValueError for a path that no API call can have."""
+    if _PATH.fullmatch(path) is None:
+        raise ValueError("an API path is absolute, encoded, and without dot segments and query")
+    if not params:
+        return path
+    query = urlencode([(k, str(v).lower() if isinstance(v, bool) else v) for k, v in params.items()])
+    return f"{path}?{query}"
+
+
+class RequestWriter:
+    """Writes requests to one origin; all have ``fields`` in common."""
+
+    def __init__(self, origin: Origin, fields: Mapping[str, str]) -> None:
+        self._path_prefix = origin.path_prefix
+        lines = [f"Host: {origin.authority}", *(f"{name}: {value}" for name, value in fields.items())]
+        self._common = "\r\n".join(lines)
+        self._lines = len(lines)
+
+    def write(self, method: str, target: str, fields: Mapping[str, str], body: bytes | None) -> bytes:
+        """One request. ``target`` is path and query behind the prefix, both encoded.
+
+        Raises:
+            ValueError: a part holds what would begin another part, line, or request, or is not ASCII.
+        """
+        lines = [f"{method} {self._path_prefix}{target} HTTP/1.1", self._common]
+        lines += [f"{name}: {value}" for name, value in fields.items()]
+        if body is not None:
+            lines.append(f"Content-Length: {len(body)}")
+        head = "\r\n".join(lines) + "\r\n\r\n"
+        ends = len(lines) + self._lines  # one for each line, and the empty one; the common lines count as one so far
+        if head.count("\r") != ends or head.count("\n") != ends or "\0" in head or lines[0].count(" ") != 2:
+            raise ValueError("a part of the request holds a character that would end it")
+        return head.encode("ascii") + (body or b"")
+
+
+class MalformedAnswer(Exception):
+    """What came is not HTTP/1.1, or not within its bounds. Says nothing of it: it is the server's text."""
+
+
+class ConnectionClosed(ConnectionError):
+    """The connection ended before the answer did."""
+
+    def __init__(self, *, within_answer: bool, tls_reason: str | None = None) -> None:
+        super().__init__("the connection was closed" + (" within the answer" if within_answer else ""))
+        self.within_answer = within_answer
+        """Whether a byte of the answer had come; if not, the request may have been processed, or never been read."""
+        self.tls_reason = tls_reason
+        """OpenSSL's word for what was wrong, where TLS broke it off."""
+
 
 MAXIMUM_HEAD_BYTES = 16 * 1024
 """Of an answer's header fields together. API servers send a few hundred bytes, with warnings at most 4 KiB

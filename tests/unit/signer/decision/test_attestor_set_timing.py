@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from signer.decision.attestor_timing import LONG_SECONDS, SAY_AGAIN_SECONDS, AttestorTimings, TimedAwaitable
+from signer.decision.attestor_set import LONG_SECONDS, SAY_AGAIN_SECONDS, AttestorTimings, TimedAwaitable
 from tests.unit.signer.builders import CLUSTER
 
 

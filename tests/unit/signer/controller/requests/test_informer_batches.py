@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from signer.controller.requests.batched_requeue import BATCH_SIZE, BatchedRequeue
+from signer.controller.requests.informer import BATCH_SIZE, BatchedRequeue
 
 NAMES = tuple(f"name-{number}" for number in range(3 * BATCH_SIZE))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from signer.kube.http.request import Origin, RequestWriter
+from signer.kube.http.messages import Origin, RequestWriter
 
 ORIGIN = Origin("api.example", 6443, "")
 

@@ -8,10 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from signer.model.certificates_in_use import certificates_in_use
-from signer.model.journal_lines import entry_line
-from signer.model.packed_journal import PACKED_FROM, PackedJournal, kept_journal
 from signer.model.record import JournalEntry
-from signer.model.record_object import InvalidRecord, parse_record, record_spec
+from signer.model.record_object import (
+    PACKED_FROM,
+    InvalidRecord,
+    PackedJournal,
+    entry_line,
+    kept_journal,
+    parse_record,
+    record_spec,
+)
 from signer.model.seal import ControllerKeys, RecordSeals
 from tests.unit.signer.builders import NOW, journal_entry, record
 from tests.unit.signer.model.test_record_object import ENTRIES, manifest

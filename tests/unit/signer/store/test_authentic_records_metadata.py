@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signer.store.preserved_metadata import MAXIMUM_BYTES, NotKept, PreservedMetadata, preserved_metadata
+from signer.store.authentic_records import MAXIMUM_BYTES, NotKept, PreservedMetadata, preserved_metadata
 
 SERVERS = {
     "name": "n",

@@ -16,8 +16,7 @@ from signer.model.reservation import Pair
 from signer.model.seal import ControllerKeys
 from signer.rules.machine import NoRecord
 from signer.store.authentic_records import KeysUnavailable
-from signer.store.reservation_rebuild import ReservationRebuild, pair_of
-from signer.store.reservations import Reservations
+from signer.store.reservations import ReservationRebuild, Reservations, pair_of
 from tests.unit.signer.builders import NOW, journal_entry, machine_view
 from tests.unit.signer.store.interleavings import Calls, World, drive, inventory_of
 from tests.unit.signer.store.scenario import Actor, Scenario, pair

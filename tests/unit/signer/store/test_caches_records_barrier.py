@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from signer.model.cluster import ClusterKey, ClusterView
-from signer.store.records_barrier import Listed, RecordsBarrier, UnlistedNamespace
+from signer.store.caches import Listed, RecordsBarrier, UnlistedNamespace
 from tests.unit.signer.builders import CLUSTER, cluster_view
 
 HERE = cluster_view()

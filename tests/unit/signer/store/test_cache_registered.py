@@ -17,9 +17,8 @@ from signer.kube.watch import Sink
 from signer.model.decision import Deferred
 from signer.model.fields import mapping_of
 from signer.model.seal import ControllerKeys
-from signer.store import cache_registry
-from signer.store.cache import Cache, ObjectKey
-from signer.store.cache_registry import AlreadyRegistered, CacheDeclaration, Scope
+from signer.store import cache as cache_module
+from signer.store.cache import AlreadyRegistered, Cache, CacheDeclaration, ObjectKey, Scope
 from signer.store.caches import OUT_OF_TOUCH_SECONDS, REACHED_AGAIN, Caches, ProviderIDs
 from signer.store.cluster_api import ClusterAPIVersion, NotServed
 
@@ -76,7 +75,7 @@ async def watched_paths(
     async def no_key(client: Client) -> None:
         """The key is somebody else's test."""
 
-    monkeypatch.setattr(cache_registry, "list_and_watch", list_once)
+    monkeypatch.setattr(cache_module, "list_and_watch", list_once)
     monkeypatch.setattr(wing.caches.controller_key, "run", no_key)
     await wing.caches.run(cast("Client", None))
     return begun

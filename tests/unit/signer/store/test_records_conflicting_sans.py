@@ -14,8 +14,7 @@ from signer.model.record import AttestedNode
 from signer.model.seal import ControllerKeys
 from signer.store.authentic_records import KeysUnavailable
 from signer.store.caches import Caches
-from signer.store.conflicting_sans import conflicting_names
-from signer.store.records import Records
+from signer.store.records import Records, conflicting_names
 from tests.unit.signer.builders import CLUSTER, machine_view, record
 from tests.unit.signer.store.scenario import NAMESPACE, VERSION
 from tests.unit.signer.store.test_authentic_records import KEYS, manifest
