@@ -55,6 +55,10 @@ class AttestorSet:
         self._configuration = configuration
         self._registry = registry
         self._ready: dict[str, ReadyAttestor | BrokenAttestor] = {}
+        self._descriptions: dict[str, AttestorDescription] = {}
+        self._allowed: dict[str, bool] = {}
+        self.insecure_allowed = configuration.insecure_allowed(policy.cluster.namespace)
+        """Whether the operator allows the insecure attestor in the cluster's namespace."""
 
     @property
     def any_broken(self) -> bool:
@@ -67,10 +71,18 @@ class AttestorSet:
         Raises:
             Deferred: it cannot be loaded.
         """
-        try:
-            return self._registry.load(provider).description
-        except AttestorUnavailable as error:
-            raise Deferred(Reason.ATTESTOR_UNAVAILABLE, str(error)) from error
+        if provider not in self._descriptions:
+            try:
+                self._descriptions[provider] = self._registry.load(provider).description
+            except AttestorUnavailable as error:
+                raise Deferred(Reason.ATTESTOR_UNAVAILABLE, str(error)) from error
+        return self._descriptions[provider]
+
+    def operator_allows(self, provider: str) -> bool:
+        """Whether the operator allows the attestor in the cluster's namespace."""
+        if provider not in self._allowed:
+            self._allowed[provider] = self._configuration.attestor(provider).allows(self.policy.cluster.namespace)
+        return self._allowed[provider]
 
     def ready(self, provider: str) -> ReadyAttestor:
         """An authorized attestor, to be asked.
@@ -95,7 +107,7 @@ class AttestorSet:
 
     def _prepare(self, provider: str) -> ReadyAttestor | BrokenAttestor:
         namespace = self.policy.cluster.namespace
-        if not self._configuration.attestor(provider).allows(namespace):
+        if not self.operator_allows(provider):
             return BrokenAttestor(provider, not_allowed(provider, namespace), forbidden=True)
         settings = AttestorSettings(  # copies: what one half does with its own is no matter of another's
             operator=deepcopy(operator_settings(self._configuration.attestors, provider, namespace)),
@@ -105,7 +117,7 @@ class AttestorSet:
         try:
             attestor = self._registry.load(provider)
             insecure = attestor.description.security is Security.INSECURE
-            if insecure and not self._configuration.insecure_allowed(namespace):
+            if insecure and not self.insecure_allowed:
                 return BrokenAttestor(provider, insecure_not_allowed(provider, namespace), forbidden=True)
             plugin = attestor.server_plugin(settings)
             if wrong := _wrong_with(plugin, attestor.description):

@@ -29,13 +29,12 @@ from signer.authority import (
     require_issuable,
 )
 from signer.authority.errors import CertificateAuthorityUnavailable
-from signer.model.certificate_kind import KUBELET_KINDS
 from signer.model.decision import Approve, Deferred, Refused
 from signer.model.reasons import Reason
-from signer.model.record import AttestedNode, JournalEntry
+from signer.model.record import KUBELET_KINDS, AttestedNode, JournalEntry
 from signer.model.signing_request import SigningRequest
-from signer.rules.issuance import certificate_duration, duration_asked_for, public_key_digest
 from signer.rules.machine import MachineFacts
+from signer.rules.request import certificate_duration, duration_asked_for, public_key_digest
 
 _AS_LONG: Final = timedelta(minutes=1)
 """Lives that differ by less are the same: rounding, and a CA's end."""

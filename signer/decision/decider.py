@@ -34,7 +34,6 @@ from signer.decision.snapshot import Snapshot, Snapshots
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, ServerError, TooManyRequests
 from signer.model.cluster import ClusterKey
-from signer.model.csr_header import Condition, NotOurs
 from signer.model.decision import Challenge, Decision, Defer, Deferred, Deny, Fail, Ignore, Refused, printable
 from signer.model.flow import Flow, PriorityLevel, requester_of
 from signer.model.policy import Policy
@@ -43,7 +42,9 @@ from signer.model.record import Unjournaled
 from signer.model.signing_request import (
     NO_CLAIM,
     BuiltinServingRequest,
+    Condition,
     MalformedBuiltinServingRequest,
+    NotOurs,
     Parsed,
     Settled,
     SigningRequest,
@@ -100,12 +101,11 @@ class Decider:
         self._snapshots = Snapshots(key, configuration, registry, caches, now, monotonic)
         self._trace = trace
         self._attestation = Attestation(
-            key, configuration, authority_source, AttestationRequests(key, caches, tokens, lookups), timings
+            key, authority_source, AttestationRequests(key, caches, tokens, lookups), timings
         )
         self._approved_before = ApprovedBefore(key, caches, records, self._attestation.authority, signing)
         self._parts = DecidesWith(
             key=key,
-            configuration=configuration,
             snapshots=self._snapshots,
             records=records,
             approved_before=self._approved_before,

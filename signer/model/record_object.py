@@ -15,17 +15,14 @@ import functools
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any, Final, overload
 
 import msgspec
 
 from attestors.contract import Security
-from signer.model.certificate_kind import check_kind
 from signer.model.cluster import ClusterKey
-from signer.model.fields import required_text
-from signer.model.kubernetes_time import format_time, parse_time
-from signer.model.record import AttestedIdentity, AttestedNode, BuiltinApproval, JournalEntry, MachineKey
+from signer.model.fields import format_time, required_text, required_time
+from signer.model.record import AttestedIdentity, AttestedNode, BuiltinApproval, JournalEntry, MachineKey, check_kind
 
 _SERIAL_NUMBER: Final = re.compile(r"[1-9a-f][0-9a-f]{0,39}")
 """Positive, at most 20 octets (RFC 5280 section 4.1.2.2), written in one way only."""
@@ -122,15 +119,6 @@ def parse_line(line: str) -> JournalEntry | BuiltinApproval:
         created=required_time(content, "createdTime"),
         decided=required_time(content, "decidedTime"),
     )
-
-
-def required_time(parent: Mapping[str, Any], key: str) -> datetime:
-    """The time at ``key``.
-
-    Raises:
-        KeyError, TypeError, ValueError: missing, or no time as Kubernetes writes it.
-    """
-    return parse_time(required_text(parent, key))
 
 
 @functools.lru_cache(maxsize=_LINES)

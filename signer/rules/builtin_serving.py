@@ -13,16 +13,14 @@ from typing import Final
 
 from attestors.contract import IPAddress, Security, VerifiedIdentity
 from attestors.wire.names import Purpose
-from signer.model.certificate_kind import KUBELET_CLIENT
 from signer.model.certificates_in_use import EVER, certificates_in_use
 from signer.model.cluster import LONG_AGO, ClusterView, MachineView
-from signer.model.csr_header import Credential, NoCredentialNamed
 from signer.model.decision import Deferred, Refused
-from signer.model.kubernetes_time import parse_time
+from signer.model.fields import parse_time
 from signer.model.policy import Policy
 from signer.model.reasons import Reason
-from signer.model.record import AttestedNode, JournalEntry, record_of
-from signer.model.signing_request import BuiltinServingRequest
+from signer.model.record import KUBELET_CLIENT, AttestedNode, JournalEntry, record_of
+from signer.model.signing_request import BuiltinServingRequest, Credential, NoCredentialNamed
 from signer.rules.machine import MachineGone, NoRecord
 from signer.rules.serving import valid_clients
 

@@ -2,11 +2,16 @@
 
 An attestor may take more on trust for one kind of Machine than for another, or where the bootstrap token was made for
 exactly that Machine. So whatever is doubtful here is told as the less, or makes the request wait.
+
+A bootstrap token narrows a first join to the Machine that it was made for. That is an additional sign only, never a
+proof: which token asks is the workload API server's word, and that Cluster API writes each token into a KubeadmConfig
+is no rule of its contract. So its check (:func:`token_is_the_machines`) refuses, or says nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, assert_never
 
@@ -32,12 +37,16 @@ from signer.model.bootstrap_token import (
     Untraceable,
 )
 from signer.model.cluster import MACHINE_KIND, MachineView
-from signer.model.decision import Deferred
+from signer.model.decision import Deferred, Refused
+from signer.model.policy import Policy, UntraceableTokens
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode
 
 _LOOK_AGAIN: Final = timedelta(minutes=5)
 _CHANGED_PAUSE: Final = timedelta(seconds=0.1)
+_INTERRUPTED_LOOK_AGAIN: Final = timedelta(seconds=10)
+"""Nobody is woken by a collection that is watched again and has not changed."""
+_NAMED_OWNERS: Final = 3
 
 
 def role_of(machine: MachineView) -> MachineRole:
@@ -105,7 +114,7 @@ def _told_of(machine: MachineView | NoClaimedMachine) -> tuple[object, ...]:
 def requester_credential(asks: NodeAsks | TokenAsks, machine: MachineView | NoClaimedMachine) -> RequesterCredential:
     """Who asks, seen from the claimed Machine.
 
-    Stricter than :func:`signer.rules.bootstrap_token.token_is_the_machines`, which refuses only what is sure: here one
+    Stricter than :func:`token_is_the_machines`, which refuses only what is sure: here one
     owner alone, that Machine by name and UID, makes the token the Machine's.
     """
     if isinstance(asks, NodeAsks):
@@ -134,3 +143,51 @@ def _of_owners(owners: frozenset[TokenOwner], machine: MachineView | NoClaimedMa
     if owner.uid != machine.uid:
         return OtherToken(f"the bootstrap token was made for a former {machine}")
     return TokenOfMachine()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFacts:
+    """What the check of the bootstrap token looks at."""
+
+    asks: NodeAsks | TokenAsks
+    machine: MachineView
+    """Whom the evidence proves."""
+    policy: Policy
+
+
+def token_is_the_machines(facts: TokenFacts) -> None:
+    """A token that was made for another Machine was taken from there; one of the Machine's own pool is its own.
+
+    Raises:
+        Refused: it was made for others.
+        Deferred: it cannot be told whose it is, and the policy wants to know; or at this moment nobody can tell.
+    """
+    if isinstance(facts.asks, NodeAsks):
+        return
+    match facts.asks.trace:
+        case TracedTo(owners):
+            _require_owner(owners, facts.machine)
+        case Untraceable():
+            _require_allowed(facts, f"no KubeadmConfig of Cluster {facts.machine.cluster} holds the bootstrap token")
+        case TracingOff(cause):
+            _require_allowed(facts, f"bootstrap tokens are not traced: {cause}")
+        case TracingInterrupted(cause):
+            raise Deferred(Reason.MANAGEMENT_CLUSTER_UNREACHABLE, cause, _INTERRUPTED_LOOK_AGAIN)
+        case never:
+            assert_never(never)
+
+
+def _require_owner(owners: frozenset[TokenOwner], machine: MachineView) -> None:
+    if any(owner.is_owner_of(machine) for owner in owners):
+        return
+    names = sorted({str(owner) for owner in owners})
+    made_for = " and ".join(names[:_NAMED_OWNERS]) + (" and others" if len(names) > _NAMED_OWNERS else "")
+    raise Refused(
+        Reason.BOOTSTRAP_TOKEN_MISMATCH,
+        f"the bootstrap token was made for {made_for}; the evidence proves {machine}",
+    )
+
+
+def _require_allowed(facts: TokenFacts, message: str) -> None:
+    if facts.policy.untraceable_tokens is not UntraceableTokens.ALLOW:
+        raise Deferred(Reason.BOOTSTRAP_TOKEN_UNTRACEABLE, message, _LOOK_AGAIN)

@@ -1,21 +1,28 @@
 """Checks of a request to one of our signers alone, and of what the attestor returned for it. No network.
 
-Each raises or returns None. What is judged of every request stands in :mod:`signer.rules.shape`.
+Each raises or returns None. What is judged of every request stands in :mod:`signer.rules.shape`. What its
+certificate is like, as far as that follows from policy, record and request alone, stands here, too.
 """
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import hmac
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from attestors.contract import AssertedIdentity, AttestorDescription, Security, VerifiedIdentity
 from attestors.wire.binding import Binding
 from attestors.wire.names import NODE_USER_PREFIX, SUPPORTED_VERSIONS_ANNOTATION, Purpose
 from signer.model.cluster import ClusterView
 from signer.model.decision import Deferred, Refused
+from signer.model.fields import parse_time
 from signer.model.policy import Policy
 from signer.model.reasons import Reason
-from signer.model.signing_request import SigningRequest
+from signer.model.record import AttestedNode
+from signer.model.signing_request import BuiltinServingRequest, SigningRequest
+from signer.rules.machine import NoRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,3 +217,48 @@ def provider_id_is_proven(facts: IdentityFacts) -> None:
             Reason.PROVIDER_ID_MISMATCH,
             f"the request claims provider ID {facts.claimed_provider_id}, which its evidence does not prove",
         )
+
+
+def certificate_duration(policy: Policy, purpose: Purpose, security: Security) -> timedelta:
+    """What the policy grants."""
+    if security is Security.INSECURE:
+        return policy.insecure_duration
+    return policy.serving_duration if purpose is Purpose.SERVING else policy.client_duration
+
+
+def duration_asked_for(request: SigningRequest, record: AttestedNode | NoRecord) -> int | None:
+    """``expirationSeconds``, in seconds; for a key that has a certificate already it is not heeded.
+
+    No evidence covers it: who posts copies of a request with every other number gets one more certificate and not
+    thousands.
+    """
+    if not isinstance(record, NoRecord) and record.entries_for_key(
+        public_key_digest(request), str(request.header.signer)
+    ):
+        return None
+    return request.header.expiration_seconds
+
+
+def public_key_digest(request: SigningRequest | BuiltinServingRequest) -> str:
+    """By which copies of a request are known."""
+    return _sha256(request.certificate_request.subject_public_key_info)
+
+
+@functools.lru_cache(maxsize=256)  # asked for five times while a request is judged
+def _sha256(subject_public_key_info: bytes) -> str:
+    return hashlib.sha256(subject_public_key_info).hexdigest()
+
+
+def asked_since(request: SigningRequest, record: AttestedNode | NoRecord, now: datetime) -> datetime:
+    """When that key was first asked for, as the API server says; now, where it says nothing that can be read.
+
+    Copies of a request can be posted at any later time: they are as old as the first one.
+    """
+    try:
+        created = parse_time(request.header.created)
+    except ValueError:
+        created = now.replace(microsecond=0)
+    if isinstance(record, NoRecord):
+        return created
+    entries = record.entries_for_key(public_key_digest(request), str(request.header.signer))
+    return min((created, *(entry.created for entry in entries)))

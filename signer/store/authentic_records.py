@@ -19,11 +19,10 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
-from signer.model.certificate_kind import is_known
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
 from signer.model.reasons import Reason
-from signer.model.record import AttestedIdentity, AttestedNode, MachineKey
+from signer.model.record import AttestedIdentity, AttestedNode, MachineKey, is_known
 from signer.model.record_object import InvalidRecord, parse_record
 from signer.model.reservation import Pair
 from signer.model.seal import ControllerKeys, Fault, KeyUse, RecordSeals, Unauthentic, Unsealed

@@ -44,8 +44,7 @@ from signer.store.authentic_records import AuthenticRecords, StoredRecord, Unver
 from signer.store.cache import Cache, CacheDeclaration, CacheRegistry, Changed, ObjectKey, OutOfTouch, Scope, Value
 from signer.store.cluster_api import ClusterAPIVersion, NotServed
 from signer.store.controller_key import ControllerKey
-from signer.store.machine_index import Concerned, MachineIndex
-from signer.store.name_index import NameIndex
+from signer.store.machine_index import Concerned, MachineIndex, NameIndex
 from signer.store.node_certificates import CertificateLives
 from signer.store.policy_statuses import PolicyStatuses
 

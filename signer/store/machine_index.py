@@ -3,6 +3,8 @@
 An instance is one entry of a MachinePool's ``spec.providerIDList``. Where the infrastructure provider makes Machines
 for its pools (MachinePool Machines), the Machine of that pool with that provider ID stands for the instance. A Machine
 that is not the pool's makes it ambiguous.
+
+By name and address it is found which Machines have one, so that no serving certificate holds what belongs to another.
 """
 
 from __future__ import annotations
@@ -12,10 +14,12 @@ from dataclasses import replace
 from itertools import chain, islice
 from typing import Any, TypeAlias
 
-from signer.model.cluster import MACHINE_POOL_KIND, ClusterKey, MachineView
+from signer.model.cluster import MACHINE_KIND, MACHINE_POOL_KIND, ClusterKey, MachineView
 from signer.model.machine_pool import MachinePoolView
 from signer.model.record import MachineKey
 from signer.rules.machine import MachineGone
+from signer.rules.node_name import scale_set_names
+from signer.rules.serving import canonical
 from signer.store.cache import ObjectKey
 
 Concerned: TypeAlias = Mapping[ClusterKey, frozenset[str]]
@@ -166,3 +170,109 @@ def _drop(index: dict[Any, dict[ObjectKey, Any]], index_key: Any, key: ObjectKey
     entries.pop(key, None)
     if not entries:
         index.pop(index_key, None)
+
+
+class NameIndex:
+    """Names, infrastructure names, addresses and what provider IDs say, of all Machines, in their one spelling.
+
+    Instances of MachinePools have none of their own. A nodeRef is what a kubelet chose: it is no name of its Machine,
+    and only says which node is there.
+    """
+
+    def __init__(self) -> None:
+        self._holders: _Holders = {}
+        self._nodes: _Holders = {}
+        self._called: dict[ClusterKey, dict[str, dict[str, int]]] = {}
+        """Of each Cluster the provider IDs by the names in them; how many pools list each, for several may do so."""
+
+    def changed(self, key: ObjectKey, before: MachineView | None, after: MachineView | None) -> None:
+        """A Machine appeared, changed or went."""
+        if before == after:
+            return
+        for holders, names in ((self._holders, _names), (self._nodes, _node)):
+            old = names(before) if before is not None else frozenset()
+            new = names(after) if after is not None else frozenset()
+            _move(holders, key, old - new, new - old)
+
+    def pool_changed(self, before: MachinePoolView | None, after: MachinePoolView | None) -> None:
+        """A MachinePool appeared, changed or went: its instances may be called by their provider IDs."""
+        if before is not None and after is not None and before.cluster == after.cluster:
+            self._call(
+                after.cluster, before.provider_ids - after.provider_ids, after.provider_ids - before.provider_ids
+            )
+            return
+        if before is not None:
+            self._call(before.cluster, before.provider_ids, frozenset())
+        if after is not None:
+            self._call(after.cluster, frozenset(), after.provider_ids)
+
+    def _call(self, cluster: ClusterKey, gone: frozenset[str], new: frozenset[str]) -> None:
+        by_name = self._called.setdefault(cluster, {})
+        for provider_id, name in _names_by_provider_id(gone):
+            called = by_name[name]
+            called[provider_id] -= 1
+            if not called[provider_id]:
+                del called[provider_id]
+            if not called:
+                del by_name[name]
+        for provider_id, name in _names_by_provider_id(new):
+            called = by_name.setdefault(name, {})
+            called[provider_id] = called.get(provider_id, 0) + 1
+        if not by_name:
+            del self._called[cluster]
+
+    def instances_called(self, machine: MachineView, node_name: str) -> frozenset[str]:
+        """Provider IDs of other instances of MachinePools of the same Cluster that have that name in them."""
+        called = self._called.get(machine.cluster, {}).get(node_name, {})
+        return frozenset(called.keys() - {machine.provider_id})
+
+    def others_called(self, machine: MachineView, node_name: str) -> tuple[ObjectKey, ...]:
+        """Other Machines of the same Cluster that have that node, and then those that have that name."""
+        own = {(machine.cluster.namespace, machine.name)} if machine.kind == MACHINE_KIND else set()
+        held = (machine.cluster, canonical(node_name))
+        nodes = self._nodes.get(held, set()) - own
+        return (*sorted(nodes), *sorted(self._holders.get(held, set()) - own - nodes))
+
+    def conflicting_names(self, machine: MachineView, names: Iterable[str]) -> frozenset[str]:
+        """Those of ``names`` that another Machine of the same Cluster has; each is in its one spelling."""
+        own = {(machine.cluster.namespace, machine.name)} if machine.kind == MACHINE_KIND else set()
+        return frozenset(name for name in names if self._holders.get((machine.cluster, name), set()) - own)
+
+
+_Holders: TypeAlias = dict[tuple[ClusterKey, str], set[ObjectKey]]
+
+
+def _move(
+    holders: _Holders, key: ObjectKey, gone: Iterable[tuple[ClusterKey, str]], new: Iterable[tuple[ClusterKey, str]]
+) -> None:
+    for held in gone:
+        holders[held].discard(key)
+        if not holders[held]:
+            del holders[held]
+    for held in new:
+        holders.setdefault(held, set()).add(key)
+
+
+def _names_by_provider_id(provider_ids: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for provider_id in provider_ids:
+        for name in _names_in(provider_id):
+            yield provider_id, name
+
+
+def _names_in(provider_id: str) -> tuple[str, ...]:
+    """What ``nodeNameSource: ProviderID`` calls a node, and what Azure does."""
+    return (provider_id.rpartition("/")[2], *scale_set_names(provider_id))
+
+
+def _node(machine: MachineView) -> frozenset[tuple[ClusterKey, str]]:
+    return frozenset({(machine.cluster, canonical(machine.node_ref))}) if machine.node_ref else frozenset()
+
+
+def _names(machine: MachineView) -> frozenset[tuple[ClusterKey, str]]:
+    names = (
+        machine.name,
+        machine.infrastructure_name,
+        *_names_in(machine.provider_id),
+        *(address.address for address in machine.addresses),
+    )
+    return frozenset((machine.cluster, canonical(name)) for name in names if name)

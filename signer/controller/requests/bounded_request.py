@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
+from signer.kube.answers import MAXIMUM_DEPTH, read_object
 from signer.kube.client import JsonObject
-from signer.kube.decoding import MAXIMUM_DEPTH, read_object
 from signer.kube.resources import segment
 from signer.model.signing_request import MAXIMUM_REQUEST_TEXT
 

@@ -23,9 +23,8 @@ from signer.kube.workqueue import WorkQueue
 from signer.model.cluster import MACHINE_KIND, ClusterKey, MachineView
 from signer.model.decision import Decision, Deferred
 from signer.model.explain_command import with_hint, without_hint
-from signer.model.fields import mapping_of, text_of
+from signer.model.fields import format_time, mapping_of, text_of
 from signer.model.flow import Flow, PriorityLevel
-from signer.model.kubernetes_time import format_time
 from signer.model.node_attested import NODE_ATTESTED, NOT_YET, NodeAttested, node_attested_after, node_attested_by
 from signer.model.record import AttestedNode, MachineKey
 from signer.store.cache import ObjectKey

@@ -1,16 +1,167 @@
-"""The connections to one server: what is idle is used again, for a while."""
+"""The connections to one server: what is idle is used again, for a while.
+
+Over one connection a request goes out, its answer comes in, and nothing else ever. Reading stops above a bound of what
+nobody took yet. No failure is kept as an exception: its traceback would hold what was read until Python's collector of
+cycles comes by; each is made where it is raised.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import select
 import ssl
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
-from signer.kube.http.connection import HttpConnection
 from signer.kube.http.dial import Dialer
-from signer.kube.http.messages import ConnectionClosed, Origin, ResponseHead
+from signer.kube.http.messages import ConnectionClosed, MalformedAnswer, Origin, ResponseHead, ResponseParser
+
+MAXIMUM_HELD_BYTES = 64 * 1024
+"""Of one answer's body before reading stops; beside them is what the transport has read at once."""
+
+
+class HttpConnection(asyncio.Protocol):
+    """The asyncio protocol of one connection over TLS."""
+
+    __slots__ = ("_answer", "_loop", "_on_lost", "_paused", "_quiet", "_tls_reason", "_transport",
+                 "_waiter", "lost")  # fmt: skip
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_lost: Callable[[HttpConnection], None]) -> None:
+        """``on_lost`` is called once, when the connection is gone."""
+        self._loop = loop
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport | None = None
+        self._answer: ResponseParser | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._quiet = select.poll()
+        self._paused = False
+        self.lost = False
+        """It is gone."""
+        self._tls_reason: str | None = None
+
+    # For those who ask
+
+    async def ask(self, request: bytes) -> ResponseHead:
+        """Send a request; the head of its answer. Whoever fails or is cancelled here must ``abort``.
+
+        Raises:
+            ConnectionClosed: the connection ended first.
+            MalformedAnswer: what came is no answer.
+        """
+        if self._transport is None or self._answer is not None:
+            raise ConnectionClosed(within_answer=False, tls_reason=self._tls_reason)
+        response = self._answer = ResponseParser()
+        self._transport.write(request)
+        while response.head is None:
+            await self._more(response)
+        return response.head
+
+    async def read(self, maximum: int | None = None) -> bytes:
+        """Of the answer's body what is there, at least a byte and at most ``maximum``; empty at its end.
+
+        Raises:
+            ConnectionClosed, MalformedAnswer: as ``ask``; what was read and not taken is lost.
+        """
+        response = self._answer
+        if response is None:
+            raise ConnectionClosed(within_answer=True)
+        while not response.held:
+            if response.complete:
+                return b""
+            await self._more(response)
+        data = response.take(maximum)
+        self._resume_if_taken(response)
+        return data
+
+    def finish(self) -> bool:
+        """Forget the answer. Whether the connection may carry another request; if not, it is to be aborted."""
+        response, self._answer = self._answer, None
+        if response is not None:
+            response.close()
+        return response is not None and response.reusable and self._is_open() and not self._paused and self._is_sent()
+
+    def is_silent(self) -> bool:
+        """While nobody asks: it is open, and nothing came that the event loop has not seen yet, such as its end.
+
+        A request that is sent where the server has closed already is lost, and nobody knows whether it was read.
+        """
+        return self._is_open() and not self._quiet.poll(0)
+
+    def abort(self) -> None:
+        """Close at once; what is not sent is not sent any more."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # Machinery
+
+    def _is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def _is_sent(self) -> bool:
+        """A server that answers and never reads would have request after request wait here."""
+        return self._transport is not None and self._transport.get_write_buffer_size() == 0
+
+    async def _more(self, response: ResponseParser) -> None:
+        """Wait until something changes."""
+        if response.malformed:
+            raise MalformedAnswer
+        if self.lost:
+            raise ConnectionClosed(within_answer=response.began, tls_reason=self._tls_reason)
+        waiter = self._waiter = self._loop.create_future()
+        try:
+            await waiter
+        finally:
+            self._waiter = None
+
+    def _pause_if_full(self, response: ResponseParser, transport: asyncio.Transport) -> None:
+        # Not behind the last byte: what comes there is nobody's, and seen at once.
+        if response.held > MAXIMUM_HELD_BYTES and not response.complete and not self._paused:
+            self._paused = True
+            transport.pause_reading()
+
+    def _resume_if_taken(self, response: ResponseParser) -> None:
+        if self._paused and self._transport is not None and response.held <= MAXIMUM_HELD_BYTES // 2:
+            self._paused = False
+            self._transport.resume_reading()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # Called by the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._quiet.register(transport.get_extra_info("socket"), select.POLLIN | select.POLLPRI)
+
+    def data_received(self, data: bytes) -> None:
+        response, transport = self._answer, self._transport
+        if transport is None:  # aborted, with more to hand over
+            return
+        if response is None or response.complete:
+            transport.abort()  # nothing was asked; it must never be taken for the next answer
+            return
+        response.feed(data)
+        if response.malformed:
+            transport.abort()
+        else:
+            self._pause_if_full(response, transport)
+        self._wake()
+
+    def eof_received(self) -> None:
+        # All that the server said is here. Closed in order, the connection would stay until the server has read what is
+        # left of a request, and a hostile one reads nothing.
+        self.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if isinstance(error, ssl.SSLError):
+            self._tls_reason = getattr(error, "reason", None) or "broken off"  # Python's own have none
+        self.lost = True
+        self._transport = None
+        self._wake()
+        self._on_lost(self)
+
 
 IDLE_SECONDS = 15.0
 """After which an idle connection is closed; kube-apiserver closes it after 90 (apiserver ``secure_serving.go``)."""

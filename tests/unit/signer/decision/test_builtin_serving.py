@@ -16,7 +16,7 @@ from signer.decision import builtin_serving as module
 from signer.decision.builtin_serving import SETTLED_REQUESTS_ARE_KEPT
 from signer.kube.errors import ServerError
 from signer.model.decision import ApproveOnly, Defer, Deferred, Deny, LeftAlone, Refused
-from signer.model.kubernetes_time import format_time
+from signer.model.fields import format_time
 from signer.model.reasons import Reason
 from signer.model.record import (
     BUILTIN_APPROVALS,

@@ -10,10 +10,10 @@ import pytest
 from attestors.contract import Security
 from signer.authority.profiles import BACKDATE
 from signer.model.cluster import LONG_AGO, ClusterKey
-from signer.model.csr_header import CertificateCredential, NoCredentialNamed
 from signer.model.decision import Refused
 from signer.model.reasons import Reason
 from signer.model.record import HELD_AFTER_END, AttestedIdentity
+from signer.model.signing_request import CertificateCredential, NoCredentialNamed
 from signer.rules.builtin_serving import (
     IN_FLIGHT,
     SLOW_CLOCK,

@@ -19,9 +19,9 @@ from signer.controller.telemetry.metrics import Metrics
 from signer.decision.decider import DecidedRequest, Decider
 from signer.kube.client import JsonObject
 from signer.model.cluster import ClusterKey
-from signer.model.csr_header import NotOurs
 from signer.model.decision import Decision, Ignore
 from signer.model.flow import Flow, PriorityLevel, requester_of
+from signer.model.signing_request import NotOurs
 from tests.unit.signer.requests import csr
 
 WORKERS: Final = 8

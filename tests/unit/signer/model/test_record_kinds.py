@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from attestors.wire.names import Purpose
-from signer.model import certificate_kind
-from signer.model.certificate_kind import (
+from signer.model import record
+from signer.model.record import (
     BUILTIN_KUBELET_SERVING,
     KUBELET_CLIENT,
     KUBELET_KINDS,
@@ -23,7 +23,7 @@ def test_what_records_hold_for_ever() -> None:
 
 
 def test_a_kind_is_known_once_it_is_declared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(certificate_kind, "_DECLARED", {KUBELET_CLIENT})
+    monkeypatch.setattr(record, "_DECLARED", {KUBELET_CLIENT})
     assert is_known(KUBELET_CLIENT)
     assert not is_known("ssh-host")
     assert declare_kind("ssh-host") == "ssh-host"

@@ -11,8 +11,8 @@ import pytest
 from attestors.contract import Security
 from attestors.wire.names import Purpose
 from signer.model.record import AttestedNode
-from signer.rules.issuance import asked_since, certificate_duration, duration_asked_for, public_key_digest
 from signer.rules.machine import NoRecord
+from signer.rules.request import asked_since, certificate_duration, duration_asked_for, public_key_digest
 from tests.unit.signer.builders import (
     NOW,
     SERVING_SIGNER,

@@ -5,9 +5,9 @@ import ssl
 
 import pytest
 
+from signer.kube.answers import unreachable
 from signer.kube.errors import Cause, Unreachable
 from signer.kube.http.messages import ConnectionClosed
-from signer.kube.transport import unreachable
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
+from signer.kube.answers import MAXIMUM_DEPTH, shallow
 from signer.kube.client import Client
-from signer.kube.decoding import MAXIMUM_DEPTH, shallow
 from tests.unit.signer.kube.support import Authority, aiohttp_server
 
 VALUES = st.recursive(

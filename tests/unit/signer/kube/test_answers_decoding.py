@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from signer.kube.decoding import _TOKEN, VALUE_BYTES, _number, decoded, read_object, values_in
+from signer.kube.answers import _TOKEN, VALUE_BYTES, _number, decoded, read_object, values_in
 from signer.kube.errors import UnexpectedAnswer
 from signer.kube.resource_limits import SMALL_BYTES, MemoryQuotaExceeded, ResourceLimits
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from signer.model.cluster import MACHINE_POOL_KIND, ClusterKey, MachineAddress, MachineView
 from signer.model.machine_pool import MachinePoolView
 from signer.rules.serving import canonical
-from signer.store.name_index import NameIndex
+from signer.store.machine_index import NameIndex
 from tests.unit.signer.builders import CLUSTER, machine_view
 
 

@@ -4,7 +4,7 @@ from datetime import timedelta, timezone
 
 import pytest
 
-from signer.model.kubernetes_time import format_time, parse_time
+from signer.model.fields import format_time, parse_time
 from tests.unit.signer.builders import NOW
 
 

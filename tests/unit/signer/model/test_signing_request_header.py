@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from attestors.wire.names import Purpose, SignerName
-from signer.model.csr_header import Condition, NotOurs, spec_digest
-from signer.model.signing_request import SigningRequest, parse_signing_request
+from signer.model.signing_request import Condition, NotOurs, SigningRequest, parse_signing_request, spec_digest
 from tests.unit.signer.builders import BOOTSTRAP, CLIENT_USAGES, PROVIDERS, manifest
 
 
