@@ -147,13 +147,13 @@ def _wrong_with(plugin: object, description: AttestorDescription) -> str:
 
 
 LONG_SECONDS: Final = 0.1
-"""A turn that takes so long is told of, as asyncio's debug mode does; built-in attestors take some milliseconds."""
+"""A longer step is reported, as in asyncio's debug mode; built-in attestors take a few milliseconds."""
 SAY_AGAIN_SECONDS: Final = 60.0
-"""Each attestor has a line in the log this often at most."""
+"""Minimum time between two log lines about one attestor."""
 
 Result = TypeVar("Result")
 Held = Callable[[str, float], None]
-"""Told of each long turn: of which attestor, and how many seconds."""
+"""Callback for each long step: the attestor, and the seconds."""
 
 
 class AttestorTimings:
@@ -168,11 +168,11 @@ class AttestorTimings:
         self._said: dict[str, float] = {}
 
     def of(self, provider: str, cluster: ClusterKey) -> AttestorTiming:
-        """The turns of that attestor over one request of that cluster."""
+        """The timing of that attestor for one request of that cluster."""
         return AttestorTiming(self, provider, cluster, self._monotonic)
 
     def was_long(self, timing: AttestorTiming, seconds: float) -> None:
-        """Count it, and say so once in a while."""
+        """Count a long step, and log it at most once in ``SAY_AGAIN_SECONDS``."""
         self._held(timing.provider, seconds)
         now = self._monotonic()
         if now - self._said.get(timing.provider, float("-inf")) < SAY_AGAIN_SECONDS:
@@ -186,7 +186,7 @@ class AttestorTimings:
 
 @dataclass(slots=True)
 class AttestorTiming:
-    """A context manager around each turn, one after the other."""
+    """A context manager for each step, one after the other."""
 
     timings: AttestorTimings
     provider: str
@@ -207,13 +207,13 @@ class AttestorTiming:
 
 @dataclass(frozen=True, slots=True)
 class TimedAwaitable(Generic[Result]):
-    """To be awaited in place of ``judging``; each of its turns is within ``timing``."""
+    """Awaits ``judging``; each of its steps is timed by ``timing``."""
 
     judging: Awaitable[Result]
     timing: AttestorTiming
 
     def __await__(self) -> Generator[Any, Any, Result]:
-        """What a plain ``await`` does (PEP 380), with a look at the clock before and after."""
+        """What a plain ``await`` does (PEP 380), with each step timed."""
         steps = self.judging.__await__()
         thrown: BaseException | None = None
         while True:
@@ -224,15 +224,17 @@ class TimedAwaitable(Generic[Result]):
                 result: Result = end.value
                 return result
             finally:
-                thrown = None  # else it would keep itself alive, through this frame
+                thrown = None  # otherwise it would keep itself alive through this frame
             try:
                 yield awaited
-            except BaseException as error:  # noqa: BLE001 - of its task, which is cancelled: it is the attestor's
+            except BaseException as error:  # noqa: BLE001 - the task's cancellation, passed on to the attestor
                 thrown = error
 
 
 def _throw(steps: Generator[Any, Any, Any], error: BaseException) -> object:
-    """Into what is awaited; an iterator that is no generator, which is awaitable too, has no way to hear of it."""
+    """Raise ``error`` in the awaited object. An iterator that is no generator is awaitable too, but has no ``throw``:
+    then raise it here.
+    """
     throw = getattr(steps, "throw", None)
     if throw is None:
         raise error

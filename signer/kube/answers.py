@@ -187,7 +187,7 @@ class _Details(msgspec.Struct):
 
 
 class _Status(msgspec.Struct):
-    """The parts of ``metav1.Status`` that are used; a body in which one has another type is no Status."""
+    """The used fields of ``metav1.Status``; a body in which one has another type is no Status."""
 
     kind: str = ""
     reason: str = ""
@@ -199,8 +199,8 @@ _decode_status = msgspec.json.Decoder(_Status).decode
 
 
 def check_is_json(answer: Response) -> None:
-    """Raise UnexpectedAnswer for a body that is not plain JSON: another content type, compressed unasked, or of no
-    length that the server says: it may have been cut off.
+    """Raise UnexpectedAnswer if the body is not plain JSON of a stated length: another content type, compressed without
+    request, or without a length, so that a truncated body would go unnoticed.
     """
     head = answer.head
     if head.content_type.partition(";")[0].strip().lower() != "application/json":
@@ -212,13 +212,19 @@ def check_is_json(answer: Response) -> None:
 
 
 async def read_bounded(
-    answer: Response, maximum_bytes: int, memory_quota: MemoryQuota, rest: Callable[[], Awaitable[object]] | None = None
+    answer: Response,
+    maximum_bytes: int,
+    memory_quota: MemoryQuota,
+    after_chunk: Callable[[], Awaitable[object]] | None = None,
 ) -> bytes:
-    """The body, held in ``memory_quota``; AnswerTooLarge as soon as it is, or says it will be, larger than
-    ``maximum_bytes``, or than there is room for beside what others read. ``rest`` is awaited after each piece.
+    """The body, held in ``memory_quota``; ``after_chunk`` is awaited after each chunk.
+
+    Raises:
+        AnswerTooLarge: the body is, or its stated length is, larger than ``maximum_bytes``, or the memory quota is
+            exceeded.
     """
-    # No error is a local variable here: its traceback would hold the frame, and the frame what was read, until Python's
-    # collector of cycles comes by, which is seldom.
+    # No error is a local variable here: its traceback would hold the frame, and the frame the data that was read, until
+    # Python's cyclic garbage collector runs, which is rare.
     if (answer.head.content_length or 0) > maximum_bytes:
         raise _too_large(answer, maximum_bytes)
     chunks: list[bytes] = []
@@ -232,8 +238,8 @@ async def read_bounded(
         except MemoryQuotaExceeded:
             raise AnswerTooLarge(TOO_MANY_ANSWERS, status=answer.head.status) from None
         chunks.append(chunk)
-        if rest is not None:
-            await rest()
+        if after_chunk is not None:
+            await after_chunk()
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
@@ -242,7 +248,7 @@ def _too_large(answer: Response, maximum_bytes: int) -> AnswerTooLarge:
 
 
 async def error_from_answer(answer: Response, resource_limits: ResourceLimits) -> ApiError:
-    """The error that an answer outside 2xx means, with the Kubernetes Status of its body where there is one."""
+    """The error for a response outside 2xx, with the Kubernetes Status of its body if there is one."""
     status = answer.head.status
     if 300 <= status < 400:
         return UnexpectedAnswer("the server redirects, which is never followed", status=status)
@@ -254,7 +260,7 @@ async def error_from_answer(answer: Response, resource_limits: ResourceLimits) -
         if parsed.kind == "Status":
             details = parsed
     except (UnexpectedAnswer, msgspec.DecodeError, ValueError, RecursionError):
-        pass  # no Status, so its text is not believed; the HTTP status alone still says what happened
+        pass  # no Status: the text is not used, and the HTTP status alone determines the error
     pause = retry_after_seconds(answer.head.retry_after)
     if pause is None and details.details is not None:
         pause = retry_after_seconds(details.details.retry_after_seconds)
@@ -262,9 +268,9 @@ async def error_from_answer(answer: Response, resource_limits: ResourceLimits) -
 
 
 def unreachable(error: OSError | MalformedAnswer, authority: str) -> ApiError:
-    """What a failure below the Kubernetes API means, and where it was: host and port. Raised ``from None``.
+    """The error for a failure below the Kubernetes API, with host and port. Raise it ``from None``.
 
-    ``error`` loses its traceback, whose frames hold what was read.
+    ``error`` loses its traceback, whose frames hold data that was read.
     """
     error.__traceback__ = None
     if isinstance(error, MalformedAnswer):

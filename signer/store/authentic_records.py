@@ -30,11 +30,11 @@ from signer.rules.machine import NoRecord
 from signer.store.cache import ObjectKey
 
 MAXIMUM_BYTES: Final = 2048
-"""Tenants may fill annotations; of an object with more it is read again before it is written."""
-_SERVERS: Final = frozenset(
+"""Tenants may fill annotations; an object with more metadata is read again before it is written."""
+_SERVER_FIELDS: Final = frozenset(
     {"name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink"}
 )
-"""Fields that say which object it is, or that the API server alone fills in (``metav1.ObjectMeta``)."""
+"""Fields that identify the object, or that only the API server sets (``metav1.ObjectMeta``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,33 +49,33 @@ class PreservedMetadata:
     packed: bytes
 
     def fields(self) -> dict[str, Any]:
-        """The fields again."""
+        """The decoded fields."""
         unpacked: dict[str, Any] = msgspec.json.decode(self.packed)
         return unpacked
 
 
 @dataclass(frozen=True, slots=True)
 class NotKept:
-    """There is none, or more than is kept."""
+    """No metadata is kept: there was none, or more than ``MAXIMUM_BYTES``."""
 
 
 KeptMetadata: TypeAlias = PreservedMetadata | NotKept
 
 
 def preserved_metadata(metadata: Mapping[str, Any]) -> KeptMetadata:
-    """Keep what others put into ``metadata``, an object's that came from the API server."""
+    """Keep what other clients set in ``metadata``, which came from the API server."""
     packed = msgspec.json.encode(preserved_fields(metadata))
-    return _shared(packed) if len(packed) <= MAXIMUM_BYTES else NotKept()
+    return _interned(packed) if len(packed) <= MAXIMUM_BYTES else NotKept()
 
 
 def preserved_fields(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """All of ``metadata`` but what the API server fills in."""
-    return {key: value for key, value in metadata.items() if key not in _SERVERS}
+    """``metadata`` without the fields that the API server sets."""
+    return {key: value for key, value in metadata.items() if key not in _SERVER_FIELDS}
 
 
 @lru_cache(maxsize=4096)
-def _shared(packed: bytes) -> PreservedMetadata:
-    """The same for all records of a Cluster: they have one label and one owner in common."""
+def _interned(packed: bytes) -> PreservedMetadata:
+    """One object for equal metadata: all records of a Cluster have the same label and owner."""
     return PreservedMetadata(packed)
 
 

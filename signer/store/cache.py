@@ -296,41 +296,42 @@ APPLY_DEFINITIONS: Final = "apply what `node-attestation-controller crds` prints
 
 
 class Scope(enum.Enum):
-    """Of which namespaces the objects are."""
+    """The namespaces of the objects."""
 
     WATCHED = enum.auto()
-    """Those whose Clusters are served: all, or the one that the controller is limited to."""
+    """The namespaces whose Clusters are served: all, or the one to which the controller is limited."""
     OWN = enum.auto()
-    """The controller's own."""
+    """The controller's own namespace."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheDeclaration(Generic[Value]):
-    """One collection that somebody needs cached."""
+    """One collection to be cached."""
 
     resource: Resource | NotServed
-    """Where the management cluster does not have it, the cache stays empty and nothing waits for it."""
+    """If the management cluster does not serve it, the cache stays empty and nothing waits for it."""
     parse: Callable[[JsonObject], Value]
-    """Raises ValueError for an object that is to be left out."""
+    """Raises ValueError for an object to be left out."""
     scope: Scope
     needed_by_decisions: bool
-    """Whether nothing is decided before its first list, nor while it is out of touch, and requests that wait for the
-    management cluster are woken when it is in touch again."""
+    """If true, nothing is decided before the first list of the collection or while it is out of touch, and requests
+    that wait for the management cluster are woken when it is in touch again.
+    """
     changed: Changed[Value] | None = None
     listed: Callable[[], None] = lambda: None
     """Called after each list."""
     selectors: Parameters = field(default_factory=dict)
-    """``labelSelector`` and ``fieldSelector``, of every list and watch."""
+    """``labelSelector`` and ``fieldSelector`` of every list and watch."""
     after: Cache[Any] | None = None
-    """Listed only when that one has had its first list; it must be registered before."""
+    """Another cache, registered before, whose first list must arrive before this collection is listed."""
     begins: Callable[[], None] = lambda: None
     """Called before the first list."""
     name: str = ""
-    """In metrics and messages; the resource's plural where it is empty."""
+    """Name in metrics and messages; defaults to the resource's plural."""
 
 
 class AlreadyRegistered(ValueError):
-    """A cache of that name is registered already: metrics could not tell the two apart."""
+    """A cache of that name is registered already; metrics could not tell the two apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +342,7 @@ class _Registered:
 
 
 class CacheRegistry:
-    """What is cached of the management cluster; in the order of registration, in which everything is listed."""
+    """The caches of the management cluster, in the order of registration, which is also the order of their lists."""
 
     def __init__(
         self,
@@ -350,8 +351,8 @@ class CacheRegistry:
         in_touch_again: Callable[[], None],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``namespaces``: None for all. ``in_touch_again`` is called when a cache that decisions need is watched again
-        after it could not be. ``monotonic`` is a clock, in seconds.
+        """``namespaces`` maps a scope to its namespace, None for all. ``in_touch_again`` is called when the watch of a
+        cache that decisions need works again after a failure. ``monotonic`` is a clock, in seconds.
         """
         self._namespaces = namespaces
         self._in_touch_again = in_touch_again
@@ -361,11 +362,11 @@ class CacheRegistry:
         self._begun = False
 
     def register(self, declaration: CacheDeclaration[Value]) -> Cache[Value]:
-        """The cache, empty until :meth:`start` or :meth:`fill`.
+        """Add a cache, which is empty until :meth:`start` or :meth:`fill`.
 
         Raises:
-            AlreadyRegistered: there is one of that name.
-            RuntimeError: the caches are filled or watched already; it would stay empty.
+            AlreadyRegistered: a cache of that name exists.
+            RuntimeError: the caches are filled or watched already, so this one would stay empty.
         """
         resource, needed = declaration.resource, declaration.needed_by_decisions
         name = declaration.name or ("" if isinstance(resource, NotServed) else resource.plural)
@@ -390,11 +391,11 @@ class CacheRegistry:
         return cache
 
     def watched(self) -> Iterator[Cache[Any]]:
-        """Every cache that is kept."""
+        """Every registered cache."""
         return (one.cache for one in self._registered)
 
     def needed_by_decisions(self) -> tuple[Cache[Any], ...]:
-        """Those that decisions rest on."""
+        """The caches that decisions need."""
         return self._needed
 
     def start(self, tasks: asyncio.TaskGroup, client: ListWatch) -> None:
@@ -404,7 +405,7 @@ class CacheRegistry:
             tasks.create_task(_watch(client, one), name=f"watch {one.cache.name}")
 
     async def fill(self, source: List) -> None:
-        """List everything once.
+        """List every collection once.
 
         Raises:
             ApiError: a collection cannot be listed.
@@ -415,7 +416,7 @@ class CacheRegistry:
             one.cache.replaced(await _listed(source, one))
 
     async def filled(self) -> None:
-        """Wait until every cache that decisions need has had its first list."""
+        """Wait for the first list of every cache that decisions need."""
         for cache in self._needed:
             await cache.filled.wait()
 
@@ -430,8 +431,8 @@ async def _watch(client: ListWatch, one: _Registered) -> NoReturn:
         one.path,
         sink=cache,
         params=declaration.selectors,
-        keep=cache.holds_of_list,
-        standing=cache.standing,
+        keep=cache.parse_list_item,
+        established=cache.established,
     )
 
 
@@ -440,7 +441,7 @@ async def _listed(source: List, one: _Registered) -> list[JsonObject]:
     async with contextlib.aclosing(source.list_pages(one.path, one.declaration.selectors or None)) as pages:
         try:
             async for page in pages:
-                objects += [item for item in page["items"] if one.cache.holds_of_list(item)]
+                objects += [item for item in page["items"] if one.cache.parse_list_item(item)]
         except ResourceNotServed as error:
             raise ResourceNotServed(
                 f"{one.path} is not served there: {APPLY_DEFINITIONS}", status=error.status

@@ -51,14 +51,14 @@ from signer.store.policy_statuses import PolicyStatuses
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnlistedNamespace:
-    """Clusters of one namespace that came before its records were listed; whoever comes later is of another."""
+    """Clusters of one namespace that appeared before a list of its records began; later ones wait for another list."""
 
     namespace: str
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The cache of records holds what stood there when the Cluster came."""
+    """The cache holds all records that existed when the Cluster appeared."""
 
 
 class RecordsBarrier:
@@ -72,53 +72,54 @@ class RecordsBarrier:
 
     def __init__(self) -> None:
         self._unlisted: dict[ClusterKey, UnlistedNamespace] = {}
-        self._gathering: dict[str, UnlistedNamespace] = {}
-        """By namespace, those whose list was not begun yet."""
+        self._waiting: dict[str, UnlistedNamespace] = {}
+        """By namespace: Clusters whose list has not begun."""
         self._recent: set[ClusterKey] = set()
-        """Who came since the cache's own last list. The next may have been begun before, and undo what was listed."""
+        """Clusters that appeared since the cache's last list. The cache's next list may have begun before, and undo
+        what was listed."""
 
     def cluster_changed(self, key: ClusterKey, before: ClusterView | None, after: ClusterView | None) -> None:
-        """One Cluster appeared, changed or went."""
-        if after is None or after.paused:  # nothing of it is judged
+        """A Cluster was added, changed or deleted."""
+        if after is None or after.paused:  # it gets no decisions
             self._forget(key)
         elif before is None or before.paused or before.uid != after.uid:
             self._arrive(key)
             self._recent.add(key)
 
-    def of(self, key: ClusterKey) -> RecordsState:
-        """What there is to do before a request of that Cluster is judged."""
+    def state_of(self, key: ClusterKey) -> RecordsState:
+        """What must be listed before a decision for that Cluster."""
         return self._unlisted.get(key, _LISTED)
 
-    def begins(self, unlisted: UnlistedNamespace) -> None:
-        """The records of its namespace are about to be listed."""
-        if self._gathering.get(unlisted.namespace) is unlisted:
-            del self._gathering[unlisted.namespace]
+    def list_begins(self, unlisted: UnlistedNamespace) -> None:
+        """A list of the namespace's records begins."""
+        if self._waiting.get(unlisted.namespace) is unlisted:
+            del self._waiting[unlisted.namespace]
 
-    def listed(self, unlisted: UnlistedNamespace) -> None:
-        """They were listed."""
+    def list_completed(self, unlisted: UnlistedNamespace) -> None:
+        """The list has completed."""
         for key in [key for key, of in self._unlisted.items() if of is unlisted]:
             del self._unlisted[key]
 
-    def all_are_listed(self) -> None:
-        """The cache is about to list all records, and nothing is judged before it has."""
+    def cache_begins(self) -> None:
+        """The cache begins its first list of all records, and no decision is made before it completes."""
         self._unlisted.clear()
-        self._gathering.clear()
+        self._waiting.clear()
         self._recent.clear()
 
     def cache_listed(self) -> None:
-        """The cache has listed all records, nobody knows since when. It begins its next list after this one."""
+        """The cache has completed a list, which may have begun at any time. Its next list begins after this call."""
         for key in self._recent:
             self._arrive(key)
         self._recent.clear()
 
     def _arrive(self, key: ClusterKey) -> None:
-        self._unlisted[key] = self._gathering.setdefault(key.namespace, UnlistedNamespace(key.namespace))
+        self._unlisted[key] = self._waiting.setdefault(key.namespace, UnlistedNamespace(key.namespace))
 
     def _forget(self, key: ClusterKey) -> None:
         unlisted = self._unlisted.pop(key, None)
         self._recent.discard(key)
         if unlisted is not None and unlisted not in self._unlisted.values():
-            self.begins(unlisted)
+            self.list_begins(unlisted)
 
 
 RecordsState: TypeAlias = UnlistedNamespace | Listed

@@ -173,20 +173,20 @@ def _drop(index: dict[Any, dict[ObjectKey, Any]], index_key: Any, key: ObjectKey
 
 
 class NameIndex:
-    """Names, infrastructure names, addresses and what provider IDs say, of all Machines, in their one spelling.
+    """Names, infrastructure names, addresses and names in provider IDs of all Machines, in canonical spelling.
 
-    Instances of MachinePools have none of their own. A nodeRef is what a kubelet chose: it is no name of its Machine,
-    and only says which node is there.
+    Instances of MachinePools have no names of their own. The kubelet chooses the name in a nodeRef, so it is no name of
+    the Machine; it shows only which node runs on it.
     """
 
     def __init__(self) -> None:
         self._holders: _Holders = {}
         self._nodes: _Holders = {}
-        self._called: dict[ClusterKey, dict[str, dict[str, int]]] = {}
-        """Of each Cluster the provider IDs by the names in them; how many pools list each, for several may do so."""
+        self._by_contained_name: dict[ClusterKey, dict[str, dict[str, int]]] = {}
+        """By cluster and by the name in a provider ID: the number of pools that list the provider ID."""
 
     def changed(self, key: ObjectKey, before: MachineView | None, after: MachineView | None) -> None:
-        """A Machine appeared, changed or went."""
+        """A Machine was added, changed or deleted."""
         if before == after:
             return
         for holders, names in ((self._holders, _names), (self._nodes, _node)):
@@ -195,19 +195,19 @@ class NameIndex:
             _move(holders, key, old - new, new - old)
 
     def pool_changed(self, before: MachinePoolView | None, after: MachinePoolView | None) -> None:
-        """A MachinePool appeared, changed or went: its instances may be called by their provider IDs."""
+        """A MachinePool was added, changed or deleted: the provider IDs of its instances contain node names."""
         if before is not None and after is not None and before.cluster == after.cluster:
-            self._call(
+            self._update_contained_names(
                 after.cluster, before.provider_ids - after.provider_ids, after.provider_ids - before.provider_ids
             )
             return
         if before is not None:
-            self._call(before.cluster, before.provider_ids, frozenset())
+            self._update_contained_names(before.cluster, before.provider_ids, frozenset())
         if after is not None:
-            self._call(after.cluster, frozenset(), after.provider_ids)
+            self._update_contained_names(after.cluster, frozenset(), after.provider_ids)
 
-    def _call(self, cluster: ClusterKey, gone: frozenset[str], new: frozenset[str]) -> None:
-        by_name = self._called.setdefault(cluster, {})
+    def _update_contained_names(self, cluster: ClusterKey, gone: frozenset[str], new: frozenset[str]) -> None:
+        by_name = self._by_contained_name.setdefault(cluster, {})
         for provider_id, name in _names_by_provider_id(gone):
             called = by_name[name]
             called[provider_id] -= 1
@@ -219,22 +219,24 @@ class NameIndex:
             called = by_name.setdefault(name, {})
             called[provider_id] = called.get(provider_id, 0) + 1
         if not by_name:
-            del self._called[cluster]
+            del self._by_contained_name[cluster]
 
-    def instances_called(self, machine: MachineView, node_name: str) -> frozenset[str]:
-        """Provider IDs of other instances of MachinePools of the same Cluster that have that name in them."""
-        called = self._called.get(machine.cluster, {}).get(node_name, {})
+    def other_instances_named(self, machine: MachineView, node_name: str) -> frozenset[str]:
+        """Provider IDs of other MachinePool instances of the same Cluster that contain that node name."""
+        called = self._by_contained_name.get(machine.cluster, {}).get(node_name, {})
         return frozenset(called.keys() - {machine.provider_id})
 
-    def others_called(self, machine: MachineView, node_name: str) -> tuple[ObjectKey, ...]:
-        """Other Machines of the same Cluster that have that node, and then those that have that name."""
+    def other_machines_named(self, machine: MachineView, node_name: str) -> tuple[ObjectKey, ...]:
+        """Other Machines of the same Cluster: first those whose node has that name, then those that have the name
+        themselves.
+        """
         own = {(machine.cluster.namespace, machine.name)} if machine.kind == MACHINE_KIND else set()
         held = (machine.cluster, canonical(node_name))
         nodes = self._nodes.get(held, set()) - own
         return (*sorted(nodes), *sorted(self._holders.get(held, set()) - own - nodes))
 
     def conflicting_names(self, machine: MachineView, names: Iterable[str]) -> frozenset[str]:
-        """Those of ``names`` that another Machine of the same Cluster has; each is in its one spelling."""
+        """Those of ``names``, in canonical spelling, that another Machine of the same Cluster has."""
         own = {(machine.cluster.namespace, machine.name)} if machine.kind == MACHINE_KIND else set()
         return frozenset(name for name in names if self._holders.get((machine.cluster, name), set()) - own)
 
@@ -260,7 +262,7 @@ def _names_by_provider_id(provider_ids: Iterable[str]) -> Iterator[tuple[str, st
 
 
 def _names_in(provider_id: str) -> tuple[str, ...]:
-    """What ``nodeNameSource: ProviderID`` calls a node, and what Azure does."""
+    """Node names in a provider ID: by ``nodeNameSource: ProviderID``, and by the naming of Azure scale sets."""
     return (provider_id.rpartition("/")[2], *scale_set_names(provider_id))
 
 

@@ -30,7 +30,7 @@ from signer.model.record import AttestedNode, MachineKey, record_name
 from signer.model.record_object import parse_record, record_spec
 from signer.rules.machine import NoRecord
 from signer.rules.plan import FactsChanged
-from signer.rules.serving import canonical, faces
+from signer.rules.serving import canonical, equivalent_addresses
 from signer.store.authentic_records import InTheWay, NothingInTheWay, NotKept, UnverifiedRecord, preserved_fields
 from signer.store.caches import Caches, UnlistedNamespace
 
@@ -232,12 +232,12 @@ def conflicting_names(
     dns_names: tuple[str, ...],
     ip_addresses: tuple[IPAddress, ...],
 ) -> frozenset[str]:
-    """Those of the names, and of the addresses' faces, that others have: Machines as they are, nodes as recorded.
+    """The requested names and addresses that other Machines have now, or other nodes by their records.
 
-    Each is in its one spelling (:func:`~signer.rules.serving.canonical`).
+    Equivalent addresses count too. Each is in canonical form (:func:`~signer.rules.serving.canonical`).
     """
     names = frozenset(canonical(name) for name in dns_names)
-    addresses = frozenset(str(face) for address in ip_addresses for face in faces(address))
+    addresses = frozenset(str(face) for address in ip_addresses for face in equivalent_addresses(address))
     return caches.names.conflicting_names(machine, names | addresses) | frozenset(
         name for name in names if _is_anothers_node(records, machine, name)
     )

@@ -323,7 +323,7 @@ class ReservationRebuild:
         self._reservations = reservations
 
     async def rebuild(self, wanted: Pair) -> None:
-        """To be called before ``wanted`` is reserved; a look-up in two indices where its own record is the newest.
+        """Call this before ``wanted`` is reserved. If its own record is the newest, this costs two look-ups in indices.
 
         Raises:
             Deferred: the controller key is not available, or a reservation is contended or cannot be read.
@@ -332,12 +332,13 @@ class ReservationRebuild:
         for record in self._caches.authentic.naming(wanted):
             pair = pair_of(record)
             if pair == wanted:
-                return  # nobody was attested later
+                return  # no other record has a later attestation
             if not self._reservations.cached(pair) and self._still_stands(record, wanted):
                 await self._bring_back(record)
 
     async def ensure(self, record: AttestedNode) -> None:
-        """Reserve the pair of that record of ours again, unless it belongs to others now, or its Machine is gone.
+        """Reserve the record's pair again, unless it belongs to another Machine or identity now, or its Machine is
+        gone.
 
         Raises:
             Deferred: the controller key is not available, or a reservation is contended or cannot be read.
@@ -346,16 +347,16 @@ class ReservationRebuild:
         pair = pair_of(record)
         machine = self._caches.machine(record.machine)
         if isinstance(machine, MachineGone) or machine.uid != record.machine_uid:
-            return  # moved or made anew: its node is looked at when it asks
+            return  # moved or created again: decided when its node makes a request
         await self.rebuild(pair)
         await self._bring_back(record)
 
     def _still_stands(self, record: AttestedNode, wanted: Pair) -> bool:
-        """Whether the record speaks for the Machine that is there now.
+        """Whether the record counts for the current Machine.
 
-        A move changes UIDs, and so does whoever deletes a Machine and makes it anew: within the namespace the record
-        is believed all the same. Another namespace's hardware may have passed on: there a Machine object alone, made
-        anew by its former owner, must not keep the identity from who is attested now.
+        A move changes UIDs, and so does deleting and creating a Machine again: within the namespace, the record counts
+        all the same. Hardware of another namespace may have passed on: its former owner could create the Machine again,
+        and must not keep the identity from the Machine that is attested now.
         """
         if record.machine.cluster.namespace == wanted.machine.cluster.namespace:
             return True
@@ -363,17 +364,17 @@ class ReservationRebuild:
         return not isinstance(machine, MachineGone) and machine.uid == record.machine_uid
 
     async def _bring_back(self, record: AttestedNode) -> None:
-        # Caches may be behind: the API server itself says whether the record is gone, which somebody may have deleted
-        # to make room for other hardware, or the Machine.
+        # The caches may be stale. The API server says whether the Machine is gone, or the record, which an operator may
+        # have deleted to free the identity or Machine.
         pair = pair_of(record)
         if not await self._reservations.live_reads.is_recorded(record) or await self._reservations.live_reads.is_gone(
             pair.machine
         ):
             return
-        with contextlib.suppress(Refused):  # who has it now has it
+        with contextlib.suppress(Refused):  # the current owner keeps it
             await self._reservations.reserve(pair, NoRecord())
 
 
 def pair_of(record: AttestedNode) -> Pair:
-    """The pair that a record asks for."""
+    """The pair that a record names."""
     return Pair(record.machine, record.identity)

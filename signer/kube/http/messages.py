@@ -21,25 +21,25 @@ _VISIBLE = re.compile(r"[!-~]+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where requests go."""
+    """The destination of requests."""
 
     host: str
     """A name or an address; IPv6 without brackets."""
     port: int
     path_prefix: str
-    """In front of each path; empty, or begins with a slash and ends with none."""
+    """Prefix of each path: empty, or with a leading and without a trailing slash."""
 
     @property
     def authority(self) -> str:
-        """The value of ``Host`` (RFC 9110 section 7.2): without the port where it is that of https."""
+        """The value of ``Host`` (RFC 9110 section 7.2), without the port if it is the https port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == HTTPS_PORT else f"{host}:{self.port}"
 
     @classmethod
     def of(cls, server: str) -> Origin:
-        """Of ``https://host[:port][/prefix]``; raises ValueError for anything else."""
+        """Parse ``https://host[:port][/prefix]``; raises ValueError for anything else."""
         refused = ValueError("an API server is reached by https only, as https://host[:port][/prefix]")
-        if _VISIBLE.fullmatch(server) is None:  # urlsplit would leave out some of the others
+        if _VISIBLE.fullmatch(server) is None:  # urlsplit would drop some other characters
             raise refused
         try:
             parts = urlsplit(server)
@@ -66,7 +66,7 @@ def target(path: str, params: Mapping[str, str | int | bool] | None) -> str:
 
 
 class RequestWriter:
-    """Writes requests to one origin; all have ``fields`` in common."""
+    """Writes requests to one origin with common header ``fields``."""
 
     def __init__(self, origin: Origin, fields: Mapping[str, str]) -> None:
         self._path_prefix = origin.path_prefix
@@ -75,35 +75,36 @@ class RequestWriter:
         self._lines = len(lines)
 
     def write(self, method: str, target: str, fields: Mapping[str, str], body: bytes | None) -> bytes:
-        """One request. ``target`` is path and query behind the prefix, both encoded.
+        """One request. ``target`` is path and query after the prefix, both encoded.
 
         Raises:
-            ValueError: a part holds what would begin another part, line, or request, or is not ASCII.
+            ValueError: a part contains a character that would start another part, line, or request, or is not ASCII.
         """
         lines = [f"{method} {self._path_prefix}{target} HTTP/1.1", self._common]
         lines += [f"{name}: {value}" for name, value in fields.items()]
         if body is not None:
             lines.append(f"Content-Length: {len(body)}")
         head = "\r\n".join(lines) + "\r\n\r\n"
-        ends = len(lines) + self._lines  # one for each line, and the empty one; the common lines count as one so far
+        ends = len(lines) + self._lines  # one for each line and the empty line; `lines` holds the common lines as one
         if head.count("\r") != ends or head.count("\n") != ends or "\0" in head or lines[0].count(" ") != 2:
             raise ValueError("a part of the request holds a character that would end it")
         return head.encode("ascii") + (body or b"")
 
 
 class MalformedAnswer(Exception):
-    """What came is not HTTP/1.1, or not within its bounds. Says nothing of it: it is the server's text."""
+    """The data is not HTTP/1.1, or exceeds its bounds. The error never quotes the data, which is the server's."""
 
 
 class ConnectionClosed(ConnectionError):
-    """The connection ended before the answer did."""
+    """The connection ended before the response did."""
 
     def __init__(self, *, within_answer: bool, tls_reason: str | None = None) -> None:
         super().__init__("the connection was closed" + (" within the answer" if within_answer else ""))
         self.within_answer = within_answer
-        """Whether a byte of the answer had come; if not, the request may have been processed, or never been read."""
+        """Whether a byte of the response had arrived; if not, the request may have been processed, or never been read.
+        """
         self.tls_reason = tls_reason
-        """OpenSSL's word for what was wrong, where TLS broke it off."""
+        """OpenSSL's reason if TLS ended the connection."""
 
 
 MAXIMUM_HEAD_BYTES = 16 * 1024
