@@ -34,7 +34,7 @@ from signer.model.bootstrap_token import (
     token_secret,
 )
 from signer.model.cluster import ClusterView, MachineView, cluster_view, machine_view
-from signer.model.kubernetes_time import format_time, parse_time
+from signer.model.fields import format_time, parse_time
 from signer.model.machine_pool import MachinePoolView, machine_pool_view
 from signer.model.policy import InvalidPolicy, Policy, parse_policy
 from signer.model.record import AttestedNode
