@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtensionOID
 
 from attestors.wire.names import Purpose
+from signer.authority.der import PemError, read_blocks
 from signer.authority.errors import CertificateAuthorityUnavailable, CertificateAuthorityUnavailableReason
 from signer.authority.lenient_certificate import (
     CACertificate,
@@ -26,7 +27,6 @@ from signer.authority.lenient_certificate import (
     NotIssuedBy,
     parse_ca_certificate,
 )
-from signer.authority.pem import PemError, read_blocks
 from signer.authority.private_key import (
     AuthorityPrivateKey,
     read_private_key,

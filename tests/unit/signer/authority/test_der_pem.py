@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signer.authority.pem import PemError, PemHeadersError, encode_block, read_blocks
+from signer.authority.der import PemError, PemHeadersError, encode_block, read_blocks
 
 ONE = encode_block("CERTIFICATE", b"one" * 40)
 TWO = encode_block("X TWO", b"two")
