@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 
 Ran = tuple[str, ...]
 Manifest = dict[str, Any]
-APPROVE: Final = {"stockServingRequests": "Approve"}
+APPROVE: Final = {"builtinServingRequests": "Approve"}
 STOPPED: Final = " stopped"
 
 
