@@ -1,4 +1,4 @@
-"""Attested nodes, and what a stock kubelet posts on them."""
+"""Attested nodes, and what a kubelet posts on them."""
 
 from __future__ import annotations
 

@@ -185,9 +185,9 @@ def honest() -> Draft:
         ]
         certify(draft, f"join-{node_name}", CLIENT, node_name)
     certify(draft, "serving", SERVING, "n1", "n1.example", "10.1.0.1")
-    draft.ask("stock", BUILTIN_SERVING_SIGNER, "n1", "n1.example")
-    draft.approve("stock", certificate_for("n1", "n1.example", serving=True))
-    draft.journal_builtin("n1", "stock")
+    draft.ask("builtin", BUILTIN_SERVING_SIGNER, "n1", "n1.example")
+    draft.approve("builtin", certificate_for("n1", "n1.example", serving=True))
+    draft.journal_builtin("n1", "builtin")
     draft.ask("waiting", BUILTIN_CLIENT_SIGNER, "n1")
     return draft
 
@@ -269,7 +269,7 @@ def builtin_with_another_key(draft: Draft) -> None:
 
 def builtin_for_another(draft: Draft) -> None:
     drop_builtin_journal(draft)
-    draft.journal_builtin("n2", "stock")
+    draft.journal_builtin("n2", "builtin")
 
 
 def builtin_without_security(draft: Draft) -> None:
@@ -335,9 +335,9 @@ PLANTED: Final[dict[str, tuple[Callable[[Draft], object], str]]] = {
         "a client certificate with alternative names",
     ),
     "an authority": (lambda draft: issue_instead(draft, certificate_for("n1", is_authority=True)), "an authority's"),
-    "stock, no journal": (drop_builtin_journal, "a built-in serving request, approved, and in no journal"),
-    "stock, another node": (builtin_for_another, "for another node than the requester"),
-    "stock, insecure": (builtin_without_security, "on the word of an insecure attestor"),
+    "builtin, no journal": (drop_builtin_journal, "a built-in serving request, approved, and in no journal"),
+    "builtin, another node": (builtin_for_another, "for another node than the requester"),
+    "builtin, insecure": (builtin_without_security, "on the word of an insecure attestor"),
     "no pair": (lambda draft: draft.reservations.clear(), "its pair of reservations is not there"),
     "half a pair": (lambda draft: draft.reservations.pop(), "its pair of reservations is not there"),
     "identity twice": (two_records_one_identity, "in 2 AttestedNodes"),

@@ -168,7 +168,7 @@ def _ask_for_serving_certificates(cluster: WorldCluster, nodes: dict[int, Simula
             cluster.submit(node.serving_request(f"serve-{number}", dns_names=[node.node_name]), connection)
             request = request_pem(NODE_USER_PREFIX + node.node_name, alternative_names=[node.node_name])
             usages = ("digital signature", "server auth")
-            builtin = signing_request(f"stock-{number}", request, signer=BUILTIN_SERVING_SIGNER, usages=usages)
+            builtin = signing_request(f"builtin-{number}", request, signer=BUILTIN_SERVING_SIGNER, usages=usages)
             cluster.submit(builtin, connection)
             del nodes[number]
 
@@ -176,7 +176,7 @@ def _ask_for_serving_certificates(cluster: WorldCluster, nodes: dict[int, Simula
 def _is_decided(name: str, verdict: Verdict) -> bool:
     """Nobody signs what the built-in signer is asked for: these clusters have no kube-controller-manager."""
     return bool(
-        verdict.certificate or verdict.condition == "Denied" or (verdict.condition and name.startswith("stock"))
+        verdict.certificate or verdict.condition == "Denied" or (verdict.condition and name.startswith("builtin"))
     )
 
 
@@ -249,4 +249,4 @@ def _assert_only_the_honest_joined(harness: Harness, cluster: WorldCluster, serv
         number = int(record.node_name.removeprefix("node-"))
         expected = [f"join-{number}", *([f"serve-{number}"] if number in serving else [])]
         assert sorted(entry.csr_name for entry in record.journal) == expected
-        assert [one.csr_name for one in record.builtin_approvals] == ([f"stock-{number}"] if number in serving else [])
+        assert [one.csr_name for one in record.builtin_approvals] == ([f"builtin-{number}"] if number in serving else [])

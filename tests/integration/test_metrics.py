@@ -108,7 +108,7 @@ def test_what_the_policy_leaves_alone_waits_for_nobody(harness: Harness) -> None
     node = node_of(cluster, "m")
     cluster.submit_with_token(node.client_request("join"))
     kubelet = node.connection(cluster.api.connection(), cluster.wait_until_decided("join").certificate)
-    cluster.submit(builtin_serving_request("stock", "m", ["m"]), kubelet)
+    cluster.submit(builtin_serving_request("builtin", "m", ["m"]), kubelet)
     left_alone = {"cluster": KEY, "provider": "", "decision": "LeftAlone", "reason": "Attested"}
     wait_until(lambda: value(controller, "decisions_total", **left_alone) == 1, "it is left alone")
     assert value(controller, "pending_requests", cluster=KEY) == 0
@@ -118,6 +118,6 @@ def test_what_the_policy_leaves_alone_waits_for_nobody(harness: Harness) -> None
     harness.management.client.patch(path, {"spec": {"nodeNameReuse": "Immediate"}})
     cluster.submit_with_token(node_of(cluster, "waits").client_request("waits"))
     wait_until(lambda: value(controller, "pending_requests", cluster=KEY) == 1, "one waits")
-    embedded_api(cluster).delete("certificatesigningrequests", "stock")
+    embedded_api(cluster).delete("certificatesigningrequests", "builtin")
     embedded_api(cluster).delete("certificatesigningrequests", "waits")
     wait_until(lambda: value(controller, "pending_requests", cluster=KEY) == 0, "none waits")
