@@ -1,4 +1,4 @@
-"""The attestors of one cluster: loaded when its policy authorizes them, with the operator's and its own settings."""
+"""The attestors of one cluster, loaded when its policy authorizes them, with the operator's and its own settings."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from signer.rules.request import insecure_not_allowed, not_allowed
 _LOG = logging.getLogger(__name__)
 
 ChallengeKeysOf: TypeAlias = Callable[[str], tuple[bytes, ...]]
-"""The keys for the challenges of one attestor, the newest first; raises Deferred while there are none."""
+"""The keys for the challenges of one attestor, newest first; raises Deferred if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadyAttestor:
-    """An attestor that can be asked."""
+    """An attestor that is ready to be asked."""
 
     description: AttestorDescription
     server_plugin: ServerPlugin
@@ -36,16 +36,16 @@ class ReadyAttestor:
 
 @dataclass(frozen=True, slots=True)
 class BrokenAttestor:
-    """An authorized attestor that cannot be asked, and why."""
+    """An authorized attestor that cannot be asked, and the reason."""
 
     provider: str
     message: str
     forbidden: bool = False
-    """Whether it is the operator who does not allow it here."""
+    """Whether the reason is that the operator does not allow it in this namespace."""
 
 
 class AttestorSet:
-    """The attestors of one cluster under one version of its policy; made anew when the policy changes."""
+    """The attestors of one cluster under one version of its policy; created again when the policy changes."""
 
     def __init__(
         self, policy: Policy, configuration: Configuration, registry: Registry, challenge_keys: ChallengeKeysOf
@@ -62,14 +62,14 @@ class AttestorSet:
 
     @property
     def any_broken(self) -> bool:
-        """Whether one that was asked for could not be prepared."""
+        """Whether the preparation of an attestor failed."""
         return any(isinstance(attestor, BrokenAttestor) for attestor in self._ready.values())
 
     def description(self, provider: str) -> AttestorDescription:
-        """What the attestor says of itself.
+        """The attestor's description of itself.
 
         Raises:
-            Deferred: it cannot be loaded.
+            Deferred: the attestor cannot be loaded.
         """
         if provider not in self._descriptions:
             try:
@@ -85,10 +85,10 @@ class AttestorSet:
         return self._allowed[provider]
 
     def ready(self, provider: str) -> ReadyAttestor:
-        """An authorized attestor, to be asked.
+        """An authorized attestor that is ready to be asked.
 
         Raises:
-            Deferred: its libraries are missing or its settings wrong.
+            Deferred: its libraries are missing or its settings invalid.
         """
         attestor = self._prepared(provider)
         if isinstance(attestor, BrokenAttestor):
@@ -109,7 +109,7 @@ class AttestorSet:
         namespace = self.policy.cluster.namespace
         if not self.operator_allows(provider):
             return BrokenAttestor(provider, not_allowed(provider, namespace), forbidden=True)
-        settings = AttestorSettings(  # copies: what one half does with its own is no matter of another's
+        settings = AttestorSettings(  # copies: a plugin's changes to its settings must not affect another
             operator=deepcopy(operator_settings(self._configuration.attestors, provider, namespace)),
             policy=deepcopy(self.policy.authorized(provider).settings),
             challenge_keys=partial(self._challenge_keys, provider),
@@ -129,13 +129,13 @@ class AttestorSet:
             return BrokenAttestor(provider, str(error))
         except InvalidSettings as error:
             return BrokenAttestor(provider, f"settings of attestor {provider}: {error}")
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - its requests wait; it must not end our task, nor us
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - its requests wait; it must not end the task or process
             _LOG.error("an attestor cannot be prepared", exc_info=error, extra={"provider": provider})
             return BrokenAttestor(provider, f"attestor {provider} failed with {type(error).__name__}; see the log")
 
 
 def _wrong_with(plugin: object, description: AttestorDescription) -> str:
-    """What can be seen of a server plugin that cannot be asked, if it is one: not every attestor is type-checked."""
+    """The visible defect of a server plugin, empty if there is none: not every attestor is type-checked."""
     if isinstance(plugin, type):
         return "is a class, and must be an object of it"
     wanted = ("pre_filter", "verify_client", *(["verify_serving"] if description.serves else []))
@@ -147,13 +147,13 @@ def _wrong_with(plugin: object, description: AttestorDescription) -> str:
 
 
 LONG_SECONDS: Final = 0.1
-"""A turn that takes so long is told of, as asyncio's debug mode does; built-in attestors take some milliseconds."""
+"""A longer step is reported, as in asyncio's debug mode; built-in attestors take a few milliseconds."""
 SAY_AGAIN_SECONDS: Final = 60.0
-"""Each attestor has a line in the log this often at most."""
+"""Minimum time between two log lines about one attestor."""
 
 Result = TypeVar("Result")
 Held = Callable[[str, float], None]
-"""Told of each long turn: of which attestor, and how many seconds."""
+"""Callback for each long step: the attestor, and the seconds."""
 
 
 class AttestorTimings:
@@ -168,11 +168,11 @@ class AttestorTimings:
         self._said: dict[str, float] = {}
 
     def of(self, provider: str, cluster: ClusterKey) -> AttestorTiming:
-        """The turns of that attestor over one request of that cluster."""
+        """The timing of that attestor for one request of that cluster."""
         return AttestorTiming(self, provider, cluster, self._monotonic)
 
     def was_long(self, timing: AttestorTiming, seconds: float) -> None:
-        """Count it, and say so once in a while."""
+        """Count a long step, and log it at most once in ``SAY_AGAIN_SECONDS``."""
         self._held(timing.provider, seconds)
         now = self._monotonic()
         if now - self._said.get(timing.provider, float("-inf")) < SAY_AGAIN_SECONDS:
@@ -186,7 +186,7 @@ class AttestorTimings:
 
 @dataclass(slots=True)
 class AttestorTiming:
-    """A context manager around each turn, one after the other."""
+    """A context manager for each step, one after the other."""
 
     timings: AttestorTimings
     provider: str
@@ -207,13 +207,13 @@ class AttestorTiming:
 
 @dataclass(frozen=True, slots=True)
 class TimedAwaitable(Generic[Result]):
-    """To be awaited in place of ``judging``; each of its turns is within ``timing``."""
+    """Awaits ``judging``; each of its steps is timed by ``timing``."""
 
     judging: Awaitable[Result]
     timing: AttestorTiming
 
     def __await__(self) -> Generator[Any, Any, Result]:
-        """What a plain ``await`` does (PEP 380), with a look at the clock before and after."""
+        """What a plain ``await`` does (PEP 380), with each step timed."""
         steps = self.judging.__await__()
         thrown: BaseException | None = None
         while True:
@@ -224,15 +224,17 @@ class TimedAwaitable(Generic[Result]):
                 result: Result = end.value
                 return result
             finally:
-                thrown = None  # else it would keep itself alive, through this frame
+                thrown = None  # otherwise it would keep itself alive through this frame
             try:
                 yield awaited
-            except BaseException as error:  # noqa: BLE001 - of its task, which is cancelled: it is the attestor's
+            except BaseException as error:  # noqa: BLE001 - the task's cancellation, passed on to the attestor
                 thrown = error
 
 
 def _throw(steps: Generator[Any, Any, Any], error: BaseException) -> object:
-    """Into what is awaited; an iterator that is no generator, which is awaitable too, has no way to hear of it."""
+    """Raise ``error`` in the awaited object. An iterator that is no generator is awaitable too, but has no ``throw``:
+    then raise it here.
+    """
     throw = getattr(steps, "throw", None)
     if throw is None:
         raise error

@@ -37,7 +37,7 @@ from signer.model.reasons import EXPLANATIONS, Reason
 from signer.model.signing_request import BuiltinCSRHeader, Malformed, NotOurs, SigningRequest
 from signer.rules.checks import APPROVED_BEFORE
 from signer.rules.request import claimed_provider_id
-from signer.store.controller_key import SECRET_NAME, WHERE_MISSING
+from signer.store.controller_key import MISSING_KEY_REMEDY, SECRET_NAME
 
 NOT_POSTED: Final = "not-posted"
 """Replaces the UID of a CSR that has none."""
@@ -118,7 +118,7 @@ async def explain(
         notes = (*notes, "The request is decided. The checks show what a request with the same content would get now.")
     if dry_run_result.makes_key:
         secret = f"Secret {around.configuration.namespace}/{SECRET_NAME}"
-        notes = (*notes, f"{secret} does not exist, so no AttestedNode counts: {WHERE_MISSING}.")
+        notes = (*notes, f"{secret} does not exist, so no AttestedNode counts: {MISSING_KEY_REMEDY}.")
     return _explained(manifest, key, around, at, dry_run_result, current, notes), dry_run_result
 
 

@@ -1,10 +1,10 @@
-"""What API servers answer, who may be hostile: read and decoded within bounds of size, values, depth, memory and time.
+"""Answers of API servers, which may be hostile: reads and decodes within bounds of size, values, depth, memory, time.
 
-What failures below the Kubernetes API mean is said here, too.
+This module also turns failures below the Kubernetes API into errors.
 
-A watch comes as one event a line (`lines_of`). API servers store objects nested 10,000 levels deep; Python's decoders
-stop at about a thousand. One such object, in a free-form field that any tenant may write, would make a whole list
-unreadable and so stop the controller for everybody: `shallow` cuts it first.
+A watch sends one event a line (`read_lines`). API servers store objects nested 10,000 levels deep, but Python's
+decoders stop at about a thousand. One such object, in a free-form field that any tenant may write, would make a whole
+list unreadable and so stop the controller for every cluster: `limit_depth` truncates it first.
 """
 
 from __future__ import annotations
@@ -34,18 +34,21 @@ from signer.kube.http.pool import Response
 from signer.kube.resource_limits import MemoryQuota, MemoryQuotaExceeded, ResourceLimits, Throttle
 
 MAXIMUM_VALUES: Final = 500_000
-"""In one answer or event: what takes three bytes of JSON takes twenty times as much when it is read."""
+"""In one response or event: three bytes of JSON may take twenty times as much memory when decoded."""
 VALUE_BYTES: Final = 100
-"""Of memory for each value, about, beside its text: each of ``{"a":{}},`` takes 85, of ``"ab",`` 54 (measured)."""
+"""Approximate memory for each value besides its text: ``{"a":{}},`` takes 85 bytes, ``"ab",`` 54 (measured)."""
 _FOUR_BYTES: Final = (b"\xf0", b"\xf1", b"\xf2", b"\xf3", b"\xf4")
 _FOUR_BYTES_ESCAPED: Final = (b"\\ud", b"\\uD")
-"""What a character begins with for which Python takes four bytes for each of its text; for others at most two."""
+"""First bytes of characters for which Python stores a text with four bytes a character; others take at most two."""
 _COUNTED_BYTES: Final = 64 * 1024
-"""Of what is smaller, as nearly all events are, nothing is counted: it takes four megabytes at most, for a moment."""
+"""Values of smaller texts, which nearly all events are, are not counted: they take at most four megabytes, for a
+moment."""
 
 
 def _number(text: str) -> float:
-    """Python's own reading: msgspec's takes a hundred times as long over some, ``8.9999999999999e-300`` for one."""
+    """Python's float parser: msgspec's takes a hundred times as long for some numbers, such as
+    ``8.9999999999999e-300``.
+    """
     value = float(text)
     if math.isinf(value):
         raise ValueError("a number that is out of range")
@@ -53,19 +56,19 @@ def _number(text: str) -> float:
 
 
 read_object: Final = msgspec.json.Decoder(dict[str, Any], float_hook=_number).decode
-"""A JSON object. Raises msgspec.DecodeError, ValueError, or RecursionError."""
+"""Decode a JSON object. Raises msgspec.DecodeError, ValueError, or RecursionError."""
 
 
 def decoded(raw: bytes, message: str, memory_quota: MemoryQuota) -> dict[str, Any]:
-    """The JSON object in ``raw``; it is held in ``memory_quota`` afterwards, instead of what was.
+    """The JSON object in ``raw``; ``memory_quota`` then holds it instead of the previous amount.
 
     Raises:
         AnswerTooLarge: it holds more than ``MAXIMUM_VALUES`` values.
-        MemoryQuotaExceeded: there is no memory for it just now.
-        UnexpectedAnswer: it is no JSON object, of which ``message`` is said.
+        MemoryQuotaExceeded: the quota has no memory for it now.
+        UnexpectedAnswer: it is no JSON object; the error has ``message``.
     """
     if len(raw) > _COUNTED_BYTES:
-        values = values_in(raw)
+        values = count_values(raw)
         if values > MAXIMUM_VALUES:
             raise AnswerTooLarge(f"the answer holds more than {MAXIMUM_VALUES} values", status=200)
         memory_quota.hold(_width(raw) * len(raw) + VALUE_BYTES * values)
@@ -73,7 +76,7 @@ def decoded(raw: bytes, message: str, memory_quota: MemoryQuota) -> dict[str, An
         try:
             return read_object(raw)
         except RecursionError:
-            return read_object(shallow(raw))
+            return read_object(limit_depth(raw))
     except (msgspec.DecodeError, ValueError, RecursionError):
         raise UnexpectedAnswer(message, status=200) from None
 
@@ -87,28 +90,28 @@ def _width(raw: bytes) -> int:
     return 1 if is_ascii and not is_escaped else 2
 
 
-def values_in(raw: bytes) -> int:
-    """How many there are at most, without reading them."""
-    # Each value but the first of its array or object follows a comma, and each array and object begins once.
+def count_values(raw: bytes) -> int:
+    """An upper bound of the number of values, without decoding."""
+    # Each value follows a comma, except the first of an array or object, which follows an opening bracket.
     return sum(map(raw.count, (b",", b"[", b"{")))
 
 
 MAXIMUM_DEPTH: Final = 128
-"""What stands deeper is read as null. No field that is read here stands deeper than ten levels."""
+"""Deeper values are read as null. No field that the controller reads is deeper than ten levels."""
 
-# One match for each bracket, with all before it. Strings are skipped whole: brackets in them mean nothing. The pattern
-# cannot backtrack, and what is no string to its end goes to the end of all: else each escaped quote in it would be
-# tried as the beginning of another one.
+# One match for each bracket, with all text before it. Strings are skipped whole, with the brackets in them. The pattern
+# cannot backtrack. An unterminated string extends to the end of the text; otherwise each escaped quote in it would be
+# tried as the start of another string.
 _STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)'
 _TOKEN: Final = re.compile(rb'(?:[^"\[\]{}]++|%b)*+([\[\]{}]|\Z)' % _STRING, re.DOTALL)
 _OPENING: Final = frozenset({b"[", b"{"})
 _CLOSING: Final = frozenset({b"]", b"}"})
 
 
-def shallow(raw: bytes) -> bytes:
+def limit_depth(raw: bytes) -> bytes:
     """``raw`` with every value below :data:`MAXIMUM_DEPTH` replaced by ``null``; iterative, in linear time.
 
-    What is not JSON stays so: the decoder refuses it afterwards.
+    Text that is not JSON stays invalid: the decoder refuses it afterwards.
     """
     kept: list[bytes] = []
     depth = 0
@@ -130,11 +133,12 @@ def shallow(raw: bytes) -> bytes:
 
 
 WATCH_READ_BYTES = 16 * 1024
-"""At once, of a watch: some ten milliseconds of work at most, before others have the event loop."""
+"""Bytes of a watch that are read at once: at most about ten milliseconds of work before the event loop runs other
+tasks."""
 TOO_MANY_EVENTS = "too many large events are being read"
 
 
-async def lines_of(
+async def read_lines(
     answer: Response,
     throttle: Throttle,
     memory_quota: MemoryQuota,
@@ -143,11 +147,11 @@ async def lines_of(
     *,
     maximum_bytes: int,
 ) -> AsyncGenerator[bytes, None]:
-    """Complete lines. Whoever takes them does what there is to do before asking for the next: that counts too.
+    """Complete lines of a watch. The caller handles a line before it requests the next; its time counts too.
 
     Raises:
-        UnexpectedAnswer: one is too large, or cut off, or there is no room for it.
-        TimeoutError: ``idle_seconds`` of silence, or it is past ``ends_at``, the event loop's time.
+        UnexpectedAnswer: a line is too large or truncated, or the memory quota is exceeded.
+        TimeoutError: silence for ``idle_seconds``, or the event loop's time has passed ``ends_at``.
         MalformedAnswer, OSError: the stream broke.
     """
     loop = asyncio.get_running_loop()
@@ -187,7 +191,7 @@ class _Details(msgspec.Struct):
 
 
 class _Status(msgspec.Struct):
-    """The parts of ``metav1.Status`` that are used; a body in which one has another type is no Status."""
+    """The used fields of ``metav1.Status``; a body in which one has another type is no Status."""
 
     kind: str = ""
     reason: str = ""
@@ -199,8 +203,8 @@ _decode_status = msgspec.json.Decoder(_Status).decode
 
 
 def check_is_json(answer: Response) -> None:
-    """Raise UnexpectedAnswer for a body that is not plain JSON: another content type, compressed unasked, or of no
-    length that the server says: it may have been cut off.
+    """Raise UnexpectedAnswer if the body is not plain JSON of a stated length: another content type, compressed without
+    request, or without a length, so that a truncated body would go unnoticed.
     """
     head = answer.head
     if head.content_type.partition(";")[0].strip().lower() != "application/json":
@@ -212,13 +216,19 @@ def check_is_json(answer: Response) -> None:
 
 
 async def read_bounded(
-    answer: Response, maximum_bytes: int, memory_quota: MemoryQuota, rest: Callable[[], Awaitable[object]] | None = None
+    answer: Response,
+    maximum_bytes: int,
+    memory_quota: MemoryQuota,
+    after_chunk: Callable[[], Awaitable[object]] | None = None,
 ) -> bytes:
-    """The body, held in ``memory_quota``; AnswerTooLarge as soon as it is, or says it will be, larger than
-    ``maximum_bytes``, or than there is room for beside what others read. ``rest`` is awaited after each piece.
+    """The body, held in ``memory_quota``; ``after_chunk`` is awaited after each chunk.
+
+    Raises:
+        AnswerTooLarge: the body is, or its stated length is, larger than ``maximum_bytes``, or the memory quota is
+            exceeded.
     """
-    # No error is a local variable here: its traceback would hold the frame, and the frame what was read, until Python's
-    # collector of cycles comes by, which is seldom.
+    # No error is a local variable here: its traceback would hold the frame, and the frame the data that was read, until
+    # Python's cyclic garbage collector runs, which is rare.
     if (answer.head.content_length or 0) > maximum_bytes:
         raise _too_large(answer, maximum_bytes)
     chunks: list[bytes] = []
@@ -232,8 +242,8 @@ async def read_bounded(
         except MemoryQuotaExceeded:
             raise AnswerTooLarge(TOO_MANY_ANSWERS, status=answer.head.status) from None
         chunks.append(chunk)
-        if rest is not None:
-            await rest()
+        if after_chunk is not None:
+            await after_chunk()
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
@@ -242,7 +252,7 @@ def _too_large(answer: Response, maximum_bytes: int) -> AnswerTooLarge:
 
 
 async def error_from_answer(answer: Response, resource_limits: ResourceLimits) -> ApiError:
-    """The error that an answer outside 2xx means, with the Kubernetes Status of its body where there is one."""
+    """The error for a response outside 2xx, with the Kubernetes Status of its body if there is one."""
     status = answer.head.status
     if 300 <= status < 400:
         return UnexpectedAnswer("the server redirects, which is never followed", status=status)
@@ -254,7 +264,7 @@ async def error_from_answer(answer: Response, resource_limits: ResourceLimits) -
         if parsed.kind == "Status":
             details = parsed
     except (UnexpectedAnswer, msgspec.DecodeError, ValueError, RecursionError):
-        pass  # no Status, so its text is not believed; the HTTP status alone still says what happened
+        pass  # no Status: the text is not used, and the HTTP status alone determines the error
     pause = retry_after_seconds(answer.head.retry_after)
     if pause is None and details.details is not None:
         pause = retry_after_seconds(details.details.retry_after_seconds)
@@ -262,9 +272,9 @@ async def error_from_answer(answer: Response, resource_limits: ResourceLimits) -
 
 
 def unreachable(error: OSError | MalformedAnswer, authority: str) -> ApiError:
-    """What a failure below the Kubernetes API means, and where it was: host and port. Raised ``from None``.
+    """The error for a failure below the Kubernetes API, with host and port. Raise it ``from None``.
 
-    ``error`` loses its traceback, whose frames hold what was read.
+    ``error`` loses its traceback, whose frames hold data that was read.
     """
     error.__traceback__ = None
     if isinstance(error, MalformedAnswer):

@@ -1,4 +1,4 @@
-"""How to reach one API server, and in whose name calls to it are made."""
+"""The address and credentials of one API server, and the valid paths and parameters of calls to it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from signer.kube.errors import Unauthorized
 
 @dataclass(frozen=True, slots=True)
 class ClusterConnection:
-    """Where an API server is and how to prove to it who we are: what a kubeconfig turns into.
+    """The address of an API server and the credentials for it, as parsed from a kubeconfig.
 
-    Certificates and keys are PEM. Nothing here names a file: a connection that comes from a tenant's Secret must not
-    make the controller read local files (DESIGN: kubeconfigs are parsed by allow-list).
+    Certificates and keys are PEM. No field names a file: a connection from a tenant's Secret must not make the
+    controller read local files.
     """
 
     server: str
@@ -28,8 +28,8 @@ class ClusterConnection:
     client_key: bytes | None = field(default=None, repr=False)
     bearer_token: str | None = field(default=None, repr=False)
     tls: ssl.SSLContext | None = field(default=None, repr=False, compare=False)
-    """What these certificates and the key were found usable with, where somebody has tried: making it again costs as
-    much as all else in a connection's beginning."""
+    """A context that is known to work with these certificates and key, if one was created: creating another costs as
+    much as the rest of a new connection."""
 
 
 _TOKEN: Final = re.compile(r"[!-~]{1,16384}", re.ASCII)

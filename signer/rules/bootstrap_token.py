@@ -1,6 +1,6 @@
-"""Rules about bootstrap tokens of MachinePools: how long they live.
+"""Rules for bootstrap tokens of MachinePools: how long they live.
 
-Whose requests a token may be used for is judged in :mod:`signer.rules.claim`.
+:mod:`signer.rules.claim` decides which Machine may use a token.
 """
 
 from __future__ import annotations
@@ -16,52 +16,53 @@ from signer.model.bootstrap_token import (
 )
 
 EXTEND_BELOW: Final = timedelta(hours=12)
-"""Cluster API's provider rotates a pool's token when less than half of its own lifetime is left: 7.5 minutes of 15 by
-default (``--bootstrap-token-ttl``). With more than a day for that flag, it would rotate before this extends."""
+"""A token is extended when less than this is left. Cluster API's kubeadm provider rotates a pool's token when less than
+half of ``--bootstrap-token-ttl`` is left: 7.5 of 15 minutes by default. With a flag of more than a day, the provider
+would rotate before this extends."""
 EXTEND_TO: Final = timedelta(hours=24)
-CUT_BACK_TO: Final = timedelta(minutes=15)
-"""What is left to a machine that is just booting; the provider's default lifetime."""
+SHORTEN_TO: Final = timedelta(minutes=15)
+"""The time that a machine that is booting has left to use the token; the provider's default lifetime."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extend:
-    """Write this expiration, and our mark with it."""
+    """Write this expiration and the extension annotation."""
 
     until: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class CutBack:
-    """Write this expiration, and take our mark off."""
+class Shorten:
+    """Write this expiration and remove the extension annotation."""
 
     until: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class TakeMarkOff:
-    """The expiration is not ours any more, or near enough; our mark has nothing to say."""
+class RemoveAnnotation:
+    """Remove the extension annotation: the expiration is no longer ours, or is near enough."""
 
 
 @dataclass(frozen=True, slots=True)
-class LeaveAsItIs:
-    """Nothing is due."""
+class NoChange:
+    """Leave the Secret as it is."""
 
 
-Due: TypeAlias = Extend | CutBack | TakeMarkOff | LeaveAsItIs
+TokenChange: TypeAlias = Extend | Shorten | RemoveAnnotation | NoChange
 
 
-def due_for(secret: TokenSecret, *, wanted: bool, now: datetime) -> Due:
-    """What is due for a bootstrap token; ``wanted`` says that a living MachinePool uses it, and may go on using it.
+def token_change(secret: TokenSecret, *, wanted: bool, now: datetime) -> TokenChange:
+    """The change that a token's Secret needs. ``wanted``: a living MachinePool uses the token and may go on using it.
 
-    A token that has run out stays so: its owner's provider makes a new one. What was never extended is never shortened.
+    An expired token is never extended: the provider makes a new one. A token that was never extended is not shortened.
     """
     if isinstance(secret.expiration, NeverExpires):
-        return TakeMarkOff() if secret.extension is not Extension.NONE and not wanted else LeaveAsItIs()
+        return RemoveAnnotation() if secret.extension is not Extension.NONE and not wanted else NoChange()
     if wanted:
         is_due = secret.authenticates and now < secret.expiration < now + EXTEND_BELOW
-        return Extend(now + EXTEND_TO) if is_due else LeaveAsItIs()
+        return Extend(now + EXTEND_TO) if is_due else NoChange()
     if secret.extension is Extension.NONE:
-        return LeaveAsItIs()
-    if secret.extension is Extension.OURS and secret.expiration > now + CUT_BACK_TO:
-        return CutBack(now + CUT_BACK_TO)
-    return TakeMarkOff()
+        return NoChange()
+    if secret.extension is Extension.OURS and secret.expiration > now + SHORTEN_TO:
+        return Shorten(now + SHORTEN_TO)
+    return RemoveAnnotation()

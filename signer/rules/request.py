@@ -1,7 +1,7 @@
-"""Checks of a request to one of our signers alone, and of what the attestor returned for it. No network.
+"""Checks of a request to one of our signers alone, and of the attestor's outcome for it. No network.
 
-Each raises or returns None. What is judged of every request stands in :mod:`signer.rules.shape`. What its
-certificate is like, as far as that follows from policy, record and request alone, stands here, too.
+Each check raises or returns None. The checks that apply to every request are in :mod:`signer.rules.shape`. This module
+also computes the properties of the certificate that follow from policy, record and request alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from signer.rules.machine import NoRecord
 
 @dataclass(frozen=True, slots=True)
 class RequestFacts:
-    """Everything that the checks of the request alone look at."""
+    """The input of the checks of the request alone."""
 
     request: SigningRequest
     cluster: ClusterView
@@ -38,21 +38,21 @@ class RequestFacts:
     operator_allows: bool
     """Whether the controller's configuration allows this attestor in the cluster's namespace."""
     ca_cert_hashes: frozenset[str]
-    """Hashes of the CAs whose key we hold for this cluster, and of those that they chain to."""
+    """Hashes of the CAs whose key the controller has for this cluster, and of the CAs that they chain to."""
     waiting_ca_cert_hashes: frozenset[str] = frozenset()
-    """Hashes of the cluster's other CAs: coming in, or going out."""
+    """Hashes of the cluster's other CAs, which a rotation introduces or retires."""
 
 
 def facts_belong_together(facts: RequestFacts) -> None:
-    """The policy is the Cluster's and the attestor the signer's; a defect of ours otherwise."""
+    """The policy is of this Cluster and the attestor of this signer. Anything else is a bug in the controller."""
     if facts.policy.cluster != facts.cluster.key:
-        raise Deferred(Reason.INTERNAL_ERROR, f"judged by the policy of Cluster {facts.policy.cluster}")
+        raise Deferred(Reason.INTERNAL_ERROR, f"the policy is of Cluster {facts.policy.cluster}")
     if facts.attestor.provider != facts.request.header.signer.provider:
-        raise Deferred(Reason.INTERNAL_ERROR, f"judged by attestor {facts.attestor.provider}")
+        raise Deferred(Reason.INTERNAL_ERROR, f"the attestor is {facts.attestor.provider}, not the signer's")
 
 
 def provider_is_the_signers(facts: RequestFacts) -> None:
-    """The provider block and the signer name say the same."""
+    """The provider block and the signer name have the same provider."""
     provider = facts.request.header.signer.provider
     if facts.request.provider != provider:
         raise Refused(
@@ -61,7 +61,7 @@ def provider_is_the_signers(facts: RequestFacts) -> None:
 
 
 def attestor_is_authorized(facts: RequestFacts) -> None:
-    """The cluster's policy names the attestor; an insecure one needs the controller's consent besides."""
+    """The policy and the controller's configuration allow the attestor; an insecure one needs the flags too."""
     provider = facts.attestor.provider
     policy_names_the_attestor(facts.policy, provider)
     operator_allows_the_attestor(provider, facts.cluster.key.namespace, allowed=facts.operator_allows)
@@ -70,7 +70,7 @@ def attestor_is_authorized(facts: RequestFacts) -> None:
 
 
 def not_allowed(provider: str, namespace: str) -> str:
-    """What a person is told, who may be a tenant; the operator decides."""
+    """The message for an attestor that the controller's configuration does not allow in that namespace."""
     return (
         f"this controller does not allow attestor {provider} in namespace {namespace}: its configuration file says "
         f"where, in attestors.{provider}.namespaces"
@@ -78,7 +78,7 @@ def not_allowed(provider: str, namespace: str) -> str:
 
 
 def insecure_not_allowed(provider: str, namespace: str) -> str:
-    """The same, where flags decide."""
+    """The message for an insecure attestor that the controller's flags do not allow in that namespace."""
     return (
         f"attestor {provider} is insecure, and this controller does not allow it in namespace {namespace}: see its "
         "flags --enable-insecure-attestor and --insecure-attestor-namespaces"
@@ -86,7 +86,7 @@ def insecure_not_allowed(provider: str, namespace: str) -> str:
 
 
 def policy_names_the_attestor(policy: Policy, provider: str) -> None:
-    """What a policy does not name is not even loaded.
+    """The policy authorizes the attestor. The controller does not load one that it does not authorize.
 
     Raises:
         Refused: the policy does not authorize it.
@@ -99,7 +99,7 @@ def policy_names_the_attestor(policy: Policy, provider: str) -> None:
 
 
 def operator_allows_the_attestor(provider: str, namespace: str, *, allowed: bool) -> None:
-    """What the operator does not allow in a namespace is not loaded for it either.
+    """The controller's configuration allows the attestor in that namespace. It is not loaded otherwise.
 
     Raises:
         Refused: it is not allowed.
@@ -109,7 +109,10 @@ def operator_allows_the_attestor(provider: str, namespace: str, *, allowed: bool
 
 
 def attestor_supports_the_purpose(facts: RequestFacts) -> None:
-    """Insecure attestors neither serve nor renew (proposal, "Insecure providers")."""
+    """The attestor supports serving certificates or renewal, if the request is for one.
+
+    Insecure attestors support neither (proposal, "Insecure providers").
+    """
     header = facts.request.header
     if header.signer.purpose is Purpose.SERVING and not facts.attestor.serves:
         raise Refused(Reason.SERVING_NOT_SUPPORTED, f"attestor {facts.attestor.provider} signs no serving certificates")
@@ -121,13 +124,13 @@ def attestor_supports_the_purpose(facts: RequestFacts) -> None:
 
 
 def version_is_supported(facts: RequestFacts) -> None:
-    """The attestor reads this evidence version; if not, the node is told which it reads."""
+    """The attestor reads this evidence version. If not, the denial lists the versions that it reads."""
     if facts.request.evidence.version not in facts.attestor.evidence_versions:
         raise unsupported_version(facts.attestor)
 
 
 def unsupported_version(attestor: AttestorDescription) -> Refused:
-    """The denial that lists the versions which ``attestor`` reads, for the node to file again."""
+    """The denial that lists the versions that ``attestor`` reads, so that the node can post a new request."""
     supported = ",".join(attestor.evidence_versions)
     return Refused(
         Reason.UNSUPPORTED_VERSION,
@@ -137,12 +140,12 @@ def unsupported_version(attestor: AttestorDescription) -> Refused:
 
 
 def provider_id_is_well_formed(facts: RequestFacts) -> None:
-    """The provider-ID extension is there and holds one."""
+    """The provider-ID extension is present and well formed."""
     claimed_provider_id(facts.request)
 
 
 def claimed_provider_id(request: SigningRequest) -> str:
-    """The provider ID in the request's extension: a claim.
+    """The provider ID in the request's extension. It is a claim, not proven.
 
     Raises:
         Refused: there is none, or it is not a provider ID.
@@ -159,9 +162,9 @@ def claimed_provider_id(request: SigningRequest) -> str:
 
 
 def evidence_names_this_cluster(facts: RequestFacts) -> None:
-    """The CA that the node believes in is one whose key we hold, or one that such a CA chains to.
+    """The evidence names a CA whose key the controller has, or one that such a CA chains to.
 
-    A CA that the Secret only lists may be coming in or going out: such evidence waits, and is never finally denied.
+    A CA that the Secret merely lists belongs to a rotation. Evidence for it is deferred, never denied.
     """
     if not facts.ca_cert_hashes:
         raise Deferred(
@@ -184,7 +187,7 @@ def evidence_names_this_cluster(facts: RequestFacts) -> None:
 
 @dataclass(frozen=True, slots=True)
 class IdentityFacts:
-    """What the checks of an identity look at."""
+    """The input of the checks of an identity."""
 
     claimed_provider_id: str
     binding: Binding
@@ -193,7 +196,7 @@ class IdentityFacts:
 
 
 def security_is_declared(facts: IdentityFacts) -> None:
-    """Only an attestor that declares itself insecure may return an unproven identity; a defect of ours otherwise."""
+    """Only an attestor that declares itself insecure returns an unproven identity. Anything else is a bug."""
     if isinstance(facts.identity, AssertedIdentity) is not (facts.attestor.security is Security.INSECURE):
         raise Deferred(
             Reason.INTERNAL_ERROR,
@@ -203,7 +206,7 @@ def security_is_declared(facts: IdentityFacts) -> None:
 
 
 def binding_is_this_requests(facts: IdentityFacts) -> None:
-    """A verified identity carries the proof for this request's binding, not for another's."""
+    """A verified identity was proven for this request's binding."""
     if isinstance(facts.identity, VerifiedIdentity) and not hmac.compare_digest(
         facts.identity.binding.value, facts.binding.value
     ):
@@ -211,7 +214,7 @@ def binding_is_this_requests(facts: IdentityFacts) -> None:
 
 
 def provider_id_is_proven(facts: IdentityFacts) -> None:
-    """The claim in the CSR's extension equals what the evidence proves."""
+    """The provider ID in the CSR's extension is the one that the evidence proves."""
     if facts.identity.provider_id != facts.claimed_provider_id:
         raise Refused(
             Reason.PROVIDER_ID_MISMATCH,
@@ -220,17 +223,16 @@ def provider_id_is_proven(facts: IdentityFacts) -> None:
 
 
 def certificate_duration(policy: Policy, purpose: Purpose, security: Security) -> timedelta:
-    """What the policy grants."""
+    """The certificate lifetime that the policy sets for this purpose and kind of attestor."""
     if security is Security.INSECURE:
         return policy.insecure_duration
     return policy.serving_duration if purpose is Purpose.SERVING else policy.client_duration
 
 
-def duration_asked_for(request: SigningRequest, record: AttestedNode | NoRecord) -> int | None:
-    """``expirationSeconds``, in seconds; for a key that has a certificate already it is not heeded.
+def requested_duration(request: SigningRequest, record: AttestedNode | NoRecord) -> int | None:
+    """The request's ``expirationSeconds``; None for a key that already has a certificate.
 
-    No evidence covers it: who posts copies of a request with every other number gets one more certificate and not
-    thousands.
+    No evidence covers this field. Copies of a request with other values would otherwise each get another certificate.
     """
     if not isinstance(record, NoRecord) and record.entries_for_key(
         public_key_digest(request), str(request.header.signer)
@@ -240,19 +242,19 @@ def duration_asked_for(request: SigningRequest, record: AttestedNode | NoRecord)
 
 
 def public_key_digest(request: SigningRequest | BuiltinServingRequest) -> str:
-    """By which copies of a request are known."""
+    """SHA-256 of the requested public key, hexadecimal. Copies of a request have the same."""
     return _sha256(request.certificate_request.subject_public_key_info)
 
 
-@functools.lru_cache(maxsize=256)  # asked for five times while a request is judged
+@functools.lru_cache(maxsize=256)  # needed five times while a request is decided
 def _sha256(subject_public_key_info: bytes) -> str:
     return hashlib.sha256(subject_public_key_info).hexdigest()
 
 
-def asked_since(request: SigningRequest, record: AttestedNode | NoRecord, now: datetime) -> datetime:
-    """When that key was first asked for, as the API server says; now, where it says nothing that can be read.
+def first_requested_at(request: SigningRequest, record: AttestedNode | NoRecord, now: datetime) -> datetime:
+    """When this key was first requested, by the API server's clock; ``now`` if its time cannot be read.
 
-    Copies of a request can be posted at any later time: they are as old as the first one.
+    A copy of a request may be posted at any later time. It counts as old as the first one.
     """
     try:
         created = parse_time(request.header.created)

@@ -73,14 +73,14 @@ class Tracing:
         assert view is not None
         manifest = {"metadata": {"namespace": "default", "name": "workload"}, "spec": spec}
         username = f"system:bootstrap:{token.partition('.')[0]}"
-        self._thread.run(self.tokens.require_the_machines(username, view, parse_policy(manifest)))
+        self._thread.run(self.tokens.require_token_of_machine(username, view, parse_policy(manifest)))
 
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     soon = Backoff(base_seconds=0.02, maximum_seconds=0.1, jitter=0.5)
-    monkeypatch.setattr(bootstrap_tokens, "TRY_AGAIN", soon)
-    monkeypatch.setattr(bootstrap_tokens, "ASK_AGAIN", soon)
+    monkeypatch.setattr(bootstrap_tokens, "REFUSED_BACKOFF", soon)
+    monkeypatch.setattr(bootstrap_tokens, "DISCOVERY_BACKOFF", soon)
     monkeypatch.setattr(bootstrap_tokens, "list_and_watch", partial(list_and_watch, backoff=soon))
 
 

@@ -110,7 +110,7 @@ def test_an_identity_whose_record_has_a_key_that_was_not_read_yet(
     source: Reporting, target: Reporting, late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The source's key is the target's previous one now, which the target reads when it sees such a record."""
-    monkeypatch.setattr(controller_key, "AT_MOST_EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(controller_key, "MINIMUM_READ_INTERVAL_SECONDS", 0.05)
     cluster = source.cluster()
     add(cluster, "owner", "wanted")
     assert_joins(source, cluster, "owner", "chip")

@@ -69,8 +69,8 @@ def test_a_cluster_from_its_first_node_to_its_end(harness: Harness) -> None:
 
 def test_a_controller_key_that_is_deleted_while_it_runs(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything goes on, and whoever starts next makes another key: an alert says so while there is time."""
-    monkeypatch.setattr(controller_key, "READ_AGAIN_SECONDS", 0.1)
-    monkeypatch.setattr(controller_key, "AT_MOST_EVERY_SECONDS", 0.1)
+    monkeypatch.setattr(controller_key, "READ_INTERVAL_SECONDS", 0.1)
+    monkeypatch.setattr(controller_key, "MINIMUM_READ_INTERVAL_SECONDS", 0.1)
     cluster = harness.cluster()
     controller = harness.run()
     assert value(controller, "controller_key_readable") == 1

@@ -44,7 +44,7 @@ FOREIGN_KEY: Final = base64.b64encode(OTHER_MASTER_KEY).decode("ascii")
 @pytest.fixture(autouse=True)
 def keys_are_read_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A record under an unknown key has the controller read its own again, a few seconds later."""
-    monkeypatch.setattr(controller_key, "AT_MOST_EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(controller_key, "MINIMUM_READ_INTERVAL_SECONDS", 0.05)
 
 
 @pytest.fixture(params=[True, False], ids=["same controller key", "another controller key"])

@@ -28,8 +28,8 @@ THEIR_KEYS: Final = ControllerKeys(b"t" * 32)
 @pytest.fixture
 def read_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """The controller looks at its key ten times a second."""
-    monkeypatch.setattr(controller_key, "AT_MOST_EVERY_SECONDS", 0.05)
-    monkeypatch.setattr(controller_key, "READ_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(controller_key, "MINIMUM_READ_INTERVAL_SECONDS", 0.05)
+    monkeypatch.setattr(controller_key, "READ_INTERVAL_SECONDS", 0.05)
 
 
 @pytest.fixture

@@ -150,7 +150,7 @@ def test_records_of_another_controller(harness: Harness, cluster: WorldCluster, 
     harness.management.client.delete(key)
     code, found = report(run)
     assert (code, found["clusters"][0]["attested"]) == (3, None)
-    assert any("put its copy back before a controller starts" in need for need in found["clusters"][0]["needs"])
+    assert any("restore its copy before a controller starts" in need for need in found["clusters"][0]["needs"])
 
 
 def test_before_the_controller_has_run(harness: Harness, run: Run) -> None:

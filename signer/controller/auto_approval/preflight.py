@@ -28,8 +28,8 @@ from signer.model.decision import printable
 from signer.model.fields import mapping_of, text_of
 from signer.model.policy import Mode
 from signer.rules.auto_approval import (
+    AllowedReview,
     Grant,
-    Opening,
     RemovableGrant,
     ReportedGrant,
     grants_that_explain,
@@ -38,7 +38,7 @@ from signer.rules.auto_approval import (
 from signer.store.cache import APPLY_DEFINITIONS
 from signer.store.caches import Caches, UnreadablePolicy
 from signer.store.cluster_api import discover_cluster_api
-from signer.store.controller_key import SECRET_NAME, WHERE_MISSING, MalformedControllerKey, parse_controller_keys
+from signer.store.controller_key import MISSING_KEY_REMEDY, SECRET_NAME, MalformedControllerKey, parse_controller_keys
 
 _NODES: Final = Resource("", "v1", "nodes", namespaced=False)
 _MAXIMUM_NODES: Final = 20_000
@@ -67,7 +67,7 @@ class Preflight:
     renewal_coverage: tuple[MachineCoverage, ...]
     unknown_nodes: tuple[UnknownNode, ...]
     grants: tuple[Grant, ...]
-    openings: tuple[Opening, ...]
+    openings: tuple[AllowedReview, ...]
     notes: tuple[str, ...]
 
     @property
@@ -76,7 +76,7 @@ class Preflight:
         return tuple(one for one in self.renewal_coverage if isinstance(one, Unattested))
 
     @property
-    def not_removed(self) -> tuple[Opening, ...]:
+    def not_removed(self) -> tuple[AllowedReview, ...]:
         """Openings that Enforce would not close, because something other than removable bindings grants them."""
         return tuple(
             opening
@@ -118,7 +118,7 @@ class Preflight:
             grant for grant in self.grants if isinstance(grant, RemovableGrant) or grant.binding.name in blamed
         )
 
-    def _explaining(self, opening: Opening) -> tuple[Grant, ...]:
+    def _explaining(self, opening: AllowedReview) -> tuple[Grant, ...]:
         return grants_that_explain(opening, self.grants)
 
     @property
@@ -222,7 +222,9 @@ async def _caches(client: Client, key: ClusterKey, controller_namespace: str) ->
         secret = await client.get(SECRETS.object(SECRET_NAME, controller_namespace))
         caches.authentic.use_keys(parse_controller_keys(secret))
     except NotFound:
-        raise PreflightFailed(f"Secret {controller_namespace}/{SECRET_NAME} does not exist: {WHERE_MISSING}") from None
+        raise PreflightFailed(
+            f"Secret {controller_namespace}/{SECRET_NAME} does not exist: {MISSING_KEY_REMEDY}"
+        ) from None
     except MalformedControllerKey as error:
         raise PreflightFailed(f"Secret {controller_namespace}/{SECRET_NAME}: {error}") from error
     machines, pools = caches.version.machines, caches.version.machine_pools
@@ -234,7 +236,7 @@ async def _caches(client: Client, key: ClusterKey, controller_namespace: str) ->
         policy = await client.get(NODE_ATTESTATION_POLICIES.object(key.name, key.namespace))
         caches.policies.replaced([policy])
     # Records sealed with a key that the Secret does not have are not the controller's.
-    caches.authentic.reading_keys()
+    caches.authentic.begin_key_read()
     caches.authentic.use_keys(parse_controller_keys(secret))
     return caches
 

@@ -100,7 +100,7 @@ class Restoration:
         self._known_gone: set[ClusterKey] = set()
         """Deleted Clusters with saved bindings, which every resync finds again."""
         caches.on_cluster_change(self._on_change)
-        caches.on_shards(self._on_shards)
+        caches.on_shards_changed(self._on_shards)
 
     async def run(self) -> None:
         """Restore until cancelled. Start it once the caches are filled."""
@@ -218,7 +218,7 @@ class Restoration:
             BindingsNotSaved, AuthorityUnavailable, WorkloadAccessRefused, ApiError, _StillExtended: retried.
         """
         cluster = await self._require_without_policy(key)
-        nothing_saved = isinstance(await self._removed.kept(key), NothingSaved)
+        nothing_saved = isinstance(await self._removed.saved(key), NothingSaved)
         if nothing_saved and key not in self._extending:
             return
         connection = await self._connect(self._management, key)

@@ -76,7 +76,7 @@ class Fleet:
         self._draining = asyncio.Event()
         caches.on_change(self.wake)
         caches.on_machine_change(self._machines_changed)
-        caches.on_shards(self._changed.set)
+        caches.on_shards_changed(self._changed.set)
 
     @property
     def served(self) -> frozenset[ClusterKey]:

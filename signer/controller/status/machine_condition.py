@@ -98,7 +98,7 @@ class MachineConditions:
         self._logged: set[str] = set()
         self._resync_needed = asyncio.Event()
         caches.on_machine_change(self._changed)
-        caches.on_shards(self._resync_needed.set)
+        caches.on_shards_changed(self._resync_needed.set)
 
     def decided(self, machine: MachineView, decision: Decision, hint: str = "") -> None:
         """A request that claims this Machine was decided; never waits and never raises."""

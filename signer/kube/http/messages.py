@@ -1,9 +1,9 @@
-"""HTTP/1.1 on the wire: how a request is written, the only place that writes one, and how an answer is read.
+"""HTTP/1.1 messages: the wire format of requests, which only this module writes, and parsing of responses. Does no I/O.
 
-An answer is bytes in; status, the few header fields that are used, and the body out. llhttp is strict (RFC 9112
-section 6.3: one length, said once, in digits) and keeps no count of what is no body. That is done here: a head, chunk
-extensions or trailers without end are malformed. Nothing here knows a network. How an exchange fails below the
-Kubernetes API is declared here, too, besides the OSError (ssl.SSLError, gaierror) of connecting.
+Parsing takes bytes and returns status, the used header fields, and the body. llhttp is strict (RFC 9112 section 6.3:
+one length, stated once, in digits), but does not bound the bytes outside the body. This module does: an endless head,
+chunk extensions or trailers are malformed. It also declares the failures of an exchange below the Kubernetes API,
+besides the OSError (ssl.SSLError, gaierror) of connecting.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ _VISIBLE = re.compile(r"[!-~]+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where requests go."""
+    """The destination of requests."""
 
     host: str
     """A name or an address; IPv6 without brackets."""
     port: int
     path_prefix: str
-    """In front of each path; empty, or begins with a slash and ends with none."""
+    """Prefix of each path: empty, or with a leading and without a trailing slash."""
 
     @property
     def authority(self) -> str:
-        """The value of ``Host`` (RFC 9110 section 7.2): without the port where it is that of https."""
+        """The value of ``Host`` (RFC 9110 section 7.2), without the port if it is the https port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == HTTPS_PORT else f"{host}:{self.port}"
 
     @classmethod
     def of(cls, server: str) -> Origin:
-        """Of ``https://host[:port][/prefix]``; raises ValueError for anything else."""
+        """Parse ``https://host[:port][/prefix]``; raises ValueError for anything else."""
         refused = ValueError("an API server is reached by https only, as https://host[:port][/prefix]")
-        if _VISIBLE.fullmatch(server) is None:  # urlsplit would leave out some of the others
+        if _VISIBLE.fullmatch(server) is None:  # urlsplit would drop some other characters
             raise refused
         try:
             parts = urlsplit(server)
@@ -66,7 +66,7 @@ def target(path: str, params: Mapping[str, str | int | bool] | None) -> str:
 
 
 class RequestWriter:
-    """Writes requests to one origin; all have ``fields`` in common."""
+    """Writes requests to one origin with common header ``fields``."""
 
     def __init__(self, origin: Origin, fields: Mapping[str, str]) -> None:
         self._path_prefix = origin.path_prefix
@@ -75,51 +75,52 @@ class RequestWriter:
         self._lines = len(lines)
 
     def write(self, method: str, target: str, fields: Mapping[str, str], body: bytes | None) -> bytes:
-        """One request. ``target`` is path and query behind the prefix, both encoded.
+        """One request. ``target`` is path and query after the prefix, both encoded.
 
         Raises:
-            ValueError: a part holds what would begin another part, line, or request, or is not ASCII.
+            ValueError: a part contains a character that would start another part, line, or request, or is not ASCII.
         """
         lines = [f"{method} {self._path_prefix}{target} HTTP/1.1", self._common]
         lines += [f"{name}: {value}" for name, value in fields.items()]
         if body is not None:
             lines.append(f"Content-Length: {len(body)}")
         head = "\r\n".join(lines) + "\r\n\r\n"
-        ends = len(lines) + self._lines  # one for each line, and the empty one; the common lines count as one so far
+        ends = len(lines) + self._lines  # one for each line and the empty line; `lines` holds the common lines as one
         if head.count("\r") != ends or head.count("\n") != ends or "\0" in head or lines[0].count(" ") != 2:
             raise ValueError("a part of the request holds a character that would end it")
         return head.encode("ascii") + (body or b"")
 
 
 class MalformedAnswer(Exception):
-    """What came is not HTTP/1.1, or not within its bounds. Says nothing of it: it is the server's text."""
+    """The data is not HTTP/1.1, or exceeds its bounds. The error never quotes the data, which is the server's."""
 
 
 class ConnectionClosed(ConnectionError):
-    """The connection ended before the answer did."""
+    """The connection ended before the response did."""
 
     def __init__(self, *, within_answer: bool, tls_reason: str | None = None) -> None:
         super().__init__("the connection was closed" + (" within the answer" if within_answer else ""))
         self.within_answer = within_answer
-        """Whether a byte of the answer had come; if not, the request may have been processed, or never been read."""
+        """Whether a byte of the response had arrived; if not, the request may have been processed, or never been read.
+        """
         self.tls_reason = tls_reason
-        """OpenSSL's word for what was wrong, where TLS broke it off."""
+        """OpenSSL's reason if TLS ended the connection."""
 
 
 MAXIMUM_HEAD_BYTES = 16 * 1024
-"""Of an answer's header fields together. API servers send a few hundred bytes, with warnings at most 4 KiB
-(apiserver ``pkg/warning``)."""
+"""For all header fields of a response. API servers send a few hundred bytes, and at most 4 KiB of warnings (apiserver
+``pkg/warning``)."""
 MAXIMUM_FIELDS = 100
 MAXIMUM_OVERHEAD_BYTES = 32 * 1024
-"""Of what is no body, beyond what comes with it."""
+"""Bytes outside the body, beyond ``OVERHEAD_PER_BODY_BYTE`` for each byte of the body."""
 OVERHEAD_PER_BODY_BYTE = 8
-"""A chunk of one byte has five around it."""
+"""A chunk of one byte has five bytes around it."""
 _USED = frozenset({b"content-type", b"content-encoding", b"content-length", b"transfer-encoding", b"retry-after"})
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseHead:
-    """Status, and the header fields that are used; one that was sent several times is a list (RFC 9110 section 5.3)."""
+    """Status and the used header fields; a repeated field is joined to a list (RFC 9110 section 5.3)."""
 
     status: int
     content_type: str = ""
@@ -127,13 +128,13 @@ class ResponseHead:
     content_length: int | None = None
     retry_after: str | None = None
     ends_with_connection: bool = False
-    """The server does not say where the body ends. It is not read: whoever cuts the connection would cut it, too."""
+    """The server does not state where the body ends. Such a body is not read: a truncated one would go unnoticed."""
 
 
 class ResponseParser:
-    """Reads one answer, informational ones (1xx) before it passed over.
+    """Parses one response; informational ones (1xx) before it are skipped.
 
-    ``feed`` never raises: what it found stands in the attributes.
+    ``feed`` never raises: its results are attributes.
     """
 
     __slots__ = (
@@ -143,14 +144,14 @@ class ResponseParser:
 
     def __init__(self) -> None:
         self.began = False
-        """A byte has come."""
+        """A byte has arrived."""
         self.head: ResponseHead | None = None
         self.complete = False
         self.malformed = False
         self.reusable = False
-        """The answer is complete, and the connection may carry another request."""
+        """The response is complete, and the connection can carry another request."""
         self.held = 0
-        """Bytes of the body that were read and not taken."""
+        """Buffered bytes of the body."""
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._fields = 0
@@ -160,16 +161,16 @@ class ResponseParser:
         self._parser: HttpResponseParser | None = HttpResponseParser(self)
 
     def feed(self, data: bytes) -> None:
-        """Read on."""
+        """Parse more data."""
         self.began = True
         if self._parser is None:
-            self.reusable = False  # more than was asked for
+            self.reusable = False  # unrequested data
             return
         before = self._body_bytes
         failed = False
         try:
             self._parser.feed_data(data)
-        except (HttpParserError, HttpParserUpgrade):  # also what the callbacks below raise, and status 101
+        except (HttpParserError, HttpParserUpgrade):  # also errors of the callbacks below, and status 101
             failed = True
         body = self._body_bytes - before
         self._overhead = max(0, self._overhead + len(data) - body - OVERHEAD_PER_BODY_BYTE * body)
@@ -183,7 +184,7 @@ class ResponseParser:
             self._forget()
 
     def take(self, maximum: int | None = None) -> bytes:
-        """What is held of the body, at most ``maximum`` bytes of it."""
+        """Up to ``maximum`` of the buffered bytes of the body."""
         data = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._body.clear()
         if maximum is not None and len(data) > maximum:
@@ -193,8 +194,8 @@ class ResponseParser:
         return data
 
     def close(self) -> None:
-        """Read no more."""
-        self._parser = None  # which holds methods of this object
+        """Stop parsing."""
+        self._parser = None  # it references methods of this object
 
     def _forget(self) -> None:
         self.close()
@@ -224,7 +225,7 @@ class ResponseParser:
         status = self._parser.get_status_code()
         if status < 100 or self._parser.get_http_version() not in {"1.1", "1.0"}:
             raise HttpParserError("not HTTP/1")
-        if status >= 200:  # what trailers say is not looked at
+        if status >= 200:  # trailers are ignored
             self.head = _head(status, self._used)
 
     def on_body(self, data: bytes) -> None:

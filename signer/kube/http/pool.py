@@ -1,8 +1,8 @@
-"""The connections to one server: what is idle is used again, for a while.
+"""The connections to one server; idle connections are reused for a while.
 
-Over one connection a request goes out, its answer comes in, and nothing else ever. Reading stops above a bound of what
-nobody took yet. No failure is kept as an exception: its traceback would hold what was read until Python's collector of
-cycles comes by; each is made where it is raised.
+One connection sends a request, receives the response, and accepts no other data. Reading stops while more than a bound
+is buffered. No error is stored as an exception object: its traceback would hold data that was read until Python's
+cyclic garbage collector runs. Each is created where it is raised.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from signer.kube.http.dial import Dialer
 from signer.kube.http.messages import ConnectionClosed, MalformedAnswer, Origin, ResponseHead, ResponseParser
 
 MAXIMUM_HELD_BYTES = 64 * 1024
-"""Of one answer's body before reading stops; beside them is what the transport has read at once."""
+"""Buffered bytes of a response body at which reading stops, besides the data that the transport read at once."""
 
 
 class HttpConnection(asyncio.Protocol):
@@ -28,7 +28,7 @@ class HttpConnection(asyncio.Protocol):
                  "_waiter", "lost")  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_lost: Callable[[HttpConnection], None]) -> None:
-        """``on_lost`` is called once, when the connection is gone."""
+        """``on_lost`` is called once, when the connection is closed."""
         self._loop = loop
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
@@ -37,31 +37,31 @@ class HttpConnection(asyncio.Protocol):
         self._quiet = select.poll()
         self._paused = False
         self.lost = False
-        """It is gone."""
+        """The connection is closed."""
         self._tls_reason: str | None = None
 
-    # For those who ask
+    # For callers
 
     async def ask(self, request: bytes) -> ResponseHead:
-        """Send a request; the head of its answer. Whoever fails or is cancelled here must ``abort``.
+        """Send a request; returns the head of its response. If this raises or is cancelled, the caller must ``abort``.
 
         Raises:
             ConnectionClosed: the connection ended first.
-            MalformedAnswer: what came is no answer.
+            MalformedAnswer: the data is no HTTP response.
         """
         if self._transport is None or self._answer is not None:
             raise ConnectionClosed(within_answer=False, tls_reason=self._tls_reason)
         response = self._answer = ResponseParser()
         self._transport.write(request)
         while response.head is None:
-            await self._more(response)
+            await self._wait_for_data(response)
         return response.head
 
     async def read(self, maximum: int | None = None) -> bytes:
-        """Of the answer's body what is there, at least a byte and at most ``maximum``; empty at its end.
+        """The buffered part of the body, at least one byte and at most ``maximum``; empty at the end of the body.
 
         Raises:
-            ConnectionClosed, MalformedAnswer: as ``ask``; what was read and not taken is lost.
+            ConnectionClosed, MalformedAnswer: as ``ask``; buffered data is lost.
         """
         response = self._answer
         if response is None:
@@ -69,27 +69,29 @@ class HttpConnection(asyncio.Protocol):
         while not response.held:
             if response.complete:
                 return b""
-            await self._more(response)
+            await self._wait_for_data(response)
         data = response.take(maximum)
         self._resume_if_taken(response)
         return data
 
     def finish(self) -> bool:
-        """Forget the answer. Whether the connection may carry another request; if not, it is to be aborted."""
+        """Drop the response. Returns whether the connection can carry another request; if not, the caller must abort
+        it.
+        """
         response, self._answer = self._answer, None
         if response is not None:
             response.close()
         return response is not None and response.reusable and self._is_open() and not self._paused and self._is_sent()
 
     def is_silent(self) -> bool:
-        """While nobody asks: it is open, and nothing came that the event loop has not seen yet, such as its end.
+        """Whether the idle connection is open, and no data or end of stream is waiting in the socket.
 
-        A request that is sent where the server has closed already is lost, and nobody knows whether it was read.
+        A request on a connection that the server has closed is lost, and it is unknown whether the server read it.
         """
         return self._is_open() and not self._quiet.poll(0)
 
     def abort(self) -> None:
-        """Close at once; what is not sent is not sent any more."""
+        """Close at once; unsent data is dropped."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -99,11 +101,13 @@ class HttpConnection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     def _is_sent(self) -> bool:
-        """A server that answers and never reads would have request after request wait here."""
+        """Whether the last request is sent. Otherwise requests would pile up here for a server that responds but never
+        reads.
+        """
         return self._transport is not None and self._transport.get_write_buffer_size() == 0
 
-    async def _more(self, response: ResponseParser) -> None:
-        """Wait until something changes."""
+    async def _wait_for_data(self, response: ResponseParser) -> None:
+        """Wait for more data, or the end of the connection."""
         if response.malformed:
             raise MalformedAnswer
         if self.lost:
@@ -115,7 +119,7 @@ class HttpConnection(asyncio.Protocol):
             self._waiter = None
 
     def _pause_if_full(self, response: ResponseParser, transport: asyncio.Transport) -> None:
-        # Not behind the last byte: what comes there is nobody's, and seen at once.
+        # Not after the last byte: data after it is unrequested and must be noticed at once.
         if response.held > MAXIMUM_HELD_BYTES and not response.complete and not self._paused:
             self._paused = True
             transport.pause_reading()
@@ -137,10 +141,10 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         response, transport = self._answer, self._transport
-        if transport is None:  # aborted, with more to hand over
+        if transport is None:  # aborted while data was still being delivered
             return
         if response is None or response.complete:
-            transport.abort()  # nothing was asked; it must never be taken for the next answer
+            transport.abort()  # unrequested data must never be taken for the next response
             return
         response.feed(data)
         if response.malformed:
@@ -150,13 +154,13 @@ class HttpConnection(asyncio.Protocol):
         self._wake()
 
     def eof_received(self) -> None:
-        # All that the server said is here. Closed in order, the connection would stay until the server has read what is
-        # left of a request, and a hostile one reads nothing.
+        # All data of the server has arrived. An orderly close would wait until the server has read the rest of a
+        # request, and a hostile server reads nothing.
         self.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
         if isinstance(error, ssl.SSLError):
-            self._tls_reason = getattr(error, "reason", None) or "broken off"  # Python's own have none
+            self._tls_reason = getattr(error, "reason", None) or "broken off"  # Python's own errors have none
         self.lost = True
         self._transport = None
         self._wake()
@@ -164,14 +168,15 @@ class HttpConnection(asyncio.Protocol):
 
 
 IDLE_SECONDS = 15.0
-"""After which an idle connection is closed; kube-apiserver closes it after 90 (apiserver ``secure_serving.go``)."""
+"""Time after which an idle connection is closed; kube-apiserver closes it after 90 s (apiserver ``secure_serving.go``).
+"""
 
 CLOSE_SECONDS = 2.0
-"""For which the end of connections is waited for; it comes at once."""
+"""Maximum wait for the end of the connections, which normally comes at once."""
 
 
 class Response:
-    """An answer whose head is here. To be closed: only then its connection is closed, or used again."""
+    """A response whose head has arrived. It must be closed, which closes its connection or returns it to the pool."""
 
     __slots__ = ("_connection", "_pool", "head")
 
@@ -181,25 +186,25 @@ class Response:
         self._pool = pool
 
     async def read(self, maximum: int | None = None) -> bytes:
-        """Of the body what is there, at least a byte and at most ``maximum``; empty at its end.
+        """The available part of the body, at least one byte and at most ``maximum``; empty at the end of the body.
 
         Raises:
-            ConnectionClosed: the connection ended before it.
-            MalformedAnswer: it is not framed as HTTP/1.1 has it.
+            ConnectionClosed: the connection ended before the body.
+            MalformedAnswer: the framing is not HTTP/1.1.
         """
         if self._connection is None:
             raise ConnectionClosed(within_answer=True)
         return await self._connection.read(maximum)
 
     def close(self) -> None:
-        """No more is read. The connection is used again if all has come, else it is closed; twice is once."""
+        """Stop reading. The connection is reused if the whole response has arrived, else closed. Idempotent."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            self._pool.return_connection(connection)
+            self._pool.release(connection)
 
 
 class Pool:
-    """Connections to one server, as many as are asked for at once."""
+    """Connections to one server, as many as there are concurrent requests."""
 
     def __init__(
         self,
@@ -210,7 +215,8 @@ class Pool:
     ) -> None:
         """``server_name`` is verified in the server's certificate instead of the origin's host.
 
-        ``spent`` is told of seconds of CPU that the server may choose: handshakes, and data in very small pieces.
+        ``spent`` is called with seconds of CPU time that the server can influence: handshakes, and data in very small
+        pieces.
         """
         self._loop = asyncio.get_running_loop()
         self._dialer = Dialer(origin, tls, server_name, spent)
@@ -229,10 +235,10 @@ class Pool:
         await self.close()
 
     async def send(self, request: bytes, *, repeatable: bool) -> Response:
-        """Send a request; its answer, once the head is here.
+        """Send a request; returns its response once the head has arrived.
 
-        A server may close an idle connection just when it is used again. Then a request that is ``repeatable`` (it
-        changes nothing) is sent once more, on a new connection; any other may have been carried out.
+        A server may close an idle connection at the moment it is reused. A ``repeatable`` request, which changes
+        nothing, is then sent once more on a new connection. Any other may have been carried out.
 
         Raises:
             ConnectionClosed, MalformedAnswer: as ``HttpConnection.ask``.
@@ -248,7 +254,7 @@ class Pool:
         return await self._ask(await self._connect(), request)
 
     async def close(self) -> None:
-        """Close all connections, and wait for that; whoever reads from one gets ConnectionClosed."""
+        """Close all connections and wait for their end; readers get ConnectionClosed."""
         self.closed = True
         if self._sweeping is not None:
             self._sweeping.cancel()
@@ -260,8 +266,8 @@ class Pool:
                 self._all_lost = self._loop.create_future()
             await asyncio.wait([self._all_lost], timeout=CLOSE_SECONDS)
 
-    def return_connection(self, connection: HttpConnection) -> None:
-        """Of an answer that is closed."""
+    def release(self, connection: HttpConnection) -> None:
+        """Take back the connection of a closed response."""
         if not connection.finish() or self.closed:
             connection.abort()
             return
@@ -280,7 +286,7 @@ class Pool:
         return Response(head, connection, self)
 
     def _take_idle(self) -> HttpConnection | None:
-        """The one used last, of which the server is least likely to have had enough."""
+        """The connection used last: the server is least likely to have closed it."""
         while self._idle:
             connection, _ = self._idle.pop()
             if connection.is_silent():

@@ -264,7 +264,7 @@ def test_the_machine_of_a_pool_has_the_record_of_its_instance(world: World) -> N
 def test_a_forged_record_is_not_told(world: World) -> None:
     world.add_machine("worker-1")
     world.add_record(record(machine_view(name="worker-1", uid="worker-1")), ControllerKeys(b"o" * 32))
-    world.caches.authentic.reading_keys()
+    world.caches.authentic.begin_key_read()
     world.caches.authentic.use_keys(KEYS)
     assert world.told().machine == ClaimedMachine("worker-1", SAID)
 

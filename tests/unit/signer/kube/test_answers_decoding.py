@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from signer.kube.answers import _TOKEN, VALUE_BYTES, _number, decoded, read_object, values_in
+from signer.kube.answers import _TOKEN, VALUE_BYTES, _number, count_values, decoded, read_object
 from signer.kube.errors import UnexpectedAnswer
 from signer.kube.resource_limits import SMALL_BYTES, MemoryQuotaExceeded, ResourceLimits
 
@@ -59,8 +59,8 @@ def test_strings_behind_what_is_too_deep() -> None:
 
 def test_what_is_read_takes_room() -> None:
     raw = b'{"a":[%b{}]}' % (b"{}," * 39_999)
-    assert values_in(raw) == 80_001
-    size = len(raw) + VALUE_BYTES * values_in(raw)
+    assert count_values(raw) == 80_001
+    size = len(raw) + VALUE_BYTES * count_values(raw)
     resource_limits = ResourceLimits(large_bytes=size - SMALL_BYTES)
     with resource_limits.memory_quota() as memory_quota:
         decoded(raw, "no JSON object", memory_quota)

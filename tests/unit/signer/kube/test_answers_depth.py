@@ -12,7 +12,7 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signer.kube.answers import MAXIMUM_DEPTH, shallow
+from signer.kube.answers import MAXIMUM_DEPTH, limit_depth
 from signer.kube.client import Client
 from tests.unit.signer.kube.support import Authority, aiohttp_server
 
@@ -30,19 +30,19 @@ def nested(depth: int, opening: bytes = b'{"a":', closing: bytes = b"}") -> byte
 @given(VALUES)
 def test_what_is_not_deep_stays_as_it_is(value: Any) -> None:
     raw = json.dumps(value).encode()
-    assert shallow(raw) == raw
+    assert limit_depth(raw) == raw
 
 
 @given(st.binary(max_size=300))
 def test_anything_ends(raw: bytes) -> None:
-    shallow(raw)
+    limit_depth(raw)
 
 
 @pytest.mark.parametrize("depth", [MAXIMUM_DEPTH + 1, 1_000, 10_000, 1_000_000])
 @pytest.mark.parametrize(("opening", "closing"), [(b'{"a":', b"}"), (b"[", b"]")])
 def test_what_is_deep_becomes_null(depth: int, opening: bytes, closing: bytes) -> None:
     raw = b'{"before":"]}{[","deep":' + nested(depth, opening, closing) + b',"after":"\\"}"}'
-    decoded = msgspec.json.decode(shallow(raw))
+    decoded = msgspec.json.decode(limit_depth(raw))
     assert (decoded["before"], decoded["after"]) == ("]}{[", '"}')
     value, levels = decoded["deep"], 1
     while value is not None:
@@ -54,7 +54,7 @@ def test_what_is_deep_becomes_null(depth: int, opening: bytes, closing: bytes) -
 @pytest.mark.parametrize("raw", [b"[" * 100_000, b'{"a":' * 100_000 + b"1", b"]" * 1000, b"[" * 300 + b"]" * 200])
 def test_what_is_no_json_stays_none(raw: bytes) -> None:
     with pytest.raises((msgspec.DecodeError, RecursionError)):
-        msgspec.json.decode(shallow(raw))
+        msgspec.json.decode(limit_depth(raw))
 
 
 @pytest.mark.parametrize("end", [b"", b"\\", b"\\\\", b"]" * 1000], ids=["cut", "escape", "escaped", "closed"])
@@ -62,7 +62,7 @@ def test_a_string_without_an_end_is_looked_at_once(end: bytes) -> None:
     """Tried anew at each of its escaped quotes, a hostile API server's answer would hold the controller for hours."""
     raw = b"[" * 1000 + b'"' + b'\\"' * 1_000_000 + end
     with pytest.raises((msgspec.DecodeError, RecursionError)):
-        msgspec.json.decode(shallow(raw))
+        msgspec.json.decode(limit_depth(raw))
 
 
 async def test_one_deep_object_does_not_hide_the_others(authority: Authority, tls: ssl.SSLContext) -> None:

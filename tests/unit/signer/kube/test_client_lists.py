@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from signer.kube.client import LIST_BYTES_PER_BODY, PACED_ANSWER_BYTES, Client
+from signer.kube.client import LIST_BYTES_PER_BODY, THROTTLED_ANSWER_BYTES, Client
 from signer.kube.errors import (
     AnswerTooLarge,
     Gone,
@@ -230,7 +230,7 @@ async def test_all_that_one_server_says_has_one_pace(
     async def handler(request: web.Request) -> web.Response:
         if "watch" in request.query:
             return web.json_response({"type": "BOOKMARK", "object": {}})
-        padding = "x" * PACED_ANSWER_BYTES if "large" in request.path else ""
+        padding = "x" * THROTTLED_ANSWER_BYTES if "large" in request.path else ""
         return web.json_response({"metadata": {}, "items": [], "padding": padding})
 
     monkeypatch.setattr(RateLimiter, "pause_after", pause)

@@ -133,7 +133,7 @@ async def test_one_that_hangs_keeps_no_answer_of_another_back() -> None:
     await asyncio.gather(other, *asking)
 
 
-@pytest.mark.parametrize(("bound", "value"), [("KEPT_ANSWERS", 3), ("KEPT_BYTES", 3 * len("first"))])
+@pytest.mark.parametrize(("bound", "value"), [("MAXIMUM_RESULTS", 3), ("MAXIMUM_BYTES", 3 * len("first"))])
 async def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch, bound: str, value: int) -> None:
     monkeypatch.setattr(fresh_answers, bound, value)
     server = Server()

@@ -22,16 +22,16 @@ def test_each_page_is_asked_for_with_the_token_of_the_one_before() -> None:
     listing = begun()
     assert listing.query == {"fieldSelector": "a=b", "limit": 500}
     assert listing.read(page("a", "b", token="next"), 10) == 2
-    assert listing.goes_on(1.0)
+    assert listing.has_next(1.0)
     assert listing.query == {"fieldSelector": "a=b", "limit": 500, "continue": "next"}
     assert listing.read(page(), 10) == 0
-    assert not listing.goes_on(2.0)
+    assert not listing.has_next(2.0)
 
 
 def test_smaller_pages_down_to_one_object() -> None:
     listing = begun()
     asked = [500]
-    while listing.ask_for_less():
+    while listing.reduce_page():
         asked.append(int(listing.query["limit"]))
     assert asked == [500, 62, 7, 1]
 
@@ -68,12 +68,12 @@ def test_a_list_without_end() -> None:
     listing = begun()
     for number in range(EMPTY_PAGES):
         listing.read(page(token=str(number)), 1)
-        assert listing.goes_on(LIST_SECONDS)
+        assert listing.has_next(LIST_SECONDS)
     listing.read(page("a", token="some"), 1)
-    assert listing.goes_on(LIST_SECONDS), "pages with something on them in between"
+    assert listing.has_next(LIST_SECONDS), "pages with something on them in between"
     with pytest.raises(UnexpectedAnswer, match="has no end"):
-        listing.goes_on(LIST_SECONDS + 1)
+        listing.has_next(LIST_SECONDS + 1)
     for number in range(EMPTY_PAGES + 1):
         listing.read(page(token=str(number)), 1)
     with pytest.raises(UnexpectedAnswer, match="has no end"):
-        listing.goes_on(0.0)
+        listing.has_next(0.0)

@@ -390,7 +390,7 @@ def test_a_watch_stands_when_it_was_accepted_and_has_lived(watch: list[Step], ti
     source, sink = play(
         [[page(1)]],
         [watch, []],
-        standing=lambda: stood.append(asyncio.get_running_loop().time()),
+        established=lambda: stood.append(asyncio.get_running_loop().time()),
     )
     assert [at - source.at[1] for at in stood] == pytest.approx([STABLE_SECONDS] * times)
     assert sink.of("synced") == [("synced", None)]

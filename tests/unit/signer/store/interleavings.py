@@ -20,7 +20,7 @@ from signer.model.reservation import Pair, Reservation, ReservationSide, parse_r
 from signer.rules.machine import NoRecord
 from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
-from signer.store.event_history import GONE, EventHistories, EventHistory, Heard, Order
+from signer.store.event_history import GONE, EventHistories, EventHistory, ObservedEvent, Order
 from signer.store.reservations import Reservations
 from tests.unit.signer.store.scenario import (
     MAXIMUM_CALLS,
@@ -57,7 +57,7 @@ class World:
         self.objects: dict[str, JsonObject] = {}
         self._sides: dict[str, Reservation] = {}
         self.versions = 0
-        self.log: list[Heard] = []
+        self.log: list[ObservedEvent] = []
         """What the watch tells of reservations, in this order."""
         self.followed: dict[int, int] = {}
         """Since which entry of it each actor follows, while it does."""
@@ -375,7 +375,7 @@ class Watch:
         finally:
             del self._world.followed[self._actor.number]
 
-    async def expect(self, expected: Sequence[Heard], seconds: float) -> Order:
+    async def expect(self, expected: Sequence[ObservedEvent], seconds: float) -> Order:
         if not self._world.scenario.watched:
             return Order.OTHERWISE
         await _Point()
@@ -383,7 +383,7 @@ class Watch:
         event_history = EventHistory()
         for heard in self._world.log[since:]:
             if heard[0] in self._keys:
-                event_history.tell(heard)
+                event_history.observe(heard)
             if heard == expected[-1]:
                 break
         order = await event_history.expect(expected, 0)

@@ -66,8 +66,8 @@ def pool(name: str, cluster: str = "prod", **metadata: Any) -> JsonObject:
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """What failed is tried again in milliseconds."""
     soon = Backoff(base_seconds=0.001, maximum_seconds=0.005, jitter=0)
-    monkeypatch.setattr(bootstrap_tokens, "TRY_AGAIN", soon)
-    monkeypatch.setattr(bootstrap_tokens, "ASK_AGAIN", soon)
+    monkeypatch.setattr(bootstrap_tokens, "REFUSED_BACKOFF", soon)
+    monkeypatch.setattr(bootstrap_tokens, "DISCOVERY_BACKOFF", soon)
     monkeypatch.setattr(bootstrap_tokens, "list_and_watch", partial(list_and_watch, backoff=soon))
 
 
@@ -213,4 +213,4 @@ class World:
 
     async def require(self, machine_name: str = "m1", username: str = USERNAME, untraceable: str = "Allow") -> None:
         chosen = policy(bootstrapTokens={"untraceable": untraceable})
-        await self.tokens.require_the_machines(username, machine_view(name=machine_name), chosen)
+        await self.tokens.require_token_of_machine(username, machine_view(name=machine_name), chosen)

@@ -282,7 +282,7 @@ async def _remove(calls: _ActorCalls) -> None:
         found = [parse_cluster_role_binding(await calls.get(CLUSTER_ROLE_BINDINGS.object(name))) for name in NAMES]
     except NotFound:
         return
-    await RemovedBindings(calls, NAMESPACE).keep(OWNER, found)
+    await RemovedBindings(calls, NAMESPACE).save(OWNER, found)
     for binding in found:
         try:
             path = CLUSTER_ROLE_BINDINGS.object(binding.name)
@@ -294,7 +294,7 @@ async def _remove(calls: _ActorCalls) -> None:
 async def _remove_from_an_earlier_cluster(calls: _ActorCalls) -> None:
     """The same names, so that one lineage could pass for the other."""
     found = [ClusterRoleBinding(name, "uid-earlier", "1", ROLE, ()) for name in NAMES]
-    await RemovedBindings(calls, NAMESPACE).keep(EARLIER, found)
+    await RemovedBindings(calls, NAMESPACE).save(EARLIER, found)
 
 
 async def _restore(calls: _ActorCalls) -> None:
@@ -307,7 +307,7 @@ async def _restore_under_the_next_ca(calls: _ActorCalls) -> None:
 
 async def _follow(calls: _ActorCalls) -> None:
     """What Enforce does after the CA was rotated."""
-    await RemovedBindings(calls, NAMESPACE).follow(ROTATED)
+    await RemovedBindings(calls, NAMESPACE).update_lineage(ROTATED)
 
 
 _ACTS: Final = {"-": _remove, "+": _restore, "r": _restore_under_the_next_ca, ">": _follow}

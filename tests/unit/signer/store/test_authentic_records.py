@@ -114,7 +114,7 @@ FORGERIES: Final = {
 @pytest.mark.parametrize("name", FORGERIES)
 def test_a_forgery_is_no_record_and_stands_in_the_way(world: World, name: str) -> None:
     world.cache.applied(FORGERIES[name])
-    world.authentic.reading_keys()
+    world.authentic.begin_key_read()
     world.authentic.use_keys(KEYS)
     assert world.found() == NoRecord()
     assert world.authentic.values() == ()
@@ -127,7 +127,7 @@ def test_what_is_not_ours_is_counted_for_the_cluster_that_it_names(world: World)
     """For a person, who asks why nodes must attest again. What is no record names no cluster."""
     ours, theirs = record(), replace(CLUSTER, name="other")
     world.cache.applied(manifest(ours))
-    assert world.authentic.not_ours() == {}
+    assert world.authentic.count_unauthentic() == {}
     for name, keys in (("one", OTHER), ("two", OTHER), ("three", KEYS)):
         made = record(machine_view(cluster=theirs if name == "three" else CLUSTER), node_name=name)
         world.cache.applied(manifest(made, keys=keys))
@@ -135,9 +135,9 @@ def test_what_is_not_ours_is_counted_for_the_cluster_that_it_names(world: World)
         world.cache.applied(manifest(record(machine_view(cluster=theirs), node_name=name), keys=OTHER))
     world.cache.applied(manifest(record(node_name="six"), keys=OTHER))
     world.cache.applied({**manifest(record(node_name="seven")), "spec": {}})
-    world.authentic.reading_keys()
+    world.authentic.begin_key_read()
     world.authentic.use_keys(KEYS)
-    assert world.authentic.not_ours() == {CLUSTER: 3, theirs: 2}
+    assert world.authentic.count_unauthentic() == {CLUSTER: 3, theirs: 2}
     assert len(world.authentic.values()) == 2
 
 
@@ -156,7 +156,7 @@ def test_an_ignored_object_is_reported_once_per_version(world: World, caplog: py
     for version in ("1", "1", "2", "2"):
         made = FORGERIES["no seal"]
         world.cache.applied({**made, "metadata": {**made["metadata"], "resourceVersion": version}})
-        world.authentic.reading_keys()
+        world.authentic.begin_key_read()
         world.authentic.use_keys(KEYS)
         world.authentic.use_keys(ROTATED)
     reports = [entry for entry in caplog.records if entry.name == "signer.store.authentic_records"]
@@ -267,7 +267,7 @@ def test_whoever_waits_for_a_key_is_told_when_there_is_another() -> None:
     told: list[tuple[bytes, ...]] = []
     authentic = AuthenticRecords(keys_changed=lambda: told.append(authentic.challenge_keys("tpm")))
     for keys in (KEYS, KEYS, ROTATED, ROTATED):
-        authentic.reading_keys()
+        authentic.begin_key_read()
         authentic.use_keys(keys)
     former, newest = told
     assert former != newest, "told twice, when the new ones are in use"
@@ -304,7 +304,7 @@ def test_records_that_came_before_the_key_are_verified_with_it() -> None:
     for made in (record(), record(node_name="forged")):
         world.cache.applied(manifest(made, keys=OTHER if made.node_name == "forged" else KEYS))
     assert world.authentic.ignored == 0
-    world.authentic.reading_keys()
+    world.authentic.begin_key_read()
     world.authentic.use_keys(KEYS)
     assert isinstance(world.found(), AttestedNode)
     assert world.found(record(node_name="forged")) == NoRecord()
@@ -315,7 +315,7 @@ def test_rotation(world: World) -> None:
     world.cache.applied(manifest(record()))
     world.authentic.use_keys(ROTATED)
     assert isinstance(world.found(), AttestedNode)
-    world.authentic.reading_keys()
+    world.authentic.begin_key_read()
     world.authentic.use_keys(ControllerKeys(b"2" * 32, ROTATED.current))
     assert world.found() == NoRecord()
     assert world.named() == []
@@ -331,20 +331,20 @@ def test_a_newer_key_of_another_replica_is_waited_for(world: World) -> None:
         world.found()
     with pytest.raises(Deferred, match="was not read yet"):
         world.named()
-    world.authentic.reading_keys()
+    world.authentic.begin_key_read()
     assert not world.authentic.key_wanted.is_set()
     world.authentic.use_keys(ROTATED)
     assert isinstance(world.found(), AttestedNode)
 
 
 def test_what_arrives_while_the_key_is_read_may_be_newer_still(world: World) -> None:
-    world.authentic.reading_keys()
+    world.authentic.begin_key_read()
     world.cache.applied(manifest(record(), keys=ROTATED))
     world.authentic.use_keys(KEYS)  # as it was before the rotation
     with pytest.raises(Deferred, match="was not read yet"):
         world.found()
     assert world.authentic.key_wanted.is_set()
-    world.authentic.reading_keys()
+    world.authentic.begin_key_read()
     world.authentic.use_keys(KEYS)
     assert world.found() == NoRecord(), "a key that nobody has"
 
@@ -405,7 +405,7 @@ def test_who_needs_all_records_of_a_machine_waits_for_one_that_cannot_be_verifie
     with pytest.raises(Deferred, match="not read yet"):
         world.authentic.require_all_known(machine)
     world.authentic.require_all_known(MachineKey.of(machine_view(name="another")))
-    world.authentic.reading_keys()
+    world.authentic.begin_key_read()
     world.authentic.use_keys(ROTATED)
     world.authentic.require_all_known(machine)
     assert [found.node_name for found in world.authentic.of_machine(machine)] == [record().node_name]
@@ -419,7 +419,7 @@ def test_nobody_waits_for_a_record_that_is_gone_or_somebody_elses(world: World) 
     world.cache.removed(manifest(record(node_name="a")))
     with pytest.raises(Deferred, match=r"prod\.b"):
         world.authentic.require_all_known(machine)
-    world.authentic.reading_keys()
+    world.authentic.begin_key_read()
     world.authentic.use_keys(KEYS)
     world.authentic.require_all_known(machine)
     assert world.authentic.of_machine(machine) == ()

@@ -16,7 +16,7 @@ from signer.kube.errors import Cause, Forbidden, Unreachable
 from signer.kube.watch import list_and_watch
 from signer.store import cache as cache_module
 from signer.store.cache import Cache, InTouch, ObjectKey, OutOfTouch, object_key
-from signer.store.event_history import GONE, Heard, Order
+from signer.store.event_history import GONE, ObservedEvent, Order
 
 
 def manifest(name: str, value: Any = 0, version: str = "1") -> dict[str, Any]:
@@ -127,14 +127,14 @@ async def test_only_what_the_watch_says_is_told_to_followers() -> None:
         cache.forget("ns", "a")
         cache.applied(manifest("a", 3, "3"))
         cache.removed(manifest("a", 3, "4"))
-        life: list[Heard] = [(("ns", "a"), "1"), (("ns", "a"), "3"), (("ns", "a"), GONE)]
+        life: list[ObservedEvent] = [(("ns", "a"), "1"), (("ns", "a"), "3"), (("ns", "a"), GONE)]
         assert await event_history.expect(life, 0) is Order.EXACTLY
         cache.replaced([])
         assert await event_history.expect(life, 0) is Order.OTHERWISE
 
 
 def test_few_of_those_that_are_gone_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_module, "_REMEMBERED_GONE", 2)
+    monkeypatch.setattr(cache_module, "_REMEMBERED_DELETIONS", 2)
     cache = Told().cache
     for number in range(3):
         gone = manifest("a", version=str(number))
@@ -192,7 +192,7 @@ def test_it_is_out_of_touch_since_the_first_failure_in_a_row() -> None:
         lambda cache: cache.applied(manifest("a", 1)),
         lambda cache: cache.removed(manifest("a", 1)),
         lambda cache: cache.synced(),
-        lambda cache: cache.standing(),
+        lambda cache: cache.established(),
     ],
     ids=["list", "event", "own write", "deletion", "bookmark", "a watch that stands"],
 )
@@ -226,7 +226,7 @@ def test_object_without_metadata_has_an_empty_key(item: dict[str, Any]) -> None:
 
 
 def cut(cache: Cache[int], *items: dict[str, Any]) -> list[dict[str, Any]]:
-    return [item for item in items if cache.holds_of_list(item)]
+    return [item for item in items if cache.parse_list_item(item)]
 
 
 def test_of_a_list_only_what_was_parsed_is_held() -> None:
@@ -315,7 +315,7 @@ async def test_a_large_list_is_never_held_whole() -> None:
     cache = Told().cache
     tracemalloc.start()
     try:
-        watching = asyncio.create_task(list_and_watch(LargePages(), "/x", sink=cache, keep=cache.holds_of_list))
+        watching = asyncio.create_task(list_and_watch(LargePages(), "/x", sink=cache, keep=cache.parse_list_item))
         await cache.filled.wait()
         peak = tracemalloc.get_traced_memory()[1]
     finally:
@@ -332,11 +332,11 @@ async def test_a_large_list_is_never_held_whole() -> None:
     [
         lambda cache: cache.replaced([]),
         lambda cache: cache.synced(),
-        lambda cache: cache.standing(),
+        lambda cache: cache.established(),
         lambda cache: cache.applied(manifest("a", 1)),
         lambda cache: cache.removed(manifest("a", 1, "2")),
     ],
-    ids=["list", "bookmark", "standing", "applied", "removed"],
+    ids=["list", "bookmark", "established", "applied", "removed"],
 )
 def test_that_it_works_again_is_told_once(well: Callable[[Cache[int]], None]) -> None:
     told: list[str] = []

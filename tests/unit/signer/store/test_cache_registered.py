@@ -136,7 +136,7 @@ def test_out_of_touch_it_stops_decisions_that_need_it() -> None:
 @pytest.mark.parametrize("needed", [True, False])
 async def test_decisions_wait_for_its_first_list_only_if_they_need_it(needed: bool) -> None:
     wing = Wing(needed=needed)
-    wing.caches.controller_key.settled.set()
+    wing.caches.controller_key.attempted.set()
     for cache in wing.caches.watched():
         if cache is not wing.cache:
             cache.replaced([])
@@ -168,7 +168,7 @@ def test_liveness_hears_it() -> None:
     wing.at = 1e6
     for cache in wing.caches.watched():
         if cache is not wing.cache:
-            cache.standing()
+            cache.established()
     assert "configmaps" in health.alive().verbose()
 
 

@@ -280,7 +280,7 @@ async def test_nothing_is_decided_before_every_mirror_has_had_its_list(world: Wo
     caches.reservations.replaced([])
     await asyncio.sleep(0)
     assert not filled.done(), "the controller key was not looked at"
-    caches.controller_key.settled.set()
+    caches.controller_key.attempted.set()
     await asyncio.wait_for(filled, 5)
 
 
@@ -293,7 +293,7 @@ async def test_records_are_listed_after_clusters(world: World, monkeypatch: pyte
         if path.endswith("/clusters"):
             await asyncio.sleep(0)
             sink.replaced([{"metadata": {"namespace": KEY.namespace, "name": KEY.name, "uid": "c"}}])
-            assert isinstance(world.caches.records_barrier.of(KEY), UnlistedNamespace)
+            assert isinstance(world.caches.records_barrier.state_of(KEY), UnlistedNamespace)
 
     async def no_key(client: Client) -> None:
         """The key is somebody else's test."""
@@ -302,7 +302,7 @@ async def test_records_are_listed_after_clusters(world: World, monkeypatch: pyte
     monkeypatch.setattr(world.caches.controller_key, "run", no_key)
     await world.caches.run(cast("Client", None))
     assert begun[-1].endswith("/attestednodes")
-    assert world.caches.records_barrier.of(KEY) == Listed()
+    assert world.caches.records_barrier.state_of(KEY) == Listed()
 
 
 async def test_who_looks_once_lists_records_after_clusters(world: World) -> None:
@@ -313,14 +313,14 @@ async def test_who_looks_once_lists_records_after_clusters(world: World) -> None
 
     await world.caches.fill(Source())
     assert world.caches.clusters.get(KEY.namespace, KEY.name) is not None
-    assert world.caches.records_barrier.of(KEY) == Listed()
+    assert world.caches.records_barrier.state_of(KEY) == Listed()
 
 
 def test_a_cluster_that_comes_later_has_its_records_listed(world: World) -> None:
     world.caches.clusters.applied({"metadata": {"namespace": KEY.namespace, "name": KEY.name, "uid": "c"}})
-    assert isinstance(world.caches.records_barrier.of(KEY), UnlistedNamespace)
+    assert isinstance(world.caches.records_barrier.state_of(KEY), UnlistedNamespace)
     world.caches.clusters.removed({"metadata": {"namespace": KEY.namespace, "name": KEY.name, "uid": "c"}})
-    assert world.caches.records_barrier.of(KEY) == Listed()
+    assert world.caches.records_barrier.state_of(KEY) == Listed()
 
 
 async def test_no_collection_is_held_whole_while_it_is_listed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -385,7 +385,7 @@ def test_every_cluster_hears_that_a_collection_can_be_watched_again(world: World
 async def test_machine_pools_that_are_not_served_are_not_waited_for() -> None:
     caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, NotServed()), own_namespace="own")
     caches.authentic.use_keys(ControllerKeys(bytes(32)))
-    caches.controller_key.settled.set()
+    caches.controller_key.attempted.set()
     for cache in (
         caches.clusters,
         caches.machines,

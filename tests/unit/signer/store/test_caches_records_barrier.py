@@ -13,7 +13,7 @@ PAUSED = cluster_view(paused=True)
 
 
 def of(records_barrier: RecordsBarrier) -> UnlistedNamespace | Listed:
-    return records_barrier.of(CLUSTER)
+    return records_barrier.state_of(CLUSTER)
 
 
 def come(
@@ -24,8 +24,8 @@ def come(
 
 
 def list_all(records_barrier: RecordsBarrier, unlisted: UnlistedNamespace) -> None:
-    records_barrier.begins(unlisted)
-    records_barrier.listed(unlisted)
+    records_barrier.list_begins(unlisted)
+    records_barrier.list_completed(unlisted)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_a_cluster_that_came_or_was_unpaused_is_to_be_listed(before: ClusterView
     assert of(records_barrier) == Listed()
     unlisted = come(records_barrier, before)
     assert isinstance(unlisted, UnlistedNamespace)
-    assert records_barrier.of(ClusterKey(CLUSTER.namespace, "other")) == Listed()
+    assert records_barrier.state_of(ClusterKey(CLUSTER.namespace, "other")) == Listed()
     list_all(records_barrier, unlisted)
     assert of(records_barrier) == Listed()
 
@@ -64,17 +64,17 @@ def test_a_list_from_before_it_came_again_does_not_count() -> None:
     records_barrier = RecordsBarrier()
     first = come(records_barrier)
     assert isinstance(first, UnlistedNamespace)
-    records_barrier.begins(first)
+    records_barrier.list_begins(first)
     come(records_barrier, HERE, PAUSED)
     second = come(records_barrier, PAUSED, HERE)
-    records_barrier.listed(first)
+    records_barrier.list_completed(first)
     assert of(records_barrier) is second
 
 
 def test_those_that_are_there_before_all_records_are_listed_need_no_list_of_their_own() -> None:
     records_barrier = RecordsBarrier()
     come(records_barrier)
-    records_barrier.all_are_listed()
+    records_barrier.cache_begins()
     assert of(records_barrier) == Listed()
     records_barrier.cache_listed()
     assert of(records_barrier) == Listed()
@@ -103,13 +103,13 @@ def test_those_of_one_namespace_that_came_before_its_list_begins_are_listed_toge
     assert isinstance(unlisted, UnlistedNamespace)
     for key in (second, elsewhere):
         records_barrier.cluster_changed(key, None, HERE)
-    assert records_barrier.of(second) is unlisted
-    assert records_barrier.of(elsewhere) not in (unlisted, Listed())
-    records_barrier.begins(unlisted)
+    assert records_barrier.state_of(second) is unlisted
+    assert records_barrier.state_of(elsewhere) not in (unlisted, Listed())
+    records_barrier.list_begins(unlisted)
     records_barrier.cluster_changed(late, None, HERE)
-    assert records_barrier.of(late) not in (unlisted, Listed())
-    records_barrier.listed(unlisted)
-    assert [records_barrier.of(key) == Listed() for key in (CLUSTER, second, late, elsewhere)] == [
+    assert records_barrier.state_of(late) not in (unlisted, Listed())
+    records_barrier.list_completed(unlisted)
+    assert [records_barrier.state_of(key) == Listed() for key in (CLUSTER, second, late, elsewhere)] == [
         True,
         True,
         False,
@@ -124,9 +124,9 @@ def test_nothing_is_kept_of_those_that_went() -> None:
     records_barrier.cluster_changed(second, None, HERE)
     records_barrier.cluster_changed(second, HERE, None)
     records_barrier.cluster_changed(second, None, HERE)
-    assert records_barrier.of(second) is first, "the other is there still"
+    assert records_barrier.state_of(second) is first, "the other is there still"
     records_barrier.cluster_changed(second, HERE, None)
     come(records_barrier, HERE, None)
-    assert not records_barrier._gathering
+    assert not records_barrier._waiting
     assert not records_barrier._unlisted
     assert not records_barrier._recent

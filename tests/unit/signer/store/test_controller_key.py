@@ -21,8 +21,8 @@ from signer.rules.machine import NoRecord
 from signer.store import controller_key
 from signer.store.authentic_records import AuthenticRecords, UnverifiedRecord, stored_record
 from signer.store.controller_key import (
+    MISSING_KEY_REMEDY,
     SECRET_NAME,
-    WHERE_MISSING,
     ControllerKey,
     controller_key_secret,
     parse_controller_keys,
@@ -189,7 +189,7 @@ async def test_that_it_was_deleted_is_said_for_whoever_has_a_copy(
     world.api.fault = NotFound("deleted")
     assert not await world.refresh()
     (said,) = [one for one in caplog.records if one.levelname == "ERROR"]
-    assert said.message == "the controller key was deleted: put its copy back before this controller ends"
+    assert said.message == "the controller key was deleted: restore its copy before this controller ends"
 
 
 @pytest.mark.parametrize("was_read", [True, False])
@@ -213,7 +213,7 @@ def no_namespace() -> None:
 
 def test_before_it_was_looked_at_it_is_not_said_to_be_readable(world: World) -> None:
     assert not world.key.readable
-    assert WHERE_MISSING.startswith("has the controller run, ")
+    assert MISSING_KEY_REMEDY.startswith("has the controller run, ")
 
 
 async def test_no_key_is_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -223,7 +223,7 @@ async def test_no_key_is_logged(world: World, caplog: pytest.LogCaptureFixture) 
     await world.refresh()
     assert world.api.secret is not None
     shown = "".join(str(entry.__dict__) for entry in caplog.records)
-    assert "made the controller key" in shown
+    assert "created the controller key" in shown
     for encoded in world.api.secret["data"].values():
         assert encoded not in shown
 
@@ -274,8 +274,8 @@ def test_both_generations_are_written_and_read() -> None:
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller_key, "AT_MOST_EVERY_SECONDS", 0.001)
-    monkeypatch.setattr(controller_key, "_FAILED", Backoff(base_seconds=0.001, maximum_seconds=0.002, jitter=0.5))
+    monkeypatch.setattr(controller_key, "MINIMUM_READ_INTERVAL_SECONDS", 0.001)
+    monkeypatch.setattr(controller_key, "_RETRY", Backoff(base_seconds=0.001, maximum_seconds=0.002, jitter=0.5))
 
 
 async def run_until(world: World, condition: Callable[[], bool]) -> None:
@@ -283,7 +283,7 @@ async def run_until(world: World, condition: Callable[[], bool]) -> None:
     running = asyncio.create_task(world.key.run(world.api))
     try:
         async with asyncio.timeout(10):
-            await world.key.settled.wait()
+            await world.key.attempted.wait()
             while not condition():  # noqa: ASYNC110 - what is waited for has no event
                 await asyncio.sleep(0.001)
     finally:
@@ -311,7 +311,7 @@ async def test_it_is_read_again_at_once_for_an_unknown_key(world: World, soon: N
 
 async def test_unknown_keys_do_not_make_us_ask_without_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever floods with records of other keys: the Secret is read once, then not for some time."""
-    monkeypatch.setattr(controller_key, "AT_MOST_EVERY_SECONDS", 3600.0)
+    monkeypatch.setattr(controller_key, "MINIMUM_READ_INTERVAL_SECONDS", 3600.0)
     flood = iter(range(50))
 
     def flooded() -> bool:
@@ -340,7 +340,7 @@ async def test_one_fault_after_another_is_waited_for_ever_longer(
             attempts.append(attempt)
             return 0.001
 
-    monkeypatch.setattr(controller_key, "_FAILED", Noting())
+    monkeypatch.setattr(controller_key, "_RETRY", Noting())
     world.api.fault = ServerError("etcd", status=500)
     await run_until(world, lambda: len(attempts) >= 3)
     assert attempts[:3] == [0, 1, 2]

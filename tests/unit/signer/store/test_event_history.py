@@ -4,19 +4,19 @@ import asyncio
 
 import pytest
 
-from signer.store.event_history import GONE, EventHistories, EventHistory, Heard, Order
+from signer.store.event_history import GONE, EventHistories, EventHistory, ObservedEvent, Order
 
 FIRST, SECOND, OTHER = ("own", "first"), ("own", "second"), ("own", "other")
-CREATED: list[Heard] = [(FIRST, "1"), (SECOND, "2")]
+CREATED: list[ObservedEvent] = [(FIRST, "1"), (SECOND, "2")]
 LONG = 60.0
 
 
-async def told(*events: Heard, seconds: float = LONG) -> Order:
+async def told(*events: ObservedEvent, seconds: float = LONG) -> Order:
     """What comes of it where all is said before it is waited for."""
     event_histories = EventHistories()
     with event_histories.follow([FIRST, SECOND]) as event_history:
         for event in events:
-            event_histories.tell(event)
+            event_histories.observe(event)
         return await event_history.expect(CREATED, seconds)
 
 
@@ -40,7 +40,7 @@ async def test_what_is_heard_of_others_does_not_matter() -> None:
         pytest.param([(FIRST, "1"), (SECOND, "4")], id="another version"),
     ],
 )
-async def test_nothing_else_may_have_been_heard(events: list[Heard]) -> None:
+async def test_nothing_else_may_have_been_heard(events: list[ObservedEvent]) -> None:
     """And it is not waited for any longer."""
     assert await told(*events) is Order.OTHERWISE
 
@@ -48,9 +48,9 @@ async def test_nothing_else_may_have_been_heard(events: list[Heard]) -> None:
 async def test_a_list_tells_nothing_of_what_was_before() -> None:
     event_histories = EventHistories()
     with event_histories.follow([FIRST, SECOND]) as event_history:
-        event_histories.tell(CREATED[0])
+        event_histories.observe(CREATED[0])
         event_histories.listed()
-        event_histories.tell(CREATED[1])
+        event_histories.observe(CREATED[1])
         assert await event_history.expect(CREATED, LONG) is Order.OTHERWISE
 
 
@@ -61,12 +61,12 @@ async def test_it_is_waited_for() -> None:
         for event in CREATED:
             await asyncio.sleep(0)
             assert not waiting.done()
-            event_histories.tell(event)
+            event_histories.observe(event)
         assert await waiting is Order.EXACTLY
 
 
 @pytest.mark.parametrize("events", [[], CREATED[:1]], ids=["nothing", "half"])
-async def test_it_is_not_waited_for_longer_than_was_said(events: list[Heard]) -> None:
+async def test_it_is_not_waited_for_longer_than_was_said(events: list[ObservedEvent]) -> None:
     assert await told(*events, seconds=0.01) is Order.OTHERWISE
 
 
@@ -89,13 +89,13 @@ async def test_who_is_cancelled_hears_nothing_more() -> None:
 def test_several_follow_the_same_object() -> None:
     event_histories = EventHistories()
     with event_histories.follow([FIRST]) as one, event_histories.follow([FIRST, SECOND]) as another:
-        event_histories.tell(CREATED[0])
-        assert (_heard(one), _heard(another)) == ([CREATED[0]], [CREATED[0]])
-        event_histories.tell(CREATED[1])
-        assert (_heard(one), _heard(another)) == ([CREATED[0]], CREATED)
+        event_histories.observe(CREATED[0])
+        assert (_observed(one), _observed(another)) == ([CREATED[0]], [CREATED[0]])
+        event_histories.observe(CREATED[1])
+        assert (_observed(one), _observed(another)) == ([CREATED[0]], CREATED)
         event_histories.listed()
-        assert len(_heard(another)) == 3, "told once"
+        assert len(_observed(another)) == 3, "told once"
 
 
-def _heard(event_history: EventHistory) -> list[Heard]:
-    return event_history._heard
+def _observed(event_history: EventHistory) -> list[ObservedEvent]:
+    return event_history._observed

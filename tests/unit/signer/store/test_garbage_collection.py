@@ -252,10 +252,10 @@ async def test_what_is_in_another_replicas_shard_is_left_to_it(world: World) -> 
     gone = world.record("m2", "b")
     world.reserve(pair_for("m3", "c"))
     world.now = gone.held_until
-    world.caches.own_shards(SomeShards(1))
+    world.caches.set_shards(SomeShards(1))
     assert await world.garbage_collector.round() == Done()
     assert (world.api.reads, world.api.writes) == (0, [])
-    world.caches.own_shards(SomeShards(1, frozenset({0})))
+    world.caches.set_shards(SomeShards(1, frozenset({0})))
     assert await world.garbage_collector.round() == Done(reserved=1, deleted=1, released=1)
 
 
@@ -360,7 +360,7 @@ async def test_it_goes_on_round_after_round(world: World, monkeypatch: pytest.Mo
     world.reserve(pair_for())
     for cache in world.caches.watched():
         cache.filled.set()
-    world.caches.controller_key.settled.set()
+    world.caches.controller_key.attempted.set()
     running = asyncio.create_task(world.garbage_collector.run())
     await asyncio.wait_for(done.wait(), 10)
     running.cancel()

@@ -130,7 +130,7 @@ def test_change_of_a_large_pool_costs_what_changed(followed: Followed, monkeypat
     many = [f"p{number}" for number in range(10_000)]
     followed.put(machine_pool("pool", *many))
     touched: list[str] = []
-    for method in ("_list", "_list_no_more"):
+    for method in ("_list", "_unlist"):
         real = getattr(followed.index, method)
 
         def spied(
@@ -158,9 +158,9 @@ def test_of_many_with_one_provider_id_a_few_are_looked_at(followed: Followed) ->
     every = followed.index.machines_with(CLUSTER, "p1")
     assert len(every) == 10
     for most in (1, 5, 7, 10, 11):
-        assert followed.index.some_with(CLUSTER, "p1", most) == every[:most]
-    assert len(followed.index.some_with(CLUSTER, "p2", 3)) == 3
-    assert followed.index.some_with(LAB, "p1", 3) == ()
+        assert followed.index.first_with(CLUSTER, "p1", most) == every[:most]
+    assert len(followed.index.first_with(CLUSTER, "p2", 3)) == 3
+    assert followed.index.first_with(LAB, "p1", 3) == ()
 
 
 def test_machines_alone(followed: Followed) -> None:

@@ -67,11 +67,11 @@ def test_an_instance_has_no_name_of_its_own() -> None:
 
 def test_those_whose_node_it_is_come_before_those_that_are_only_called_so() -> None:
     index = index_of(ASKING, machine("b", "node"), machine("c", "x", node_ref="node"), machine("a", "node"))
-    assert [name for _, name in index.others_called(ASKING, "node")] == ["c", "a", "b"]
+    assert [name for _, name in index.other_machines_named(ASKING, "node")] == ["c", "a", "b"]
     both = machine("b", "node", node_ref="node")
     index.changed(("team-a", "b"), machine("b", "node"), both)
-    assert [name for _, name in index.others_called(ASKING, "node")] == ["b", "c", "a"]
-    assert [name for _, name in index.others_called(both, "node")] == ["c", "a"]
+    assert [name for _, name in index.other_machines_named(ASKING, "node")] == ["b", "c", "a"]
+    assert [name for _, name in index.other_machines_named(both, "node")] == ["c", "a"]
 
 
 def test_a_node_ref_is_what_a_kubelet_chose() -> None:
@@ -122,7 +122,7 @@ def test_a_machine_of_a_scale_set_is_called_as_azure_calls_it() -> None:
     other = machine("other", provider_id=SCALE_SET)
     index = index_of(ASKING, other)
     assert index.conflicting_names(ASKING, {"x00000a"}) == {"x00000a"}
-    assert index.others_called(ASKING, "x00000a") == (("team-a", "other"),)
+    assert index.other_machines_named(ASKING, "x00000a") == (("team-a", "other"),)
 
 
 # By either name of one of its instances.
@@ -157,5 +157,5 @@ def test_instances_like_a_look_at_all_pools(
                 expected = {
                     one for one in listed if one.endswith(f"/{name}") or (one, name) == (SCALE_SET, "x00000a")
                 } - {asking.provider_id}
-                assert index.instances_called(asking, name) == expected
-    assert index._called == {}
+                assert index.other_instances_named(asking, name) == expected
+    assert index._by_contained_name == {}

@@ -31,7 +31,7 @@ class Town:
         self.caches.authentic.use_keys(KEYS)
         for made in records:
             self.caches.records.applied(manifest(made, keys=keys))
-        self.caches.authentic.reading_keys()
+        self.caches.authentic.begin_key_read()
         self.caches.authentic.use_keys(KEYS)
 
     def add_machine(self, machine: MachineView, *addresses: str) -> None:

@@ -62,7 +62,7 @@ class Kept:
             self.api.put(f"{BINDINGS}/{manifest['metadata']['name']}", manifest)
         self.original = self.api.bodies()
         found = [self.there(name) for name in self.original]
-        await self.grants.keep(OWNER, found)
+        await self.grants.save(OWNER, found)
         for binding in found:
             await self.api.delete(CLUSTER_ROLE_BINDINGS.object(binding.name))
 
@@ -79,7 +79,7 @@ class Kept:
     async def remove_later(self, owner: ClusterIdentity) -> None:
         """Kubeadm's binding came back, of whatever cluster has the name by now, and is removed again."""
         self.api.put(f"{BINDINGS}/later", binding_manifest("later"))
-        await self.grants.keep(owner, [self.there("later")])
+        await self.grants.save(owner, [self.there("later")])
         await self.api.delete(f"{BINDINGS}/later")
 
 
@@ -96,7 +96,7 @@ async def test_bindings_come_back_exactly_as_they_were(kept: Kept) -> None:
     assert (restored.back, restored.not_restored) == (NAMES, ())
     assert kept.api.bodies() == kept.original
     assert kept.api.config_maps() == []
-    assert await kept.grants.kept(OWNER.key) == NothingSaved()
+    assert await kept.grants.saved(OWNER.key) == NothingSaved()
     assert (await kept.grants.restore(OWNER, kept.api)).back == ()
 
 
@@ -118,7 +118,7 @@ async def test_another_cluster_under_the_same_name_gets_nothing(kept: Kept) -> N
     assert restored.others == OtherLineages(NAMESPACE, saved_name(OWNER.key), (FIELD,))
     assert kept.api.bodies() == {}
     assert kept.api.config_maps() == before
-    assert await kept.grants.kept(ClusterKey("team-a-one", "x")) == NothingSaved()
+    assert await kept.grants.saved(ClusterKey("team-a-one", "x")) == NothingSaved()
 
 
 @pytest.mark.parametrize("now", [ROTATED, MOVED], ids=["another CA", "another UID"])
@@ -134,7 +134,7 @@ async def test_the_cluster_gets_everything_back_whatever_it_is_known_by_now(kept
 async def test_a_cluster_whose_ca_was_rotated_and_that_was_moved_then(kept: Kept) -> None:
     """Nothing was removed in between: that it goes on under another CA was noted all the same."""
     before = kept.api.bodies()
-    await kept.grants.follow(ROTATED)
+    await kept.grants.update_lineage(ROTATED)
     moved = replace(ROTATED, uid="c-moved")
     restored = await kept.grants.restore(moved, kept.api)
     assert (restored.back, restored.others) == (NAMES, NothingSaved())
@@ -144,10 +144,10 @@ async def test_a_cluster_whose_ca_was_rotated_and_that_was_moved_then(kept: Kept
 async def test_following_writes_once_and_nothing_where_nothing_is_kept(kept: Kept) -> None:
     for owner, writes in ((OWNER, 0), (ROTATED, 1), (ROTATED, 0), (MOVED, 1), (OWNER, 0), (LATER_CLUSTER, 0)):
         kept.api.calls.clear()
-        await kept.grants.follow(owner)
+        await kept.grants.update_lineage(owner)
         assert kept.api.calls == [f"GET {CONFIG_MAP}", *[f"PATCH {CONFIG_MAP}"] * writes], owner
     empty = Kept()
-    await empty.grants.follow(OWNER)
+    await empty.grants.update_lineage(OWNER)
     assert empty.api.config_maps() == []
 
 
@@ -182,7 +182,7 @@ async def test_what_stays_kept_leaves_the_other_lineages_as_they_are(kept: Kept)
     kept.tamper("first", roleRef={"kind": "ClusterRole", "name": "gone"})
     restored = await kept.grants.restore(OWNER, kept.api)
     assert (restored.back, len(restored.not_restored)) == (("second",), 1)
-    found = await kept.grants.kept(OWNER.key)
+    found = await kept.grants.saved(OWNER.key)
     assert isinstance(found, SavedBindings)
     assert (list(found.of(OWNER).bindings), list(found.of(LATER_CLUSTER).bindings)) == (["first"], ["later"])
 
@@ -211,7 +211,7 @@ async def test_what_is_removed_later_is_added_and_the_newest_of_a_name_counts(ke
     """``kubeadm upgrade`` brings a binding back, with other subjects."""
     changed = binding_manifest("first", labels={"team": "kubeadm"})
     await kept.add_and_remove(changed, binding_manifest("third"))
-    found = await kept.grants.kept(OWNER.key)
+    found = await kept.grants.saved(OWNER.key)
     assert isinstance(found, SavedBindings)
     assert sorted(found.of(OWNER).bindings) == ["first", "second", "third"]
     await kept.grants.restore(OWNER, kept.api)
@@ -270,7 +270,7 @@ async def test_a_backup_that_names_another_role_gives_nothing(
     assert [one.name for one in restored.not_restored] == ["first"]
     assert cause in str(restored.not_restored[0])
     assert list(kept.api.bodies()) == ["second"]
-    found = await kept.grants.kept(OWNER.key)
+    found = await kept.grants.saved(OWNER.key)
     assert isinstance(found, SavedBindings)
     assert list(found.of(OWNER).bindings) == ["first"]
 
@@ -292,7 +292,7 @@ async def test_a_builtin_role_that_is_missing_comes_back_with_the_api_server(kep
 async def test_a_name_that_leaves_its_path_is_refused(kept: Kept) -> None:
     kept.tamper("../secrets/x", renamed="../secrets/x")
     restored = await kept.grants.restore(OWNER, kept.api)
-    assert [one.cause.partition(":")[0] for one in restored.not_restored] == ["a name that no path can have"]
+    assert [one.cause.partition(":")[0] for one in restored.not_restored] == ["its name is no path segment"]
     assert not any("secrets" in call for call in kept.api.calls)
 
 
@@ -314,7 +314,7 @@ async def test_a_name_that_leaves_its_path_is_refused(kept: Kept) -> None:
 async def test_a_config_map_that_somebody_changed_is_left_for_a_person(kept: Kept, change: dict[str, str]) -> None:
     found = kept.api.objects[CONFIG_MAP]
     stored = kept.api.put(CONFIG_MAP, {**found, "data": {**found["data"], **change}})
-    for call in (kept.grants.kept(OWNER.key), kept.grants.keep(OWNER, []), kept.grants.restore(OWNER, kept.api)):
+    for call in (kept.grants.saved(OWNER.key), kept.grants.save(OWNER, []), kept.grants.restore(OWNER, kept.api)):
         with pytest.raises(BindingsNotSaved, match=saved_name(OWNER.key)):
             await call
     assert kept.api.objects[CONFIG_MAP] == stored
@@ -346,20 +346,20 @@ async def test_nothing_counts_as_kept_while_the_management_cluster_fails(
 ) -> None:
     kept.api.failures[f"{method} {CONFIG_MAP}"] = fault
     with pytest.raises(BindingsNotSaved, match="of the management cluster"):
-        await kept.grants.keep(OWNER, [])
+        await kept.grants.save(OWNER, [])
 
 
 async def test_a_first_write_that_fails_is_not_kept() -> None:
     kept = Kept()
     kept.api.failures[f"POST {CONFIG_MAPS.collection(NAMESPACE)}"] = ServerError("etcd", status=500)
     with pytest.raises(BindingsNotSaved):
-        await kept.grants.keep(OWNER, [])
+        await kept.grants.save(OWNER, [])
 
 
 async def test_a_config_map_that_keeps_changing_is_given_up_for_now(kept: Kept) -> None:
     kept.api.failures[f"PATCH {CONFIG_MAP}"] = Conflict("stale", status=409)
     with pytest.raises(BindingsNotSaved, match="keep changing"):
-        await kept.grants.keep(OWNER, [])
+        await kept.grants.save(OWNER, [])
     kept.api.failures[f"DELETE {CONFIG_MAP}"] = Conflict("stale", status=409)
     with pytest.raises(BindingsNotSaved, match="keep changing"):
         await kept.grants.restore(OWNER, kept.api)
@@ -376,7 +376,7 @@ async def test_what_cannot_be_taken_out_of_what_is_kept_is_no_success(kept: Kept
 
 
 async def test_an_empty_lineage_of_another_cluster_holds_nothing(kept: Kept) -> None:
-    await kept.grants.keep(LATER_CLUSTER, [])
+    await kept.grants.save(LATER_CLUSTER, [])
     found = kept.api.objects[CONFIG_MAP]
     marks = {"clusterUIDs": [LATER_CLUSTER.uid], "caCertHashes": [LATER_CLUSTER.ca_cert_hash]}
     empty = {lineage_field(LATER_CLUSTER): json.dumps({"items": [], "lineage": marks})}

@@ -22,7 +22,7 @@ from signer.rules.machine import NoRecord
 from signer.store import reservations
 from signer.store.caches import Caches
 from signer.store.cluster_api import NotServed
-from signer.store.event_history import Heard, Order
+from signer.store.event_history import ObservedEvent, Order
 from signer.store.reservations import Reservations
 from tests.unit.signer.builders import attested_identity, machine_view
 from tests.unit.signer.builders import record as a_record
@@ -150,7 +150,7 @@ def test_a_mark_made_before_the_pair_was_whole_is_heard_of() -> None:
 
 
 def test_who_did_not_listen_would_lose_what_he_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def believe(watch: Watch, expected: Sequence[Heard], seconds: float) -> Order:
+    async def believe(watch: Watch, expected: Sequence[ObservedEvent], seconds: float) -> Order:
         return Order.EXACTLY
 
     monkeypatch.setattr(Watch, "expect", believe)

@@ -50,7 +50,7 @@ class Restarted:
             path = ATTESTED_NODES.object(made.name, made.machine.cluster.namespace)
             self.world.records[path] = manifest(made, keys=keys)
         # Nothing is waited for: the controller has just read its key.
-        self.caches.authentic.reading_keys()
+        self.caches.authentic.begin_key_read()
         self.caches.authentic.use_keys(KEYS)
 
     def show_machine(self, record: AttestedNode, uid: str = "") -> None:
@@ -160,7 +160,7 @@ def test_a_record_whose_key_was_not_read_yet_is_waited_for() -> None:
         with pytest.raises(Deferred, match="was not read yet"):
             restarted.join(wanted)
         assert restarted.pairs == set()
-        restarted.caches.authentic.reading_keys()
+        restarted.caches.authentic.begin_key_read()
         restarted.caches.authentic.use_keys(KEYS)  # it is somebody else's
         restarted.join(wanted)
         assert restarted.pairs == {wanted}

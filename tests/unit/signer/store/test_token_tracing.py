@@ -224,7 +224,7 @@ async def test_where_answers_take_long_they_are_believed_all_the_same(world: Wor
 async def test_what_is_refused_is_asked_again_several_times_before_that_is_believed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bootstrap_tokens, "ASK_AGAIN", Backoff(base_seconds=600, maximum_seconds=600, jitter=0))
+    monkeypatch.setattr(bootstrap_tokens, "DISCOVERY_BACKOFF", Backoff(base_seconds=600, maximum_seconds=600, jitter=0))
     monkeypatch.setattr(token_tracing, "REFUSED_SECONDS", 0.02)
     world.api.put(config("m1", "aaa111", M1), seen=False)
     await world.running()
@@ -242,7 +242,7 @@ async def test_what_was_well_for_long_is_asked_again_soon(world: World, monkeypa
             attempts.append(attempt)
             return 0.001
 
-    monkeypatch.setattr(bootstrap_tokens, "ASK_AGAIN", Noting())
+    monkeypatch.setattr(bootstrap_tokens, "DISCOVERY_BACKOFF", Noting())
     world.api.put(config("m1", "aaa111", M1), seen=False)
     for _ in range(3):
         await world.running()

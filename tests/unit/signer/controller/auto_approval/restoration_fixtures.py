@@ -109,7 +109,7 @@ class RestorationHarness:
         manifest = await self.management.get(CLUSTER)
         owner = ClusterIdentity(KEY, uid or manifest["metadata"]["uid"], ca_cert_hash or self.cluster.ca_cert_hash)
         found = [self.api.get("clusterrolebindings", name) for name in (FIRST, RENEWAL)]
-        await self.removed.keep(owner, [parse_cluster_role_binding(one) for one in found])
+        await self.removed.save(owner, [parse_cluster_role_binding(one) for one in found])
         for name in (FIRST, RENEWAL):
             self.api.delete("clusterrolebindings", name)
 

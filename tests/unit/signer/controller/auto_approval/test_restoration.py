@@ -201,7 +201,7 @@ async def test_a_cluster_of_a_namespace_that_is_not_watched(
         for _ in range(2):  # at the live recheck, whatever came of the first has been queued
             listed.clear()
             await listed.wait()
-        harness.caches.own_shards(SomeShards(1, frozenset({0})))
+        harness.caches.set_shards(SomeShards(1, frozenset({0})))
         assert len(harness.restoration._queue) == 0
         assert harness.log.records == []
         harness.is_not_restored()
@@ -212,7 +212,7 @@ async def test_a_cluster_of_a_namespace_that_is_not_watched(
 
 async def test_a_cluster_in_another_replicas_shard(harness: RestorationHarness) -> None:
     await harness.remove()
-    harness.caches.own_shards(SomeShards(1))
+    harness.caches.set_shards(SomeShards(1))
     with pytest.raises(_NotNow, match="another replica's shard"):
         await harness.restoration._restore(KEY)
     harness.is_not_restored()
@@ -222,19 +222,19 @@ async def test_a_policy_that_was_deleted_while_the_shard_was_another_replicas(ha
     """That replica has ended since, without restoring."""
     harness.authorize()
     harness.caches.clusters.applied(harness.cluster.management.client.get(CLUSTER))
-    harness.caches.own_shards(SomeShards(1))
+    harness.caches.set_shards(SomeShards(1))
     async with harness.running():
         await harness.remove()
         harness.delete_policy()
         assert len(harness.restoration._queue) == 0
-        harness.caches.own_shards(SomeShards(1, frozenset({0})))
+        harness.caches.set_shards(SomeShards(1, frozenset({0})))
         await harness.is_restored()
 
 
 async def test_deleted_clusters_of_other_replicas_shards_are_forgotten(harness: RestorationHarness) -> None:
     """Regardless of whether the policy or the Cluster goes first."""
     manifest = harness.cluster.management.client.get(CLUSTER)
-    harness.caches.own_shards(SomeShards(1))
+    harness.caches.set_shards(SomeShards(1))
     restoration = harness.restoration
     for policy_first in (True, False):
         harness.authorize()

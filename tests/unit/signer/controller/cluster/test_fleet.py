@@ -129,7 +129,7 @@ async def serving(*names: str, shards: SomeShards | None = None) -> AsyncIterato
     for name in names:
         world.put(name)
     if shards is not None:
-        world.caches.own_shards(shards)
+        world.caches.set_shards(shards)
     async with world.running():
         await until(lambda: world.names() == sorted(names))
         yield world
@@ -305,7 +305,7 @@ def everything(handed_over: bool = False) -> SomeShards:
 async def handing_over(world: World) -> asyncio.Task[None]:
     """All shards are being handed over; the cluster's task was stopped and still runs."""
     world.started[0].finishes_when_stopped = False
-    world.caches.own_shards(everything(handed_over=True))
+    world.caches.set_shards(everything(handed_over=True))
     task = asyncio.create_task(world.fleet.hand_over(everywhere, 3600))
     await until(lambda: world.started[0].stopped)
     return task
@@ -318,10 +318,10 @@ class TestShards:
         world = World()
         for number in range(8):
             world.put(f"c{number}")
-        world.caches.own_shards(SomeShards(2))
+        world.caches.set_shards(SomeShards(2))
         async with world.running():
             for number in (0, 1):
-                world.caches.own_shards(SomeShards(2, frozenset({number})))
+                world.caches.set_shards(SomeShards(2, frozenset({number})))
                 ours = [name for name in map("c{}".format, range(8)) if shard_of(ClusterKey("ns", name), 2) == number]
                 assert 0 < len(ours) < 8
                 await until(partial(lambda names: world.names() == names, ours))
@@ -339,13 +339,13 @@ class TestShards:
     async def test_what_does_not_end_in_time_is_cancelled(self) -> None:
         async with serving("hangs", shards=everything()) as world:
             world.started[0].finishes_when_stopped = False
-            world.caches.own_shards(everything(handed_over=True))
+            world.caches.set_shards(everything(handed_over=True))
             await world.fleet.hand_over(everywhere, 0.01)
             assert (world.started[0].cancelled, world.names()) == (True, [])
 
     async def test_a_shard_that_is_lost_is_cancelled_at_once(self) -> None:
         async with serving("one", shards=everything()) as world:
-            world.caches.own_shards(SomeShards(4))
+            world.caches.set_shards(SomeShards(4))
             await until(lambda: world.names() == [])
             assert (world.started[0].stopped, world.started[0].cancelled) == (False, True)
 
@@ -354,7 +354,7 @@ class TestShards:
         async with serving("fails", shards=everything()) as world:
             world.started[0].fail()
             await until(lambda: world.names() == [])
-            world.caches.own_shards(everything(handed_over=True))
+            world.caches.set_shards(everything(handed_over=True))
             async with asyncio.timeout(5):
                 await world.fleet.hand_over(everywhere, 3600)
             assert world.fleet.served == frozenset()
@@ -370,7 +370,7 @@ class TestShards:
     async def test_a_shard_that_comes_back_is_served_when_the_former_task_has_ended(self) -> None:
         async with serving("one", shards=everything()) as world:
             handover = await handing_over(world)
-            world.caches.own_shards(everything())
+            world.caches.set_shards(everything())
             for _ in range(10):
                 await asyncio.sleep(0)
             assert len(world.started) == 1
@@ -382,7 +382,7 @@ class TestShards:
         async with serving("hangs", "well", shards=everything()) as world:
             for served in world.started:
                 served.finishes_when_stopped = served.key.name == "well"
-            world.caches.own_shards(everything(handed_over=True))
+            world.caches.set_shards(everything(handed_over=True))
             hanging = asyncio.create_task(world.fleet.hand_over(lambda cluster: cluster.name == "hangs", 3600))
             async with asyncio.timeout(5):
                 await world.fleet.hand_over(lambda cluster: cluster.name == "well", 3600)

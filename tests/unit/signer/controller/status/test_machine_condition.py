@@ -93,14 +93,14 @@ async def test_machines_of_another_watch_filter_are_not_written() -> None:
 
 async def test_machines_of_another_replicas_shard_are_written_once_the_shard_is_ours() -> None:
     world = World()
-    world.caches.own_shards(SomeShards(1))
+    world.caches.set_shards(SomeShards(1))
     async with working(world):
         world.conditions.decided(world.cache(), DENIED)
         await world.settle()
         assert world.calls == []
         resyncing = asyncio.create_task(world.conditions._resync_forever())
         await asyncio.sleep(0)
-        world.caches.own_shards(SomeShards(1, frozenset({0})))
+        world.caches.set_shards(SomeShards(1, frozenset({0})))
         await asyncio.wait_for(world.patched.wait(), 5)
         resyncing.cancel()
         await asyncio.gather(resyncing, return_exceptions=True)

@@ -7,7 +7,7 @@ import ssl
 
 import pytest
 
-from signer.kube.client import PACED_ANSWER_BYTES, Client
+from signer.kube.client import THROTTLED_ANSWER_BYTES, Client
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import Unreachable
 from signer.kube.http import tls_transport
@@ -117,7 +117,7 @@ async def test_a_call_rests_no_longer_than_it_may_take(
     async def script(conversation: Conversation) -> None:
         while True:
             await conversation.hear()
-            await conversation.say(http_answer(b"{%b}" % (b" " * PACED_ANSWER_BYTES)))
+            await conversation.say(http_answer(b"{%b}" % (b" " * THROTTLED_ANSWER_BYTES)))
 
     async with conversations(authority, tls, script) as server, Client(server.connection) as client:
         await client.get(PATH)
@@ -125,7 +125,7 @@ async def test_a_call_rests_no_longer_than_it_may_take(
         monkeypatch.setattr("signer.kube.resource_limits.asyncio.sleep", noted)
         await client.get(PATH)
         for _ in range(2):
-            with pytest.raises(Unreachable, match="more than its share of time"):
+            with pytest.raises(Unreachable, match="the API server exceeded its CPU budget"):
                 await client.get(PATH)
         monkeypatch.undo()
     assert rested == [CALL_THROTTLE_SECONDS]

@@ -227,7 +227,9 @@ async def test_session_tickets_without_end(authority: Authority) -> None:
     tls = ticketing(authority, MAXIMUM_OVERHEAD_BYTES // 100)
     async with conversations(authority, tls, script) as server:
         async with Client(server.connection) as client:
-            with pytest.raises(Unreachable, match="TLS failed: the server sends what is no data") as raised:
+            with pytest.raises(
+                Unreachable, match="TLS failed: the server sends too many records without data"
+            ) as raised:
                 await client.get(PATH)
         assert raised.value.cause is Cause.TLS
 

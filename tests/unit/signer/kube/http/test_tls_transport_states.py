@@ -384,7 +384,7 @@ async def test_a_server_that_asks_for_new_keys_and_does_not_read(
     async with by_hand(authority, own_tls, tmp_path, script) as connection, transport_of(connection, protocol):
         error = await lost(protocol)
         assert isinstance(error, ssl.SSLError)
-        assert error.reason == "the server asks for new keys and does not read"
+        assert error.reason == "the server requests key updates and does not read"
     assert MAXIMUM_OVERHEAD_BYTES < largest <= MAXIMUM_OVERHEAD_BYTES + 2 * READ_BYTES
 
 
@@ -400,7 +400,7 @@ async def test_key_updates_alone(authority: Authority, own_tls: ssl.SSLContext, 
     async with by_hand(authority, own_tls, tmp_path, script) as connection, transport_of(connection, protocol):
         error = await lost(protocol)
         assert isinstance(error, ssl.SSLError)
-        assert error.reason == "the server sends what is no data"
+        assert error.reason == "the server sends too many records without data"
 
 
 async def test_a_request_within_the_servers_own_message(
