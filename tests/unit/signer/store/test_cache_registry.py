@@ -98,7 +98,7 @@ async def test_one_of_the_clusters_namespaces(monkeypatch: pytest.MonkeyPatch) -
     assert CONFIG_MAPS.collection("team-a") in begun
 
 
-async def test_who_looks_once_lists_it_too() -> None:
+async def test_filling_once_lists_it_too() -> None:
     class Source:
         async def list_pages(
             self, path: str, params: Any = None, *arguments: Any, **options: Any
@@ -162,7 +162,7 @@ def test_readiness_and_metrics_know_it(needed: bool) -> None:
     assert health.state() is (State.OUT_OF_TOUCH if needed else State.READY)
 
 
-def test_liveness_hears_it() -> None:
+def test_liveness_includes_it() -> None:
     wing, health = Wing(), Health()
     health.watch(wing.caches, tuple)
     health.started()
@@ -183,7 +183,7 @@ def test_two_of_one_name_are_refused() -> None:
         )
 
 
-async def test_too_late_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_late_registration_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would be listed by nobody, and stay empty without a word."""
     wing = Wing()
     await watched_paths(wing, monkeypatch, {})
@@ -193,7 +193,7 @@ async def test_too_late_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
 
-def test_what_is_not_served_stays_empty_and_is_waited_for_by_nobody() -> None:
+def test_a_cache_of_an_unserved_resource_stays_empty_and_blocks_nothing() -> None:
     wing = Wing()
     before = list(wing.caches.watched())
     empty = wing.caches.registry.register(CacheDeclaration(NotServed(), grant, Scope.OWN, needed_by_decisions=True))

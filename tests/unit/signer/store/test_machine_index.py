@@ -81,7 +81,7 @@ def followed() -> Followed:
     return Followed()
 
 
-def test_machine_of_the_pool_stands_for_the_instance(followed: Followed) -> None:
+def test_machine_of_the_pool_replaces_the_instance(followed: Followed) -> None:
     followed.put(machine_pool("pool", "p1", "p2"))
     assert followed.put(machine("m1", "p1", "pool")) == {CLUSTER: {"p1"}}
     assert followed.found("p1") == [("Machine", "m1")]
@@ -144,14 +144,14 @@ def test_change_of_a_large_pool_costs_what_changed(followed: Followed, monkeypat
     assert sorted(touched) == ["new", "p0"]
 
 
-def test_how_many_instances_a_pool_has_concerns_none_of_them(followed: Followed) -> None:
+def test_the_number_of_replicas_concerns_no_instance(followed: Followed) -> None:
     """Else each step of an autoscaler, or of a tenant, would wake ten thousand."""
     followed.put(machine_pool("pool", "p1", "p2", replicas=2))
     assert followed.put(machine_pool("pool", "p1", "p2", replicas=3)) == {}
     assert followed.put(machine_pool("pool", "p1", "p3", replicas=4)) == {CLUSTER: {"p2", "p3"}}
 
 
-def test_of_many_with_one_provider_id_a_few_are_looked_at(followed: Followed) -> None:
+def test_of_many_machines_with_one_provider_id_a_few_are_read(followed: Followed) -> None:
     for number in range(5):
         followed.put(machine(f"m{number}", "p1"))
         followed.put(machine_pool(f"pool{number}", "p1", "p2"))
@@ -228,7 +228,7 @@ _POOLS = st.builds(
 
 
 @given(st.lists(st.tuples(st.booleans(), st.one_of(_MACHINES, _POOLS)), max_size=20))
-def test_as_going_through_everything(steps: list[tuple[bool, MachineView | MachinePoolView]]) -> None:
+def test_equals_a_full_scan(steps: list[tuple[bool, MachineView | MachinePoolView]]) -> None:
     followed = Followed()
     for removes, view in steps:
         before = {

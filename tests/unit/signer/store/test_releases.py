@@ -61,11 +61,11 @@ def alone(scenario: Scenario) -> World:
 
 
 @pytest.mark.parametrize("before", [WHOLE, WHOLE[:1], WHOLE[1:], ()], ids=["whole", "Machine", "identity", "nothing"])
-def test_what_stands_of_a_gone_machines_pair_is_released(before: tuple[Plugin, ...]) -> None:
+def test_the_remaining_sides_of_a_gone_machines_pair_are_released(before: tuple[Plugin, ...]) -> None:
     assert alone(Scenario((), before, released=(OLD,))).objects == {}
 
 
-def test_nothing_is_released_while_the_machine_is_there() -> None:
+def test_nothing_is_released_while_the_machine_exists() -> None:
     world = alone(Scenario((), WHOLE, frozenset({"old"}), released=(OLD,)))
     assert world.whole() == {OLD}
     assert world.actors[0].calls == 1

@@ -17,7 +17,7 @@ from tests.unit.signer.store.removed_bindings_fixtures import NAMESPACE, OWNER, 
 from tests.unit.signer.store.test_removed_bindings import Kept
 
 
-async def test_more_than_can_be_kept_is_not_kept() -> None:
+async def test_more_bindings_than_fit_are_not_saved() -> None:
     kept = Kept()
     many = [ClusterRoleBinding(f"b{number}", "u", "1", ROLE, ()) for number in range(MAXIMUM_SAVED_BINDINGS + 1)]
     with pytest.raises(BindingsNotSaved, match="more than 64"):
@@ -28,7 +28,7 @@ async def test_more_than_can_be_kept_is_not_kept() -> None:
     assert kept.api.objects.keys() == {CLUSTER_ROLES.object(ROLE)}
 
 
-async def test_a_namespace_fills_only_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_namespace_uses_only_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clusters come and go under ever new names, and what is kept of them stays."""
     monkeypatch.setattr(removed_bindings, "MAXIMUM_CLUSTERS_OF_NAMESPACE", 2)
     kept = Kept()
@@ -48,7 +48,7 @@ async def test_a_namespace_fills_only_its_part(monkeypatch: pytest.MonkeyPatch) 
     await kept.grants.save(three, [])
 
 
-async def test_config_maps_that_were_not_made_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_config_maps_that_were_not_created_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(removed_bindings, "MAXIMUM_CLUSTERS_OF_NAMESPACE", 1)
     kept = Kept()
     kept.api.failures[f"POST {CONFIG_MAPS.collection(NAMESPACE)}"] = Forbidden("no", status=403)
@@ -61,7 +61,7 @@ async def test_config_maps_that_were_not_made_do_not_count(monkeypatch: pytest.M
         await kept.grants.save(ClusterIdentity(ClusterKey(OWNER.key.namespace, "two"), "u", "h"), [])
 
 
-async def test_too_many_clusters_take_nothing_from_the_first(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+async def test_too_many_clusters_leave_the_first_ones_unaffected(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     """Who has Clusters made without end would otherwise switch restoration off for everybody."""
     monkeypatch.setattr(removed_bindings, "MAXIMUM_CLUSTERS", 2)
     kept = Kept()

@@ -79,7 +79,7 @@ class Restarted:
 
 
 @pytest.mark.parametrize("wanted", [IMPOSTOR, ELSEWHERE], ids=["another identity", "another Machine"])
-def test_an_impostor_who_comes_first_meets_the_conflict(wanted: Pair) -> None:
+def test_an_impostor_that_comes_first_meets_the_conflict(wanted: Pair) -> None:
     restarted = Restarted(record_of(OURS))
     with pytest.raises(Refused, match="IdentityConflict"):
         restarted.join(wanted)
@@ -92,7 +92,7 @@ def test_without_a_record_the_first_one_wins() -> None:
     assert restarted.pairs == {IMPOSTOR}
 
 
-def test_a_record_that_is_not_ours_reserves_nothing() -> None:
+def test_an_unauthentic_record_reserves_nothing() -> None:
     """Forged by a tenant, or sealed by the controller of another management cluster."""
     restarted = Restarted(record_of(IMPOSTOR), keys=OTHER)
     restarted.join(OURS)
@@ -107,7 +107,7 @@ def test_a_copy_in_another_namespace_reserves_nothing() -> None:
     assert restarted.pairs == {ELSEWHERE}
 
 
-def test_the_owner_comes_back() -> None:
+def test_the_owner_reserves_its_pair_again() -> None:
     restarted = Restarted(record_of(OURS))
     restarted.join(OURS)
     assert restarted.pairs == {OURS}
@@ -119,7 +119,7 @@ def test_its_own_newest_record_costs_no_call() -> None:
     assert restarted.actor.calls == 0
 
 
-def test_what_is_mirrored_costs_no_call() -> None:
+def test_a_cached_pair_costs_no_call() -> None:
     restarted = Restarted(record_of(OURS))
     drive(restarted.rebuild.rebuild(IMPOSTOR))
     assert restarted.pairs == {OURS}
@@ -138,7 +138,7 @@ def test_records_of_gone_machines_reserve_nothing() -> None:
 
 
 @pytest.mark.parametrize("anew", [False, True])
-def test_a_record_that_somebody_deleted_reserves_nothing(anew: bool) -> None:
+def test_a_deleted_record_reserves_nothing(anew: bool) -> None:
     """To make room for other hardware; the cache has not heard of it yet."""
     restarted = Restarted(record_of(IMPOSTOR))
     [revoked] = restarted.caches.authentic.values()
@@ -167,14 +167,14 @@ def test_a_record_whose_key_was_not_read_yet_is_waited_for() -> None:
         assert restarted.pairs == {wanted}
 
 
-def test_a_record_of_another_namespace_whose_key_was_not_read_yet_holds_up_nobody() -> None:
+def test_an_unverified_record_of_another_namespace_delays_no_request() -> None:
     restarted = Restarted()
     restarted.caches.records.applied(manifest(record_of(in_another_namespace(OURS)), keys=OTHER))
     restarted.join(ELSEWHERE)
     assert restarted.pairs == {ELSEWHERE}
 
 
-def test_a_machine_that_the_mirror_has_not_seen_yet_is_not_gone() -> None:
+def test_a_machine_that_is_not_cached_yet_is_not_gone() -> None:
     restarted = Restarted(record_of(OURS))
     assert not list(restarted.caches.machines.values())
     with pytest.raises(Refused):
@@ -197,7 +197,7 @@ def test_where_neither_is_reserved_the_last_attested_wins(newest_first: bool) ->
         assert restarted.pairs == {ELSEWHERE}
 
 
-def test_what_is_reserved_wins_over_a_newer_record() -> None:
+def test_an_existing_reservation_wins_over_a_newer_record() -> None:
     restarted = Restarted(record_of(OURS, age_hours=5))
     restarted.join(OURS)
     restarted.caches.records.applied(manifest(record_of(ELSEWHERE)))
@@ -224,7 +224,7 @@ def test_an_insecure_claim_finds_the_secure_owner() -> None:
 # At the start
 
 
-def test_every_record_gets_its_pair_back() -> None:
+def test_every_record_gets_its_pair_reserved_again() -> None:
     restarted = Restarted(record_of(OURS), record_of(pair("m2", "b")))
     records = restarted.caches.authentic.values()
     assert len(records) == 2
@@ -234,7 +234,7 @@ def test_every_record_gets_its_pair_back() -> None:
     assert restarted.pairs == {pair_of(record) for record in records}
 
 
-def test_a_replayed_older_record_gets_nothing_back() -> None:
+def test_a_replayed_older_record_reserves_nothing() -> None:
     restarted = Restarted(record_of(OURS, age_hours=5), record_of(ELSEWHERE))
     older, newer = restarted.caches.authentic.values()
     for record in (older, newer):
@@ -243,7 +243,7 @@ def test_a_replayed_older_record_gets_nothing_back() -> None:
     assert restarted.pairs == {ELSEWHERE}
 
 
-def test_a_machine_made_anew_gets_nothing_back_by_itself() -> None:
+def test_a_machine_created_again_reserves_nothing_by_itself() -> None:
     """Its node is looked at when it asks; upkeep must not reserve for a Machine object alone."""
     record = record_of(OURS)
     restarted = Restarted(record)
@@ -253,7 +253,7 @@ def test_a_machine_made_anew_gets_nothing_back_by_itself() -> None:
     assert restarted.actor.calls == 0, "nor is anything asked because of it"
 
 
-def test_a_machine_that_the_mirror_does_not_have_gets_nothing_back_by_itself() -> None:
+def test_a_machine_that_is_not_cached_reserves_nothing_by_itself() -> None:
     record = record_of(OURS)
     restarted = Restarted(record)
     drive(restarted.rebuild.ensure(record))
@@ -266,7 +266,7 @@ def in_another_namespace(one: Pair) -> Pair:
     return replace(one, machine=replace(one.machine, cluster=cluster))
 
 
-def test_hardware_that_passed_on_to_another_namespace() -> None:
+def test_hardware_that_moved_to_another_namespace() -> None:
     """Whoever once had it must not keep it by making the Machine object anew."""
     record = record_of(in_another_namespace(OURS), age_hours=5)
     restarted = Restarted(record)
@@ -305,7 +305,7 @@ def test_without_the_controller_key_it_waits() -> None:
 SECURITY_CHANGED: Final = replace(OURS, identity=replace(OURS.identity, security=Security.INSECURE))
 
 
-def test_the_same_two_under_another_word_for_its_security() -> None:
+def test_the_same_pair_with_another_security() -> None:
     restarted = Restarted(record_of(SECURITY_CHANGED))
     restarted.join(OURS)
     assert restarted.pairs == {OURS}

@@ -124,7 +124,7 @@ def test_every_interleaving_of_two_with_crashes(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in LARGE])
-def test_every_interleaving_of_two_whose_watches_tell_nothing(name: str) -> None:
+def test_every_interleaving_of_two_whose_watches_are_silent(name: str) -> None:
     assert explore(replace(SCENARIOS[name], watched=False), crashes=1) > 2
 
 
@@ -145,11 +145,11 @@ def _found_dead_while_it_becomes_whole() -> World:
     return world
 
 
-def test_a_mark_made_before_the_pair_was_whole_is_heard_of() -> None:
+def test_a_mark_set_before_the_pair_was_complete_is_received() -> None:
     assert _found_dead_while_it_becomes_whole().whole() == {pair("m1", "a")}
 
 
-def test_who_did_not_listen_would_lose_what_he_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_owner_that_ignores_the_watch_would_lose_its_pair(monkeypatch: pytest.MonkeyPatch) -> None:
     async def believe(watch: Watch, expected: Sequence[ObservedEvent], seconds: float) -> Order:
         return Order.EXACTLY
 
@@ -233,7 +233,7 @@ def alone(scenario: Scenario) -> tuple[World, Actor]:
     [(Security.SECURE, True, 2), (Security.SECURE, False, 3), (INSECURE, True, 3)],
     ids=["secure", "the watch tells nothing", "insecure"],
 )
-def test_first_reservation_is_two_creates_and_one_look_at_the_watch_or_the_machines_side(
+def test_first_reservation_is_two_creates_and_one_read_or_watch_confirmation(
     security: Security, watched: bool, calls: int
 ) -> None:
     world, actor = alone(Scenario((pair("m1", "a", security),), watched=watched))
@@ -256,14 +256,14 @@ def test_repeating_it_succeeds() -> None:
     ],
     ids=["other identity", "other Machine", "insecure after secure", "insecure after insecure"],
 )
-def test_whole_pair_of_another_is_a_conflict(wanted: Pair, before: Pair) -> None:
+def test_complete_pair_of_another_is_a_conflict(wanted: Pair, before: Pair) -> None:
     world, actor = alone(Scenario((wanted,), whole(before)))
     assert actor.end is End.REFUSED
     assert world.whole() == {before}
     assert len(world.objects) == 2
 
 
-def test_refusal_names_what_is_in_the_way() -> None:
+def test_refusal_names_the_owner() -> None:
     world = World(Scenario((), whole(pair("m2", "a"))))
     actor = Actor(0, pair("m1", "a"))
     wanted = Reservations(Calls(world, actor), inventory_of(world, actor))
@@ -294,7 +294,7 @@ def test_secure_displaces_insecure() -> None:
     assert len(world.objects) == 2, "nothing is left of what was displaced"
 
 
-def test_what_the_displaced_one_has_elsewhere_by_now_stays() -> None:
+def test_other_pairs_of_a_displaced_machine_stay() -> None:
     elsewhere = pair("m2", "x", INSECURE)
     world, actor = alone(Scenario((pair("m1", "a"),), (whole(pair("m1", "x", INSECURE))[0], *whole(elsewhere))))
     assert actor.end is End.HOLDS
@@ -304,7 +304,7 @@ def test_what_the_displaced_one_has_elsewhere_by_now_stays() -> None:
 @pytest.mark.parametrize(
     ("theirs", "end"), [(pair("old", "a"), End.HOLDS), (pair("m2", "a"), End.REFUSED)], ids=["gone", "there"]
 )
-def test_nobody_is_displaced_for_an_identity_that_belongs_elsewhere(theirs: Pair, end: End) -> None:
+def test_no_pair_is_displaced_for_an_identity_that_belongs_elsewhere(theirs: Pair, end: End) -> None:
     insecure = pair("m1", "x", INSECURE)
     world, actor = alone(Scenario((pair("m1", "a"),), (*whole(insecure), *whole(theirs))))
     assert actor.end is end
@@ -326,7 +326,7 @@ def test_a_dead_side_is_removed(dead: tuple[Plugin, ...]) -> None:
     assert world.whole() == {pair("m1", "a"), *(plugin.pair for plugin in dead[1:])}
 
 
-def test_the_same_two_are_written_anew_under_another_word_for_its_security() -> None:
+def test_the_same_pair_with_another_security_is_written_again() -> None:
     for before in (
         SCENARIOS["other word for its security"].before,
         SCENARIOS["other word for its security"].before[1:],
@@ -357,13 +357,13 @@ def test_pair_of_an_instance_that_is_no_longer_listed_is_released() -> None:
 
 
 @pytest.mark.parametrize("there", ["i1", "s1"])
-def test_instance_is_there_while_it_is_listed_or_has_its_machine(there: str) -> None:
+def test_instance_exists_while_it_is_listed_or_has_its_machine(there: str) -> None:
     world, actor = alone(Scenario((pair("m1", "a"),), whole(pair("i1", "a")), frozenset({"m1", there})))
     assert actor.end is End.REFUSED
     assert world.whole() == {pair("i1", "a")}
 
 
-def test_machine_of_another_provider_id_does_not_stand_for_an_instance() -> None:
+def test_machine_of_another_provider_id_does_not_replace_an_instance() -> None:
     world, actor = alone(Scenario((pair("m1", "a"),), whole(pair("i1", "a")), frozenset({"m1", "s2"})))
     assert actor.end is End.HOLDS
     assert world.whole() == {pair("m1", "a")}
@@ -376,7 +376,7 @@ def test_instance_of_a_pool_that_is_another_clusters_now_is_gone() -> None:
     assert world.whole() == {pair("m1", "a")}
 
 
-def test_without_machine_pools_no_instance_is_there() -> None:
+def test_without_machine_pools_no_instance_exists() -> None:
     """Moved to a management cluster that does not serve them."""
     world = World(Scenario((), whole(pair("i1", "a")), frozenset({"m1", "i1"})))
     version = replace(VERSION, machine_pools=NotServed())
@@ -407,7 +407,7 @@ def test_unreadable_reservation_is_waited_for(side: ReservationSide) -> None:
 MIRRORED: Final = Pair(MachineKey.of(machine_view()), attested_identity())
 
 
-def test_what_is_found_standing_is_mirrored_and_what_is_found_gone_is_not() -> None:
+def test_reads_update_the_cache() -> None:
     world = World(Scenario((), whole(pair("m1", "a"))))
     mine = Reservations(Calls(world, Actor(0, pair("m1", "a"))), Caches(VERSION, own_namespace=NAMESPACE))
     drive(mine.reserve(pair("m1", "a"), NoRecord()))
@@ -418,7 +418,7 @@ def test_what_is_found_standing_is_mirrored_and_what_is_found_gone_is_not() -> N
     assert not mine.cached(pair("m1", "a"))
 
 
-def test_what_the_watch_said_to_be_gone_is_read_all_the_same() -> None:
+def test_an_object_that_the_watch_reported_deleted_is_read_all_the_same() -> None:
     """It may be faster than the answer to the call that made it."""
     world = World(Scenario((), whole(pair("m2", "b"), contested=True)))
     caches = Caches(VERSION, own_namespace=NAMESPACE)
@@ -448,7 +448,7 @@ def cached(*sides: ReservationSide) -> Reservations:
 
 
 @pytest.mark.parametrize("side", ReservationSide)
-def test_a_mirror_that_says_another_pair_is_not_believed(side: ReservationSide) -> None:
+def test_a_cache_with_another_pair_is_not_trusted(side: ReservationSide) -> None:
     """The object has the name that the pair's own would have."""
     caches = Caches(VERSION, own_namespace=NAMESPACE)
     other = (
@@ -464,7 +464,7 @@ def test_a_mirror_that_says_another_pair_is_not_believed(side: ReservationSide) 
     assert not Reservations(NoCalls(), caches).cached(MIRRORED)
 
 
-def test_mirror_is_believed_where_the_record_names_the_pair() -> None:
+def test_the_cache_is_trusted_if_the_record_names_the_pair() -> None:
     drive(cached(*ReservationSide).reserve(MIRRORED, a_record()))
 
 
@@ -479,7 +479,7 @@ def test_mirror_is_believed_where_the_record_names_the_pair() -> None:
     ],
     ids=["identity's side missing", "Machine's side missing", "no record", "other identity", "other Machine"],
 )
-def test_else_the_api_is_asked(sides: tuple[ReservationSide, ...], record: AttestedNode | NoRecord) -> None:
+def test_otherwise_the_api_server_is_asked(sides: tuple[ReservationSide, ...], record: AttestedNode | NoRecord) -> None:
     """A cache may be behind: what it says of a pair that was taken away must not be believed."""
     with pytest.raises(NotImplementedError):
         drive(cached(*sides).reserve(MIRRORED, record))

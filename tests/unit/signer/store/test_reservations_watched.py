@@ -80,7 +80,7 @@ async def test_an_insecure_pair_is_read_once_more(server: Server) -> None:
 
 
 @pytest.mark.parametrize("side", ReservationSide)
-async def test_what_was_there_before_is_read_and_no_event_is_waited_for(server: Server, side: ReservationSide) -> None:
+async def test_an_existing_side_is_read_without_waiting_for_events(server: Server, side: ReservationSide) -> None:
     await server.reserve()
     del server.objects[WANTED.name(side.other)]
     server.cache.forget(NAMESPACE, WANTED.name(side.other))
@@ -88,7 +88,7 @@ async def test_what_was_there_before_is_read_and_no_event_is_waited_for(server: 
     assert sorted(await server.reserve()) == ["create", "create", "get", "get"]
 
 
-async def test_a_list_in_between_tells_nothing(server: Server) -> None:
+async def test_a_list_in_between_confirms_nothing(server: Server) -> None:
     def listed(made: JsonObject) -> None:
         server.cache.replaced([*server.objects.values()])
 
@@ -102,9 +102,7 @@ async def test_a_watch_that_fails_is_not_waited_for(server: Server) -> None:
     assert await server.reserve() == ["create", "create", "get"]
 
 
-async def test_a_watch_that_is_late_is_waited_for_no_longer_than_that(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_late_watch_is_waited_for_up_to_its_limit(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_WATCH_SECONDS", 0.01)
     server.tell = lambda made: None
     began = time.monotonic()
@@ -113,7 +111,7 @@ async def test_a_watch_that_is_late_is_waited_for_no_longer_than_that(
     assert len(server.cache.event_histories) == 0
 
 
-async def test_a_watch_that_hangs_holds_up_one_and_not_each(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hanging_watch_delays_one_call_and_not_each(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_WATCH_SECONDS", 0.01)
     server.tell = lambda made: None
     await server.reserve()
@@ -126,7 +124,7 @@ async def test_a_watch_that_hangs_holds_up_one_and_not_each(server: Server, monk
     assert await server.reserve(pair("m3", "c")) == ["create", "create"], "it says something again"
 
 
-async def test_what_became_of_the_machines_side_meanwhile_is_read(server: Server) -> None:
+async def test_a_change_of_the_machines_side_is_read(server: Server) -> None:
     """Somebody marked it, and took the mark back."""
     machine_side = WANTED.name(ReservationSide.MACHINE)
 

@@ -92,7 +92,7 @@ async def test_a_server_that_speaks_first(authority: Authority, tls: ssl.SSLCont
 
 
 @pytest.mark.slow
-async def test_what_is_large_arrives_in_order_both_ways(authority: Authority, tls: ssl.SSLContext) -> None:
+async def test_large_data_arrives_in_order_both_ways(authority: Authority, tls: ssl.SSLContext) -> None:
     sent = b"".join(b"%08d" % number for number in range(1 << 21))
 
     async def script(conversation: Conversation) -> None:
@@ -180,7 +180,7 @@ async def test_a_reset(authority: Authority, tls: ssl.SSLContext) -> None:
         assert not recording.ended
 
 
-async def test_what_is_no_tls(authority: Authority, tls: ssl.SSLContext) -> None:
+async def test_data_that_is_not_tls(authority: Authority, tls: ssl.SSLContext) -> None:
     async def script(conversation: Conversation) -> None:
         conversation.writer.transport.get_extra_info("socket")._sock.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await gone(conversation)
@@ -262,7 +262,9 @@ async def test_data_in_the_smallest_pieces(authority: Authority, tls: ssl.SSLCon
         assert recording.data == b"x" * count
 
 
-async def test_one_turn_of_the_event_loop_reads_so_much_and_no_more(authority: Authority, tls: ssl.SSLContext) -> None:
+async def test_one_iteration_of_the_event_loop_reads_a_bounded_amount(
+    authority: Authority, tls: ssl.SSLContext
+) -> None:
     """However fast a hostile server sends, others have their turns."""
 
     async def script(conversation: Conversation) -> None:
@@ -291,9 +293,7 @@ async def test_one_turn_of_the_event_loop_reads_so_much_and_no_more(authority: A
 
 
 @pytest.mark.parametrize("how", ["cancelled", "refused"])
-async def test_a_handshake_that_comes_to_nothing_leaves_no_socket(
-    authority: Authority, tls: ssl.SSLContext, how: str
-) -> None:
+async def test_a_failed_handshake_leaves_no_socket(authority: Authority, tls: ssl.SSLContext, how: str) -> None:
     began = asyncio.Event()
 
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -317,7 +317,7 @@ async def test_a_handshake_that_comes_to_nothing_leaves_no_socket(
     gc.collect()
 
 
-async def test_the_server_hears_why_it_was_refused(authority: Authority, tls: ssl.SSLContext) -> None:
+async def test_the_server_receives_the_alert(authority: Authority, tls: ssl.SSLContext) -> None:
     """An operator who reads its log sees an alert, not a connection that broke."""
     heard: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
 

@@ -124,7 +124,7 @@ async def test_a_chain_of_certificates_without_end(authority: Authority) -> None
             assert raised.value.reason == "the server's handshake is too long"
 
 
-async def test_a_server_that_is_refused_and_has_gone_was_refused(authority: Authority, own_tls: ssl.SSLContext) -> None:
+async def test_a_refused_server_that_is_gone_counts_as_refused(authority: Authority, own_tls: ssl.SSLContext) -> None:
     """Not "the connection broke": the alert that nobody takes is no news."""
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -151,7 +151,7 @@ async def test_a_server_that_is_refused_and_has_gone_was_refused(authority: Auth
 # The beginning
 
 
-async def test_no_place_among_what_the_event_loop_watches(
+async def test_the_event_loop_cannot_watch_the_socket(
     authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
@@ -181,7 +181,7 @@ async def test_a_protocol_that_ends_it_at_once(authority: Authority, tls: ssl.SS
         assert await lost(protocol) is None
 
 
-async def test_a_word_in_one_segment_with_the_handshake(
+async def test_data_in_one_segment_with_the_handshake(
     authority: Authority, own_tls: ssl.SSLContext, tmp_path: Path
 ) -> None:
     """It is not left lying until more comes."""
@@ -198,7 +198,7 @@ async def test_a_word_in_one_segment_with_the_handshake(
 
 
 @pytest.mark.parametrize("goodbye", [True, False], ids=["close_notify", "cut off"])
-async def test_an_end_behind_what_is_paused(
+async def test_an_end_after_paused_data(
     authority: Authority, own_tls: ssl.SSLContext, tmp_path: Path, goodbye: bool
 ) -> None:
     """Five records and the end in one segment: each comes once, in order, and then the end."""
@@ -246,7 +246,7 @@ async def test_a_pause_that_ends_at_once(authority: Authority, own_tls: ssl.SSLC
         assert protocol.pieces == [b"0", b"1", b"2", b"3", b"4"]
 
 
-async def test_nothing_comes_behind_an_abort(authority: Authority, own_tls: ssl.SSLContext, tmp_path: Path) -> None:
+async def test_nothing_arrives_after_an_abort(authority: Authority, own_tls: ssl.SSLContext, tmp_path: Path) -> None:
     async def script(spoken: Spoken) -> None:
         spoken.writer.write(spoken.sealing.record(b"1") + spoken.sealing.record(b"2"))
         await spoken.hang()
@@ -262,7 +262,7 @@ async def test_nothing_comes_behind_an_abort(authority: Authority, own_tls: ssl.
         assert not protocol.ended
 
 
-async def test_a_write_into_a_reset_loses_nothing_that_came_before(authority: Authority, tls: ssl.SSLContext) -> None:
+async def test_a_write_after_a_reset_loses_no_earlier_data(authority: Authority, tls: ssl.SSLContext) -> None:
     """Such as the answer that says why."""
     reset = asyncio.Event()
 
@@ -333,7 +333,7 @@ async def test_a_fault_at_the_end_ends_the_connection(authority: Authority, tls:
 # Key updates
 
 
-async def test_new_keys(authority: Authority, own_tls: ssl.SSLContext, tmp_path: Path) -> None:
+async def test_a_key_update(authority: Authority, own_tls: ssl.SSLContext, tmp_path: Path) -> None:
     """The server asks for them, between two words and twice in a row: it gets them, and each hears the other."""
     heard: list[tuple[int, bytes]] = []
     new_keys = (HANDSHAKE, bytes([24, 0, 0, 1, 0]))
@@ -362,7 +362,7 @@ async def test_new_keys(authority: Authority, own_tls: ssl.SSLContext, tmp_path:
     assert heard == [new_keys, (DATA, b"first"), new_keys]
 
 
-async def test_a_server_that_asks_for_new_keys_and_does_not_read(
+async def test_a_server_that_requests_key_updates_and_does_not_read(
     authority: Authority, own_tls: ssl.SSLContext, tmp_path: Path
 ) -> None:
     """With data between, which pays for it: what is to be sent would grow without end."""
