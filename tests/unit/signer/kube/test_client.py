@@ -26,7 +26,7 @@ PATH = "/api/v1/namespaces/tenant/secrets/c1-ca"
 
 
 async def echo(request: web.Request) -> web.Response:
-    """What was asked, as the answer."""
+    """Answers with the request."""
     body = await request.read()
     ssl_object = request.get_extra_info("ssl_object")
     certificate = ssl_object.getpeercert() if ssl_object else None

@@ -44,7 +44,7 @@ PATH = "/api/v1/namespaces/tenant/secrets/c1-ca"
 
 
 async def _answers(authority: Authority, tls: ssl.SSLContext, answer: bytes, **options: Any) -> dict[str, Any]:
-    """What a Client makes of these bytes as answer to a GET."""
+    """The result of a Client for these bytes as the response to a GET."""
 
     async def script(line: str, writer: asyncio.StreamWriter) -> None:
         writer.write(answer)
@@ -220,7 +220,7 @@ async def _got(client: Client) -> None:
 async def test_no_data_outlives_its_failure(
     authority: Authority, tls: ssl.SSLContext, call: Callable[[Client], Awaitable[None]], maximum_bytes: int
 ) -> None:
-    """No cycle of references keeps it until the collector comes by, which looks at numbers and not at sizes."""
+    """No reference cycle keeps it until the garbage collector runs, which counts objects and not bytes."""
     head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n400000\r\n"
     megabyte = b" " * (1 << 20)
 
@@ -261,7 +261,7 @@ async def test_a_response_with_too_many_values_is_not_decoded(authority: Authori
 
 
 async def test_a_dripping_body_meets_the_total_timeout(authority: Authority, tls: ssl.SSLContext) -> None:
-    """A busy machine may need all of a short one for the handshake."""
+    """A busy machine may need all of a short timeout for the handshake."""
     dripped = 0
 
     async def drip(line: str, writer: asyncio.StreamWriter) -> None:

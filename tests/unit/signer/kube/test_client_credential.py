@@ -1,4 +1,4 @@
-"""What OpenSSL is never shown of a tenant's kubeconfig, and that everything honest still reaches it."""
+"""The parts of a tenant's kubeconfig that OpenSSL never gets, and that every honest one works."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def domain(identifier: str, *numbers: int) -> bytes:
 
 
 def many_iterations() -> bytes:
-    """PBES2 (RFC 8018) over and over: two thousand million times."""
+    """PBES2 (RFC 8018) with two thousand million iterations."""
     function = der.sequence(
         der.object_identifier("1.2.840.113549.1.5.12"), der.sequence(der.octet_string(bytes(8)), der.integer(2**31 - 1))
     )

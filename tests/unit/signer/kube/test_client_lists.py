@@ -27,7 +27,7 @@ PATH = "/api/v1/namespaces/tenant/secrets/c1-ca"
 
 @pytest.fixture
 def only_handshakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of what TLS takes: reading may take long by chance, on a machine that has much to do."""
+    """The CPU time of TLS: on a busy machine, reading may take long by chance."""
     monkeypatch.setattr(tls_transport, "READ_SECONDS", 3600.0)
 
 
@@ -66,7 +66,7 @@ async def test_pages_follow_the_continue_token(authority: Authority, tls: ssl.SS
 async def test_a_page_that_is_too_large_is_requested_again_in_smaller_ones(
     authority: Authority, tls: ssl.SSLContext
 ) -> None:
-    """CSRs of a megabyte each must not keep a cluster from being served."""
+    """CSRs of a megabyte each must not stop the service of a cluster."""
     large = "x" * 1000
 
     async def handler(request: web.Request) -> web.Response:
@@ -167,7 +167,7 @@ async def test_a_list_takes_no_longer_than_its_time(
 async def test_throttled_time_does_not_count_against_the_list(
     authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else who has many hostile servers could keep an honest one's long list from ever being read."""
+    """Otherwise the owner of many hostile servers could prevent an honest one's long list from being read."""
     monkeypatch.setattr("signer.kube.listing.LIST_SECONDS", 2.0)
     monkeypatch.setattr(RateLimiter, "pause_after", lambda self, cpu_seconds: 0.55)
     handler = _pages(*({"metadata": {"continue": token}, "items": [{}]} for token in ("a", "b", "c", "d", "")))
@@ -197,7 +197,7 @@ async def test_a_list_of_many_pages_leaves_the_event_loop_to_others(
 
 @pytest.mark.usefixtures("only_handshakes")
 async def test_handling_a_page_is_charged(authority: Authority, tls: ssl.SSLContext, asked: list[float]) -> None:
-    """Items may be such that looking at one takes a thousand times as long as at another."""
+    """Handling one item may take a thousand times as long as another."""
     handler = _pages({"metadata": {"continue": "1"}, "items": [{}]}, {"metadata": {}, "items": [{}]})
     async with aiohttp_server(authority, handler, context=tls) as server, Client(server.connection) as client:
         async for _ in client.list_pages("/api/v1/secrets"):
@@ -209,7 +209,7 @@ async def test_handling_a_page_is_charged(authority: Authority, tls: ssl.SSLCont
 
 
 async def test_a_page_with_more_items_than_requested_is_refused(authority: Authority, tls: ssl.SSLContext) -> None:
-    """Each is looked at before the event loop is left to others."""
+    """Each is handled before the event loop runs other tasks."""
     handler = _pages(*[{"metadata": {}, "items": [{}] * 3}] * 2)
     async with aiohttp_server(authority, handler, context=tls) as server, Client(server.connection) as client:
         assert [len(page["items"]) async for page in client.list_pages("/api/v1/secrets", limit=3)] == [3]
@@ -222,7 +222,7 @@ async def test_a_page_with_more_items_than_requested_is_refused(authority: Autho
 async def test_all_calls_to_one_server_share_one_throttle(
     authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What each watch or list may say at once begins anew with none of them; and large answers to calls count too."""
+    """The burst of a watch or list does not start again with the next; large responses to calls count too."""
     asked: list[tuple[RateLimiter, float]] = []
 
     def pause(self: RateLimiter, cpu_seconds: float) -> float:

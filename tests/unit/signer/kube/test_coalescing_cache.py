@@ -1,4 +1,4 @@
-"""A flood of questions costs a few calls, and what changed is seen a moment later."""
+"""A flood of requests costs a few calls, and a change takes effect a moment later."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.signer.controller.support import Clock
 
 
 class Server:
-    """Answers with what stands in ``text``, when it may."""
+    """Answers with ``text``, when it is allowed to."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -43,7 +43,7 @@ class Server:
 
 
 async def settle(rounds: int = 200) -> None:
-    """Let every task go as far as it can."""
+    """Let every task run as far as it can."""
     for _ in range(rounds):
         await asyncio.sleep(0)
 

@@ -1,4 +1,4 @@
-"""What a hostile API server's JSON takes of memory and time."""
+"""The memory and time that a hostile API server's JSON costs."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def test_numbers_are_parsed_by_python() -> None:
     numbers = ["8.999999999999e-300", "2.22507385850720113605740979670913197593481954635164564e-308"]
     raw = f'{{"a":[{",".join(numbers)}]}}'.encode()
     msgspec.json.Decoder(dict[str, Any], float_hook=noted).decode(raw)
-    assert seen == numbers  # msgspec hands them over unread
+    assert seen == numbers  # msgspec passes them on unparsed
 
 
 def test_strings_after_a_value_that_is_too_deep() -> None:
-    """Two million of them were half a second, when each was a step."""
+    """Two million of them took half a second with one step each."""
     assert len(list(_TOKEN.finditer(b'"",' * 1000))) <= 2
     with pytest.raises(UnexpectedAnswer):
         read(b'{"a":' + b"[" * 3000 + b'""' * 2000)

@@ -1,4 +1,4 @@
-"""Deep JSON costs the deep value, never the answer that it stands in."""
+"""Deep JSON loses the deep value, never the rest of the response."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ def test_invalid_json_stays_invalid(raw: bytes) -> None:
 
 @pytest.mark.parametrize("end", [b"", b"\\", b"\\\\", b"]" * 1000], ids=["cut", "escape", "escaped", "closed"])
 def test_an_unterminated_string_is_scanned_once(end: bytes) -> None:
-    """Tried anew at each of its escaped quotes, a hostile API server's answer would hold the controller for hours."""
+    """If a scan began at each of its escaped quotes, a hostile API server's response would block the controller for
+    hours.
+    """
     raw = b"[" * 1000 + b'"' + b'\\"' * 1_000_000 + end
     with pytest.raises((msgspec.DecodeError, RecursionError)):
         msgspec.json.decode(limit_depth(raw))

@@ -1,4 +1,4 @@
-"""What an API server serves, of whatever it answers."""
+"""API discovery, whatever the response."""
 
 from __future__ import annotations
 

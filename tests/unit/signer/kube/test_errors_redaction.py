@@ -1,4 +1,4 @@
-"""What API servers say is repeated without what looks like a credential, and otherwise as it is."""
+"""Messages of API servers are quoted without credentials, and otherwise unchanged."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_tokens_are_ascii() -> None:
 
 
 def test_only_the_beginning_of_an_endless_text_is_scanned() -> None:
-    """A server may answer with millions of beginnings of a token: all clusters would wait for the look at it."""
+    """A server may send millions of token prefixes: all clusters would wait for the scan."""
     hostile = "no " + "eyJ\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9-" * 400_000
     assert len(without_credentials(hostile)) < 5000
 

@@ -1,4 +1,4 @@
-"""What comes after a page of a list, and which pages are none."""
+"""The call after a page of a list, and malformed pages."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ PATH = "/api/v1/secrets"
 
 @pytest.fixture(autouse=True)
 def no_operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No kubeconfig and no Pod but the test's own; temporary files where the test can see them."""
+    """No kubeconfig and no Pod but the test's own; temporary files in a folder of the test."""
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -135,7 +135,7 @@ except ManagementConfigurationRefused as error:
 def test_a_user_that_has_no_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, authority: Authority, client_pair: Pair
 ) -> None:
-    """A number that no list of users knows, and no HOME: the library cannot even be imported there."""
+    """A numeric user that no list of users contains, and no HOME: the library cannot even be imported there."""
     monkeypatch.delenv("HOME")
     path = _write(tmp_path / "kubeconfig", kubeconfig_document(authority, client_pair))
 
@@ -151,7 +151,7 @@ def test_a_user_that_has_no_home(
 async def test_no_temporary_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, authority: Authority, client_pair: Pair
 ) -> None:
-    """A root file system that is read-only."""
+    """A read-only root file system."""
     path = _write(tmp_path / "kubeconfig", kubeconfig_document(authority, client_pair))
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "nowhere")])

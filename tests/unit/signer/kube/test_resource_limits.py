@@ -1,4 +1,4 @@
-"""What clients of servers that may be hostile have together."""
+"""The limits that clients of possibly hostile servers share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Clock:
 
 
 def busy_share(resource_limits: ResourceLimits, clock: Clock, watches: int, seconds: float = 100.0) -> float:
-    """The part of the time that so many watches work, each of which has work of a millisecond at any time."""
+    """The share of time that so many watches work, each of which always has a millisecond of work."""
     worked = 0.0
     free_at = {resource_limits.rate_limiter(): 0.0 for _ in range(watches)}
     while clock.now < seconds:

@@ -1,4 +1,4 @@
-"""Places for what many clusters do at once."""
+"""Slots for work that many clusters do at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Others have the event loop after each slice of CPU, and not before."""
+"""Other tasks run after each slice of CPU time, and not before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Upkeep that fails begins anew, and never ends what decides."""
+"""A failing background task is restarted, and never ends the decisions."""
 
 from __future__ import annotations
 

@@ -36,11 +36,11 @@ Step = JsonObject | ApiError | float
 
 
 class Stop(Exception):
-    """The script is over."""
+    """The script has ended."""
 
 
 class Scripted:
-    """A source whose answers are a script; each list takes one entry, each watch another."""
+    """A source with scripted responses; each list takes one entry, each watch another."""
 
     def __init__(self, lists: Sequence[Sequence[Step]], watches: Sequence[Sequence[Step]]) -> None:
         self.lists = list(lists)
@@ -88,7 +88,7 @@ class Scripted:
 def play(
     lists: Sequence[Sequence[Step]], watches: Sequence[Sequence[Step]], **options: Any
 ) -> tuple[Scripted, Recorder]:
-    """Run the loop in virtual time until the script is over."""
+    """Run the loop in virtual time until the script has ended."""
     source, sink = Scripted(lists, watches), Recorder()
 
     async def main() -> None:
@@ -161,7 +161,7 @@ def test_nothing_is_watched_before_a_list_is_settled() -> None:
     ids=["silent", "not silent", "cut", "not accepted"],
 )
 def test_after_an_accepted_silent_watch_the_collection_is_listed_again(watch: list[Step], log: list[str]) -> None:
-    """Else what somebody in between holds back would be missed for ever, and nothing would say so."""
+    """Otherwise events that a man in the middle holds back would be missed for ever, without a message."""
     source, _ = play([[page(3, "a")], [page(5, "a", "b")]], [watch, []])
     assert source.log == log
 
@@ -179,7 +179,7 @@ def test_after_an_accepted_silent_watch_the_collection_is_listed_again(watch: li
 def test_short_silent_watches_lead_to_a_list_like_a_long_one(
     end: list[Step], then: list[list[Step]], watched: list[str]
 ) -> None:
-    """A server that was restored from a backup accepts a version of its future: nothing new would ever be seen."""
+    """A server that was restored from a backup accepts a version of its future: nothing new would ever be received."""
     silent: list[Step] = [40.0, *end]
     watches = [silent, silent, silent, *then, silent, []]
     source, _ = play([[page(3, "a")], [page(5, "a", "b")]], watches, timeout_seconds=40.0)
@@ -224,7 +224,7 @@ def test_gone_lists_again(gone: Step) -> None:
 
 
 def test_events_and_then_gone_for_ever_back_off() -> None:
-    """The official client asks a thousand times in two seconds here."""
+    """The official client sends a thousand requests in two seconds here."""
     source, sink = play([[page(1)]] * 10, [[event("ADDED", "a", 2), error_event(410)]] * 10)
     delays = gaps(source)
     assert delays[0] >= LEAST_DELAY
@@ -352,7 +352,7 @@ pages_or_errors = st.lists(st.one_of(st.integers(1, 9).map(page), steps), max_si
     seed=st.integers(),
 )
 def test_no_behaviour_makes_it_spin(lists: list[list[Step]], watches: list[list[Step]], seed: int) -> None:
-    """A turn is at most one list and one watch, and between two turns it always waits."""
+    """An iteration is at most one list and one watch, and between two iterations it always waits."""
 
     def is_page(entry: Step) -> bool:
         return isinstance(entry, (ApiError, float)) or "items" in entry
@@ -385,7 +385,7 @@ def test_no_behaviour_makes_it_spin(lists: list[list[Step]], watches: list[list[
     ids=["silence", "broken later", "broken soon", "ended soon", "refused"],
 )
 def test_a_watch_is_established_when_accepted_and_stable(watch: list[Step], times: int) -> None:
-    """A quiet collection says nothing for a minute or more: no event is needed."""
+    """A quiet collection sends nothing for a minute or more: no event is needed."""
     stood: list[float] = []
     source, sink = play(
         [[page(1)]],

@@ -1,4 +1,4 @@
-"""Of what an API server sent, nothing is held while it takes its time for the next."""
+"""No data of an API server is held while waiting for more."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tests.unit.signer.kube.support import Authority, aiohttp_server, http_answe
 from tests.unit.signer.kube.watching import PATH, Recorder, event, page
 
 VALUES = "[" + "{}," * 30_000 + "{}]"
-"""Six megabytes of memory, by what is held for it."""
+"""Six megabytes of memory, by the quota's count."""
 
 
 class Forgotten(dict[str, Any]):
-    """One that can be seen to be gone."""
+    """A weakly referenceable object."""
 
 
 class Watched:
-    """A source that looks what is left of a page, or of an event, when it is asked for the next."""
+    """A source that checks what is left of a page or event when the next is requested."""
 
     def __init__(self) -> None:
         self.left: list[JsonObject] = []

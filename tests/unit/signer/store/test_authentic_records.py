@@ -1,4 +1,4 @@
-"""Of the AttestedNodes that are there, only those that we sealed are ever seen."""
+"""Only AttestedNodes that the controller sealed are ever used."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ROTATED: Final = ControllerKeys(b"n" * 32, KEYS.current)
 def manifest(
     made: AttestedNode, version: str = "1", keys: ControllerKeys = KEYS, *, namespace: str = "", name: str = ""
 ) -> dict[str, Any]:
-    """The object as the API server has it; ``namespace`` and ``name`` are where it was copied to."""
+    """The object in the API server; ``namespace`` and ``name`` are where it was copied to."""
     metadata = {
         "namespace": namespace or made.machine.cluster.namespace,
         "name": name or made.name,
@@ -124,7 +124,7 @@ def test_a_forgery_is_no_record_and_is_reported_as_in_the_way(world: World, name
 
 
 def test_unauthentic_objects_are_counted_for_the_cluster_they_name(world: World) -> None:
-    """For a person, who asks why nodes must attest again. What is no record names no cluster."""
+    """For an operator who asks why nodes must attest again. An unreadable object names no cluster."""
     ours, theirs = record(), replace(CLUSTER, name="other")
     world.cache.applied(manifest(ours))
     assert world.authentic.count_unauthentic() == {}
@@ -165,7 +165,7 @@ def test_an_ignored_object_is_reported_once_per_version(world: World, caplog: py
 
 
 def test_an_unknown_certificate_kind_is_logged_once_per_version(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """The record is ours all the same: it holds its name, and its other certificates are what they are."""
+    """The record is authentic all the same: it holds its name, and its other certificates count."""
     caplog.set_level(logging.WARNING)
     unknown = journal_entry(2, kind="of-a-later-version")
     made = record(journal=(journal_entry(), unknown), builtin_approvals=(builtin_approval(kind="too"),))
@@ -233,7 +233,7 @@ def test_metadata_of_a_deleted_record_is_not_kept(world: World) -> None:
 
 
 def test_an_object_created_again_is_ignored_and_logged_again(world: World) -> None:
-    """As after a restore of the management cluster, which counts its versions anew."""
+    """As after a restore of the management cluster, which numbers its versions again."""
     forgery = FORGERIES["an empty seal"]
     for _ in range(2):
         world.cache.applied(forgery)
@@ -309,7 +309,7 @@ def test_records_that_arrived_before_the_key_are_verified_with_it() -> None:
 
 
 def test_rotation(world: World) -> None:
-    """What was sealed with the previous key stays ours; what was sealed with the one before does not."""
+    """A record sealed with the previous key stays authentic; one sealed with the key before it does not."""
     world.cache.applied(manifest(record()))
     world.authentic.use_keys(ROTATED)
     assert isinstance(world.found(), AttestedNode)
@@ -321,7 +321,7 @@ def test_rotation(world: World) -> None:
 
 
 def test_a_newer_key_of_another_replica_is_waited_for(world: World) -> None:
-    """Taking its record for a forgery would throw its journal away."""
+    """Treating its record as a forgery would discard its journal."""
     assert not world.authentic.key_wanted.is_set()
     world.cache.applied(manifest(record(), keys=ROTATED))
     assert world.authentic.key_wanted.is_set()
@@ -397,7 +397,7 @@ class TestChallengeKeys:
 
 
 def test_requiring_all_records_of_a_machine_waits_for_an_unverified_one(world: World) -> None:
-    """Else a replica that has not read the new key would say that nothing was recorded for the Machine."""
+    """Otherwise a replica that has not read the new key would report that nothing is recorded for the Machine."""
     machine = MachineKey.of(machine_view())
     world.cache.applied(manifest(record(), keys=ROTATED))
     with pytest.raises(Deferred, match="not read yet"):

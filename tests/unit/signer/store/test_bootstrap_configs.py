@@ -41,7 +41,7 @@ async def world() -> AsyncIterator[World]:
 
 
 async def stolen(world: World) -> None:
-    """Machine m2's token was stolen; nothing was listed live yet."""
+    """Machine m2's token was stolen; no live list has been made yet."""
     world.api.put(config("m2", "aaa111", M2))
     world.api.put(config("m1", "bbb222", M1))
     await world.running()
@@ -68,7 +68,7 @@ async def refused(world: World) -> None:
 
 
 async def test_copies_of_a_refused_request_cost_one_list(world: World) -> None:
-    """And between them whoever asks with his own token is let through, without a list."""
+    """Between them, requests with their own tokens pass without a list."""
     await stolen(world)
     for _ in range(60):
         await refused(world)
@@ -106,7 +106,7 @@ async def test_a_failed_list_is_not_repeated_at_once(world: World) -> None:
 
 
 async def test_an_interrupted_list_is_not_repeated_at_once(world: World) -> None:
-    """A workload cluster that breaks its connection ends what its workers are waiting for."""
+    """A workload cluster that breaks its connection cancels the calls of its workers."""
     await stolen(world)
     world.api.lists_may_go_on.clear()
     for _ in range(5):
@@ -143,7 +143,7 @@ async def test_few_namespaces_are_listed_at_once(world: World) -> None:
 
 
 async def test_a_list_confirms_only_what_the_cache_agrees_with(world: World) -> None:
-    """The token is m1's now, and the watch has not said so: nobody is denied on the strength of either."""
+    """The token is m1's now, and the watch has not delivered it: neither state causes a denial."""
     await stolen(world)
     world.api.put(config("m2", "aaa111", M1), seen=False)
     assert (await deferred(world)).defer.reason == Reason.BOOTSTRAP_TOKEN_UNTRACEABLE  # a list of its own

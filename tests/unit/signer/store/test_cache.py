@@ -1,4 +1,4 @@
-"""The cache: every event of list and watch ends in the same values, and each change is told once."""
+"""The cache: every event of list and watch leads to the same values, and each change is reported once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def parse(item: dict[str, Any]) -> int:
 
 
 class Told:
-    """What a cache tells of changes."""
+    """Records the changes that a cache reports."""
 
     def __init__(self) -> None:
         self.changes: list[tuple[str, int | None, int | None]] = []
@@ -79,7 +79,7 @@ def test_names_of_other_namespaces_differ() -> None:
 def test_an_own_write_is_cached_at_once_and_reported_once() -> None:
     told = Told()
     assert told.cache.written(manifest("a", 7)) == 7
-    told.cache.applied(manifest("a", 7))  # the watch brings it back
+    told.cache.applied(manifest("a", 7))  # the watch delivers it too
     assert told.changes == [("a", None, 7)]
 
 
@@ -101,7 +101,7 @@ def test_re_created_after_own_deletion() -> None:
 
 
 def test_a_late_response_does_not_restore_a_deleted_object() -> None:
-    """Nobody would ever take it away again: a record that people deleted would deny its node name until a restart."""
+    """It would never be removed again: a record that an operator deleted would deny its node name until a restart."""
     told = Told()
     cache = told.cache
     before = manifest("a", 7)
@@ -233,11 +233,11 @@ def test_only_parsed_values_of_a_list_are_held() -> None:
     told = Told()
     (held,) = cut(told.cache, {**manifest("a", 1), "status": "secret" * 1000})
     assert "secret" not in repr(held)
-    assert told.cache.get("ns", "a") is None  # nothing counts before the list is whole
+    assert told.cache.get("ns", "a") is None  # nothing counts before the list is complete
     told.cache.replaced([held])
     assert told.changes == [("a", None, 1)]
     told.cache.applied(manifest("a", 2))
-    assert told.cache.get("ns", "a") == 1  # it is known which version that was
+    assert told.cache.get("ns", "a") == 1  # its version is known
 
 
 def test_an_unreadable_object_is_cut_down_too(caplog: pytest.LogCaptureFixture) -> None:
@@ -270,7 +270,7 @@ def test_a_known_version_is_not_parsed_again() -> None:
 
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_a_change_while_a_list_arrives(is_cut: bool) -> None:
-    """The list has the last word, as the watch that follows begins there; whether it was cut down or not."""
+    """The list decides, because the watch that follows begins there, whether it was cut down or not."""
     told = Told()
     told.cache.replaced([manifest("a", 1), manifest("b", 1)])
     items = [manifest("a", 1), manifest("b", 1), manifest("c", 1)]
@@ -289,7 +289,7 @@ def test_no_server_can_inject_a_parse_result() -> None:
 
 
 class LargePages:
-    """A source whose list has ten pages of a megabyte each, and then a watch that says nothing."""
+    """A source whose list has ten pages of a megabyte each, and then a silent watch."""
 
     async def list_pages(
         self, path: str, params: Parameters | None = None, limit: int = 500, **options: Any
@@ -311,7 +311,7 @@ class LargePages:
 
 
 async def test_a_large_list_is_never_held_whole() -> None:
-    """Tenants write the objects, and the controller's memory is everybody's."""
+    """Tenants write the objects, and all clusters share the controller's memory."""
     cache = Told().cache
     tracemalloc.start()
     try:

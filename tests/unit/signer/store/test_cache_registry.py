@@ -1,4 +1,4 @@
-"""Caches that other parts register: a wing's ConfigMaps, beside what decisions read."""
+"""Caches that other components register: a component's ConfigMaps, besides the collections that decisions need."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def config_map(name: str, **data: str) -> JsonObject:
 
 
 class Wing:
-    """A part of the controller that needs ConfigMaps of a label, and nothing of what others need."""
+    """A component that needs ConfigMaps with a label, and no other collection."""
 
     def __init__(self, *, needed: bool = False, scope: Scope = Scope.OWN) -> None:
         self.at = 0.0
@@ -66,7 +66,7 @@ class Wing:
 async def watched_paths(
     wing: Wing, monkeypatch: pytest.MonkeyPatch, lists: dict[str, list[JsonObject]]
 ) -> dict[str, dict[str, Any]]:
-    """Run the caches against one list each; what is watched, with which selectors."""
+    """Run the caches against one list each; returns the watched paths with their selectors."""
     begun: dict[str, dict[str, Any]] = {}
 
     async def list_once(client: Client, path: str, *, sink: Sink, params: dict[str, Any], **options: object) -> None:
@@ -74,7 +74,7 @@ async def watched_paths(
         sink.replaced(lists.get(path, []))
 
     async def no_key(client: Client) -> None:
-        """The key is somebody else's test."""
+        """The controller key has tests of its own."""
 
     monkeypatch.setattr(cache_registry, "list_and_watch", list_once)
     monkeypatch.setattr(wing.caches.controller_key, "run", no_key)
@@ -184,7 +184,7 @@ def test_two_of_one_name_are_refused() -> None:
 
 
 async def test_late_registration_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would be listed by nobody, and stay empty without a word."""
+    """It would never be listed, and silently stay empty."""
     wing = Wing()
     await watched_paths(wing, monkeypatch, {})
     with pytest.raises(RuntimeError, match="grants"):

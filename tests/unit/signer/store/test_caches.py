@@ -1,4 +1,4 @@
-"""The inventory: Machines by provider ID, and who is woken by what."""
+"""The caches: Machines by provider ID, and the requests that each change wakes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def machine_pool(name: str, *provider_ids: str) -> dict[str, Any]:
 
 
 class World:
-    """An inventory, and the wake-ups since they were last looked at."""
+    """Caches, and the wake-ups since they were last read."""
 
     def __init__(self) -> None:
         self.at = 0.0
@@ -128,7 +128,7 @@ def test_provider_id_arrives(world: World) -> None:
 
 
 def test_an_attestor_annotation_wakes_requests_that_claim_the_machine(world: World) -> None:
-    """A request waits until somebody says which TPM is in the Machine."""
+    """A request waits until an operator states which TPM is in the Machine."""
     world.caches.machines.applied(machine("m1", "p1"))
     world.wakes()
     for said in ("sha256:1", "sha256:2", None):
@@ -174,7 +174,7 @@ def test_a_change_irrelevant_to_decisions_wakes_no_request(world: World) -> None
 
 
 def test_a_deleted_record_wakes_requests_for_its_name_and_machine(world: World) -> None:
-    """Who was told to delete it, so that another may have the node's name, need not wait for minutes."""
+    """After an operator has deleted it to free the node's name, a request need not wait for minutes."""
     record = builders.record()
     name = record_of(record.node_name)
     manifest = {
@@ -218,7 +218,7 @@ def test_policy_wakes_all_of_its_requests(world: World) -> None:
 
 @pytest.mark.parametrize("spec", [{"authorizedAttestors": [{"name": "tpm"}]}, {"mode": "Yes"}])
 def test_the_digest_of_a_policy_status(world: World, spec: dict[str, Any]) -> None:
-    """It wakes nobody: who writes it would wake itself."""
+    """It wakes nothing: the status reconciler would wake itself."""
     statuses = world.caches.policy_statuses
     metadata = {"name": "prod", "namespace": "team-a", "uid": "p", "resourceVersion": "1"}
     policy: dict[str, Any] = {"metadata": metadata, "spec": spec}
@@ -240,7 +240,7 @@ def test_a_status_that_is_not_json_is_not_shown() -> None:
 
 
 def test_unreadable_policy_is_kept_as_such(world: World) -> None:
-    """A cluster whose policy cannot be followed still has one: its requests wait."""
+    """A cluster with an invalid policy still has one: its requests wait."""
     metadata = {"namespace": "team-a", "name": "prod", "uid": "p", "generation": 3}
     world.caches.policies.applied({"metadata": metadata, "spec": {"mode": "Yes"}})
     policy = world.caches.policies.get("team-a", "prod")
@@ -272,7 +272,7 @@ async def test_nothing_is_decided_before_every_cache_has_its_first_list(world: W
 
 
 async def test_records_are_listed_after_clusters(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is there at the start needs no list of its own: the records' own is newer."""
+    """Clusters that exist at the start need no list of their own: the cache's list of records is newer."""
     begun: list[str] = []
 
     async def list_once(client: Client, path: str, *, sink: Sink, **options: object) -> None:
@@ -283,7 +283,7 @@ async def test_records_are_listed_after_clusters(world: World, monkeypatch: pyte
             assert isinstance(world.caches.records_barrier.state_of(KEY), UnlistedNamespace)
 
     async def no_key(client: Client) -> None:
-        """The key is somebody else's test."""
+        """The controller key has tests of its own."""
 
     monkeypatch.setattr(cache_registry, "list_and_watch", list_once)
     monkeypatch.setattr(world.caches.controller_key, "run", no_key)
@@ -324,7 +324,7 @@ async def test_no_collection_is_held_whole_while_it_is_listed(world: World, monk
         sink.replaced([listed])
 
     async def no_key(client: Client) -> None:
-        """The key is somebody else's test."""
+        """The controller key has tests of its own."""
 
     monkeypatch.setattr(cache_registry, "list_and_watch", list_once)
     monkeypatch.setattr(world.caches.controller_key, "run", no_key)

@@ -1,4 +1,4 @@
-"""Which Cluster API version is read: what one document says of all versions is believed."""
+"""The Cluster API version that is read: the absence of a version is concluded from one document only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What others have of the names and addresses of a serving request."""
+"""The names and addresses of a serving request that others have."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_unused_names_do_not_conflict() -> None:
 
 
 def test_the_name_of_a_recorded_node_is_its_machines() -> None:
-    """Whose Machine may be called otherwise, and may be gone: its certificate may be good still."""
+    """Its Machine may have another name, and may be gone: its certificate may still be valid."""
     town = Town(record(NEIGHBOUR, node_name="theirs"), record(MINE, node_name="ours"))
     assert town.held("theirs", "ours", "free") == {"theirs"}
     assert town.held("theirs", "ours", "free", machine=NEIGHBOUR) == {"ours"}

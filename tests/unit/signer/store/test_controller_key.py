@@ -1,4 +1,4 @@
-"""The controller's own key: made once, read again, never overwritten, never shown."""
+"""The controller key: created once, read again, never overwritten, never logged."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def test_the_second_replica_uses_the_key_of_the_first(world: World) -> Non
 
 
 def test_the_name_of_the_secret_never_changes() -> None:
-    """Operators copy it to where they move Clusters; under another name every record would be worthless."""
+    """Operators copy it when they move Clusters; under another name every record would be invalid."""
     assert SECRET_NAME == "node-attestation-controller-key"
 
 
@@ -170,7 +170,7 @@ async def test_without_the_grant_everything_waits(world: World) -> None:
 
 @pytest.mark.parametrize("fault", [ServerError("etcd", status=500), NotFound("deleted")])
 async def test_keys_that_were_read_stay_in_use(world: World, fault: ApiError) -> None:
-    """And a Secret that somebody deleted is not made anew: that would make every record worthless."""
+    """A deleted Secret is not created again: that would make every record invalid."""
     await world.refresh()
     before, world.api.calls = world.seal(), []
     world.api.fault = fault
@@ -184,7 +184,7 @@ async def test_keys_that_were_read_stay_in_use(world: World, fault: ApiError) ->
 async def test_its_deletion_is_logged_as_an_error_with_the_remedy(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The next controller to start makes a new one, and no record counts any more."""
+    """The next controller to start would create a new key, and no record would count any more."""
     await world.refresh()
     world.api.fault = NotFound("deleted")
     assert not await world.refresh()
@@ -196,7 +196,7 @@ async def test_its_deletion_is_logged_as_an_error_with_the_remedy(
 async def test_other_read_failures_are_not_reported_as_deletion(
     world: World, was_read: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nor is the answer to a create where the namespace itself is not there."""
+    """Nor is the response to a create in a missing namespace."""
     if was_read:
         await world.refresh()
         world.api.fault = Forbidden("secrets is forbidden", status=403)
@@ -279,12 +279,12 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def run_until(world: World, condition: Callable[[], bool]) -> None:
-    """Run in the background until it is so."""
+    """Run in the background until the condition holds."""
     running = asyncio.create_task(world.key.run(world.api))
     try:
         async with asyncio.timeout(10):
             await world.key.attempted.wait()
-            while not condition():  # noqa: ASYNC110 - what is waited for has no event
+            while not condition():  # noqa: ASYNC110 - the condition has no event
                 await asyncio.sleep(0.001)
     finally:
         running.cancel()
@@ -310,7 +310,7 @@ async def test_it_is_read_again_at_once_for_an_unknown_key(world: World, soon: N
 
 
 async def test_unknown_keys_do_not_cause_endless_reads(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever floods with records of other keys: the Secret is read once, then not for some time."""
+    """After a flood of records with other keys, the Secret is read once, then not for some time."""
     monkeypatch.setattr(controller_key, "MINIMUM_READ_INTERVAL_SECONDS", 3600.0)
     flood = iter(range(50))
 

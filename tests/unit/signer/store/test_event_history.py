@@ -12,7 +12,7 @@ LONG = 60.0
 
 
 async def told(*events: ObservedEvent, seconds: float = LONG) -> Order:
-    """What comes of it where all is said before it is waited for."""
+    """The result if all events arrive before the wait."""
     event_histories = EventHistories()
     with event_histories.follow([FIRST, SECOND]) as event_history:
         for event in events:
@@ -41,7 +41,7 @@ async def test_events_of_other_objects_do_not_count() -> None:
     ],
 )
 async def test_any_other_event_is_a_mismatch(events: list[ObservedEvent]) -> None:
-    """And it is not waited for any longer."""
+    """The wait ends at once."""
     assert await told(*events) is Order.OTHERWISE
 
 

@@ -1,4 +1,4 @@
-"""Upkeep: what is missing comes back, what has run out goes, and nothing that may still be needed is touched."""
+"""Garbage collection: missing objects are restored, expired ones deleted, and needed ones never touched."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_a_consistent_state_costs_no_call(world: World) -> None:
 
 
 async def test_many_reservations_are_handled_in_slices(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A digest of each of a hundred thousand at once would hold up all clusters for a quarter of a second."""
+    """Computing a hundred thousand digests at once would block all clusters for a quarter of a second."""
     hashed: list[Pair] = []
 
     def noted(pair: Pair) -> int:
@@ -104,8 +104,8 @@ async def test_a_paused_cluster_is_left_alone(world: World, name: str) -> None:
     world.cluster(**PAUSES[name])
     world.machine("m1")
     world.record("m1", "a")  # lacks its reservations
-    world.record("m2", "b")  # has run out, and its Machine is gone
-    world.reserve(pair_for("m3", "c"))  # nobody's
+    world.record("m2", "b")  # has expired, and its Machine is gone
+    world.reserve(pair_for("m3", "c"))  # without an owner
     world.now = LATER
     assert await world.garbage_collector.round() == Done()
     assert world.api.writes == []
@@ -113,7 +113,7 @@ async def test_a_paused_cluster_is_left_alone(world: World, name: str) -> None:
 
 @pytest.mark.parametrize("name", PAUSES)
 async def test_a_pause_that_is_not_cached_yet(world: World, name: str) -> None:
-    """``clusterctl move`` pauses the Cluster, then deletes its Machines; watches may show that in another order."""
+    """``clusterctl move`` pauses the Cluster, then deletes its Machines; watches may deliver that in another order."""
     world.record("m2", "b")
     world.reserve(pair_for("m3", "c"))
     world.cluster(cached=False, **PAUSES[name])
@@ -156,7 +156,7 @@ async def test_the_api_server_says_whether_the_machine_is_gone(world: World) -> 
 
 @pytest.mark.parametrize("asked", ["machines/m1", "clusters/"])
 async def test_an_api_server_that_has_just_started_makes_nothing_count_as_gone(world: World, asked: str) -> None:
-    """Until it has read the definitions every object of a custom resource is an unknown path to it."""
+    """Until it has read the definitions, the path of every custom resource is unknown to it."""
     if asked == "machines/m1":
         world.machine("m1", cached=False)
     world.record()
@@ -197,7 +197,7 @@ async def test_a_record_that_is_written_meanwhile_stays(world: World) -> None:
 
 
 async def test_an_unauthentic_record_is_not_touched(world: World) -> None:
-    """Its expiry is anybody's word; it reserves nothing, and goes with its Cluster."""
+    """Any client may have written its expiry; it reserves nothing, and is deleted with its Cluster."""
     made = world.record()
     path = ATTESTED_NODES.object(made.name, "team-a")
     found = world.api.objects[path]

@@ -1,4 +1,4 @@
-"""Whether a Machine is as the cache has it."""
+"""Whether the Machine in the API server equals the cached one."""
 
 from __future__ import annotations
 

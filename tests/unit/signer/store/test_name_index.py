@@ -1,4 +1,4 @@
-"""Names and addresses of Machines, and of recorded nodes, as far as they belong to others."""
+"""Names and addresses of Machines and of recorded nodes, as far as they belong to others."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_of_another_cluster(cluster: ClusterKey) -> None:
 
 
 def test_an_instance_has_no_name_of_its_own() -> None:
-    """A Machine of the pool's name is another one."""
+    """A Machine with the pool's name is another object."""
     instance = machine("pool", kind=MACHINE_POOL_KIND)
     assert index_of(machine("pool", "10.0.0.3")).conflicting_names(instance, {"10.0.0.3", "pool"}) == {
         "10.0.0.3",

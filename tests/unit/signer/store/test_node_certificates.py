@@ -1,4 +1,4 @@
-"""Until when a cluster's nodes have certificates: which of them count, and that changes are followed."""
+"""The expiry of a cluster's node certificates: which of them count, and that changes are followed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class World:
         self.records: dict[str, AttestedNode] = {}
 
     def node(self, name: str, end: datetime, *, security: Security = Security.SECURE) -> AttestedNode:
-        """A Machine, and a record whose last client certificate ends then."""
+        """Add a Machine, and a record whose last client certificate expires then."""
         machine = machine_view(name=name, provider_id=f"test:///{name}")
         self.machines[MachineKey.of(machine)] = machine
         identity = replace(attested_identity(name), security=security)

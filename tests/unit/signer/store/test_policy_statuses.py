@@ -1,4 +1,4 @@
-"""By what the status of a policy is known that the watch shows."""
+"""The digest of the watched status of a policy."""
 
 from __future__ import annotations
 

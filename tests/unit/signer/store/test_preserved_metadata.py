@@ -1,4 +1,4 @@
-"""What others put into an object's metadata, and nothing that the API server fills in."""
+"""The metadata that other clients set on an object, without the fields that the API server sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AttestedNodes: created once, changed at exactly the version that was judged, preserved metadata kept."""
+"""AttestedNodes: created once, changed at exactly the version that was read, with preserved metadata."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class World:
         self.api.put(PATH, sealed(parsed, KEYS, manifest), manifest["metadata"]["uid"])
 
     def forge(self, **spec: Any) -> dict[str, Any]:
-        """Somebody else changes the record, or writes one of his own."""
+        """Another client changes the record, or writes one of its own."""
         metadata = {"name": record_name(CLUSTER, NODE), "namespace": CLUSTER.namespace, "annotations": {"by": "tenant"}}
         found = self.api.objects.get(PATH) or sealed(record(), OTHER, {"metadata": metadata})
         forged = {**found, "spec": {**found["spec"], **spec}}
@@ -195,7 +195,7 @@ async def test_change_keeps_foreign_metadata(world: World, note: str, calls: lis
 async def test_a_record_that_was_restored_without_its_owner_gets_it_again(
     world: World, others: list[dict[str, Any]], note: str
 ) -> None:
-    """Velero leaves owners out, and without one a record outlives its Cluster."""
+    """Velero omits owners, and a record without one outlives its Cluster."""
     written = await world.write(record())
     stored = world.api.objects[PATH]
     [own] = stored["metadata"]["ownerReferences"]
@@ -305,7 +305,7 @@ async def test_an_unauthentic_object_is_no_record_and_is_replaced(world: World, 
 
 
 async def test_exactly_the_version_that_was_read_is_replaced(world: World) -> None:
-    """Between the look and the write it became ours: another replica was first."""
+    """Another replica wrote an authentic record between the read and the write."""
     world.caches.records.applied(world.forge(seal=""))
     ours = sealed(record(), KEYS, world.api.objects[PATH])
 
@@ -326,7 +326,9 @@ async def test_an_authentic_record_is_never_replaced_by_a_first_one(world: World
 
 
 async def test_a_record_that_another_client_changed(world: World) -> None:
-    """He gains nothing: what we derived from it before can no longer be written, and it counts as none."""
+    """It gains nothing: a record derived from the earlier version can no longer be written, and this one does not
+    count.
+    """
     written = await world.write(record())
     world.forge(nodeName=written.node_name, identity="ek:impostor")
     with pytest.raises(RecordChanged):
@@ -335,7 +337,7 @@ async def test_a_record_that_another_client_changed(world: World) -> None:
 
 
 async def test_a_restored_older_version_is_valid(world: World) -> None:
-    """A rollback costs what came after it, and changes nothing else."""
+    """A rollback loses later entries, and changes nothing else."""
     older = await world.write(record())
     spec = world.api.objects[PATH]["spec"]
     await world.write(next_version(older))
@@ -394,7 +396,7 @@ async def test_an_api_server_that_starts_removes_no_record_from_the_cache(
 
 
 async def moved(world: World) -> AttestedNode:
-    """Its records are there, and the cache has not heard of them."""
+    """Its records exist, and the cache has not received them."""
     theirs = World()
     theirs.api = world.api
     theirs.records = Records(world.api, theirs.caches)
@@ -443,7 +445,7 @@ async def test_clusters_that_appear_together_share_a_list_and_a_later_one_needs_
 
 
 async def test_one_that_is_unpaused_while_it_is_listed_is_listed_again(world: World) -> None:
-    """What was written until then need not be in the list."""
+    """Objects written before need not be in the list."""
     await moved(world)
 
     async def pause_once() -> None:

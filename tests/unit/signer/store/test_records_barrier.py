@@ -1,4 +1,4 @@
-"""Which Clusters' records are to be listed before anything of them is judged."""
+"""The Clusters whose records must be listed before a decision."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_clusters_before_the_first_list_need_no_list_of_their_own() -> None:
 
 
 def test_a_list_of_the_cache_may_undo_a_list_of_the_namespace() -> None:
-    """It may have been begun before: what it lacks is dropped."""
+    """It may have begun before: records that it lacks are dropped."""
     records_barrier = RecordsBarrier()
     unlisted = come(records_barrier)
     assert isinstance(unlisted, UnlistedNamespace)
@@ -91,7 +91,7 @@ def test_a_list_of_the_cache_may_undo_a_list_of_the_namespace() -> None:
     assert isinstance(again, UnlistedNamespace)
     assert again is not unlisted
     list_all(records_barrier, again)
-    records_barrier.cache_listed()  # this one was begun when the Cluster was there already
+    records_barrier.cache_listed()  # this one began after the Cluster appeared
     assert of(records_barrier) == Listed()
 
 

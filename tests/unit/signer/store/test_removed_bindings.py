@@ -1,4 +1,4 @@
-"""What is removed is kept, comes back as it was, and nothing else comes back; whoever crashes, and whenever."""
+"""Removed bindings are saved and restored exactly, and nothing else is, whichever actor crashes at whatever time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ MOVED = replace(OWNER, uid="c-moved")
 
 
 class Kept:
-    """A workload cluster from which both bindings were removed, and what is kept of them."""
+    """A workload cluster from which both bindings were removed, and the saved bindings."""
 
     def __init__(self) -> None:
         self.api = ObjectStore()
@@ -77,7 +77,7 @@ class Kept:
         self.api.put(CONFIG_MAP, {**self.api.objects[CONFIG_MAP], "data": {**data, FIELD: json.dumps(content)}})
 
     async def remove_later(self, owner: ClusterIdentity) -> None:
-        """Kubeadm's binding came back, of whatever cluster has the name by now, and is removed again."""
+        """Kubeadm's binding exists again in the cluster that has the name now, and is removed again."""
         self.api.put(f"{BINDINGS}/later", binding_manifest("later"))
         await self.grants.save(owner, [self.there("later")])
         await self.api.delete(f"{BINDINGS}/later")
@@ -125,7 +125,7 @@ async def test_another_cluster_under_the_same_name_gets_nothing(kept: Kept) -> N
 async def test_all_bindings_of_the_cluster_are_restored_under_any_of_its_marks(
     kept: Kept, now: ClusterIdentity
 ) -> None:
-    """A rotation gives it another CA; ``clusterctl move``, or a restore, another UID."""
+    """A rotation changes the CA; ``clusterctl move``, or a restore, changes the UID."""
     await kept.remove_later(now)
     restored = await kept.grants.restore(now, kept.api)
     assert (sorted(restored.back), restored.others) == (["first", "later", "second"], NothingSaved())
@@ -134,7 +134,7 @@ async def test_all_bindings_of_the_cluster_are_restored_under_any_of_its_marks(
 
 
 async def test_a_cluster_with_a_rotated_ca_that_is_then_moved(kept: Kept) -> None:
-    """Nothing was removed in between: that it goes on under another CA was noted all the same."""
+    """No binding was removed in between: the new CA was recorded all the same."""
     before = kept.api.bodies()
     await kept.grants.update_lineage(ROTATED)
     moved = replace(ROTATED, uid="c-moved")
@@ -154,7 +154,7 @@ async def test_updating_the_lineage_writes_once_and_only_if_bindings_are_saved(k
 
 
 async def test_bindings_not_restored_under_another_ca_are_found_under_the_next_uid(kept: Kept) -> None:
-    """Even if nothing of it could be restored at once."""
+    """Even if no binding could be restored at once."""
     for name in NAMES:
         kept.tamper(name, roleRef={"kind": "ClusterRole", "name": "gone"})
     assert (await kept.grants.restore(ROTATED, kept.api)).back == ()
@@ -173,7 +173,7 @@ async def test_each_cluster_gets_its_own_bindings_restored(kept: Kept) -> None:
     assert restored.back == ("later",)
     assert restored.others == OtherLineages(NAMESPACE, saved_name(OWNER.key), (FIELD,))
     assert list(kept.api.bodies()) == ["later"]
-    # The first is back.
+    # The first is restored.
     assert (await kept.grants.restore(OWNER, kept.api)).others == NothingSaved()
     assert kept.api.config_maps() == []
     assert sorted(kept.api.bodies()) == ["first", "later", "second"]
@@ -190,7 +190,7 @@ async def test_a_binding_that_stays_saved_leaves_other_lineages_unchanged(kept: 
 
 
 async def test_a_ca_that_keeps_changing_fills_one_config_map_and_no_more(kept: Kept) -> None:
-    """Whoever writes the Secret of the CA may change it every minute."""
+    """A tenant that writes the Secret of the CA may change it every minute."""
     for number in range(2 * MAXIMUM_MARKS):
         await kept.remove_later(replace(OWNER, ca_cert_hash=f"sha256:{number}"))
     (found,) = kept.api.config_maps()
@@ -200,7 +200,7 @@ async def test_a_ca_that_keeps_changing_fills_one_config_map_and_no_more(kept: K
 
 
 async def test_clusters_of_one_name_fill_one_config_map_and_no_more(kept: Kept) -> None:
-    """Whoever makes Clusters may make one of that name every minute."""
+    """A tenant that creates Clusters may create one of that name every minute."""
     for number in range(MAXIMUM_LINEAGES - 1):
         await kept.remove_later(ClusterIdentity(OWNER.key, f"c-x{number}", f"sha256:{number}"))
     with pytest.raises(BindingsNotSaved, match="more than 4 clusters of one name"):
@@ -210,7 +210,7 @@ async def test_clusters_of_one_name_fill_one_config_map_and_no_more(kept: Kept) 
 
 
 async def test_later_bindings_are_added_and_the_newest_of_a_name_counts(kept: Kept) -> None:
-    """``kubeadm upgrade`` brings a binding back, with other subjects."""
+    """``kubeadm upgrade`` creates a binding again, with other subjects."""
     changed = binding_manifest("first", labels={"team": "kubeadm"})
     await kept.add_and_remove(changed, binding_manifest("third"))
     found = await kept.grants.saved(OWNER.key)
@@ -234,7 +234,7 @@ async def test_a_binding_that_exists_again_is_not_changed(kept: Kept, annotation
 
 @pytest.mark.parametrize("replaced", [False, True])
 async def test_a_binding_that_is_being_deleted_does_not_count_as_restored(replaced: bool) -> None:
-    """Its finalizers hold it for a while; then it is gone, and nobody would give it back."""
+    """Its finalizers hold it for a while; after its deletion no restore would follow."""
     kept = Kept()
     await kept.add_and_remove(binding_manifest("first", finalizers=["example.com/held"]), binding_manifest("second"))
     if replaced:

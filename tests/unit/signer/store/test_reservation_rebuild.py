@@ -1,4 +1,4 @@
-"""Reservations come back from our records before anybody else can take their place."""
+"""Reservations are rebuilt from authentic records before another Machine can take their place."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class Restarted:
             self.caches.records.applied(manifest(made, keys=keys))
             path = ATTESTED_NODES.object(made.name, made.machine.cluster.namespace)
             self.world.records[path] = manifest(made, keys=keys)
-        # Nothing is waited for: the controller has just read its key.
+        # No wait: the controller has just read its key.
         self.caches.authentic.begin_key_read()
         self.caches.authentic.use_keys(KEYS)
 
     def show_machine(self, record: AttestedNode, uid: str = "") -> None:
-        """The Machine that the record names, as the cache has it; by default the very object."""
+        """Cache the Machine that the record names; by default the very object."""
         machine = record.machine
         self.caches.machines.applied(
             {
@@ -69,7 +69,7 @@ class Restarted:
         )
 
     def join(self, wanted: Pair) -> None:
-        """As the adjudicator does."""
+        """As the decider does."""
         drive(self.rebuild.rebuild(wanted))
         drive(self.reservations.reserve(wanted, NoRecord()))
 
@@ -139,7 +139,7 @@ def test_records_of_gone_machines_reserve_nothing() -> None:
 
 @pytest.mark.parametrize("anew", [False, True])
 def test_a_deleted_record_reserves_nothing(anew: bool) -> None:
-    """To make room for other hardware; the cache has not heard of it yet."""
+    """To free the identity for other hardware; the cache has not received it yet."""
     restarted = Restarted(record_of(IMPOSTOR))
     [revoked] = restarted.caches.authentic.values()
     [path] = restarted.world.records
@@ -154,7 +154,7 @@ def test_a_deleted_record_reserves_nothing(anew: bool) -> None:
 
 
 def test_a_record_whose_key_was_not_read_yet_is_waited_for() -> None:
-    """After a move, with the other controller's key: it may stand in the way of the identity, and of the Machine."""
+    """After a move, with the other controller's key: it may conflict with the identity, and with the Machine."""
     for wanted in (ELSEWHERE, IMPOSTOR):
         restarted = Restarted()
         restarted.caches.records.applied(manifest(record_of(OURS), keys=OTHER))
@@ -162,7 +162,7 @@ def test_a_record_whose_key_was_not_read_yet_is_waited_for() -> None:
             restarted.join(wanted)
         assert restarted.pairs == set()
         restarted.caches.authentic.begin_key_read()
-        restarted.caches.authentic.use_keys(KEYS)  # it is somebody else's
+        restarted.caches.authentic.use_keys(KEYS)  # it is not authentic
         restarted.join(wanted)
         assert restarted.pairs == {wanted}
 
@@ -244,7 +244,7 @@ def test_a_replayed_older_record_reserves_nothing() -> None:
 
 
 def test_a_machine_created_again_reserves_nothing_by_itself() -> None:
-    """Its node is looked at when it asks; upkeep must not reserve for a Machine object alone."""
+    """Its node is decided when it makes a request; garbage collection must not reserve for a Machine object alone."""
     record = record_of(OURS)
     restarted = Restarted(record)
     restarted.show_machine(record, uid="another")
@@ -267,7 +267,7 @@ def in_another_namespace(one: Pair) -> Pair:
 
 
 def test_hardware_that_moved_to_another_namespace() -> None:
-    """Whoever once had it must not keep it by making the Machine object anew."""
+    """A former owner must not keep it by creating the Machine object again."""
     record = record_of(in_another_namespace(OURS), age_hours=5)
     restarted = Restarted(record)
     assert restarted.rebuild._still_stands(record, ELSEWHERE) is False, "no Machine at all"

@@ -27,44 +27,56 @@ from signer.store.reservations import Reservations
 from tests.unit.signer.builders import attested_identity, machine_view
 from tests.unit.signer.builders import record as a_record
 from tests.unit.signer.store.interleavings import Calls, Violation, Watch, World, drive, explore, inventory_of
-from tests.unit.signer.store.scenario import NAMESPACE, VERSION, Actor, End, Plugin, Scenario, identity, machine, pair
+from tests.unit.signer.store.scenario import (
+    NAMESPACE,
+    VERSION,
+    Actor,
+    End,
+    ExistingSide,
+    Scenario,
+    identity,
+    machine,
+    pair,
+)
 
 INSECURE: Final = Security.INSECURE
 MACHINE_SIDE, IDENTITY_SIDE = ReservationSide.MACHINE, ReservationSide.IDENTITY
 
 
-def whole(one: Pair, *, contested: bool = False) -> tuple[Plugin, Plugin]:
-    return Plugin(MACHINE_SIDE, one, contested), Plugin(IDENTITY_SIDE, one, contested)
+def whole(one: Pair, *, contested: bool = False) -> tuple[ExistingSide, ExistingSide]:
+    return ExistingSide(MACHINE_SIDE, one, contested), ExistingSide(IDENTITY_SIDE, one, contested)
 
 
 SCENARIOS: Final[dict[str, Scenario]] = {
     "the same pair twice": Scenario((pair("m1", "a"), pair("m1", "a"))),
     "two identities for one Machine": Scenario((pair("m1", "a"), pair("m1", "b"))),
     "one identity for two Machines": Scenario((pair("m1", "a"), pair("m2", "a"))),
-    "crossed": Scenario((pair("m1", "a"), pair("m2", "b")), (Plugin(MACHINE_SIDE, pair("m1", "b")),)),
+    "crossed": Scenario((pair("m1", "a"), pair("m2", "b")), (ExistingSide(MACHINE_SIDE, pair("m1", "b")),)),
     "insecure and secure": Scenario((pair("m1", "a", INSECURE), pair("m1", "b"))),
     "secure finds insecure": Scenario((pair("m1", "a", INSECURE), pair("m1", "b")), whole(pair("m1", "a", INSECURE))),
     "two secure find insecure": Scenario((pair("m1", "a"), pair("m1", "b")), whole(pair("m1", "x", INSECURE))),
     "two insecure": Scenario((pair("m1", "a", INSECURE), pair("m1", "b", INSECURE))),
     "half of the Machine's side": Scenario(
-        (pair("m1", "a"), pair("m1", "b")), (Plugin(MACHINE_SIDE, pair("m1", "a")),)
+        (pair("m1", "a"), pair("m1", "b")), (ExistingSide(MACHINE_SIDE, pair("m1", "a")),)
     ),
     "half of the identity's side": Scenario(
-        (pair("m1", "a"), pair("m2", "a")), (Plugin(IDENTITY_SIDE, pair("m1", "a")),)
+        (pair("m1", "a"), pair("m2", "a")), (ExistingSide(IDENTITY_SIDE, pair("m1", "a")),)
     ),
-    "a foreign half in the way": Scenario((pair("m1", "a"), pair("m1", "b")), (Plugin(MACHINE_SIDE, pair("m1", "x")),)),
+    "a side of another in the way": Scenario(
+        (pair("m1", "a"), pair("m1", "b")), (ExistingSide(MACHINE_SIDE, pair("m1", "x")),)
+    ),
     "a dead half of a moved identity": Scenario(
-        (pair("m1", "a"), pair("m1", "b")), (Plugin(MACHINE_SIDE, pair("m1", "b")), *whole(pair("m2", "b")))
+        (pair("m1", "a"), pair("m1", "b")), (ExistingSide(MACHINE_SIDE, pair("m1", "b")), *whole(pair("m2", "b")))
     ),
     "a dead identity's side": Scenario(
-        (pair("m1", "a"), pair("m2", "a")), (Plugin(IDENTITY_SIDE, pair("m2", "a")), *whole(pair("m2", "b")))
+        (pair("m1", "a"), pair("m2", "a")), (ExistingSide(IDENTITY_SIDE, pair("m2", "a")), *whole(pair("m2", "b")))
     ),
     "marks left by a crash": Scenario((pair("m1", "a"), pair("m1", "b")), whole(pair("m1", "a"), contested=True)),
     "a marked half left by a crash": Scenario(
-        (pair("m1", "a"), pair("m1", "b")), (Plugin(MACHINE_SIDE, pair("m1", "b"), contested=True),)
+        (pair("m1", "a"), pair("m1", "b")), (ExistingSide(MACHINE_SIDE, pair("m1", "b"), contested=True),)
     ),
     "released by both": Scenario((pair("m1", "a"), pair("m2", "a")), whole(pair("old", "a")), frozenset({"m1", "m2"})),
-    # The mover's new Machine is wanted by another too, who finds the mover's side dead while it becomes whole.
+    # Another actor wants the mover's new Machine too, and finds the mover's side dead while the pair is completed.
     "released while its new half looks dead": Scenario(
         (pair("m1", "a"), pair("m1", "b")), whole(pair("old", "a")), frozenset({"m1"})
     ),
@@ -92,18 +104,18 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "other word for its security": Scenario(
         (pair("m1", "a"), pair("m1", "a")),
         tuple(
-            Plugin(side, Pair(machine("m1"), replace(identity("a"), security=INSECURE)))
+            ExistingSide(side, Pair(machine("m1"), replace(identity("a"), security=INSECURE)))
             for side in (MACHINE_SIDE, IDENTITY_SIDE)
         ),
     ),
 }
 LARGE: Final = ("gone and back", "released by both", "gone at some time", "an instance that is no longer listed")
-"""More than a second: among the slow tests only."""
+"""Takes more than a second: only among the slow tests."""
 
 
 @pytest.fixture(autouse=True, scope="module")
 def fewer_attempts() -> Iterator[None]:
-    """Each attempt begins anew, so three show what eight do; digests are taken once, for speed."""
+    """Each attempt starts over, so three show as much as eight; digests are computed once, for speed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reservations, "_ATTEMPTS", 3)
         patch.setattr(record_module, "_digest", functools.cache(record_module._digest))
@@ -129,7 +141,7 @@ def test_every_interleaving_of_two_whose_watches_are_silent(name: str) -> None:
 
 
 def _found_dead_while_it_becomes_whole() -> World:
-    """The third frees the identity between the moment when the second finds the first's side dead, and its removal."""
+    """The third frees the identity after the second has found the first's side dead, and before its removal."""
     wanted, other, former = pair("m1", "a"), pair("m1", "b"), pair("old", "a")
     world = World(Scenario((wanted, other), whole(former), frozenset({"m1"}), released=(former,)))
     first, second, third = world.actors
@@ -165,7 +177,7 @@ _PAIRS: Final = st.one_of(
     st.builds(pair, _MACHINES, st.sampled_from(["a", "b"])),
     st.builds(pair, _MACHINES, st.sampled_from(["x", "y"]), st.just(INSECURE)),
 )
-_PLUGINS: Final = st.builds(Plugin, st.sampled_from(ReservationSide), _PAIRS, st.booleans())
+_PLUGINS: Final = st.builds(ExistingSide, st.sampled_from(ReservationSide), _PAIRS, st.booleans())
 _SCENARIOS: Final = st.builds(
     Scenario,
     st.lists(_PAIRS, min_size=3, max_size=4).map(tuple),
@@ -222,7 +234,7 @@ def test_many_random_interleavings_of_four(scenario: Scenario, draws: list[int],
 
 
 def alone(scenario: Scenario) -> tuple[World, Actor]:
-    """The first actor runs to its end."""
+    """Run the first actor to its end."""
     world = World(scenario)
     world.run_alone(world.actors[0])
     return world, world.actors[0]
@@ -274,7 +286,7 @@ def test_refusal_names_the_owner() -> None:
 
 
 def test_refusal_names_no_machine_of_another_namespace() -> None:
-    """Whoever reads CSRs of one tenant's cluster learns nothing of another's; the operator finds it all the same."""
+    """A reader of one tenant's CSRs learns nothing of another's; the operator finds it all the same."""
     world = World(Scenario((), whole(pair("m2", "a"))))
     ours = Pair(replace(machine("m1"), cluster=ClusterKey("team-b", "prod")), identity("a"))
     actor = Actor(0, ours)
@@ -314,13 +326,13 @@ def test_no_pair_is_displaced_for_an_identity_that_belongs_elsewhere(theirs: Pai
 @pytest.mark.parametrize(
     "dead",
     [
-        (Plugin(MACHINE_SIDE, pair("m1", "b")), *whole(pair("m2", "b"))),
-        (Plugin(IDENTITY_SIDE, pair("m2", "a")), *whole(pair("m2", "b"))),
-        (Plugin(IDENTITY_SIDE, pair("m2", "a")),),
+        (ExistingSide(MACHINE_SIDE, pair("m1", "b")), *whole(pair("m2", "b"))),
+        (ExistingSide(IDENTITY_SIDE, pair("m2", "a")), *whole(pair("m2", "b"))),
+        (ExistingSide(IDENTITY_SIDE, pair("m2", "a")),),
     ],
     ids=["Machine's side of a moved identity", "identity's side of another's Machine", "identity's side alone"],
 )
-def test_a_dead_side_is_removed(dead: tuple[Plugin, ...]) -> None:
+def test_a_dead_side_is_removed(dead: tuple[ExistingSide, ...]) -> None:
     world, actor = alone(Scenario((pair("m1", "a"),), dead))
     assert actor.end is End.HOLDS
     assert world.whole() == {pair("m1", "a"), *(plugin.pair for plugin in dead[1:])}
@@ -343,7 +355,7 @@ def test_pair_of_a_gone_machine_is_released() -> None:
 
 
 def test_machine_with_another_provider_id_is_gone() -> None:
-    """Re-created under its old name: another Machine."""
+    """Created again under its old name: another Machine."""
     former = Pair(replace(machine("m1"), provider_id="test:///former"), identity("a"))
     world, actor = alone(Scenario((pair("m1", "a"),), whole(former)))
     assert actor.end is End.HOLDS
@@ -419,19 +431,19 @@ def test_reads_update_the_cache() -> None:
 
 
 def test_an_object_that_the_watch_reported_deleted_is_read_all_the_same() -> None:
-    """It may be faster than the answer to the call that made it."""
+    """The watch may be faster than the response to the call."""
     world = World(Scenario((), whole(pair("m2", "b"), contested=True)))
     caches = Caches(VERSION, own_namespace=NAMESPACE)
     for uid in ("1", "2", "before-0", "before-1"):
         caches.reservations.removed({"metadata": {"namespace": NAMESPACE, "name": uid, "uid": uid}})
-    caches.reservations.failed(ServerError("etcd", status=500), 1.0)  # nothing is waited for
+    caches.reservations.failed(ServerError("etcd", status=500), 1.0)  # no wait for the watch
     for wanted in (pair("m1", "a"), pair("m2", "b")):
         drive(Reservations(Calls(world, Actor(0, wanted)), caches).reserve(wanted, NoRecord()))
     assert world.whole() == {pair("m1", "a"), pair("m2", "b")}
 
 
 class NoCalls:
-    """A management API that must not be asked."""
+    """A management API that must not be called."""
 
     async def _refuse(self, *_: object, **__: object) -> Any:
         raise NotImplementedError
@@ -480,6 +492,6 @@ def test_the_cache_is_trusted_if_the_record_names_the_pair() -> None:
     ids=["identity's side missing", "Machine's side missing", "no record", "other identity", "other Machine"],
 )
 def test_otherwise_the_api_server_is_asked(sides: tuple[ReservationSide, ...], record: AttestedNode | NoRecord) -> None:
-    """A cache may be behind: what it says of a pair that was taken away must not be believed."""
+    """A cache may be stale: its state of a pair that was taken away must not be trusted."""
     with pytest.raises(NotImplementedError):
         drive(cached(*sides).reserve(MIRRORED, record))

@@ -1,4 +1,4 @@
-"""A first reservation beside a cache whose watch tells of it: how many calls it takes, and what it waits for."""
+"""A first reservation with a working watch: the number of calls, and the wait for events."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WANTED = pair("m1", "a")
 
 
 class Server:
-    """A management API whose watch tells the cache of each write before the answer does."""
+    """A management API whose watch delivers each write before the response arrives."""
 
     def __init__(self) -> None:
         self.caches = Caches(VERSION, own_namespace=NAMESPACE)
@@ -65,7 +65,7 @@ class Server:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
-    """What is waited for in vain would be noticed."""
+    """A wait that times out would be noticed."""
     monkeypatch.setattr(module, "_WATCH_SECONDS", 600.0)
     return Server()
 
@@ -125,7 +125,7 @@ async def test_a_hanging_watch_delays_one_call_and_not_each(server: Server, monk
 
 
 async def test_a_change_of_the_machines_side_is_read(server: Server) -> None:
-    """Somebody marked it, and took the mark back."""
+    """Another actor set a mark, and cleared it."""
     machine_side = WANTED.name(ReservationSide.MACHINE)
 
     def told(made: JsonObject) -> None:

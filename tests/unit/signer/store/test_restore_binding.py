@@ -1,4 +1,4 @@
-"""A binding that is still there when it is to be restored: a deletion under way must not take it."""
+"""A binding that still exists when it is to be restored: a pending deletion must not remove it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def there(api: ObjectStore) -> ClusterRoleBinding:
 
 
 async def delete(api: ObjectStore, binding: ClusterRoleBinding) -> Any:
-    """As whoever removes it, at exactly the version that was kept."""
+    """As the remover deletes it, at exactly the version that was saved."""
     path = CLUSTER_ROLE_BINDINGS.object(binding.name)
     return await api.delete(path, uid=binding.uid, resource_version=binding.resource_version)
 
@@ -56,7 +56,7 @@ async def test_a_mark_left_by_a_crash_is_cleared(api: ObjectStore) -> None:
 
 
 async def test_an_object_that_others_changed_is_not_touched(api: ObjectStore) -> None:
-    """Its version is another one: the deletion fails without our help."""
+    """Its version differs, so the deletion fails by itself."""
     kept = there(api)
     api.put(PATH, {**api.objects[PATH], "subjects": []})
     await restore_binding(kept, api)

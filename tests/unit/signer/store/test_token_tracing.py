@@ -1,4 +1,4 @@
-"""When bootstrap tokens are traced, when that is off, and when it is interrupted."""
+"""When tracing of bootstrap tokens is on, off, or interrupted."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def test_a_grant_that_is_removed(world: World) -> None:
     await world.until(lambda: isinstance(world.trace(), TracingInterrupted))
     await world.off()
     world.api.errors.clear()
-    world.api.objects.clear()  # gone while nobody looked
+    world.api.objects.clear()  # deleted between two lists
     await world.running()
     assert world.trace() == Untraceable()
 
@@ -108,7 +108,7 @@ async def test_kubeadm_configs_that_are_uninstalled(world: World) -> None:
 
 @pytest.mark.parametrize("error", [ResourceNotServed("not yet", status=404), Forbidden("not yet", status=403)])
 async def test_an_api_server_that_starts_lets_no_stolen_token_pass(world: World, error: ApiError) -> None:
-    """It says for a moment that there are no KubeadmConfigs, or that nobody may read them."""
+    """For a moment it answers that there are no KubeadmConfigs, or that they may not be read."""
     world.caches.machines.applied(machine("m2", "p:///2"))
     world.api.put(config("m1", "aaa111", M1), seen=False)
     await world.running()
@@ -130,7 +130,7 @@ async def test_an_api_server_that_starts_lets_no_stolen_token_pass(world: World,
 async def test_an_api_server_that_starts_with_the_controller_lets_no_stolen_token_pass(
     world: World, error: ApiError
 ) -> None:
-    """No request is judged before the answer is believed, and one refusal is none."""
+    """No decision is made before the refusals count, and one refusal does not."""
     world.caches.machines.applied(machine("m2", "p:///2"))
     world.api.put(config("m1", "aaa111", M1), seen=False)
     world.api.errors[GROUP] = world.api.errors[CONFIGS] = error
@@ -145,7 +145,7 @@ async def test_an_api_server_that_starts_with_the_controller_lets_no_stolen_toke
 
 
 async def test_tracing_that_never_worked_turns_off_soon(world: World) -> None:
-    """Who grants nothing, or has no KubeadmConfigs, does not wait long at each start."""
+    """An installation without the grant, or without KubeadmConfigs, does not wait long at each start."""
     world.api.served = {}
     world.start()
     await world.asked_for(token_tracing.FIRST_REFUSED_SECONDS)
@@ -189,7 +189,7 @@ async def test_refusals_at_two_starts_do_not_add_up(world: World, path: str, bet
 
 
 async def test_refusals_with_a_list_between_them_do_not_add_up(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """Each ends a watch of which nothing else was heard."""
+    """Each ends a watch that delivered nothing else."""
     world.api.put(config("m1", "aaa111", M1), seen=False)
     for _ in range(5):
         await world.running()
@@ -287,7 +287,7 @@ async def test_a_failed_first_list_ends_the_wait(world: World) -> None:
 
 
 async def test_a_first_list_that_fails_for_minutes_leaves_it_to_the_policy(world: World) -> None:
-    """Tenants write KubeadmConfigs: one of them may not keep everybody's nodes from joining."""
+    """Tenants write KubeadmConfigs: no tenant may stop all nodes from joining."""
     world.api.errors[CONFIGS] = ServerError("conversion webhook for KubeadmConfig failed", status=500)
     world.start()
     await world.until(lambda: "webhook" in str(world.trace()))
@@ -342,7 +342,7 @@ async def test_an_interruption_that_lasts_leaves_it_to_the_policy(world: World) 
 
 
 async def test_out_of_touch_for_too_long_interrupts_tracing(world: World) -> None:
-    """Neither Untraceable, which a policy may allow, nor an owner, which may deny."""
+    """Neither Untraceable, which a policy may allow, nor an owner, which may cause a denial."""
     world.api.put(config("m1", "aaa111", M1), seen=False)
     await world.running()
     world.api.errors[CONFIGS] = ServerError("conversion webhook for KubeadmConfig failed", status=500)
@@ -386,7 +386,7 @@ def test_tracing_that_worked_needs_refusals_for_longer() -> None:
 
 
 def test_an_interruption_counts_from_the_first_refusal() -> None:
-    """And not from the next ones: else it would never end."""
+    """Not from later ones: otherwise it would never end."""
     clock = Clock()
     clock.tracing.begins()
     clock.at += 10 * token_tracing.INTERRUPTION_SECONDS

@@ -43,7 +43,7 @@ async def answering(conversation: Conversation) -> None:
 
 
 def named(server: Talkative, host: str) -> ClusterConnection:
-    """The same server, by a name."""
+    """The same server, by name."""
     port = server.connection.server.rpartition(":")[2]
     return ClusterConnection(f"https://{host}:{port}", server.connection.certificate_authority)
 
@@ -81,7 +81,7 @@ async def test_the_next_address_is_tried(
 async def test_a_few_addresses_of_each_family_are_tried(
     authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server listens at another address than those, so that each is refused and the next tried."""
+    """The server listens on another address, so each of these is refused and the next is tried."""
     tried: list[tuple[Any, ...]] = []
 
     def recording(address: tuple[Any, ...]) -> socket.socket:
@@ -115,7 +115,7 @@ async def test_all_addresses_refuse(authority: Authority, unused_port: int, monk
 async def test_a_refused_connection_is_reported_whatever_the_other_family_does(
     authority: Authority, unused_port: int, monkeypatch: pytest.MonkeyPatch, hosts: tuple[str, ...]
 ) -> None:
-    """Most machines have no way to some address of a name that has both. That one is refused can be mended."""
+    """Most machines have no route to one of the two families. A refusal is the error that an operator can fix."""
     resolve(monkeypatch, "api.example", *hosts)
     async with Client(ClusterConnection(f"https://api.example:{unused_port}", authority.certificate)) as client:
         with pytest.raises(Unreachable, match="connection refused: nothing listens there") as raised:
@@ -158,7 +158,7 @@ async def test_a_silent_address_does_not_delay_the_next(
 async def test_one_look_up_at_a_time(
     authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A slow name server, perhaps a tenant's, holds one thread of those that all clusters share."""
+    """A slow name server, perhaps a tenant's, occupies one of the threads that all clusters share."""
     running = most = total = 0
 
     def slow(host: str, port: int, *_: Any, **__: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Connections: which request goes where, which answer is whose, and what a hostile server can do about it."""
+"""Connections: which request uses which, which response belongs to which, and what a hostile server can do."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def client_of(
 
 
 async def answering(conversation: Conversation) -> None:
-    """Which connection it was, for ever."""
+    """A permanent identity of the connection."""
     while True:
         await conversation.hear()
         await conversation.say(http_answer(b'{"connection":%d}' % conversation.number))
@@ -107,7 +107,7 @@ async def test_unrequested_data_is_never_taken_for_a_response(
 async def test_a_connection_closed_by_the_server_is_not_reused(
     authority: Authority, tls: ssl.SSLContext, seen: bool
 ) -> None:
-    """Also where the request could not be repeated."""
+    """Even if the request could not be repeated."""
     closed = asyncio.Event()
 
     async def script(conversation: Conversation) -> None:
@@ -219,7 +219,7 @@ async def test_the_response_to_a_cancelled_call_is_dropped(authority: Authority,
 
 
 async def test_a_connection_with_unread_data_is_not_kept(authority: Authority, tls: ssl.SSLContext) -> None:
-    """An error that is no JSON is not read; where all of it has come the connection serves on, else it is closed."""
+    """An error that is no JSON is not read. If all of it has arrived the connection is reused, else closed."""
 
     async def script(conversation: Conversation) -> None:
         await conversation.hear()
@@ -234,7 +234,9 @@ async def test_a_connection_with_unread_data_is_not_kept(authority: Authority, t
 
 @pytest.mark.parametrize("version", ["HTTP/1.1", "HTTP/1.0"])
 async def test_a_response_must_state_its_length(authority: Authority, tls: ssl.SSLContext, version: str) -> None:
-    """Whoever can cut the connection could cut it short, and asyncio does not say whether TLS was ended in order."""
+    """An attacker that can cut the connection could truncate it, and asyncio does not report whether TLS ended in
+    order.
+    """
     status = ["200 OK", "503 X"]
 
     async def script(conversation: Conversation) -> None:
@@ -278,7 +280,7 @@ async def test_an_endless_response_is_cut_off(
 
 
 async def test_a_response_before_the_request_is_sent(authority: Authority, tls: ssl.SSLContext) -> None:
-    """It counts. What is left of the request is not sent any more: the next one goes over another connection."""
+    """It counts. The rest of the request is not sent: the next one uses another connection."""
 
     async def script(conversation: Conversation) -> None:
         if conversation.number == 0:
@@ -297,7 +299,7 @@ async def test_a_response_before_the_request_is_sent(authority: Authority, tls: 
 
 
 async def test_a_server_that_responds_and_reads_nothing(authority: Authority, tls: ssl.SSLContext) -> None:
-    """It would have request after request wait in our memory, each with a continue token as long as it likes."""
+    """Requests would pile up in memory, each with a continue token of any length."""
 
     async def script(conversation: Conversation) -> None:
         assert await conversation.reader.read(1) in {b"P", b"G"}
@@ -312,7 +314,7 @@ async def test_a_server_that_responds_and_reads_nothing(authority: Authority, tl
 
 
 async def test_a_server_that_ends_and_reads_nothing(authority: Authority, tls: ssl.SSLContext) -> None:
-    """What is left of the request keeps neither the call nor the connection."""
+    """The rest of the request keeps neither the call nor the connection."""
 
     async def script(conversation: Conversation) -> None:
         assert await conversation.reader.read(1) == b"P"
@@ -357,7 +359,7 @@ async def test_unread_data_stays_with_the_server(authority: Authority, tls: ssl.
         connection = response._connection
         assert connection is not None
         async with asyncio.timeout(30):
-            while not connection._paused:  # noqa: ASYNC110 - nobody is told of it
+            while not connection._paused:  # noqa: ASYNC110 - there is no event for it
                 await asyncio.sleep(0.001)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(sent.wait(), 0.3)

@@ -1,4 +1,4 @@
-"""What is written, and what never is: a part of a request that would begin another."""
+"""The wire format of requests: no part of a request can begin another."""
 
 from __future__ import annotations
 

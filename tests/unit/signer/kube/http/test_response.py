@@ -1,4 +1,4 @@
-"""Bytes in, one answer out: however they are cut, and whatever a hostile server sends."""
+"""The response parser: any fragmentation, and any bytes of a hostile server."""
 
 from __future__ import annotations
 

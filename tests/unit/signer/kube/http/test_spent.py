@@ -1,4 +1,4 @@
-"""What a server can make us compute is bounded at once, and counted: whoever asks it, or reads on, rests."""
+"""CPU time that a server can cause is bounded at once and charged: the next call or read is throttled."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_data_in_the_smallest_pieces_counts(
 async def test_the_next_call_is_throttled(
     authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch, asked: list[float]
 ) -> None:
-    """Else a server that closes each connection could have one handshake after the other."""
+    """Otherwise a server that closes each connection could cause one handshake after the other."""
 
     async def script(conversation: Conversation) -> None:
         await conversation.hear()
@@ -106,7 +106,7 @@ async def test_reads_are_throttled(
 async def test_a_call_is_throttled_no_longer_than_its_limit(
     authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Workers that have a request for too long count as stuck. What would have to rest for longer fails at once."""
+    """A worker that holds a request for too long counts as stuck. A call that would pause longer fails at once."""
     rested: list[float] = []
     sleep = asyncio.sleep
 
