@@ -19,7 +19,7 @@ from signer.authority.errors import CertificateAuthorityUnavailable, IssuanceRef
 from signer.model.certificate_kind import KUBELET_KINDS
 from signer.model.record import JournalEntry
 from signer.model.signing_request import SigningRequest
-from signer.rules.issuance import certificate_duration, duration_asked_for, public_key_digest
+from signer.rules.issuance import certificate_duration, public_key_digest, requested_duration
 from signer.rules.machine import MachineFacts, NoRecord
 from signer.rules.shape import node_name_of
 
@@ -52,7 +52,7 @@ def require_issued(line: DecisionLine, request: SigningRequest, facts: MachineFa
     duration = certificate_duration(facts.policy, facts.purpose, facts.identity.security)
     try:
         validity = certificate_validity(
-            facts.now, duration, duration_asked_for(request, facts.record), stage.ca_not_after
+            facts.now, duration, requested_duration(request, facts.record), stage.ca_not_after
         )
     except (CertificateAuthorityUnavailable, IssuanceRefused) as error:
         raise Inconsistent(f"no certificate could be issued then: {error}") from error

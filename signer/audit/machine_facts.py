@@ -10,7 +10,7 @@ from signer.model.cluster import ClusterView, MachineView
 from signer.model.policy import Policy
 from signer.model.record import AttestedIdentity
 from signer.model.signing_request import SigningRequest
-from signer.rules.issuance import asked_since, public_key_digest
+from signer.rules.issuance import first_requested_at, public_key_digest
 from signer.rules.machine import MachineFacts
 
 
@@ -30,7 +30,7 @@ def machine_facts(
     return MachineFacts(
         node_name=node_name,
         signer_name=str(request.header.signer),
-        created=asked_since(request, found.record, now),
+        created=first_requested_at(request, found.record, now),
         public_key_digest=public_key_digest(request),
         purpose=request.header.signer.purpose,
         dns_names=request.certificate_request.dns_names,

@@ -21,7 +21,7 @@ from signer.configuration import Configuration, Sharding
 from signer.controller.auto_approval.reconciler import CHECK_SECONDS, CHECKS_AT_ONCE, AutoApprovalReconciler
 from signer.controller.auto_approval.restoration import Restoration
 from signer.controller.cluster.fleet import Fleet
-from signer.controller.cluster.service import ClusterService
+from signer.controller.cluster.service import OptionalPart, OptionalPartContext, OptionalPartFactory
 from signer.controller.cluster.workload_cluster import CONNECT_SECONDS, CONNECTS_AT_ONCE, WorkloadCluster
 from signer.controller.cluster_api_change import ClusterAPIWatch
 from signer.controller.diagnostics.health import Health, State
@@ -85,8 +85,8 @@ class ControllerOptions:
     health: Health = field(default_factory=Health)
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
     monotonic: Callable[[], float] = time.monotonic
-    services: tuple[Callable[[ClusterKey], ClusterService], ...] = ()
-    """Factories of optional services that run for each workload cluster."""
+    optional_parts: tuple[OptionalPartFactory, ...] = ()
+    """Called once for each workload cluster."""
 
 
 async def run_controller(
@@ -170,7 +170,19 @@ def compose_workload_cluster(
         metrics=options.metrics,
         now=now,
     )
-    services = (auto_approval, *(make(key) for make in options.services))
+    context = OptionalPartContext(
+        key,
+        management=shared.management,
+        caches=caches,
+        authority_source=authority_source,
+        status_changed=status_changed,
+        now=now,
+    )
+    parts = (
+        OptionalPart(auto_approval, observers=(auto_approval,), listeners=(auto_approval,)),
+        *(make(context) for make in options.optional_parts),
+    )
+    services = tuple(part.service for part in parts)
     pending = PendingRequests(
         key, peek=decider.peek, pre_filter=decider.pre_filter, shared_memory=shared.request_memory
     )
@@ -184,7 +196,7 @@ def compose_workload_cluster(
         metrics=options.metrics,
         now=now,
         monotonic=monotonic,
-        listeners=(shared.machine_conditions, auto_approval),
+        listeners=(shared.machine_conditions, *(listener for part in parts for listener in part.listeners)),
     )
     auditing = Auditing(
         key,
@@ -237,7 +249,7 @@ def compose_workload_cluster(
         overflow=OverflowRelist(informer, reachability, random=random, monotonic=monotonic),
         status=status,
         services=services,
-        observers=(auto_approval,),
+        observers=tuple(observer for part in parts for observer in part.observers),
         authority_source=authority_source,
         caches=caches,
         metrics=options.metrics,

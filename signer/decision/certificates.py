@@ -34,7 +34,7 @@ from signer.model.decision import Approve, Deferred, Refused
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, JournalEntry
 from signer.model.signing_request import SigningRequest
-from signer.rules.issuance import certificate_duration, duration_asked_for, public_key_digest
+from signer.rules.issuance import certificate_duration, public_key_digest, requested_duration
 from signer.rules.machine import MachineFacts
 
 _AS_LONG: Final = timedelta(minutes=1)
@@ -60,7 +60,7 @@ def plan(request: SigningRequest, facts: MachineFacts, authority: IssuingSet) ->
         Refused: the request asks for an invalid validity.
     """
     duration = certificate_duration(facts.policy, facts.purpose, facts.identity.security)
-    asked = duration_asked_for(request, facts.record)
+    asked = requested_duration(request, facts.record)
     try:
         validity = certificate_validity(
             facts.now, duration, asked, authority.signer_of(facts.purpose).certificate.not_after

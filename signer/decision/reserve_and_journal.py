@@ -50,7 +50,7 @@ from signer.rules.machine import (
     MachineFacts,
     MachineGone,
     NoRecord,
-    has_that_name,
+    holds_node_name,
     the_machine,
 )
 from signer.rules.plan import Note
@@ -283,7 +283,7 @@ class ReserveAndJournal:
             Deferred: another name is being recorded.
             RecordChanged: another was recorded since the names were judged.
         """
-        if has_that_name(facts):
+        if holds_node_name(facts):
             yield
             return
         machine = MachineKey.of(facts.machine)

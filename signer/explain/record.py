@@ -120,7 +120,7 @@ class Recorder:
         concerning = [one for one in self._listed if _concerns(one, key, identities, provider_ids)]
         authentic = {(one.machine.cluster.namespace, one.name) for one in _authentic(dry_run_result)}
         foreign = [one for one in concerning if one["kind"] == "AttestedNode" and object_key(one) not in authentic]
-        overflow = sorted(self._refused | {path for path in self._read if _is_withheld(path, key)})
+        withheld = sorted(self._refused | {path for path in self._read if _is_withheld(path, key)})
         header = {
             "apiVersion": RECORDING_API_VERSION,
             "kind": RECORDING_KIND,
@@ -132,7 +132,7 @@ class Recorder:
             "attestorsWithSettings": sorted(
                 name for name, one in configuration.attestors.items() if one.settings_in(key.namespace)
             ),
-            "overflow": overflow,
+            "withheld": withheld,
             "redacted": list(redacted),
             "answers": list(answers),
             "notAuthentic": [f"{namespace}/{name}" for namespace, name in map(object_key, foreign)],

@@ -1,7 +1,7 @@
-"""Which grants open the auto-approval, which of them are removed now, and which questions prove that it is shut.
+"""Rules for auto-approval: which bindings grant it, which to remove now, and which access reviews prove it removed.
 
-Pure: from ClusterRoles and ClusterRoleBindings as they were read. RoleBindings grant nothing here, because the question
-is asked without a namespace.
+The input is the ClusterRoles and ClusterRoleBindings that were read. RoleBindings grant nothing here, because
+kube-controller-manager's SubjectAccessReview names no namespace.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from signer.model.auto_approval import (
 AUTHENTICATED_GROUP: Final = "system:authenticated"
 UNAUTHENTICATED_GROUP: Final = "system:unauthenticated"
 DEFAULT_NODE_TOKEN_GROUP: Final = f"{BOOTSTRAPPERS_GROUP}:kubeadm:default-node-token"
-"""What kubeadm, and Cluster API with it, gives to every bootstrap token."""
+"""The group that kubeadm, and so Cluster API, gives to every bootstrap token."""
 _SERVICE_ACCOUNTS_GROUP: Final = "system:serviceaccounts"
 
 MAXIMUM_IDENTITIES: Final = 256
-"""How many are asked about; with more the door cannot be proven shut."""
+"""Most identities to review. With more, the removal of auto-approval cannot be proven."""
 
-# API servers put these roles back at their start (rbac/bootstrappolicy), so that a binding of a deleted one is no more
-# harmless than it was.
-_ROLES_THAT_COME_BACK: Final[Mapping[str, ClusterRole]] = {
+# The API server recreates these roles when it starts (rbac/bootstrappolicy). So a binding counts even while its role is
+# deleted.
+_ROLES_RECREATED_AT_START: Final[Mapping[str, ClusterRole]] = {
     f"system:certificates.k8s.io:{subresource.resource.replace('/', ':')}": ClusterRole(
         f"system:certificates.k8s.io:{subresource.resource.replace('/', ':')}",
         frozenset({subresource}),
@@ -44,18 +44,18 @@ _ROLES_THAT_COME_BACK: Final[Mapping[str, ClusterRole]] = {
 
 
 class Obstacle(enum.Enum):
-    """Why a binding is reported and not removed; the value finishes the sentence "it is not removed, because"."""
+    """Why a binding is reported and not removed. The value completes the sentence "it is not removed, because"."""
 
     GRANTS_MORE = "its ClusterRole grants more than that"
-    AGGREGATED = "its ClusterRole is aggregated, and may grant more tomorrow"
+    AGGREGATED = "its ClusterRole is aggregated, and may grant more later"
     UNREADABLE_ROLE = "the rules of its ClusterRole cannot be read"
     UNUSABLE_NAME = "its name, or its ClusterRole's, cannot be used in a path"
-    TOO_LARGE = "it is too large to be kept"
+    TOO_LARGE = "it is too large to be saved"
 
 
 @dataclass(frozen=True, slots=True)
 class RemovableGrant:
-    """A binding that grants doors and nothing else."""
+    """A binding that grants auto-approval and nothing else."""
 
     binding: ClusterRoleBinding
     subresources: frozenset[ApprovalSubresource]
@@ -63,7 +63,7 @@ class RemovableGrant:
 
 @dataclass(frozen=True, slots=True)
 class ReportedGrant:
-    """A binding that grants doors, and that a person has to change."""
+    """A binding that grants auto-approval, and that an administrator has to change."""
 
     binding: ClusterRoleBinding
     subresources: frozenset[ApprovalSubresource]
@@ -75,43 +75,43 @@ Grant: TypeAlias = RemovableGrant | ReportedGrant
 
 @dataclass(frozen=True, slots=True)
 class RoleGone:
-    """No ClusterRole of that name, and none that comes back by itself."""
+    """There is no ClusterRole of that name, and the API server recreates none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewedIdentity:
-    """Somebody about whom SubjectAccessReviews are asked."""
+    """A user and groups to send SubjectAccessReviews about."""
 
     label: str
-    """For messages."""
+    """The identity's name in messages."""
     user: str
     groups: tuple[str, ...]
     may_be_administrator: bool
-    """Whether being allowed everything explains being allowed this. Never for those whom the door is there for: a
-    bootstrap token that may do everything is the widest door of all."""
+    """Whether the permission to do everything may explain an allowed review. It never does for bootstrap tokens, nodes
+    and the groups that hold every user: a bootstrap token that may do everything is the worst case."""
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
-    """A review that was answered with yes."""
+class AllowedReview:
+    """A SubjectAccessReview that the API server answered with ``allowed: true``."""
 
     subresource: ApprovalSubresource
     identity: ReviewedIdentity
     explanation: str = ""
-    """What the API server says about it; its own words, and to be made printable."""
+    """The API server's reason, verbatim. Escape it before printing."""
 
 
 class TooManyIdentities(Exception):
-    """More subjects and groups than are asked about: nothing can be proven."""
+    """The bindings name too many identities to review, so that nothing can be proven."""
 
 
 def role_of(name: str, roles: Mapping[str, ClusterRole]) -> ClusterRole | RoleGone:
-    """The role of that name among all that exist; the stock ones also where they were deleted."""
-    return roles.get(name) or _ROLES_THAT_COME_BACK.get(name) or RoleGone()
+    """The role of that name. The two roles that the API server recreates count even while they are deleted."""
+    return roles.get(name) or _ROLES_RECREATED_AT_START.get(name) or RoleGone()
 
 
 def granting_bindings(roles: Mapping[str, ClusterRole], bindings: Iterable[ClusterRoleBinding]) -> tuple[Grant, ...]:
-    """The bindings that grant a door to somebody now. ``roles`` holds every ClusterRole, by name."""
+    """The bindings that grant auto-approval to at least one subject. ``roles`` holds every ClusterRole, by name."""
     grants: list[Grant] = []
     for binding in bindings:
         role = role_of(binding.role_name, roles)
@@ -142,9 +142,10 @@ def _obstacles(role: ClusterRole, binding: ClusterRoleBinding) -> Iterable[Obsta
 
 
 def due_removals(grants: Iterable[Grant], unattested: Sequence[str]) -> tuple[RemovableGrant, ...]:
-    """What Enforce removes now: first certificates at once, renewal when no Machine would lose it.
+    """The bindings that Enforce removes now.
 
-    ``unattested`` names the Machines that have no certificate of ours to renew. A binding of both doors waits for both.
+    Bindings for first certificates are removed at once. Bindings for renewal stay while a Machine would lose renewal:
+    ``unattested`` names the Machines that have no certificate of ours to renew. A binding of both stays as long.
     """
     due = {ApprovalSubresource.NODECLIENT} if unattested else set(ApprovalSubresource)
     return tuple(grant for grant in grants if isinstance(grant, RemovableGrant) and grant.subresources <= due)
@@ -153,9 +154,9 @@ def due_removals(grants: Iterable[Grant], unattested: Sequence[str]) -> tuple[Re
 def reviewed_identities(
     grants: Iterable[Grant], token_groups: Iterable[frozenset[str]]
 ) -> tuple[ReviewedIdentity, ...]:
-    """All who must be refused at both doors: those whom kubeadm lets in, and whomever any binding names.
+    """Every identity that must have no auto-approval: kubeadm's default groups, and each subject of the bindings.
 
-    ``token_groups`` are the sets of groups of bootstrap tokens that were seen.
+    ``token_groups`` are the sets of groups that bootstrap tokens in the cluster have.
 
     Raises:
         TooManyIdentities: more than :data:`MAXIMUM_IDENTITIES`.
@@ -164,7 +165,7 @@ def reviewed_identities(
     always = ({BOOTSTRAPPERS_GROUP}, {BOOTSTRAPPERS_GROUP, DEFAULT_NODE_TOKEN_GROUP})
     for groups in (*always, *token_groups):
         _add(found, _token(frozenset(groups)))
-    for identity in _EVERY_CLUSTER_HAS:
+    for identity in _IDENTITIES_OF_EVERY_CLUSTER:
         _add(found, identity)
     for grant in grants:
         for subject in grant.binding.subjects:
@@ -178,17 +179,17 @@ def _add(found: dict[tuple[str, tuple[str, ...]], ReviewedIdentity], identity: R
         raise TooManyIdentities(f"more than {MAXIMUM_IDENTITIES} users and groups are granted it")
 
 
-def grants_that_explain(opening: Opening, grants: Iterable[Grant]) -> tuple[Grant, ...]:
-    """The bindings by which RBAC says yes."""
+def grants_that_explain(opening: AllowedReview, grants: Iterable[Grant]) -> tuple[Grant, ...]:
+    """The bindings because of which RBAC allows the review."""
     return tuple(
         grant
         for grant in grants
         if opening.subresource in grant.subresources
-        and any(_is(subject, opening.identity) for subject in grant.binding.subjects)
+        and any(_matches(subject, opening.identity) for subject in grant.binding.subjects)
     )
 
 
-def _is(subject: Subject, identity: ReviewedIdentity) -> bool:
+def _matches(subject: Subject, identity: ReviewedIdentity) -> bool:
     match subject.kind:
         case "Group":
             return subject.name in identity.groups
@@ -198,8 +199,9 @@ def _is(subject: Subject, identity: ReviewedIdentity) -> bool:
             return subject.name == identity.user
 
 
-# The names of nodes and tokens are such as nobody has: authorizers other than RBAC may look at them.
-_EVERY_CLUSTER_HAS: Final = (
+# The user names of the node and the tokens are placeholders that no node or token has. They are needed because
+# authorizers other than RBAC may look at user names.
+_IDENTITIES_OF_EVERY_CLUSTER: Final = (
     ReviewedIdentity(
         f"Group {NODES_GROUP}",
         f"{NODE_USER_PREFIX}auto-approval-review",
@@ -236,9 +238,9 @@ def _of_subject(subject: Subject) -> ReviewedIdentity:
 
 
 def _joins_nodes_group(group: str) -> bool:
-    """Whether tokens, nodes or everybody are in that group."""
-    everybody = {NODES_GROUP, AUTHENTICATED_GROUP, UNAUTHENTICATED_GROUP, BOOTSTRAPPERS_GROUP}
-    return group in everybody or group.startswith(f"{BOOTSTRAPPERS_GROUP}:")
+    """Whether bootstrap tokens, nodes or all users are in that group."""
+    common_groups = {NODES_GROUP, AUTHENTICATED_GROUP, UNAUTHENTICATED_GROUP, BOOTSTRAPPERS_GROUP}
+    return group in common_groups or group.startswith(f"{BOOTSTRAPPERS_GROUP}:")
 
 
 def _service_account(subject: Subject) -> str:

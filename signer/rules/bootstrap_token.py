@@ -1,8 +1,8 @@
-"""Rules about bootstrap tokens: whose requests one may be used for, and how long those of MachinePools live.
+"""Rules for bootstrap tokens: which Machine may use a token, and how long the tokens of MachinePools live.
 
-A token narrows a first join to the Machine that it was made for. That is an additional sign only, never a proof: which
-token asks is the workload API server's word, and that Cluster API writes each token into a KubeadmConfig is no rule of
-its contract. So the check refuses, or says nothing.
+A token restricts a first join to the Machine that it was made for. That is an additional check, never a proof: the
+workload API server says which token was used, and Cluster API's contract does not require that each token is written
+into a KubeadmConfig. So the check may deny or defer a request, and never speaks for it.
 """
 
 from __future__ import annotations
@@ -28,35 +28,36 @@ from signer.model.decision import Deferred, Refused
 from signer.model.policy import Policy, UntraceableTokens
 from signer.model.reasons import Reason
 
-_LOOK_AGAIN: Final = timedelta(minutes=5)
-_INTERRUPTED_LOOK_AGAIN: Final = timedelta(seconds=10)
-"""Nobody is woken by a collection that is watched again and has not changed."""
+_RECHECK_AFTER: Final = timedelta(minutes=5)
+_RECHECK_AFTER_INTERRUPTION: Final = timedelta(seconds=10)
+"""Short, because a watch that resumes without changes wakes no deferred request."""
 _NAMED_OWNERS: Final = 3
 
 EXTEND_BELOW: Final = timedelta(hours=12)
-"""Cluster API's provider rotates a pool's token when less than half of its own lifetime is left: 7.5 minutes of 15 by
-default (``--bootstrap-token-ttl``). With more than a day for that flag, it would rotate before this extends."""
+"""A token is extended when less than this is left. Cluster API's kubeadm provider rotates a pool's token when less than
+half of ``--bootstrap-token-ttl`` is left: 7.5 of 15 minutes by default. With a flag of more than a day, the provider
+would rotate before this extends."""
 EXTEND_TO: Final = timedelta(hours=24)
-CUT_BACK_TO: Final = timedelta(minutes=15)
-"""What is left to a machine that is just booting; the provider's default lifetime."""
+SHORTEN_TO: Final = timedelta(minutes=15)
+"""The time that a machine that is booting has left to use the token; the provider's default lifetime."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenFacts:
-    """What the check of the bootstrap token looks at."""
+    """The input of the bootstrap token check."""
 
     asks: NodeAsks | TokenAsks
     machine: MachineView
-    """Whom the evidence proves."""
+    """The Machine that the evidence proves."""
     policy: Policy
 
 
 def token_is_the_machines(facts: TokenFacts) -> None:
-    """A token that was made for another Machine was taken from there; one of the Machine's own pool is its own.
+    """The bootstrap token was made for this Machine, or for its MachinePool.
 
     Raises:
-        Refused: it was made for others.
-        Deferred: it cannot be told whose it is, and the policy wants to know; or at this moment nobody can tell.
+        Refused: the token was made for other owners.
+        Deferred: the token's owner is unknown and the policy requires it, or tracing is interrupted.
     """
     if isinstance(facts.asks, NodeAsks):
         return
@@ -68,7 +69,7 @@ def token_is_the_machines(facts: TokenFacts) -> None:
         case TracingOff(cause):
             _require_allowed(facts, f"bootstrap tokens are not traced: {cause}")
         case TracingInterrupted(cause):
-            raise Deferred(Reason.MANAGEMENT_CLUSTER_UNREACHABLE, cause, _INTERRUPTED_LOOK_AGAIN)
+            raise Deferred(Reason.MANAGEMENT_CLUSTER_UNREACHABLE, cause, _RECHECK_AFTER_INTERRUPTION)
         case never:
             assert_never(never)
 
@@ -86,48 +87,48 @@ def _require_owner(owners: frozenset[TokenOwner], machine: MachineView) -> None:
 
 def _require_allowed(facts: TokenFacts, message: str) -> None:
     if facts.policy.untraceable_tokens is not UntraceableTokens.ALLOW:
-        raise Deferred(Reason.BOOTSTRAP_TOKEN_UNTRACEABLE, message, _LOOK_AGAIN)
+        raise Deferred(Reason.BOOTSTRAP_TOKEN_UNTRACEABLE, message, _RECHECK_AFTER)
 
 
 @dataclass(frozen=True, slots=True)
 class Extend:
-    """Write this expiration, and our mark with it."""
+    """Write this expiration and the extension annotation."""
 
     until: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class CutBack:
-    """Write this expiration, and take our mark off."""
+class Shorten:
+    """Write this expiration and remove the extension annotation."""
 
     until: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class TakeMarkOff:
-    """The expiration is not ours any more, or near enough; our mark has nothing to say."""
+class RemoveAnnotation:
+    """Remove the extension annotation: the expiration is no longer ours, or is near enough."""
 
 
 @dataclass(frozen=True, slots=True)
-class LeaveAsItIs:
-    """Nothing is due."""
+class NoChange:
+    """Leave the Secret as it is."""
 
 
-Due: TypeAlias = Extend | CutBack | TakeMarkOff | LeaveAsItIs
+TokenChange: TypeAlias = Extend | Shorten | RemoveAnnotation | NoChange
 
 
-def due_for(secret: TokenSecret, *, wanted: bool, now: datetime) -> Due:
-    """What is due for a bootstrap token; ``wanted`` says that a living MachinePool uses it, and may go on using it.
+def token_change(secret: TokenSecret, *, wanted: bool, now: datetime) -> TokenChange:
+    """The change that a token's Secret needs. ``wanted``: a living MachinePool uses the token and may go on using it.
 
-    A token that has run out stays so: its owner's provider makes a new one. What was never extended is never shortened.
+    An expired token is never extended: the provider makes a new one. A token that was never extended is not shortened.
     """
     if isinstance(secret.expiration, NeverExpires):
-        return TakeMarkOff() if secret.extension is not Extension.NONE and not wanted else LeaveAsItIs()
+        return RemoveAnnotation() if secret.extension is not Extension.NONE and not wanted else NoChange()
     if wanted:
         is_due = secret.authenticates and now < secret.expiration < now + EXTEND_BELOW
-        return Extend(now + EXTEND_TO) if is_due else LeaveAsItIs()
+        return Extend(now + EXTEND_TO) if is_due else NoChange()
     if secret.extension is Extension.NONE:
-        return LeaveAsItIs()
-    if secret.extension is Extension.OURS and secret.expiration > now + CUT_BACK_TO:
-        return CutBack(now + CUT_BACK_TO)
-    return TakeMarkOff()
+        return NoChange()
+    if secret.extension is Extension.OURS and secret.expiration > now + SHORTEN_TO:
+        return Shorten(now + SHORTEN_TO)
+    return RemoveAnnotation()

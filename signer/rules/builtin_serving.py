@@ -1,7 +1,7 @@
-"""Checks of a kubelet's own request to ``kubernetes.io/kubelet-serving``, which we approve and never sign.
+"""Checks of a kubelet's own request to ``kubernetes.io/kubelet-serving``, which the controller approves, never signs.
 
-Such a request carries no evidence. What stands for it is the record of an attestation: of a secure attestor, for
-exactly that node name, of a Machine that is still there, and with a client certificate that is still valid.
+Such a request carries no evidence. The record of an attestation replaces it: by a secure attestor, for exactly that
+node name, of a Machine that still exists, and with a client certificate that is still valid.
 """
 
 from __future__ import annotations
@@ -27,29 +27,30 @@ from signer.rules.machine import MachineGone, NoRecord
 from signer.rules.serving import valid_clients
 
 SLOW_CLOCK: Final = timedelta(minutes=5)
-"""By how much the workload API server's clock may be behind ours. Where it is more, it does not take the client
-certificates that we issue, which begin that long ago, and its kubelets cannot ask for anything.
+"""How far the workload API server's clock may be behind ours. Our client certificates are valid from that long before
+their issuance. A slower API server does not accept them, so its kubelets cannot request anything.
 """
 IN_FLIGHT: Final = timedelta(minutes=5)
-"""An API server looks at the client certificate when a request begins, and dates what is created when all of it has
-come: up to a minute later, if its ``--request-timeout`` is not another.
+"""How long before its creation time a request may have been authenticated. The API server verifies the client
+certificate when a request begins, and sets ``creationTimestamp`` when it has received all of it: up to a minute later
+with the default ``--request-timeout``.
 
-With :data:`SLOW_CLOCK` no more than a record holds its node name after its last certificate
-(:data:`~signer.model.record.HELD_AFTER_END`): a request that was posted with a former node's certificate is known by
-that record, or was posted longer before the next attestation than clocks differ.
+Together with :data:`SLOW_CLOCK` this is at most the time that a record holds its node name after its last certificate
+(:data:`~signer.model.record.HELD_AFTER_END`). So a request that was posted with a former node's certificate is found in
+that record, or was posted longer before the next attestation than the clocks differ.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltinRequestFacts:
-    """What the checks of the request alone look at."""
+    """The input of the checks of the request alone."""
 
     request: BuiltinServingRequest
     cluster: ClusterView
 
 
 class PairState(enum.Enum):
-    """Whether the reservations say that the record's identity is the record's Machine."""
+    """Whether the record's identity and Machine are reserved for each other."""
 
     RESERVED = "reserved"
     NOT_RESERVED = "not reserved"
@@ -57,7 +58,7 @@ class PairState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class AttestedMachine:
-    """What stands for the evidence: a record, and its Machine as it is now."""
+    """A record, which replaces the evidence, and its Machine as it is now."""
 
     record: AttestedNode
     machine: MachineView
@@ -65,7 +66,7 @@ class AttestedMachine:
 
 @dataclass(frozen=True, slots=True)
 class BuiltinServingFacts:
-    """What the checks of the attestation behind a request look at."""
+    """The input of the checks of the attestation behind a request."""
 
     node_name: str
     """From the CSR's common name, which is the requester's."""
@@ -73,7 +74,7 @@ class BuiltinServingFacts:
     ip_addresses: tuple[IPAddress, ...]
     credential: Credential
     created: datetime
-    """When it was posted, as the workload API server says: see :func:`posted_at`."""
+    """Creation time by the workload API server's clock: see :func:`posted_at`."""
     cluster: ClusterView
     policy: Policy
     record: AttestedNode
@@ -82,43 +83,43 @@ class BuiltinServingFacts:
     """Whether the controller's configuration allows the record's attestor in the cluster's namespace."""
     pair: PairState
     conflicting_names: frozenset[str]
-    """What of the alternative names belongs to the cluster's other Machines and nodes, each in its one spelling."""
+    """The alternative names that belong to other Machines and nodes of the cluster, in canonical form."""
     now: datetime
 
     @property
     def purpose(self) -> Purpose:
-        """What the certificate is for."""
+        """The certificate's purpose."""
         return Purpose.SERVING
 
     @property
     def proven(self) -> VerifiedIdentity | None:
-        """No attestor is asked, so none vouches for any name."""
+        """None: no attestor is called, so none proves a name."""
         return None
 
 
 def posted_at(request: BuiltinServingRequest) -> datetime:
-    """When the request was created, by the workload API server's clock; where that cannot be read, before all else."""
+    """The request's creation time by the workload API server's clock; :data:`LONG_AGO` if it cannot be read."""
     try:
         return parse_time(request.header.created)
     except ValueError:
-        return LONG_AGO  # no API server writes it so
+        return LONG_AGO  # no API server writes such a time
 
 
 def waits_for(node_name: str, record: AttestedNode | NoRecord) -> tuple[str, ...]:
-    """What may change a deferral: the node's record, and the Machine that it names."""
+    """The keys whose changes wake a deferred request: the node's record, and the Machine that it names."""
     own = () if isinstance(record, NoRecord) else (record.machine.provider_id,)
     return (record_of(node_name), *own)
 
 
 def record_of(node_name: str) -> str:
-    """A node's record among the provider IDs that requests wait for, which have another form."""
+    """The key of a node's record among the keys that requests wait for. No provider ID has this form."""
     return f"{NODE_USER_PREFIX}{node_name}"
 
 
 def the_attested_machine(
     node_name: str, record: AttestedNode | NoRecord, machine: MachineView | MachineGone
 ) -> AttestedMachine:
-    """The record of that node, and the Machine that it names.
+    """The node's record and the Machine that it names.
 
     Raises:
         Deferred: there is no record, or its Machine is gone.
@@ -133,37 +134,37 @@ def the_attested_machine(
 
 
 def record_is_this_nodes(facts: BuiltinServingFacts) -> None:
-    """The record is of exactly this node name in this cluster; a defect of ours otherwise."""
+    """The record is of exactly this node name in this cluster. Anything else is a bug in the controller."""
     if facts.record.machine.cluster != facts.cluster.key or facts.record.node_name != facts.node_name:
-        raise Deferred(Reason.INTERNAL_ERROR, f"judged by the record of another node than {facts.node_name}")
+        raise Deferred(Reason.INTERNAL_ERROR, f"the record is of another node than {facts.node_name}")
 
 
 def attestation_was_secure(facts: BuiltinServingFacts) -> None:
-    """An attestor that proves nothing vouches for no serving certificate."""
+    """A secure attestor attested the node: an insecure one proves nothing."""
     identity = facts.record.identity
     if identity.security is not Security.SECURE:
         raise Deferred(
-            Reason.NODE_NOT_ATTESTED, f"attestor {identity.provider}, which proves nothing, recorded this node"
+            Reason.NODE_NOT_ATTESTED, f"the node was attested by attestor {identity.provider}, which proves nothing"
         )
 
 
 def attestor_is_still_authorized(facts: BuiltinServingFacts) -> None:
-    """Whoever takes an attestor out of the policy no longer trusts what it said."""
+    """The policy and the controller's configuration still allow the attestor that attested the node."""
     provider = facts.record.identity.provider
     if provider not in {attestor.provider for attestor in facts.policy.authorized_attestors}:
-        raise Deferred(Reason.NODE_NOT_ATTESTED, f"the policy does not authorize attestor {provider} any more")
+        raise Deferred(Reason.NODE_NOT_ATTESTED, f"the policy no longer authorizes attestor {provider}")
     if not facts.operator_allows:
-        raise Deferred(Reason.NODE_NOT_ATTESTED, f"this controller does not allow attestor {provider} here any more")
+        raise Deferred(Reason.NODE_NOT_ATTESTED, f"this controller no longer allows attestor {provider} here")
 
 
 def machine_is_the_attested_one(facts: BuiltinServingFacts) -> None:
-    """A Machine that was made anew under its old name is another one, whose node has not been attested yet.
+    """The Machine is the one that was attested, and not a new one with the same name.
 
     See :meth:`~signer.model.record.AttestedNode.is_of` for moves.
     """
     if not facts.record.is_of(facts.machine, facts.cluster.created):
         raise Deferred(
-            Reason.NODE_NOT_ATTESTED, f"{facts.record.machine} was made anew since node {facts.node_name} was attested"
+            Reason.NODE_NOT_ATTESTED, f"{facts.record.machine} was recreated since node {facts.node_name} was attested"
         )
 
 
@@ -174,17 +175,17 @@ def reservation_stands(facts: BuiltinServingFacts) -> None:
 
 
 def client_certificate_is_valid(facts: BuiltinServingFacts) -> None:
-    """The attested node still has a client certificate: an attestation lives as long as what it was for."""
+    """The attested node still has a valid client certificate: an attestation counts no longer than its certificates."""
     if not valid_clients(facts.record, facts.now).own:
-        raise Deferred(Reason.NODE_NOT_ATTESTED, "every client certificate that was issued to it has run out")
+        raise Deferred(Reason.NODE_NOT_ATTESTED, "every client certificate that was issued to it has expired")
 
 
 def no_former_credential_is_valid(facts: BuiltinServingFacts) -> None:
-    """Where the API server names no credential, nobody but the attested node had one under its name when it was posted.
+    """If the API server names no credential, no former node of that name had a valid one when the request was posted.
 
-    The policy's ``nodeNameReuse: Immediate`` gives a node name away while the former machine's certificates are valid.
-    And a request may have lain in wait since they were. The API server lets a certificate in by the very clock by which
-    it dates the request, so the two are compared as they stand, however far that clock is from ours.
+    With ``nodeNameReuse: Immediate`` a node name is reused while the former machine's certificates are valid. A request
+    may also have been pending since they were. The API server accepts certificates and dates requests by one clock, so
+    both times are compared as they are, however far that clock is from ours.
     """
     if not isinstance(facts.credential, NoCredentialNamed):
         return
@@ -195,22 +196,22 @@ def no_former_credential_is_valid(facts: BuiltinServingFacts) -> None:
             Reason.NODE_NOT_ATTESTED,
             f"client certificates of the former node {facts.node_name} were valid until {max(ends):%Y-%m-%d %H:%M} "
             f"UTC, this request was created at {facts.created:%Y-%m-%d %H:%M}, and this API server does not say which "
-            "certificate was used: the kubelet's next request is judged anew",
-            free - facts.now if free <= facts.created else None,  # else it stays so, whatever the time
+            "certificate was used: the controller decides the kubelet's next request anew",
+            free - facts.now if free <= facts.created else None,  # otherwise waiting does not change it
         )
 
 
 def former_clients(facts: BuiltinServingFacts) -> tuple[JournalEntry, ...]:
-    """The former node's client certificates that may have been used when the request was posted."""
-    posted = max(min(facts.created, facts.now), LONG_AGO) - IN_FLIGHT  # an API server may say any year
+    """The client certificates of former nodes that may have been used to post the request."""
+    posted = max(min(facts.created, facts.now), LONG_AGO) - IN_FLIGHT  # an API server may send any year
     return certificates_in_use((facts.record,), posted, KUBELET_CLIENT).former
 
 
 def posted_since_attested(facts: BuiltinServingFacts) -> None:
-    """Where the API server names no credential, the node's own was not there before the node was attested.
+    """If the API server names no credential, the request was not posted before the node was attested.
 
-    What the former node of that name had may be forgotten by now, or was never known here. An honest kubelet, too, may
-    have asked before its node was attested; it asks again when 15 minutes have passed.
+    The certificates of a former node of that name may be dropped from the record, or were never known here. An honest
+    kubelet may also have posted its request before its node was attested. It posts another one after 15 minutes.
     """
     if not isinstance(facts.credential, NoCredentialNamed):
         return
@@ -218,21 +219,21 @@ def posted_since_attested(facts: BuiltinServingFacts) -> None:
         raise Deferred(
             Reason.NODE_NOT_ATTESTED,
             f"this request was created at {facts.created:%Y-%m-%d %H:%M:%S} UTC, before node {facts.node_name} was "
-            "attested, and this API server does not say which certificate was used: the kubelet's next request is "
-            "judged anew",
+            "attested, and this API server does not say which certificate was used: the controller decides the "
+            "kubelet's next request anew",
         )
 
 
 def own_since(record: AttestedNode) -> datetime:
-    """Since when, by the workload API server's clock, the identity's own client certificates can have been used.
+    """The earliest time, by the workload API server's clock, at which the identity can have used its certificates.
 
-    By that same clock none was used before the first of them was asked for. That request may have waited for long, and
-    then our clock says more.
+    No certificate was used before its request was created, by that same clock. A request may have been pending for
+    long, so our own time of the first attestation counts too.
     """
     asked = [entry.created for entry in certificates_in_use((record,), EVER, KUBELET_CLIENT).own]
     return max(record.first_attestation - SLOW_CLOCK, min(asked, default=record.first_attestation))
 
 
 def refuse_malformed(message: str) -> Refused:
-    """The denial of a request that cannot be read."""
+    """The denial of a malformed request."""
     return Refused(Reason.MALFORMED_REQUEST, message)

@@ -1,8 +1,8 @@
-"""Every check and step, in its order. Nothing is approved that has not passed all of them.
+"""Every check and step, in order. The controller approves only a request that passes all of them.
 
-:data:`REQUEST_PLAN` is what a request to one of our signers goes through, :data:`BUILTIN_PLAN` a kubelet's own request
-to the built-in serving signer, which carries no evidence: its attestation was recorded before. The decision,
-``explain`` and ``audit verify`` walk these plans (:mod:`signer.rules.plan`), and documents are generated from them.
+:data:`REQUEST_PLAN` is for requests to our signers. :data:`BUILTIN_PLAN` is for a kubelet's own request to the built-in
+serving signer, which carries no evidence: the node's attestation was recorded before. The decision, ``explain`` and
+``audit verify`` walk these plans (:mod:`signer.rules.plan`). The documents' check tables are generated from them.
 """
 
 from __future__ import annotations
@@ -28,82 +28,88 @@ CLUSTER_CHECKS: Final[tuple[Check[ClusterFacts], ...]] = (
     Check(shape.cluster_is_not_paused, "the Cluster is not paused", asked.paused),
     Check(shape.cluster_is_not_deleting, "the Cluster is not being deleted", asked.deleting),
 )
-"""Before anything else is judged."""
+"""Run before all other checks."""
 
 REQUEST_CHECKS: Final[tuple[Check[RequestFacts], ...]] = (
     Check(
         request.facts_belong_together,
-        "the policy is the cluster's, the attestor the signer's",
+        "the policy is of this cluster, the attestor of this signer",
         asked.policy_and_attestor,
     ),
     Check(shape.requester_may_ask, "the requester is a bootstrap token or a node", asked.requester),
     Check(request.provider_is_the_signers, "the provider block agrees with the signer name", asked.provider),
     Check(request.attestor_is_authorized, "the cluster's policy authorizes the attestor", asked.authorization),
     Check(
-        request.attestor_supports_the_purpose, "the attestor signs such certificates for such requesters", asked.purpose
+        request.attestor_supports_the_purpose,
+        "the attestor supports this certificate for this requester",
+        asked.purpose,
     ),
     Check(request.version_is_supported, "the evidence version is supported", asked.version),
-    Check(shape.subject_is_a_node, "the subject is exactly a node's", asked.subject),
-    Check(shape.requester_is_the_node, "a node asks for itself only", asked.asks_for),
+    Check(shape.subject_is_a_node, "the subject is exactly that of a node", asked.subject),
+    Check(shape.requester_is_the_node, "a node requests only its own certificate", asked.asks_for),
     Check(shape.attributes_are_known, "no unknown PKCS#10 attributes", asked.attributes),
-    Check(shape.extensions_are_harmless, "no authority and no unknown critical extension", asked.extensions),
-    Check(shape.alternative_names_fit_the_purpose, "alternative names fit the purpose", asked.kinds_of_names),
-    Check(shape.usages_fit_the_purpose, "usages fit the purpose", asked.usages),
+    Check(shape.extensions_are_harmless, "no CA extension and no unknown critical extension", asked.extensions),
+    Check(shape.alternative_names_fit_the_purpose, "the alternative names fit the purpose", asked.kinds_of_names),
+    Check(shape.usages_fit_the_purpose, "the usages fit the purpose", asked.usages),
     Check(shape.key_is_acceptable, "the key is strong and of a known kind", asked.key),
-    Check(request.provider_id_is_well_formed, "the provider ID is there and well formed", asked.provider_id),
+    Check(request.provider_id_is_well_formed, "the provider ID is present and well formed", asked.provider_id),
     Check(request.evidence_names_this_cluster, "the evidence names this cluster's CA", asked.cluster_authority),
     Check(shape.self_signature_verifies, "the request is signed with its own key", asked.signature),
 )
 
 IDENTITY_CHECKS: Final[tuple[Check[IdentityFacts], ...]] = (
-    Check(request.security_is_declared, "the attestor returned what it may return", matched.security),
+    Check(request.security_is_declared, "only an insecure attestor returns an unproven identity", matched.security),
     Check(request.binding_is_this_requests, "the evidence commits to this key, cluster and signer", matched.binding),
     Check(request.provider_id_is_proven, "the evidence proves the claimed provider ID", matched.proven_provider_id),
 )
 
 MACHINE_CHECKS: Final[tuple[Check[MachineFacts], ...]] = (
-    Check(machine.machine_is_of_this_cluster, "the Machine is this cluster's", matched.machines_cluster),
+    Check(machine.machine_is_of_this_cluster, "the Machine is of this cluster", matched.machines_cluster),
     Check(machine.machine_is_not_deleting, "the Machine is not being deleted", matched.machine_deleting),
     Check(machine.machine_is_not_paused, "the Machine is not paused", matched.machine_paused),
     Check(machine.machine_has_bootstrap_data, "the Machine has its bootstrap data", matched.bootstrap_data),
-    Check(machine.node_name_is_the_machines, "the node name is that Machine's", matched.node_name),
+    Check(machine.node_name_is_the_machines, "the node name is that of the Machine", matched.node_name),
     Check(machine.node_ref_agrees, "the Machine's nodeRef does not disagree", matched.node_ref),
-    Check(machine.node_name_is_free, "the node name is free, or this identity's", matched.name_holder),
-    Check(machine.node_name_is_nobody_elses, "no other Machine of the cluster is called so", matched.others_names),
+    Check(machine.node_name_is_free, "the node name is free, or held by this identity", matched.name_holder),
+    Check(
+        machine.node_name_is_no_other_machines,
+        "no other Machine of the cluster has the node name",
+        matched.others_names,
+    ),
     Check(machine.machine_has_one_node_name, "the Machine is not recorded as another node", matched.names_of_machine),
     Check(
         machine.request_is_not_superseded, "no newer request of the same identity was approved", matched.newer_requests
     ),
     Check(
         serving.credential_is_attested,
-        "a node asks for a serving certificate with one that it was issued here",
+        "a node requests serving certificates with a client certificate issued here",
         matched.credential,
     ),
     Check(
         serving.alternative_names_are_the_machines,
-        "alternative names belong to that Machine",
+        "the alternative names belong to that Machine",
         matched.alternative_names,
     ),
 )
 
 BUILTIN_REQUEST_CHECKS: Final[tuple[Check[BuiltinRequestFacts], ...]] = (
     Check(shape.requester_may_ask, "the requester is a node", asked.requester),
-    Check(shape.subject_is_a_node, "the subject is exactly a node's", asked.subject),
-    Check(shape.requester_is_the_node, "a node asks for itself only", asked.asks_for),
+    Check(shape.subject_is_a_node, "the subject is exactly that of a node", asked.subject),
+    Check(shape.requester_is_the_node, "a node requests only its own certificate", asked.asks_for),
     Check(shape.attributes_are_known, "no unknown PKCS#10 attributes", asked.attributes),
-    Check(shape.extensions_are_harmless, "no authority and no unknown critical extension", asked.extensions),
+    Check(shape.extensions_are_harmless, "no CA extension and no unknown critical extension", asked.extensions),
     Check(
         shape.alternative_names_fit_the_purpose,
         "there are DNS names or IP addresses, and no other names",
         asked.kinds_of_names,
     ),
-    Check(shape.usages_fit_the_purpose, "usages are a server's", asked.usages),
+    Check(shape.usages_fit_the_purpose, "the usages are those of a serving certificate", asked.usages),
     Check(shape.key_is_acceptable, "the key is strong and of a known kind", asked.key),
     Check(shape.self_signature_verifies, "the request is signed with its own key", asked.signature),
 )
 
 BUILTIN_SERVING_CHECKS: Final[tuple[Check[BuiltinServingFacts], ...]] = (
-    Check(builtin_serving.record_is_this_nodes, "the record is this node's", matched.whose_record),
+    Check(builtin_serving.record_is_this_nodes, "the record is of this node", matched.whose_record),
     Check(builtin_serving.attestation_was_secure, "a secure attestor attested the node", matched.recorded_security),
     Check(builtin_serving.attestor_is_still_authorized, "that attestor is still authorized", matched.recorded_attestor),
     Check(machine.machine_is_not_deleting, "its Machine is not being deleted", matched.machine_deleting),
@@ -111,7 +117,7 @@ BUILTIN_SERVING_CHECKS: Final[tuple[Check[BuiltinServingFacts], ...]] = (
     Check(machine.node_ref_agrees, "the Machine's nodeRef does not disagree", matched.node_ref),
     Check(
         builtin_serving.machine_is_the_attested_one,
-        "the Machine was not made anew since the node was attested",
+        "the Machine was not recreated since the node was attested",
         matched.attested_machine,
     ),
     Check(builtin_serving.reservation_stands, "identity and Machine are reserved for each other", matched.reservation),
@@ -122,22 +128,22 @@ BUILTIN_SERVING_CHECKS: Final[tuple[Check[BuiltinServingFacts], ...]] = (
     ),
     Check(
         builtin_serving.no_former_credential_is_valid,
-        "no former node of that name could have asked",
+        "no former node of that name can have posted the request",
         matched.former_certificates,
     ),
     Check(
         builtin_serving.posted_since_attested,
-        "the request was not there before the node was attested",
+        "the request was not posted before the node was attested",
         matched.posted_and_attested,
     ),
     Check(
         serving.credential_is_attested,
-        "the node asks with a client certificate that it was issued here",
+        "the node requests with a client certificate issued here",
         matched.credential,
     ),
     Check(
         serving.alternative_names_are_the_machines,
-        "alternative names belong to that Machine",
+        "the alternative names belong to that Machine",
         matched.alternative_names,
     ),
 )
@@ -150,7 +156,7 @@ RESERVED_CHECKS: Final[tuple[Check[MachineFacts], ...]] = (
         matched.former_identity,
     ),
 )
-"""Once identity and Machine are reserved for each other, which says whose the Machine is now."""
+"""Run once identity and Machine are reserved for each other."""
 
 _Step = Step[RequestSupplies[Any]]
 _Group = CheckGroup[RequestSupplies[Any]]
@@ -158,16 +164,16 @@ _Group = CheckGroup[RequestSupplies[Any]]
 READ: Final = _Step("read", "the request can be read", lambda one: one.read)
 APPROVED_BEFORE: Final = _Step(
     "approved_before",
-    "what has its approval already has it from this controller",
+    "an approval that the request already has is of this controller",
     lambda one: one.approved_before,
     applies=lambda one: one.is_approved(),
 )
 
 REQUEST_PLAN: Final[Plan[RequestSupplies[Any]]] = Plan(
     (
-        _Step("policy", "the Cluster has a policy that can be followed, and is watched", lambda one: one.policy),
+        _Step("policy", "the Cluster has a valid policy and is watched", lambda one: one.policy),
         _Group("cluster", CLUSTER_CHECKS, lambda one: one.cluster_facts),
-        _Step("records_listed", "the Cluster's records are known here", lambda one: one.records_listed),
+        _Step("records_listed", "the Cluster's records are in the cache", lambda one: one.records_listed),
         _Step("attestor", "policy and operator allow the attestor, and it is installed", lambda one: one.attestor),
         READ,
         APPROVED_BEFORE,
@@ -180,41 +186,43 @@ REQUEST_PLAN: Final[Plan[RequestSupplies[Any]]] = Plan(
             again_from="authority",
         ),
         _Step("claim", "one Machine has the claimed provider ID", lambda one: one.claim),
-        _Step("attest", "the attestor believes the evidence", lambda one: one.attest),
+        _Step("attest", "the attestor accepts the evidence", lambda one: one.attest),
         _Group("identity", IDENTITY_CHECKS, lambda one: one.identity_facts),
-        _Step("unchanged", "Cluster and policy are as they were", lambda one: one.unchanged),
+        _Step("unchanged", "Cluster and policy have not changed", lambda one: one.unchanged),
         _Step(
-            "match", "one Machine has the proven provider ID, and is as the attestor was told", lambda one: one.match
+            "match",
+            "one Machine has the proven provider ID, and is the one that the attestor was told of",
+            lambda one: one.match,
         ),
         _Group("machine", MACHINE_CHECKS, lambda one: one.machine_facts, recheck=lambda one: one.recheck_machine),
         _Step(
             "former_machine_gone",
-            "the Machine is gone of another identity that had the node name",
+            "another Machine that had the node name is gone",
             lambda one: one.former_machine_gone,
         ),
-        _Step("token", "the bootstrap token was made for that Machine, where that can be told", lambda one: one.token),
+        _Step("token", "the bootstrap token was made for that Machine, if it can be traced", lambda one: one.token),
         _Step("reserve", "identity and Machine are, or can be, reserved for each other", lambda one: one.reserve),
         _Group("reserved", RESERVED_CHECKS, lambda one: one.reserved_facts, recheck=lambda one: one.recheck_record),
         _Step(
             "journal",
-            "a certificate can be planned and written into the journal, and nothing has changed",
+            "the certificate can be planned and journaled, and nothing has changed",
             lambda one: one.journal,
         ),
     ),
     again_from="unchanged",
 )
-"""All that stands between a request to one of our signers and its certificate."""
+"""Every stage between a request to one of our signers and its certificate."""
 
 _BuiltinStep = Step[BuiltinSupplies[Any]]
 _BuiltinGroup = CheckGroup[BuiltinSupplies[Any]]
 
 BUILTIN_PLAN: Final[Plan[BuiltinSupplies[Any]]] = Plan(
     (
-        _BuiltinStep("policy", "the Cluster has a policy that can be followed, and is watched", lambda one: one.policy),
+        _BuiltinStep("policy", "the Cluster has a valid policy and is watched", lambda one: one.policy),
         _BuiltinGroup("cluster", CLUSTER_CHECKS, lambda one: one.cluster_facts),
         _BuiltinStep("read", "the request can be read", lambda one: one.read),
         _BuiltinGroup("request", BUILTIN_REQUEST_CHECKS, lambda one: one.request_facts),
-        _BuiltinStep("record", "the node was attested, and its Machine is there", lambda one: one.record),
+        _BuiltinStep("record", "the node was attested, and its Machine exists", lambda one: one.record),
         _BuiltinGroup(
             "serving",
             BUILTIN_SERVING_CHECKS,
@@ -222,11 +230,11 @@ BUILTIN_PLAN: Final[Plan[BuiltinSupplies[Any]]] = Plan(
             recheck=lambda one: one.recheck_record,
             again_from="record",
         ),
-        _BuiltinStep("builtin_journal", "there is room for the approval in the record", lambda one: one.journal),
+        _BuiltinStep("builtin_journal", "the record has space for the approval", lambda one: one.journal),
     ),
     again_from="policy",
 )
-"""All that stands between a kubelet's own serving request and its approval; kube-controller-manager signs."""
+"""Every stage between a kubelet's own serving request and its approval. kube-controller-manager signs."""
 
 
 async def decide_request(supplies: RequestSupplies[Result], trace: Trace = SILENCE) -> Result:

@@ -1,7 +1,7 @@
-"""What the management cluster says beside a request's claim: facts for attestors, which prove nothing by themselves.
+"""Facts that attestors are told about the claimed Machine. They come from the management cluster and prove nothing.
 
-An attestor may take more on trust for one kind of Machine than for another, or where the bootstrap token was made for
-exactly that Machine. So whatever is doubtful here is told as the less, or makes the request wait.
+An attestor may trust one kind of Machine more than another, or a request whose bootstrap token was made for exactly
+that Machine. So each doubtful fact is told as the less trusted one, or defers the request.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from signer.model.decision import Deferred
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode
 
-_LOOK_AGAIN: Final = timedelta(minutes=5)
-_CHANGED_PAUSE: Final = timedelta(seconds=0.1)
+_RECHECK_AFTER: Final = timedelta(minutes=5)
+_RECHECK_AFTER_CHANGE: Final = timedelta(seconds=0.1)
 
 
 def role_of(machine: MachineView) -> MachineRole:
-    """What the Machine is in its Cluster. One that is of the control plane is that, whatever else owns it."""
+    """The Machine's role in its Cluster. The control plane takes precedence over a MachinePool that owns it too."""
     if machine.control_plane:
         return MachineRole.CONTROL_PLANE
     return MachineRole.POOL_MEMBER if machine.of_a_pool else MachineRole.WORKER
@@ -55,15 +55,15 @@ def recorded_identity(
     credential: RequesterCredential,
     cluster_created: datetime,
 ) -> RecordedIdentity | NoRecordedIdentity:
-    """What that attestor proved for this very Machine; ``records`` are the authentic ones that name it.
+    """The identity that this attestor proved for this Machine. ``records`` are the authentic records that name it.
 
-    By UID: a Machine that was made anew under its old name starts without a record. ``clusterctl move`` makes all of
-    them anew, and the Cluster too: to a node that comes with its certificate, a record from before that Cluster object
-    still counts for the Machine of the same name and provider ID, so that no node loses its renewal by a move.
-    What was only asserted was never proven, and is not recorded for an attestor.
+    Machines match by UID: one that was recreated under its old name starts without a record. ``clusterctl move``
+    recreates all Machines and the Cluster. So for a node that authenticates with its certificate, a record older than
+    the Cluster object still counts for the Machine of the same name and provider ID: a move costs no node its renewal.
+    Asserted identities were never proven and do not count.
 
     Raises:
-        Deferred: records of two identities name it. None of them may be told, and neither may there be none.
+        Deferred: records of two identities name it. Neither identity may be told, nor that there is none.
     """
     renews = isinstance(credential, NodeCredential)
     identities = {
@@ -77,36 +77,38 @@ def recorded_identity(
         raise Deferred(
             Reason.IDENTITY_CONFLICT,
             f"AttestedNodes of {len(identities)} identities name {machine}: delete the wrong one",
-            _LOOK_AGAIN,
+            _RECHECK_AFTER,
         )
     return RecordedIdentity(identities.pop()) if identities else NoRecordedIdentity()
 
 
 def require_as_told(told: MachineView | NoClaimedMachine, machine: MachineView) -> None:
-    """The Machine that the evidence is matched with is the one that the attestor was told of.
+    """The Machine that the evidence matches is the one that the attestor was told of.
 
-    An attestor may ask others for half a minute. Meanwhile the Machine may have been made anew, with the same provider
-    ID and another chip or role; or somebody has said that another chip is in it.
+    An attestor's calls to other services may take half a minute. Meanwhile the Machine may have been recreated with the
+    same provider ID and another TPM or role, or its annotation may name another TPM.
 
     Raises:
-        Deferred: it is another one, or something that attestors are told of it is otherwise now.
+        Deferred: it is another Machine, or a fact that attestors are told of it has changed.
     """
-    if _told_of(told) != _told_of(machine):
-        raise Deferred(Reason.RESERVATION_PENDING, f"{machine} changed while the request was judged", _CHANGED_PAUSE)
+    if _facts_told(told) != _facts_told(machine):
+        raise Deferred(
+            Reason.RESERVATION_PENDING, f"{machine} changed while the request was being decided", _RECHECK_AFTER_CHANGE
+        )
 
 
-def _told_of(machine: MachineView | NoClaimedMachine) -> tuple[object, ...]:
-    """What attestors are told, and what they look up by; of an instance of a MachinePool that is nothing."""
+def _facts_told(machine: MachineView | NoClaimedMachine) -> tuple[object, ...]:
+    """The facts that attestors are told or look up by. For an instance of a MachinePool there are none."""
     if isinstance(machine, NoClaimedMachine) or machine.kind != MACHINE_KIND:
         return ()
     return machine.name, machine.uid, machine.annotations, role_of(machine), machine.infrastructure
 
 
 def requester_credential(asks: NodeAsks | TokenAsks, machine: MachineView | NoClaimedMachine) -> RequesterCredential:
-    """Who asks, seen from the claimed Machine.
+    """The requester's credential, and whether a bootstrap token was made for the claimed Machine.
 
-    Stricter than :func:`signer.rules.bootstrap_token.token_is_the_machines`, which refuses only what is sure: here one
-    owner alone, that Machine by name and UID, makes the token the Machine's.
+    This is stricter than :func:`signer.rules.bootstrap_token.token_is_the_machines`, which denies only what is certain:
+    here the token must have a single owner, that Machine by name and UID.
     """
     if isinstance(asks, NodeAsks):
         return NodeCredential()
@@ -125,7 +127,7 @@ def requester_credential(asks: NodeAsks | TokenAsks, machine: MachineView | NoCl
 
 def _of_owners(owners: frozenset[TokenOwner], machine: MachineView | NoClaimedMachine) -> TokenOfMachine | OtherToken:
     if isinstance(machine, NoClaimedMachine):
-        return OtherToken("no Machine has the claimed provider ID, so the bootstrap token is not its")
+        return OtherToken("no Machine has the claimed provider ID, so the bootstrap token was made for none")
     if len(owners) > 1:
         return OtherToken(f"the bootstrap token was made for {len(owners)} owners, and not for {machine} alone")
     (owner,) = owners

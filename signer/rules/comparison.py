@@ -1,4 +1,4 @@
-"""What a check compared with what, in words for a person; filled by the functions of ``signer.rules.comparisons``."""
+"""The two values that a check compared, as text for ``explain``. The ``*_comparisons`` modules make them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _MAXIMUM_ITEMS: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The two sides of a check: bounded and printable, whatever a request holds. Both may be empty."""
+    """The two sides of a check, truncated and escaped for printing. Both may be empty."""
 
     found: str
-    """What the request, its evidence or the Machine says."""
+    """The value in the request, its evidence or the Machine."""
     expected: str
-    """What it has to be."""
+    """The value that passes."""
 
     def __post_init__(self) -> None:
         for side in ("found", "expected"):
@@ -27,7 +27,7 @@ class Comparison:
 
 
 def listed(items: Iterable[object], none: str = "none") -> str:
-    """A few of the items, and how many more there are."""
+    """The first six items, and the number of the others."""
     texts = [str(item) for item in items]
     more = [f"and {len(texts) - _MAXIMUM_ITEMS} more"] if len(texts) > _MAXIMUM_ITEMS else []
     return ", ".join([*texts[:_MAXIMUM_ITEMS], *more]) or none
@@ -39,4 +39,4 @@ def _bounded(text: str) -> str:
 
 
 NOTHING_COMPARED: Final = Comparison("", "")
-"""The check has said everything by passing or not."""
+"""For a check whose outcome says everything."""

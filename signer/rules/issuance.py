@@ -1,4 +1,4 @@
-"""What the certificate of an attested request is like, as far as it follows from policy, record and request alone."""
+"""Properties of an attested request's certificate that follow from policy, record and request alone."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ from signer.rules.machine import NoRecord
 
 
 def certificate_duration(policy: Policy, purpose: Purpose, security: Security) -> timedelta:
-    """What the policy grants."""
+    """The certificate lifetime that the policy sets for this purpose and kind of attestor."""
     if security is Security.INSECURE:
         return policy.insecure_duration
     return policy.serving_duration if purpose is Purpose.SERVING else policy.client_duration
 
 
-def duration_asked_for(request: SigningRequest, record: AttestedNode | NoRecord) -> int | None:
-    """``expirationSeconds``, in seconds; for a key that has a certificate already it is not heeded.
+def requested_duration(request: SigningRequest, record: AttestedNode | NoRecord) -> int | None:
+    """The request's ``expirationSeconds``; None for a key that already has a certificate.
 
-    No evidence covers it: who posts copies of a request with every other number gets one more certificate and not
-    thousands.
+    No evidence covers this field. Copies of a request with other values would otherwise each get another certificate.
     """
     if not isinstance(record, NoRecord) and record.entries_for_key(
         public_key_digest(request), str(request.header.signer)
@@ -36,19 +35,19 @@ def duration_asked_for(request: SigningRequest, record: AttestedNode | NoRecord)
 
 
 def public_key_digest(request: SigningRequest | BuiltinServingRequest) -> str:
-    """By which copies of a request are known."""
+    """SHA-256 of the requested public key, hexadecimal. Copies of a request have the same."""
     return _sha256(request.certificate_request.subject_public_key_info)
 
 
-@functools.lru_cache(maxsize=256)  # asked for five times while a request is judged
+@functools.lru_cache(maxsize=256)  # needed five times while a request is decided
 def _sha256(subject_public_key_info: bytes) -> str:
     return hashlib.sha256(subject_public_key_info).hexdigest()
 
 
-def asked_since(request: SigningRequest, record: AttestedNode | NoRecord, now: datetime) -> datetime:
-    """When that key was first asked for, as the API server says; now, where it says nothing that can be read.
+def first_requested_at(request: SigningRequest, record: AttestedNode | NoRecord, now: datetime) -> datetime:
+    """When this key was first requested, by the API server's clock; ``now`` if its time cannot be read.
 
-    Copies of a request can be posted at any later time: they are as old as the first one.
+    A copy of a request may be posted at any later time. It counts as old as the first one.
     """
     try:
         created = parse_time(request.header.created)

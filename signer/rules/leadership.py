@@ -1,8 +1,8 @@
-"""Who leads, by a Lease, as far as one replica can tell: client-go's ``LeaderElector`` without its I/O.
+"""Leader election by a Lease, from one replica's view: client-go's ``LeaderElector`` without its I/O.
 
-Times on other machines' clocks are never compared. A standby takes over when *it* has seen the Lease unchanged for the
-Lease's duration, and a leader stops when a renewal has not succeeded that *it* began within the renew deadline, which
-is shorter. As long as clocks run at about the same speed, these never overlap; no decision rests upon that.
+Clocks of different machines are never compared. A standby takes over when *it* has seen the Lease unchanged for the
+Lease's duration. A leader stops when *it* has not renewed the Lease within the renew deadline, which is shorter. As
+long as clocks run at about the same speed, two replicas never lead at once; no decision depends on that.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ Instant: TypeAlias = float
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """No Lease was seen yet, or there is none."""
+    """No Lease was read yet, or there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The Lease as it was last seen."""
+    """The Lease as it was last read."""
 
     lease: Lease
     since: Instant
-    """When it was first seen in these hands and renewed at that time."""
+    """When it was first read with this holder and this renew time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,27 +39,27 @@ class NeverLed:
 
 @dataclass(frozen=True, slots=True)
 class Led:
-    """This replica's last renewal that succeeded."""
+    """This replica's last successful renewal."""
 
     began: Instant
-    """When it was sent: the API server, and so everybody else, saw it later."""
+    """When it was sent. The API server, and so every other replica, saw it later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Somebody else holds the Lease."""
+    """Another replica holds the Lease."""
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """There is no Lease: make one."""
+    """There is no Lease: create it."""
 
     holding: Holding
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Write the Lease, on condition that it is still the one that was seen."""
+    """Write the Lease, on condition that it is unchanged since it was read."""
 
     lease: Lease
     holding: Holding
@@ -70,7 +70,7 @@ class Leading:
     """This replica leads."""
 
     until: Instant
-    """Unless a renewal succeeds before."""
+    """The end of leadership unless a renewal succeeds before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,28 +78,28 @@ class StandingBy:
     """This replica waits for the Lease."""
 
     holder: str
-    """Who has it; empty where that is not known, or nobody has."""
+    """Identity of the holder; empty if it is unknown or there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """This replica has led, and does so no more, for good."""
+    """This replica led, and never leads again."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Election:
-    """What one replica knows about the Lease; each thing that happens makes a new one of it."""
+    """One replica's state of the election. Immutable: each event returns a new state."""
 
     identity: str
-    """Of this process and no other, ever."""
+    """Unique to this process."""
     times: ElectionTimes
     seen: Seen | Unseen = Unseen()
     led: Led | NeverLed = NeverLed()
 
     def read(self, lease: Lease, now: Instant) -> Election:
-        """The API server answered with this Lease at ``now``."""
+        """The API server returned this Lease at ``now``."""
         if isinstance(self.seen, Seen) and self.seen.lease.holding == lease.holding:
             return replace(self, seen=Seen(lease, self.seen.since))
         return replace(self, seen=Seen(lease, now))
@@ -109,13 +109,13 @@ class Election:
         return replace(self, seen=Unseen())
 
     def wrote(self, lease: Lease, began: Instant, now: Instant) -> Election:
-        """A write that was sent at ``began`` succeeded: ``lease`` is ours, but for one that has lost it before."""
+        """A write that was sent at ``began`` succeeded. It changes nothing for a replica that already lost."""
         if isinstance(self.standing(now), Lost):
             return self
         return replace(self, seen=Seen(lease, now), led=Led(began))
 
     def turn(self, now: Instant, moment: datetime) -> Wait | Create | Update:
-        """What to write next; ``moment`` is the time of day, for people to read."""
+        """The next write; ``moment`` is the wall-clock time for the Lease's informational fields."""
         if isinstance(self.seen, Unseen):
             return Create(taken(self.identity, self.times, moment))
         lease, holding = self.seen.lease, self.seen.lease.holding
@@ -131,7 +131,7 @@ class Election:
         if isinstance(self.led, NeverLed):
             return StandingBy(holder)
         if isinstance(self.seen, Seen) and holder != self.identity:
-            return Lost(f"{printable(holder) or 'nobody'} holds the Lease now")
+            return Lost(f"{printable(holder) or 'no replica'} holds the Lease now")
         deadline = self.times.renew_deadline.total_seconds()
         if now >= self.led.began + deadline:
             return Lost(f"the Lease could not be renewed within {deadline:g} seconds")

@@ -1,4 +1,4 @@
-"""Checks of the Machine that an identity leads to, and of what was recorded for it before."""
+"""Checks of the Machine that an identity leads to, and of the records for it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from signer.model.reasons import Reason
 from signer.model.record import AttestedIdentity, AttestedNode, MachineKey
 from signer.rules.node_name import require_node_name
 
-_LOOK_AGAIN: Final = timedelta(minutes=5)
+_RECHECK_AFTER: Final = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
 class NoRecord:
-    """Nothing was ever attested under that node name in that cluster."""
+    """There is no record for that node name in that cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class MachineGone:
 
 
 class MatchedFacts(Protocol):
-    """What the checks look at that hold for every Machine, whatever led to it."""
+    """The input of the checks that apply to every Machine, whether evidence or a record leads to it."""
 
     @property
     def node_name(self) -> str:
@@ -45,13 +45,13 @@ class MatchedFacts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
-    """What the checks of a Machine look at."""
+    """The input of the checks of a Machine."""
 
     node_name: str
     """From the CSR's common name."""
     signer_name: str
     created: datetime
-    """The CSR's creation time, as the workload cluster says: it may only narrow."""
+    """The CSR's creation time by the workload API server's clock. It can only make a check stricter."""
     public_key_digest: str
     """SHA-256 of the requested key, hexadecimal."""
     purpose: Purpose
@@ -59,27 +59,27 @@ class MachineFacts:
     ip_addresses: tuple[IPAddress, ...]
     identity: AttestedIdentity
     proven: VerifiedIdentity | None
-    """The attestor's outcome, for the names and addresses that it vouches for; None when it proved nothing."""
+    """The attestor's outcome, for the names and addresses that it proves; None if it proved nothing."""
     cluster: ClusterView
     policy: Policy
     machine: MachineView
     record: AttestedNode | NoRecord
-    """What is recorded under that node name in that cluster."""
+    """The record under that node name in that cluster."""
     recorded_machine: MachineView | MachineGone
     """The Machine that the record names, as it is now."""
     others_called_so: tuple[MachineView, ...]
-    """Other Machines of the cluster, not being deleted, that have the node name as a name, or that node."""
+    """Other Machines of the cluster, not being deleted, that have the node name as a name or in nodeRef."""
     other_names: tuple[AttestedNode, ...]
-    """What is recorded for this very Machine under other node names."""
+    """The records of this same Machine under other node names."""
     conflicting_names: frozenset[str]
-    """What of the alternative names belongs to the cluster's other Machines and nodes, each in its one spelling."""
+    """The alternative names that belong to other Machines and nodes of the cluster, in canonical form."""
     credential: Credential
-    """What the requester authenticated with, as far as the workload API server says."""
+    """The requester's credential, as far as the workload API server names it."""
     now: datetime
 
 
-_UNKNOWN_LOOK_AGAIN: Final = timedelta(minutes=5)
-"""Any change of a Machine with that provider ID wakes what claims it; looking on a timer is only a safety net."""
+_RECHECK_AFTER_NO_MATCH: Final = timedelta(minutes=5)
+"""Any change of a Machine with that provider ID wakes the requests that claim it; the timer is only a safety net."""
 
 
 def the_machine(provider_id: str, machines: tuple[MachineView, ...]) -> MachineView:
@@ -89,28 +89,32 @@ def the_machine(provider_id: str, machines: tuple[MachineView, ...]) -> MachineV
         Deferred: none has it yet, or more than one has.
     """
     if not machines:
-        raise Deferred(Reason.MACHINE_NOT_FOUND, f"no Machine has provider ID {provider_id} yet", _UNKNOWN_LOOK_AGAIN)
+        raise Deferred(
+            Reason.MACHINE_NOT_FOUND, f"no Machine has provider ID {provider_id} yet", _RECHECK_AFTER_NO_MATCH
+        )
     if len(machines) > 1:
         names = ", ".join(sorted(f"{machine.kind} {machine.name}" for machine in machines)[:3])
         raise Deferred(
-            Reason.MACHINE_AMBIGUOUS, f"several have provider ID {provider_id}: {names}", _UNKNOWN_LOOK_AGAIN
+            Reason.MACHINE_AMBIGUOUS,
+            f"several Machines have provider ID {provider_id}: {names}",
+            _RECHECK_AFTER_NO_MATCH,
         )
     return machines[0]
 
 
 def machine_is_of_this_cluster(facts: MachineFacts) -> None:
-    """A Machine of another cluster here would be a defect of ours."""
+    """The Machine is of this cluster. Anything else is a bug in the controller."""
     if facts.machine.cluster != facts.cluster.key:
         raise Deferred(Reason.INTERNAL_ERROR, f"{facts.machine} is not of Cluster {facts.cluster.key}")
 
 
 def machine_is_not_deleting(facts: MatchedFacts) -> None:
-    """A Machine that is going gets no further certificate."""
+    """The Machine is not being deleted."""
     require_not_deleting(facts.machine)
 
 
 def require_not_deleting(machine: MachineView) -> None:
-    """For a Machine that is judged outside of the other checks.
+    """The same check for a Machine alone.
 
     Raises:
         Refused: it is being deleted.
@@ -120,7 +124,7 @@ def require_not_deleting(machine: MachineView) -> None:
 
 
 def machine_is_not_paused(facts: MatchedFacts) -> None:
-    """A paused Machine waits, as every Cluster API controller lets it."""
+    """The Machine is not paused. As in every Cluster API controller, a paused Machine waits."""
     if facts.machine.paused:
         raise Deferred(Reason.MACHINE_PAUSED, f"{facts.machine} is paused")
 
@@ -134,8 +138,8 @@ def machine_has_bootstrap_data(facts: MachineFacts) -> None:
 def node_name_is_the_machines(facts: MachineFacts) -> None:
     """The CN's node name is one that this Machine's node may have.
 
-    Where this very identity was attested as that node, its Machine or the policy has changed since, which is not the
-    node's fault and may be corrected: it waits.
+    If this same identity was attested as that node before, the Machine or the policy has changed since. That is not the
+    node's fault and can be corrected, so the request is deferred.
     """
     attested = facts.proven.node_names if facts.proven is not None else ()
     try:
@@ -147,7 +151,7 @@ def node_name_is_the_machines(facts: MachineFacts) -> None:
             Reason.NODE_NAME_MISMATCH,
             f"{error.deny.message}; it was attested as node {facts.node_name} before: correct the Machine's addresses, "
             "or nodeNameSource in the policy",
-            _LOOK_AGAIN,
+            _RECHECK_AFTER,
         ) from None
 
 
@@ -162,74 +166,81 @@ def _is_attested_as_that_node(facts: MachineFacts) -> bool:
 
 
 def node_ref_agrees(facts: MatchedFacts) -> None:
-    """nodeRef never decides, but one that disagrees is looked at by a person first."""
+    """The Machine's nodeRef is empty or names this node. If it disagrees, an administrator has to look first."""
     if facts.machine.node_ref and facts.machine.node_ref != facts.node_name:
         raise Deferred(
             Reason.NODE_REF_DISAGREES,
-            f"{facts.machine} has nodeRef {facts.machine.node_ref}, the request asks for node {facts.node_name}",
-            _LOOK_AGAIN,
+            f"{facts.machine} has nodeRef {facts.machine.node_ref}, the request is for node {facts.node_name}",
+            _RECHECK_AFTER,
         )
 
 
 def node_name_is_free(facts: MachineFacts) -> None:
-    """What is recorded under the node name is this identity, or nothing, or has run out."""
+    """The node name has no record, this identity's record, or one whose certificates have expired."""
     record = facts.record
     if isinstance(record, NoRecord):
         return
     if record.machine.cluster != facts.cluster.key or record.node_name != facts.node_name:
         raise Deferred(
-            Reason.NODE_NAME_BLOCKED, f"another record has the name of node {facts.node_name}'s", _LOOK_AGAIN
+            Reason.NODE_NAME_BLOCKED,
+            f"the record of another node has the name that the record of node {facts.node_name} needs",
+            _RECHECK_AFTER,
         )
     if record.identity.digest == facts.identity.digest:
         return
     if isinstance(facts.recorded_machine, MachineView) and MachineKey.of(facts.recorded_machine) == record.machine:
         if record.machine == MachineKey.of(facts.machine):
             if facts.identity.security is Security.INSECURE and record.identity.security is Security.SECURE:
-                raise Refused(Reason.IDENTITY_CONFLICT, f"{record.machine} was attested: not without proof")
+                raise Refused(
+                    Reason.IDENTITY_CONFLICT,
+                    f"{record.machine} was attested with proof, and this request has none",
+                )
             return  # the same Machine under another identity: the reservations decide that
         if facts.recorded_machine.deleting:
             raise Deferred(
                 Reason.NODE_NAME_BLOCKED,
                 f"node {facts.node_name} belongs to {record.machine}, which is being deleted",
-                _LOOK_AGAIN,
+                _RECHECK_AFTER,
                 waits_for=(record.machine.provider_id,),
             )
         raise Refused(
             Reason.IDENTITY_CONFLICT, f"node {facts.node_name} belongs to {record.machine}, not to {facts.machine}"
         )
-    _require_run_out(facts, record, f"the former {record.machine}")
+    _require_expired(facts, record, f"the former {record.machine}")
 
 
 def former_identity_has_run_out(facts: MachineFacts) -> None:
-    """To be asked once identity and Machine are reserved for each other, which says whose the Machine is now.
+    """The certificates of another, secure identity that had the node name have expired.
 
-    It may have been made anew around other hardware, while the former is another Machine: that must not be the same
-    node. What was only asserted gives way at once.
+    This check runs once identity and Machine are reserved for each other, which settles which identity has the Machine.
+    The Machine may have been recreated with other hardware, while the former hardware is another Machine now: the two
+    must not be the same node. Asserted identities do not block a name.
     """
     record = facts.record
     if isinstance(record, NoRecord) or record.identity.digest == facts.identity.digest:
         return
     if record.identity.security is Security.SECURE:
-        _require_run_out(facts, record, f"the identity that {record.machine} had before")
+        _require_expired(facts, record, f"the identity that {record.machine} had before")
 
 
-def _require_run_out(facts: MachineFacts, record: AttestedNode, whose: str) -> None:
+def _require_expired(facts: MachineFacts, record: AttestedNode, holder: str) -> None:
     if facts.policy.node_name_reuse is NodeNameReuse.IMMEDIATE or record.held_until <= facts.now:
         return
     raise Deferred(
         Reason.NODE_NAME_BLOCKED,
-        f"certificates for node {facts.node_name} of {whose} may be in use until "
+        f"certificates for node {facts.node_name} of {holder} may be in use until "
         f"{record.held_until:%Y-%m-%d %H:%M} UTC",
-        min(record.held_until - facts.now, _LOOK_AGAIN),
+        min(record.held_until - facts.now, _RECHECK_AFTER),
         waits_for=(record.machine.provider_id,),
     )
 
 
-def node_name_is_nobody_elses(facts: MachineFacts) -> None:
-    """A name that was never attested may be a running node's all the same: of a Machine that joined before us.
+def node_name_is_no_other_machines(facts: MachineFacts) -> None:
+    """No other Machine of the cluster has the node name as a name or in nodeRef.
 
-    What says so may be wrong or change, and can only make a request wait. Whoever has the name by attestation keeps it,
-    and a Machine whose node runs under that name waits for no other that merely reports it.
+    A name without a record may be that of a running node, whose Machine joined before this controller was installed.
+    The data may be wrong or change, so the check only defers. It does not apply to an identity that was attested under
+    the name. A Machine whose nodeRef has the name ignores other Machines that merely report it as a name.
     """
     record = facts.record
     if isinstance(record, AttestedNode) and record.identity.digest == facts.identity.digest:
@@ -240,18 +251,20 @@ def node_name_is_nobody_elses(facts: MachineFacts) -> None:
             continue
         raise Deferred(
             Reason.NODE_NAME_BLOCKED,
-            f"{other} has that name, or node {facts.node_name} is its: it is not clear whose node that is",
-            _LOOK_AGAIN,
+            f"{other} has the name {facts.node_name} too, as an address or in nodeRef: it is not clear which Machine "
+            "the node belongs to",
+            _RECHECK_AFTER,
             waits_for=(other.provider_id,) if other.provider_id else (),
         )
 
 
 def machine_has_one_node_name(facts: MachineFacts) -> None:
-    """One Machine is one node: what a machine reports as its host name must not collect names for it.
+    """The Machine has no valid certificates under another node name.
 
-    Nor those that it had before, or that its hardware had as another Machine.
+    One Machine is one node. A machine must not collect node names by reporting another host name, nor keep those that
+    it had before or that its hardware had as another Machine.
     """
-    if has_that_name(facts) or facts.policy.node_name_reuse is NodeNameReuse.IMMEDIATE:
+    if holds_node_name(facts) or facts.policy.node_name_reuse is NodeNameReuse.IMMEDIATE:
         return
     for other in facts.other_names:
         if other.node_name != facts.node_name and other.held_until > facts.now:
@@ -259,22 +272,22 @@ def machine_has_one_node_name(facts: MachineFacts) -> None:
                 Reason.NODE_NAME_BLOCKED,
                 f"{facts.machine} is node {other.node_name}, whose certificates may be in use until "
                 f"{other.held_until:%Y-%m-%d %H:%M} UTC",
-                min(other.held_until - facts.now, _LOOK_AGAIN),
+                min(other.held_until - facts.now, _RECHECK_AFTER),
                 waits_for=(f"{NODE_USER_PREFIX}{other.node_name}",),
             )
 
 
-def has_that_name(facts: MachineFacts) -> bool:
-    """Whether the name is held for this identity as this very Machine: it is new to neither."""
+def holds_node_name(facts: MachineFacts) -> bool:
+    """Whether a record holds the node name for this identity as this same Machine."""
     record = facts.record
     return isinstance(record, AttestedNode) and _is_attested_as_that_node(facts) and record.held_until > facts.now
 
 
 def request_is_not_superseded(facts: MachineFacts) -> None:
-    """No newer request of the same identity to the same signer was allowed: nobody waits for the older one any more.
+    """No newer request of the same identity to the same signer was approved: no node waits for the older one.
 
-    Copies of the very request, which anybody can post who sees it, do not count: they ask for the same key. Nor does an
-    entry from the future: an API server whose clock was set back must not block its nodes.
+    Copies of the request do not count: any user that can read it can post one, and they have the same key. Entries from
+    the future do not count either: an API server whose clock was set back must not block its nodes.
     """
     record = facts.record
     if isinstance(record, NoRecord) or record.identity.digest != facts.identity.digest:

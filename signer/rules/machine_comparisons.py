@@ -1,6 +1,6 @@
-"""For each check of what evidence leads to, what it compares with what. Only ``explain`` calls these.
+"""Comparisons for the checks of an attestor's outcome, a Machine and a record. Only ``explain`` calls them.
 
-Each takes the facts of its check, passed or not, and raises for nothing that can be read.
+Each function takes the facts of its check, whether that passed or not. None raises for facts that could be read.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def name_holder(facts: MachineFacts) -> Comparison:
 
 
 def others_names(facts: MachineFacts) -> Comparison:
-    """``node_name_is_nobody_elses``."""
-    return Comparison(f"others called {facts.node_name}: {listed(facts.others_called_so)}", "none")
+    """``node_name_is_no_other_machines``."""
+    return Comparison(f"other Machines with {facts.node_name}: {listed(facts.others_called_so)}", "none")
 
 
 def names_of_machine(facts: MachineFacts) -> Comparison:
@@ -124,10 +124,10 @@ def newer_requests(facts: MachineFacts) -> Comparison:
 def credential(facts: CredentialFacts) -> Comparison:
     """``credential_is_attested``."""
     if facts.purpose is not Purpose.SERVING:
-        return Comparison("client certificate", "asked of serving certificates only")
+        return Comparison("client certificate", "checked for serving certificates only")
     if isinstance(facts.credential, NoCredentialNamed):
-        return Comparison("the API server names none", "not asked before Kubernetes 1.32")
-    found = facts.credential.digest if isinstance(facts.credential, CertificateCredential) else "no one certificate"
+        return Comparison("the API server names none", "not checked before Kubernetes 1.32")
+    found = facts.credential.digest if isinstance(facts.credential, CertificateCredential) else "no single certificate"
     entries = () if isinstance(facts.record, NoRecord) else valid_clients(facts.record, facts.now).own
     return Comparison(found, f"one of: {listed(one.certificate_digest for one in entries)}")
 
@@ -135,14 +135,14 @@ def credential(facts: CredentialFacts) -> Comparison:
 def alternative_names(facts: AlternativeNameFacts) -> Comparison:
     """``alternative_names_are_the_machines``."""
     if facts.purpose is not Purpose.SERVING:
-        return Comparison("client certificate", "asked of serving certificates only")
+        return Comparison("client certificate", "checked for serving certificates only")
     own = [facts.node_name, *(one.address for one in facts.machine.addresses)]
     if facts.proven is not None:
         own += [*facts.proven.dns_names, *(str(address) for address in facts.proven.ip_addresses)]
     return Comparison(listed([*facts.dns_names, *facts.ip_addresses]), f"of: {listed(dict.fromkeys(own))}")
 
 
-# What stands for evidence in a built-in serving request
+# The record that replaces the evidence of a built-in serving request
 
 
 def whose_record(facts: BuiltinServingFacts) -> Comparison:
@@ -171,7 +171,7 @@ def recorded_attestor(facts: BuiltinServingFacts) -> Comparison:
 def attested_machine(facts: BuiltinServingFacts) -> Comparison:
     """``machine_is_the_attested_one``."""
     return Comparison(
-        f"UID {facts.machine.uid}; the Cluster is of {facts.cluster.created:{_SECONDS}}",
+        f"UID {facts.machine.uid}; the Cluster was created at {facts.cluster.created:{_SECONDS}}",
         f"UID {facts.record.machine_uid} since {facts.record.last_attestation:{_SECONDS}}",
     )
 
@@ -190,7 +190,7 @@ def client_certificates(facts: BuiltinServingFacts) -> Comparison:
 def former_certificates(facts: BuiltinServingFacts) -> Comparison:
     """``no_former_credential_is_valid``."""
     if not isinstance(facts.credential, NoCredentialNamed):
-        return Comparison("the API server names the credential", "not asked then")
+        return Comparison("the API server names the credential", "not checked then")
     former = [f"valid until {entry.not_after:{_MINUTES}}" for entry in former_clients(facts)]
     return Comparison(f"of former nodes: {listed(former)}", f"none when created, at {facts.created:{_MINUTES}}")
 
@@ -198,7 +198,7 @@ def former_certificates(facts: BuiltinServingFacts) -> Comparison:
 def posted_and_attested(facts: BuiltinServingFacts) -> Comparison:
     """``posted_since_attested``."""
     if not isinstance(facts.credential, NoCredentialNamed):
-        return Comparison("the API server names the credential", "not asked then")
+        return Comparison("the API server names the credential", "not checked then")
     return Comparison(f"created at {facts.created:{_SECONDS}}", f"not before {own_since(facts.record):{_SECONDS}}")
 
 
@@ -213,6 +213,6 @@ def _held(record: AttestedNode | NoRecord) -> str:
 
 
 def recorded_machine(record: AttestedNode | NoRecord, machine: MachineView | MachineGone) -> Comparison:
-    """For the step from a node's record to its Machine."""
-    there = "which is there" if isinstance(machine, MachineView) else "which is gone"
-    return Comparison(_held(record) if isinstance(record, NoRecord) else f"{_held(record)}; {there}", "a Machine")
+    """For the step ``record``."""
+    state = "which exists" if isinstance(machine, MachineView) else "which is gone"
+    return Comparison(_held(record) if isinstance(record, NoRecord) else f"{_held(record)}; {state}", "a Machine")

@@ -1,7 +1,7 @@
-"""From a Machine to the names its node may have.
+"""The names that a Machine's node may have.
 
-Nothing of this comes from the node or from the workload cluster: ``status.nodeRef`` is what a kubelet chose.
-Providers differ (reference: each infrastructure provider's cloud-init template), so the cluster's policy may choose.
+They do not come from the node or the workload cluster: ``status.nodeRef`` holds the name that a kubelet chose.
+Providers differ (see each infrastructure provider's cloud-init template), so the cluster's policy can set the source.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from signer.model.decision import Deferred, Refused
 from signer.model.policy import NodeNameSource
 from signer.model.reasons import Reason
 
-# What a provider's image gives the kubelet as its name, by the provider ID's scheme: an address type of the Machine,
-# or the infrastructure machine's name. AWS: private DNS name. Docker: the container's host name. Azure: the VM's name.
+# By the provider ID's scheme, the name that a provider's image gives the kubelet: an address type of the Machine, or
+# the infrastructure machine's name. AWS: private DNS name. Docker: the container's host name. Azure: the VM's name.
 _ADDRESS_CONVENTIONS: Final = {"aws": "InternalDNS", "docker": "Hostname"}
 _INFRASTRUCTURE_NAME_SCHEMES: Final = frozenset({"azure"})
-# For instances of MachinePools, which have neither: the provider ID's last segment. Docker: the container's name.
+# Instances of MachinePools have neither. Docker: the provider ID's last segment is the container's name.
 _LAST_SEGMENT_SCHEMES: Final = frozenset({"docker"})
 
-# An instance of a scale set whose orchestration mode is Uniform: its number is decimal. It is called by the scale set's
-# prefix for computer names, which Cluster API's Azure provider makes the scale set's own name, and by its number to the
-# base 36 in six digits (Azure, "Understand names and instance IDs for Azure Virtual Machine Scale Set VMs").
+# An instance of an Azure scale set with orchestration mode Uniform, whose number in the provider ID is decimal. Its
+# computer name is the scale set's prefix, for which Cluster API's Azure provider takes the scale set's name, and its
+# number in base 36, six digits (Azure, "Understand names and instance IDs for Azure Virtual Machine Scale Set VMs").
 _SCALE_SET_INSTANCE: Final = re.compile(
     r"azure://.*/(?i:virtualMachineScaleSets)/([-.a-zA-Z0-9]+)/(?i:virtualMachines)/(0|[1-9][0-9]{0,9})"
 )
 _BASE_36: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _BASE_36_DIGITS: Final = 6
 
-# What a host calls itself before anybody has given it a name, as an inspected one does: "localhost.localdomain".
+# A host without a configured name reports one of these, for example during inspection: "localhost.localdomain".
 _NAMES_OF_EVERY_HOST: Final = frozenset({"localhost", "localhost4", "localhost6"})
 
 _LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
@@ -41,19 +41,19 @@ MAXIMUM_NODE_NAME_CHARACTERS: Final = 253
 
 
 def is_node_name(text: str) -> bool:
-    """Whether ``text`` is a DNS-1123 subdomain, as ``ValidateNodeName`` wants (``pkg/apis/core/validation``)."""
+    """Whether ``text`` is a DNS-1123 subdomain, as ``ValidateNodeName`` requires (``pkg/apis/core/validation``)."""
     return len(text) <= MAXIMUM_NODE_NAME_CHARACTERS and _NODE_NAME.fullmatch(text) is not None
 
 
 class OtherNames(enum.Enum):
-    """Whether a name that is not among a Machine's may still turn out to be right."""
+    """Whether a name that is not among a Machine's names may still turn out to be right."""
 
     WRONG = enum.auto()
-    """For good: the names were proven or chosen, or are what the platform shows."""
+    """No: the names were proven or configured, or the platform reports them."""
     UNKNOWN = enum.auto()
-    """The names are a guess, until the Machine shows a Hostname address."""
-    WRONG_BUT_FOR_THE_DOMAIN = enum.auto()
-    """The same host may be called so in another domain: the Machine's InternalDNS addresses decide."""
+    """Yes: the names are a guess until the Machine has a Hostname address."""
+    WRONG_EXCEPT_DOMAIN = enum.auto()
+    """Only the same host name in another domain: the Machine's InternalDNS addresses decide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,36 +69,36 @@ def require_node_name(node_name: str, machine: MachineView, source: NodeNameSour
     """``node_name`` is one that the node of ``machine`` may have.
 
     Raises:
-        Refused: it is another's, or nobody's.
+        Refused: it is not.
         Deferred: the Machine's names are not known yet.
     """
     known = node_names(machine, source, attested)
     if node_name in known.names:
         return
-    asked, names = f"the request asks for node {node_name}", " or ".join(known.names)
+    asked, names = f"the request is for node {node_name}", " or ".join(known.names)
     if known.others is OtherNames.UNKNOWN:
         raise Deferred(
             Reason.MACHINE_ADDRESSES_UNKNOWN,
-            f"{asked}; {machine} has no Hostname address (yet) that names a host, and its node is {names} as long as "
-            "it has none: where that is wrong, set nodeNameSource in the policy",
+            f"{asked}; {machine} has no usable Hostname address (yet), and until it has one its node is {names}: "
+            "if that is wrong, set nodeNameSource in the policy",
         )
-    if known.others is OtherNames.WRONG_BUT_FOR_THE_DOMAIN and _host(node_name) in map(_host, known.names):
+    if known.others is OtherNames.WRONG_EXCEPT_DOMAIN and _host(node_name) in map(_host, known.names):
         raise Deferred(
             Reason.MACHINE_ADDRESSES_UNKNOWN,
-            f"{asked}; {machine} is node {names}, and the same host in another domain once the Machine shows that name "
-            "as an InternalDNS address: from v2.4 on, Cluster API's AWS provider writes one with the domain of the "
-            "VPC's DHCP options",
+            f"{asked}; {machine} is node {names}: another domain is accepted once the Machine has that name as an "
+            "InternalDNS address; from v2.4 on, Cluster API's AWS provider writes one with the domain of the VPC's "
+            "DHCP options",
         )
-    mend = " (where that is wrong, set another in the policy)" if source is NodeNameSource.AUTOMATIC else ""
+    hint = " (if that is wrong, set another in the policy)" if source is NodeNameSource.AUTOMATIC else ""
     raise Refused(
-        Reason.NODE_NAME_MISMATCH, f"{asked}; {machine} is node {names} by nodeNameSource {source.value}{mend}"
+        Reason.NODE_NAME_MISMATCH, f"{asked}; {machine} is node {names} by nodeNameSource {source.value}{hint}"
     )
 
 
 def node_names(machine: MachineView, source: NodeNameSource, attested: tuple[str, ...]) -> NodeNames:
     """The names that the node of ``machine`` may have.
 
-    ``attested`` are names that the attestor proved for this machine; with the automatic source they come first.
+    ``attested`` are names that the attestor proved for this machine. The automatic source prefers them.
 
     Raises:
         Deferred: none is known yet.
@@ -115,55 +115,55 @@ def node_names(machine: MachineView, source: NodeNameSource, attested: tuple[str
     if source is NodeNameSource.INFRASTRUCTURE_MACHINE_NAME:
         return NodeNames((_infrastructure_name(machine),), OtherNames.WRONG)
     hostnames = _named_addresses(machine, "Hostname")
-    # As below: a Hostname may come later, and an InternalDNS that is there first is no ground to deny it.
+    # A Hostname may come later, so an InternalDNS that comes first is no reason to deny another name.
     if hostnames:
         return NodeNames(hostnames, OtherNames.WRONG)
     return NodeNames(_addresses(machine, "InternalDNS"), OtherNames.UNKNOWN)
 
 
 def _proven(machine: MachineView, proven: tuple[str, ...]) -> NodeNames:
-    """What the attestor proved, and where nodes are called by their InternalDNS, the same host in other domains.
+    """The names that the attestor proved, and with InternalDNS names, the same host in the Machine's other domains.
 
-    An instance of a MachinePool has no addresses; a Machine that shows some may come to stand for it.
+    An instance of a MachinePool has no addresses; a Machine with addresses may replace it later.
     """
     if not _domain_may_differ(machine):
         return NodeNames(proven, OtherNames.WRONG)
     hosts = frozenset(map(_host, proven))
     elsewhere = (name for name in _named_addresses(machine, "InternalDNS") if _host(name) in hosts)
-    return NodeNames(tuple(dict.fromkeys((*proven, *elsewhere))), OtherNames.WRONG_BUT_FOR_THE_DOMAIN)
+    return NodeNames(tuple(dict.fromkeys((*proven, *elsewhere))), OtherNames.WRONG_EXCEPT_DOMAIN)
 
 
 def _domain_may_differ(machine: MachineView) -> bool:
-    """Whether the Machine may show another domain's name for the same host, beside or after that of the platform's own.
+    """Whether the Machine may have a name in another domain for the same host, besides the platform's own.
 
-    AWS: EC2 says the name in its own domain, also where DHCP options give the VPC another, by which the node is called.
-    Cluster API's provider then shows both. It leaves out the second when it could not look the domain up, and older
-    ones always do: so a list without it is no ground to deny.
+    EC2 reports the name in its own domain, even if DHCP options give the VPC another, which the node's name then has.
+    Cluster API's AWS provider then lists both. It omits the second if it could not look up the domain, and older
+    versions always omit it. So a list without the name is no reason to deny it.
     """
     return _ADDRESS_CONVENTIONS.get(_scheme(machine)) == "InternalDNS"
 
 
 def _conventional(machine: MachineView) -> NodeNames:
-    """By the convention of the provider that the provider ID's scheme names."""
+    """The names by the convention of the infrastructure provider that the provider ID's scheme names."""
     scheme = _scheme(machine)
     if machine.kind == MACHINE_POOL_KIND:
         return _instance(machine)
     if scheme in _ADDRESS_CONVENTIONS:
-        others = OtherNames.WRONG_BUT_FOR_THE_DOMAIN if _domain_may_differ(machine) else OtherNames.WRONG
+        others = OtherNames.WRONG_EXCEPT_DOMAIN if _domain_may_differ(machine) else OtherNames.WRONG
         return NodeNames(_addresses(machine, _ADDRESS_CONVENTIONS[scheme]), others)
     if scheme in _INFRASTRUCTURE_NAME_SCHEMES and not machine.of_a_pool:
         return NodeNames((_infrastructure_name(machine),), OtherNames.WRONG)
     hostnames = _named_addresses(machine, "Hostname")
     if hostnames:
         return NodeNames(hostnames, OtherNames.WRONG)
-    # Addresses may come in stages, and after `clusterctl move` they come anew. Until there is a Hostname a guess is a
-    # permission, and no ground to deny a node that knows its name earlier than Cluster API does. Nothing says that a
-    # Machine has all of its addresses: condition InfrastructureReady comes before the first one.
+    # Addresses come in stages, and again after `clusterctl move`. Until there is a Hostname, the guess is allowed, but
+    # no other is denied: a node may know its name before Cluster API does. No condition says that a Machine has all
+    # of its addresses: InfrastructureReady comes before the first one.
     return NodeNames(_guessed(machine), OtherNames.UNKNOWN)
 
 
 def _guessed(machine: MachineView) -> tuple[str, ...]:
-    """For a Machine that shows no host name."""
+    """The names of a Machine without a usable Hostname address."""
     if _scheme(machine) in _INFRASTRUCTURE_NAME_SCHEMES:
         return scale_set_names(machine.provider_id) or (_infrastructure_name(machine),)
     if all(_is_of_every_host(_canonical(address.address)) for address in machine.addresses):
@@ -172,19 +172,19 @@ def _guessed(machine: MachineView) -> tuple[str, ...]:
 
 
 def _instance(machine: MachineView) -> NodeNames:
-    """Of an instance of a MachinePool, of which only its provider ID says anything, until a Machine stands for it."""
+    """The names of an instance of a MachinePool, which has nothing but a provider ID until it has a Machine."""
     if _scheme(machine) in _LAST_SEGMENT_SCHEMES:
         return NodeNames((_last_segment(machine),), OtherNames.WRONG)
     names = scale_set_names(machine.provider_id)
     if not names:
         raise _instance_without_name(machine)
-    # A guess, as it is for its Machine, which may come later: that a scale set calls its instances by its own name is
+    # A guess, as for its Machine, which may come later: that a scale set's name is its prefix for computer names is
     # Cluster API's choice.
     return NodeNames(names, OtherNames.UNKNOWN)
 
 
 def scale_set_names(provider_id: str) -> tuple[str, ...]:
-    """What Azure calls the instance of a Uniform scale set; empty where the provider ID is of nothing such."""
+    """The computer name of an instance of a Uniform scale set in Azure; empty for any other provider ID."""
     found = _SCALE_SET_INSTANCE.fullmatch(provider_id)
     if found is None:
         return ()
@@ -205,7 +205,11 @@ def _host(node_name: str) -> str:
 
 
 def _last_segment(machine: MachineView) -> str:
-    """What stands behind the provider ID's last slash, where that is a node name."""
+    """The part of the provider ID after its last slash.
+
+    Raises:
+        Deferred: it is not a node name.
+    """
     segment = machine.provider_id.rpartition("/")[2]
     if not is_node_name(segment):
         raise Deferred(
@@ -219,8 +223,8 @@ def _last_segment(machine: MachineView) -> str:
 def _instance_without_name(machine: MachineView) -> Deferred:
     return Deferred(
         Reason.MACHINE_ADDRESSES_UNKNOWN,
-        f"nothing tells the node name of {machine}, which has no Machine: set nodeNameSource: ProviderID in the policy "
-        "where the provider names nodes so, or nodeNameSource: Automatic with an attestor that proves node names",
+        f"the node name of {machine} is unknown, because it has no Machine: set nodeNameSource: ProviderID in the "
+        "policy if the provider names nodes so, or nodeNameSource: Automatic with an attestor that proves node names",
     )
 
 

@@ -1,9 +1,8 @@
-"""What a check is, what a plan is, and the one driver that runs a plan in its order.
+"""Checks, plans, and the driver that runs a plan in order.
 
-A plan lists stages: a :class:`Step`, which gathers facts, or a :class:`CheckGroup`. Every stage may refuse. The plan is
-walked with an object that has a method for each stage: the decision's asks caches, API servers and attestors; the
-replay's reads what was logged. The plan alone says what is run, and in which order; :mod:`signer.rules.checks` has both
-plans.
+A plan lists stages: a :class:`Step`, which gathers facts, or a :class:`CheckGroup`. Every stage may refuse. An object
+with a method for each stage supplies the facts: the decision's uses caches, API servers and attestors, the replay's
+uses the audit log. The plan alone sets the stages and their order. Both plans are in :mod:`signer.rules.checks`.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ FactsOf = TypeVar("FactsOf", contravariant=True)
 Supplies = TypeVar("Supplies", contravariant=True)
 
 MOST_ATTEMPTS: Final = 5
-"""How often a plan is walked from ``again_from`` on before the request waits."""
+"""How often a plan is walked from ``again_from`` before the request is deferred."""
 
 
 class FactsChanged(Exception):
-    """What was judged has changed, or somebody else wrote it first: it is read again, then judged again."""
+    """The facts have changed, or another writer was first: read them again and run the checks again."""
 
 
 class Proceed(enum.Enum):
-    """What a step returns that has not ended the decision."""
+    """Return value of a step that does not end the decision."""
 
     PROCEED = "proceed"
 
@@ -41,7 +40,7 @@ PROCEED: Final = Proceed.PROCEED
 
 @dataclass(frozen=True, slots=True)
 class Check(Generic[FactsOf]):
-    """One check: it raises ``Refused`` or ``Deferred``, or the next one follows. The rest is for ``explain``."""
+    """One check. ``run`` raises ``Refused`` or ``Deferred``, or the check passes. The rest is for ``explain``."""
 
     run: Callable[[FactsOf], None]
     says: str
@@ -50,29 +49,29 @@ class Check(Generic[FactsOf]):
 
     @property
     def name(self) -> str:
-        """Stable: the function's."""
+        """The function's name. It is stable: documents and the audit log use it."""
         return self.run.__name__
 
 
 Compares: TypeAlias = Callable[[], Comparison]
 Note: TypeAlias = Callable[[Compares], None]
-"""Takes what a step compared; the comparison is made only if somebody wants to see it."""
+"""Takes a step's comparison. The comparison is computed only for ``explain``."""
 
 
-@dataclass(frozen=True)  # no slots: then it cannot be made by a name for one of its types
+@dataclass(frozen=True)  # no slots: with them, an alias with type arguments could not construct it
 class Step(Generic[Supplies]):
-    """A stage without checks. It gathers facts; it may refuse as a check does, and it may end the decision."""
+    """A stage without checks. It gathers facts. It may refuse, as a check does, and it may end the decision."""
 
     name: str
     says: str
-    """What must hold."""
+    """The condition that the step verifies."""
     run: Callable[[Supplies], Callable[[Note], Awaitable[object]]]
-    """The method of what the plan is walked with; it returns :data:`PROCEED`, or the decision."""
+    """The method of the supplies; it returns :data:`PROCEED`, or the decision."""
     applies: Callable[[Supplies], bool] | None = None
-    """Whether there is anything to do; it is passed over, and not listed as not reached, where there is not."""
+    """Whether the step applies. If not, it is skipped, and ``explain`` does not list it as not reached."""
 
 
-@dataclass(frozen=True)  # no slots: then it cannot be made by a name for one of its types
+@dataclass(frozen=True)  # no slots: with them, an alias with type arguments could not construct it
 class CheckGroup(Generic[Supplies]):
     """A stage of checks over the same facts."""
 
@@ -80,9 +79,9 @@ class CheckGroup(Generic[Supplies]):
     checks: tuple[Check[Any], ...]
     facts: Callable[[Supplies], Callable[[], Awaitable[Any]]]
     recheck: Callable[[Supplies], Callable[[Refused | Deferred], Awaitable[None]]] | None = None
-    """Called once when a check ends it: it raises the error, or returns, and then stages are run again."""
+    """Called once after a check fails. It raises the error, or returns, and then the stages are run again."""
     again_from: str = ""
-    """The stage from which they are run again after a recheck; this one, if it is empty."""
+    """The stage from which they are run again after a recheck; empty: this one."""
 
 
 Stage: TypeAlias = Step[Supplies] | CheckGroup[Supplies]
@@ -91,24 +90,24 @@ Listed: TypeAlias = Check[Any] | Step[Any]
 
 @dataclass(frozen=True, slots=True)
 class Plan(Generic[Supplies]):
-    """All that stands between a request and its answer, in the order in which it is run."""
+    """Every stage between a request and its decision, in order."""
 
     stages: tuple[Stage[Supplies], ...]
     again_from: str
-    """The stage from which it is walked again after :class:`FactsChanged`. No earlier one raises that."""
+    """The stage from which the plan is walked again after :class:`FactsChanged`. No earlier stage raises it."""
 
     def position(self, name: str) -> int:
-        """Where the stage of that name stands."""
+        """Index of the stage of that name."""
         return [stage.name for stage in self.stages].index(name)
 
     def listed(self) -> tuple[Listed, ...]:
-        """Every step and check in its order."""
+        """Every step and check, in order."""
         return tuple(
             one for stage in self.stages for one in (stage.checks if isinstance(stage, CheckGroup) else (stage,))
         )
 
     def numbered(self) -> tuple[tuple[int, Listed], ...]:
-        """The same, with the numbers of the checks as documents and ``explain`` count them; 0 for a step."""
+        """The same with the checks' numbers, as in the documents and in ``explain``; 0 for a step."""
         number, found = 0, []
         for one in self.listed():
             number += isinstance(one, Check)
@@ -117,23 +116,23 @@ class Plan(Generic[Supplies]):
 
 
 class Trace(Protocol):
-    """Is told of each check and step as it is run, in the order of running. It changes nothing, and must not raise."""
+    """Observes each check and step as it runs, in order. It changes nothing and must not raise."""
 
     def passed(self, check: Check[Facts], facts: Facts) -> None:
-        """The check has nothing against it."""
+        """The check passed."""
         ...
 
     def stopped(self, check: Check[Facts], facts: Facts, error: Refused | Deferred) -> None:
-        """The check ended it."""
+        """The check failed with ``error``."""
         ...
 
     def step(self, step: Step[Any]) -> AbstractContextManager[Note]:
-        """Around a step, which an exception ends; what it gives takes what was compared, made only if wanted."""
+        """Context of one step. Its value takes the step's comparison; an exception in the context ends the step."""
         ...
 
 
 class _Silence:
-    """Nobody listens: what the controller runs with."""
+    """A trace that does nothing; the controller's default."""
 
     def passed(self, check: Check[Facts], facts: Facts) -> None:
         """See Trace."""
@@ -155,7 +154,7 @@ SILENCE: Final[Trace] = _Silence()
 
 
 def run_checks(checks: Iterable[Check[Facts]], facts: Facts, trace: Trace = SILENCE) -> None:
-    """Run ``checks`` in order, and tell ``trace`` of each.
+    """Run ``checks`` in order and report each to ``trace``.
 
     Raises:
         Refused, Deferred: from the first check that does not pass.
@@ -170,11 +169,11 @@ def run_checks(checks: Iterable[Check[Facts]], facts: Facts, trace: Trace = SILE
 
 
 async def walk(plan: Plan[Supplies], supplies: Supplies, trace: Trace = SILENCE) -> Any:
-    """Run the plan's stages in their order, until one of them returns the decision.
+    """Run the plan's stages in order, until one of them returns the decision.
 
     Raises:
         Refused, Deferred: from the first check or step that does not pass.
-        FactsChanged: before there was anything that could change; a defect.
+        FactsChanged: from a stage before ``again_from``; a bug.
     """
     position, again_from, attempts = 0, plan.position(plan.again_from), 1
     rechecked: set[str] = set()
@@ -182,34 +181,36 @@ async def walk(plan: Plan[Supplies], supplies: Supplies, trace: Trace = SILENCE)
         stage = plan.stages[position]
         try:
             if isinstance(stage, Step):
-                found = await _take(stage, supplies, trace)
+                found = await _run_step(stage, supplies, trace)
                 if found is None:
                     raise Deferred(Reason.INTERNAL_ERROR, f"step {stage.name} returned nothing")
                 if found is not PROCEED:
                     return found
                 position += 1
             else:
-                passed = await _judge(stage, supplies, trace, rechecked)
+                passed = await _run_group(stage, supplies, trace, rechecked)
                 position = position + 1 if passed else plan.position(stage.again_from or stage.name)
         except FactsChanged:
             if position < again_from:
                 raise
             if attempts == MOST_ATTEMPTS:
-                raise Deferred(Reason.RESERVATION_PENDING, "the record is contended; it is tried again") from None
+                raise Deferred(
+                    Reason.RESERVATION_PENDING, "other writers keep changing the record; it is tried again"
+                ) from None
             position, attempts = again_from, attempts + 1
             rechecked.clear()
     raise Deferred(Reason.INTERNAL_ERROR, "every check passed, and nothing was decided")
 
 
-async def _take(step: Step[Supplies], supplies: Supplies, trace: Trace) -> object:
+async def _run_step(step: Step[Supplies], supplies: Supplies, trace: Trace) -> object:
     if step.applies is not None and not step.applies(supplies):
         return PROCEED
     with trace.step(step) as note:
         return await step.run(supplies)(note)
 
 
-async def _judge(group: CheckGroup[Supplies], supplies: Supplies, trace: Trace, rechecked: set[str]) -> bool:
-    """Whether the checks passed; if not, stages are to be run again."""
+async def _run_group(group: CheckGroup[Supplies], supplies: Supplies, trace: Trace, rechecked: set[str]) -> bool:
+    """Whether the checks passed; if not, the caller runs the stages again."""
     facts = await group.facts(supplies)()
     try:
         run_checks(group.checks, facts, trace)

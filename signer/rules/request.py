@@ -1,6 +1,6 @@
-"""Checks of a request to one of our signers alone, and of what the attestor returned for it. No network.
+"""Checks of a request to one of our signers alone, and of the attestor's outcome for it. No network.
 
-Each raises or returns None. What is judged of every request stands in :mod:`signer.rules.shape`.
+Each check raises or returns None. The checks that apply to every request are in :mod:`signer.rules.shape`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from signer.model.signing_request import SigningRequest
 
 @dataclass(frozen=True, slots=True)
 class RequestFacts:
-    """Everything that the checks of the request alone look at."""
+    """The input of the checks of the request alone."""
 
     request: SigningRequest
     cluster: ClusterView
@@ -31,21 +31,21 @@ class RequestFacts:
     operator_allows: bool
     """Whether the controller's configuration allows this attestor in the cluster's namespace."""
     ca_cert_hashes: frozenset[str]
-    """Hashes of the CAs whose key we hold for this cluster, and of those that they chain to."""
+    """Hashes of the CAs whose key the controller has for this cluster, and of the CAs that they chain to."""
     waiting_ca_cert_hashes: frozenset[str] = frozenset()
-    """Hashes of the cluster's other CAs: coming in, or going out."""
+    """Hashes of the cluster's other CAs, which a rotation introduces or retires."""
 
 
 def facts_belong_together(facts: RequestFacts) -> None:
-    """The policy is the Cluster's and the attestor the signer's; a defect of ours otherwise."""
+    """The policy is of this Cluster and the attestor of this signer. Anything else is a bug in the controller."""
     if facts.policy.cluster != facts.cluster.key:
-        raise Deferred(Reason.INTERNAL_ERROR, f"judged by the policy of Cluster {facts.policy.cluster}")
+        raise Deferred(Reason.INTERNAL_ERROR, f"the policy is of Cluster {facts.policy.cluster}")
     if facts.attestor.provider != facts.request.header.signer.provider:
-        raise Deferred(Reason.INTERNAL_ERROR, f"judged by attestor {facts.attestor.provider}")
+        raise Deferred(Reason.INTERNAL_ERROR, f"the attestor is {facts.attestor.provider}, not the signer's")
 
 
 def provider_is_the_signers(facts: RequestFacts) -> None:
-    """The provider block and the signer name say the same."""
+    """The provider block and the signer name have the same provider."""
     provider = facts.request.header.signer.provider
     if facts.request.provider != provider:
         raise Refused(
@@ -54,7 +54,7 @@ def provider_is_the_signers(facts: RequestFacts) -> None:
 
 
 def attestor_is_authorized(facts: RequestFacts) -> None:
-    """The cluster's policy names the attestor; an insecure one needs the controller's consent besides."""
+    """The policy and the controller's configuration allow the attestor; an insecure one needs the flags too."""
     provider = facts.attestor.provider
     policy_names_the_attestor(facts.policy, provider)
     operator_allows_the_attestor(provider, facts.cluster.key.namespace, allowed=facts.operator_allows)
@@ -63,7 +63,7 @@ def attestor_is_authorized(facts: RequestFacts) -> None:
 
 
 def not_allowed(provider: str, namespace: str) -> str:
-    """What a person is told, who may be a tenant; the operator decides."""
+    """The message for an attestor that the controller's configuration does not allow in that namespace."""
     return (
         f"this controller does not allow attestor {provider} in namespace {namespace}: its configuration file says "
         f"where, in attestors.{provider}.namespaces"
@@ -71,7 +71,7 @@ def not_allowed(provider: str, namespace: str) -> str:
 
 
 def insecure_not_allowed(provider: str, namespace: str) -> str:
-    """The same, where flags decide."""
+    """The message for an insecure attestor that the controller's flags do not allow in that namespace."""
     return (
         f"attestor {provider} is insecure, and this controller does not allow it in namespace {namespace}: see its "
         "flags --enable-insecure-attestor and --insecure-attestor-namespaces"
@@ -79,7 +79,7 @@ def insecure_not_allowed(provider: str, namespace: str) -> str:
 
 
 def policy_names_the_attestor(policy: Policy, provider: str) -> None:
-    """What a policy does not name is not even loaded.
+    """The policy authorizes the attestor. The controller does not load one that it does not authorize.
 
     Raises:
         Refused: the policy does not authorize it.
@@ -92,7 +92,7 @@ def policy_names_the_attestor(policy: Policy, provider: str) -> None:
 
 
 def operator_allows_the_attestor(provider: str, namespace: str, *, allowed: bool) -> None:
-    """What the operator does not allow in a namespace is not loaded for it either.
+    """The controller's configuration allows the attestor in that namespace. It is not loaded otherwise.
 
     Raises:
         Refused: it is not allowed.
@@ -102,7 +102,10 @@ def operator_allows_the_attestor(provider: str, namespace: str, *, allowed: bool
 
 
 def attestor_supports_the_purpose(facts: RequestFacts) -> None:
-    """Insecure attestors neither serve nor renew (proposal, "Insecure providers")."""
+    """The attestor supports serving certificates or renewal, if the request is for one.
+
+    Insecure attestors support neither (proposal, "Insecure providers").
+    """
     header = facts.request.header
     if header.signer.purpose is Purpose.SERVING and not facts.attestor.serves:
         raise Refused(Reason.SERVING_NOT_SUPPORTED, f"attestor {facts.attestor.provider} signs no serving certificates")
@@ -114,13 +117,13 @@ def attestor_supports_the_purpose(facts: RequestFacts) -> None:
 
 
 def version_is_supported(facts: RequestFacts) -> None:
-    """The attestor reads this evidence version; if not, the node is told which it reads."""
+    """The attestor reads this evidence version. If not, the denial lists the versions that it reads."""
     if facts.request.evidence.version not in facts.attestor.evidence_versions:
         raise unsupported_version(facts.attestor)
 
 
 def unsupported_version(attestor: AttestorDescription) -> Refused:
-    """The denial that lists the versions which ``attestor`` reads, for the node to file again."""
+    """The denial that lists the versions that ``attestor`` reads, so that the node can post a new request."""
     supported = ",".join(attestor.evidence_versions)
     return Refused(
         Reason.UNSUPPORTED_VERSION,
@@ -130,12 +133,12 @@ def unsupported_version(attestor: AttestorDescription) -> Refused:
 
 
 def provider_id_is_well_formed(facts: RequestFacts) -> None:
-    """The provider-ID extension is there and holds one."""
+    """The provider-ID extension is present and well formed."""
     claimed_provider_id(facts.request)
 
 
 def claimed_provider_id(request: SigningRequest) -> str:
-    """The provider ID in the request's extension: a claim.
+    """The provider ID in the request's extension. It is a claim, not proven.
 
     Raises:
         Refused: there is none, or it is not a provider ID.
@@ -152,9 +155,9 @@ def claimed_provider_id(request: SigningRequest) -> str:
 
 
 def evidence_names_this_cluster(facts: RequestFacts) -> None:
-    """The CA that the node believes in is one whose key we hold, or one that such a CA chains to.
+    """The evidence names a CA whose key the controller has, or one that such a CA chains to.
 
-    A CA that the Secret only lists may be coming in or going out: such evidence waits, and is never finally denied.
+    A CA that the Secret merely lists belongs to a rotation. Evidence for it is deferred, never denied.
     """
     if not facts.ca_cert_hashes:
         raise Deferred(
@@ -177,7 +180,7 @@ def evidence_names_this_cluster(facts: RequestFacts) -> None:
 
 @dataclass(frozen=True, slots=True)
 class IdentityFacts:
-    """What the checks of an identity look at."""
+    """The input of the checks of an identity."""
 
     claimed_provider_id: str
     binding: Binding
@@ -186,7 +189,7 @@ class IdentityFacts:
 
 
 def security_is_declared(facts: IdentityFacts) -> None:
-    """Only an attestor that declares itself insecure may return an unproven identity; a defect of ours otherwise."""
+    """Only an attestor that declares itself insecure returns an unproven identity. Anything else is a bug."""
     if isinstance(facts.identity, AssertedIdentity) is not (facts.attestor.security is Security.INSECURE):
         raise Deferred(
             Reason.INTERNAL_ERROR,
@@ -196,7 +199,7 @@ def security_is_declared(facts: IdentityFacts) -> None:
 
 
 def binding_is_this_requests(facts: IdentityFacts) -> None:
-    """A verified identity carries the proof for this request's binding, not for another's."""
+    """A verified identity was proven for this request's binding."""
     if isinstance(facts.identity, VerifiedIdentity) and not hmac.compare_digest(
         facts.identity.binding.value, facts.binding.value
     ):
@@ -204,7 +207,7 @@ def binding_is_this_requests(facts: IdentityFacts) -> None:
 
 
 def provider_id_is_proven(facts: IdentityFacts) -> None:
-    """The claim in the CSR's extension equals what the evidence proves."""
+    """The provider ID in the CSR's extension is the one that the evidence proves."""
     if facts.identity.provider_id != facts.claimed_provider_id:
         raise Refused(
             Reason.PROVIDER_ID_MISMATCH,

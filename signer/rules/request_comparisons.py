@@ -1,6 +1,6 @@
-"""For each check of a request alone, what it compares with what. They decide nothing, and only ``explain`` calls them.
+"""Comparisons for the checks of a request alone. Only ``explain`` calls them.
 
-Each takes the facts of its check, passed or not, and raises for no request that can be read.
+Each function takes the facts of its check, whether that passed or not. None raises for a request that could be read.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def paused(facts: ClusterFacts) -> Comparison:
 def deleting(facts: ClusterFacts) -> Comparison:
     """``cluster_is_not_deleting``."""
     if facts.cluster.deleting_for_move:
-        return Comparison("being moved", "staying here")
+        return Comparison("being moved", "not being moved")
     return Comparison("being deleted" if facts.cluster.deleting else "not being deleted", "not being deleted")
 
 
@@ -72,11 +72,11 @@ def authorization(facts: RequestFacts) -> Comparison:
 def purpose(facts: RequestFacts) -> Comparison:
     """``attestor_supports_the_purpose``."""
     header, attestor = facts.request.header, facts.attestor
-    asker = "a node" if header.username.startswith(NODE_USER_PREFIX) else "a bootstrap token"
-    can = [what for what, does in (("renews", attestor.renews), ("serves", attestor.serves)) if does]
+    requested_by = "a node" if header.username.startswith(NODE_USER_PREFIX) else "a bootstrap token"
+    supported = [name for name, does in (("renewal", attestor.renews), ("serving", attestor.serves)) if does]
     return Comparison(
-        f"{header.signer.purpose.value} certificate for {asker}",
-        f"attestor {attestor.provider}: first join{''.join(f', {what}' for what in can)}",
+        f"{header.signer.purpose.value} certificate for {requested_by}",
+        f"attestor {attestor.provider} supports: {', '.join(['first join', *supported])}",
     )
 
 
@@ -95,8 +95,8 @@ def asks_for(facts: ShapeFacts) -> Comparison:
     asked = NODE_USER_PREFIX + _node_name(facts.request)
     username = facts.request.header.username
     if username.startswith(NODE_USER_PREFIX):
-        return Comparison(f"{username} asks for {asked}", asked)
-    return Comparison(f"{username} asks for {asked}", "a node asks for itself; a token for any, judged below")
+        return Comparison(f"{username} requests {asked}", asked)
+    return Comparison(f"{username} requests {asked}", "any node for a token; later checks decide which")
 
 
 def attributes(facts: ShapeFacts) -> Comparison:
@@ -110,8 +110,8 @@ def extensions(facts: ShapeFacts) -> Comparison:
     """``extensions_are_harmless``."""
     request = facts.request.certificate_request
     found = [f"{one.oid}{' (critical)' if one.critical else ''}" for one in request.extensions]
-    authority = "asks to be an authority: " if request.asks_to_be_authority else ""
-    return Comparison(authority + listed(found), "nothing of an authority's, nothing critical that is unknown")
+    authority = "requests a CA certificate: " if request.asks_to_be_authority else ""
+    return Comparison(authority + listed(found), "no CA extension, no unknown critical extension")
 
 
 def kinds_of_names(facts: ShapeFacts) -> Comparison:
@@ -125,7 +125,7 @@ def kinds_of_names(facts: ShapeFacts) -> Comparison:
 def usages(facts: ShapeFacts) -> Comparison:
     """``usages_fit_the_purpose``."""
     header = facts.request.header
-    return Comparison(listed(header.usages), f"{usages_of(header.signer.purpose)}, perhaps key encipherment")
+    return Comparison(listed(header.usages), f"{usages_of(header.signer.purpose)}, optionally key encipherment")
 
 
 def key(facts: ShapeFacts) -> Comparison:

@@ -1,29 +1,30 @@
-"""Checks of serving certificates: whose names and addresses, and asked for with whose credential.
+"""Checks of serving certificates: their alternative names, and the credential that requested them.
 
-The kubelet serving CA is the API server's CA too, so a name of the control plane or of a Service would make a false
-API server, and a name of another node a false kubelet. What a serving certificate may never hold:
+The kubelet serving CA is also the API server's CA. So a certificate with a name of the control plane or of a Service
+could impersonate the API server, and one with a name of another node that node's kubelet. A serving certificate never
+holds:
 
 ==================================  =======================================================================
-the control-plane endpoint          DNS name or address, however it is written
-``kubernetes*``                     every DNS name that begins so, ``kubernetes-worker-1`` included: a node with
-                                    such a name serves without its name, by its addresses
-``localhost``                       also below it and as a top-level domain (RFC 6761 section 6.3)
+the control-plane endpoint          DNS name or address, in any spelling
+``kubernetes*``                     every DNS name with this prefix, ``kubernetes-worker-1`` included: a node with
+                                    such a name gets a certificate for its addresses only
+``localhost``                       also names below it, and as a host label (RFC 6761 section 6.3)
 names of Services and Pods          below ``svc``, ``cluster.local`` and the Cluster's own service domain
-what is no host's name              wildcards, root dots, IP addresses in any of their spellings
-addresses of nobody                 loopback, unspecified, "this network", link-local, multicast, broadcast and reserved
+invalid host names                  wildcards, root dots, IP addresses as DNS names in any spelling
+unusable addresses                  loopback, unspecified, "this network", link-local, multicast, broadcast and reserved
 addresses of Services               the Cluster's service networks
-addresses inside addresses          IPv4-mapped and IPv4-compatible ones always; 6to4, Teredo, NAT64, IPv4-translated
-                                    and ISATAP where the IPv4 address inside is one of these
-what belongs to others              addresses and names of the cluster's other Machines, recorded node names
+IPv4 addresses in IPv6              IPv4-mapped and IPv4-compatible ones always; 6to4, Teredo, NAT64, IPv4-translated
+                                    and ISATAP if the embedded IPv4 address is one of these
+names of other Machines and nodes   addresses and names of the cluster's other Machines, recorded node names
 ==================================  =======================================================================
 
-Everything else must be the Machine's own: its node name, ``status.addresses``, or the attestor's own answer.
+Everything else must belong to the Machine: its node name, ``status.addresses``, or a name that the attestor proved.
 
-Upper case is no difference between DNS names (RFC 4343; RFC 9525 section 6.3): every check looks at a name in lower
-case, and the certificate holds it as it was asked for. A kubelet asks for what its Node's addresses are, as they are
-written there, and wants exactly that back: vSphere's cloud provider writes the guest's host name as the guest does. A
-root dot has no place in a certificate (RFC 5280 section 4.2.1.6), and Go 1.25.2 did not read one with it: a kubelet
-that got one could not be reached (golang/go issue 75828).
+DNS names are case-insensitive (RFC 4343; RFC 9525 section 6.3). Every check compares lower case, and the certificate
+holds the name as requested: a kubelet requests its Node's addresses as they are written there and expects the same
+spelling back. vSphere's cloud provider, for example, writes the guest's host name as the guest does. A certificate must
+not hold a root dot (RFC 5280 section 4.2.1.6): Go 1.25.2 rejects such a certificate, and the kubelet would be
+unreachable (golang/go issue 75828).
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ from signer.rules.machine import NoRecord
 from signer.rules.node_name import is_node_name
 
 MAXIMUM_LABEL_CHARACTERS: Final = 63
-"""Of one label of a DNS name (RFC 1035 section 2.3.4)."""
+"""Maximum length of one label of a DNS name (RFC 1035 section 2.3.4)."""
 
 _SERVICE_DOMAINS: Final = ("svc", DEFAULT_SERVICE_DOMAIN)
-# A host whose last label is a number is an IPv4 address to resolvers (WHATWG URL, "ends in a number"; inet_aton).
+# Resolvers read a host whose last label is a number as an IPv4 address (WHATWG URL, "ends in a number"; inet_aton).
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
-_CHARACTERS_OF_ADDRESSES: Final = re.compile(r"[0-9a-f.:]+")
+_ADDRESS_CHARACTERS: Final = re.compile(r"[0-9a-f.:]+")
 
-_NOBODYS_NETWORKS: Final = (
+_UNUSABLE_NETWORKS: Final = (
     IPv4Network("0.0.0.0/8"),
     IPv4Network("127.0.0.0/8"),
     IPv4Network("169.254.0.0/16"),
@@ -62,39 +63,39 @@ _NOBODYS_NETWORKS: Final = (
     IPv6Network("fe80::/10"),
     IPv6Network("ff00::/8"),
 )
-"""IANA's special-purpose registries, as far as no host can be reached there by others (RFC 6890).
+"""Networks of IANA's special-purpose registries in which other hosts can reach no host (RFC 6890).
 
-``::`` and ``::1`` are among them as IPv4-compatible addresses of 0.0.0.0/8.
+``::`` and ``::1`` are covered as IPv4-compatible addresses of 0.0.0.0/8.
 """
-_SPELLINGS_OF_IPV4: Final = (IPv6Network("::ffff:0:0/96"), IPv6Network("::/96"))
-"""IPv4-mapped and the deprecated IPv4-compatible addresses (RFC 4291 section 2.5.5): IPv4 in other words."""
+_IPV4_IN_IPV6: Final = (IPv6Network("::ffff:0:0/96"), IPv6Network("::/96"))
+"""IPv4-mapped and the deprecated IPv4-compatible addresses (RFC 4291 section 2.5.5): other spellings of IPv4."""
 _TRANSLATED: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"), IPv6Network("::ffff:0:0:0/96"))
-"""By NAT64 (RFC 6052 section 2.1, RFC 8215), and IPv4-translated addresses (RFC 2765 section 2.1)."""
+"""NAT64 (RFC 6052 section 2.1, RFC 8215) and IPv4-translated addresses (RFC 2765 section 2.1)."""
 _ISATAP: Final = frozenset({0x00005EFE, 0x02005EFE})
 """First half of the interface identifier (RFC 5214 section 6.1)."""
 
 
 class AlternativeNameFacts(Protocol):
-    """What the check of alternative names looks at."""
+    """The input of the check of alternative names."""
 
     @property
     def node_name(self) -> str:
-        """From the CSR's common name, and the Machine's."""
+        """From the CSR's common name; the checks before have matched it with the Machine."""
         ...
 
     @property
     def purpose(self) -> Purpose:
-        """What the certificate is for."""
+        """The certificate's purpose."""
         ...
 
     @property
     def dns_names(self) -> tuple[str, ...]:
-        """That are asked for."""
+        """The requested DNS names."""
         ...
 
     @property
     def ip_addresses(self) -> tuple[IPAddress, ...]:
-        """That are asked for."""
+        """The requested IP addresses."""
         ...
 
     @property
@@ -109,24 +110,24 @@ class AlternativeNameFacts(Protocol):
 
     @property
     def proven(self) -> VerifiedIdentity | None:
-        """What the attestor vouches for; None when it was not asked, or proved nothing."""
+        """The attestor's outcome; None if it was not called or proved nothing."""
         ...
 
     @property
     def conflicting_names(self) -> frozenset[str]:
-        """Names and addresses of other Machines and nodes of the cluster, each as :func:`canonical` writes it.
+        """Names and addresses of other Machines and nodes of the cluster, as :func:`canonical` writes them.
 
-        Those are enough that are asked for; of addresses, their :func:`faces`.
+        It needs to hold only the requested ones; for addresses, their :func:`equivalent_addresses`.
         """
         ...
 
 
 class CredentialFacts(Protocol):
-    """What the check of the requester's credential looks at."""
+    """The input of the check of the requester's credential."""
 
     @property
     def purpose(self) -> Purpose:
-        """What the certificate is for."""
+        """The certificate's purpose."""
         ...
 
     @property
@@ -136,51 +137,51 @@ class CredentialFacts(Protocol):
 
     @property
     def credential(self) -> Credential:
-        """What the requester authenticated with, as far as the API server says."""
+        """The requester's credential, as far as the API server names it."""
         ...
 
     @property
     def record(self) -> AttestedNode | NoRecord:
-        """What is recorded under that node name."""
+        """The record under that node name."""
         ...
 
     @property
     def now(self) -> datetime:
-        """The time."""
+        """The current time."""
         ...
 
 
 def credential_is_attested(facts: CredentialFacts) -> None:
-    """Who asks for a serving certificate uses a client certificate that we issued to this very identity.
+    """A serving certificate is requested with a client certificate that was issued here to this same identity.
 
-    API servers before 1.32 do not say which certificate that is, and only then it is not asked.
+    API servers before 1.32 do not name the certificate. Only then the check is skipped.
     """
     if facts.purpose is not Purpose.SERVING or isinstance(facts.credential, NoCredentialNamed):
         return
     if isinstance(facts.credential, OtherCredential):
         raise Refused(
             Reason.FOREIGN_CREDENTIAL,
-            f"node {facts.node_name} did not ask with one client certificate, as far as spec.extra says",
+            f"spec.extra does not name exactly one client certificate as the credential of node {facts.node_name}",
         )
     if isinstance(facts.record, NoRecord):
-        raise Deferred(Reason.NODE_NOT_ATTESTED, f"nothing is recorded of node {facts.node_name} yet")
+        raise Deferred(Reason.NODE_NOT_ATTESTED, f"node {facts.node_name} has no record yet")
     valid = valid_clients(facts.record, facts.now)
     if any(entry.certificate_digest == facts.credential.digest for entry in valid.own):
         return
-    message = f"node {facts.node_name} asked with a client certificate that is none of those it was issued here"
+    message = f"node {facts.node_name} used a client certificate that was not issued to it here"
     if not valid.is_all:
-        # It may be one that the answer does not name. What cannot be told is no ground to deny.
+        # The certificate may be one whose entry the journal no longer has: defer, never deny.
         raise Deferred(Reason.NODE_NOT_ATTESTED, f"{message}, as far as the journal goes back")
     raise Refused(Reason.FOREIGN_CREDENTIAL, message)
 
 
 def valid_clients(record: AttestedNode, now: datetime) -> CertificatesInUse:
-    """The client certificates that have not run out: the identity's own, and former ones'."""
+    """The client certificates that have not expired: those of the identity, and those of former identities."""
     return certificates_in_use((record,), now, KUBELET_CLIENT)
 
 
 def alternative_names_are_the_machines(facts: AlternativeNameFacts) -> None:
-    """Every DNS name and address of a serving certificate belongs to this Machine, and none to anybody else."""
+    """Every DNS name and IP address of a serving certificate belongs to this Machine and to no other."""
     if facts.purpose is not Purpose.SERVING:
         return
     own_names, own_addresses = _own_dns_names(facts), _own_ip_addresses(facts)
@@ -189,20 +190,20 @@ def alternative_names_are_the_machines(facts: AlternativeNameFacts) -> None:
         _require_not_of_the_cluster(dns_name, facts)
         if dns_name != facts.node_name and dns_name not in own_names:
             raise _foreign(dns_name, (dns_name,), bool(own_names), facts)
-        _require_nobody_elses(dns_name, (dns_name,), facts)
+        _require_no_conflict(dns_name, (dns_name,), facts)
     for address in facts.ip_addresses:
         _require_usable(address, facts)
-        written = tuple(str(face) for face in faces(address))
+        written = tuple(str(equivalent) for equivalent in equivalent_addresses(address))
         if address not in own_addresses:
             any_of_its_family = any(own.version == address.version for own in own_addresses)
             raise _foreign(str(address), written, any_of_its_family, facts)
-        _require_nobody_elses(str(address), written, facts)
+        _require_no_conflict(str(address), written, facts)
 
 
 def _host_name(asked: str, facts: AlternativeNameFacts) -> str:
-    """``asked`` in lower case, where it is a host's name.
+    """``asked`` in lower case, if it is a valid host name.
 
-    In ASCII alone: a Kelvin sign is a k in lower case, to Unicode and to no resolver.
+    It must be ASCII: Unicode lower-cases the Kelvin sign to k, and no resolver does.
     """
     dns_name = asked.lower()
     labels = dns_name.split(".")
@@ -212,7 +213,7 @@ def _host_name(asked: str, facts: AlternativeNameFacts) -> str:
         or any(len(label) > MAXIMUM_LABEL_CHARACTERS for label in labels)
         or _NUMBER.fullmatch(labels[-1])
     ):
-        raise _refused(asked, facts, "is no host's name (no wildcard, no root dot, no IP address)")
+        raise _refused(asked, facts, "is not a host name (no wildcard, no root dot, no IP address)")
     return dns_name
 
 
@@ -221,7 +222,7 @@ def _require_not_of_the_cluster(dns_name: str, facts: AlternativeNameFacts) -> N
     if dns_name.startswith("kubernetes"):
         raise _refused(dns_name, facts, "begins with kubernetes, as the API server's own names do")
     if "localhost" in (labels[0], labels[-1]):
-        raise _refused(dns_name, facts, "is a name of every host")
+        raise _refused(dns_name, facts, "is a localhost name, which every host has")
     for domain in (*_SERVICE_DOMAINS, facts.cluster.service_domain):
         if dns_name == domain or dns_name.endswith(f".{domain}"):
             raise _refused(dns_name, facts, f"is in the domain {domain} of the cluster's Services")
@@ -230,32 +231,32 @@ def _require_not_of_the_cluster(dns_name: str, facts: AlternativeNameFacts) -> N
 
 
 def _require_usable(address: IPAddress, facts: AlternativeNameFacts) -> None:
-    for face in faces(address):
-        if any(face in network for network in _NOBODYS_NETWORKS):
-            raise _refused(str(address), facts, "is an address of no host, or of every host")
-        if any(face in network for network in facts.cluster.service_networks):
+    for equivalent in equivalent_addresses(address):
+        if any(equivalent in network for network in _UNUSABLE_NETWORKS):
+            raise _refused(str(address), facts, "is a special-purpose address that identifies no single host")
+        if any(equivalent in network for network in facts.cluster.service_networks):
             raise _refused(str(address), facts, "is an address of the cluster's Services")
-        if str(face) == canonical(facts.cluster.control_plane_host):
+        if str(equivalent) == canonical(facts.cluster.control_plane_host):
             raise _refused(str(address), facts, "is the control-plane endpoint")
-    if _is_spelling(address):
-        raise _refused(str(address), facts, "is an IPv4 address in the form of IPv6")
+    if _is_ipv4_in_ipv6(address):
+        raise _refused(str(address), facts, "is an IPv4 address written as IPv6")
 
 
 def _foreign(
     name: str, written: tuple[str, ...], any_of_its_kind: bool, facts: AlternativeNameFacts
 ) -> Refused | Deferred:
-    """Not the Machine's, or not yet: addresses come in stages, names before addresses and IPv4 before IPv6.
+    """The error for a name that is not the Machine's, or not yet.
 
-    So what the Machine shows none of may still come, where it is nobody else's. One without any lacks them all, as
-    after a move.
+    Addresses come in stages: names before addresses, and IPv4 before IPv6. So the request is deferred while the Machine
+    has no address of that kind and no other has the name, or while it has no addresses at all, as after a move.
     """
     if facts.machine.addresses and (any_of_its_kind or not facts.conflicting_names.isdisjoint(written)):
         return _refused(name, facts, f"does not belong to {facts.machine}")
     if facts.machine.kind == MACHINE_POOL_KIND:
         return Deferred(
             Reason.MACHINE_ADDRESSES_UNKNOWN,
-            f"alternative name {name}: a MachinePool shows no addresses, and no Machine stands for {facts.machine}: "
-            "let the node's agent ask, through an attestor that proves addresses, or ask for the node name alone",
+            f"alternative name {name}: {facts.machine} has no Machine, so its addresses are unknown: let the node's "
+            "agent request the certificate through an attestor that proves addresses, or request the node name alone",
         )
     lacking = "no address of that kind (yet)" if facts.machine.addresses else "no addresses (yet)"
     return Deferred(
@@ -264,8 +265,8 @@ def _foreign(
     )
 
 
-def _require_nobody_elses(name: str, written: tuple[str, ...], facts: AlternativeNameFacts) -> None:
-    """Both have it, as the platform says: whichever is wrong, the data can be put right, so this is no denial."""
+def _require_no_conflict(name: str, written: tuple[str, ...], facts: AlternativeNameFacts) -> None:
+    """No other Machine or node has the name too. Wrong data can be corrected, so this defers and never denies."""
     if not facts.conflicting_names.isdisjoint(written):
         raise Deferred(
             Reason.MACHINE_AMBIGUOUS,
@@ -274,7 +275,7 @@ def _require_nobody_elses(name: str, written: tuple[str, ...], facts: Alternativ
 
 
 def _own_dns_names(facts: AlternativeNameFacts) -> frozenset[str]:
-    """Those that platform or attestor name; the node name is the node's own besides."""
+    """The DNS names of the Machine's addresses and of the attestor's outcome; without the node name."""
     proven = facts.proven.dns_names if facts.proven is not None else ()
     platform = (own.address for own in facts.machine.addresses)
     names = (_address(name) for name in (*platform, *proven))
@@ -283,7 +284,7 @@ def _own_dns_names(facts: AlternativeNameFacts) -> frozenset[str]:
 
 def _own_ip_addresses(facts: AlternativeNameFacts) -> frozenset[IPAddress]:
     proven = facts.proven.ip_addresses if facts.proven is not None else ()
-    own = (_meant(own.address) for own in facts.machine.addresses)
+    own = (_parsed(own.address) for own in facts.machine.addresses)
     return frozenset({*(address for address in own if not isinstance(address, str)), *proven})
 
 
@@ -292,50 +293,50 @@ def _refused(name: str, facts: AlternativeNameFacts, why: str) -> Refused:
 
 
 def canonical(text: str) -> str:
-    """The one spelling of a DNS name or IP address: lower case, no root dot, no zone, IPv4 as IPv4.
+    """The canonical form of a DNS name or IP address: lower case, no root dot, no zone, IPv4 as IPv4.
 
-    Two texts that mean the same name or address give the same result.
+    Two spellings of the same name or address give the same result.
     """
-    return str(_meant(text))
+    return str(_parsed(text))
 
 
-def _meant(text: str) -> IPAddress | str:
+def _parsed(text: str) -> IPAddress | str:
     address = _address(text)
-    if isinstance(address, IPv6Address) and _is_spelling(address):
+    if isinstance(address, IPv6Address) and _is_ipv4_in_ipv6(address):
         return _last_octets(address)
     return address
 
 
-def faces(address: IPAddress) -> tuple[IPAddress, ...]:
-    """The address itself, and the IPv4 addresses that packets to it may end at."""
+def equivalent_addresses(address: IPAddress) -> tuple[IPAddress, ...]:
+    """The address itself, and the IPv4 addresses embedded in it, to which packets may be delivered."""
     if isinstance(address, IPv4Address):
         return (address,)
-    inside: list[IPAddress] = [address]
-    if _is_spelling(address) or any(address in network for network in _TRANSLATED):
-        inside.append(_last_octets(address))
+    equivalent: list[IPAddress] = [address]
+    if _is_ipv4_in_ipv6(address) or any(address in network for network in _TRANSLATED):
+        equivalent.append(_last_octets(address))
     if address.sixtofour is not None:
-        inside.append(address.sixtofour)
+        equivalent.append(address.sixtofour)
     if address.teredo is not None:
-        inside.extend(address.teredo)
+        equivalent.extend(address.teredo)
     if int(address) >> 32 & 0xFFFFFFFF in _ISATAP:
-        inside.append(_last_octets(address))
-    return tuple(inside)
+        equivalent.append(_last_octets(address))
+    return tuple(equivalent)
 
 
 def _last_octets(address: IPv6Address) -> IPv4Address:
     return IPv4Address(int(address) & 0xFFFFFFFF)
 
 
-def _is_spelling(address: IPAddress) -> bool:
-    return any(address in network for network in _SPELLINGS_OF_IPV4)
+def _is_ipv4_in_ipv6(address: IPAddress) -> bool:
+    return any(address in network for network in _IPV4_IN_IPV6)
 
 
 def _address(text: str) -> IPAddress | str:
-    """The IP address that ``text`` is, or else the DNS name, lower case without its root dot."""
+    """``text`` as an IP address without its zone, or as a DNS name in lower case without its root dot."""
     name = text.lower().removesuffix(".")
     without_zone = name.partition("%")[0]
-    if not _CHARACTERS_OF_ADDRESSES.fullmatch(without_zone):
-        return name  # most are names, and the library takes ten times as long to say so
+    if not _ADDRESS_CHARACTERS.fullmatch(without_zone):
+        return name  # most texts are names, and ip_address() takes ten times as long to reject one
     try:
         return ip_address(without_zone)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Checks of the cluster, and of a request's requester and shape, whoever signs it. Each raises or returns None.
+"""Checks of the cluster, the requester and the shape of a request, for every signer. Each raises or returns None.
 
 Sources: ``pkg/apis/certificates/helpers.go`` (ValidateKubeletClientCSR, ValidateKubeletServingCSR) for the shape that
-Kubernetes itself demands; the rest is stricter, because the raw request may hold what Go's parsed view hides.
+Kubernetes requires. The rest is stricter, because the raw request may hold data that Go's parsed view hides.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _USAGES: Final = {
 
 
 ShapedRequest: TypeAlias = SigningRequest | BuiltinServingRequest
-"""What is judged by its shape: a request to one of our signers, or a kubelet's own to the built-in serving signer."""
+"""A request to one of our signers, or a kubelet's own request to the built-in serving signer."""
 
 
 class ClusterFacts(Protocol):
-    """What the checks of the cluster itself look at."""
+    """The input of the checks of the cluster itself."""
 
     @property
     def cluster(self) -> ClusterView:
@@ -55,7 +55,7 @@ class ClusterFacts(Protocol):
 
 
 class ShapeFacts(ClusterFacts, Protocol):
-    """What the checks of a request's shape look at, whoever will sign it."""
+    """The input of the checks of a request's shape, for every signer."""
 
     @property
     def request(self) -> ShapedRequest:
@@ -64,7 +64,11 @@ class ShapeFacts(ClusterFacts, Protocol):
 
 
 def node_name_of(request: ShapedRequest) -> str:
-    """The node name in the subject's common name; only after :func:`subject_is_a_node` has passed."""
+    """The node name in the subject's common name. Call it only after :func:`subject_is_a_node` has passed.
+
+    Raises:
+        Refused: the subject has no common name.
+    """
     for relative_name in request.certificate_request.subject:
         for attribute in relative_name:
             if attribute.oid == COMMON_NAME:
@@ -73,13 +77,13 @@ def node_name_of(request: ShapedRequest) -> str:
 
 
 def cluster_is_not_paused(facts: ClusterFacts) -> None:
-    """A paused Cluster is being moved: two management clusters must not sign at once."""
+    """The Cluster is not paused. It may be moving, and two management clusters must not sign at once."""
     if facts.cluster.paused:
         raise Deferred(Reason.CLUSTER_PAUSED, f"Cluster {facts.cluster.key} is paused")
 
 
 def cluster_is_not_deleting(facts: ClusterFacts) -> None:
-    """A Cluster that is going gets no further certificate; one that is moved away is somebody else's from now on."""
+    """The Cluster is not being deleted, nor moved to another management cluster."""
     if facts.cluster.deleting_for_move:
         raise Deferred(Reason.CLUSTER_PAUSED, f"Cluster {facts.cluster.key} is being moved")
     if facts.cluster.deleting:
@@ -87,7 +91,7 @@ def cluster_is_not_deleting(facts: ClusterFacts) -> None:
 
 
 def requester_may_ask(facts: ShapeFacts) -> None:
-    """A bootstrap token of the bootstrappers' group, for client certificates; or a node. Nobody else."""
+    """The requester is a node, or for client certificates a bootstrap token in the bootstrappers group."""
     header = facts.request.header
     username, groups = header.username, header.groups
     if username.startswith(NODE_USER_PREFIX) and NODES_GROUP in groups:
@@ -104,11 +108,11 @@ def requester_may_ask(facts: ShapeFacts) -> None:
         if header.signer.purpose is Purpose.SERVING
         else f"{BOOTSTRAP_USER_PREFIX}<token id> in {BOOTSTRAPPERS_GROUP}, or {NODE_USER_PREFIX}<name> in {NODES_GROUP}"
     )
-    raise Refused(Reason.REQUESTER_NOT_ALLOWED, f"requested by {username}; only {wanted} may ask")
+    raise Refused(Reason.REQUESTER_NOT_ALLOWED, f"requested by {username}; the requester must be {wanted}")
 
 
 def subject_is_a_node(facts: ShapeFacts) -> None:
-    """Exactly ``O=system:nodes`` and ``CN=system:node:<name>``, each once, in relative names of their own."""
+    """The subject is ``O=system:nodes`` and ``CN=system:node:<name>``, each once and in its own relative name."""
     subject = facts.request.certificate_request.subject
     if any(len(relative_name) != 1 for relative_name in subject):
         raise Refused(Reason.INVALID_SUBJECT, "the subject has a multi-valued relative distinguished name")
@@ -123,21 +127,21 @@ def subject_is_a_node(facts: ShapeFacts) -> None:
 
 
 def requester_is_the_node(facts: ShapeFacts) -> None:
-    """A node asks for itself; the API server checks that for the signers of kubernetes.io only."""
+    """A node requests only its own certificate. The API server checks that for the signers of kubernetes.io only."""
     username = facts.request.header.username
     common_name = NODE_USER_PREFIX + node_name_of(facts.request)
     if username.startswith(NODE_USER_PREFIX) and username != common_name:
-        raise Refused(Reason.REQUESTER_NOT_ALLOWED, f"{username} asks for a certificate of {common_name}")
+        raise Refused(Reason.REQUESTER_NOT_ALLOWED, f"{username} requests a certificate for {common_name}")
 
 
 def attributes_are_known(facts: ShapeFacts) -> None:
-    """Only the extension request: anything else in PKCS#10 attributes would go unjudged."""
+    """The only PKCS#10 attribute is the extension request: no check reads any other."""
     if set(facts.request.certificate_request.attributes) - {EXTENSION_REQUEST}:
         raise Refused(Reason.FORBIDDEN_EXTENSION, "the request has PKCS#10 attributes beside the extension request")
 
 
 def extensions_are_harmless(facts: ShapeFacts) -> None:
-    """Nothing that makes an authority, nothing critical that we do not know; the rest is dropped when signing."""
+    """There is no CA extension and no unknown critical extension. Other extensions are dropped when signing."""
     request = facts.request.certificate_request
     if request.asks_to_be_authority:
         raise Refused(Reason.FORBIDDEN_EXTENSION, "the request asks to become a certificate authority")
@@ -149,7 +153,7 @@ def extensions_are_harmless(facts: ShapeFacts) -> None:
 
 
 def alternative_names_fit_the_purpose(facts: ShapeFacts) -> None:
-    """None in client certificates; DNS names and IP addresses, at least one, in serving certificates."""
+    """A client certificate has no alternative names; a serving certificate has at least one DNS name or IP address."""
     request = facts.request.certificate_request
     if request.other_name_kinds:
         raise Refused(
@@ -164,7 +168,7 @@ def alternative_names_fit_the_purpose(facts: ShapeFacts) -> None:
 
 
 def usages_fit_the_purpose(facts: ShapeFacts) -> None:
-    """Digital signature and client or server auth, each once; key encipherment may come with them."""
+    """The usages are digital signature and client or server auth, each once, optionally with key encipherment."""
     header = facts.request.header
     asked = frozenset(header.usages)
     if asked - {_KEY_ENCIPHERMENT} != _USAGES[header.signer.purpose] or len(asked) != len(header.usages):
@@ -175,12 +179,14 @@ def usages_fit_the_purpose(facts: ShapeFacts) -> None:
 
 
 def usages_of(purpose: Purpose) -> str:
-    """The usages that a certificate for that purpose must have, for a message."""
+    """The usages that a certificate for that purpose must have, as text for a message."""
     return ", ".join(sorted(_USAGES[purpose]))
 
 
 def key_is_acceptable(facts: ShapeFacts) -> None:
-    """RSA of 2048 to 8192 bits with an ordinary exponent, or ECDSA on P-256, P-384 or P-521."""
+    """The key is RSA of 2048 to 8192 bits, or ECDSA on P-256, P-384 or P-521. An RSA exponent is odd, from 65537 up,
+    and at most 32 bits.
+    """
     key = facts.request.certificate_request.key
     if key.kind is KeyKind.RSA:
         if not MINIMUM_RSA_BITS <= key.bits <= MAXIMUM_RSA_BITS:
@@ -189,13 +195,16 @@ def key_is_acceptable(facts: ShapeFacts) -> None:
                 f"an RSA key must have {MINIMUM_RSA_BITS} to {MAXIMUM_RSA_BITS} bits, not {key.bits}",
             )
         if key.exponent < MINIMUM_RSA_EXPONENT or key.exponent % 2 == 0 or key.exponent.bit_length() > 32:
-            raise Refused(Reason.UNACCEPTABLE_KEY, "the RSA key's public exponent is not an ordinary one")
+            raise Refused(
+                Reason.UNACCEPTABLE_KEY,
+                f"the RSA key's public exponent must be odd, at least {MINIMUM_RSA_EXPONENT}, and at most 32 bits",
+            )
     elif key.kind is not KeyKind.ECDSA or key.curve not in ALLOWED_CURVES:
         raise Refused(Reason.UNACCEPTABLE_KEY, "the key is neither RSA nor ECDSA on P-256, P-384 or P-521")
 
 
 def self_signature_verifies(facts: ShapeFacts) -> None:
-    """The requester holds the private key, and signed with a hash that still means something."""
+    """The request is signed with its own key and a secure hash: the requester has the private key."""
     request = facts.request.certificate_request
     if request.signature_hash not in ALLOWED_SIGNATURE_HASHES:
         raise Refused(Reason.INVALID_SIGNATURE, "the request must be signed with SHA-256, SHA-384 or SHA-512")

@@ -1,10 +1,10 @@
-"""Which shards a replica takes, keeps and lets go of, as far as it can tell from Leases.
+"""Which shards a replica takes, keeps and releases, computed from Leases.
 
-Every replica sees the same Leases and comes to the same division, so nobody has to hand out shards; where two do not
-see the same for a moment, the API server lets one of their writes through. As in :mod:`signer.rules.leadership`, no
-time of another machine's clock is compared, and no decision about a request rests upon any of this.
+Every replica reads the same Leases and computes the same division, so no coordinator is needed. If two replicas have
+read different states, the API server accepts only one of their writes. As in :mod:`signer.rules.leadership`, clocks of
+different machines are never compared, and no decision about a request depends on the division.
 
-The division moves as little as can be: replicas keep what they have, up to their part; only what is above it moves.
+The division moves as few shards as possible: a replica keeps its shards up to its part and releases only the excess.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from signer.model.shard import Replica, ShardLease, ShardLeases, replica_lease
 from signer.rules.leadership import Instant
 
 LINGER_DURATIONS: Final = 10
-"""A Lease of a replica that died is removed when it has been seen unchanged for so many of its durations."""
+"""The Lease of a dead replica is deleted once it has been unchanged for this many of its durations."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoLease:
-    """There is none of that name."""
+    """There is no Lease of that name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sign:
-    """The last sign of life of a replica."""
+class Heartbeat:
+    """The last observed change of a replica's own Lease."""
 
     holding: Holding | NoLease
-    """Of its own Lease."""
+    """The Lease's spec."""
     since: Instant
-    """When it was first seen so."""
+    """When the Lease was first read with this spec."""
 
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """This replica's own Lease has not been seen yet."""
+    """This replica has not read its own Lease yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """This replica has its part."""
+    """This replica takes part in the division."""
 
 
 @dataclass(frozen=True, slots=True)
 class Disagreeing:
-    """The replica that came first runs with another number of shards: this one takes none."""
+    """The oldest replica runs with another number of shards, so this one takes none."""
 
     count: int
 
@@ -59,47 +59,47 @@ Standing: TypeAlias = Joining | Sharing | Disagreeing
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do now."""
+    """The actions that are due."""
 
     standing: Standing
     living: int
-    """How many replicas live."""
+    """Number of living replicas."""
     take: tuple[int, ...] = ()
     release: frozenset[int] = frozenset()
-    """Shards that another replica shall have, once what is under way in them has been finished."""
+    """Shards to hand over to other replicas once the requests in progress are finished."""
     remove: tuple[Replica | ShardLease, ...] = ()
-    """Leases that mean nothing any more."""
+    """Obsolete Leases."""
 
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """What one replica knows about all of them; each list of the Leases makes a new one of it."""
+    """One replica's state of the division. Immutable: each list of the Leases returns a new state."""
 
     name: str
     """``--leader-elect-resource-name``."""
     identity: str
     count: int
-    """Of shards."""
+    """Number of shards."""
     times: ElectionTimes
     leases: ShardLeases = field(default_factory=ShardLeases)
     asked: Instant = 0.0
-    """When these Leases were asked for: what happened after it is not known."""
-    signs: Mapping[str, Sign] = field(default_factory=dict)
+    """When the list request for these Leases was sent. Later changes are unknown."""
+    heartbeats: Mapping[str, Heartbeat] = field(default_factory=dict)
     """By name of a replica's Lease."""
 
     @property
     def lease_name(self) -> str:
-        """Of this replica's own Lease."""
+        """Name of this replica's own Lease."""
         return replica_lease(self.name, self.identity)
 
     def read(self, leases: ShardLeases, asked: Instant, now: Instant) -> Division:
-        """The API server listed these at some time between ``asked`` and ``now``."""
+        """The API server returned this list at some time between ``asked`` and ``now``."""
         owners = (owner for shard in leases.shards.values() for owner in self._owner(shard))
-        signs = {name: self._sign(name, leases, now) for name in {*leases.replicas, *owners}}
-        return replace(self, leases=leases, asked=asked, signs=signs)
+        heartbeats = {name: self._heartbeat(name, leases, now) for name in {*leases.replicas, *owners}}
+        return replace(self, leases=leases, asked=asked, heartbeats=heartbeats)
 
     def wrote(self, number: int, shard: ShardLease) -> Division:
-        """A write of ours succeeded: that is how the shard's Lease is now."""
+        """This replica wrote the shard's Lease; ``shard`` is the result."""
         leases = replace(self.leases, shards={**self.leases.shards, number: shard})
         return replace(self, leases=leases)
 
@@ -110,16 +110,15 @@ class Division:
         )
 
     def plan(self) -> Plan:
-        """What to do, if this replica's own Lease is good.
+        """The actions that are due, provided that this replica's own Lease is valid.
 
-        However long ago the list was asked for, nobody is held to be dead for time that has passed since: a replica may
-        have renewed its Lease in the meantime, and the Leases of its shards do not tell, since it writes them only to
-        take them.
+        Time that has passed since the list request does not count against other replicas: they may have renewed their
+        Leases in the meantime. Shard Leases do not show that, because a replica writes them only to take the shard.
         """
         owning = self._owners()
         living = sorted(
             (one for one in self.leases.replicas.values() if self._lives(one.lease_name)),
-            # creationTimestamp is in seconds: of two in the same one, who owns shards was first.
+            # creationTimestamp has whole seconds: of two replicas in the same second, one that owns shards is older.
             key=lambda one: (one.created, one.lease_name not in owning, one.lease_name),
         )
         names = [one.lease_name for one in living]
@@ -141,14 +140,14 @@ class Division:
         return Plan(
             Sharing(),
             len(living),
-            # Shards of another number are other shards: they have to be let go of first.
+            # With another number of shards, each number names another shard: replicas must release those first.
             () if self._others_own(set(names) - set(peers)) else _dealt(self.lease_name, held, parts, free),
             frozenset(mine[parts[self.lease_name] :]),
-            tuple(self._meaningless()) if names[0] == self.lease_name else (),
+            tuple(self._obsolete()) if names[0] == self.lease_name else (),
         )
 
     def _owner(self, shard: ShardLease) -> tuple[str, ...]:
-        """The name of its owner's Lease, where it has an owner."""
+        """Name of the Lease of the replica that owns the shard; empty if it has no owner."""
         holder = shard.lease.holding.holder
         return (replica_lease(self.name, holder),) if holder else ()
 
@@ -162,32 +161,32 @@ class Division:
     def _others_own(self, others: set[str]) -> bool:
         return any(not others.isdisjoint(self._living_owner(number)) for number in self.leases.shards)
 
-    def _sign(self, name: str, leases: ShardLeases, now: Instant) -> Sign:
-        there = leases.replicas.get(name)
-        holding = there.lease.holding if there is not None else NoLease()
-        before = self.signs.get(name)
-        # A Lease that somebody deleted is no proof of death: its owner makes it again, and may have renewed it until it
-        # was deleted, which nobody has seen.
+    def _heartbeat(self, name: str, leases: ShardLeases, now: Instant) -> Heartbeat:
+        replica = leases.replicas.get(name)
+        holding = replica.lease.holding if replica is not None else NoLease()
+        before = self.heartbeats.get(name)
+        # A deleted Lease does not prove that its owner is dead: the owner recreates it, and may have renewed it unseen
+        # until it was deleted.
         if before is not None and before.holding == holding:
             return before
-        return Sign(holding, now)
+        return Heartbeat(holding, now)
 
     def _lives(self, name: str) -> bool:
-        there = self.leases.replicas.get(name)
-        if there is not None and there.has_left:
+        replica = self.leases.replicas.get(name)
+        if replica is not None and replica.has_left:
             return False
-        return self.asked < self.signs[name].since + self._duration(name)
+        return self.asked < self.heartbeats[name].since + self._duration(name)
 
     def _duration(self, name: str) -> float:
-        there = self.leases.replicas.get(name)
+        replica = self.leases.replicas.get(name)
         own = self.times.lease_duration.total_seconds()
-        return own if there is None else there.lease.holding.duration_seconds
+        return own if replica is None else replica.lease.holding.duration_seconds
 
-    def _meaningless(self) -> Iterator[Replica | ShardLease]:
-        """Leases of replicas that are gone for long, and of shards that there are no more."""
+    def _obsolete(self) -> Iterator[Replica | ShardLease]:
+        """The Leases of replicas that are long gone, and of shards that no longer exist."""
         owners = self._owners()
         for name, one in self.leases.replicas.items():
-            gone_at = self.signs[name].since + LINGER_DURATIONS * self._duration(name)
+            gone_at = self.heartbeats[name].since + LINGER_DURATIONS * self._duration(name)
             if name not in owners and (one.has_left or self.asked >= gone_at):
                 yield one
         for number, shard in self.leases.shards.items():
@@ -196,13 +195,13 @@ class Division:
 
 
 def _parts(held: Mapping[str, list[int]], count: int) -> dict[str, int]:
-    """How many shards each is to have: as many as the others, or one more; that one goes to who has most already."""
+    """Number of shards for each replica. The remainder goes, one each, to the replicas that already hold most."""
     least, more = divmod(count, len(held))
     ranked = sorted(held, key=lambda name: -len(held[name]))
     return {name: least + (rank < more) for rank, name in enumerate(ranked)}
 
 
 def _dealt(mine: str, held: Mapping[str, list[int]], parts: Mapping[str, int], free: list[int]) -> tuple[int, ...]:
-    """Of the free shards those for ``mine``: dealt in order of names to all that lack some."""
+    """The free shards for ``mine``. They are dealt in order of names to the replicas below their part."""
     lacking = itertools.chain.from_iterable([name] * (parts[name] - len(held[name])) for name in sorted(held))
     return tuple(number for name, number in zip(lacking, free, strict=False) if name == mine)

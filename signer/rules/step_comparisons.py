@@ -1,4 +1,4 @@
-"""For each step between the checks, what was compared with what. Only ``explain`` calls these."""
+"""Comparisons for the steps between the checks. Only ``explain`` calls them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read(signer_name: str) -> Comparison:
 
 def policy(found: Policy) -> Comparison:
     """``policy``."""
-    return Comparison(f"NodeAttestationPolicy {found.cluster}, mode {found.mode.value}", "one that can be followed")
+    return Comparison(f"NodeAttestationPolicy {found.cluster}, mode {found.mode.value}", "a valid one")
 
 
 def records_listed(cluster: ClusterKey) -> Comparison:
@@ -60,31 +60,31 @@ def claim(provider_id: str, machines: tuple[MachineView, ...]) -> Comparison:
 
 
 def answer(outcome: Outcome, claimed_provider_id: str) -> Comparison:
-    """``attest``. A challenge is for the node alone: it is not shown."""
-    return Comparison(_answered(outcome), f"proof of {claimed_provider_id} for this very request")
+    """``attest``. A challenge is for the node alone, so it is not shown."""
+    return Comparison(_outcome_text(outcome), f"proof of {claimed_provider_id} for this request")
 
 
-def _answered(outcome: Outcome) -> str:
+def _outcome_text(outcome: Outcome) -> str:
     match outcome:
         case VerifiedIdentity():
             return f"proves {outcome.identity} on {outcome.provider_id}"
         case AssertedIdentity():
             return f"asserts {outcome.identity} on {outcome.provider_id}"
         case ChallengeIssued():
-            return "good so far: a challenge is issued"
+            return "accepted so far: a challenge is issued"
         case Denied() | NotProvableYet():
             return f"{outcome.reason}: {outcome.message}"
 
 
 def unchanged(cluster: ClusterKey) -> Comparison:
     """``unchanged``."""
-    return Comparison("as they were", f"Cluster and NodeAttestationPolicy {cluster} as they were at first")
+    return Comparison("unchanged", f"Cluster and NodeAttestationPolicy {cluster} as first read")
 
 
 def former_machine(machine: MachineKey, record: AttestedNode | NoRecord) -> Comparison:
     """``former_machine_gone``."""
     if isinstance(record, NoRecord) or record.machine == machine:
-        return Comparison("no other Machine", "asked only where another Machine had the node name")
+        return Comparison("no other Machine", "checked only if another Machine had the node name")
     return Comparison(str(record.machine), "a Machine that the API server does not have")
 
 
@@ -96,11 +96,11 @@ def match(provider_id: str, machines: tuple[MachineView, ...]) -> Comparison:
 def token(asks: NodeAsks | TokenAsks, machine: MachineView) -> Comparison:
     """``token``."""
     if isinstance(asks, NodeAsks):
-        return Comparison("a node asks, no token", "asked of tokens only")
-    return Comparison(_traced(asks.trace), str(machine))
+        return Comparison("a node, no token", "checked for tokens only")
+    return Comparison(_trace_text(asks.trace), str(machine))
 
 
-def _traced(trace: Trace) -> str:
+def _trace_text(trace: Trace) -> str:
     match trace:
         case TracedTo(owners):
             return f"made for {listed(sorted(str(owner) for owner in owners))}"

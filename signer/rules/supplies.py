@@ -1,7 +1,7 @@
-"""What the plans are walked with: a method for each stage, in the order of the stages.
+"""Interfaces that supply the plans' stages with facts: a method for each stage, in the order of the stages.
 
-Each is implemented by the decision (:mod:`signer.decision.request_decision`, :mod:`signer.decision.builtin_serving`)
-and by the replay (:mod:`signer.audit.replay`). A step returns ``PROCEED``, or the decision, which ends it.
+The decision (:mod:`signer.decision.request_decision`, :mod:`signer.decision.builtin_serving`) and the replay
+(:mod:`signer.audit.replay`) implement them. A step returns ``PROCEED``, or the decision, which ends the walk.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class RequestSupplies(Protocol[Result]):
     """For a request to one of our signers."""
 
     async def policy(self, note: Note) -> Proceed:
-        """Take the Cluster, its policy and its attestors as they are now."""
+        """Read the Cluster, its policy and its attestors from the caches."""
         ...
 
     async def cluster_facts(self) -> ClusterFacts:
@@ -34,19 +34,19 @@ class RequestSupplies(Protocol[Result]):
         ...
 
     async def attestor(self, note: Note) -> Proceed:
-        """Find what the attestor says of itself."""
+        """Get the attestor's description."""
         ...
 
     async def read(self, note: Note) -> Proceed:
-        """Refuse what could not be read."""
+        """Refuse a request that could not be read."""
         ...
 
     def is_approved(self) -> bool:
-        """Whether the request has its approval already."""
+        """Whether the request is approved already."""
         ...
 
     async def approved_before(self, note: Note) -> Proceed | Result:
-        """Find who approved it, and its certificate where that was us."""
+        """Find out whether this controller approved the request, and return its certificate if so."""
         ...
 
     async def authority(self, note: Note) -> Proceed:
@@ -54,49 +54,49 @@ class RequestSupplies(Protocol[Result]):
         ...
 
     async def request_facts(self) -> RequestFacts:
-        """The request, and what it is judged by."""
+        """The request, and the facts that it is checked against."""
         ...
 
     async def recheck_authority(self, error: Refused | Deferred) -> None:
-        """Where only the CA that the evidence names is wrong: have the CA read anew."""
+        """Re-read the cluster's CA if the CA that the evidence names is the only error."""
         ...
 
     async def claim(self, note: Note) -> Proceed:
-        """Find the Machine of the claimed provider ID, and what the attestor is told of it."""
+        """Find the Machine with the claimed provider ID, and the facts to tell the attestor about it."""
         ...
 
     async def attest(self, note: Note) -> Proceed | Result:
-        """Ask the attestor."""
+        """Call the attestor."""
         ...
 
     async def identity_facts(self) -> IdentityFacts:
-        """What the attestor answered, and what the request claims."""
+        """The attestor's outcome, and the request's claim."""
         ...
 
     async def unchanged(self, note: Note) -> Proceed:
-        """Look whether Cluster and policy are as they were."""
+        """Verify that Cluster and policy have not changed."""
         ...
 
     async def match(self, note: Note) -> Proceed:
-        """Find the Machine of the proven provider ID: the attestor may have taken half a minute, and it may have
-        changed.
+        """Find the Machine with the proven provider ID. It may have changed while the attestor was called, which may
+        take half a minute.
         """
         ...
 
     async def machine_facts(self) -> MachineFacts:
-        """The Machine, and what is recorded of it and of the node name."""
+        """The Machine, and the records of it and of the node name."""
         ...
 
     async def recheck_machine(self, error: Refused | Deferred) -> None:
-        """Look at what a refusal rests upon in the API server itself."""
+        """Re-read from the API server the objects on which a refusal depends."""
         ...
 
     async def former_machine_gone(self, note: Note) -> Proceed:
-        """Make sure that the Machine is gone whose name this one takes."""
+        """Verify that the Machine that had the node name before is gone."""
         ...
 
     async def token(self, note: Note) -> Proceed:
-        """Find whose the bootstrap token is."""
+        """Find the owner of the bootstrap token."""
         ...
 
     async def reserve(self, note: Note) -> Proceed:
@@ -104,15 +104,15 @@ class RequestSupplies(Protocol[Result]):
         ...
 
     async def reserved_facts(self) -> MachineFacts:
-        """The same facts, now that the reservations say whose the Machine is."""
+        """The facts of the Machine's checks, after the reservation."""
         ...
 
     async def recheck_record(self, error: Refused | Deferred) -> None:
-        """Look at the record in the API server itself."""
+        """Re-read the record from the API server."""
         ...
 
     async def journal(self, note: Note) -> Result:
-        """Plan the certificate, sign it and write its journal entry; or find the one that was made before."""
+        """Plan the certificate, sign it and write its journal entry; or find the one that was issued before."""
         ...
 
 
@@ -120,7 +120,7 @@ class BuiltinSupplies(Protocol[Result]):
     """For a kubelet's own request to the built-in serving signer."""
 
     async def policy(self, note: Note) -> Proceed:
-        """Take the Cluster and its policy as they are now."""
+        """Read the Cluster and its policy from the caches."""
         ...
 
     async def cluster_facts(self) -> ClusterFacts:
@@ -128,7 +128,7 @@ class BuiltinSupplies(Protocol[Result]):
         ...
 
     async def read(self, note: Note) -> Proceed:
-        """Refuse what could not be read."""
+        """Refuse a request that could not be read."""
         ...
 
     async def request_facts(self) -> BuiltinRequestFacts:
@@ -144,9 +144,9 @@ class BuiltinSupplies(Protocol[Result]):
         ...
 
     async def recheck_record(self, error: Refused | Deferred) -> None:
-        """Look at what a refusal rests upon in the API server itself."""
+        """Re-read from the API server the objects on which a refusal depends."""
         ...
 
     async def journal(self, note: Note) -> Result:
-        """Write the approval into the record, unless it is there."""
+        """Write the approval into the record, unless it is there already."""
         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from attestors.contract import IPAddress
 from signer.model.cluster import MachineView
 from signer.model.record import AttestedNode, MachineKey
-from signer.rules.serving import canonical, faces
+from signer.rules.serving import canonical, equivalent_addresses
 from signer.store.caches import Caches
 from signer.store.records import Records
 
@@ -17,13 +17,12 @@ def conflicting_names(
     dns_names: tuple[str, ...],
     ip_addresses: tuple[IPAddress, ...],
 ) -> frozenset[str]:
-    """The names and addresses that other Machines have now, or other nodes by their records.
+    """The requested names and addresses that other Machines have now, or other nodes by their records.
 
-    Each name is in its canonical spelling (:func:`~signer.rules.serving.canonical`); an address counts in each of its
-    faces.
+    Equivalent addresses count too. Each is in canonical form (:func:`~signer.rules.serving.canonical`).
     """
     names = frozenset(canonical(name) for name in dns_names)
-    addresses = frozenset(str(face) for address in ip_addresses for face in faces(address))
+    addresses = frozenset(str(face) for address in ip_addresses for face in equivalent_addresses(address))
     return caches.names.conflicting_names(machine, names | addresses) | frozenset(
         name for name in names if _is_anothers_node(records, machine, name)
     )

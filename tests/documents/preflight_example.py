@@ -17,7 +17,7 @@ from signer.model.certificate_kind import KUBELET_CLIENT
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.policy import Mode
 from signer.model.record import AttestedIdentity, AttestedNode, JournalEntry, MachineKey
-from signer.rules.auto_approval import Obstacle, Opening, RemovableGrant, ReportedGrant, reviewed_identities
+from signer.rules.auto_approval import AllowedReview, Obstacle, RemovableGrant, ReportedGrant, reviewed_identities
 
 WIDTH: Final = 110
 _CLUSTER: Final = ClusterKey("default", "production")
@@ -53,7 +53,7 @@ def example() -> Preflight:
         ),
     )
     openings = tuple(
-        Opening(auto_approval, identity)
+        AllowedReview(auto_approval, identity)
         for identity in reviewed_identities(grants, [])
         for grant in grants
         for auto_approval in grant.subresources

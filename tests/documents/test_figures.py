@@ -116,7 +116,7 @@ THREAT_MODEL = (
     f"With more than {fair_queue.CROWD} of one requester waiting",
     f"the next re-check, which is within {WORDS[_LONGEST_LOOK_MINUTES]} minutes",
     f"before the next re-check, {WORDS[_LONGEST_LOOK_MINUTES]} minutes later at most",
-    f"cut back to {bootstrap_token_rules.CUT_BACK_TO.seconds // 60} minutes",
+    f"cut back to {bootstrap_token_rules.SHORTEN_TO.seconds // 60} minutes",
     f"it is good for {WORDS[_CHALLENGE_MINUTES]} minutes, and for its own key",
 )
 OPERATING = (
@@ -132,7 +132,7 @@ OPERATING = (
     f"{bootstrap_token_rules.EXTEND_TO // timedelta(hours=1)} hours ahead whenever less than "
     f"{bootstrap_token_rules.EXTEND_BELOW // timedelta(hours=1)} are left",
     f"annotation `{bootstrap_token.EXTENDED_UNTIL_ANNOTATION}`",
-    f"cut back to {bootstrap_token_rules.CUT_BACK_TO.seconds // 60} minutes",
+    f"cut back to {bootstrap_token_rules.SHORTEN_TO.seconds // 60} minutes",
     f"--selector {removed_bindings.SAVED_LABEL}",
     f"Secret `{controller_key.SECRET_NAME}` in the controller's namespace, {seal.KEY_BYTES} bytes",
     f"The controller reads it every {WORDS[int(controller_key.READ_INTERVAL_SECONDS) // 60]} minutes",

@@ -210,7 +210,7 @@ def test_observe_says_what_enforce_would_refuse(
 def test_a_node_without_a_machine_is_named_when_it_asks_in_vain(
     harness: Harness, cluster: WorldCluster, controller: RunningController
 ) -> None:
-    """Nothing knows of it but what it asks for; it keeps no door open."""
+    """Only its requests show it; it keeps no auto-approval."""
     harness.join(cluster, "m")
     set_mode(harness, cluster, "Enforce")
     wait_for(harness, cluster, "True", "Removed")
@@ -218,7 +218,7 @@ def test_a_node_without_a_machine_is_named_when_it_asks_in_vain(
 
     def is_named(policy: dict[str, Any]) -> bool:
         (found,) = [one for one in policy["status"]["conditions"] if one["type"] == CONDITION]
-        return found["status"] == "True" and "got nothing: system:node:by-hand;" in found["message"]
+        return found["status"] == "True" and "got none: system:node:by-hand;" in found["message"]
 
     harness.management.client.wait_for(NODE_ATTESTATION_POLICIES.collection(cluster.namespace), cluster.name, is_named)
     found = controller.options.metrics.registry.get_sample_value(

@@ -164,7 +164,7 @@ def test_when_its_machine_is_made_anew(harness: Harness, cluster: WorldCluster) 
     former.submit(builtin_serving_request("lying-in-wait", "m", ["m"]))
     harness.wait_for_event("NodeNotAttested", "workload", "Cluster")
     add_machine(cluster, "m", "192.0.2.20")
-    assert "made anew" in harness.wait_for_event("NodeNotAttested", "m")
+    assert "recreated" in harness.wait_for_event("NodeNotAttested", "m")
     former.submit(builtin_serving_request("of-its-address", "m", ["192.0.2.20"]))
     harness.join(cluster)
     for csr in ("lying-in-wait", "of-its-address"):

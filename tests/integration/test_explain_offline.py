@@ -151,7 +151,7 @@ def test_what_lets_a_node_act_is_not_recorded(harness: Harness, explain: Explain
             assert request.startswith("sha256:")
         code, report, _ = offline(name, "--objects", str(recording))
         assert (code, report["reason"]) == (4, "AttestorNotAuthorized")
-        assert any("Not recorded" in note for note in report["notes"])
+        assert any("Redacted from the evidence" in note for note in report["notes"])
 
 
 def by_hand(folder: Path, *, policy: bool = True) -> Path:
@@ -244,5 +244,5 @@ def test_a_request_that_says_nothing(tmp_path: Path, capsys: pytest.CaptureFixtu
     said = capsys.readouterr().out.splitlines()
     assert said[:2] == [
         "CSR without a name of Cluster team-a/production",
-        "no signer, requested by nobody, undated",
+        "no signer, requested by an unknown user, undated",
     ]

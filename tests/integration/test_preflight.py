@@ -139,7 +139,7 @@ def test_who_was_attested_by_what_would_be_denied_now(
     assert [one["why"] for one in report["machines"]] == [
         "was attested by keyed-mac, which the policy no longer authorizes"
     ]
-    assert "by an attestor that the policy authorizes" in report["steps"][0]
+    assert "with an attestor that the policy authorizes" in report["steps"][0]
 
 
 def test_what_enforce_would_leave_open(cluster: WorldCluster, run: Run) -> None:

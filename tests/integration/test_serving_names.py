@@ -81,18 +81,18 @@ def test_own_in_upper_case(neighbourhood: Kubelet) -> None:
         ("api.default.svc.cluster.local", "in the domain cluster.local"),
         ("api.default.svc.prod.example", "in the domain prod.example"),
         ("control-plane.example", "is the control-plane endpoint"),
-        ("localhost", "is a name of every host"),
+        ("localhost", "is a localhost name, which every host has"),
         ("10.200.0.9", "the cluster's Services"),
         ("2001:db8:1::1", "the cluster's Services"),
         ("64:ff9b::10.200.0.1", "the cluster's Services"),
-        ("127.0.0.9", "of no host, or of every host"),
-        ("64:ff9b::127.0.0.1", "of no host, or of every host"),
-        ("::ffff:192.0.2.10", "in the form of IPv6"),
+        ("127.0.0.9", "is a special-purpose address that identifies no single host"),
+        ("64:ff9b::127.0.0.1", "is a special-purpose address that identifies no single host"),
+        ("::ffff:192.0.2.10", "is an IPv4 address written as IPv6"),
         # In another spelling.
         ("KUBERNETES-m", "begins with kubernetes"),
         ("Neighbour", "does not belong to"),
-        ("m.", "is no host's name"),
-        ("*.internal.example", "is no host's name"),
+        ("m.", "is not a host name"),
+        ("*.internal.example", "is not a host name"),
         # Of somebody else.
         ("neighbour", "does not belong to Machine default/m"),
         ("192.0.2.11", "does not belong to Machine default/m"),
@@ -145,7 +145,7 @@ def test_a_foreign_credential(neighbourhood: Kubelet) -> None:
     cluster = neighbourhood.cluster
     cluster.submit_as_node(neighbourhood.node.serving_request("foreign", dns_names=["m"]), "m")
     verdict = _denied(cluster, "foreign", "ForeignCredential")
-    assert "none of those it was issued here" in verdict.message
+    assert "that was not issued to it here" in verdict.message
 
 
 def test_a_renewal_may_come_with_a_foreign_credential(neighbourhood: Kubelet) -> None:

@@ -14,7 +14,7 @@ from signer.model.cluster import ClusterView
 from signer.model.condition import PolicyCondition
 from signer.model.decision import printable
 from signer.model.policy import Policy
-from signer.rules.auto_approval import Grant, Opening, RemovableGrant, ReportedGrant, grants_that_explain
+from signer.rules.auto_approval import AllowedReview, Grant, RemovableGrant, ReportedGrant, grants_that_explain
 
 _NAMES_SHOWN: Final = 8
 
@@ -58,7 +58,7 @@ def is_untouchable(cluster: ClusterView) -> bool:
     return cluster.paused or cluster.deleting
 
 
-def is_expected(opening: Opening, unattested: Sequence[str]) -> bool:
+def is_expected(opening: AllowedReview, unattested: Sequence[str]) -> bool:
     """Whether this is auto-approved renewal that a Machine still needs."""
     return opening.subresource is ApprovalSubresource.SELFNODECLIENT and bool(unattested)
 
@@ -75,7 +75,7 @@ _REASONS: Final = (
 )
 
 
-def conclusion(situation: Situation, findings: Findings, openings: Sequence[Opening]) -> PolicyCondition:
+def conclusion(situation: Situation, findings: Findings, openings: Sequence[AllowedReview]) -> PolicyCondition:
     """Condition ``AutoApprovalRemoved`` of a cluster under Enforce; ``openings`` are the API server's answers."""
     machines = listed(situation.unattested)
     if not openings:
@@ -105,7 +105,9 @@ def conclusion(situation: Situation, findings: Findings, openings: Sequence[Open
     return condition(False, causes[0][0], "; ".join([*messages, *findings.notes]))
 
 
-def _causes(openings: Iterable[Opening], grants: Iterable[Grant], waiting: Sequence[str]) -> list[tuple[str, str]]:
+def _causes(
+    openings: Iterable[AllowedReview], grants: Iterable[Grant], waiting: Sequence[str]
+) -> list[tuple[str, str]]:
     """Reason and message for each binding that causes an opening: why it is open, and what to do.
 
     ``openings`` contains no expected renewal. ``waiting`` names bindings that stay as long as renewal does.

@@ -37,7 +37,7 @@ from signer.model.condition import MACHINE_POOL_TOKENS_EXTENDED, WAITING_FOR_ATT
 from signer.model.decision import printable
 from signer.model.kubernetes_time import format_time
 from signer.model.policy import MachinePoolTokens, Mode, Policy
-from signer.rules.bootstrap_token import CutBack, Due, Extend, LeaveAsItIs, TakeMarkOff, due_for
+from signer.rules.bootstrap_token import Extend, NoChange, RemoveAnnotation, Shorten, TokenChange, token_change
 
 _LOG = logging.getLogger(__name__)
 MAXIMUM_SECRETS: Final = 5000
@@ -238,9 +238,9 @@ class PoolTokens:
                 return Unfinished(str(error))
             alive, contended, now = 0, False, self._now()
             for secret in secrets:
-                due = due_for(secret, wanted=secret.token_id in wanted, now=now)
+                due = token_change(secret, wanted=secret.token_id in wanted, now=now)
                 alive += secret.token_id in wanted and _is_alive(secret, due, now)
-                if isinstance(due, LeaveAsItIs):
+                if isinstance(due, NoChange):
                     continue
                 self._has_extended |= isinstance(due, Extend)  # before the response, which may be lost
                 try:
@@ -253,17 +253,17 @@ class PoolTokens:
                     return Unfinished(str(error))
                 else:
                     extended += isinstance(due, Extend)
-                    cut_back += isinstance(due, CutBack)
+                    cut_back += isinstance(due, Shorten)
                     _LOG.info(_DONE[type(due)], extra={"cluster": str(self._key), "secret": secret.name})
             if not contended:
                 return Tended(alive, extended, cut_back)
         return Unfinished("other clients keep changing the bootstrap tokens' Secrets")
 
 
-_DONE: Final[Mapping[type[Due], str]] = {
+_DONE: Final[Mapping[type[TokenChange], str]] = {
     Extend: "extended the bootstrap token of a MachinePool",
-    CutBack: "cut back the bootstrap token of a MachinePool",
-    TakeMarkOff: "no longer manage the bootstrap token of a MachinePool",
+    Shorten: "cut back the bootstrap token of a MachinePool",
+    RemoveAnnotation: "no longer manage the bootstrap token of a MachinePool",
 }
 
 
@@ -299,17 +299,17 @@ def _read(items: Iterable[object]) -> list[TokenSecret]:
     return found
 
 
-def _is_alive(secret: TokenSecret, due: Due, now: datetime) -> bool:
+def _is_alive(secret: TokenSecret, due: TokenChange, now: datetime) -> bool:
     if not secret.authenticates:
         return False
     return isinstance(due, Extend) or not isinstance(secret.expiration, datetime) or secret.expiration > now
 
 
-def _patch(secret: TokenSecret, due: Extend | CutBack | TakeMarkOff) -> JsonObject:
+def _patch(secret: TokenSecret, due: Extend | Shorten | RemoveAnnotation) -> JsonObject:
     """A merge patch with the resourceVersion that was read, so that it fails if the Secret has changed."""
     mark: str | None = None  # removes the annotation
     data: dict[str, Any] = {}
-    if not isinstance(due, TakeMarkOff):
+    if not isinstance(due, RemoveAnnotation):
         until = format_time(due.until)
         data = {"data": {"expiration": base64.b64encode(until.encode("ascii")).decode("ascii")}}
         mark = until if isinstance(due, Extend) else None

@@ -28,8 +28,8 @@ from signer.model.decision import printable
 from signer.model.fields import mapping_of, text_of
 from signer.model.policy import Mode
 from signer.rules.auto_approval import (
+    AllowedReview,
     Grant,
-    Opening,
     RemovableGrant,
     ReportedGrant,
     grants_that_explain,
@@ -67,7 +67,7 @@ class Preflight:
     renewal_coverage: tuple[MachineCoverage, ...]
     unknown_nodes: tuple[UnknownNode, ...]
     grants: tuple[Grant, ...]
-    openings: tuple[Opening, ...]
+    openings: tuple[AllowedReview, ...]
     notes: tuple[str, ...]
 
     @property
@@ -76,7 +76,7 @@ class Preflight:
         return tuple(one for one in self.renewal_coverage if isinstance(one, Unattested))
 
     @property
-    def not_removed(self) -> tuple[Opening, ...]:
+    def not_removed(self) -> tuple[AllowedReview, ...]:
         """Openings that Enforce would not close, because something other than removable bindings grants them."""
         return tuple(
             opening
@@ -118,7 +118,7 @@ class Preflight:
             grant for grant in self.grants if isinstance(grant, RemovableGrant) or grant.binding.name in blamed
         )
 
-    def _explaining(self, opening: Opening) -> tuple[Grant, ...]:
+    def _explaining(self, opening: AllowedReview) -> tuple[Grant, ...]:
         return grants_that_explain(opening, self.grants)
 
     @property

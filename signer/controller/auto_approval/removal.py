@@ -41,7 +41,7 @@ from signer.model.condition import PolicyCondition
 from signer.model.policy import Mode
 from signer.model.saved_bindings import BindingsNotSaved, OtherLineages
 from signer.rules.auto_approval import (
-    Opening,
+    AllowedReview,
     RemovableGrant,
     ReviewedIdentity,
     TooManyIdentities,
@@ -139,7 +139,7 @@ class AutoApprovalRemoval:
         identities: Sequence[ReviewedIdentity],
         situation: Situation,
         findings: Findings,
-    ) -> tuple[Opening, ...]:
+    ) -> tuple[AllowedReview, ...]:
         """The openings. If an authorizer fails, those found before, provided that one grants first certificates.
 
         In that case auto-approval is possible regardless of the remaining reviews. An opening for renewal alone, or one
@@ -216,8 +216,8 @@ class AutoApprovalRemoval:
         return True
 
     async def _after_rbac_lag(
-        self, client: Manage, openings: tuple[Opening, ...], unattested: Sequence[str]
-    ) -> tuple[Opening, ...]:
+        self, client: Manage, openings: tuple[AllowedReview, ...], unattested: Sequence[str]
+    ) -> tuple[AllowedReview, ...]:
         """Review the unexpected openings again for a few seconds, until the API server's cache reflects the removal."""
         for attempt in range(_RBAC_LAG_CHECKS):
             expected = [one for one in openings if is_expected(one, unattested)]

@@ -39,7 +39,7 @@ from signer.model.auto_approval import (
 from signer.model.bootstrap_token import TOKEN_SECRET_NAMESPACE, TOKEN_SECRET_TYPE
 from signer.model.decision import printable
 from signer.model.fields import mapping_of, text_of
-from signer.rules.auto_approval import Grant, Opening, ReviewedIdentity, granting_bindings
+from signer.rules.auto_approval import AllowedReview, Grant, ReviewedIdentity, granting_bindings
 
 MAXIMUM_ROLES: Final = 5_000
 MAXIMUM_BINDINGS: Final = 5_000
@@ -70,7 +70,7 @@ class CannotBeProven(Exception):
 class AuthorizerFailed(CannotBeProven):
     """An authorizer of the API server failed, so the answer "no" is not final: it may become "yes"."""
 
-    def __init__(self, message: str, openings: Sequence[Opening] = ()) -> None:
+    def __init__(self, message: str, openings: Sequence[AllowedReview] = ()) -> None:
         super().__init__("AuthorizerFailed", message)
         self.openings = tuple(openings)
         """The openings found before the failure, after which no further review was made."""
@@ -140,7 +140,7 @@ async def openings_of(
     client: ListCreate,
     identities: Sequence[ReviewedIdentity],
     subresources: Sequence[ApprovalSubresource] = tuple(ApprovalSubresource),
-) -> tuple[Opening, ...]:
+) -> tuple[AllowedReview, ...]:
     """Review each identity for each subresource. Administrators, who may do everything, are skipped.
 
     Raises:
@@ -148,7 +148,7 @@ async def openings_of(
         MissingGrant: the controller may not create SubjectAccessReviews.
         ApiError: from the workload cluster; UnexpectedAnswer if a review has no boolean ``allowed``.
     """
-    openings: list[Opening] = []
+    openings: list[AllowedReview] = []
     try:
         for identity in identities:
             if identity.may_be_administrator and (await _review(client, identity, _EVERYTHING)).allowed:
@@ -156,7 +156,7 @@ async def openings_of(
             for subresource in subresources:
                 answer = await _review(client, identity, _attributes(subresource))
                 if answer.allowed:
-                    openings.append(Opening(subresource, identity, answer.explanation))
+                    openings.append(AllowedReview(subresource, identity, answer.explanation))
     except AuthorizerFailed as error:
         raise AuthorizerFailed(str(error), openings) from error
     return tuple(openings)

@@ -119,7 +119,7 @@ class RequestHandler:
             self.informer.requeue_if_changed(name)
 
     def _failed(self, name: str, error: BaseException) -> None:
-        """Log an internal error, which ends no worker, and retry the request with backoff."""
+        """Log an internal error and retry the request with backoff; the worker continues."""
         _LOG.error("unexpected fault", exc_info=error, extra={"cluster": str(self._key), "csr": printable(name)})
         self._metrics.decided(str(self._key), "", Defer.__name__, Reason.INTERNAL_ERROR)
         if self._pending.get(name) is not None:
@@ -145,7 +145,8 @@ class RequestHandler:
             self._set_awaited(name, decided_request.parsed, decided_request.decision)
         decision = await self._auditing.decided(name, manifest, decided_request)
         if not self._pending.has_same_uid(name, manifest):
-            self._auditing.forget(name)  # the CSR went while its line was written, and no further event will say so
+            # The CSR was deleted while its audit line was written; no later event reports it.
+            self._auditing.forget(name)
         try:
             await _publish(publisher, manifest, decided_request.parsed, decision)
         except NotFound:
@@ -156,7 +157,7 @@ class RequestHandler:
             return
         except ApiError as error:
             if isinstance(error, Unauthorized):
-                self._reachability.failed(error)  # a watch that began with these credentials would go on
+                self._reachability.failed(error)  # otherwise the watch keeps running on the rejected credentials
             decision = deferral_of(Reason.WORKLOAD_CLUSTER_UNREACHABLE, error)
         self._conclude(name, manifest, decided_request, decision)
         self._metrics.handling_seconds.labels(type(decision).__name__).observe(self._monotonic() - started)

@@ -21,7 +21,7 @@ from signer.audit.errors import Inconsistent
 from signer.audit.issued import require_issued, require_repeated
 from signer.model.record import JournalEntry, new_record
 from signer.model.signing_request import SigningRequest, parse_signing_request
-from signer.rules.issuance import asked_since
+from signer.rules.issuance import first_requested_at
 from signer.rules.machine import MachineFacts, NoRecord
 from tests.unit.signer.audit.test_consistency import logged
 from tests.unit.signer.builders import attested_identity, journal_entry, machine_facts, machine_view, record
@@ -46,7 +46,7 @@ def line(**changes: Any) -> DecisionLine:
 
 
 def facts(**changes: Any) -> MachineFacts:
-    given = {"now": NOW, "created": asked_since(request(), NoRecord(), NOW), "node_name": NODE}
+    given = {"now": NOW, "created": first_requested_at(request(), NoRecord(), NOW), "node_name": NODE}
     return machine_facts(**(given | changes))
 
 

@@ -31,7 +31,7 @@ from signer.decision.certificates import (
 from signer.model.decision import Approve, Deferred
 from signer.model.record import AttestedNode, JournalEntry
 from signer.model.signing_request import SigningRequest
-from signer.rules.issuance import asked_since, public_key_digest
+from signer.rules.issuance import first_requested_at, public_key_digest
 from signer.rules.machine import NoRecord
 from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
 from tests.unit.signer import builders
@@ -63,7 +63,7 @@ async def issued(
 ) -> tuple[SigningRequest, AttestedNode, JournalEntry, Certificate]:
     """A request with its certificate, and the record that would be written before approval."""
     request, chosen = request or builders.signing_request(), chosen or authority()
-    facts = machine_facts(purpose=request.header.signer.purpose, created=asked_since(request, NoRecord(), NOW))
+    facts = machine_facts(purpose=request.header.signer.purpose, created=first_requested_at(request, NoRecord(), NOW))
     issuance = plan(request, facts, chosen)
     certificate = await sign(issuance, chosen)
     entry = journal_entry(request, facts, issuance, certificate, chosen)
@@ -250,7 +250,7 @@ class TestAskedSince:
         request = builders.signing_request()
         first = NOW - timedelta(days=3)
         entry = builders.journal_entry(created=first, public_key_digest=public_key_digest(request))
-        assert asked_since(request, builders.record(journal=(entry,)), NOW) == first
-        assert asked_since(request, builders.record(), NOW) == NOW - timedelta(seconds=1)
+        assert first_requested_at(request, builders.record(journal=(entry,)), NOW) == first
+        assert first_requested_at(request, builders.record(), NOW) == NOW - timedelta(seconds=1)
         later = replace(entry, created=NOW)
-        assert asked_since(request, builders.record(journal=(later,)), NOW) == NOW - timedelta(seconds=1)
+        assert first_requested_at(request, builders.record(journal=(later,)), NOW) == NOW - timedelta(seconds=1)

@@ -18,9 +18,9 @@ from signer.model.auto_approval import (
 )
 from signer.rules.auto_approval import (
     MAXIMUM_IDENTITIES,
+    AllowedReview,
     Grant,
     Obstacle,
-    Opening,
     RemovableGrant,
     ReportedGrant,
     ReviewedIdentity,
@@ -134,10 +134,10 @@ def test_of_several_obstacles_the_role_comes_first() -> None:
 def test_obstacles_finish_a_sentence() -> None:
     assert [obstacle.value for obstacle in Obstacle] == [
         "its ClusterRole grants more than that",
-        "its ClusterRole is aggregated, and may grant more tomorrow",
+        "its ClusterRole is aggregated, and may grant more later",
         "the rules of its ClusterRole cannot be read",
         "its name, or its ClusterRole's, cannot be used in a path",
-        "it is too large to be kept",
+        "it is too large to be saved",
     ]
 
 
@@ -263,13 +263,14 @@ def test_a_yes_is_explained_by_the_bindings_of_that_subject(subject: Subject) ->
     )
     identity = asked(grant)[str(subject)]
     names = [
-        found.binding.name for found in grants_that_explain(Opening(ApprovalSubresource.NODECLIENT, identity), others)
+        found.binding.name
+        for found in grants_that_explain(AllowedReview(ApprovalSubresource.NODECLIENT, identity), others)
     ]
     assert names == (["b", "both"] if subject.name == "system:nodes" else ["b"])
 
 
 def test_a_yes_that_no_binding_explains() -> None:
     (everybody,) = (identity for label, identity in asked().items() if label == "Group system:unauthenticated")
-    opening = Opening(ApprovalSubresource.NODECLIENT, everybody)
+    opening = AllowedReview(ApprovalSubresource.NODECLIENT, everybody)
     assert grants_that_explain(opening, the(FIRST, RENEWAL)) == ()
     assert opening.explanation == ""

@@ -24,15 +24,15 @@ from signer.model.bootstrap_token import (
 from signer.model.cluster import MachineView
 from signer.model.reasons import Reason
 from signer.rules.bootstrap_token import (
-    CUT_BACK_TO,
     EXTEND_BELOW,
     EXTEND_TO,
-    CutBack,
+    SHORTEN_TO,
     Extend,
-    LeaveAsItIs,
-    TakeMarkOff,
+    NoChange,
+    RemoveAnnotation,
+    Shorten,
     TokenFacts,
-    due_for,
+    token_change,
     token_is_the_machines,
 )
 from tests.unit.signer.builders import NOW, machine_view, policy
@@ -123,43 +123,45 @@ def secret(left: timedelta = timedelta(minutes=15), **changes: Any) -> TokenSecr
 
 def test_how_long_is_what_the_documents_say() -> None:
     hours = timedelta(hours=1)
-    assert (12 * hours, 24 * hours, hours / 4) == (EXTEND_BELOW, EXTEND_TO, CUT_BACK_TO)
+    assert (12 * hours, 24 * hours, hours / 4) == (EXTEND_BELOW, EXTEND_TO, SHORTEN_TO)
 
 
 def test_a_pools_token_is_extended_before_its_provider_rotates_it() -> None:
-    assert due_for(secret(), wanted=True, now=NOW) == Extend(NOW + EXTEND_TO)
-    assert due_for(secret(EXTEND_BELOW - timedelta(seconds=1)), wanted=True, now=NOW) == Extend(NOW + EXTEND_TO)
-    assert due_for(secret(EXTEND_BELOW), wanted=True, now=NOW) == LeaveAsItIs()
+    assert token_change(secret(), wanted=True, now=NOW) == Extend(NOW + EXTEND_TO)
+    assert token_change(secret(EXTEND_BELOW - timedelta(seconds=1)), wanted=True, now=NOW) == Extend(NOW + EXTEND_TO)
+    assert token_change(secret(EXTEND_BELOW), wanted=True, now=NOW) == NoChange()
 
 
 def test_one_that_has_run_out_is_not_brought_back() -> None:
-    assert due_for(secret(timedelta(0)), wanted=True, now=NOW) == LeaveAsItIs()
+    assert token_change(secret(timedelta(0)), wanted=True, now=NOW) == NoChange()
 
 
 def test_one_that_authenticates_nobody_is_not_extended() -> None:
-    assert due_for(secret(authenticates=False), wanted=True, now=NOW) == LeaveAsItIs()
+    assert token_change(secret(authenticates=False), wanted=True, now=NOW) == NoChange()
 
 
 def test_one_without_an_end_is_left() -> None:
     for wanted in (True, False):
-        assert due_for(secret(expiration=NeverExpires()), wanted=wanted, now=NOW) == LeaveAsItIs()
+        assert token_change(secret(expiration=NeverExpires()), wanted=wanted, now=NOW) == NoChange()
 
 
 def test_what_was_extended_is_cut_back() -> None:
     long = secret(timedelta(hours=20), extension=Extension.OURS)
-    assert due_for(long, wanted=False, now=NOW) == CutBack(NOW + CUT_BACK_TO)
-    assert due_for(replace(long, authenticates=False), wanted=False, now=NOW) == CutBack(NOW + CUT_BACK_TO)
+    assert token_change(long, wanted=False, now=NOW) == Shorten(NOW + SHORTEN_TO)
+    assert token_change(replace(long, authenticates=False), wanted=False, now=NOW) == Shorten(NOW + SHORTEN_TO)
 
 
 def test_what_ends_soon_anyway_only_loses_its_mark() -> None:
-    assert due_for(secret(CUT_BACK_TO, extension=Extension.OURS), wanted=False, now=NOW) == TakeMarkOff()
-    assert due_for(secret(extension=Extension.OURS), wanted=False, now=NOW + timedelta(days=1)) == TakeMarkOff()
+    assert token_change(secret(SHORTEN_TO, extension=Extension.OURS), wanted=False, now=NOW) == RemoveAnnotation()
+    assert (
+        token_change(secret(extension=Extension.OURS), wanted=False, now=NOW + timedelta(days=1)) == RemoveAnnotation()
+    )
 
 
 def test_what_others_extended_is_theirs() -> None:
-    assert due_for(secret(timedelta(days=30)), wanted=False, now=NOW) == LeaveAsItIs()
+    assert token_change(secret(timedelta(days=30)), wanted=False, now=NOW) == NoChange()
     overwritten = secret(timedelta(days=30), extension=Extension.OVERWRITTEN)
-    assert due_for(overwritten, wanted=False, now=NOW) == TakeMarkOff()
+    assert token_change(overwritten, wanted=False, now=NOW) == RemoveAnnotation()
     unending = replace(overwritten, expiration=NeverExpires())
-    assert due_for(unending, wanted=False, now=NOW) == TakeMarkOff()
-    assert due_for(unending, wanted=True, now=NOW) == LeaveAsItIs(), "it would be marked again at once"
+    assert token_change(unending, wanted=False, now=NOW) == RemoveAnnotation()
+    assert token_change(unending, wanted=True, now=NOW) == NoChange(), "it would be marked again at once"

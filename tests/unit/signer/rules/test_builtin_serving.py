@@ -246,8 +246,8 @@ class TestTheAttestation:
 
     def test_by_an_attestor_that_is_no_longer_authorized(self) -> None:
         other = policy(authorizedAttestors=[{"name": "aws"}])
-        assert "does not authorize attestor tpm" in not_attested(facts(policy=other))
-        assert "does not allow attestor tpm" in not_attested(facts(operator_allows=False))
+        assert "no longer authorizes attestor tpm" in not_attested(facts(policy=other))
+        assert "no longer allows attestor tpm" in not_attested(facts(operator_allows=False))
 
     def test_of_a_machine_that_is_deleted(self) -> None:
         assert refused(judge, facts(machine=machine_view(deleting=True))).reason == Reason.MACHINE_DELETING
@@ -263,7 +263,7 @@ class TestTheAttestation:
         anew = machine_view(uid="m-2")
         for created in (LONG_AGO, record().last_attestation):
             given = facts(machine=anew, cluster=cluster_view(created=created))
-            assert f"made anew since node {NODE} was attested" in not_attested(given)
+            assert f"was recreated since node {NODE} was attested" in not_attested(given)
 
     def test_of_a_machine_that_was_moved(self) -> None:
         """The Cluster was made anew with it, as by `clusterctl move`."""
@@ -280,12 +280,12 @@ class TestTheAttestation:
     def test_whose_certificates_have_run_out(self) -> None:
         end = journal_entry().not_after
         judge(facts(now=end - timedelta(seconds=1)))
-        assert "run out" in not_attested(facts(now=end, credential=NoCredentialNamed()))
+        assert "expired" in not_attested(facts(now=end, credential=NoCredentialNamed()))
 
     @pytest.mark.parametrize("entry", [journal_entry(signer_name=SERVING_SIGNER), journal_entry(not_after=NOW)])
     def test_without_a_valid_client_certificate(self, entry: Any) -> None:
         """The record's last_not_after covers serving certificates, and former identities', too."""
-        assert "run out" in not_attested(facts(record=replace(record(), journal=(entry,))))
+        assert "expired" in not_attested(facts(record=replace(record(), journal=(entry,))))
 
     def test_of_another_credential(self) -> None:
         assert refused(judge, facts(credential=CertificateCredential("00" * 32))).reason == Reason.FOREIGN_CREDENTIAL

@@ -78,7 +78,7 @@ def test_the_lists() -> None:
         "node_name_is_the_machines",
         "node_ref_agrees",
         "node_name_is_free",
-        "node_name_is_nobody_elses",
+        "node_name_is_no_other_machines",
         "machine_has_one_node_name",
         "request_is_not_superseded",
         "credential_is_attested",

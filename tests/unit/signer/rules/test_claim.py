@@ -209,7 +209,7 @@ def test_one_token_for_several_is_nobodys_own() -> None:
 
 def test_a_token_beside_no_machine() -> None:
     assert of_owners(OWN, machine=NoClaimedMachine()) == OtherToken(
-        "no Machine has the claimed provider ID, so the bootstrap token is not its"
+        "no Machine has the claimed provider ID, so the bootstrap token was made for none"
     )
 
 

@@ -140,14 +140,14 @@ STOPPED: dict[str, tuple[Callable[[], Any], str, str]] = {
     "subject_is_a_node": (lambda: of_request({"subject": ()}), "empty", "CN=system:node:<node name>"),
     "requester_is_the_node": (
         lambda: of_csr_header(username="system:node:other"),
-        f"system:node:other asks for system:node:{NODE}",
+        f"system:node:other requests system:node:{NODE}",
         f"system:node:{NODE}",
     ),
     "attributes_are_known": (lambda: of_request({"attributes": ("1.2.3",)}), "1.2.3", "only 1.2.840.113549.1.9.14"),
     "extensions_are_harmless": (
         lambda: of_request({"asks_to_be_authority": True}),
-        "asks to be an authority",
-        "nothing",
+        "requests a CA certificate",
+        "no CA extension",
     ),
     "alternative_names_fit_the_purpose": (lambda: of_request({"other_name_kinds": ("URI",)}), "a URI", "none"),
     "usages_fit_the_purpose": (lambda: of_csr_header(usages=("any",)), "any", "client auth, digital signature"),
@@ -208,7 +208,7 @@ STOPPED: dict[str, tuple[Callable[[], Any], str, str]] = {
         "as ek:2, until",
         "as ek:1",
     ),
-    "node_name_is_nobody_elses": (
+    "node_name_is_no_other_machines": (
         lambda: builders.machine_facts(others_called_so=(builders.machine_view(name="twin"),)),
         "twin",
         "none",
@@ -243,7 +243,7 @@ STOPPED: dict[str, tuple[Callable[[], Any], str, str]] = {
     ),
     "machine_is_the_attested_one": (
         lambda: builtin_facts(machine=builders.machine_view(uid="m-2")),
-        "UID m-2; the Cluster is of 1970-01-01",
+        "UID m-2; the Cluster was created at 1970-01-01",
         "UID m-1 since 2026-03-01 12:00:00",
     ),
     "reservation_stands": (lambda: builtin_facts(pair=PairState.NOT_RESERVED), "not reserved", "ek:1"),
@@ -316,13 +316,13 @@ def test_the_steps() -> None:
     assert compared.answer(Denied("No", "why"), PROVIDER_ID).found == "No: why"
     assert compared.answer(builders.verified(), PROVIDER_ID).found == f"proves ek:1 on {PROVIDER_ID}"
     assert compared.answer(AssertedIdentity(PROVIDER_ID, "x"), "").found.startswith("asserts x")
-    assert compared.token(NodeAsks(), machine).found == "a node asks, no token"
+    assert compared.token(NodeAsks(), machine).found == "a node, no token"
     assert "Machine team-a/other" in compared.token(TokenAsks(TracedTo(frozenset({owner}))), machine).found
     assert "no KubeadmConfig" in compared.token(TokenAsks(Untraceable()), machine).found
     assert "not traced: why" in compared.token(TokenAsks(TracingOff("why")), machine).found
     assert compared.claim(PROVIDER_ID, ()).found == "none"
     assert compared.claim(PROVIDER_ID, (machine,)).found == str(machine)
-    assert compared.unchanged(machine.cluster).found == "as they were"
+    assert compared.unchanged(machine.cluster).found == "unchanged"
     assert compared.records_listed(machine.cluster).expected == f"the records of Cluster {machine.cluster}"
     own, former = MachineKey.of(machine), builders.record(builders.machine_view(name="former"))
     assert compared.former_machine(own, NoRecord()).found == "no other Machine"
@@ -337,4 +337,4 @@ def test_the_steps() -> None:
     assert compared.pair(pair, "reserved") == Comparison("reserved", f"{machine} for ek:1")
     assert recorded_machine(NoRecord(), MachineGone()).found == "no record of that name"
     assert recorded_machine(builders.record(), MachineGone()).found.endswith("which is gone")
-    assert recorded_machine(builders.record(), machine).found.endswith("which is there")
+    assert recorded_machine(builders.record(), machine).found.endswith("which exists")

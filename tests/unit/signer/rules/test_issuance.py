@@ -11,7 +11,7 @@ import pytest
 from attestors.contract import Security
 from attestors.wire.names import Purpose
 from signer.model.record import AttestedNode
-from signer.rules.issuance import asked_since, certificate_duration, duration_asked_for, public_key_digest
+from signer.rules.issuance import certificate_duration, first_requested_at, public_key_digest, requested_duration
 from signer.rules.machine import NoRecord
 from tests.unit.signer.builders import (
     NOW,
@@ -57,20 +57,20 @@ def test_a_key_is_known_by_its_digest() -> None:
     ids=["no-record", "no-entry", "another-key", "another-signer"],
 )
 def test_a_new_key_says_how_long_it_wants_one(kept: AttestedNode | NoRecord) -> None:
-    assert duration_asked_for(REQUEST, kept) == 86400
-    assert duration_asked_for(signing_request(), kept) is None
+    assert requested_duration(REQUEST, kept) == 86400
+    assert requested_duration(signing_request(), kept) is None
 
 
 def test_a_key_that_has_one_already_is_not_heeded() -> None:
     """A copy with another number, which no evidence covers, would be another certificate each time."""
-    assert duration_asked_for(REQUEST, journaled()) is None
+    assert requested_duration(REQUEST, journaled()) is None
 
 
 class TestAskedSince:
     def test_a_first_request_is_as_old_as_the_api_server_says(self) -> None:
         created = NOW - timedelta(seconds=1)
         for kept in (NoRecord(), record(), journaled(created=NOW), journaled(signer_name=SERVING_SIGNER)):
-            assert asked_since(REQUEST, kept, NOW) == created
+            assert first_requested_at(REQUEST, kept, NOW) == created
 
     def test_a_copy_is_as_old_as_the_oldest_of_its_key(self) -> None:
         first = NOW - timedelta(days=3)
@@ -79,7 +79,7 @@ class TestAskedSince:
             journal_entry(2, public_key_digest=KEY, created=NOW - timedelta(days=2)),
             journal_entry(3, created=NOW - timedelta(days=9)),
         )
-        assert asked_since(REQUEST, record(journal=entries), NOW) == first
+        assert first_requested_at(REQUEST, record(journal=entries), NOW) == first
 
     @pytest.mark.parametrize("created", ["", "yesterday", "2026-03-01T12:00:00+01:00"])
     def test_where_the_api_server_says_nothing_it_is_now(self, created: str) -> None:
@@ -88,4 +88,4 @@ class TestAskedSince:
         csr["metadata"]["creationTimestamp"] = created
         now = NOW.replace(microsecond=999_999)
         for kept in (NoRecord(), record()):
-            assert asked_since(signing_request(csr), kept, now) == NOW
+            assert first_requested_at(signing_request(csr), kept, now) == NOW

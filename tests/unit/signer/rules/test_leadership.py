@@ -103,7 +103,7 @@ def test_it_leads_until_the_deadline_after_its_last_renewal_was_sent() -> None:
 def test_it_leads_no_more_when_another_holds_the_lease() -> None:
     assert leading_since(100.0).read(lease(OTHERS), 101.0).standing(101.0) == Lost("other holds the Lease now")
     free = leading_since(100.0).read(lease(released(OTHERS, DAY)), 101.0)
-    assert free.standing(101.0) == Lost("nobody holds the Lease now")
+    assert free.standing(101.0) == Lost("no replica holds the Lease now")
 
 
 def test_who_has_lost_it_has_lost_it_for_good() -> None:

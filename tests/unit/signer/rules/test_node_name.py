@@ -93,7 +93,7 @@ class TestAutomatic:
             ("InternalDNS", "ip-10-0-0-1.ec2.internal"),
         )
         assert node_names(view, AUTOMATIC, ()) == NodeNames(
-            ("ip-10-0-0-1.ec2.internal", "ip-10-0-0-1.corp.example"), OtherNames.WRONG_BUT_FOR_THE_DOMAIN
+            ("ip-10-0-0-1.ec2.internal", "ip-10-0-0-1.corp.example"), OtherNames.WRONG_EXCEPT_DOMAIN
         )
 
     def test_docker(self) -> None:
@@ -167,7 +167,7 @@ class TestDomainOfDHCPOptions:
         """Its provider leaves the domain out while it cannot look it up, and before v2.4."""
         defer = deferred(lambda one: self.ask(CUSTOM, one), view)
         assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
-        assert f"asks for node {CUSTOM}; Machine team-a/prod-md-0-x7k2p is node {PROVEN}, and" in defer.message
+        assert f"is for node {CUSTOM}; Machine team-a/prod-md-0-x7k2p is node {PROVEN}: another domain" in defer.message
         assert "DHCP options" in defer.message
         self.ask(PROVEN, view)
 
@@ -204,9 +204,7 @@ class TestDomainOfDHCPOptions:
 
     def test_all_that_it_may_be_called(self) -> None:
         view = on_aws(CUSTOM, PROVEN, OTHER_INTERFACE)
-        assert node_names(view, AUTOMATIC, (PROVEN,)) == NodeNames(
-            (PROVEN, CUSTOM), OtherNames.WRONG_BUT_FOR_THE_DOMAIN
-        )
+        assert node_names(view, AUTOMATIC, (PROVEN,)) == NodeNames((PROVEN, CUSTOM), OtherNames.WRONG_EXCEPT_DOMAIN)
 
 
 SCALE_SET = "azure:///subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachineScaleSets"
@@ -273,7 +271,7 @@ class TestAzurePool:
         for other in ("pool000001", "pool-0", "prefix000000"):
             defer = deferred(asking_for(other), view)
             assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
-            assert "its node is pool000000 as long as it has none" in defer.message
+            assert "until it has one its node is pool000000" in defer.message
             assert "set nodeNameSource" in defer.message
 
     def test_flexible(self) -> None:
@@ -299,7 +297,7 @@ class TestAzurePool:
     def test_of_no_pool(self) -> None:
         """The virtual machine is called as its infrastructure machine, and so is its node."""
         deny = refused(lambda one: require_node_name("vm2", one, AUTOMATIC, ()), machine("azure:///x"))
-        assert "is node prod-md-0-infra by nodeNameSource Automatic (where that is wrong, set" in deny.message
+        assert "is node prod-md-0-infra by nodeNameSource Automatic (if that is wrong, set" in deny.message
 
 
 NOBODYS = ["localhost", "LOCALHOST.", "localhost.localdomain", "localhost4.localdomain4", "localhost6", "vm.localhost"]
@@ -442,8 +440,8 @@ class TestRequired:
         deny = refused(lambda one: require_node_name("d3", one, AUTOMATIC, ()), view)
         assert deny.reason == Reason.NODE_NAME_MISMATCH
         assert deny.message == (
-            "the request asks for node d3; Machine team-a/prod-md-0-x7k2p is node d1 or d2 by nodeNameSource Automatic "
-            "(where that is wrong, set another in the policy)"
+            "the request is for node d3; Machine team-a/prod-md-0-x7k2p is node d1 or d2 by nodeNameSource Automatic "
+            "(if that is wrong, set another in the policy)"
         )
 
     def test_another_name_than_was_chosen(self) -> None:

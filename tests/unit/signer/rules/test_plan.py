@@ -210,7 +210,7 @@ async def test_it_is_tried_a_few_times(changes: int, decided: bool) -> None:
     if decided:
         assert await walk(plan(), supplies) == "approved"
     else:
-        with pytest.raises(Deferred, match="the record is contended") as caught:
+        with pytest.raises(Deferred, match="other writers keep changing the record") as caught:
             await walk(plan(), supplies)
         assert caught.value.defer.reason == Reason.RESERVATION_PENDING
     assert supplies.ran.count("last") == MOST_ATTEMPTS

@@ -16,7 +16,7 @@ from signer.rules.machine import MachineFacts
 from signer.rules.serving import (
     alternative_names_are_the_machines,
     canonical,
-    faces,
+    equivalent_addresses,
 )
 from tests.unit.signer.builders import (
     NODE,
@@ -94,7 +94,7 @@ class TestOwn:
     def test_a_name_of_ascii_letters_stands_for_others(self) -> None:
         judge(serving(("xn--bcher-kva.example",), machine=with_addresses("xn--bcher-kva.example")))
         name = "b\u00fccher.example"
-        not_permitted(serving((name,), **everywhere(name)), "b\\xfccher.example", "is no host's name")
+        not_permitted(serving((name,), **everywhere(name)), "b\\xfccher.example", "is not a host name")
 
     def test_none_matter_to_clients(self) -> None:
         judge(replace(serving(("kubernetes",), ("127.0.0.1",)), purpose=Purpose.CLIENT))
@@ -129,7 +129,7 @@ class TestOwn:
             judge(serving((NODE,), ("10.0.0.1",) if proven else (), machine=instance, proven=proven))
             defer = deferred(judge, serving((NODE,), ("10.0.0.9",), machine=instance, proven=proven))
             assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
-            assert f"no Machine stands for {instance}: let the node's agent ask" in defer.message
+            assert f"{instance} has no Machine, so its addresses are unknown" in defer.message
 
     STAGES = (
         pytest.param(("InternalIP", "10.0.0.1"), ("InternalDNS", "vm1.corp"), "vm1.corp", id="an address, then a name"),
@@ -194,7 +194,7 @@ class TestNoHostsName:
         facts = serving((name,), node_name=name, **everywhere(name))
         deny = refused(judge, facts)
         assert deny.reason == Reason.INVALID_SUBJECT_ALTERNATIVE_NAMES
-        assert "is no host's name" in deny.message
+        assert "is not a host name" in deny.message
 
     @pytest.mark.parametrize("name", ["node\u212a", "\u212aubernetes", "a\uff41", "\u0130.example"])
     def test_letters_that_are_no_ascii(self, name: str) -> None:
@@ -217,9 +217,9 @@ class TestNamesOfTheCluster:
             ("kubernetes.default.svc.cluster.local", "begins with kubernetes"),
             ("kubernetes-worker-1", "begins with kubernetes"),
             ("kubernetesx.example", "begins with kubernetes"),
-            ("localhost", "is a name of every host"),
-            ("localhost.localdomain", "is a name of every host"),
-            ("a.localhost", "is a name of every host"),
+            ("localhost", "is a localhost name, which every host has"),
+            ("localhost.localdomain", "is a localhost name, which every host has"),
+            ("a.localhost", "is a localhost name, which every host has"),
             ("svc", "is in the domain svc"),
             ("api.default.svc", "is in the domain svc"),
             ("api.default.svc.cluster.local", "is in the domain cluster.local"),
@@ -240,8 +240,8 @@ class TestNamesOfTheCluster:
         [
             ("KUBERNETES.default", "begins with kubernetes"),
             ("Kubernetes-worker-1", "begins with kubernetes"),
-            ("LocalHost", "is a name of every host"),
-            ("a.LOCALHOST", "is a name of every host"),
+            ("LocalHost", "is a localhost name, which every host has"),
+            ("a.LOCALHOST", "is a localhost name, which every host has"),
             ("api.default.Svc", "is in the domain svc"),
             ("api.CLUSTER.Local", "is in the domain cluster.local"),
             ("api.PROD.example", "is in the domain prod.example"),
@@ -311,13 +311,21 @@ NOBODYS += ["224.0.0.1", "169.254.169.254", "255.255.255.255", "240.0.0.1"]
 class TestAddressesOfNobody:
     @pytest.mark.parametrize("address", [*NOBODYS, "::1", "::", "ff02::1", "fe80::1", "febf::1"])
     def test_even_if_the_machines(self, address: str) -> None:
-        not_permitted(serving((), (address,), **everywhere(address)), address, "of no host, or of every host")
+        not_permitted(
+            serving((), (address,), **everywhere(address)),
+            address,
+            "is a special-purpose address that identifies no single host",
+        )
 
     @pytest.mark.parametrize("embed", EMBEDDINGS)
     @pytest.mark.parametrize("inside", ["127.0.0.1", "224.0.0.1", "169.254.1.1"])
     def test_inside_another(self, embed: Any, inside: str) -> None:
         address = str(ip_address(embed(inside)))
-        not_permitted(serving((), (address,), **everywhere(address)), address, "of no host, or of every host")
+        not_permitted(
+            serving((), (address,), **everywhere(address)),
+            address,
+            "is a special-purpose address that identifies no single host",
+        )
 
     @pytest.mark.parametrize("embed", EMBEDDINGS)
     def test_that_holds_an_ordinary_address(self, embed: Any) -> None:
@@ -329,18 +337,18 @@ class TestAddressesOfNobody:
         """Nobody gets a certificate for it; whose it is has the address in its own words."""
         judge(serving((), ("10.0.0.1",), **everywhere(address)))
         written = str(ip_address(address))
-        not_permitted(serving((), (address,), **everywhere(address)), written, "in the form of IPv6")
+        not_permitted(serving((), (address,), **everywhere(address)), written, "is an IPv4 address written as IPv6")
         assert canonical(address) == "10.0.0.1"
 
 
 def test_what_only_looks_like_isatap_holds_no_other_address() -> None:
     address = ip_address("2001:db8::5eff:10.96.0.1")
-    assert faces(address) == (address,)
+    assert equivalent_addresses(address) == (address,)
 
 
 def test_a_last_label_that_begins_with_a_digit() -> None:
     judge(serving(("node.1a",), **everywhere("node.1a")))
-    not_permitted(serving(("node.1",), **everywhere("node.1")), "node.1", "is no host's name")
+    not_permitted(serving(("node.1",), **everywhere("node.1")), "node.1", "is not a host name")
 
 
 class TestAddressesOfTheCluster:
@@ -438,7 +446,7 @@ class TestCanonical:
     def test_addresses(self, address: IPv4Address | IPv6Address) -> None:
         one = canonical(str(address))
         assert canonical(address.exploded.upper()) == one
-        assert one in {str(face) for face in faces(address)}
+        assert one in {str(face) for face in equivalent_addresses(address)}
 
     @fast
     @given(st.text(max_size=30).filter(lambda text: ".." not in text))
@@ -506,7 +514,7 @@ def test_what_passes(
         # An IPv4-mapped address of the Machine's is that IPv4 address.
         assert address in {ip_address(canonical(text)) for text in own if _is_address(text)}
         assert address.version == 4 or address.ipv4_mapped is None
-        for face in faces(address):
+        for face in equivalent_addresses(address):
             assert not any((face.is_loopback, face.is_multicast, face.is_link_local, face.is_unspecified))
             assert not any(face in network for network in cluster.service_networks)
             assert str(face) != "192.0.2.7"

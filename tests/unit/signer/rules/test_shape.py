@@ -98,7 +98,7 @@ class TestRequester:
     def test_no_bootstrap_token_for_serving_certificates(self) -> None:
         deny = refused(judge, request_facts(signing_request(serving_manifest(dns(NODE), requester=BOOTSTRAP))))
         assert deny.reason == Reason.REQUESTER_NOT_ALLOWED
-        assert deny.message.endswith("only system:node:<name> in system:nodes may ask")
+        assert deny.message.endswith("the requester must be system:node:<name> in system:nodes")
 
     @pytest.mark.parametrize(
         "username", ["system:node:other", "system:node:", f"system:node:{NODE}.", "system:node:\n"]
@@ -107,7 +107,7 @@ class TestRequester:
         for csr in (manifest(requester=(username, NODES)), serving_manifest(dns(NODE), requester=(username, NODES))):
             deny = refused(judge, request_facts(signing_request(csr)))
             assert deny.reason == Reason.REQUESTER_NOT_ALLOWED
-            assert deny.message.endswith(f"asks for a certificate of system:node:{NODE}")
+            assert deny.message.endswith(f"requests a certificate for system:node:{NODE}")
 
     def test_hostile_name_is_escaped(self) -> None:
         facts = request_facts(signing_request(manifest(requester=("\x1b[31m\u202e\n" + "x" * 5000, ()))))

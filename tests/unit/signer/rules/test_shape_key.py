@@ -107,7 +107,7 @@ def _message_of_exponent(public_key: bytes) -> str:
         load_der_public_key(public_key)
     except ValueError:
         return "the key is neither RSA nor ECDSA on P-256, P-384 or P-521"
-    return "the RSA key's public exponent is not an ordinary one"
+    return "the RSA key's public exponent must be odd, at least 65537, and at most 32 bits"
 
 
 class TestKey:

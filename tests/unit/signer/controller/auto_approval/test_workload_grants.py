@@ -19,7 +19,7 @@ from signer.controller.auto_approval.workload_grants import (
 from signer.kube.client import JsonObject, Parameters
 from signer.kube.errors import ApiError, Forbidden
 from signer.model.auto_approval import ApprovalSubresource, ClusterRoleBinding
-from signer.rules.auto_approval import Grant, Opening, RemovableGrant, ReviewedIdentity, granting_bindings
+from signer.rules.auto_approval import AllowedReview, Grant, RemovableGrant, ReviewedIdentity, granting_bindings
 from tests.unit.signer.store.removed_bindings_fixtures import binding_manifest, role_manifest
 
 NODES = ReviewedIdentity("Group system:nodes", "", ("system:nodes",), may_be_administrator=False)
@@ -72,7 +72,9 @@ async def test_reviews_match_those_of_kube_controller_manager() -> None:
 async def test_every_yes_is_an_opening() -> None:
     api = Scripted("selfnodeclient", "nodeclient")
     assert await openings_of(api, [NODES, ALICE]) == tuple(
-        Opening(auto_approval, identity, "RBAC") for identity in (NODES, ALICE) for auto_approval in ApprovalSubresource
+        AllowedReview(auto_approval, identity, "RBAC")
+        for identity in (NODES, ALICE)
+        for auto_approval in ApprovalSubresource
     )
     assert [spec.get("user") for spec in api.reviews] == [None, None, "alice", "alice", "alice"]
 
