@@ -47,7 +47,7 @@ def _join(cluster: WorldCluster) -> x509.Certificate:
     return certificate_of(cluster.wait_until_decided("join"))
 
 
-def test_first_join_and_renewal_cost_what_they_must(harness: Harness, cluster: WorldCluster) -> None:
+def test_the_number_of_calls_of_first_join_and_renewal(harness: Harness, cluster: WorldCluster) -> None:
     """First join: two reservations and a record, then approval and certificate; renewal: the record alone."""
     harness.api.requests.clear()
     _join(cluster)

@@ -193,7 +193,7 @@ def test_streams_of_the_management_cluster(
 
 
 @pytest.mark.slow
-def test_a_wait_that_was_asked_for_is_kept(
+def test_a_requested_wait_is_observed(
     harness: Harness, steady: WorldCluster, machine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Retry-After is what the request is tried again after, not the queue's own backoff."""

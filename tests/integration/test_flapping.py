@@ -20,7 +20,7 @@ SECONDS: Final = 15.0
 
 
 @pytest.mark.slow
-def test_each_change_is_no_write(
+def test_not_every_change_is_a_write(
     harness: Harness, management_cluster: ManagementCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     began = time.monotonic()

@@ -134,7 +134,7 @@ def test_a_node_joins_through_a_flood(harness: Harness, flood: str, name: str, m
 
 
 @pytest.mark.parametrize("flood", FLOODS)
-def test_a_node_joins_when_a_flood_takes_all_that_is_kept(
+def test_a_node_joins_when_a_flood_fills_the_request_budget(
     harness: Harness, short_waits: None, monkeypatch: pytest.MonkeyPatch, flood: str
 ) -> None:
     """While the Cluster is paused nothing is decided; the flood is there first, and is more than is kept."""

@@ -50,7 +50,7 @@ def _before_approval(cluster: WorldCluster, act: Callable[[], object]) -> None:
 # Approved before the controller looks
 
 
-def test_approved_by_somebody_else_is_refused(harness: Harness, cluster: WorldCluster) -> None:
+def test_approved_by_another_client_is_refused(harness: Harness, cluster: WorldCluster) -> None:
     cluster.submit_with_token(node_of(cluster, "m").client_request("csr"))
     approve_as_somebody_else(cluster, "csr")
     harness.run()
@@ -62,7 +62,7 @@ def test_approved_by_somebody_else_is_refused(harness: Harness, cluster: WorldCl
     assert harness.reservations() == []
 
 
-def test_approved_by_somebody_else_is_honoured_and_attested(harness: Harness) -> None:
+def test_approved_by_another_client_is_honoured_and_attested(harness: Harness) -> None:
     cluster = harness.cluster(policy={"approvalByOthers": "Honor"})
     cluster.add_machine("m", provider_id=provider_id("m"))
     cluster.submit_with_token(node_of(cluster, "m").client_request("csr"))
@@ -74,7 +74,7 @@ def test_approved_by_somebody_else_is_honoured_and_attested(harness: Harness) ->
 
 
 @pytest.mark.parametrize("policy", ["Refuse", "Honor"])
-def test_what_would_be_denied_fails_when_somebody_approved_it(harness: Harness, policy: str) -> None:
+def test_an_approved_request_fails_where_it_would_be_denied(harness: Harness, policy: str) -> None:
     cluster = harness.cluster(policy={"approvalByOthers": policy})
     cluster.add_machine("m", provider_id=provider_id("m"))
     cluster.submit_with_token(node_of(cluster, "m", "another-name").client_request("csr"))
@@ -91,7 +91,7 @@ def test_what_would_be_denied_fails_when_somebody_approved_it(harness: Harness, 
     assert harness.records(cluster) == []
 
 
-def test_what_we_approved_fails_with_the_reason_when_its_machine_goes_before_the_certificate(
+def test_an_approved_request_fails_with_the_reason_if_its_machine_is_deleted_before_the_certificate(
     harness: Harness, cluster: WorldCluster
 ) -> None:
     unpublished = embedded_api(cluster).faults.inject("PUT */csr/status", status=503, times=None)

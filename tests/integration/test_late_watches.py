@@ -92,7 +92,7 @@ def move(*moves: Move) -> None:
 
 
 @LATE
-def test_an_identity_of_a_cluster_that_was_moved_along(source: Reporting, target: Reporting, late: bool) -> None:
+def test_an_identity_of_a_cluster_that_was_moved_too(source: Reporting, target: Reporting, late: bool) -> None:
     first, second = source.cluster("first"), source.cluster("second")
     add(first, "wanted")
     add(second, "owner")
@@ -177,7 +177,7 @@ def call(cluster: WorldCluster, machine: str, host_name: str) -> None:
 
 
 @LATE
-def test_a_name_whose_record_was_deleted_is_given_away(source: Reporting, late: bool) -> None:
+def test_a_name_whose_record_was_deleted_is_free(source: Reporting, late: bool) -> None:
     """The Machine that had it has another one by now, and somebody let the next one in (reason IdentityConflict)."""
     cluster = source.cluster()
     add(cluster, "former", "m")
@@ -195,7 +195,7 @@ def test_a_name_whose_record_was_deleted_is_given_away(source: Reporting, late: 
 
 
 @LATE
-def test_a_machine_whose_name_was_corrected_a_moment_ago(source: Reporting, late: bool) -> None:
+def test_a_machine_whose_name_was_just_corrected(source: Reporting, late: bool) -> None:
     cluster = source.cluster()
     add(cluster, "m")
     call(cluster, "m", "wrong")

@@ -85,7 +85,7 @@ def test_a_controller_key_that_is_deleted_while_it_runs(harness: Harness, monkey
     wait_until(lambda: value(controller, "controller_key_readable") == 1, "its copy is back")
 
 
-def test_a_policy_that_cannot_be_followed_any_more_still_names_its_mode(harness: Harness) -> None:
+def test_a_policy_that_becomes_invalid_still_names_its_mode(harness: Harness) -> None:
     """By it an alert tells a auto-approval that is not proven to be shut from one that nobody wants shut."""
     cluster = harness.cluster(policy={"mode": "Enforce"}, api={"seed_kubeadm": True})
     controller = harness.run()
@@ -100,7 +100,7 @@ def test_a_policy_that_cannot_be_followed_any_more_still_names_its_mode(harness:
     assert value(controller, "cluster_info", cluster=KEY, mode="Enforce") == 1
 
 
-def test_what_the_policy_leaves_alone_waits_for_nobody(harness: Harness) -> None:
+def test_requests_that_the_policy_ignores_are_not_waiting(harness: Harness) -> None:
     """Under Observe, kubelets whose serving requests nobody approves post another every quarter of an hour."""
     cluster = harness.cluster()
     controller = harness.run()

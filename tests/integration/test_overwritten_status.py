@@ -15,7 +15,7 @@ from tests.integration.test_auto_approval import wait_for
 pytestmark = pytest.mark.slow
 
 
-def test_it_is_put_right(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_corrected(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing else changes that would have it written anew."""
     monkeypatch.setattr(workload_cluster, "RECONCILE_SECONDS", 0.1)
     monkeypatch.setattr(policy_status, "WATCH_LAG_SECONDS", 0.0)

@@ -74,7 +74,7 @@ def is_ours(harness: Harness, cluster: WorldCluster) -> bool:
     return RecordSeals(keys_of(harness)).unseal(record) is record
 
 
-def test_what_the_controller_writes_is_sealed_with_its_own_key(harness: Harness, joined: WorldCluster) -> None:
+def test_records_are_sealed_with_the_controller_key(harness: Harness, joined: WorldCluster) -> None:
     assert is_ours(harness, joined)
     assert isinstance(keys_of(harness).current, bytes)
     secrets = harness.management.client.items(SECRETS.collection(CONTROLLER_NAMESPACE))
@@ -197,7 +197,7 @@ def test_a_copy_in_another_namespace(harness: Harness, read_often: None, joined:
 
 
 @pytest.mark.slow
-def test_after_a_rotation_records_stay_and_are_sealed_anew(harness: Harness, read_often: None) -> None:
+def test_after_a_rotation_records_stay_and_are_sealed_again(harness: Harness, read_often: None) -> None:
     cluster = harness.cluster()
     harness.run()
     for machine in ("m", "n"):

@@ -12,7 +12,7 @@ from tests.integration.fixtures import CONTROLLER_USER, MASTERS, Harness
 pytestmark = pytest.mark.slow
 
 
-def test_revoked_credentials_are_noticed_by_the_first_write(harness: Harness) -> None:
+def test_revoked_credentials_are_detected_by_the_first_write(harness: Harness) -> None:
     """Not only by the next watch: this one lasts for 40 seconds, longer than anybody here waits."""
     cluster = harness.cluster()
     api = embedded_api(cluster)

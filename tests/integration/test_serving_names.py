@@ -110,7 +110,7 @@ def test_no_names(neighbourhood: Kubelet) -> None:
     _denied(neighbourhood.cluster, _ask(neighbourhood), "InvalidSubjectAlternativeNames")
 
 
-def test_of_two_machines_at_once(neighbourhood: Kubelet) -> None:
+def test_names_of_two_machines_at_once(neighbourhood: Kubelet) -> None:
     """The data are wrong, not the node: it waits until they are right."""
     cluster = neighbourhood.cluster
     for name in ("one", "two"):

@@ -37,7 +37,7 @@ def cluster(harness: Harness) -> WorldCluster:
     return cluster
 
 
-def test_what_is_in_hand_is_finished(harness: Harness, cluster: WorldCluster) -> None:
+def test_current_requests_are_finished(harness: Harness, cluster: WorldCluster) -> None:
     """It is told to stop while the certificate's write is under way."""
     arrived = threading.Event()
 

@@ -57,7 +57,7 @@ def report(run: Run, *arguments: str) -> tuple[int, dict[str, Any]]:
     return code, json.loads(output)
 
 
-def test_a_fleet_that_is_well(harness: Harness, cluster: WorldCluster, run: Run) -> None:
+def test_a_healthy_fleet(harness: Harness, cluster: WorldCluster, run: Run) -> None:
     harness.api.requests.clear()
     code, found = report(run)
     (one,) = found["clusters"]

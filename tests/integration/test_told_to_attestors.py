@@ -100,7 +100,7 @@ def test_of_the_control_plane(reporting: Reporting, cluster: WorldCluster) -> No
 
 
 @pytest.mark.slow
-def test_what_was_proven_is_told_from_then_on(reporting: Reporting, cluster: WorldCluster) -> None:
+def test_a_proven_identity_is_passed_from_then_on(reporting: Reporting, cluster: WorldCluster) -> None:
     add_machine(cluster)
     first = reporting.run()
     assert claimed(told(reporting, cluster)).recorded == NoRecordedIdentity()
@@ -114,7 +114,9 @@ def test_what_was_proven_is_told_from_then_on(reporting: Reporting, cluster: Wor
     assert claimed(told(reporting, cluster, "later")).recorded == RecordedIdentity(f"of {provider_id('m1')}")
 
 
-def test_a_machine_made_anew_under_its_name_has_nothing_recorded(reporting: Reporting, cluster: WorldCluster) -> None:
+def test_a_machine_created_again_under_its_name_has_nothing_recorded(
+    reporting: Reporting, cluster: WorldCluster
+) -> None:
     """Same name, same provider ID, another UID: perhaps other hardware."""
     add_machine(cluster)
     reporting.run()
@@ -145,7 +147,7 @@ def test_the_machines_own_token_in_two_configs_is_still_its_own(reporting: Repor
     assert told(reporting, cluster, token=token).credential == TokenOfMachine()
 
 
-def test_a_token_of_several(reporting: Reporting, cluster: WorldCluster) -> None:
+def test_a_token_of_several_machines(reporting: Reporting, cluster: WorldCluster) -> None:
     token = token_of(cluster, add_machine(cluster), add_machine(cluster, "m2"))
     reporting.run()
     credential = told(reporting, cluster, token=token).credential
@@ -184,7 +186,7 @@ def test_a_token_of_the_former_machine_of_that_name(reporting: Reporting, cluste
     assert credential == OtherToken("the bootstrap token was made for a former Machine default/m1")
 
 
-def test_a_token_of_nobody(reporting: Reporting, cluster: WorldCluster) -> None:
+def test_a_token_without_an_owner(reporting: Reporting, cluster: WorldCluster) -> None:
     add_machine(cluster)
     reporting.run()
     credential = told(reporting, cluster).credential

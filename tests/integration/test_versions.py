@@ -85,7 +85,7 @@ def test_a_version_that_is_not_supported_is_denied_with_those_that_are(harness: 
     assert (approved.condition, approved.reason) == ("Approved", "Attested")
 
 
-def test_what_the_requester_wrote_there_is_replaced(harness: Harness) -> None:
+def test_the_requesters_message_is_replaced(harness: Harness) -> None:
     cluster = harness.cluster()
     cluster.add_machine("m", provider_id=provider_id("m"))
     harness.run()
@@ -97,7 +97,7 @@ def test_what_the_requester_wrote_there_is_replaced(harness: Harness) -> None:
     assert denied.annotations == {SUPPORTED_VERSIONS_ANNOTATION: "v1", "other": "kept"}
 
 
-def test_a_format_that_an_attestor_has_given_up(harness: Harness) -> None:
+def test_a_format_that_an_attestor_no_longer_supports(harness: Harness) -> None:
     """The envelope is still read; it is the attestor that no longer knows what is in it."""
     cluster = harness.cluster()
     cluster.add_machine("old", provider_id=provider_id("old"))
@@ -111,7 +111,7 @@ def test_a_format_that_an_attestor_has_given_up(harness: Harness) -> None:
     assert harness.reservations() == []
 
 
-def test_another_provider_is_no_way_out(harness: Harness) -> None:
+def test_another_provider_does_not_bypass_it(harness: Harness) -> None:
     """Nobody gets from a version that is refused to an attestor that proves less."""
     cluster = harness.cluster()
     cluster.add_machine("m", provider_id=provider_id("m"))
