@@ -1,4 +1,4 @@
-"""What an attestor resolved stands on the request that is approved, and nothing that a requester made up."""
+"""Annotations that an attestor resolved are on the approved request, and none that the requester forged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def reporting(harness: Harness) -> Reporting:
 
 
 def forging(manifest: dict[str, Any]) -> dict[str, Any]:
-    """The same request by a requester who writes what only the controller should."""
+    """The same request by a requester that sets annotations of the controller."""
     return {**manifest, "metadata": {**manifest["metadata"], "annotations": dict(FORGED)}}
 
 
@@ -87,7 +87,9 @@ def test_a_restart_between_approval_and_certificate_keeps_it(reporting: Reportin
 
 
 def test_a_journaled_request_approved_by_another_client_keeps_no_forged_annotation(reporting: Reporting) -> None:
-    """Between the journal and our approval somebody approves: what the requester wrote must not pass for ours."""
+    """Another client approves between the journal and the controller's approval: the requester's annotations must not
+    count.
+    """
     cluster = reporting.cluster()
 
     def is_ours(request: Request) -> bool:

@@ -1,4 +1,4 @@
-"""The audit log of a running controller: written before anything is published, free of secrets, and judged again."""
+"""The audit log of a running controller: written before anything is published, without secrets, and replayed."""
 
 from __future__ import annotations
 

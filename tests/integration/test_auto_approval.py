@@ -1,4 +1,4 @@
-"""The auto-approval through the running controller: shut, watched, and opened again."""
+"""Auto-approval with the running controller: removed, re-checked, and restored."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_a_repeatedly_reinstated_binding_is_reported(harness: Harness, cluster: 
 def test_a_transient_fault_does_not_leave_auto_approval_possible_for_minutes(
     harness: Harness, cluster: WorldCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing else asks for a look meanwhile."""
+    """Nothing else triggers a check meanwhile."""
     monkeypatch.setattr(reconciler, "RETRY_BACKOFF", Backoff(base_seconds=0.05, maximum_seconds=1.0, jitter=0.5))
     wait_for(harness, cluster, "False", "Observing")
     fault = embedded_api(cluster).faults.inject("DELETE */clusterrolebindings/*", status=503, times=4)
@@ -229,7 +229,7 @@ def test_a_node_without_a_machine_is_named_after_a_refused_request(
 
 
 def test_nodes_of_an_unauthorized_attestor_keep_renewal_auto_approval(harness: Harness, cluster: WorldCluster) -> None:
-    """Its renewal would be denied: with the door shut, the whole cluster would end with its certificates."""
+    """Its renewal would be denied: without auto-approval, the whole cluster would end with its certificates."""
     harness.join(cluster, "m")
     wait_for(harness, cluster, "False", "Observing")
     path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)

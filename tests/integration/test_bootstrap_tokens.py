@@ -147,7 +147,7 @@ def test_a_pools_token(tracing: Tracing, cluster: WorldCluster) -> None:
 
 
 def test_move_rewrites_the_owners(tracing: Tracing, cluster: WorldCluster) -> None:
-    """``clusterctl move`` creates objects anew: other UIDs, the same names."""
+    """``clusterctl move`` creates objects again: other UIDs, the same names."""
     token = cluster.api.bootstrap_token()
     machine = cluster.add_machine("m1", provider_id="test:///m1")
     cluster.add_kubeadm_config("m1", token, machine)
@@ -180,7 +180,7 @@ def test_without_the_grant_tracing_is_off_until_it_is_added(harness: Harness, cl
 
 
 def grant(management: ManagementCluster, user: str) -> None:
-    """What deploy/rbac gives for tracing, and nothing else."""
+    """The grants for tracing in deploy/rbac, and nothing else."""
     rule = {
         "apiGroups": ["bootstrap.cluster.x-k8s.io"],
         "resources": ["kubeadmconfigs"],

@@ -1,4 +1,4 @@
-"""Cluster API is upgraded, or its API server starts again, while a controller runs."""
+"""Cluster API is upgraded, or its API server restarts, while a controller runs."""
 
 from __future__ import annotations
 

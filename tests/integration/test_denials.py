@@ -58,7 +58,7 @@ def machine() -> str:
 
 
 def _denied(harness: Harness, cluster: WorldCluster, csr: str, reason: str, about: tuple[str, str]) -> Verdict:
-    """Wait for the denial; it must be well put, without a certificate, and told in an Event on ``about``."""
+    """Wait for the denial; it must be well-formed, without a certificate, and reported in an Event on ``about``."""
     verdict = cluster.wait_until_decided(csr)
     assert (verdict.condition, verdict.reason) == ("Denied", reason), verdict
     assert verdict.certificate == b""
@@ -126,7 +126,7 @@ def test_requests_that_an_api_server_does_not_store(cluster: WorldCluster, snaps
 
 
 def test_requests_that_cannot_even_be_denied(shared_harness: Harness, cluster: WorldCluster, machine: str) -> None:
-    """No API server can decode such an object, so none takes it back with a condition either; nobody else waits."""
+    """No API server can decode such an object, so none accepts a condition on it; no other request waits."""
     plant(cluster, manifest_of("undeniable", MALFORMED[NOT_BASE64](node_of(cluster, machine))))
     shared_harness.join(cluster)
     assert_readable(shared_harness.wait_for_event("WorkloadClusterUnreachable", cluster.name, "Cluster"))
@@ -238,7 +238,7 @@ def test_machine_is_deleting(shared_harness: Harness, cluster: WorldCluster, mac
 
 
 def test_evidence_of_another_key(shared_harness: Harness, cluster: WorldCluster, machine: str) -> None:
-    """Replayed evidence: whoever reads the honest CSR can copy everything but the key."""
+    """Replayed evidence: a reader of the honest CSR can copy everything but the key."""
     honest = node_of(cluster, machine)
     thief = node_of(cluster, machine)
     cluster.submit_with_token(thief.client_request("replayed", evidence_of=honest.evidence()))
@@ -282,7 +282,7 @@ def _reads_of_the_authority(harness: Harness, cluster: WorldCluster) -> int:
 def test_a_request_refused_anyway_causes_no_read_of_the_ca(
     shared_harness: Harness, cluster: WorldCluster, machine: str
 ) -> None:
-    """Whoever asks chooses which CA to name; only where that alone is wrong, ours may have changed."""
+    """The requester chooses the CA that it names; the cached CA is read again only if that is the only fault."""
     shared_harness.join(cluster)
     before = _reads_of_the_authority(shared_harness, cluster)
     for number in range(3):
@@ -326,7 +326,7 @@ def test_signature_of_another_key(shared_harness: Harness, cluster: WorldCluster
 
 
 def test_signers_of_others_are_ignored(shared_harness: Harness, cluster: WorldCluster) -> None:
-    """Unknown provider, another domain, the stock kubelet signer: nobody writes anything about them."""
+    """Unknown provider, another domain, the built-in kubelet signer: the controller writes nothing about them."""
     node = node_of(cluster, "nobody")
     request = _joined(*blocks_of(node))
     signers: dict[str, Any] = {

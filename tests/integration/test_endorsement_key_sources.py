@@ -1,4 +1,4 @@
-"""The invariant can fail: each planted violation is found, and what is as it should be is left in peace."""
+"""The invariant can fail: each planted violation is found, and a consistent state passes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ SERVING: Final = str(SignerName(Purpose.SERVING, "keyed-mac"))
 
 @cache
 def authority(whose: str) -> CertificateAuthority:
-    """A CA; somebody else has another one."""
+    """A CA; another cluster has another one."""
     del whose
     return CertificateAuthority.like_cluster_api()
 

@@ -1,4 +1,4 @@
-"""``explain`` on the embedded API: it ends in what the controller decides, writes nothing, and needs to read only."""
+"""``explain`` on the embedded API: it reaches the controller's decision, writes nothing, and needs only read access."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_plausible_request_without_a_decision(
 
 
 def test_decided_requests_are_explained_too(harness: Harness, cluster: WorldCluster, explain: Explain) -> None:
-    """The answer that stands, and what the checks say now: the Machine has got another name since."""
+    """The published decision, and the result of the checks now: the Machine has another name since."""
     machine = cluster.add_machine("worker-1", provider_id=provider_id("worker-1"))
     harness.run()
     cluster.submit_with_token(node_of(cluster, "worker-1", "somebody-else").client_request("wrong"))
@@ -211,7 +211,7 @@ def test_requests_that_cannot_be_explained(
 def test_it_names_the_cluster_that_does_not_respond(
     harness: Harness, cluster: WorldCluster, explain: Explain, who: str
 ) -> None:
-    """Else a management cluster that is away passes for the Cluster that was asked for."""
+    """Otherwise an unreachable management cluster would look like a missing Cluster."""
     without_grants = harness.api.kubeconfig("management", "nobody", ())
     away = without_grants.replace(harness.api.server, "https://127.0.0.1:1")
     explain.kubeconfig.write_text(without_grants if who == "nobody" else away)
@@ -303,7 +303,7 @@ def test_a_cluster_that_the_controller_does_not_serve(cluster: WorldCluster, exp
 
 
 def test_a_request_that_the_controller_does_not_keep(cluster: WorldCluster, explain: Explain) -> None:
-    """A hostile API server's: whatever its checks would say, nobody comes to them."""
+    """A hostile API server's: its checks are never reached."""
     cluster.add_machine("worker-1", provider_id=provider_id("worker-1"))
     manifest = node_of(cluster, "worker-1").client_request("join")
     manifest["spec"]["extra"] = {"much": ["x" * 300_000]}

@@ -1,4 +1,4 @@
-"""``explain --record`` and ``--objects``: the same explanation without the cluster, and without any of its secrets."""
+"""``explain --record`` and ``--objects``: the same explanation without the cluster and without its secrets."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_credentials_are_not_recorded(harness: Harness, explain: Explain, offlin
 
 
 def by_hand(folder: Path, *, policy: bool = True) -> Path:
-    """A recorded request of a released format, and the few manifests that somebody wrote around it."""
+    """A recorded request of a released format, with a few handwritten manifests."""
     recorded = json.loads(RECORDED.read_text())
     request = recorded["certificateSigningRequest"]
     folder.mkdir()

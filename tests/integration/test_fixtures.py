@@ -1,4 +1,4 @@
-"""The shipped pytest fixtures, used as an attestor's author does."""
+"""The shipped pytest fixtures, used as by an attestor's author."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A workload API server that is reached and lost many times a second: the management cluster hears of it seldom."""
+"""A workload API server that often connects and disconnects causes few writes to the management cluster."""
 
 from __future__ import annotations
 

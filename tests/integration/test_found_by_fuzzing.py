@@ -1,4 +1,4 @@
-"""Requests that fuzzing found: each once ended a cluster's task again and again, for as long as it was there."""
+"""Requests found by fuzzing: each ended a cluster's task repeatedly for as long as it existed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_fault_in_parsing_one_request_delays_no_other(harness: Harness, monkey
 def test_a_fault_in_parsing_one_request_beyond_the_request_budget_delays_no_other(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The watch itself looks closely at who is to make way."""
+    """The watch itself parses requests to choose one to evict."""
     parse = parse_signing_request
 
     def faulty(manifest: Mapping[str, Any], *arguments: Any) -> Parsed:

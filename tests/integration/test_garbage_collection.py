@@ -1,4 +1,4 @@
-"""Upkeep in the running controller: reservations come back, what has run out goes, joining nodes are not disturbed."""
+"""Garbage collection in the running controller: it restores reservations, deletes expired objects, disturbs no join."""
 
 from __future__ import annotations
 

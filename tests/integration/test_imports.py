@@ -1,4 +1,4 @@
-"""What clouds need is imported by whom a cloud is in use, and by nobody else; each in a process of its own."""
+"""A cloud's libraries are imported only where that cloud is in use; each case runs in a process of its own."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_the_node_with_a_stored_certificate(tmp_path: Path, provider: str) -> No
 
 
 def test_a_joining_node_imports_the_signing_code_and_no_client(workload_cluster: WorldCluster, tmp_path: Path) -> None:
-    """It makes evidence, which nobody decides here. botocore signs; boto3 and Google's libraries are not needed."""
+    """It creates evidence without a decision. botocore signs; boto3 and Google's libraries are not needed."""
     with FakeInstanceMetadata() as metadata:
         node = SimulatedNode(
             "joining",

@@ -1,4 +1,4 @@
-"""Somebody else acts on a CSR before the controller does, or between its judgement and its write."""
+"""Another client changes a CSR before the controller decides it, or between its decision and its write."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_an_approved_request_fails_with_the_reason_if_its_machine_is_deleted_bef
 
 
 def test_approved_in_between(harness: Harness, cluster: WorldCluster) -> None:
-    """It is attested and journaled by then, so it is ours to sign, whoever approved it."""
+    """It is attested and journaled by then, so the controller signs it, whichever client approved it."""
     _before_approval(cluster, lambda: approve_as_somebody_else(cluster, "csr"))
     harness.run()
     cluster.submit_with_token(node_of(cluster, "m").client_request("csr"))
@@ -146,7 +146,7 @@ def test_deleted_in_between(harness: Harness, cluster: WorldCluster) -> None:
 
 
 def test_recreated_under_the_same_name_in_between(harness: Harness, cluster: WorldCluster) -> None:
-    """The first is dropped; the second is another request, judged for itself."""
+    """The first is dropped; the second is another request with its own decision."""
     api = embedded_api(cluster)
     second = node_of(cluster, "m").client_request("csr")
     token_user = User("system:bootstrap:abcdef", ("system:bootstrappers", "system:authenticated"))
@@ -172,7 +172,7 @@ def test_recreated_under_the_same_name_in_between(harness: Harness, cluster: Wor
 
 
 def test_changed_in_between(harness: Harness, cluster: WorldCluster) -> None:
-    """409, read again, judged again: one approval, one certificate, one journal entry."""
+    """409, read again, decided again: one approval, one certificate, one journal entry."""
     api = embedded_api(cluster)
     patch = {"metadata": {"annotations": {"somebody": "was here"}}}
     _before_approval(cluster, lambda: api.patch("certificatesigningrequests", "csr", patch))

@@ -1,4 +1,4 @@
-"""What an attestor finds in the management cluster, through the running controller; and what it never gets to see."""
+"""An attestor's lookups in the management cluster, through the running controller, and their limits."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_fault_of_the_api_server_makes_the_request_wait(reporting: Reporting, 
 
 
 def test_an_inframachine_of_another_machine_is_not_trusted(reporting: Reporting, cluster: WorldCluster) -> None:
-    """A tenant lets its Machine name what is another one's."""
+    """A tenant lets its Machine name an object of another one."""
     add_infra_cluster(cluster, SIGNER_FIELD)
     other = cluster.add_machine("m2", provider_id=provider_id("m2"))
     add_infra_machine(cluster, other, **OURS)

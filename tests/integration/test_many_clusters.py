@@ -1,4 +1,4 @@
-"""Workload clusters come, change and go while the controller runs; what went leaves nothing behind."""
+"""Workload clusters are added, changed and deleted while the controller runs; deleted ones leave nothing behind."""
 
 from __future__ import annotations
 

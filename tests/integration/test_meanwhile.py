@@ -1,4 +1,4 @@
-"""What changes while a request is judged, and what a node may ask for at once."""
+"""Changes during a decision, and limits for the requests of one node."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def test_what_the_source_approved_the_target_completes(harness: Harness, target:
 
 
 def test_another_key_does_not_complete_what_the_source_approved(harness: Harness, target: Harness) -> None:
-    """Whoever wrote that record, it is nothing to this controller; the node asks again and is attested anew."""
+    """That record does not count for this controller; the node makes another request and is attested again."""
     moving = Moving(harness, target, same_key=False)
     moving.run_target()
     workload = embedded_api(moving.cluster)
@@ -199,7 +199,7 @@ def test_another_key_does_not_complete_what_the_source_approved(harness: Harness
 
 
 def test_an_impostor_meets_the_record_at_the_target(harness: Harness, target: Harness) -> None:
-    """Another Machine whose addresses were made to hold the victim's name."""
+    """Another Machine whose addresses were forged to contain the victim's name."""
     moving = Moving(harness, target)
     moving.run_target()
     moving.pause()

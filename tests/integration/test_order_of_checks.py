@@ -1,4 +1,4 @@
-"""What runs is what is listed: the same steps and checks in the decision, in its replay and in ``explain``."""
+"""The listed steps and checks are those that run: in the decision, in its replay and in ``explain``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""While the management cluster cannot be watched nothing is decided: what was seen last may be long gone."""
+"""Nothing is decided while the management cluster cannot be watched: cached data may be stale."""
 
 from __future__ import annotations
 

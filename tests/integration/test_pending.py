@@ -1,4 +1,4 @@
-"""A workload API that holds more requests than are kept of one cluster, or ones that nothing can be written to."""
+"""A workload API that holds more requests than the request budget of one cluster, or unwritable ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``preflight`` before and after a cluster is enforced, through the program's own command line."""
+"""``preflight`` before and after a cluster is enforced, on the program's own command line."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_a_binding_of_both_roles_is_split_if_renewal_remains(cluster: WorldClust
 
 
 def test_markup_in_names_is_text(cluster: WorldCluster, run: Run) -> None:
-    """Whoever writes in the workload cluster must not draw on the operator's terminal."""
+    """A writer in the workload cluster must not control the operator's terminal."""
     user = {"kind": "User", "name": "[bold red]mallory[/bold red]\x1b[2J"}
     bind(cluster, "wide", user, "certificatesigningrequests/nodeclient")
     _, text, _ = run("workload")
@@ -241,7 +241,7 @@ def test_a_management_cluster_without_our_definitions(harness: Harness, cluster:
 
 
 def test_a_forged_record_counts_for_nothing(harness: Harness, cluster: WorldCluster, run: Run) -> None:
-    """Whoever may write AttestedNodes cannot make a cluster look ready."""
+    """A writer of AttestedNodes cannot make a cluster look ready."""
     (record,) = harness.records(cluster)
     harness.management.client.patch(
         f"/apis/attestation.cluster.x-k8s.io/v1alpha1/namespaces/default/attestednodes/{record['metadata']['name']}",

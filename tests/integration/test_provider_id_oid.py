@@ -1,4 +1,4 @@
-"""The provider ID under an OID of one's own, and a fleet that changes over from one OID to another."""
+"""The provider ID under a private OID, and the migration of a fleet from one OID to another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people and other controllers see: policies, InfraClusters, Machines, records; with the real kubectl."""
+"""What users and other controllers see: policies, InfraClusters, Machines, records; with the real kubectl."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AttestedNodes that tenants can write to: a record is worth something only as the controller wrote it."""
+"""AttestedNodes in namespaces that tenants can write to: a record counts only as the controller wrote it."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def test_with_a_malformed_key_nothing_is_decided(harness: Harness, read_often: N
 def test_another_controllers_records_are_attested_again(
     harness: Harness, read_often: None, joined: WorldCluster
 ) -> None:
-    """As after a move to a controller with another key; what is reserved stays reserved."""
+    """As after a move to a controller with another key; reservations stay."""
     set_keys(harness, controller_key_secret(CONTROLLER_NAMESPACE, THEIR_KEYS)["data"])
     harness.run()
     record = parse_record(record_of(harness, joined))

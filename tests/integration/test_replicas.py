@@ -1,4 +1,4 @@
-"""Two controllers at once, as during every rolling update: what one has journaled, the other carries on."""
+"""Two controllers at once, as in every rolling update: one completes the requests that the other journaled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tenant can write, policies and Machines, chooses among what the operator allows, and takes from nobody."""
+"""Tenants choose, by policies and Machines, only among what the operator allows, and take nothing from others."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_policys_settings_do_not_become_the_operators(harness: Harness) -> Non
 
 
 def test_settings_of_one_namespace_are_not_anothers(harness: Harness) -> None:
-    """Under the tenant's own key, which the operator takes in its namespace alone, nobody else's machine joins."""
+    """Under the tenant's own key, which the operator accepts in its namespace alone, no other machine joins."""
     inside, outside = harness.cluster("inside", namespace="team-a"), harness.cluster("outside", namespace="team-b")
     of_team_a = {"team-a": {"masterKey": base64.b64encode(TENANTS_KEY).decode("ascii")}}
     harness.run(attestors={"keyed-mac": replace(keyed_mac()["keyed-mac"], settings_by_namespace=of_team_a)})

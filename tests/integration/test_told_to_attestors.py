@@ -1,4 +1,4 @@
-"""What an attestor is told of the claimed Machine and of who asks, through the running controller."""
+"""What the running controller passes to an attestor about the claimed Machine and the requester."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def add_machine(cluster: WorldCluster, name: str = "m1", **more: Any) -> dict[st
 
 
 def token_of(cluster: WorldCluster, *owners: dict[str, Any]) -> str:
-    """A bootstrap token that stands in a KubeadmConfig of each of them."""
+    """A bootstrap token that the KubeadmConfig of each of them holds."""
     token = cluster.api.bootstrap_token()
     for owner in owners:
         cluster.add_kubeadm_config(f"{owner['metadata']['name']}-{token[:6]}", token, owner)
@@ -51,7 +51,7 @@ def token_of(cluster: WorldCluster, *owners: dict[str, Any]) -> str:
 def told(
     reporting: Reporting, cluster: WorldCluster, csr: str = "join", token: str | None = None, machine: str = "m1"
 ) -> Any:
-    """Let the node of that Machine ask; what its attestor was told."""
+    """Let the node of that Machine make a request; returns what its attestor was passed."""
     cluster.submit_with_token(reporting.node(cluster, machine).client_request(csr), token)
     return reporting.of(cluster, csr).request
 
@@ -177,7 +177,7 @@ def test_a_token_of_another_machine(reporting: Reporting, cluster: WorldCluster)
 
 
 def test_a_token_of_the_former_machine_of_that_name(reporting: Reporting, cluster: WorldCluster) -> None:
-    """Its KubeadmConfig may outlive it for a while: whoever had the token then is not the Machine of today."""
+    """Its KubeadmConfig may outlive it for a while: the token's holder is not the current Machine."""
     former = add_machine(cluster)
     former["metadata"]["uid"] = "00000000-0000-4000-8000-000000000000"
     token = token_of(cluster, former)
@@ -202,7 +202,7 @@ def test_tokens_are_not_traced(reporting: Reporting, cluster: WorldCluster) -> N
 
 
 def test_tokens_cannot_be_traced_at_this_moment(reporting: Reporting, cluster: WorldCluster) -> None:
-    """The attestor is told so; the core's own check makes the request wait until they can."""
+    """The attestor is informed; the core's own check makes the request wait until tracing resumes."""
     token = token_of(cluster, add_machine(cluster))
     reporting.harness.api.faults.inject("GET */kubeadmconfigs*", status=500, times=None)
     reporting.run()

@@ -98,7 +98,7 @@ def test_the_requesters_message_is_replaced(harness: Harness) -> None:
 
 
 def test_a_format_that_an_attestor_no_longer_supports(harness: Harness) -> None:
-    """The envelope is still read; it is the attestor that no longer knows what is in it."""
+    """The CSR header is still parsed; only the attestor no longer knows the content."""
     cluster = harness.cluster()
     cluster.add_machine("old", provider_id=provider_id("old"))
     entry_point = EntryPoint("keyed-mac", f"{__name__}:newer", ENTRY_POINT_GROUP)
@@ -112,7 +112,7 @@ def test_a_format_that_an_attestor_no_longer_supports(harness: Harness) -> None:
 
 
 def test_another_provider_does_not_bypass_it(harness: Harness) -> None:
-    """Nobody gets from a version that is refused to an attestor that proves less."""
+    """A refused version does not lead to an attestor with weaker proof."""
     cluster = harness.cluster()
     cluster.add_machine("m", provider_id=provider_id("m"))
     harness.run(insecure_enabled=True, insecure_namespaces=frozenset({"default"}))

@@ -28,7 +28,7 @@ _NUMBERS: Final = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def judged() -> Iterator[Counter[str]]:
-    """How often each CSR was judged."""
+    """The number of decisions of each CSR."""
     counted: Counter[str] = Counter()
     decide = Decider.decide
 
@@ -102,7 +102,7 @@ def test_a_machine_wakes_its_own_request_only(harness: Harness, cluster: WorldCl
 def test_a_machine_that_changes_while_the_decision_is_logged_wakes_its_request(
     harness: Harness, cluster: WorldCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The line is on the disk before anything else is done; a disk may be slow."""
+    """The line is on disk before anything else is done; a disk may be slow."""
     [machine] = names(1)
     append, wake = RememberedAudit.append, RequestInformer.wake
     woken = threading.Event()

@@ -53,7 +53,7 @@ def labelled(harness: Harness, name: str, value: str | None, namespace: str = "d
 
 
 def touched(harness: Harness, user: str) -> set[str]:
-    """Namespaced objects that this user wrote, Events and what is the controllers' own aside."""
+    """Namespaced objects that this user wrote, except Events and the controllers' own."""
     own = f"/namespaces/{CONTROLLER_NAMESPACE}/"
     entries = [entry for entry in harness.api.requests.writes() if entry.user == user and own not in entry.path]
     return {entry.path for entry in entries if not entry.path.endswith("/events")}
@@ -161,7 +161,7 @@ def test_garbage_collection_keeps_the_records_of_other_clusters(
 def test_auto_approval_stays_removed_when_the_label_is_removed(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who takes a label off hands the Cluster over; that must not give kubeadm's automatic approval back."""
+    """Removing a label hands the Cluster over; that must not restore kubeadm's automatic approval."""
     monkeypatch.setattr(reconciler, "MINIMUM_PAUSE_SECONDS", 0.05)
     monkeypatch.setattr(restoration, "RESYNC_SECONDS", 0.05)
     cluster = labelled(harness, "c", "blue", mode="Enforce")

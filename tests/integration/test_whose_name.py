@@ -1,4 +1,4 @@
-"""Names that nobody recorded, machines that collect names, and worlds that change while a request is reserved."""
+"""Names without a record, machines that collect names, and changes while a request is reserved."""
 
 from __future__ import annotations
 
