@@ -2,16 +2,17 @@
 
 `signer.authority.issuance.issue` makes a certificate only by a profile. The profile is enforced twice: on the request,
 and on the finished certificate as it reads back, by code that does not know the request. Profiles are values made in
-:mod:`signer.authority`; a test lists them.
+:mod:`signer.authority`; a test lists them. How long a certificate is valid is planned here, too.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
@@ -20,8 +21,94 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from attestors.wire.names import NODE_USER_PREFIX, NODES_GROUP, Purpose
 from signer.authority.der import DerError, Tag, object_identifier, read_elements, read_single
-from signer.authority.duration import BACKDATE, MINIMUM_DURATION
-from signer.authority.errors import IssuanceRefused, IssuanceRefusedReason
+from signer.authority.errors import (
+    CertificateAuthorityUnavailable,
+    CertificateAuthorityUnavailableReason,
+    IssuanceRefused,
+    IssuanceRefusedReason,
+)
+
+__all__ = ["BACKDATE", "MINIMUM_DURATION", "Validity", "certificate_validity", "new_serial_number"]
+
+BACKDATE: Final = timedelta(minutes=5)
+"""Allowance for slow clocks; kube-controller-manager's figure."""
+MINIMUM_DURATION: Final = timedelta(minutes=10)
+"""Kubernetes' least ``spec.expirationSeconds``, 600."""
+_SHORT: Final = timedelta(hours=8)
+"""Below this, kube-controller-manager does not take the backdating out of the duration."""
+_SERIAL_NUMBER_BITS: Final = 127
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """Both in UTC, in whole seconds; both ends are inside (RFC 5280 4.1.2.5)."""
+
+    not_before: datetime
+    not_after: datetime
+
+
+def certificate_validity(
+    now: datetime, policy_duration: timedelta, expiration_seconds: int | None, ca_not_after: datetime
+) -> Validity:
+    """Plan a validity: the least of policy, request and what the CA has left, backdated by five minutes.
+
+    ``not_after`` is never later than ``now`` plus that least duration. From eight hours on the backdating counts as
+    part of the duration, as with kube-controller-manager (``pkg/controller/certificates/authority/policies.go``), so
+    that the whole window is not longer than asked; a shorter certificate keeps its full length from ``now`` on.
+
+    Args:
+        now: aware.
+        policy_duration: what the policy and the controller's configuration grant; at least ten minutes.
+        expiration_seconds: the CSR's ``spec.expirationSeconds``, None when it states none.
+        ca_not_after: end of the CA that will sign; aware.
+
+    Raises:
+        CertificateAuthorityUnavailable: ``CertificateAuthorityExpired``, or ``CertificateAuthorityExpiring`` with less
+            than ten minutes left.
+        IssuanceRefused: ``ExpirationTooShort``, below 600 seconds. The API server rejects that; lengthening it would
+            issue more than was asked for.
+        ValueError: a policy below ten minutes, or a naive time: a fault of the caller.
+    """
+    if now.tzinfo is None or ca_not_after.tzinfo is None:
+        raise ValueError("times must be aware")
+    if policy_duration < MINIMUM_DURATION:
+        raise ValueError(f"policy_duration must be at least {MINIMUM_DURATION}")
+    start = now.astimezone(UTC).replace(microsecond=0)
+    ca_end = ca_not_after.astimezone(UTC).replace(microsecond=0)
+    _require_time_left(now, ca_end)
+    seconds = min(policy_duration // timedelta(seconds=1), (ca_end - start + BACKDATE) // timedelta(seconds=1))
+    if expiration_seconds is not None:
+        if expiration_seconds < MINIMUM_DURATION.total_seconds():
+            raise IssuanceRefused(
+                IssuanceRefusedReason.EXPIRATION_TOO_SHORT, "spec.expirationSeconds must be at least 600"
+            )
+        seconds = min(seconds, expiration_seconds)
+    duration = timedelta(seconds=seconds)
+    not_before = start - BACKDATE
+    not_after = start + duration if duration < _SHORT else not_before + duration
+    return Validity(not_before=not_before, not_after=min(not_after, ca_end))
+
+
+def _require_time_left(now: datetime, ca_end: datetime) -> None:
+    if now >= ca_end:
+        raise CertificateAuthorityUnavailable(
+            CertificateAuthorityUnavailableReason.EXPIRED,
+            f"the CA in tls.crt expired at {ca_end.isoformat()}; rotate the cluster's CA",
+        )
+    if ca_end - now < MINIMUM_DURATION:
+        raise CertificateAuthorityUnavailable(
+            CertificateAuthorityUnavailableReason.EXPIRING,
+            f"the CA in tls.crt expires at {ca_end.isoformat()}, in less than ten minutes; rotate the cluster's CA",
+        )
+
+
+def new_serial_number() -> int:
+    """A random positive serial number of 127 bits, 126 of them random.
+
+    RFC 5280 4.1.2.2 allows 20 octets; the CA/Browser Forum's Baseline Requirements 7.1 ask for 64 random bits.
+    """
+    return 1 << (_SERIAL_NUMBER_BITS - 1) | secrets.randbits(_SERIAL_NUMBER_BITS - 1)
+
 
 __all__ = [
     "CANARY",

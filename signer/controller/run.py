@@ -47,7 +47,7 @@ from signer.controller.telemetry.metrics_collector import ProcessGauges
 from signer.controller.telemetry.recorder import Recorder
 from signer.controller.wait_for_api import cluster_api
 from signer.controller.workload_access import WorkloadConnector
-from signer.decision.attestor_timing import AttestorTimings
+from signer.decision.attestor_set import AttestorTimings
 from signer.decision.authority_source import AuthoritySource
 from signer.decision.decider import Decider
 from signer.decision.lookups import Lookups
@@ -64,8 +64,7 @@ from signer.store.caches import Caches
 from signer.store.garbage_collection import GarbageCollector
 from signer.store.records import Records
 from signer.store.removed_bindings import RemovedBindings
-from signer.store.reservation_rebuild import ReservationRebuild
-from signer.store.reservations import Reservations
+from signer.store.reservations import ReservationRebuild, Reservations
 
 _LOG = logging.getLogger(__name__)
 DRAIN_SECONDS: Final = 8.0
@@ -83,7 +82,7 @@ class ControllerOptions:
     metrics: Metrics = field(default_factory=Metrics)
     audit_log: AuditLog = field(default_factory=NoAuditLog)
     health: Health = field(default_factory=Health)
-    now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+    now: Callable[[], datetime] = field(default=partial(datetime.now, UTC))
     monotonic: Callable[[], float] = time.monotonic
     optional_parts: tuple[OptionalPartFactory, ...] = ()
     """Called once for each workload cluster."""

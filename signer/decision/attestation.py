@@ -35,8 +35,7 @@ from attestors.wire.names import Purpose
 from signer.audit.decision_inputs import Answer, AnswerStage, Asks, ClaimStage, RequestStage
 from signer.audit.recorded_calls import CallRecorder, RecordedManagementCluster
 from signer.authority import IssuingSet
-from signer.configuration import Configuration
-from signer.decision.attestor_timing import AttestorTiming, AttestorTimings, TimedAwaitable
+from signer.decision.attestor_set import AttestorTiming, AttestorTimings, TimedAwaitable
 from signer.decision.authority_source import AuthoritySource, AuthorityUnavailable
 from signer.decision.lookups import Lookups
 from signer.decision.snapshot import Snapshot
@@ -164,13 +163,11 @@ class Attestation:
     def __init__(
         self,
         key: ClusterKey,
-        configuration: Configuration,
         authority_source: AuthoritySource,
         attestation_requests: AttestationRequests,
         timings: AttestorTimings,
     ) -> None:
         self._key = key
-        self._configuration = configuration
         self._authority_source = authority_source
         self._attestation_requests = attestation_requests
         self._timings = timings
@@ -205,15 +202,14 @@ class Attestation:
         self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription, authority: IssuingSet
     ) -> RequestFacts:
         """The facts for the checks of the request."""
-        namespace = self._key.namespace
         signing = authority.signer_of(request.header.signer.purpose).certificate
         facts = RequestFacts(
             request=request,
             cluster=snapshot.cluster,
             policy=snapshot.policy,
             attestor=description,
-            insecure_allowed=self._configuration.insecure_allowed(namespace),
-            operator_allows=self._configuration.attestor(description.provider).allows(namespace),
+            insecure_allowed=snapshot.attestors.insecure_allowed,
+            operator_allows=snapshot.attestors.operator_allows(description.provider),
             ca_cert_hashes=authority.accepted_hashes,
             waiting_ca_cert_hashes=authority.waiting_hashes,
         )

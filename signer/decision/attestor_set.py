@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Generator
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from inspect import iscoroutinefunction
-from typing import TypeAlias
+from types import TracebackType
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from attestors.contract import AttestorDescription, AttestorSettings, InvalidSettings, Security, ServerPlugin
 from attestors.registry import AttestorUnavailable, Registry
 from signer.configuration import Configuration, operator_settings
+from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
 from signer.model.policy import Policy
 from signer.model.reasons import Reason
@@ -53,6 +55,10 @@ class AttestorSet:
         self._configuration = configuration
         self._registry = registry
         self._ready: dict[str, ReadyAttestor | BrokenAttestor] = {}
+        self._descriptions: dict[str, AttestorDescription] = {}
+        self._allowed: dict[str, bool] = {}
+        self.insecure_allowed = configuration.insecure_allowed(policy.cluster.namespace)
+        """Whether the operator allows the insecure attestor in the cluster's namespace."""
 
     @property
     def any_broken(self) -> bool:
@@ -65,10 +71,18 @@ class AttestorSet:
         Raises:
             Deferred: the attestor cannot be loaded.
         """
-        try:
-            return self._registry.load(provider).description
-        except AttestorUnavailable as error:
-            raise Deferred(Reason.ATTESTOR_UNAVAILABLE, str(error)) from error
+        if provider not in self._descriptions:
+            try:
+                self._descriptions[provider] = self._registry.load(provider).description
+            except AttestorUnavailable as error:
+                raise Deferred(Reason.ATTESTOR_UNAVAILABLE, str(error)) from error
+        return self._descriptions[provider]
+
+    def operator_allows(self, provider: str) -> bool:
+        """Whether the operator allows the attestor in the cluster's namespace."""
+        if provider not in self._allowed:
+            self._allowed[provider] = self._configuration.attestor(provider).allows(self.policy.cluster.namespace)
+        return self._allowed[provider]
 
     def ready(self, provider: str) -> ReadyAttestor:
         """An authorized attestor that is ready to be asked.
@@ -93,7 +107,7 @@ class AttestorSet:
 
     def _prepare(self, provider: str) -> ReadyAttestor | BrokenAttestor:
         namespace = self.policy.cluster.namespace
-        if not self._configuration.attestor(provider).allows(namespace):
+        if not self.operator_allows(provider):
             return BrokenAttestor(provider, not_allowed(provider, namespace), forbidden=True)
         settings = AttestorSettings(  # copies: a plugin's changes to its settings must not affect another
             operator=deepcopy(operator_settings(self._configuration.attestors, provider, namespace)),
@@ -103,7 +117,7 @@ class AttestorSet:
         try:
             attestor = self._registry.load(provider)
             insecure = attestor.description.security is Security.INSECURE
-            if insecure and not self._configuration.insecure_allowed(namespace):
+            if insecure and not self.insecure_allowed:
                 return BrokenAttestor(provider, insecure_not_allowed(provider, namespace), forbidden=True)
             plugin = attestor.server_plugin(settings)
             if wrong := _wrong_with(plugin, attestor.description):
@@ -130,3 +144,98 @@ def _wrong_with(plugin: object, description: AttestorDescription) -> str:
         return f"has no {missing}"
     is_async = iscoroutinefunction(getattr(plugin, "pre_filter", None))
     return "has an async pre_filter, and must have a plain one" if is_async else ""
+
+
+LONG_SECONDS: Final = 0.1
+"""A longer step is reported, as in asyncio's debug mode; built-in attestors take a few milliseconds."""
+SAY_AGAIN_SECONDS: Final = 60.0
+"""Minimum time between two log lines about one attestor."""
+
+Result = TypeVar("Result")
+Held = Callable[[str, float], None]
+"""Callback for each long step: the attestor, and the seconds."""
+
+
+class AttestorTimings:
+    """Times what attestors do between one wait and the next; one for the whole controller.
+
+    While an attestor runs without waiting, it holds up the event loop: nothing goes on, of no cluster.
+    """
+
+    def __init__(self, held: Held, monotonic: Callable[[], float]) -> None:
+        self._held = held
+        self._monotonic = monotonic
+        self._said: dict[str, float] = {}
+
+    def of(self, provider: str, cluster: ClusterKey) -> AttestorTiming:
+        """The timing of that attestor for one request of that cluster."""
+        return AttestorTiming(self, provider, cluster, self._monotonic)
+
+    def was_long(self, timing: AttestorTiming, seconds: float) -> None:
+        """Count a long step, and log it at most once in ``SAY_AGAIN_SECONDS``."""
+        self._held(timing.provider, seconds)
+        now = self._monotonic()
+        if now - self._said.get(timing.provider, float("-inf")) < SAY_AGAIN_SECONDS:
+            return
+        self._said[timing.provider] = now
+        _LOG.warning(
+            "an attestor held up the event loop, and with it every cluster",
+            extra={"provider": timing.provider, "cluster": str(timing.cluster), "seconds": round(seconds, 3)},
+        )
+
+
+@dataclass(slots=True)
+class AttestorTiming:
+    """A context manager for each step, one after the other."""
+
+    timings: AttestorTimings
+    provider: str
+    cluster: ClusterKey
+    _monotonic: Callable[[], float]
+    _began: float = field(default=0.0, init=False)
+
+    def __enter__(self) -> None:
+        self._began = self._monotonic()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        seconds = self._monotonic() - self._began
+        if seconds >= LONG_SECONDS:
+            self.timings.was_long(self, seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class TimedAwaitable(Generic[Result]):
+    """Awaits ``judging``; each of its steps is timed by ``timing``."""
+
+    judging: Awaitable[Result]
+    timing: AttestorTiming
+
+    def __await__(self) -> Generator[Any, Any, Result]:
+        """What a plain ``await`` does (PEP 380), with each step timed."""
+        steps = self.judging.__await__()
+        thrown: BaseException | None = None
+        while True:
+            try:
+                with self.timing:
+                    awaited = next(steps) if thrown is None else _throw(steps, thrown)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            finally:
+                thrown = None  # otherwise it would keep itself alive through this frame
+            try:
+                yield awaited
+            except BaseException as error:  # noqa: BLE001 - the task's cancellation, passed on to the attestor
+                thrown = error
+
+
+def _throw(steps: Generator[Any, Any, Any], error: BaseException) -> object:
+    """Raise ``error`` in the awaited object. An iterator that is no generator is awaitable too, but has no ``throw``:
+    then raise it here.
+    """
+    throw = getattr(steps, "throw", None)
+    if throw is None:
+        raise error
+    return throw(error)

@@ -18,11 +18,16 @@ from signer.audit.decision_inputs import BuiltinStage, DecisionInputs, SnapshotS
 from signer.configuration import Configuration
 from signer.decision.live_recheck import LiveRecheck, rests_on_cached_objects
 from signer.decision.snapshot import Snapshot, Snapshots
-from signer.model.certificate_kind import BUILTIN_KUBELET_SERVING
 from signer.model.cluster import LONG_AGO, ClusterKey, MachineView
 from signer.model.decision import ApproveOnly, Deferred, Ignore, LeftAlone, Refused
 from signer.model.reasons import Reason
-from signer.model.record import BUILTIN_APPROVALS, AttestedNode, BuiltinApproval, was_just_decided
+from signer.model.record import (
+    BUILTIN_APPROVALS,
+    BUILTIN_KUBELET_SERVING,
+    AttestedNode,
+    BuiltinApproval,
+    was_just_decided,
+)
 from signer.model.reservation import Pair, ReservationSide
 from signer.model.signing_request import BuiltinServingRequest, MalformedBuiltinServingRequest
 from signer.rules import step_comparisons as compared
@@ -37,15 +42,14 @@ from signer.rules.builtin_serving import (
     waits_for,
 )
 from signer.rules.checks import decide_builtin_serving
-from signer.rules.issuance import public_key_digest
 from signer.rules.machine import MachineGone, NoRecord
 from signer.rules.machine_comparisons import recorded_machine
 from signer.rules.plan import PROCEED, SILENCE, Note, Proceed, Trace
+from signer.rules.request import public_key_digest
 from signer.rules.shape import ClusterFacts, node_name_of
 from signer.store.caches import Caches
-from signer.store.conflicting_sans import conflicting_names
 from signer.store.live_reads import LiveReads
-from signer.store.records import Records
+from signer.store.records import Records, conflicting_names
 
 SETTLED_REQUESTS_ARE_KEPT: Final = timedelta(hours=1)
 """By a cluster (``pkg/controller/certificates/cleaner``). A record names every approved request that still exists."""

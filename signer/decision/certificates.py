@@ -29,13 +29,12 @@ from signer.authority import (
     require_issuable,
 )
 from signer.authority.errors import CertificateAuthorityUnavailable
-from signer.model.certificate_kind import KUBELET_KINDS
 from signer.model.decision import Approve, Deferred, Refused
 from signer.model.reasons import Reason
-from signer.model.record import AttestedNode, JournalEntry
+from signer.model.record import KUBELET_KINDS, AttestedNode, JournalEntry
 from signer.model.signing_request import SigningRequest
-from signer.rules.issuance import certificate_duration, public_key_digest, requested_duration
 from signer.rules.machine import MachineFacts
+from signer.rules.request import certificate_duration, public_key_digest, requested_duration
 
 _AS_LONG: Final = timedelta(minutes=1)
 """Lifetimes that differ by less count as equal: they are rounded, and limited by the CA's expiry."""

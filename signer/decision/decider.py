@@ -19,8 +19,7 @@ from signer.audit.decision_inputs import DecisionInputs
 from signer.configuration import Configuration
 from signer.decision.approved_before import ApprovedBefore
 from signer.decision.attestation import Attestation, AttestationRequests
-from signer.decision.attestor_set import AttestorSet
-from signer.decision.attestor_timing import AttestorTimings
+from signer.decision.attestor_set import AttestorSet, AttestorTimings
 from signer.decision.authority_source import AuthoritySource
 from signer.decision.builtin_serving import BuiltinServing
 from signer.decision.certificates import (
@@ -35,7 +34,6 @@ from signer.decision.snapshot import Snapshot, Snapshots
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, ServerError, TooManyRequests
 from signer.model.cluster import ClusterKey
-from signer.model.csr_header import Condition, NotOurs
 from signer.model.decision import Challenge, Decision, Defer, Deferred, Deny, Fail, Ignore, Refused, printable
 from signer.model.flow import Flow, PriorityLevel, requester_of
 from signer.model.policy import Policy
@@ -44,7 +42,9 @@ from signer.model.record import Unjournaled
 from signer.model.signing_request import (
     NO_CLAIM,
     BuiltinServingRequest,
+    Condition,
     MalformedBuiltinServingRequest,
+    NotOurs,
     Parsed,
     Settled,
     SigningRequest,
@@ -101,12 +101,11 @@ class Decider:
         self._snapshots = Snapshots(key, configuration, registry, caches, now, monotonic)
         self._trace = trace
         self._attestation = Attestation(
-            key, configuration, authority_source, AttestationRequests(key, caches, tokens, lookups), timings
+            key, authority_source, AttestationRequests(key, caches, tokens, lookups), timings
         )
         self._approved_before = ApprovedBefore(key, caches, records, self._attestation.authority, signing)
         self._parts = DecidesWith(
             key=key,
-            configuration=configuration,
             snapshots=self._snapshots,
             records=records,
             approved_before=self._approved_before,

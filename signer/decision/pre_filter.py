@@ -14,7 +14,6 @@ from attestors.contract import Denied, PreFiltered
 from attestors.wire.binding import BindingMismatch
 from attestors.wire.evidence import MalformedEvidence
 from signer.kube.client import JsonObject
-from signer.model.csr_header import NotOurs
 from signer.model.decision import Deferred, Refused
 from signer.model.flow import Flow, PriorityLevel
 from signer.model.flow import requester_of as requester_of
@@ -23,6 +22,7 @@ from signer.model.signing_request import (
     BuiltinServingRequest,
     Malformed,
     MalformedBuiltinServingRequest,
+    NotOurs,
     Parsed,
     Settled,
     SigningRequest,

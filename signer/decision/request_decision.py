@@ -13,18 +13,16 @@ from types import MappingProxyType
 from attestors.contract import AssertedIdentity, AttestorDescription, ChallengeIssued, VerifiedIdentity
 from signer.audit.decision_inputs import DecisionInputs, SnapshotStage
 from signer.authority import IssuingSet
-from signer.configuration import Configuration
 from signer.decision.approved_before import ApprovedBefore
 from signer.decision.attestation import Attestation, Claim
 from signer.decision.certificates import NotRepeatable
 from signer.decision.reserve_and_journal import ReserveAndJournal
 from signer.decision.snapshot import Snapshot, Snapshots
 from signer.model.cluster import ClusterKey, MachineView
-from signer.model.csr_header import Condition
 from signer.model.decision import Challenge, Decision, Deferred, Refused
 from signer.model.reasons import Reason
 from signer.model.record import MachineKey
-from signer.model.signing_request import Malformed, SigningRequest
+from signer.model.signing_request import Condition, Malformed, SigningRequest
 from signer.rules import step_comparisons as compared
 from signer.rules.machine import MachineFacts
 from signer.rules.plan import PROCEED, Note, Proceed
@@ -44,7 +42,6 @@ class DecidesWith:
     """The dependencies of the decisions of one cluster."""
 
     key: ClusterKey
-    configuration: Configuration
     snapshots: Snapshots
     records: Records
     approved_before: ApprovedBefore
@@ -61,7 +58,7 @@ class DecidesWith:
             Deferred: it cannot be loaded.
         """
         policy_names_the_attestor(snapshot.policy, provider)
-        allowed = self.configuration.attestor(provider).allows(self.key.namespace)
+        allowed = snapshot.attestors.operator_allows(provider)
         operator_allows_the_attestor(provider, self.key.namespace, allowed=allowed)
         return snapshot.attestors.description(provider)
 

@@ -56,10 +56,8 @@ from signer.rules.machine import (
 from signer.rules.plan import Note
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches
-from signer.store.conflicting_sans import conflicting_names
-from signer.store.records import RecordChanged, Records
-from signer.store.reservation_rebuild import ReservationRebuild
-from signer.store.reservations import Reservations
+from signer.store.records import RecordChanged, Records, conflicting_names
+from signer.store.reservations import ReservationRebuild, Reservations
 
 _MOST_OTHERS: Final = 8
 """Maximum number of Machines of one name that a decision reads."""

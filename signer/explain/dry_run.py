@@ -10,7 +10,7 @@ from typing import Any
 
 from attestors.registry import Registry
 from signer.configuration import Configuration
-from signer.decision.attestor_timing import AttestorTimings
+from signer.decision.attestor_set import AttestorTimings
 from signer.decision.authority_source import AuthoritySource, LoadAuthority
 from signer.decision.decider import DecidedRequest, Decider
 from signer.decision.lookups import Lookups

@@ -18,7 +18,6 @@ from signer.explain.dry_run import Circumstances, DryRunResult, judge
 from signer.explain.findings import Finding
 from signer.explain.next_commands import Named, next_commands
 from signer.model.cluster import WATCH_FILTER_LABEL, ClusterKey, MachineView
-from signer.model.csr_header import BuiltinCSRHeader, NotOurs
 from signer.model.decision import (
     Approve,
     ApproveOnly,
@@ -35,7 +34,7 @@ from signer.model.decision import (
 from signer.model.documentation import reason_url
 from signer.model.fields import mapping_of, text_of
 from signer.model.reasons import EXPLANATIONS, Reason
-from signer.model.signing_request import Malformed, SigningRequest
+from signer.model.signing_request import BuiltinCSRHeader, Malformed, NotOurs, SigningRequest
 from signer.rules.checks import APPROVED_BEFORE
 from signer.rules.request import claimed_provider_id
 from signer.store.controller_key import MISSING_KEY_REMEDY, SECRET_NAME

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from signer.kube.decoding import MAXIMUM_DEPTH, limit_depth
+from signer.kube.answers import MAXIMUM_DEPTH, limit_depth
 from signer.model.fields import items_of
 
 MAXIMUM_FILE_BYTES: Final = 64 * 1024 * 1024

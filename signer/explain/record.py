@@ -26,10 +26,8 @@ from signer.kube.calls import GetList
 from signer.kube.client import LIST_PAGE_OBJECTS, JsonObject, Parameters
 from signer.kube.errors import Forbidden, ResourceNotServed
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey
-from signer.model.csr_header import NotOurs
-from signer.model.fields import mapping_of, text_of
-from signer.model.kubernetes_time import format_time
-from signer.model.signing_request import parse_signing_request
+from signer.model.fields import format_time, mapping_of, text_of
+from signer.model.signing_request import NotOurs, parse_signing_request
 from signer.store.cache import object_key
 
 _KINDS: Final = {

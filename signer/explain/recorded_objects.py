@@ -36,8 +36,7 @@ from signer.kube.resources import (
 )
 from signer.model.cluster import ClusterKey
 from signer.model.decision import printable
-from signer.model.fields import items_of, mapping_of, text_of
-from signer.model.kubernetes_time import parse_time
+from signer.model.fields import items_of, mapping_of, parse_time, text_of
 from signer.model.record_object import InvalidRecord, parse_record
 from signer.model.seal import KEY_BYTES, ControllerKeys, RecordSeals
 from signer.store.controller_key import controller_key_secret

@@ -16,12 +16,20 @@ from typing import Any, Protocol, Self
 
 import msgspec
 
-from signer.kube.connection import ClusterConnection, bearer, target
-from signer.kube.decoding import TOO_MANY_EVENTS, decoded, read_lines
+from signer.kube.answers import (
+    TOO_MANY_ANSWERS,
+    TOO_MANY_EVENTS,
+    check_is_json,
+    decoded,
+    error_from_answer,
+    read_bounded,
+    read_lines,
+    unreachable,
+)
+from signer.kube.connection import ClusterConnection, bearer
 from signer.kube.errors import AnswerTooLarge, ApiError, Cause, Unauthorized, UnexpectedAnswer, Unreachable
-from signer.kube.http.errors import MalformedAnswer
+from signer.kube.http.messages import MalformedAnswer, Origin, RequestWriter, target
 from signer.kube.http.pool import Pool, Response
-from signer.kube.http.request import Origin, RequestWriter
 from signer.kube.listing import Listing
 from signer.kube.resource_limits import (
     CALL_THROTTLE_SECONDS,
@@ -31,7 +39,6 @@ from signer.kube.resource_limits import (
     Throttle,
 )
 from signer.kube.tls import client_context
-from signer.kube.transport import TOO_MANY_ANSWERS, check_is_json, error_from_answer, read_bounded, unreachable
 
 DEFAULT_USER_AGENT = "node-attestation-controller"
 DEFAULT_TIMEOUT_SECONDS = 30.0

@@ -13,7 +13,7 @@ import re
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from signer.authority import CertificateAuthorityUnavailable
-from signer.authority.pem import encode_block
+from signer.authority.der import encode_block
 from signer.authority.private_key import read_private_key
 
 _CERTIFICATE = re.compile(rb"-----BEGIN (CERTIFICATE)-----([A-Za-z0-9+/=\s]+)-----END CERTIFICATE-----")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import urlencode
 
 from signer.kube.errors import Unauthorized
 
@@ -34,21 +32,7 @@ class ClusterConnection:
     much as the rest of a new connection."""
 
 
-# Absolute, without empty or dot segments, and without characters that end the path, even when decoded.
-_PATH: Final = re.compile(
-    r"(?:/(?!\.{1,2}(?:/|\Z))(?:[A-Za-z0-9._~:@!$&'()*+,;=-]|%(?!2[EeFf])[0-9A-Fa-f]{2})+)+|/", re.ASCII
-)
 _TOKEN: Final = re.compile(r"[!-~]{1,16384}", re.ASCII)
-
-
-def target(path: str, params: Mapping[str, str | int | bool] | None) -> str:
-    """Path and query of a request. Raises ValueError for a path that no API call can have."""
-    if _PATH.fullmatch(path) is None:
-        raise ValueError("an API path is absolute, encoded, and without dot segments and query")
-    if not params:
-        return path
-    query = urlencode([(k, str(v).lower() if isinstance(v, bool) else v) for k, v in params.items()])
-    return f"{path}?{query}"
 
 
 def bearer(token: str) -> str:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from signer.kube.client import TokenSource
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import Unauthorized, bounded_text, without_credentials
-from signer.kube.http.request import Origin
+from signer.kube.http.messages import Origin
 from signer.kube.tls import TlsMaterialRefused, client_context
 
 if TYPE_CHECKING:

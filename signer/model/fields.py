@@ -1,9 +1,18 @@
-"""Reading fields of JSON objects that others wrote: what is missing, or of another type, is empty, or an error."""
+"""Reading fields of JSON objects that others wrote: what is missing, or of another type, is empty, or an error.
+
+Times are Kubernetes' ``metav1.Time``: RFC 3339 in UTC, whole seconds (``apimachinery/pkg/apis/meta/v1/time.go``).
+``MicroTime`` beside it has microseconds.
+"""
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
+
+import msgspec
 
 MAXIMUM_NAME_CHARACTERS: Final = 253
 """Of an object's name (Kubernetes ``apimachinery/pkg/util/validation``)."""
@@ -54,3 +63,41 @@ def required_text(parent: Mapping[str, Any], key: str) -> str:
     if not value.isascii():
         value.encode("utf-8")  # a lone surrogate has no UTF-8, and so no digest
     return value
+
+
+_WITHOUT_ZONE: Final = len("2026-01-02T03:04:05")
+_TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+
+
+def format_time(moment: datetime) -> str:
+    """As Kubernetes writes it."""
+    # JSON's library writes RFC 3339, with a fraction where there is one: a fifth of what isoformat() takes.
+    text: str = msgspec.to_builtins(moment.astimezone(UTC))
+    return text[:_WITHOUT_ZONE] + "Z"
+
+
+def format_micro_time(moment: datetime) -> str:
+    """As Kubernetes writes a ``metav1.MicroTime``: always six digits behind the point (``RFC3339Micro``)."""
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+
+
+# A record's times are read again with each of its versions: a dictionary's look-up instead of two parsers.
+@functools.lru_cache(maxsize=4096)
+def parse_time(text: str) -> datetime:
+    """Read a ``metav1.Time``.
+
+    Raises:
+        ValueError: of another form.
+    """
+    if not _TIME.fullmatch(text):
+        raise ValueError("a time is of the form 2026-01-02T03:04:05Z")
+    return datetime.fromisoformat(text)
+
+
+def required_time(parent: Mapping[str, Any], key: str) -> datetime:
+    """The time at ``key``.
+
+    Raises:
+        KeyError, TypeError, ValueError: missing, or no time as Kubernetes writes it.
+    """
+    return parse_time(required_text(parent, key))

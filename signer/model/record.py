@@ -3,20 +3,74 @@
 The journal entry of a certificate is written before its CSR is approved and holds everything that makes up the
 certificate (serial number, validity, CA), so that the controller that continues after a crash issues that very
 certificate and no second one.
+
+The kinds of certificates that the journal names are an open set. A part of the program whose certificates are journaled
+declares its kinds where it defines them, and no other part is changed for it. A record may still name a kind that this
+program does not know, because a newer version wrote it: no approval rests on such a certificate, and the answer to
+which certificates may be in use says that it is not complete (:mod:`signer.model.certificates_in_use`).
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Final
 
 from attestors.contract import Security
-from signer.model.certificate_kind import BUILTIN_KUBELET_SERVING, KUBELET_CLIENT, KUBELET_KINDS
+from attestors.wire.names import NODE_USER_PREFIX, Purpose
 from signer.model.cluster import LONG_AGO, MACHINE_POOL_KIND, ClusterKey, MachineView, machine_text
+
+_KIND: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
+_DECLARED: Final[set[str]] = set()
+
+
+class InvalidKind(ValueError):
+    """A text that is no name of a kind, or one that was declared before."""
+
+
+def check_kind(name: str) -> str:
+    """Return ``name`` if it can be the name of a kind, known or not.
+
+    Raises:
+        InvalidKind: it cannot.
+    """
+    if not _KIND.fullmatch(name):
+        raise InvalidKind("the name of a kind has 1 to 63 characters: lower-case letters, digits, inner hyphens")
+    return name
+
+
+def declare_kind(name: str) -> str:
+    """Make a kind known, once, where it is defined.
+
+    Raises:
+        InvalidKind: the name is not of the right form, or another part of the program has taken it.
+    """
+    if check_kind(name) in _DECLARED:
+        raise InvalidKind(f"kind {name} is declared twice")
+    _DECLARED.add(name)
+    return name
+
+
+def is_known(kind: str) -> bool:
+    """Whether this program knows what a certificate of that kind is for."""
+    return kind in _DECLARED
+
+
+KUBELET_CLIENT: Final = declare_kind("kubelet-client")
+KUBELET_SERVING: Final = declare_kind("kubelet-serving")
+BUILTIN_KUBELET_SERVING: Final = declare_kind("builtin-kubelet-serving")
+"""Of ``kubernetes.io/kubelet-serving``: the controller approves the request, kube-controller-manager signs."""
+
+KUBELET_KINDS: Final[Mapping[Purpose, str]] = MappingProxyType(
+    {Purpose.CLIENT: KUBELET_CLIENT, Purpose.SERVING: KUBELET_SERVING}
+)
+"""The certificate that a CSR to one of our signers asks for. Others may come with it."""
+
 
 _TICK: Final = timedelta(seconds=1)
 """Times are written in whole seconds."""
@@ -81,7 +135,7 @@ class JournalEntry:
     """One certificate that the controller signs: the CSR that it was allowed for, and what makes it up."""
 
     kind: str
-    """See :mod:`signer.model.certificate_kind`; perhaps one that this version does not know."""
+    """See :mod:`signer.model.record`; perhaps one that this version does not know."""
     csr_name: str
     csr_uid: str
     spec_digest: str
@@ -144,7 +198,7 @@ class AttestedNode:
     """When the last certificate ever allowed by this record runs out, of whatever kind and identity; readers that ask
     whether the node name is taken ask :attr:`held_until`."""
     journal: Sequence[JournalEntry]
-    """Newest last: a tuple, or :mod:`~signer.model.packed_journal`."""
+    """Newest last: a tuple, or :mod:`~signer.model.record_object`."""
     builtin_approvals: tuple[BuiltinApproval, ...] = ()
     dropped_not_after: datetime = LONG_AGO
     """When the last of those certificates runs out that had to leave the journal; long ago where none had to."""
@@ -299,3 +353,8 @@ def _digest(*parts: str) -> str:
         digest.update(len(encoded).to_bytes(8, "big"))
         digest.update(encoded)
     return digest.hexdigest()
+
+
+def record_of(node_name: str) -> str:
+    """A node's record among the provider IDs that requests wait for, which have another form."""
+    return f"{NODE_USER_PREFIX}{node_name}"

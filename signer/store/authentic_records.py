@@ -14,19 +14,70 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any, Final, Protocol, TypeAlias
 
-from signer.model.certificate_kind import is_known
+import msgspec
+
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
 from signer.model.reasons import Reason
-from signer.model.record import AttestedIdentity, AttestedNode, MachineKey
+from signer.model.record import AttestedIdentity, AttestedNode, MachineKey, is_known
 from signer.model.record_object import InvalidRecord, parse_record
 from signer.model.reservation import Pair
 from signer.model.seal import ControllerKeys, Fault, KeyUse, RecordSeals, Unauthentic, Unsealed
 from signer.rules.machine import NoRecord
 from signer.store.cache import ObjectKey
-from signer.store.preserved_metadata import KeptMetadata, NotKept, preserved_metadata
+
+MAXIMUM_BYTES: Final = 2048
+"""Tenants may fill annotations; an object with more metadata is read again before it is written."""
+_SERVER_FIELDS: Final = frozenset(
+    {"name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink"}
+)
+"""Fields that identify the object, or that only the API server sets (``metav1.ObjectMeta``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreservedMetadata:
+    """All of an object's metadata but what the API server fills in, as JSON, so that the whole can be written again.
+
+    A PUT costs an API server half of what a PATCH does (measured on 1.20: 1.2 beside 2.5 ms of its CPU for an
+    AttestedNode), but it must carry everything that is to stay: labels, annotations, owners that ``clusterctl move``
+    rewrites, finalizers. The resourceVersion in it makes sure that nothing has come since.
+    """
+
+    packed: bytes
+
+    def fields(self) -> dict[str, Any]:
+        """The decoded fields."""
+        unpacked: dict[str, Any] = msgspec.json.decode(self.packed)
+        return unpacked
+
+
+@dataclass(frozen=True, slots=True)
+class NotKept:
+    """No metadata is kept: there was none, or more than ``MAXIMUM_BYTES``."""
+
+
+KeptMetadata: TypeAlias = PreservedMetadata | NotKept
+
+
+def preserved_metadata(metadata: Mapping[str, Any]) -> KeptMetadata:
+    """Keep what other clients set in ``metadata``, which came from the API server."""
+    packed = msgspec.json.encode(preserved_fields(metadata))
+    return _interned(packed) if len(packed) <= MAXIMUM_BYTES else NotKept()
+
+
+def preserved_fields(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """``metadata`` without the fields that the API server sets."""
+    return {key: value for key, value in metadata.items() if key not in _SERVER_FIELDS}
+
+
+@lru_cache(maxsize=4096)
+def _interned(packed: bytes) -> PreservedMetadata:
+    """One object for equal metadata: all records of a Cluster have the same label and owner."""
+    return PreservedMetadata(packed)
+
 
 _LOG = logging.getLogger(__name__)
 _KEY_RETRY: Final = timedelta(seconds=2)

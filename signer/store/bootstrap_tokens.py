@@ -43,7 +43,7 @@ from signer.model.decision import Deferred, Refused
 from signer.model.machine_pool import MachinePoolView
 from signer.model.policy import Policy
 from signer.model.reasons import Reason
-from signer.rules.bootstrap_token import TokenFacts, token_is_the_machines
+from signer.rules.claim import TokenFacts, token_is_the_machines
 from signer.store import token_tracing
 from signer.store.bootstrap_configs import (
     LIVE_LIST_SECONDS,

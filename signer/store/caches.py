@@ -36,21 +36,95 @@ from signer.model.fields import mapping_of
 from signer.model.machine_pool import MachinePoolView, machine_pool_view
 from signer.model.policy import InvalidPolicy, Mode, Policy, parse_policy, stated_mode
 from signer.model.reasons import Reason
-from signer.model.record import MachineKey
+from signer.model.record import MachineKey, record_of
 from signer.model.reservation import Reservation, parse_reservation
 from signer.model.shard import EVERY_SHARD, Shards
-from signer.rules.builtin_serving import record_of
 from signer.rules.machine import MachineGone
 from signer.store.authentic_records import AuthenticRecords, StoredRecord, UnverifiedRecord, stored_record
-from signer.store.cache import Cache, Changed, ObjectKey, OutOfTouch, Value
-from signer.store.cache_registry import CacheDeclaration, CacheRegistry, Scope
+from signer.store.cache import Cache, CacheDeclaration, CacheRegistry, Changed, ObjectKey, OutOfTouch, Scope, Value
 from signer.store.cluster_api import ClusterAPIVersion, NotServed
 from signer.store.controller_key import ControllerKey
-from signer.store.machine_index import Concerned, MachineIndex
-from signer.store.name_index import NameIndex
+from signer.store.machine_index import Concerned, MachineIndex, NameIndex
 from signer.store.node_certificates import CertificateLives
 from signer.store.policy_statuses import PolicyStatuses
-from signer.store.records_barrier import RecordsBarrier
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnlistedNamespace:
+    """Clusters of one namespace that appeared before a list of its records began; later ones wait for another list."""
+
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The cache holds all records that existed when the Cluster appeared."""
+
+
+class RecordsBarrier:
+    """Clusters that came, or were unpaused, while the caches were kept, and whether their records were listed since.
+
+    ``clusterctl move`` creates a Cluster paused, its AttestedNodes after it, and unpauses it at last. Reservations stay
+    behind, so that records alone stand in an impostor's way, and each collection has a watch of its own: that of
+    records may hang while the others go on. So before anything of such a Cluster is judged the records of its namespace
+    are listed, all of them: a Cluster that came with it may have the identity that is asked for.
+    """
+
+    def __init__(self) -> None:
+        self._unlisted: dict[ClusterKey, UnlistedNamespace] = {}
+        self._waiting: dict[str, UnlistedNamespace] = {}
+        """By namespace: Clusters whose list has not begun."""
+        self._recent: set[ClusterKey] = set()
+        """Clusters that appeared since the cache's last list. The cache's next list may have begun before, and undo
+        what was listed."""
+
+    def cluster_changed(self, key: ClusterKey, before: ClusterView | None, after: ClusterView | None) -> None:
+        """A Cluster was added, changed or deleted."""
+        if after is None or after.paused:  # it gets no decisions
+            self._forget(key)
+        elif before is None or before.paused or before.uid != after.uid:
+            self._arrive(key)
+            self._recent.add(key)
+
+    def state_of(self, key: ClusterKey) -> RecordsState:
+        """What must be listed before a decision for that Cluster."""
+        return self._unlisted.get(key, _LISTED)
+
+    def list_begins(self, unlisted: UnlistedNamespace) -> None:
+        """A list of the namespace's records begins."""
+        if self._waiting.get(unlisted.namespace) is unlisted:
+            del self._waiting[unlisted.namespace]
+
+    def list_completed(self, unlisted: UnlistedNamespace) -> None:
+        """The list has completed."""
+        for key in [key for key, of in self._unlisted.items() if of is unlisted]:
+            del self._unlisted[key]
+
+    def cache_begins(self) -> None:
+        """The cache begins its first list of all records, and no decision is made before it completes."""
+        self._unlisted.clear()
+        self._waiting.clear()
+        self._recent.clear()
+
+    def cache_listed(self) -> None:
+        """The cache has completed a list, which may have begun at any time. Its next list begins after this call."""
+        for key in self._recent:
+            self._arrive(key)
+        self._recent.clear()
+
+    def _arrive(self, key: ClusterKey) -> None:
+        self._unlisted[key] = self._waiting.setdefault(key.namespace, UnlistedNamespace(key.namespace))
+
+    def _forget(self, key: ClusterKey) -> None:
+        unlisted = self._unlisted.pop(key, None)
+        self._recent.discard(key)
+        if unlisted is not None and unlisted not in self._unlisted.values():
+            self.list_begins(unlisted)
+
+
+RecordsState: TypeAlias = UnlistedNamespace | Listed
+_LISTED = Listed()
+
 
 ProviderIDs: TypeAlias = frozenset[str]
 ALL_PROVIDER_IDS: Final[ProviderIDs] = frozenset({"*"})
@@ -114,6 +188,8 @@ class Caches:
         self._shard_wakes: list[Callable[[], None]] = []
         self._watch_namespace = watch_namespace
         self._wakes: list[Wake] = []
+        self._cluster_wakes: list[Callable[[ClusterKey], None]] = []
+        self._machine_wakes: list[Wake] = []
         self._index = MachineIndex()
         self.names = NameIndex()
         self.records_barrier = RecordsBarrier()
@@ -165,8 +241,16 @@ class Caches:
         )
 
     def on_change(self, wake: Wake) -> None:
-        """Call ``wake`` with the cluster and the provider IDs that a change concerns."""
+        """Call ``wake`` with the cluster and the provider IDs that a change concerns, whatever it is a change of."""
         self._wakes.append(wake)
+
+    def on_cluster_change(self, wake: Callable[[ClusterKey], None]) -> None:
+        """Call ``wake`` when a Cluster or its policy has changed, or the controller key."""
+        self._cluster_wakes.append(wake)
+
+    def on_machine_change(self, wake: Wake) -> None:
+        """Call ``wake`` when Machines or MachinePools have changed, or a record of a Machine is gone."""
+        self._machine_wakes.append(wake)
 
     def serves(self, cluster: ClusterView) -> bool:
         """Whether this controller and this replica serve the Cluster: they write nothing for any other."""
@@ -258,6 +342,16 @@ class Caches:
         for wake in self._wakes:
             wake(cluster, provider_ids)
 
+    def _wake_cluster(self, cluster: ClusterKey) -> None:
+        self._wake(cluster, ALL_PROVIDER_IDS)
+        for wake in self._cluster_wakes:
+            wake(cluster)
+
+    def _wake_machines(self, cluster: ClusterKey, provider_ids: ProviderIDs) -> None:
+        self._wake(cluster, provider_ids)
+        for wake in self._machine_wakes:
+            wake(cluster, provider_ids)
+
     def _reached_again(self) -> None:
         """Wake requests whose calls failed: otherwise they may wait for minutes, since nothing else reports that calls
         work.
@@ -268,12 +362,12 @@ class Caches:
     def _keys_changed(self) -> None:
         """Wake every request: answers to challenges may wait for a key, and without a key everything waits."""
         for cluster in self.clusters.values():
-            self._wake(cluster.key, ALL_PROVIDER_IDS)
+            self._wake_cluster(cluster.key)
 
     def _cluster_changed(self, key: ObjectKey, before: ClusterView | None, after: ClusterView | None) -> None:
         self.records_barrier.cluster_changed(ClusterKey(*key), before, after)
         if before != after:
-            self._wake(ClusterKey(*key), ALL_PROVIDER_IDS)
+            self._wake_cluster(ClusterKey(*key))
 
     def _policy(self, manifest: Mapping[str, Any]) -> Policy | UnreadablePolicy:
         policy = _policy(manifest)
@@ -286,7 +380,7 @@ class Caches:
         if after is None:
             self.policy_statuses.forget(ClusterKey(*key))
         if before != after:  # a change of status wakes nothing: the status reconciler would wake itself
-            self._wake(ClusterKey(*key), ALL_PROVIDER_IDS)
+            self._wake_cluster(ClusterKey(*key))
 
     def _machine_changed(self, key: ObjectKey, before: MachineView | None, after: MachineView | None) -> None:
         self.names.changed(key, before, after)
@@ -299,7 +393,8 @@ class Caches:
         elif isinstance(before, UnverifiedRecord):
             # An operator deletes the record of a former node, or of replaced hardware, to free the name.
             gone = before.claimed
-            self._wake(gone.machine.cluster, frozenset({record_of(gone.node_name), gone.machine.provider_id}))
+            provider_ids = frozenset({record_of(gone.node_name), gone.machine.provider_id})
+            self._wake_machines(gone.machine.cluster, provider_ids)
 
     def _machine_pool_changed(
         self, key: ObjectKey, before: MachinePoolView | None, after: MachinePoolView | None
@@ -310,7 +405,7 @@ class Caches:
     def _wake_concerned(self, concerned: Concerned) -> None:
         self.certificate_lives.machines_changed(concerned)
         for cluster, provider_ids in concerned.items():
-            self._wake(cluster, provider_ids)
+            self._wake_machines(cluster, provider_ids)
 
 
 def _policy(manifest: Mapping[str, Any]) -> Policy | UnreadablePolicy:

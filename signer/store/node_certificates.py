@@ -15,10 +15,9 @@ from datetime import timedelta
 from typing import Final
 
 from attestors.contract import Security
-from signer.model.certificate_kind import KUBELET_CLIENT
 from signer.model.certificates_in_use import EVER, certificates_in_use
 from signer.model.cluster import ClusterKey, MachineView
-from signer.model.record import AttestedNode, JournalEntry, MachineKey
+from signer.model.record import KUBELET_CLIENT, AttestedNode, JournalEntry, MachineKey
 from signer.rules.machine import MachineGone, NoRecord
 from signer.store.cache import ObjectKey
 

@@ -16,24 +16,24 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from attestors.contract import IPAddress
 from signer.kube.calls import GetListCreateReplace
 from signer.kube.client import JsonObject
 from signer.kube.coalescing_cache import CoalescingCache
 from signer.kube.errors import AlreadyExists, Conflict, NotFound, UnexpectedAnswer
 from signer.kube.resources import ATTESTED_NODES
 from signer.kube.scheduling import CooperativeYield
-from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, ClusterView
+from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, ClusterView, MachineView
 from signer.model.decision import Deferred
 from signer.model.fields import items_of, mapping_of, text_of
 from signer.model.reasons import Reason
-from signer.model.record import AttestedNode, record_name
+from signer.model.record import AttestedNode, MachineKey, record_name
 from signer.model.record_object import parse_record, record_spec
 from signer.rules.machine import NoRecord
 from signer.rules.plan import FactsChanged
-from signer.store.authentic_records import InTheWay, NothingInTheWay, UnverifiedRecord
-from signer.store.caches import Caches
-from signer.store.preserved_metadata import NotKept, preserved_fields
-from signer.store.records_barrier import UnlistedNamespace
+from signer.rules.serving import canonical, equivalent_addresses
+from signer.store.authentic_records import InTheWay, NothingInTheWay, NotKept, UnverifiedRecord, preserved_fields
+from signer.store.caches import Caches, UnlistedNamespace
 
 _LOG = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Records:
         """Make sure that the cache holds the Cluster's records; call this before a decision for that Cluster.
 
         If the Cluster was created or unpaused since the cache began, the records of its namespace are listed, once for
-        all concurrent callers (:mod:`signer.store.records_barrier`).
+        all concurrent callers (:mod:`signer.store.caches`).
 
         Raises:
             ApiError: the records cannot be listed.
@@ -232,3 +232,26 @@ def _owner_reference(cluster: ClusterView, caches: Caches) -> JsonObject:
 def _kind_of(owner: Mapping[str, Any]) -> tuple[str, str]:
     """API group and kind, without the version."""
     return text_of(owner, "apiVersion").rpartition("/")[0], text_of(owner, "kind")
+
+
+def conflicting_names(
+    caches: Caches,
+    records: Records,
+    machine: MachineView,
+    dns_names: tuple[str, ...],
+    ip_addresses: tuple[IPAddress, ...],
+) -> frozenset[str]:
+    """The requested names and addresses that other Machines have now, or other nodes by their records.
+
+    Equivalent addresses count too. Each is in canonical form (:func:`~signer.rules.serving.canonical`).
+    """
+    names = frozenset(canonical(name) for name in dns_names)
+    addresses = frozenset(str(face) for address in ip_addresses for face in equivalent_addresses(address))
+    return caches.names.conflicting_names(machine, names | addresses) | frozenset(
+        name for name in names if _is_anothers_node(records, machine, name)
+    )
+
+
+def _is_anothers_node(records: Records, machine: MachineView, name: str) -> bool:
+    record = records.recorded(machine.cluster, name)
+    return isinstance(record, AttestedNode) and record.machine != MachineKey.of(machine)

@@ -16,7 +16,7 @@ from signer.audit.log import GroupedAuditLog
 from signer.cli import main
 from signer.controller.run import ControllerOptions
 from signer.kube.resources import SECRETS
-from signer.model.csr_header import spec_digest
+from signer.model.signing_request import spec_digest
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
 from tests.integration.fixtures import (
     SECRETS_IN_PLAY,

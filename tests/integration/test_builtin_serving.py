@@ -14,7 +14,7 @@ from attestors.wire import pem
 from attestors.wire.names import ATTESTATION_PROVIDER_LABEL, CERTIFICATE_REQUEST_LABEL, CREDENTIAL_ID_KEY
 from signer.controller.run import ControllerOptions
 from signer.kube.resources import ATTESTED_NODES, CERTIFICATE_SIGNING_REQUESTS, MACHINES_V1BETA2
-from signer.model.kubernetes_time import parse_time
+from signer.model.fields import parse_time
 from signer.testing.api import User
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import Verdict, WorldCluster

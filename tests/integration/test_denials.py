@@ -11,8 +11,8 @@ import pytest
 from attestors.contract import Security
 from attestors.wire import pem
 from attestors.wire.names import PROVIDER_ID_OID, SUPPORTED_VERSIONS_ANNOTATION, Purpose, SignerName
+from signer.authority.der import read_blocks
 from signer.authority.lenient_certificate import parse_ca_certificate
-from signer.authority.pem import read_blocks
 from signer.kube.errors import ApiError
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, IDENTITY_RESERVATIONS, MACHINES_V1BETA2, SECRETS
 from signer.model.cluster import machine_view

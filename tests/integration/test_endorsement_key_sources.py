@@ -20,13 +20,20 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from attestors.contract import Security
 from attestors.wire.names import NODE_USER_PREFIX, Purpose, SignerName, parse_signer_name
-from signer.model.certificate_kind import BUILTIN_KUBELET_SERVING, KUBELET_KINDS
 from signer.model.cluster import ClusterKey
-from signer.model.csr_header import spec_digest
-from signer.model.record import AttestedIdentity, AttestedNode, BuiltinApproval, JournalEntry, MachineKey
+from signer.model.record import (
+    BUILTIN_KUBELET_SERVING,
+    KUBELET_KINDS,
+    AttestedIdentity,
+    AttestedNode,
+    BuiltinApproval,
+    JournalEntry,
+    MachineKey,
+)
 from signer.model.record_object import record_spec
 from signer.model.reservation import Pair, ReservationSide, reservation_spec
 from signer.model.seal import KEY_BYTES, ControllerKeys, RecordSeals
+from signer.model.signing_request import spec_digest
 from tests.integration.endorsement_key_sources import BUILTIN_SERVING_SIGNER, Shown, ShownCluster, violations
 from tests.support.certificates import CertificateAuthority
 from tests.support.signing_requests import (

@@ -12,8 +12,8 @@ from typing import Any, Final, TypeAlias
 import pytest
 
 from signer.controller.requests import pending as pending_module
-from signer.kube.fair_queue import LOOKS, TURNS_OF_OTHERS
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, NODE_ATTESTATION_POLICIES
+from signer.kube.workqueue import LOOKS, TURNS_OF_OTHERS
 from signer.model.flow import PriorityLevel
 from signer.testing.fixtures import embedded_api
 from signer.testing.nodes import SimulatedNode

@@ -27,7 +27,7 @@ from signer.kube.resources import NODE_ATTESTATION_POLICIES, SECRETS
 from signer.model.bootstrap_token import EXTENDED_UNTIL_ANNOTATION, PoolTokenIDs
 from signer.model.cluster import ClusterKey
 from signer.model.condition import MACHINE_POOL_TOKENS_EXTENDED
-from signer.model.kubernetes_time import format_time
+from signer.model.fields import format_time
 from signer.testing.api import authentication
 from signer.testing.clients import LoopThread
 from signer.testing.fixtures import embedded_api

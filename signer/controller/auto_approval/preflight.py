@@ -35,7 +35,7 @@ from signer.rules.auto_approval import (
     grants_that_explain,
     reviewed_identities,
 )
-from signer.store.cache_registry import APPLY_DEFINITIONS
+from signer.store.cache import APPLY_DEFINITIONS
 from signer.store.caches import Caches, UnreadablePolicy
 from signer.store.cluster_api import discover_cluster_api
 from signer.store.controller_key import MISSING_KEY_REMEDY, SECRET_NAME, MalformedControllerKey, parse_controller_keys

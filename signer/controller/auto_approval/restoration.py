@@ -32,7 +32,7 @@ from signer.model.cluster import ClusterKey, ClusterView, cluster_view
 from signer.model.flow import Flow, PriorityLevel
 from signer.model.policy import MachinePoolTokens, Policy
 from signer.model.saved_bindings import BindingsNotSaved, OtherLineages
-from signer.store.caches import ALL_PROVIDER_IDS, Caches, ProviderIDs
+from signer.store.caches import Caches
 from signer.store.removed_bindings import NothingSaved, RemovedBindings
 
 _LOG = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ class Restoration:
         """Clusters whose policy once asked for extended bootstrap tokens, which may exist without saved bindings."""
         self._known_gone: set[ClusterKey] = set()
         """Deleted Clusters with saved bindings, which every resync finds again."""
-        caches.on_change(self._on_change)
+        caches.on_cluster_change(self._on_change)
         caches.on_shards_changed(self._on_shards)
 
     async def run(self) -> None:
@@ -111,9 +111,7 @@ class Restoration:
             for number in range(WORKERS):
                 tasks.create_task(self._work(), name=f"restoration worker {number}")
 
-    def _on_change(self, cluster: ClusterKey, provider_ids: ProviderIDs) -> None:
-        if provider_ids != ALL_PROVIDER_IDS:
-            return
+    def _on_change(self, cluster: ClusterKey) -> None:
         if not self._note_policy(cluster) and cluster in self._concerned:
             self._queue_if_due(cluster)
 

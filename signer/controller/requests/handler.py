@@ -108,7 +108,7 @@ class RequestHandler:
                 name = await self._queue.get()
                 self._queue.call_if_unattended()  # another worker may be available by now
                 try:
-                    with isolated(partial(self._failed, name)), log_context(csr=printable(name)):
+                    with isolated(partial(self._failed, name)), log_context(csr=name):
                         await self._handle(client, publisher, name)
                 finally:
                     self._queue.done(name)
@@ -134,7 +134,7 @@ class RequestHandler:
             if requeued:
                 return
         # A decision that needs no call never awaits, and thousands of them would block the watch.
-        await self._yield_to_others(self._pending.flow(name))
+        await self._yield_to_others(self._pending.known_flow(name))
         manifest = self._pending.get(name)
         if manifest is None:
             return
@@ -175,9 +175,9 @@ class RequestHandler:
 
     def _needs_pre_filter(self, name: str) -> bool:
         """Whether the requester has so many ready requests that this one must be pre-filtered before it is decided."""
-        flow = self._pending.flow(name)
-        crowded = self._queue.is_crowded(flow.requester)
-        return crowded and flow.priority_level is PriorityLevel.UNFILTERED and name in self._pending
+        if name not in self._pending or not self._queue.is_crowded(self._pending.known_flow(name).requester):
+            return False
+        return self._pending.flow(name).priority_level is PriorityLevel.UNFILTERED
 
     def _pre_filter_and_requeue(self, name: str) -> bool:
         if self._pending.pre_filter(name).priority_level is PriorityLevel.UNFILTERED:

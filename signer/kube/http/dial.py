@@ -12,13 +12,12 @@ import ssl
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import aiohappyeyeballs
 
 from attestors.net.dial import most_telling
-from signer.kube.http.connection import HttpConnection
-from signer.kube.http.request import Origin
+from signer.kube.http.messages import Origin
 from signer.kube.http.tls_transport import connect
 
 KEEPALIVE_IDLE_SECONDS = 30
@@ -35,6 +34,7 @@ _LOOKUPS: Final = ThreadPoolExecutor(LOOKUPS_AT_ONCE, thread_name_prefix="name l
 would block the signing of certificates."""
 _ERRNO: Final = re.compile(r"\[Errno ([0-9]+)\]")
 """The form in which :class:`OSError` prints its number."""
+Dialled = TypeVar("Dialled", bound=asyncio.Protocol)
 Address = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, Any]
 
 
@@ -72,7 +72,7 @@ class Dialer:
         self._addresses: list[Address] | None = _literal(origin)
         self._lookup: asyncio.Task[list[Address]] | None = None
 
-    async def dial(self, make: Callable[[], HttpConnection]) -> HttpConnection:
+    async def dial(self, make: Callable[[], Dialled]) -> Dialled:
         """A connection after its handshake.
 
         Raises:

@@ -27,12 +27,10 @@ from attestors.contract import (
     TokenOfMachine,
 )
 from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
-from signer.configuration import Configuration
 from signer.controller.telemetry.logs import describe_exception
 from signer.decision import attestation
 from signer.decision.attestation import Attestation, AttestationRequests
-from signer.decision.attestor_set import AttestorSet, ReadyAttestor
-from signer.decision.attestor_timing import AttestorTimings
+from signer.decision.attestor_set import AttestorSet, AttestorTimings, ReadyAttestor
 from signer.decision.authority_source import AuthoritySource
 from signer.decision.lookups import Lookups
 from signer.decision.snapshot import Snapshot
@@ -117,9 +115,7 @@ class World:
         attestation_requests = AttestationRequests(
             CLUSTER, self.caches, cast("BootstrapTokens", self.tokens), cast("Lookups", self.lookups)
         )
-        self._attestation = Attestation(
-            CLUSTER, Configuration("own"), cast("AuthoritySource", None), attestation_requests, timings
-        )
+        self._attestation = Attestation(CLUSTER, cast("AuthoritySource", None), attestation_requests, timings)
 
     def add_record(self, made: AttestedNode, keys: ControllerKeys = KEYS) -> None:
         self.caches.records.applied(manifest(made, keys=keys))

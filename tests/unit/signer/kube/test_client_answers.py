@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from signer.kube.answers import MAXIMUM_VALUES
 from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection
-from signer.kube.decoding import MAXIMUM_VALUES
 from signer.kube.errors import (
     AlreadyExists,
     AnswerTooLarge,

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from signer.authority import der
-from signer.authority.pem import encode_block
+from signer.authority.der import encode_block
 from signer.kube.client_credential import CredentialUnusable, certificates_in, private_key_in
 from signer.kube.connection import ClusterConnection
 from signer.kube.tls import TlsMaterialRefused, client_context

@@ -148,7 +148,7 @@ async def test_the_bound_holds_for_an_event_in_one_piece(authority: Authority, t
 async def test_a_stream_without_pause_leaves_the_event_loop_to_others(
     authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("signer.kube.decoding.WATCH_READ_BYTES", len(_event(1)))
+    monkeypatch.setattr("signer.kube.answers.WATCH_READ_BYTES", len(_event(1)))
     asked: list[float] = []
 
     def pause(self: RateLimiter, cpu_seconds: float) -> float:

@@ -21,8 +21,7 @@ from signer.model.reservation import Pair, ReservationSide, reservation_spec
 from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
 from signer.store.garbage_collection import GarbageCollector
-from signer.store.reservation_rebuild import ReservationRebuild
-from signer.store.reservations import Reservations
+from signer.store.reservations import ReservationRebuild, Reservations
 from tests.unit.signer.builders import NOW, attested_identity, journal_entry
 from tests.unit.signer.store.test_authentic_records import KEYS, manifest
 

@@ -20,12 +20,12 @@ from signer.store.authentic_records import (
     InTheWay,
     KeysUnavailable,
     NothingInTheWay,
+    NotKept,
     UnreadableRecord,
     UnverifiedRecord,
     stored_record,
 )
 from signer.store.cache import Cache
-from signer.store.preserved_metadata import NotKept
 from tests.unit.signer.builders import CLUSTER, attested_identity, builtin_approval, journal_entry, machine_view, record
 
 KEYS: Final = ControllerKeys(bytes(range(32)))

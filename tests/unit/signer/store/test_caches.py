@@ -21,24 +21,24 @@ from signer.kube.watch import Sink
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
 from signer.model.policy import Policy
-from signer.model.record import MachineKey
+from signer.model.record import MachineKey, record_of
 from signer.model.record_object import record_spec
 from signer.model.seal import ControllerKeys
-from signer.rules.builtin_serving import record_of
 from signer.rules.machine import MachineGone
-from signer.store import cache_registry
+from signer.store import cache as cache_module
 from signer.store.authentic_records import KeysUnavailable
 from signer.store.caches import (
     ALL_PROVIDER_IDS,
     OUT_OF_TOUCH_SECONDS,
     REACHED_AGAIN,
     Caches,
+    Listed,
     ProviderIDs,
+    UnlistedNamespace,
     UnreadablePolicy,
 )
 from signer.store.cluster_api import ClusterAPIVersion, NotServed
 from signer.store.policy_statuses import NOT_SHOWN, status_digest
-from signer.store.records_barrier import Listed, UnlistedNamespace
 from tests.unit.signer import builders
 
 KEY = ClusterKey("team-a", "prod")
@@ -99,6 +99,19 @@ def test_machine_without_a_provider_id_is_found_by_cluster_only(world: World) ->
     assert world.found("") == []
     assert [found.name for found in world.caches.machines_of(KEY)] == ["m1"]
     assert world.wakes() == []
+
+
+def test_parts_hear_only_of_the_changes_that_concern_them(world: World) -> None:
+    clusters: list[ClusterKey] = []
+    machines: list[tuple[ClusterKey, ProviderIDs]] = []
+    world.caches.on_cluster_change(clusters.append)
+    world.caches.on_machine_change(lambda cluster, provider_ids: machines.append((cluster, provider_ids)))
+    world.caches.machines.applied(machine("m1", "p1"))
+    world.caches.machine_pools.applied(machine_pool("pool", "p2"))
+    assert (clusters, machines) == ([], [(KEY, frozenset({"p1"})), (KEY, frozenset({"p2"}))])
+    world.caches.clusters.applied({"metadata": {"namespace": KEY.namespace, "name": KEY.name, "uid": "c"}})
+    assert (clusters, len(machines)) == ([KEY], 2)
+    assert len(world.wakes()) == 3
 
 
 def test_instances_are_found_by_cluster_and_provider_id(world: World) -> None:
@@ -285,7 +298,7 @@ async def test_records_are_listed_after_clusters(world: World, monkeypatch: pyte
     async def no_key(client: Client) -> None:
         """The controller key has tests of its own."""
 
-    monkeypatch.setattr(cache_registry, "list_and_watch", list_once)
+    monkeypatch.setattr(cache_module, "list_and_watch", list_once)
     monkeypatch.setattr(world.caches.controller_key, "run", no_key)
     await world.caches.run(cast("Client", None))
     assert begun[-1].endswith("/attestednodes")
@@ -326,7 +339,7 @@ async def test_no_collection_is_held_whole_while_it_is_listed(world: World, monk
     async def no_key(client: Client) -> None:
         """The controller key has tests of its own."""
 
-    monkeypatch.setattr(cache_registry, "list_and_watch", list_once)
+    monkeypatch.setattr(cache_module, "list_and_watch", list_once)
     monkeypatch.setattr(world.caches.controller_key, "run", no_key)
     await world.caches.run(cast("Client", None))
     assert len(held) == 6

@@ -17,8 +17,7 @@ from signer.store import garbage_collection as upkeep_module
 from signer.store.authentic_records import KeysUnavailable
 from signer.store.caches import Caches
 from signer.store.garbage_collection import Done, GarbageCollector
-from signer.store.reservation_rebuild import ReservationRebuild, pair_of
-from signer.store.reservations import Reservations
+from signer.store.reservations import ReservationRebuild, Reservations, pair_of
 from tests.unit.signer.builders import NOW
 from tests.unit.signer.store.garbage_collection_fixtures import LATER, OWN, VERSION, World, names, pair_for
 from tests.unit.signer.store.test_authentic_records import KEYS

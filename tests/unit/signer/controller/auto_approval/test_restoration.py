@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,7 +16,6 @@ from signer.kube.resources import (
 )
 from signer.model.cluster import DELETE_FOR_MOVE_ANNOTATION, ClusterKey, WatchFilter
 from signer.model.shard import SomeShards
-from signer.store.caches import ALL_PROVIDER_IDS
 from signer.store.removed_bindings import RemovedBindings
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import CONTROLLER_NAMESPACE
@@ -112,14 +111,14 @@ async def test_saved_bindings_are_resynced_periodically(
 
 async def test_irrelevant_changes_cause_no_calls(harness: RestorationHarness) -> None:
     harness.authorize()
-    harness.restoration._on_change(KEY, frozenset({"test:///machine"}))
-    harness.restoration._on_change(KEY, ALL_PROVIDER_IDS)  # it has a policy
-    harness.restoration._on_change(ClusterKey("default", "another"), ALL_PROVIDER_IDS)
+    cast("Any", harness.caches)._tell_of_machines(KEY, frozenset({"test:///machine"}))
+    harness.restoration._on_change(KEY)  # it has a policy
+    harness.restoration._on_change(ClusterKey("default", "another"))
     assert len(harness.restoration._queue) == 0
     harness.delete_policy()
     assert len(harness.restoration._queue) == 1
     harness.restoration._queue.discard(KEY)
-    harness.restoration._on_change(KEY, frozenset({"test:///machine"}))
+    cast("Any", harness.caches)._tell_of_machines(KEY, frozenset({"test:///machine"}))
     assert len(harness.restoration._queue) == 0
 
 

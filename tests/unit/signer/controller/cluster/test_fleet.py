@@ -29,6 +29,7 @@ class Served:
         self.cancelled = False
         self.closed = False
         self.wakes: list[ProviderIDs] = []
+        self.machine_changes = 0
         self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.finishes_when_stopped = True
         self.stopped = False
@@ -54,6 +55,9 @@ class Served:
 
     def wake(self, provider_ids: ProviderIDs) -> None:
         self.wakes.append(provider_ids)
+
+    def machines_changed(self) -> None:
+        self.machine_changes += 1
 
     def close(self) -> None:
         assert not self.running
@@ -201,10 +205,10 @@ async def test_changes_wake_the_affected_cluster() -> None:
         one, other = sorted(world.started, key=lambda served: served.key.name)
         spec = {"clusterName": "one", "providerID": "p1"}
         world.caches.machines.applied({"metadata": {"namespace": "ns", "name": "m1"}, "spec": spec})
-        assert one.wakes == [frozenset({"p1"})]
-        assert other.wakes == []
+        assert (one.wakes, one.machine_changes) == ([frozenset({"p1"})], 1)
+        assert (other.wakes, other.machine_changes) == ([], 0)
         world.put("other", policy=False, annotations={"cluster.x-k8s.io/paused": ""})
-        assert other.wakes == [ALL_PROVIDER_IDS]
+        assert (other.wakes, other.machine_changes) == ([ALL_PROVIDER_IDS], 0)
 
 
 async def test_records_and_machines_cause_no_reconciliation_of_the_fleet() -> None:

@@ -18,7 +18,7 @@ from signer.kube import scheduling as cooperative_yield
 from signer.kube.errors import Forbidden, NotFound, ServerError
 from signer.model.cluster import WATCH_FILTER_LABEL, MachineView, WatchFilter
 from signer.model.decision import Decision, Deferred, Deny
-from signer.model.kubernetes_time import format_time
+from signer.model.fields import format_time
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, MachineKey
 from signer.model.shard import SomeShards

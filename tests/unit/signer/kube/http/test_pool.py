@@ -13,11 +13,9 @@ import pytest
 from signer.kube.client import Client
 from signer.kube.errors import Cause, ServerError, UnexpectedAnswer, Unreachable
 from signer.kube.http import pool as pool_module
-from signer.kube.http.connection import MAXIMUM_HELD_BYTES, HttpConnection
 from signer.kube.http.dial import Dialer
-from signer.kube.http.errors import ConnectionClosed
-from signer.kube.http.pool import Pool
-from signer.kube.http.request import Origin, RequestWriter
+from signer.kube.http.messages import ConnectionClosed, Origin, RequestWriter
+from signer.kube.http.pool import MAXIMUM_HELD_BYTES, HttpConnection, Pool
 from signer.kube.tls import client_context
 from tests.unit.signer.kube.http.conversation import Conversation, Talkative, conversations
 from tests.unit.signer.kube.support import Authority, http_answer, status_body
