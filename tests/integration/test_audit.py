@@ -1,4 +1,4 @@
-"""The audit log of a running controller: written before anything is published, free of secrets, and judged again."""
+"""The audit log of a running controller: written before anything is published, without secrets, and replayed."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def contents_of_whole(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_restart_goes_on_with_the_chain(harness: Harness, path: Path, config: Path) -> None:
+def test_a_restart_continues_the_chain(harness: Harness, path: Path, config: Path) -> None:
     cluster = harness.cluster()
     lines = FileLines(path, 0, 0)
     first = harness.run(ControllerOptions(audit_log=GroupedAuditLog(lines)))
@@ -265,7 +265,7 @@ FORGERIES: dict[str, tuple[list[str | int], Any]] = {
 
 
 @pytest.mark.parametrize("forgery", FORGERIES)
-def test_forged_facts_with_a_chain_made_anew(
+def test_forged_facts_with_a_recomputed_chain(
     forgery: str, honest: bytes, path: Path, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (*way, last), value = FORGERIES[forgery]

@@ -1,4 +1,4 @@
-"""The invariant can fail: each planted violation is found, and what is as it should be is left in peace."""
+"""The invariant can fail: each planted violation is found, and a consistent state passes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ SERVING: Final = str(SignerName(Purpose.SERVING, "keyed-mac"))
 
 @cache
 def authority(whose: str) -> CertificateAuthority:
-    """A CA; somebody else has another one."""
+    """A CA; another cluster has another one."""
     del whose
     return CertificateAuthority.like_cluster_api()
 
@@ -346,7 +346,7 @@ PLANTED: Final[dict[str, tuple[Callable[[Draft], object], str]]] = {
 }
 
 
-def test_what_is_as_it_should_be_is_no_violation() -> None:
+def test_a_consistent_state_is_no_violation() -> None:
     assert violations(honest().shown()) == []
 
 
@@ -356,7 +356,7 @@ def test_a_copy_of_a_request_may_have_the_certificate_of_the_original() -> None:
     assert violations(draft.shown()) == []
 
 
-def test_what_a_test_knows_of_is_no_violation() -> None:
+def test_a_known_exception_is_no_violation() -> None:
     draft = honest()
     steal_by_the_builtin_signer(draft)
     assert violations(draft.shown(), not_ours={"waiting"}) == []

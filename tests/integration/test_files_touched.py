@@ -165,7 +165,7 @@ def test_a_serving_request_touches_few_files(touched: Touched) -> None:
     assert len(touched.files) <= MOST_FILES, str(touched)
 
 
-def test_facts_are_found_once_and_carried(touched: Touched) -> None:
+def test_facts_are_computed_once(touched: Touched) -> None:
     """The Machine is matched when the attestor is told of it, and once more when it has answered: meanwhile it may have
     changed. The node name is read by the check that compares it with the requester's, and then once for all others.
     """

@@ -1,4 +1,4 @@
-"""Controllers, alone or racing, are killed again and again while machines join; nobody joins twice or wrongly."""
+"""Controllers, alone or racing, are killed repeatedly while machines join; no machine joins twice or wrongly."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _impostor(cluster: WorldCluster, number: int) -> dict[str, Any]:
 
 
 def _ask_for_serving_certificates(cluster: WorldCluster, nodes: dict[int, SimulatedNode]) -> None:
-    """Whoever of these has its client certificate asks our signer and the built-in signer with it, and is taken out."""
+    """Nodes with a client certificate request serving from controller and built-in signer, and leave the list."""
     joined = verdicts(cluster)
     for number, node in list(nodes.items()):
         certificate = joined[f"join-{number}"].certificate if f"join-{number}" in joined else b""
@@ -174,7 +174,7 @@ def _ask_for_serving_certificates(cluster: WorldCluster, nodes: dict[int, Simula
 
 
 def _is_decided(name: str, verdict: Verdict) -> bool:
-    """Nobody signs what the built-in signer is asked for: these clusters have no kube-controller-manager."""
+    """No built-in signer runs: these clusters have no kube-controller-manager."""
     return bool(
         verdict.certificate or verdict.condition == "Denied" or (verdict.condition and name.startswith("builtin"))
     )

@@ -1,4 +1,4 @@
-"""While the management cluster cannot be watched nothing is decided: what was seen last may be long gone."""
+"""Nothing is decided while the management cluster cannot be watched: cached data may be stale."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(caches, "OUT_OF_TOUCH_RETRY_SECONDS", 0.05)
 
 
-def test_machines_that_may_not_be_watched_any_more(harness: Harness) -> None:
+def test_machines_whose_watch_is_no_longer_allowed(harness: Harness) -> None:
     """A node whose Machine is deleted unseen gets no certificate; a node with a Machine gets one after recovery."""
     cluster = harness.cluster()
     for machine in ("gone", "kept"):
@@ -65,7 +65,9 @@ def _reserves(request: Request) -> bool:
     return request.user.name == CONTROLLER_USER and request.method == "POST" and request.path.endswith("reservations")
 
 
-def test_what_failed_meanwhile_does_not_wait_for_its_backoff(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_that_failed_meanwhile_do_not_wait_for_their_backoff(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It would be minutes by the end of an outage of minutes; here it is an hour at once."""
     monkeypatch.setattr(WorkQueue, "retry", lambda queue, key: queue.add_after(key, AN_HOUR))
     cluster = harness.cluster()

@@ -25,7 +25,7 @@ from signer.kube.http.messages import ConnectionClosed
         (ConnectionClosed(within_answer=False), "connection reset: the server closed", Cause.RESET),
     ],
 )
-def test_what_failures_below_mean(error: OSError, message: str, cause: Cause) -> None:
+def test_errors_for_failures_below_the_api(error: OSError, message: str, cause: Cause) -> None:
     try:
         raise error
     except OSError as raised:

@@ -1,4 +1,4 @@
-"""What a hostile API server's JSON takes of memory and time."""
+"""The memory and time that a hostile API server's JSON costs."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def read(raw: bytes, resource_limits: ResourceLimits | None = None) -> dict[str,
     ("text", "value"),
     [("0.1", 0.1), ("-2.5e-3", -0.0025), ("1e23", 1e23), ("4.9e-324", 5e-324), ("1e-400", 0.0), ("2", 2)],
 )
-def test_numbers_are_what_they_are(text: str, value: float) -> None:
+def test_numbers_are_decoded_exactly(text: str, value: float) -> None:
     assert read(f'{{"a":[{text}]}}'.encode()) == {"a": [value]}
 
 
 @pytest.mark.parametrize("text", ["1e400", "-1e400", "1.", ".5", "1e", "NaN", "Infinity", "1_0.0", "0x1p3"])
-def test_what_is_no_number(text: str) -> None:
+def test_malformed_numbers(text: str) -> None:
     with pytest.raises(UnexpectedAnswer, match="no JSON object"):
         read(f'{{"a":{text}}}'.encode())
 
 
-def test_numbers_are_read_by_python() -> None:
+def test_numbers_are_parsed_by_python() -> None:
     """Over some, such as 8.999999999999e-300, msgspec takes five to eight microseconds each: an answer of eight
     megabytes took two seconds of everybody's time.
     """
@@ -47,17 +47,17 @@ def test_numbers_are_read_by_python() -> None:
     numbers = ["8.999999999999e-300", "2.22507385850720113605740979670913197593481954635164564e-308"]
     raw = f'{{"a":[{",".join(numbers)}]}}'.encode()
     msgspec.json.Decoder(dict[str, Any], float_hook=noted).decode(raw)
-    assert seen == numbers  # msgspec hands them over unread
+    assert seen == numbers  # msgspec passes them on unparsed
 
 
-def test_strings_behind_what_is_too_deep() -> None:
-    """Two million of them were half a second, when each was a step."""
+def test_strings_after_a_value_that_is_too_deep() -> None:
+    """Two million of them took half a second with one step each."""
     assert len(list(_TOKEN.finditer(b'"",' * 1000))) <= 2
     with pytest.raises(UnexpectedAnswer):
         read(b'{"a":' + b"[" * 3000 + b'""' * 2000)
 
 
-def test_what_is_read_takes_room() -> None:
+def test_decoded_data_counts_against_the_memory_quota() -> None:
     raw = b'{"a":[%b{}]}' % (b"{}," * 39_999)
     assert count_values(raw) == 80_001
     size = len(raw) + VALUE_BYTES * count_values(raw)
@@ -76,7 +76,7 @@ def test_what_is_read_takes_room() -> None:
     [("x", 1), ("é", 2), ("\\u003c", 2), ("🦀", 4), ("\\ud83e\\udd80", 4), ("\\uD83E\\uDD80", 4)],
     ids=["ASCII", "two bytes", "escaped", "four bytes", "pair", "pair in capitals"],
 )
-def test_one_character_makes_all_of_a_text_wide(text: str, width: int) -> None:
+def test_one_wide_character_widens_the_whole_text(text: str, width: int) -> None:
     raw = b'{"a":"%b%b"}' % (b"x" * SMALL_BYTES, text.encode())
     resource_limits = ResourceLimits()
     before = resource_limits.bytes_left

@@ -1,4 +1,4 @@
-"""Deep JSON costs the deep value, never the answer that it stands in."""
+"""Deep JSON loses the deep value, never the rest of the response."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def nested(depth: int, opening: bytes = b'{"a":', closing: bytes = b"}") -> byte
 
 
 @given(VALUES)
-def test_what_is_not_deep_stays_as_it_is(value: Any) -> None:
+def test_shallow_values_are_unchanged(value: Any) -> None:
     raw = json.dumps(value).encode()
     assert limit_depth(raw) == raw
 
@@ -40,7 +40,7 @@ def test_anything_ends(raw: bytes) -> None:
 
 @pytest.mark.parametrize("depth", [MAXIMUM_DEPTH + 1, 1_000, 10_000, 1_000_000])
 @pytest.mark.parametrize(("opening", "closing"), [(b'{"a":', b"}"), (b"[", b"]")])
-def test_what_is_deep_becomes_null(depth: int, opening: bytes, closing: bytes) -> None:
+def test_deep_values_become_null(depth: int, opening: bytes, closing: bytes) -> None:
     raw = b'{"before":"]}{[","deep":' + nested(depth, opening, closing) + b',"after":"\\"}"}'
     decoded = msgspec.json.decode(limit_depth(raw))
     assert (decoded["before"], decoded["after"]) == ("]}{[", '"}')
@@ -52,14 +52,16 @@ def test_what_is_deep_becomes_null(depth: int, opening: bytes, closing: bytes) -
 
 
 @pytest.mark.parametrize("raw", [b"[" * 100_000, b'{"a":' * 100_000 + b"1", b"]" * 1000, b"[" * 300 + b"]" * 200])
-def test_what_is_no_json_stays_none(raw: bytes) -> None:
+def test_invalid_json_stays_invalid(raw: bytes) -> None:
     with pytest.raises((msgspec.DecodeError, RecursionError)):
         msgspec.json.decode(limit_depth(raw))
 
 
 @pytest.mark.parametrize("end", [b"", b"\\", b"\\\\", b"]" * 1000], ids=["cut", "escape", "escaped", "closed"])
-def test_a_string_without_an_end_is_looked_at_once(end: bytes) -> None:
-    """Tried anew at each of its escaped quotes, a hostile API server's answer would hold the controller for hours."""
+def test_an_unterminated_string_is_scanned_once(end: bytes) -> None:
+    """If a scan began at each of its escaped quotes, a hostile API server's response would block the controller for
+    hours.
+    """
     raw = b"[" * 1000 + b'"' + b'\\"' * 1_000_000 + end
     with pytest.raises((msgspec.DecodeError, RecursionError)):
         msgspec.json.decode(limit_depth(raw))

@@ -1,4 +1,4 @@
-"""What comes after a page of a list, and which pages are none."""
+"""The call after a page of a list, and malformed pages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def begun(limit: int = 500) -> Listing:
     return Listing({"fieldSelector": "a=b"}, limit, maximum_bytes=100, now=0.0)
 
 
-def test_each_page_is_asked_for_with_the_token_of_the_one_before() -> None:
+def test_each_page_is_requested_with_the_token_of_the_one_before() -> None:
     listing = begun()
     assert listing.query == {"fieldSelector": "a=b", "limit": 500}
     assert listing.read(page("a", "b", token="next"), 10) == 2
@@ -50,7 +50,7 @@ def test_smaller_pages_down_to_one_object() -> None:
     ],
     ids=["bytes", "items", "same page", "no metadata", "no items", "a number", "characters", "too long"],
 )
-def test_a_page_that_is_none(read: dict[str, Any], size: int) -> None:
+def test_malformed_pages(read: dict[str, Any], size: int) -> None:
     listing = begun(limit=2)
     listing.query["continue"] = "same"
     with pytest.raises(UnexpectedAnswer):

@@ -1,4 +1,4 @@
-"""A management API that keeps objects by path, and one Cluster in it: the world of the tests of upkeep."""
+"""A management API that keeps objects by path, and one Cluster in it, for the tests of garbage collection."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.unit.signer.store.test_authentic_records import KEYS, manifest
 OWN: Final = "own"
 VERSION: Final = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, MACHINE_POOLS_V1BETA2)
 LATER: Final = NOW + timedelta(days=30)
-"""After every certificate has run out."""
+"""After the expiry of every certificate."""
 
 
 class API:
@@ -91,7 +91,7 @@ class API:
 
 
 class World:
-    """One Cluster; what is put into it is cached at once."""
+    """One Cluster; every object that a test adds is cached at once."""
 
     def __init__(self) -> None:
         self.api = API()

@@ -1,4 +1,4 @@
-"""What others put into an object's metadata, and nothing that the API server fills in."""
+"""The metadata that other clients set on an object, without the fields that the API server sets."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_records_of_one_cluster_share_it() -> None:
     assert kept({**SERVERS, "labels": labels}) is kept({**SERVERS, "name": "other", "labels": dict(labels)})
 
 
-def test_much_is_not_kept() -> None:
+def test_large_metadata_is_not_kept() -> None:
     fits = "x" * (MAXIMUM_BYTES - len('{"annotations":""}'))
     assert isinstance(preserved_metadata({"annotations": fits}), PreservedMetadata)
     assert isinstance(preserved_metadata({"annotations": fits + "x"}), NotKept)

@@ -1,4 +1,4 @@
-"""Caches that other parts register: a wing's ConfigMaps, beside what decisions read."""
+"""Caches that other components register: a component's ConfigMaps, besides the collections that decisions need."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def config_map(name: str, **data: str) -> JsonObject:
 
 
 class Wing:
-    """A part of the controller that needs ConfigMaps of a label, and nothing of what others need."""
+    """A component that needs ConfigMaps with a label, and no other collection."""
 
     def __init__(self, *, needed: bool = False, scope: Scope = Scope.OWN) -> None:
         self.at = 0.0
@@ -65,7 +65,7 @@ class Wing:
 async def watched_paths(
     wing: Wing, monkeypatch: pytest.MonkeyPatch, lists: dict[str, list[JsonObject]]
 ) -> dict[str, dict[str, Any]]:
-    """Run the caches against one list each; what is watched, with which selectors."""
+    """Run the caches against one list each; returns the watched paths with their selectors."""
     begun: dict[str, dict[str, Any]] = {}
 
     async def list_once(client: Client, path: str, *, sink: Sink, params: dict[str, Any], **options: object) -> None:
@@ -73,7 +73,7 @@ async def watched_paths(
         sink.replaced(lists.get(path, []))
 
     async def no_key(client: Client) -> None:
-        """The key is somebody else's test."""
+        """The controller key has tests of its own."""
 
     monkeypatch.setattr(cache_module, "list_and_watch", list_once)
     monkeypatch.setattr(wing.caches.controller_key, "run", no_key)
@@ -97,7 +97,7 @@ async def test_one_of_the_clusters_namespaces(monkeypatch: pytest.MonkeyPatch) -
     assert CONFIG_MAPS.collection("team-a") in begun
 
 
-async def test_who_looks_once_lists_it_too() -> None:
+async def test_filling_once_lists_it_too() -> None:
     class Source:
         async def list_pages(
             self, path: str, params: Any = None, *arguments: Any, **options: Any
@@ -161,7 +161,7 @@ def test_readiness_and_metrics_know_it(needed: bool) -> None:
     assert health.state() is (State.OUT_OF_TOUCH if needed else State.READY)
 
 
-def test_liveness_hears_it() -> None:
+def test_liveness_includes_it() -> None:
     wing, health = Wing(), Health()
     health.watch(wing.caches, tuple)
     health.started()
@@ -182,8 +182,8 @@ def test_two_of_one_name_are_refused() -> None:
         )
 
 
-async def test_too_late_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would be listed by nobody, and stay empty without a word."""
+async def test_late_registration_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would never be listed, and silently stay empty."""
     wing = Wing()
     await watched_paths(wing, monkeypatch, {})
     with pytest.raises(RuntimeError, match="grants"):
@@ -192,7 +192,7 @@ async def test_too_late_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
 
-def test_what_is_not_served_stays_empty_and_is_waited_for_by_nobody() -> None:
+def test_a_cache_of_an_unserved_resource_stays_empty_and_blocks_nothing() -> None:
     wing = Wing()
     before = list(wing.caches.watched())
     empty = wing.caches.registry.register(CacheDeclaration(NotServed(), grant, Scope.OWN, needed_by_decisions=True))

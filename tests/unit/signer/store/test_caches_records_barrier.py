@@ -1,4 +1,4 @@
-"""Which Clusters' records are to be listed before anything of them is judged."""
+"""The Clusters whose records must be listed before a decision."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def list_all(records_barrier: RecordsBarrier, unlisted: UnlistedNamespace) -> No
     [None, PAUSED, cluster_view(uid="c-0"), cluster_view(uid="c-0", paused=True)],
     ids=["none", "paused", "another", "another, paused"],
 )
-def test_a_cluster_that_came_or_was_unpaused_is_to_be_listed(before: ClusterView | None) -> None:
+def test_a_new_or_unpaused_cluster_must_be_listed(before: ClusterView | None) -> None:
     records_barrier = RecordsBarrier()
     assert of(records_barrier) == Listed()
     unlisted = come(records_barrier, before)
@@ -43,12 +43,12 @@ def test_a_cluster_that_came_or_was_unpaused_is_to_be_listed(before: ClusterView
     assert of(records_barrier) == Listed()
 
 
-def test_any_other_change_is_none() -> None:
+def test_any_other_change_needs_no_list() -> None:
     assert come(RecordsBarrier(), HERE, cluster_view(control_plane_host="api.example")) == Listed()
 
 
 @pytest.mark.parametrize("after", [None, PAUSED], ids=["gone", "paused"])
-def test_of_what_is_gone_or_paused_nothing_is_judged(after: ClusterView | None) -> None:
+def test_a_deleted_or_paused_cluster_needs_no_list(after: ClusterView | None) -> None:
     records_barrier = RecordsBarrier()
     come(records_barrier)
     assert come(records_barrier, HERE, after) == Listed()
@@ -60,7 +60,7 @@ def test_of_what_is_gone_or_paused_nothing_is_judged(after: ClusterView | None) 
     assert of(records_barrier) == Listed()
 
 
-def test_a_list_from_before_it_came_again_does_not_count() -> None:
+def test_a_list_from_before_its_return_does_not_count() -> None:
     records_barrier = RecordsBarrier()
     first = come(records_barrier)
     assert isinstance(first, UnlistedNamespace)
@@ -71,7 +71,7 @@ def test_a_list_from_before_it_came_again_does_not_count() -> None:
     assert of(records_barrier) is second
 
 
-def test_those_that_are_there_before_all_records_are_listed_need_no_list_of_their_own() -> None:
+def test_clusters_before_the_first_list_need_no_list_of_their_own() -> None:
     records_barrier = RecordsBarrier()
     come(records_barrier)
     records_barrier.cache_begins()
@@ -80,8 +80,8 @@ def test_those_that_are_there_before_all_records_are_listed_need_no_list_of_thei
     assert of(records_barrier) == Listed()
 
 
-def test_a_list_of_the_mirrors_own_may_undo_what_was_listed_meanwhile() -> None:
-    """It may have been begun before: what it lacks is dropped."""
+def test_a_list_of_the_cache_may_undo_a_list_of_the_namespace() -> None:
+    """It may have begun before: records that it lacks are dropped."""
     records_barrier = RecordsBarrier()
     unlisted = come(records_barrier)
     assert isinstance(unlisted, UnlistedNamespace)
@@ -91,11 +91,11 @@ def test_a_list_of_the_mirrors_own_may_undo_what_was_listed_meanwhile() -> None:
     assert isinstance(again, UnlistedNamespace)
     assert again is not unlisted
     list_all(records_barrier, again)
-    records_barrier.cache_listed()  # this one was begun when the Cluster was there already
+    records_barrier.cache_listed()  # this one began after the Cluster appeared
     assert of(records_barrier) == Listed()
 
 
-def test_those_of_one_namespace_that_came_before_its_list_begins_are_listed_together() -> None:
+def test_clusters_of_one_namespace_share_a_list_that_has_not_begun() -> None:
     records_barrier = RecordsBarrier()
     second, late = ClusterKey(CLUSTER.namespace, "second"), ClusterKey(CLUSTER.namespace, "late")
     elsewhere = ClusterKey("elsewhere", CLUSTER.name)
@@ -117,7 +117,7 @@ def test_those_of_one_namespace_that_came_before_its_list_begins_are_listed_toge
     ]
 
 
-def test_nothing_is_kept_of_those_that_went() -> None:
+def test_nothing_is_kept_of_deleted_clusters() -> None:
     records_barrier = RecordsBarrier()
     second = ClusterKey(CLUSTER.namespace, "second")
     first = come(records_barrier)

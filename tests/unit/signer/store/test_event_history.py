@@ -12,7 +12,7 @@ LONG = 60.0
 
 
 async def told(*events: ObservedEvent, seconds: float = LONG) -> Order:
-    """What comes of it where all is said before it is waited for."""
+    """The result if all events arrive before the wait."""
     event_histories = EventHistories()
     with event_histories.follow([FIRST, SECOND]) as event_history:
         for event in events:
@@ -20,11 +20,11 @@ async def told(*events: ObservedEvent, seconds: float = LONG) -> Order:
         return await event_history.expect(CREATED, seconds)
 
 
-async def test_what_was_heard_before_it_is_waited_for() -> None:
+async def test_events_received_before_the_wait_count() -> None:
     assert await told(*CREATED) is Order.EXACTLY
 
 
-async def test_what_is_heard_of_others_does_not_matter() -> None:
+async def test_events_of_other_objects_do_not_count() -> None:
     assert await told((OTHER, "7"), CREATED[0], (OTHER, GONE), CREATED[1]) is Order.EXACTLY
 
 
@@ -40,12 +40,12 @@ async def test_what_is_heard_of_others_does_not_matter() -> None:
         pytest.param([(FIRST, "1"), (SECOND, "4")], id="another version"),
     ],
 )
-async def test_nothing_else_may_have_been_heard(events: list[ObservedEvent]) -> None:
-    """And it is not waited for any longer."""
+async def test_any_other_event_is_a_mismatch(events: list[ObservedEvent]) -> None:
+    """The wait ends at once."""
     assert await told(*events) is Order.OTHERWISE
 
 
-async def test_a_list_tells_nothing_of_what_was_before() -> None:
+async def test_a_list_hides_earlier_events() -> None:
     event_histories = EventHistories()
     with event_histories.follow([FIRST, SECOND]) as event_history:
         event_histories.observe(CREATED[0])
@@ -54,7 +54,7 @@ async def test_a_list_tells_nothing_of_what_was_before() -> None:
         assert await event_history.expect(CREATED, LONG) is Order.OTHERWISE
 
 
-async def test_it_is_waited_for() -> None:
+async def test_missing_events_are_waited_for() -> None:
     event_histories = EventHistories()
     with event_histories.follow([FIRST, SECOND]) as event_history:
         waiting = asyncio.ensure_future(event_history.expect(CREATED, LONG))
@@ -66,11 +66,11 @@ async def test_it_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("events", [[], CREATED[:1]], ids=["nothing", "half"])
-async def test_it_is_not_waited_for_longer_than_was_said(events: list[ObservedEvent]) -> None:
+async def test_the_wait_ends_at_its_time_limit(events: list[ObservedEvent]) -> None:
     assert await told(*events, seconds=0.01) is Order.OTHERWISE
 
 
-async def test_who_is_cancelled_hears_nothing_more() -> None:
+async def test_a_cancelled_follower_receives_nothing_more() -> None:
     event_histories = EventHistories()
 
     async def follows() -> None:

@@ -1,4 +1,4 @@
-"""Names and addresses of Machines, and of recorded nodes, as far as they belong to others."""
+"""Names and addresses of Machines and of recorded nodes, as far as they belong to others."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_of_another(held: str) -> None:
     assert index.conflicting_names(ASKING, {held, "x"}) == {held}
 
 
-def test_the_end_of_anothers_provider_id_is_what_its_node_may_be_called() -> None:
+def test_the_end_of_another_provider_id_is_a_possible_node_name() -> None:
     index = index_of(ASKING, machine("other", provider_id="aws:///eu-west-1a/i-0123"))
     assert index.conflicting_names(ASKING, {"i-0123", "aws:///eu-west-1a/i-0123"}) == {"i-0123"}
 
@@ -57,7 +57,7 @@ def test_of_another_cluster(cluster: ClusterKey) -> None:
 
 
 def test_an_instance_has_no_name_of_its_own() -> None:
-    """A Machine of the pool's name is another one."""
+    """A Machine with the pool's name is another object."""
     instance = machine("pool", kind=MACHINE_POOL_KIND)
     assert index_of(machine("pool", "10.0.0.3")).conflicting_names(instance, {"10.0.0.3", "pool"}) == {
         "10.0.0.3",
@@ -65,7 +65,7 @@ def test_an_instance_has_no_name_of_its_own() -> None:
     }
 
 
-def test_those_whose_node_it_is_come_before_those_that_are_only_called_so() -> None:
+def test_machines_with_the_node_come_before_machines_with_the_name() -> None:
     index = index_of(ASKING, machine("b", "node"), machine("c", "x", node_ref="node"), machine("a", "node"))
     assert [name for _, name in index.other_machines_named(ASKING, "node")] == ["c", "a", "b"]
     both = machine("b", "node", node_ref="node")
@@ -99,7 +99,7 @@ ADDRESSES = st.lists(st.sampled_from(["10.0.0.1", "10.0.0.2", "::ffff:10.0.0.1",
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["m1", "m2", "m3"]), st.none() | ADDRESSES), max_size=12))
-def test_like_a_look_at_all_machines(changes: list[tuple[str, list[str] | None]]) -> None:
+def test_equals_a_scan_of_all_machines(changes: list[tuple[str, list[str] | None]]) -> None:
     index, machines = NameIndex(), dict[str, MachineView]()
     for name, addresses in changes:
         before = machines.pop(name, None)
@@ -118,7 +118,7 @@ def test_like_a_look_at_all_machines(changes: list[tuple[str, list[str] | None]]
         assert index.conflicting_names(asking, asked) == expected & asked
 
 
-def test_a_machine_of_a_scale_set_is_called_as_azure_calls_it() -> None:
+def test_a_machine_of_a_scale_set_has_its_azure_names() -> None:
     other = machine("other", provider_id=SCALE_SET)
     index = index_of(ASKING, other)
     assert index.conflicting_names(ASKING, {"x00000a"}) == {"x00000a"}
@@ -136,7 +136,7 @@ POOL_CHANGES = st.tuples(
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(POOL_CHANGES, max_size=12))
-def test_instances_like_a_look_at_all_pools(
+def test_instances_equal_a_scan_of_all_pools(
     changes: list[tuple[str, tuple[str, frozenset[str]] | None]],
 ) -> None:
     """Several pools may list the same instance, and each may drop it; a fault here would end the controller."""

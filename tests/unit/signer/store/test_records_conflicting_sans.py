@@ -1,4 +1,4 @@
-"""What others have of the names and addresses of a serving request."""
+"""The names and addresses of a serving request that others have."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class Town:
         return conflicting_names(self.caches, records, machine, names, tuple(ip_address(one) for one in addresses))
 
 
-def test_of_names_that_nobody_has() -> None:
+def test_unused_names_do_not_conflict() -> None:
     assert Town().held("mine", "free", addresses=("192.0.2.1",)) == frozenset()
 
 
 def test_the_name_of_a_recorded_node_is_its_machines() -> None:
-    """Whose Machine may be called otherwise, and may be gone: its certificate may be good still."""
+    """Its Machine may have another name, and may be gone: its certificate may still be valid."""
     town = Town(record(NEIGHBOUR, node_name="theirs"), record(MINE, node_name="ours"))
     assert town.held("theirs", "ours", "free") == {"theirs"}
     assert town.held("theirs", "ours", "free", machine=NEIGHBOUR) == {"ours"}
@@ -63,12 +63,12 @@ def test_the_name_of_a_recorded_node_in_another_spelling() -> None:
     assert Town(record(NEIGHBOUR, node_name="theirs")).held("THEIRS.") == {"theirs"}
 
 
-def test_a_machine_made_anew_under_its_name_is_another() -> None:
+def test_a_machine_created_again_under_its_name_is_another() -> None:
     town = Town(record(MINE, node_name="ours"))
     assert town.held("ours", machine=replace(MINE, provider_id="test:///other")) == {"ours"}
 
 
-def test_what_another_machine_is_called_and_its_addresses() -> None:
+def test_names_and_addresses_of_another_machine_conflict() -> None:
     town = Town()
     town.add_machine(NEIGHBOUR, "192.0.2.11")
     town.add_machine(MINE, "192.0.2.10")
@@ -83,7 +83,7 @@ def test_each_is_found_beside_the_other() -> None:
     assert town.held("theirs", "third") == {"theirs", "third"}
 
 
-def test_without_the_controller_key_nobody_knows() -> None:
+def test_without_the_controller_key_it_is_deferred() -> None:
     town = Town(record(NEIGHBOUR, node_name="theirs"))
     town.caches.authentic.use_no_keys(KeysUnavailable("no key"))
     with pytest.raises(Deferred, match="no key"):

@@ -1,4 +1,4 @@
-"""Reservations come back from our records before anybody else can take their place."""
+"""Reservations are rebuilt from authentic records before another Machine can take their place."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class Restarted:
             self.caches.records.applied(manifest(made, keys=keys))
             path = ATTESTED_NODES.object(made.name, made.machine.cluster.namespace)
             self.world.records[path] = manifest(made, keys=keys)
-        # Nothing is waited for: the controller has just read its key.
+        # No wait: the controller has just read its key.
         self.caches.authentic.begin_key_read()
         self.caches.authentic.use_keys(KEYS)
 
     def show_machine(self, record: AttestedNode, uid: str = "") -> None:
-        """The Machine that the record names, as the cache has it; by default the very object."""
+        """Cache the Machine that the record names; by default the very object."""
         machine = record.machine
         self.caches.machines.applied(
             {
@@ -68,7 +68,7 @@ class Restarted:
         )
 
     def join(self, wanted: Pair) -> None:
-        """As the adjudicator does."""
+        """As the decider does."""
         drive(self.rebuild.rebuild(wanted))
         drive(self.reservations.reserve(wanted, NoRecord()))
 
@@ -78,7 +78,7 @@ class Restarted:
 
 
 @pytest.mark.parametrize("wanted", [IMPOSTOR, ELSEWHERE], ids=["another identity", "another Machine"])
-def test_an_impostor_who_comes_first_meets_the_conflict(wanted: Pair) -> None:
+def test_an_impostor_that_comes_first_meets_the_conflict(wanted: Pair) -> None:
     restarted = Restarted(record_of(OURS))
     with pytest.raises(Refused, match="IdentityConflict"):
         restarted.join(wanted)
@@ -91,7 +91,7 @@ def test_without_a_record_the_first_one_wins() -> None:
     assert restarted.pairs == {IMPOSTOR}
 
 
-def test_a_record_that_is_not_ours_reserves_nothing() -> None:
+def test_an_unauthentic_record_reserves_nothing() -> None:
     """Forged by a tenant, or sealed by the controller of another management cluster."""
     restarted = Restarted(record_of(IMPOSTOR), keys=OTHER)
     restarted.join(OURS)
@@ -106,7 +106,7 @@ def test_a_copy_in_another_namespace_reserves_nothing() -> None:
     assert restarted.pairs == {ELSEWHERE}
 
 
-def test_the_owner_comes_back() -> None:
+def test_the_owner_reserves_its_pair_again() -> None:
     restarted = Restarted(record_of(OURS))
     restarted.join(OURS)
     assert restarted.pairs == {OURS}
@@ -118,7 +118,7 @@ def test_its_own_newest_record_costs_no_call() -> None:
     assert restarted.actor.calls == 0
 
 
-def test_what_is_mirrored_costs_no_call() -> None:
+def test_a_cached_pair_costs_no_call() -> None:
     restarted = Restarted(record_of(OURS))
     drive(restarted.rebuild.rebuild(IMPOSTOR))
     assert restarted.pairs == {OURS}
@@ -137,8 +137,8 @@ def test_records_of_gone_machines_reserve_nothing() -> None:
 
 
 @pytest.mark.parametrize("anew", [False, True])
-def test_a_record_that_somebody_deleted_reserves_nothing(anew: bool) -> None:
-    """To make room for other hardware; the cache has not heard of it yet."""
+def test_a_deleted_record_reserves_nothing(anew: bool) -> None:
+    """To free the identity for other hardware; the cache has not received it yet."""
     restarted = Restarted(record_of(IMPOSTOR))
     [revoked] = restarted.caches.authentic.values()
     [path] = restarted.world.records
@@ -153,7 +153,7 @@ def test_a_record_that_somebody_deleted_reserves_nothing(anew: bool) -> None:
 
 
 def test_a_record_whose_key_was_not_read_yet_is_waited_for() -> None:
-    """After a move, with the other controller's key: it may stand in the way of the identity, and of the Machine."""
+    """After a move, with the other controller's key: it may conflict with the identity, and with the Machine."""
     for wanted in (ELSEWHERE, IMPOSTOR):
         restarted = Restarted()
         restarted.caches.records.applied(manifest(record_of(OURS), keys=OTHER))
@@ -161,19 +161,19 @@ def test_a_record_whose_key_was_not_read_yet_is_waited_for() -> None:
             restarted.join(wanted)
         assert restarted.pairs == set()
         restarted.caches.authentic.begin_key_read()
-        restarted.caches.authentic.use_keys(KEYS)  # it is somebody else's
+        restarted.caches.authentic.use_keys(KEYS)  # it is not authentic
         restarted.join(wanted)
         assert restarted.pairs == {wanted}
 
 
-def test_a_record_of_another_namespace_whose_key_was_not_read_yet_holds_up_nobody() -> None:
+def test_an_unverified_record_of_another_namespace_delays_no_request() -> None:
     restarted = Restarted()
     restarted.caches.records.applied(manifest(record_of(in_another_namespace(OURS)), keys=OTHER))
     restarted.join(ELSEWHERE)
     assert restarted.pairs == {ELSEWHERE}
 
 
-def test_a_machine_that_the_mirror_has_not_seen_yet_is_not_gone() -> None:
+def test_a_machine_that_is_not_cached_yet_is_not_gone() -> None:
     restarted = Restarted(record_of(OURS))
     assert not list(restarted.caches.machines.values())
     with pytest.raises(Refused):
@@ -196,7 +196,7 @@ def test_where_neither_is_reserved_the_last_attested_wins(newest_first: bool) ->
         assert restarted.pairs == {ELSEWHERE}
 
 
-def test_what_is_reserved_wins_over_a_newer_record() -> None:
+def test_an_existing_reservation_wins_over_a_newer_record() -> None:
     restarted = Restarted(record_of(OURS, age_hours=5))
     restarted.join(OURS)
     restarted.caches.records.applied(manifest(record_of(ELSEWHERE)))
@@ -223,7 +223,7 @@ def test_an_insecure_claim_finds_the_secure_owner() -> None:
 # At the start
 
 
-def test_every_record_gets_its_pair_back() -> None:
+def test_every_record_gets_its_pair_reserved_again() -> None:
     restarted = Restarted(record_of(OURS), record_of(pair("m2", "b")))
     records = restarted.caches.authentic.values()
     assert len(records) == 2
@@ -233,7 +233,7 @@ def test_every_record_gets_its_pair_back() -> None:
     assert restarted.pairs == {pair_of(record) for record in records}
 
 
-def test_a_replayed_older_record_gets_nothing_back() -> None:
+def test_a_replayed_older_record_reserves_nothing() -> None:
     restarted = Restarted(record_of(OURS, age_hours=5), record_of(ELSEWHERE))
     older, newer = restarted.caches.authentic.values()
     for record in (older, newer):
@@ -242,8 +242,8 @@ def test_a_replayed_older_record_gets_nothing_back() -> None:
     assert restarted.pairs == {ELSEWHERE}
 
 
-def test_a_machine_made_anew_gets_nothing_back_by_itself() -> None:
-    """Its node is looked at when it asks; upkeep must not reserve for a Machine object alone."""
+def test_a_machine_created_again_reserves_nothing_by_itself() -> None:
+    """Its node is decided when it makes a request; garbage collection must not reserve for a Machine object alone."""
     record = record_of(OURS)
     restarted = Restarted(record)
     restarted.show_machine(record, uid="another")
@@ -252,7 +252,7 @@ def test_a_machine_made_anew_gets_nothing_back_by_itself() -> None:
     assert restarted.actor.calls == 0, "nor is anything asked because of it"
 
 
-def test_a_machine_that_the_mirror_does_not_have_gets_nothing_back_by_itself() -> None:
+def test_a_machine_that_is_not_cached_reserves_nothing_by_itself() -> None:
     record = record_of(OURS)
     restarted = Restarted(record)
     drive(restarted.rebuild.ensure(record))
@@ -265,8 +265,8 @@ def in_another_namespace(one: Pair) -> Pair:
     return replace(one, machine=replace(one.machine, cluster=cluster))
 
 
-def test_hardware_that_passed_on_to_another_namespace() -> None:
-    """Whoever once had it must not keep it by making the Machine object anew."""
+def test_hardware_that_moved_to_another_namespace() -> None:
+    """A former owner must not keep it by creating the Machine object again."""
     record = record_of(in_another_namespace(OURS), age_hours=5)
     restarted = Restarted(record)
     assert restarted.rebuild._still_stands(record, ELSEWHERE) is False, "no Machine at all"
@@ -304,7 +304,7 @@ def test_without_the_controller_key_it_waits() -> None:
 SECURITY_CHANGED: Final = replace(OURS, identity=replace(OURS.identity, security=Security.INSECURE))
 
 
-def test_the_same_two_under_another_word_for_its_security() -> None:
+def test_the_same_pair_with_another_security() -> None:
     restarted = Restarted(record_of(SECURITY_CHANGED))
     restarted.join(OURS)
     assert restarted.pairs == {OURS}

@@ -1,4 +1,4 @@
-"""What is written, and what never is: a part of a request that would begin another."""
+"""The wire format of requests: no part of a request can begin another."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ORIGIN = Origin("api.example", 6443, "")
         ("https://[fd00::1]", Origin("fd00::1", 443, ""), "[fd00::1]"),
     ],
 )
-def test_where_requests_go(server: str, origin: Origin, authority: str | None) -> None:
+def test_accepted_origins(server: str, origin: Origin, authority: str | None) -> None:
     assert Origin.of(server) == origin
     assert origin.authority == authority or (authority is None and origin.authority == "api.example:6443")
 
@@ -46,7 +46,7 @@ def test_where_requests_go(server: str, origin: Origin, authority: str | None) -
         "",
     ],
 )
-def test_where_no_requests_go(server: str) -> None:
+def test_refused_origins(server: str) -> None:
     with pytest.raises(ValueError, match=r"^an API server is reached by https only, as https://host\[:port\]"):
         Origin.of(server)
 
@@ -89,6 +89,6 @@ def test_no_part_begins_another(method: str, target: str) -> None:
         RequestWriter(ORIGIN, {}).write(method, target, {}, None)
 
 
-def test_what_is_not_ascii_is_not_written() -> None:
+def test_non_ascii_parts_are_not_written() -> None:
     with pytest.raises(ValueError, match="ascii"):
         RequestWriter(ORIGIN, {}).write("GET", "/ä", {}, None)

@@ -1,4 +1,4 @@
-"""Bytes in, one answer out: however they are cut, and whatever a hostile server sends."""
+"""The response parser: any fragmentation, and any bytes of a hostile server."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ good = pytest.mark.parametrize(("response", "status", "body", "reusable"), GOOD.
 
 
 @good
-def test_an_answer(response: bytes, status: int, body: bytes, reusable: bool) -> None:
+def test_a_response(response: bytes, status: int, body: bytes, reusable: bool) -> None:
     read = outcome(response)
     assert (read.malformed, read.complete, read.reusable, read.body) == (False, True, reusable, body)
     assert read.head is not None
@@ -75,7 +75,7 @@ def test_an_answer(response: bytes, status: int, body: bytes, reusable: bool) ->
 
 
 @given(st.sampled_from(sorted(GOOD)), st.lists(st.integers(0, 200)))
-def test_however_it_is_cut_it_is_the_same(name: str, cuts: list[int]) -> None:
+def test_any_fragmentation_parses_the_same(name: str, cuts: list[int]) -> None:
     response = GOOD[name][0]
     places = sorted({0, *(cut % len(response) for cut in cuts), len(response)})
     pieces = [response[start:end] for start, end in itertools.pairwise(places)]
@@ -83,7 +83,7 @@ def test_however_it_is_cut_it_is_the_same(name: str, cuts: list[int]) -> None:
 
 
 @good
-def test_any_part_of_it_is_no_answer_yet(response: bytes, status: int, body: bytes, reusable: bool) -> None:
+def test_a_prefix_is_no_complete_response(response: bytes, status: int, body: bytes, reusable: bool) -> None:
     for length in range(len(response)):
         read = outcome(response[:length])
         assert not read.malformed
@@ -91,7 +91,7 @@ def test_any_part_of_it_is_no_answer_yet(response: bytes, status: int, body: byt
         assert not read.reusable
 
 
-def test_what_is_used_of_the_head() -> None:
+def test_used_header_fields() -> None:
     fields = (
         b"content-TYPE: application/json\r\nContent-Encoding:\tgzip \r\nRetry-After: 7\r\nX-Other: 1\r\n"
         b"Content-Length: 0012\r\n\r\n"
@@ -100,14 +100,14 @@ def test_what_is_used_of_the_head() -> None:
     assert outcome(OK + b"Content-Type: XX\r\n" + ONE).head == ResponseHead(200, "XX", content_length=1)
 
 
-def test_what_is_not_said_is_empty_and_no_guess() -> None:
+def test_missing_fields_are_empty() -> None:
     head = outcome(OK + ONE).head
     assert head is not None
     said = (head.content_type, head.content_encoding, head.content_length, head.retry_after, head.ends_with_connection)
     assert said == ("", "", 1, None, False)
 
 
-def test_what_was_sent_twice_is_a_list_and_no_choice() -> None:
+def test_a_repeated_field_is_a_list() -> None:
     read = outcome(OK + b"Content-Type: application/json\r\nContent-Type: text/html\r\n" + ONE)
     assert read.head == ResponseHead(200, "application/json, text/html", content_length=1)
 
@@ -153,7 +153,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("response", MALFORMED.values(), ids=MALFORMED)
-def test_what_is_malformed(response: bytes) -> None:
+def test_malformed_responses(response: bytes) -> None:
     for pieces in ([response], byte_by_byte(response)):
         read = outcome(*pieces)
         assert read.malformed
@@ -172,7 +172,7 @@ def test_a_head_is_bounded_to_the_byte(fields: int, length: int) -> None:
     assert outcome(head + b"X: " + value + b"y\r\n" + one_more + ONE).malformed
 
 
-def test_what_is_no_body_is_bounded_to_the_byte() -> None:
+def test_overhead_is_bounded_to_the_byte() -> None:
     begun = OK + b"X: "
     parser = ResponseParser()
     parser.feed(begun + b"y" * (32 * 1024 - len(begun)))
@@ -198,7 +198,7 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize(("begin", "again"), ENDLESS.values(), ids=ENDLESS)
-def test_what_has_no_end_is_cut_off(begin: bytes, again: bytes) -> None:
+def test_an_endless_response_is_cut_off(begin: bytes, again: bytes) -> None:
     parser = ResponseParser()
     parser.feed(begin)
     fed = 0
@@ -218,7 +218,7 @@ def test_a_body_in_the_smallest_chunks_may_be_long() -> None:
     assert (parser.malformed, parser.held) == (False, 20_000)
 
 
-def test_what_was_cut_off_is_no_answer_later() -> None:
+def test_a_truncated_response_never_completes() -> None:
     parser = ResponseParser()
     parser.feed(OK + CHUNKED + b"1;" + b"x" * (40 * 1024))
     assert parser.malformed
@@ -226,7 +226,7 @@ def test_what_was_cut_off_is_no_answer_later() -> None:
     assert (parser.malformed, parser.complete, parser.reusable, parser.held) == (True, False, False, 0)
 
 
-def test_what_came_with_much_body_is_forgotten_and_no_more() -> None:
+def test_overhead_is_forgiven_in_proportion_to_the_body() -> None:
     parser = ResponseParser()
     parser.feed(OK + CHUNKED + b"ffff\r\n" + b"a" * 0xFFFF + b"\r\n")
     parser.feed(b"1;" + b"x" * (32 * 1024 - 2))
@@ -236,7 +236,7 @@ def test_what_came_with_much_body_is_forgotten_and_no_more() -> None:
 
 
 @pytest.mark.parametrize(("chunk", "bounded"), [(b"1;xx\r\na\r\n", False), (b"1;xxx\r\na\r\n", True)], ids=["8", "9"])
-def test_around_each_byte_of_a_body_stand_eight(chunk: bytes, bounded: bool) -> None:
+def test_each_byte_of_a_body_allows_eight_of_overhead(chunk: bytes, bounded: bool) -> None:
     parser = ResponseParser()
     parser.feed(OK + CHUNKED)
     for _ in range(40):
@@ -246,12 +246,12 @@ def test_around_each_byte_of_a_body_stand_eight(chunk: bytes, bounded: bool) -> 
 
 
 @pytest.mark.parametrize("status", [200, 203, 205, 303, 305, 500])
-def test_every_other_answer_says_where_it_ends(status: int) -> None:
+def test_every_other_response_states_its_length(status: int) -> None:
     head = outcome(b"HTTP/1.1 %d X\r\n\r\n" % status).head
     assert head == ResponseHead(status, ends_with_connection=True)
 
 
-def test_an_answer_that_ends_with_the_connection_is_not_read() -> None:
+def test_a_response_that_ends_with_the_connection_is_not_read() -> None:
     parser = ResponseParser()
     parser.feed(OK + b"Content-Type: application/json\r\n\r\n{}")
     parser.feed(b"{}" * 1000)
@@ -265,20 +265,20 @@ def test_an_answer_that_ends_with_the_connection_is_not_read() -> None:
 @pytest.mark.parametrize(
     "response", [OK + ONE, OK + CHUNKED + b"1\r\na\r\n0\r\n\r\n", OK + b"Connection: close\r\n" + ONE]
 )
-def test_bytes_behind_an_answer_are_never_the_next(response: bytes, behind: bytes) -> None:
+def test_bytes_after_a_response_are_never_the_next(response: bytes, behind: bytes) -> None:
     for pieces in ([response + behind], [response, behind], byte_by_byte(response + behind)):
         read = outcome(*pieces)
         assert (read.complete, read.malformed, read.body) == (True, False, b"a")
         assert not read.reusable
 
 
-def test_a_body_behind_an_answer_that_has_none() -> None:
+def test_a_body_after_a_response_without_one() -> None:
     read = outcome(b"HTTP/1.1 304 X\r\nContent-Length: 3\r\n\r\nabc")
     assert (read.complete, read.reusable, read.body) == (True, False, b"")
 
 
 @given(st.binary(max_size=200), st.sampled_from(sorted(GOOD)), st.integers(0, 100), st.integers(0, 100))
-def test_whatever_is_changed_it_is_the_same_however_it_is_cut(put: bytes, name: str, at: int, over: int) -> None:
+def test_mutated_responses_parse_the_same_in_any_fragmentation(put: bytes, name: str, at: int, over: int) -> None:
     response = GOOD[name][0]
     changed = response[:at] + put + response[at + over :]
     whole, parts = outcome(changed), outcome(*byte_by_byte(changed))
@@ -290,7 +290,7 @@ def test_whatever_is_changed_it_is_the_same_however_it_is_cut(put: bytes, name: 
     )
 
 
-def test_of_what_is_held_a_part_is_taken() -> None:
+def test_a_part_of_the_buffer_is_taken() -> None:
     parser = ResponseParser()
     parser.feed(OK + CHUNKED + b"3\r\nabc\r\n3\r\ndef\r\n")
     assert parser.held == 6
@@ -298,7 +298,7 @@ def test_of_what_is_held_a_part_is_taken() -> None:
 
 
 @pytest.mark.parametrize("response", [OK + ONE, b"garbage", OK + CHUNKED + b"ffff\r\n" + b"x" * 1000])
-def test_no_cycle_of_references_keeps_what_was_read(response: bytes) -> None:
+def test_no_reference_cycle_keeps_data(response: bytes) -> None:
     class Observed(ResponseParser):
         """Takes weak references, which one with slots alone does not."""
 
