@@ -5,8 +5,7 @@ fields cost: of each one it parses, prunes, validates and copies every value. Wi
 the rest of the record takes. A line is one value.
 
 A line has the fields of one of two forms: a certificate that the controller signs (:class:`JournalEntry`), or one that
-it approved for another signer (:class:`BuiltinApproval`). The kind may be one that this version does not know; a field
-may not.
+it approved for another signer (:class:`BuiltinApproval`). Unknown kinds are allowed, unknown fields are not.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from signer.model.fields import format_time, required_text, required_time
 from signer.model.record import AttestedIdentity, AttestedNode, BuiltinApproval, JournalEntry, MachineKey, check_kind
 
 _SERIAL_NUMBER: Final = re.compile(r"[1-9a-f][0-9a-f]{0,39}")
-"""Positive, at most 20 octets (RFC 5280 section 4.1.2.2), written in one way only."""
+"""Positive, at most 20 octets (RFC 5280 section 4.1.2.2), in canonical form."""
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(dict[str, str])
 _APPROVAL_KEYS: Final = frozenset(
@@ -36,12 +35,12 @@ _ENTRY_KEYS: Final = _APPROVAL_KEYS | {
     "caCertHash", "evidenceCaCertHash", "certificateDigest",
 }  # fmt: skip
 _LINES: Final = 1024
-"""Kept of each form: older entries are written again with each new one, and all of them come back through the watch."""
+"""Cached lines of each form. Each write of a record repeats its older entries, and the watch returns all of them."""
 
 
 @functools.lru_cache(maxsize=_LINES)
 def entry_line(entry: JournalEntry) -> str:
-    """The line of a certificate that the controller signs; two entries that differ have two lines."""
+    """The line of a certificate that the controller signs. Different entries have different lines."""
     return _ENCODER.encode(
         {
             "kind": entry.kind,
@@ -65,7 +64,7 @@ def entry_line(entry: JournalEntry) -> str:
 
 @functools.lru_cache(maxsize=_LINES)
 def approval_line(approval: BuiltinApproval) -> str:
-    """The line of a certificate that another signer makes; two approvals that differ have two lines."""
+    """The line of a certificate that another signer signs. Different approvals have different lines."""
     return _ENCODER.encode(
         {
             "kind": approval.kind,
@@ -84,7 +83,7 @@ def parse_line(line: str) -> JournalEntry | BuiltinApproval:
     """Read what :func:`entry_line` or :func:`approval_line` wrote.
 
     Raises:
-        KeyError, TypeError, ValueError: a field is missing, unknown or of another form.
+        KeyError, TypeError, ValueError: a field is missing, unknown or malformed.
     """
     content = _object(line)
     if content.keys() == _APPROVAL_KEYS:
@@ -98,7 +97,7 @@ def parse_line(line: str) -> JournalEntry | BuiltinApproval:
             decided=required_time(content, "decidedTime"),
         )
     if content.keys() != _ENTRY_KEYS:
-        raise ValueError("a line has not exactly the fields of either form")
+        raise ValueError("a line does not have exactly the fields of either form")
     serial_number = required_text(content, "serialNumber")
     if not _SERIAL_NUMBER.fullmatch(serial_number):
         raise ValueError("serialNumber is not hexadecimal")
@@ -123,26 +122,26 @@ def parse_line(line: str) -> JournalEntry | BuiltinApproval:
 
 @functools.lru_cache(maxsize=_LINES)
 def _shared(text: str) -> str:
-    """One and the same object for what most entries of a Cluster, or of a node, have in common: a quarter of them."""
+    """One object for equal texts. The entries of a Cluster or node share such texts, a quarter of their size."""
     return text
 
 
 def _object(line: str) -> Mapping[str, str]:
     if "\n" in line:
-        raise ValueError("a line is more than one")
+        raise ValueError("a line contains a line break")
     try:
         content: dict[str, str] = _DECODER.decode(line)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ValueError("a line is no object of texts") from error
+        raise ValueError("a line is not a JSON object of strings") from error
     return content
 
 
 PACKED_FROM: Final = 5
-"""Entries. Fewer are kept as they are: they take little, and most of what is under way is young."""
+"""Minimum number of entries to compress. Shorter journals take little memory, and young nodes make most requests."""
 _UNPACKED: Final = 256
-"""Journals that are kept unpacked for a while: one judgement looks at its record's several times."""
+"""Number of journals in the cache of decompressed ones: one decision reads its record several times."""
 _FASTEST: Final = 1
-"""Of zlib's levels: half of an entry is digests, of which no level makes less."""
+"""zlib's level: half of an entry is digests, which no level compresses."""
 
 
 class PackedJournal(Sequence[JournalEntry]):
@@ -191,7 +190,7 @@ class PackedJournal(Sequence[JournalEntry]):
 
 
 def kept_journal(lines: Sequence[str], entries: tuple[JournalEntry, ...]) -> Sequence[JournalEntry]:
-    """``entries`` were read from ``lines``; many are kept packed."""
+    """The form in which to keep ``entries``, which were read from ``lines``: compressed if they are many."""
     return entries if len(entries) < PACKED_FROM else PackedJournal(lines)
 
 
