@@ -1,9 +1,8 @@
-"""Kinds of certificates that the journal of a record names.
+"""Kinds of certificates in the journal of a record.
 
-The set is open. A part of the program whose certificates are journaled declares its kinds where it defines them, and no
-other part is changed for it. A record may still name a kind that this program does not know, because a newer version
-wrote it: no approval rests on such a certificate, and the answer to which certificates may be in use says that it is
-not complete (:mod:`signer.model.certificates_in_use`).
+The set is open: each part of the program declares the kinds of its certificates where it defines them. A record may
+name a kind that this version does not know, because a newer version wrote it. No approval depends on such a
+certificate, and :mod:`signer.model.certificates_in_use` reports its result as incomplete.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ _DECLARED: Final[set[str]] = set()
 
 
 class InvalidKind(ValueError):
-    """A text that is no name of a kind, or one that was declared before."""
+    """The text is not a valid name of a kind, or was declared before."""
 
 
 def check_kind(name: str) -> str:
-    """Return ``name`` if it can be the name of a kind, known or not.
+    """Return ``name`` if it is a valid name of a kind, known or not.
 
     Raises:
-        InvalidKind: it cannot.
+        InvalidKind: it is not.
     """
     if not _KIND.fullmatch(name):
         raise InvalidKind("the name of a kind has 1 to 63 characters: lower-case letters, digits, inner hyphens")
@@ -35,10 +34,10 @@ def check_kind(name: str) -> str:
 
 
 def declare_kind(name: str) -> str:
-    """Make a kind known, once, where it is defined.
+    """Make a kind known. Each kind is declared once, where it is defined.
 
     Raises:
-        InvalidKind: the name is not of the right form, or another part of the program has taken it.
+        InvalidKind: the name is not valid, or was declared before.
     """
     if check_kind(name) in _DECLARED:
         raise InvalidKind(f"kind {name} is declared twice")
@@ -47,16 +46,16 @@ def declare_kind(name: str) -> str:
 
 
 def is_known(kind: str) -> bool:
-    """Whether this program knows what a certificate of that kind is for."""
+    """Whether this version knows the kind."""
     return kind in _DECLARED
 
 
 KUBELET_CLIENT: Final = declare_kind("kubelet-client")
 KUBELET_SERVING: Final = declare_kind("kubelet-serving")
 BUILTIN_KUBELET_SERVING: Final = declare_kind("builtin-kubelet-serving")
-"""Of ``kubernetes.io/kubelet-serving``: the controller approves the request, kube-controller-manager signs."""
+"""Certificates of ``kubernetes.io/kubelet-serving``: the controller approves, kube-controller-manager signs."""
 
 KUBELET_KINDS: Final[Mapping[Purpose, str]] = MappingProxyType(
     {Purpose.CLIENT: KUBELET_CLIENT, Purpose.SERVING: KUBELET_SERVING}
 )
-"""The certificate that a CSR to one of our signers asks for. Others may come with it."""
+"""The kind of certificate that a CSR to one of our signers requests. Others may be issued with it."""

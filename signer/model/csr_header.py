@@ -1,4 +1,4 @@
-"""What is known of a CertificateSigningRequest before its content is read: enough to answer it.
+"""The fields of a CertificateSigningRequest other than its content. They are enough to write a decision.
 
 Source of the fields: ``certificates.k8s.io/v1`` (``staging/src/k8s.io/api/certificates/v1/types.go``).
 """
@@ -29,7 +29,7 @@ _CERTIFICATE_CREDENTIAL: Final = re.compile(f"{CERTIFICATE_CREDENTIAL_PREFIX}([0
 
 
 class Condition(enum.Enum):
-    """What has been said of a CSR."""
+    """The conditions of a CSR."""
 
     APPROVED = "Approved"
     DENIED = "Denied"
@@ -41,7 +41,7 @@ _CONDITIONS: Final[Mapping[str, Condition]] = {condition.value: condition for co
 
 @dataclass(frozen=True, slots=True)
 class NoCredentialNamed:
-    """The API server does not say which credential the requester used: it is older than 1.32."""
+    """The API server does not name the requester's credential: it is older than 1.32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class CertificateCredential:
 
 @dataclass(frozen=True, slots=True)
 class OtherCredential:
-    """The requester used something else than one certificate, or ``spec.extra`` does not say it in the known form."""
+    """The requester used another credential than one certificate, or ``spec.extra`` has an unknown form."""
 
 
 Credential: TypeAlias = NoCredentialNamed | CertificateCredential | OtherCredential
@@ -62,7 +62,7 @@ Credential: TypeAlias = NoCredentialNamed | CertificateCredential | OtherCredent
 
 @dataclass(frozen=True, slots=True)
 class CSRHeader:
-    """What is known of a CSR before its content is read: enough to answer it."""
+    """The fields of a CSR other than its content."""
 
     name: str
     uid: str
@@ -72,12 +72,12 @@ class CSRHeader:
     usages: tuple[str, ...]
     expiration_seconds: int | None
     created: str
-    """``metadata.creationTimestamp`` as it stands; workload data: it may only narrow."""
+    """``metadata.creationTimestamp``, unparsed. It is workload data and can only make checks stricter."""
     conditions: frozenset[Condition]
     spec_digest: str
-    """SHA-256 of the canonical JSON of ``spec``, hexadecimal: what the journal pins."""
+    """SHA-256 of the canonical JSON of ``spec``, hexadecimal. The journal pins it."""
     credential: Credential
-    """What the requester authenticated with, as far as the API server says."""
+    """The requester's credential, as far as the API server names it."""
 
 
 _AnyCSRHeader = TypeVar("_AnyCSRHeader", bound=CSRHeader)
@@ -85,25 +85,25 @@ _AnyCSRHeader = TypeVar("_AnyCSRHeader", bound=CSRHeader)
 
 @dataclass(frozen=True, slots=True)
 class AttestedCSRHeader(CSRHeader):
-    """Of a CSR to one of our signers."""
+    """Header of a CSR to one of our signers."""
 
     signer: SignerName
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltinCSRHeader(CSRHeader):
-    """Of a CSR to a signer of kube-controller-manager's."""
+    """Header of a CSR to a signer of kube-controller-manager."""
 
     signer: BuiltinSigner
 
 
 @dataclass(frozen=True, slots=True)
 class NotOurs:
-    """Another signer's, or of a provider that is not installed here, or an object that no API server would send."""
+    """The CSR is to another signer or a provider that is not installed, or no API server would send the object."""
 
 
 def signer_of(manifest: Mapping[str, Any], providers: frozenset[str]) -> SignerName | BuiltinSigner | ForeignSigner:
-    """Whom the CSR is addressed to; a signer of a provider that is not installed here is somebody else's."""
+    """The CSR's signer. A signer of a provider that is not installed counts as foreign."""
     name = text_of(mapping_of(manifest, "spec"), "signerName")
     if name == BuiltinSigner.KUBELET_SERVING.value:
         return BuiltinSigner.KUBELET_SERVING
@@ -114,7 +114,7 @@ def signer_of(manifest: Mapping[str, Any], providers: frozenset[str]) -> SignerN
 
 
 def read_csr_header(manifest: Mapping[str, Any], make: Callable[..., _AnyCSRHeader]) -> _AnyCSRHeader | NotOurs:
-    """The envelope, by its class but for the signer; ``NotOurs`` for an object that no API server would send."""
+    """The header, made with ``make``; ``NotOurs`` for an object that no API server would send."""
     metadata, spec, status = (mapping_of(manifest, key) for key in ("metadata", "spec", "status"))
     name, uid = text_of(metadata, "name"), text_of(metadata, "uid")
     if not name or not uid:
@@ -145,13 +145,13 @@ def spec_digest(spec: Mapping[str, Any]) -> str:
     """SHA-256 of ``spec`` in JSON with sorted keys, hexadecimal.
 
     Raises:
-        TypeError, ValueError, RecursionError: JSON cannot hold it; nothing that came as JSON is like that.
+        TypeError, ValueError, RecursionError: it cannot be encoded as JSON; never for an object that came as JSON.
     """
     return hashlib.sha256(msgspec.json.encode(spec, order="sorted")).hexdigest()
 
 
 def has_certificate(manifest: Mapping[str, Any]) -> bool:
-    """Whether it was signed."""
+    """Whether ``status.certificate`` is set."""
     return bool(mapping_of(manifest, "status").get("certificate"))
 
 

@@ -1,11 +1,10 @@
-"""The certificates of a record as the lines that hold them in the object, one JSON object each.
+"""The lines that hold a record's certificates in the object, one JSON object each.
 
-To an API server a list of objects costs what all their fields cost: of each one it parses, prunes, validates and
-copies every value. With 16 entries that is four times what the rest of the record takes. A line is one value.
+A line is a single string, because the API server parses, prunes, validates and copies every field of a list of objects.
+For 16 entries that would cost four times as much as the rest of the record.
 
 A line has the fields of one of two forms: a certificate that the controller signs (:class:`JournalEntry`), or one that
-it approved for another signer (:class:`BuiltinApproval`). The kind may be one that this version does not know; a field
-may not.
+it approved for another signer (:class:`BuiltinApproval`). Unknown kinds are allowed, unknown fields are not.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from signer.model.kubernetes_time import format_time, parse_time
 from signer.model.record import BuiltinApproval, JournalEntry
 
 _SERIAL_NUMBER: Final = re.compile(r"[1-9a-f][0-9a-f]{0,39}")
-"""Positive, at most 20 octets (RFC 5280 section 4.1.2.2), written in one way only."""
+"""Positive, at most 20 octets (RFC 5280 section 4.1.2.2), in canonical form."""
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(dict[str, str])
 _APPROVAL_KEYS: Final = frozenset(
@@ -35,12 +34,12 @@ _ENTRY_KEYS: Final = _APPROVAL_KEYS | {
     "caCertHash", "evidenceCaCertHash", "certificateDigest",
 }  # fmt: skip
 _LINES: Final = 1024
-"""Kept of each form: older entries are written again with each new one, and all of them come back through the watch."""
+"""Cached lines of each form. Each write of a record repeats its older entries, and the watch returns all of them."""
 
 
 @functools.lru_cache(maxsize=_LINES)
 def entry_line(entry: JournalEntry) -> str:
-    """The line of a certificate that the controller signs; two entries that differ have two lines."""
+    """The line of a certificate that the controller signs. Different entries have different lines."""
     return _ENCODER.encode(
         {
             "kind": entry.kind,
@@ -64,7 +63,7 @@ def entry_line(entry: JournalEntry) -> str:
 
 @functools.lru_cache(maxsize=_LINES)
 def approval_line(approval: BuiltinApproval) -> str:
-    """The line of a certificate that another signer makes; two approvals that differ have two lines."""
+    """The line of a certificate that another signer signs. Different approvals have different lines."""
     return _ENCODER.encode(
         {
             "kind": approval.kind,
@@ -83,7 +82,7 @@ def parse_line(line: str) -> JournalEntry | BuiltinApproval:
     """Read what :func:`entry_line` or :func:`approval_line` wrote.
 
     Raises:
-        KeyError, TypeError, ValueError: a field is missing, unknown or of another form.
+        KeyError, TypeError, ValueError: a field is missing, unknown or malformed.
     """
     content = _object(line)
     if content.keys() == _APPROVAL_KEYS:
@@ -97,7 +96,7 @@ def parse_line(line: str) -> JournalEntry | BuiltinApproval:
             decided=required_time(content, "decidedTime"),
         )
     if content.keys() != _ENTRY_KEYS:
-        raise ValueError("a line has not exactly the fields of either form")
+        raise ValueError("a line does not have exactly the fields of either form")
     serial_number = required_text(content, "serialNumber")
     if not _SERIAL_NUMBER.fullmatch(serial_number):
         raise ValueError("serialNumber is not hexadecimal")
@@ -124,22 +123,22 @@ def required_time(parent: Mapping[str, Any], key: str) -> datetime:
     """The time at ``key``.
 
     Raises:
-        KeyError, TypeError, ValueError: missing, or no time as Kubernetes writes it.
+        KeyError, TypeError, ValueError: it is missing, or not a time in Kubernetes' format.
     """
     return parse_time(required_text(parent, key))
 
 
 @functools.lru_cache(maxsize=_LINES)
 def _shared(text: str) -> str:
-    """One and the same object for what most entries of a Cluster, or of a node, have in common: a quarter of them."""
+    """One object for equal texts. The entries of a Cluster or node share such texts, a quarter of their size."""
     return text
 
 
 def _object(line: str) -> Mapping[str, str]:
     if "\n" in line:
-        raise ValueError("a line is more than one")
+        raise ValueError("a line contains a line break")
     try:
         content: dict[str, str] = _DECODER.decode(line)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ValueError("a line is no object of texts") from error
+        raise ValueError("a line is not a JSON object of strings") from error
     return content

@@ -1,7 +1,7 @@
-"""A long journal as it is kept: packed, for a fleet's records are many and seldom looked at.
+"""Long journals are kept compressed in memory: a fleet has many records, and most are rarely read.
 
-A record with sixteen entries takes 12 KiB as objects and 5 KiB with the entries packed. A node that renews for some
-months has so many: for ten thousand such nodes packing saves 70 MiB.
+A record with 16 entries takes 12 KiB as objects and 5 KiB with the entries compressed. A node has so many after some
+months of renewals. For 10,000 such nodes, compression saves 70 MiB.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from signer.model.journal_lines import parse_line
 from signer.model.record import JournalEntry
 
 PACKED_FROM: Final = 5
-"""Entries. Fewer are kept as they are: they take little, and most of what is under way is young."""
+"""Minimum number of entries to compress. Shorter journals take little memory, and young nodes make most requests."""
 _UNPACKED: Final = 256
-"""Journals that are kept unpacked for a while: one judgement looks at its record's several times."""
+"""Number of journals in the cache of decompressed ones: one decision reads its record several times."""
 _FASTEST: Final = 1
-"""Of zlib's levels: half of an entry is digests, of which no level makes less."""
+"""zlib's level: half of an entry is digests, which no level compresses."""
 
 
 class PackedJournal(Sequence[JournalEntry]):
-    """The entries of a journal, newest last; equal to a tuple of the same."""
+    """The entries of a journal, newest last. It equals a tuple of the same entries."""
 
     __slots__ = ("_count", "_packed")
 
     def __init__(self, lines: Sequence[str]) -> None:
-        """``lines`` are those of entries, and can be read: see :func:`~signer.model.journal_lines.parse_line`."""
+        """``lines`` are valid lines of entries: see :func:`~signer.model.journal_lines.parse_line`."""
         self._count = len(lines)
         self._packed = zlib.compress("\n".join(lines).encode("utf-8"), _FASTEST)
 
@@ -63,7 +63,7 @@ class PackedJournal(Sequence[JournalEntry]):
 
 
 def kept_journal(lines: Sequence[str], entries: tuple[JournalEntry, ...]) -> Sequence[JournalEntry]:
-    """``entries`` were read from ``lines``; many are kept packed."""
+    """The form in which to keep ``entries``, which were read from ``lines``: compressed if they are many."""
     return entries if len(entries) < PACKED_FROM else PackedJournal(lines)
 
 

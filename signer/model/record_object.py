@@ -1,4 +1,4 @@
-"""``AttestedNode`` as the object that holds it: written, and read strictly."""
+"""Writes the ``AttestedNode`` object of a record, and parses it strictly."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from signer.model.record import AttestedIdentity, AttestedNode, BuiltinApproval,
 
 
 class InvalidRecord(ValueError):
-    """The object is no AttestedNode that we wrote; it reserves and approves nothing."""
+    """The object is not an AttestedNode that the controller wrote. It does not count."""
 
 
 def record_spec(record: AttestedNode) -> dict[str, Any]:
-    """The object's ``spec`` but for its seal; everything is in it, because ``clusterctl move`` drops status."""
+    """The object's ``spec`` without its seal. ``spec`` has everything, because ``clusterctl move`` drops status."""
     machine = record.machine
     return {
         "clusterName": machine.cluster.name,
@@ -44,7 +44,7 @@ def parse_record(manifest: Mapping[str, Any]) -> AttestedNode:
     """Read an AttestedNode.
 
     Raises:
-        InvalidRecord: a field is missing or of another form, or the name is not the one its content gives.
+        InvalidRecord: a field is missing or malformed, or the object's name does not match its content.
     """
     try:
         metadata, spec = manifest["metadata"], manifest["spec"]
@@ -77,18 +77,18 @@ def parse_record(manifest: Mapping[str, Any]) -> AttestedNode:
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidRecord(f"not an AttestedNode of ours: {type(error).__name__}") from error
     if record.name != name:
-        raise InvalidRecord("the object's name is not the one its content gives")
+        raise InvalidRecord("the object's name does not match its content")
     return record
 
 
 def _certificates(spec: Mapping[str, Any]) -> tuple[Sequence[JournalEntry], tuple[BuiltinApproval, ...]]:
-    """First the lines of what the controller signs, then those of what it approved for another signer."""
+    """Parse the lines: first those of the controller's own certificates, then those of built-in approvals."""
     lines = spec["certificates"]
     if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
-        raise TypeError("certificates is no list of texts")
+        raise TypeError("certificates is not a list of strings")
     read = [parse_line(line) for line in lines]
     entries = tuple([one for one in read if isinstance(one, JournalEntry)])
     approvals = tuple([one for one in read[len(entries) :] if isinstance(one, BuiltinApproval)])
     if len(entries) + len(approvals) != len(read):
-        raise ValueError("the lines are in another order than they are written in")
+        raise ValueError("the lines are in the wrong order")
     return kept_journal(lines[: len(entries)], entries), approvals

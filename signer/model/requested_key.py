@@ -1,4 +1,4 @@
-"""The public key in a PKCS#10 request, as it stands there."""
+"""Reads the public key of a PKCS#10 request, in its original encoding."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 _LOADED_KEYS: Final = (bytes.fromhex("06092a864886f70d010101"), bytes.fromhex("06072a8648ce3d0201"))
-"""rsaEncryption and id-ecPublicKey: what the library is asked to load. A Diffie-Hellman key of 8 KiB (X9.42, with a
-subgroup) takes it seconds, and no other thread runs meanwhile."""
+"""rsaEncryption and id-ecPublicKey: the library loads no other keys. A Diffie-Hellman key of 8 KiB (X9.42, with a
+subgroup) would take it seconds, during which no other thread runs."""
 
-# What the library was seen to raise for hostile bytes; a KeyError for a TLS feature that it does not know.
+# The library was observed to raise these for hostile bytes, such as a KeyError for an unknown TLS feature.
 LIBRARY_ERRORS: Final = (
     ValueError,
     TypeError,
@@ -28,7 +28,7 @@ LIBRARY_ERRORS: Final = (
 
 
 class KeyKind(enum.Enum):
-    """The kinds of public key that a view can tell apart."""
+    """The kinds of public keys that the rules tell apart."""
 
     RSA = "RSA"
     ECDSA = "ECDSA"
@@ -37,7 +37,7 @@ class KeyKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class PublicKeyFacts:
-    """What the key rules judge. ``bits`` is the modulus or curve size, ``exponent`` is zero unless RSA."""
+    """The facts that the key rules check. ``bits`` is the modulus or curve size; ``exponent`` is 0 except for RSA."""
 
     kind: KeyKind
     bits: int = 0
@@ -46,21 +46,21 @@ class PublicKeyFacts:
 
 
 def read_public_key(request: x509.CertificateSigningRequest) -> tuple[PublicKeyFacts, object, bytes]:
-    """What is judged of the key, the library's object of it, and its SubjectPublicKeyInfo: the bytes that stand there.
+    """The key's facts, the library's key object, and the request's SubjectPublicKeyInfo in its original bytes.
 
-    Of a key that the library cannot load, or that stands there in another encoding than its own, nothing but that.
+    A key that the library cannot load, or encodes in other bytes than the request, has kind ``OTHER`` and no more.
     """
-    standing = _standing_key(request.tbs_certrequest_bytes)
-    if not _is_loaded(standing):
+    original = _original_key(request.tbs_certrequest_bytes)
+    if not _is_loaded(original):
         return PublicKeyFacts(KeyKind.OTHER), None, b""
     try:
         key = request.public_key()
         subject_public_key_info = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     except LIBRARY_ERRORS:
-        # Explicit curve parameters, unknown curves, points off the curve: a key, but none that we sign.
+        # Explicit curve parameters, unknown curves, points off the curve: the rules refuse the key.
         return PublicKeyFacts(KeyKind.OTHER), None, b""
-    if subject_public_key_info != standing:
-        # Compressed points, parameters left out: the binding and the certificate would hold other bytes than the CSR.
+    if subject_public_key_info != original:
+        # Compressed points, omitted parameters: the binding and the certificate would hold other bytes than the CSR.
         return PublicKeyFacts(KeyKind.OTHER), None, b""
     if isinstance(key, rsa.RSAPublicKey):
         facts = PublicKeyFacts(KeyKind.RSA, key.key_size, key.public_numbers().e)
@@ -71,8 +71,8 @@ def read_public_key(request: x509.CertificateSigningRequest) -> tuple[PublicKeyF
     return facts, key, subject_public_key_info
 
 
-def _standing_key(to_be_signed: bytes) -> bytes:
-    """The key as it stands in the request, behind version and subject; the library has read it as DER before."""
+def _original_key(to_be_signed: bytes) -> bytes:
+    """The key's bytes in the request, after version and subject. The library has verified before that it is DER."""
     position, _ = _content(to_be_signed, 0)
     for _ in range(2):  # version, subject
         _, position = _content(to_be_signed, position)
@@ -87,7 +87,7 @@ def _is_loaded(subject_public_key_info: bytes) -> bool:
 
 
 def _content(der: bytes, start: int) -> tuple[int, int]:
-    """Where the content of the DER element at ``start`` begins and ends."""
+    """Start and end of the content of the DER element at ``start``."""
     length, content = der[start + 1], start + 2
     if length & 0x80:
         octets = length & 0x7F
