@@ -1,4 +1,4 @@
-"""How long a certificate is valid. Pure: values in, values out."""
+"""Plans the validity of a certificate. All functions but `new_serial_number` are pure."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from signer.authority.errors import (
 __all__ = ["BACKDATE", "MINIMUM_DURATION", "Validity", "certificate_validity", "new_serial_number"]
 
 BACKDATE: Final = timedelta(minutes=5)
-"""Allowance for slow clocks; kube-controller-manager's figure."""
+"""Allowance for slow clocks; the same as in kube-controller-manager."""
 MINIMUM_DURATION: Final = timedelta(minutes=10)
-"""Kubernetes' least ``spec.expirationSeconds``, 600."""
+"""Kubernetes' minimum of ``spec.expirationSeconds``, 600."""
 _SHORT: Final = timedelta(hours=8)
-"""Below this, kube-controller-manager does not take the backdating out of the duration."""
+"""Below this, kube-controller-manager does not subtract the backdating from the duration."""
 _SERIAL_NUMBER_BITS: Final = 127
 
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """Both in UTC, in whole seconds; both ends are inside (RFC 5280 4.1.2.5)."""
+    """Start and end in UTC, whole seconds, both inclusive (RFC 5280 4.1.2.5)."""
 
     not_before: datetime
     not_after: datetime
@@ -36,24 +36,24 @@ class Validity:
 def certificate_validity(
     now: datetime, policy_duration: timedelta, expiration_seconds: int | None, ca_not_after: datetime
 ) -> Validity:
-    """Plan a validity: the least of policy, request and what the CA has left, backdated by five minutes.
+    """Plan a validity: the minimum of the policy's, the request's and the CA's remaining time, backdated by 5 minutes.
 
-    ``not_after`` is never later than ``now`` plus that least duration. From eight hours on the backdating counts as
-    part of the duration, as with kube-controller-manager (``pkg/controller/certificates/authority/policies.go``), so
-    that the whole window is not longer than asked; a shorter certificate keeps its full length from ``now`` on.
+    ``not_after`` is never later than ``now`` plus that minimum. From 8 hours on, the duration includes the backdating,
+    as in kube-controller-manager (``pkg/controller/certificates/authority/policies.go``), so that the whole validity is
+    not longer than requested. A shorter certificate is valid for the full duration from ``now``.
 
     Args:
-        now: aware.
-        policy_duration: what the policy and the controller's configuration grant; at least ten minutes.
-        expiration_seconds: the CSR's ``spec.expirationSeconds``, None when it states none.
-        ca_not_after: end of the CA that will sign; aware.
+        now: timezone-aware.
+        policy_duration: the duration that policy and configuration allow; at least ten minutes.
+        expiration_seconds: the CSR's ``spec.expirationSeconds``; None if it is not set.
+        ca_not_after: end of the CA that will sign; timezone-aware.
 
     Raises:
         CertificateAuthorityUnavailable: ``CertificateAuthorityExpired``, or ``CertificateAuthorityExpiring`` with less
             than ten minutes left.
-        IssuanceRefused: ``ExpirationTooShort``, below 600 seconds. The API server rejects that; lengthening it would
-            issue more than was asked for.
-        ValueError: a policy below ten minutes, or a naive time: a fault of the caller.
+        IssuanceRefused: ``ExpirationTooShort``, below 600 seconds. The API server rejects that. A longer certificate
+            would exceed the request.
+        ValueError: ``policy_duration`` is below ten minutes, or a time is naive: a bug in the caller.
     """
     if now.tzinfo is None or ca_not_after.tzinfo is None:
         raise ValueError("times must be aware")
@@ -91,6 +91,6 @@ def _require_time_left(now: datetime, ca_end: datetime) -> None:
 def new_serial_number() -> int:
     """A random positive serial number of 127 bits, 126 of them random.
 
-    RFC 5280 4.1.2.2 allows 20 octets; the CA/Browser Forum's Baseline Requirements 7.1 ask for 64 random bits.
+    RFC 5280 4.1.2.2 allows 20 octets; the CA/Browser Forum's Baseline Requirements 7.1 require 64 random bits.
     """
     return 1 << (_SERIAL_NUMBER_BITS - 1) | secrets.randbits(_SERIAL_NUMBER_BITS - 1)

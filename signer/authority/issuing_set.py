@@ -1,8 +1,7 @@
-"""Which CA of one workload cluster signs what, which CAs evidence may name, and which are known but no longer count.
+"""The CAs of one workload cluster by purpose: those that sign, those that evidence may name, and retired ones.
 
-kubeadm has one CA for clients and servers. RKE2 and K3s have two, and during a rotation there are more: CAs that are
-accepted but do not sign yet, or no longer. One value states the purpose of each, so that no caller has to know whether
-they are one or several.
+kubeadm has one CA for clients and servers. RKE2 and K3s have two. During a rotation there are more: CAs that are
+accepted but do not sign yet, or no longer. Callers select a CA by purpose and need not know how many there are.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ __all__ = ["IssuingSet"]
 class IssuingSet:
     """The CAs of one workload cluster, by purpose.
 
-    A hash is accepted in evidence only where it is that of a CA whose private key is held for this cluster, or of one
-    that such a CA chains to. The types say so: ``client``, ``serving`` and ``also_accepted`` are CAs that were loaded
-    with their keys, while of a retired CA only the hash is known.
+    Evidence may name a CA only if the controller has its private key for this cluster, or if such a CA chains to it.
+    The types enforce this: ``client``, ``serving`` and ``also_accepted`` were loaded with their keys. Retired CAs are
+    hashes only.
     """
 
     client: CertificateAuthority
@@ -30,14 +29,14 @@ class IssuingSet:
     serving: CertificateAuthority
     """Signs serving certificates."""
     also_accepted: tuple[CertificateAuthority, ...] = ()
-    """Their keys are held and evidence may name them; they sign nothing."""
+    """CAs that were loaded with their keys and that evidence may name. They sign nothing."""
     retired: frozenset[str] = frozenset()
-    """Hashes of this cluster's lineage that do not count: CAs listed beside the one that signs, or known from before.
-    Evidence that names one waits and is never finally denied for that: the CA may be coming in or going out."""
+    """Hashes of this cluster's other CAs, listed next to the one that signs or known from before. Evidence that names
+    one is deferred and never denied for that, because the CA may be part of a rotation."""
 
     @classmethod
     def of(cls, authority: CertificateAuthority) -> IssuingSet:
-        """One CA for clients and servers, as Secret ``<cluster>-ca`` of kubeadm's clusters has it."""
+        """One CA for clients and servers, as in Secret ``<cluster>-ca`` of kubeadm clusters."""
         return cls(client=authority, serving=authority, retired=authority.listed)
 
     def signer_of(self, purpose: Purpose) -> CertificateAuthority:
@@ -53,10 +52,10 @@ class IssuingSet:
 
     @property
     def waiting_hashes(self) -> frozenset[str]:
-        """The hashes for which evidence waits: those retired, without any that is accepted."""
+        """The retired hashes that are not accepted. Evidence that names one is deferred."""
         return self.retired - self.accepted_hashes
 
     @property
     def not_after(self) -> datetime:
-        """When the first of the CAs that sign runs out."""
+        """When the first of the two signing CAs expires."""
         return min(self.client.certificate.not_after, self.serving.certificate.not_after)

@@ -1,9 +1,9 @@
-"""Textual encoding (RFC 7468) of what stands in a cluster's CA Secret, read line by line.
+"""Reads the textual encoding (RFC 7468) of certificates and keys in a cluster's CA Secret, line by line.
 
-Cluster API takes the first block of ``tls.crt`` and of ``tls.key`` and ignores the rest. A lenient loader that finds a
-certificate in any position could settle on another one than Cluster API and the API server do, so this one is strict
-about boundaries: text that explains a block may stand before it (RFC 7468 section 2; ``openssl x509 -text`` and
-``openssl pkcs12`` write it), nothing but white space behind the last, and nothing that looks like a boundary elsewhere.
+Cluster API reads the first block of ``tls.crt`` and of ``tls.key`` and ignores the rest. A lenient loader might find
+another certificate than Cluster API and the API server do. So this one is strict about boundaries: explanatory text may
+precede a block (RFC 7468 section 2; ``openssl x509 -text`` and ``openssl pkcs12`` write it), only white space may
+follow the last one, and nothing else may look like a boundary.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _LINE_LENGTH = 64
 
 
 class PemError(ValueError):
-    """Not the textual encoding that was expected. The text says what, and quotes nothing."""
+    """The text is not the expected encoding. The message quotes nothing of it."""
 
 
 class PemHeadersError(PemError):
-    """A block with RFC 1421 headers, as traditional encrypted private keys have."""
+    """A block has RFC 1421 headers, as traditional encrypted private keys have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class PemBlock:
     """One block."""
 
     label: str
-    """What stands behind BEGIN, such as ``CERTIFICATE``."""
+    """The label after BEGIN, such as ``CERTIFICATE``."""
     content: bytes = field(repr=False)
-    """Decoded; possibly a private key."""
+    """The decoded body, which may be a private key."""
 
 
 def read_blocks(text: bytes, *, maximum_bytes: int, maximum_blocks: int) -> tuple[PemBlock, ...]:
@@ -41,7 +41,7 @@ def read_blocks(text: bytes, *, maximum_bytes: int, maximum_blocks: int) -> tupl
 
     Raises:
         PemHeadersError: a block has headers.
-        PemError: none or too many, too large, a malformed boundary or body, or text behind the last block.
+        PemError: no block or too many, too large, a malformed boundary or body, or text after the last block.
     """
     if len(text) > maximum_bytes:
         raise PemError(f"is larger than {maximum_bytes} bytes")
@@ -75,7 +75,7 @@ def read_blocks(text: bytes, *, maximum_bytes: int, maximum_blocks: int) -> tupl
     if not blocks:
         raise PemError("has no PEM block")
     if text_since_last_block:
-        raise PemError("has text behind the last PEM block")
+        raise PemError("has text after the last PEM block")
     return tuple(blocks)
 
 
@@ -92,7 +92,7 @@ def _decode_body(lines: list[bytes]) -> bytes:
 
 
 def encode_block(label: str, content: bytes) -> bytes:
-    """One block in the layout of Go's ``pem.Encode`` and OpenSSL: 64 characters a line, a line feed at the end."""
+    """One block in the layout of Go's ``pem.Encode`` and OpenSSL: 64 characters per line, a line feed at the end."""
     body = binascii.b2a_base64(content, newline=False).decode("ascii")
     lines = [body[start : start + _LINE_LENGTH] for start in range(0, len(body), _LINE_LENGTH)]
     return "\n".join([f"-----BEGIN {label}-----", *lines, f"-----END {label}-----", ""]).encode("ascii")
