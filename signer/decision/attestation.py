@@ -346,4 +346,4 @@ async def _noted(
         answer = Answer(type(error).__name__)  # whatever its message holds
         raise
     finally:
-        snapshot.decision_inputs.answer = AnswerStage(answer, tuple(recorded_calls.noted))
+        snapshot.decision_inputs.answer = AnswerStage(answer, tuple(recorded_calls.recorded))

@@ -170,7 +170,7 @@ class Caches:
 
     def serves(self, cluster: ClusterView) -> bool:
         """Whether the Cluster is this controller's, and this replica's: nothing is written for any other."""
-        return self.watch_filter.lets_in(cluster) and self.shards.own(cluster.key)
+        return self.watch_filter.selects(cluster) and self.shards.own(cluster.key)
 
     def own_shards(self, shards: Shards) -> None:
         """These Clusters are this replica's from now on."""
