@@ -1,4 +1,4 @@
-"""The attestor's answer once more: its own code over the logged evidence, with the answers that it was given then."""
+"""Replays an attestor: runs its own code over the logged evidence, with the recorded answers to its calls."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _MALFORMED_EVIDENCE = MalformedEvidence.__name__
 async def answered(
     line: DecisionLine, request: SigningRequest, claimed: MachineView, plugins: ReplayAttestors, taken: list[str]
 ) -> tuple[Outcome, Binding]:
-    """What the attestor answers, and the binding that it was asked about; ``taken`` gets what could not be made again.
+    """The attestor's outcome and the request's binding. ``taken`` gets the parts that could not be replayed.
 
     Raises:
-        Refused, Deferred: as the controller makes them of what the attestor raises, or where it was never asked.
-        DecisionInputsEnd: it was not asked, or failed.
-        Inconsistent: it answers otherwise than it is logged.
+        Refused, Deferred: as the controller raises them for an error of the attestor.
+        DecisionInputsEnd: the attestor was not called, or failed.
+        Inconsistent: the attestor's outcome is not the logged one.
     """
     claim, stage = line.decision_inputs.claim, line.decision_inputs.answer
     if isinstance(claim, NotReached) or isinstance(stage, NotReached):
@@ -51,7 +51,7 @@ async def answered(
     if isinstance(again, NotAsked):
         taken.append(f"the attestor's answer: {again.why}")
     elif again.without_words() != stage.answer.without_words():
-        raise Inconsistent(f"the attestor answers {_shown(again)} and not {_shown(stage.answer)}")
+        raise Inconsistent(f"the attestor answers {_shown(again)}, and {_shown(stage.answer)} is logged")
     return _outcome(stage.answer, attestation.binding), attestation.binding
 
 
@@ -99,7 +99,7 @@ async def _again(
         return Answer(_MALFORMED_EVIDENCE, message=str(error))
     except AnswerNotRecorded as error:
         return NotAsked(str(error))
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's defect is no finding about the log
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's bug says nothing about the log
         if stage.answer.kind == type(error).__name__:
             return stage.answer
         return NotAsked(f"attestor {signer.provider} fails with {type(error).__name__}")
@@ -110,7 +110,7 @@ def _attestation_request(
 ) -> AttestationRequest:
     snapshot = line.decision_inputs.snapshot
     if isinstance(snapshot, NotReached):
-        raise Inconsistent("the attestor was asked without a policy")
+        raise Inconsistent("the attestor was called without a policy")
     stage = line.decision_inputs.answer
     recorded_calls = ReplayedCalls(() if isinstance(stage, NotReached) else stage.recorded_calls)
     told = claimed if claimed.kind == MACHINE_KIND else NoClaimedMachine(pool=claimed.name)

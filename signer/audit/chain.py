@@ -1,7 +1,7 @@
-"""The chain: each line names the digest of the one before it, across files too.
+"""The chain: each line has the digest of the line before it, across files too.
 
-It shows a line that was changed, removed, put in or moved, unless everything behind it was written anew; and not that
-the end was cut off. Whoever may write the file can do both: copy the lines away, or the last digest at least.
+The chain reveals a line that was changed, removed, inserted or moved, unless all later lines were rewritten too. It
+does not reveal a truncated end. A writer of the file can do both: copy the lines, or at least the last digest.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ _HEADER: Final = ("version", "kind", "chain", "sequence", "previous")
 _CHAIN: Final = re.compile(r"[0-9a-f]{32}")
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _MAXIMUM_SEQUENCE: Final = 2**53
-"""What every reader of JSON holds exactly; a file that was made up must not keep the controller from going on."""
+"""The largest integer that every JSON reader represents exactly. A forged file must not stop the controller."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The end of a chain: what the next line has to name."""
+    """The end of a chain, to which the next line refers."""
 
     chain: str
-    """Random; the same in all lines of a chain."""
+    """Random identifier, the same in all lines of a chain."""
     sequence: int
-    """Of the last line; -1 before the first."""
+    """Number of the last line; -1 before the first."""
     digest: str
-    """Of the last line."""
+    """Digest of the last line."""
 
     def next_line(self, kind: str, content: bytes) -> bytes:
-        """The line that follows; ``content`` is a JSON object that is not empty."""
+        """The next line. ``content`` is a JSON object that is not empty."""
         header = json.dumps(
             {
                 "version": VERSION,
@@ -56,13 +56,13 @@ class Link:
         return header.encode("ascii")[:-1] + b"," + content[1:]
 
     def after(self, line: bytes) -> Link:
-        """The end once that line was written."""
+        """The end of the chain after ``line`` is written."""
         return Link(self.chain, self.sequence + 1, digest_of_line(line))
 
 
 @dataclass(frozen=True, slots=True)
 class ChainedLine:
-    """A line of the right shape; whether it is in its place is not said."""
+    """A well-formed line. Its place in the chain is not verified."""
 
     kind: str
     chain: str
@@ -73,42 +73,43 @@ class ChainedLine:
 
     @property
     def link(self) -> Link:
-        """The end of the chain behind it."""
+        """The end of the chain after this line."""
         return Link(self.chain, self.sequence, self.digest)
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A line that is not of the log's shape."""
+    """A malformed line."""
 
     why: str
     digest: str
     ended: bool
-    """Whether it ends with a line feed: what a crash cut off does not."""
+    """Whether it ends with a line feed. A line that a crash truncated does not."""
 
 
 AnyLine: TypeAlias = ChainedLine | Unreadable
 
 
 def digest_of_line(line: bytes) -> str:
-    """Without its line feed."""
+    """Digest of a line without its line feed."""
     return "sha256:" + hashlib.sha256(line).hexdigest()
 
 
 def start_content(previous_torn: str) -> bytes:
-    """The content of a start line. ``previous_torn`` is the digest of a line before it that a crash cut off, or empty.
+    """The content of a start line. ``previous_torn`` is the digest of a truncated line before it, or empty.
 
-    A file begins with one, and so does what a new process appends: ``program`` is the version that writes what follows.
+    Each file begins with a start line, and each process writes one before its lines. ``program`` is the version that
+    writes the following lines.
     """
     content = {"time": datetime.now(UTC).isoformat(), "torn": previous_torn, "program": program_version()}
     return json.dumps(content, separators=(",", ":")).encode()
 
 
 def read_lines(path: Path) -> Iterator[AnyLine]:
-    """The lines of a file, each in bounds.
+    """The lines of a file. Longer lines than :data:`MAXIMUM_LINE_BYTES` count as unreadable.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     with path.open("rb") as file:
         while line := file.readline(MAXIMUM_LINE_BYTES + 1):
@@ -131,12 +132,12 @@ def _too_long(begun: bytes, file: BinaryIO) -> Unreadable:
 
 
 def read_line(line: bytes) -> AnyLine:
-    """A line without its line feed."""
+    """Parse a line without its line feed."""
     digest = digest_of_line(line)
     try:
         text = line.decode("utf-8")
         content = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
-        if _SURROGATE.search(text):  # perhaps of a pair; alone it can neither be written nor shown
+        if _SURROGATE.search(text):  # it may be of a pair; a lone surrogate can neither be written nor shown
             json.dumps(content, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError):
         return Unreadable("is not JSON", digest, ended=True)
@@ -144,13 +145,13 @@ def read_line(line: bytes) -> AnyLine:
         return Unreadable(f"does not begin with {', '.join(_HEADER)}", digest, ended=True)
     version, kind, chain, sequence, previous = (content.pop(name) for name in _HEADER)
     if version != VERSION:
-        return Unreadable("is of a version that is not known here", digest, ended=True)
+        return Unreadable("is of an unknown version", digest, ended=True)
     if kind not in (START, DECISION) or not all(isinstance(text, str) for text in (chain, previous)):
-        return Unreadable("is of no known kind", digest, ended=True)
+        return Unreadable("is of an unknown kind", digest, ended=True)
     if type(sequence) is not int or not 0 <= sequence <= _MAXIMUM_SEQUENCE or _CHAIN.fullmatch(chain) is None:
-        return Unreadable("has no place in a chain", digest, ended=True)
+        return Unreadable("has no valid place in a chain", digest, ended=True)
     if kind == START and not _is_start(content):
-        return Unreadable("is no start line", digest, ended=True)
+        return Unreadable("is not a valid start line", digest, ended=True)
     return ChainedLine(kind, chain, sequence, previous, content, digest)
 
 
@@ -166,4 +167,4 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(text: str) -> Any:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")

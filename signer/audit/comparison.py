@@ -1,4 +1,4 @@
-"""Whether a decision is the one that its facts give."""
+"""Compares a logged decision with its replay."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _FROM_OUTSIDE: Final = frozenset(
         Reason.IDENTITY_CONFLICT,
     }
 )
-"""Reasons for waiting that come from others, or from what changed while the request was judged."""
+"""Reasons of deferrals that come from other services, or from changes while the request was being decided."""
 
 _MAY_HAVE_WAITED: Final = frozenset({"", "Approve", "ApproveOnly", "Deny", "Fail"})
-"""What judging again gives where nobody else is asked."""
+"""The results of a replay, which calls no other service, for such deferrals."""
 
 _RESERVATIONS_REFUSALS: Final = (
     ("Deny", Reason.IDENTITY_CONFLICT),
@@ -40,19 +40,19 @@ _RESERVATIONS_REFUSALS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Reproduced:
-    """The same decision for the same reason, and all of it was made again."""
+    """The replay gives the same decision with the same reason, and every part was replayed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReproducedInPart:
-    """The same, but some of what it rests upon was taken from the log."""
+    """The replay gives the same decision, but some parts were taken from the log."""
 
     taken: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Differs:
-    """The facts of the line do not give its decision."""
+    """The replay gives another decision."""
 
     why: str
 
@@ -61,27 +61,27 @@ Comparison: TypeAlias = Reproduced | ReproducedInPart | Differs
 
 
 async def compare(line: DecisionLine, plugins: ReplayAttestors) -> Comparison:
-    """Judge the line again, and compare."""
+    """Replay the line and compare the decisions."""
     logged = line.decision
     if (logged.kind, logged.reason) == ("Defer", Reason.INTERNAL_ERROR):
-        return ReproducedInPart(("the fault, whatever it was",))  # which is no part of what is known of the request
+        return ReproducedInPart(("the internal error",))  # the log does not have its cause
     try:
         again = await replay(line, plugins)
     except (Inconsistent, InvalidValue) as error:
         return Differs(printable(str(error)))
-    except Exception as error:  # noqa: BLE001 - a log from anybody's hands must not end the look at the rest of it
-        return Differs(f"it cannot be judged: {type(error).__name__}")
+    except Exception as error:  # noqa: BLE001 - a forged line must not stop the verification of the others
+        return Differs(f"it cannot be replayed: {type(error).__name__}")
     if (again.kind, again.reason) == (logged.kind, logged.reason) or _fails_instead(logged, again):
         return ReproducedInPart(again.taken) if again.taken else Reproduced()
     if logged.kind == "Defer" and logged.reason in _FROM_OUTSIDE and again.kind in _MAY_HAVE_WAITED:
-        return ReproducedInPart((*again.taken, f"the reason for waiting, {logged.reason}"))
+        return ReproducedInPart((*again.taken, f"the reason of the deferral, {logged.reason}"))
     if _refused_by_reservations(logged, again):
         return ReproducedInPart((*again.taken, "the reservations' refusal"))
     return Differs(_difference(logged, again))
 
 
 def _fails_instead(logged: LoggedDecision, again: Replayed) -> bool:
-    """What is approved already cannot be denied: it fails, for that reason or for who approved it."""
+    """An approved request cannot be denied. It fails instead, with the same reason or with ``ApprovedByOthers``."""
     return (
         logged.kind == "Fail"
         and again.kind in ("Deny", "Challenge")

@@ -1,6 +1,6 @@
-"""What a line must be in itself: its parts say the same, and no decision has a part that its kind never has.
+"""Checks that a line is consistent: its parts agree, and its decision has exactly the parts of its kind.
 
-Facts are judged elsewhere (:mod:`signer.audit.replay`); what no check looks at could be changed unseen.
+:mod:`signer.audit.replay` checks the facts. Without these checks, parts that no rule reads could be changed unseen.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ from signer.model.signing_request import (
 
 _KINDS: Final = frozenset(kind.__name__ for kind in (Approve, ApproveOnly, Challenge, Defer, Deny, Fail, LeftAlone))
 _LONGEST: Final = timedelta(hours=1)
-"""Between the look at the Cluster and the line; a decision takes minutes at most, and clocks are set."""
+"""Maximum time between the snapshot and the line. A decision takes minutes at most, and clocks may be adjusted."""
 
 
 def require_consistent(line: DecisionLine) -> None:
-    """The decision has what its kind has, and Cluster and time are those of the account.
+    """The decision has the parts of its kind, and Cluster and time match the decision inputs.
 
     Raises:
-        Inconsistent: it is not so.
+        Inconsistent: they do not.
     """
     decision, snapshot = line.decision, line.decision_inputs.snapshot
     if decision.kind not in _KINDS:
-        raise Inconsistent("the decision is of no known kind")
+        raise Inconsistent("the decision is of an unknown kind")
     issued = decision.kind == Approve.__name__
     if issued is isinstance(decision.entry, NoEntry) or issued is not bool(decision.certificate):
         raise Inconsistent("an approval has a journal entry and a certificate, and no other decision has")
     if (decision.kind in (Approve.__name__, ApproveOnly.__name__)) is not bool(decision.node_name):
         raise Inconsistent("an approval names a node, and no other decision does")
     if (decision.kind == LeftAlone.__name__) is not bool(decision.instead_of):
-        raise Inconsistent("what is left alone says instead of what, and no other decision does")
+        raise Inconsistent("an ignored request names the decision instead, and no other decision does")
     if isinstance(snapshot, NotReached):
         return
     if not line.cluster == str(snapshot.cluster.key) == str(snapshot.policy.cluster):
-        raise Inconsistent(f"the line is about Cluster {line.cluster}, and what was looked at is another's")
+        raise Inconsistent(f"the line is about Cluster {line.cluster}, and its inputs are of another")
     if abs(line.time - snapshot.now) > _LONGEST:
         raise Inconsistent("the line's time is not that of the decision")
 
 
 def require_about(line: DecisionLine, node_name: str) -> None:
-    """The decision names no other node.
+    """The decision names no other node than the request.
 
     Raises:
         Inconsistent: it does.
@@ -66,10 +66,10 @@ def require_same_request(
     parsed: SigningRequest | Malformed | BuiltinServingRequest | MalformedBuiltinServingRequest,
     plugins: ReplayAttestors,
 ) -> None:
-    """The request has the digest that the line has; where that cannot be seen, it is one that is never logged whole.
+    """The request matches the line's digest. A redacted request cannot match: it must be one that is always redacted.
 
     Raises:
-        Inconsistent: it is another one.
+        Inconsistent: it is not so.
     """
     logged = line.request
     if not logged.redacted:
@@ -77,14 +77,14 @@ def require_same_request(
             raise Inconsistent("the request is not the one whose digest the line has")
     elif isinstance(parsed, SigningRequest):
         if not set(logged.redacted) <= parsed.evidence.fields.keys() or _is_logged_whole(parsed, line, plugins):
-            raise Inconsistent("of such evidence nothing is replaced in a log")
+            raise Inconsistent("such evidence is never redacted")
     elif logged.redacted != (WHOLE_REQUEST,) or isinstance(parsed, BuiltinServingRequest):
-        raise Inconsistent("such a request is replaced as a whole, or not at all")
+        raise Inconsistent("such a request is redacted as a whole, or not at all")
 
 
 def _is_logged_whole(request: SigningRequest, line: DecisionLine, plugins: ReplayAttestors) -> bool:
     if not line.decision_inputs.is_for_an_allowed_attestor:
-        return False  # nobody asked the attestor
+        return False  # the attestor was not called
     try:
         attestor: object = plugins.registry.load(request.header.signer.provider)
     except AttestorUnavailable:

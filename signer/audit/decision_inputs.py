@@ -1,7 +1,7 @@
-"""What one decision looked at: gathered as it goes along, and enough to judge it again.
+"""The inputs of one decision, recorded while it is made, and sufficient to replay it.
 
-Each stage stands for the facts of a group of checks (:mod:`signer.rules.checks`). What follows from the request itself
-is in none of them: it is read again from the request.
+Each stage holds the facts of a group of checks (:mod:`signer.rules.checks`). Facts that follow from the request itself
+are not recorded: the replay parses the request again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from signer.rules.builtin_serving import PairState
 from signer.rules.machine import MachineGone, NoRecord
 
 MOST_OWNERS: Final = 8
-"""Of one bootstrap token that a line of the log names."""
+"""Maximum owners of one bootstrap token in a line of the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +55,12 @@ NOT_REACHED: Final = NotReached()
 OUTCOMES: Final = frozenset(
     kind.__name__ for kind in (VerifiedIdentity, AssertedIdentity, Denied, NotProvableYet, ChallengeIssued)
 )
-"""What an attestor answers, by class; whatever else stands for an answer was raised."""
+"""Names of the classes of an attestor's outcome. Any other kind of answer is an exception's."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotStage:
-    """The cluster at that moment."""
+    """The Cluster and its policy when the decision began."""
 
     cluster: ClusterView
     policy: Policy
@@ -69,7 +69,7 @@ class SnapshotStage:
 
 @dataclass(frozen=True, slots=True)
 class RequestStage:
-    """What the request checks looked at beside the request."""
+    """The inputs of the request checks other than the request."""
 
     attestor: AttestorDescription
     insecure_allowed: bool
@@ -82,7 +82,7 @@ class RequestStage:
 
 @dataclass(frozen=True, slots=True)
 class Asks:
-    """Who asks, and whose bootstrap token it is: :class:`NodeAsks` or :class:`TokenAsks`, under one name each."""
+    """The requester, and the owners of its bootstrap token: a :class:`NodeAsks` or :class:`TokenAsks` for the log."""
 
     kind: str
     owners: tuple[TokenOwner, ...] = ()
@@ -90,7 +90,7 @@ class Asks:
 
     @classmethod
     def of(cls, asks: NodeAsks | TokenAsks, machine: MachineView | None = None) -> Asks:
-        """Write it down; ``machine`` is the one that the evidence proves, where it is known by now."""
+        """Record it. ``machine`` is the one that the evidence proves, if known by now."""
         if isinstance(asks, NodeAsks):
             return cls(NodeAsks.__name__)
         kind = type(asks.trace).__name__
@@ -103,7 +103,7 @@ class Asks:
                 return cls(kind)
 
     def asks(self) -> NodeAsks | TokenAsks:
-        """Read it back.
+        """The recorded value.
 
         Raises:
             InvalidValue: the kind is unknown.
@@ -117,13 +117,14 @@ class Asks:
         if self.kind == NodeAsks.__name__:
             return NodeAsks()
         if self.kind not in traces or (self.kind == TracedTo.__name__ and not self.owners):
-            raise InvalidValue("asks is of no known kind")
+            raise InvalidValue("asks is of an unknown kind")
         return TokenAsks(traces[self.kind])
 
 
 def _some_of(owners: frozenset[TokenOwner], machine: MachineView | None) -> tuple[TokenOwner, ...]:
-    """Those by which it is judged again: the Machine itself, if it is one of them, and that there are others. Where the
-    operator preset one token for all there are thousands, and each line would name them all.
+    """The owners that the replay needs: one that owns the Machine, if any, and some of the others.
+
+    If the operator preset one token for all Machines, it has thousands of owners, too many for each line.
     """
     own = frozenset(owner for owner in owners if machine is not None and owner.is_owner_of(machine))
     some = (*heapq.nsmallest(1, own, key=_order), *heapq.nsmallest(MOST_OWNERS, owners - own, key=_order))
@@ -136,25 +137,25 @@ def _order(owner: TokenOwner) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ClaimStage:
-    """What the attestor was told beside the request."""
+    """The facts that the attestor was told besides the request."""
 
     asks: Asks
     recorded_identity: str
-    """The identity that it proved for the Machine before; empty without one."""
+    """The identity that it proved for the Machine before; empty if none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the attestor answered."""
+    """The attestor's outcome."""
 
     kind: str
-    """The outcome's class, or that of what it raised."""
+    """Name of the class of the outcome, or of the exception."""
     reason: str = ""
     message: str = ""
     provider_id: str = ""
     identity: str = ""
     binding: str = ""
-    """Hexadecimal; of a :class:`VerifiedIdentity`."""
+    """Hexadecimal; for a :class:`VerifiedIdentity`."""
     node_names: tuple[str, ...] = ()
     dns_names: tuple[str, ...] = ()
     ip_addresses: tuple[IPAddress, ...] = ()
@@ -165,7 +166,7 @@ class Answer:
 
     @classmethod
     def of(cls, outcome: Outcome) -> Answer:
-        """Write it down."""
+        """Record an outcome."""
         kind = type(outcome).__name__
         match outcome:
             case VerifiedIdentity():
@@ -189,15 +190,15 @@ class Answer:
                 return cls(kind, challenge=digest_of(outcome.challenge))
 
     def without_words(self) -> Answer:
-        """What must be the same when the evidence is judged again; words and pauses may differ, the reason may not."""
+        """The answer without message and pause. A replay must give the same; messages and pauses may differ."""
         return replace(self, message="", retry_after=timedelta())
 
     def outcome(self, binding: Binding) -> Outcome:
-        """The outcome that it stands for; ``binding`` is the request's, which a verified identity must name.
+        """The recorded outcome. ``binding`` is the request's, which a verified identity must have.
 
         Raises:
-            BindingMismatch: it names another.
-            InvalidValue: it stands for none.
+            BindingMismatch: it has another one.
+            InvalidValue: the answer is not a valid outcome.
         """
         try:
             match self.kind:
@@ -221,12 +222,12 @@ class Answer:
                     return ChallengeIssued(self.challenge)
         except ValueError as error:
             raise InvalidValue(f"the attestor's answer: {error}") from error
-        raise InvalidValue("the attestor's answer is of no known kind")
+        raise InvalidValue("the attestor's answer is of an unknown kind")
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerStage:
-    """What the attestor answered, and what it was answered itself."""
+    """The attestor's outcome, and the answers to its own calls."""
 
     answer: Answer
     recorded_calls: tuple[Mapping[str, Any], ...]
@@ -234,7 +235,7 @@ class AnswerStage:
 
 @dataclass(frozen=True, slots=True)
 class MachineStage:
-    """What the checks of the Machine looked at."""
+    """The inputs of the checks of the Machine."""
 
     record: AttestedNode | NoRecord
     recorded_machine: MachineView | MachineGone
@@ -245,7 +246,7 @@ class MachineStage:
 
 @dataclass(frozen=True, slots=True)
 class RepeatStage:
-    """What the certificate was repeated from of a request that was approved before."""
+    """The record from which the certificate of a request that was approved before is published."""
 
     record: AttestedNode
     signing_ca_cert_hash: str = ""
@@ -254,7 +255,7 @@ class RepeatStage:
 
 @dataclass(frozen=True, slots=True)
 class BuiltinStage:
-    """What the checks of a built-in serving request looked at."""
+    """The inputs of the checks of a built-in serving request."""
 
     record: AttestedNode | NoRecord
     machine: MachineView | MachineGone
@@ -265,33 +266,33 @@ class BuiltinStage:
 
 @dataclass(slots=True)
 class DecisionInputs:
-    """Everything of one decision; stages are set as they are reached, and again where they are gone through again.
+    """All inputs of one decision. Each stage is set when it is reached, and again if it is repeated.
 
-    The decision writes to it and never reads it.
+    The decision writes it and never reads it.
     """
 
     snapshot: SnapshotStage | NotReached = NOT_REACHED
     request: RequestStage | NotReached = NOT_REACHED
     claimed: tuple[MachineView, ...] | NotReached = NOT_REACHED
-    """What in the Cluster had the claimed provider ID when the attestor was asked."""
+    """The Machines of the Cluster with the claimed provider ID when the attestor was called."""
     claim: ClaimStage | NotReached = NOT_REACHED
     answer: AnswerStage | NotReached = NOT_REACHED
     matched: tuple[MachineView, ...] | NotReached = NOT_REACHED
-    """What in the Cluster had the proven provider ID afterwards."""
+    """The Machines of the Cluster with the proven provider ID afterwards."""
     machine: MachineStage | NotReached = NOT_REACHED
     token: Asks | NotReached = NOT_REACHED
     reserved: bool = False
-    """Whether identity and Machine were found to be, or became, reserved for each other."""
+    """Whether identity and Machine were, or became, reserved for each other."""
     repeat: RepeatStage | NotReached = NOT_REACHED
     builtin: BuiltinStage | NotReached = NOT_REACHED
 
     @property
     def is_for_an_allowed_attestor(self) -> bool:
-        """Whether the request got as far as what only an attestor gets to that policy and operator allow here."""
+        """Whether the decision reached a stage for which policy and configuration must allow the attestor."""
         return not (isinstance(self.request, NotReached) and isinstance(self.repeat, NotReached))
 
     def without_seals(self) -> DecisionInputs:
-        """The same without the seals of records, which nobody needs for judging."""
+        """The same without the seals of records, which a replay does not need."""
         copy = replace(self)
         if isinstance(copy.machine, MachineStage):
             stage = copy.machine

@@ -1,4 +1,4 @@
-"""One decision as the audit log holds it: the request without bearer credentials, the account, and the result."""
+"""One decision in the audit log: the request without bearer credentials, the decision inputs, and the result."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ WHOLE_REQUEST: Final = "request"
 
 @dataclass(frozen=True, slots=True)
 class LoggedRequest:
-    """The CSR as it was judged."""
+    """The CSR as it was when decided."""
 
     name: str
     uid: str
     created: str
     conditions: tuple[str, ...]
-    """Types of the conditions that it had already."""
+    """Types of its conditions before the decision."""
     spec: Mapping[str, Any]
     spec_digest: str
-    """Of the original ``spec``, also where a part of ``spec.request`` is replaced here."""
+    """Digest of the original ``spec``, even if a part of ``spec.request`` is redacted here."""
     redacted: tuple[str, ...]
-    """Fields of the evidence that are not what they were, or :data:`WHOLE_REQUEST`."""
+    """Redacted fields of the evidence, or :data:`WHOLE_REQUEST`."""
     provider_id_oid: str
-    """OIDs under which the provider ID was looked for, with commas between them."""
+    """The OIDs that counted as provider-ID extensions, separated by commas."""
 
     def manifest(self) -> Mapping[str, Any]:
-        """As an object, to be parsed again."""
+        """The CSR as an object that can be parsed."""
         return {
             "metadata": {"name": self.name, "uid": self.uid, "creationTimestamp": self.created},
             "spec": self.spec,
@@ -62,19 +62,19 @@ class LoggedRequest:
 
 @dataclass(frozen=True, slots=True)
 class NoEntry:
-    """No certificate of ours came of it."""
+    """The decision issued no certificate."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedDecision:
-    """What was decided."""
+    """The result of a decision."""
 
     kind: str
-    """The decision's class."""
+    """Name of the decision's class."""
     reason: str
     message: str
     instead_of: str = ""
-    """Of what was left alone: the kind of decision that it would have been."""
+    """For an ignored request: the kind of decision that the policy prevented."""
     node_name: str = ""
     entry: JournalEntry | NoEntry = NoEntry()
     certificate: str = ""
@@ -82,10 +82,10 @@ class LoggedDecision:
 
     @classmethod
     def of(cls, decision: Decision) -> LoggedDecision:
-        """Write it down.
+        """Record a decision.
 
         Raises:
-            ValueError: there is nothing to write down of what is ignored.
+            ValueError: it is :class:`Ignore`, which is not logged.
         """
         kind = type(decision).__name__
         match decision:
@@ -107,12 +107,12 @@ class LoggedDecision:
             case Deny() | Fail() | Defer():
                 return cls(kind, str(decision.reason), decision.message)
             case Ignore():
-                raise ValueError("what is ignored is not logged")
+                raise ValueError("decision Ignore is not logged")
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionLine:
-    """One line's content."""
+    """The content of one line."""
 
     cluster: str
     """``namespace/name`` of the Cluster."""
@@ -122,23 +122,23 @@ class DecisionLine:
     decision: LoggedDecision
 
     def encode(self) -> bytes:
-        """As a JSON object.
+        """The line as a JSON object.
 
         Raises:
-            TypeError, ValueError: JSON cannot hold it.
+            TypeError, ValueError: it cannot be encoded as JSON.
         """
         return write(self)
 
 
 def read_decision_line(content: Mapping[str, Any]) -> DecisionLine:
-    """Read the fields of a line that are not the chain's.
+    """Read the fields of a line other than those of the chain.
 
     Raises:
         InvalidValue: they are not exactly those of a decision.
     """
     line = read(DecisionLine, content, "decision")
     if not isinstance(line, DecisionLine):
-        raise InvalidValue("decision is none")
+        raise InvalidValue("decision is not a decision")
     return line
 
 
@@ -151,14 +151,14 @@ class _Redacted:
 def logged_request(
     manifest: Mapping[str, Any], parsed: Parsed, registry: Registry, provider_id_oids: tuple[str, ...]
 ) -> LoggedRequest:
-    """The CSR for the log, without what lets a reader act in the node's name.
+    """The CSR for the log, without credentials that let a reader act as the node.
 
     Raises:
-        ValueError: the request is not one that is logged.
-        NotRedacted: its attestor does not say what must be left out.
+        ValueError: the request is not logged, because it is to another signer.
+        NotRedacted: its attestor does not say which fields to redact.
     """
     if isinstance(parsed, NotOurs):
-        raise ValueError("what is not ours is not logged")
+        raise ValueError("a request to another signer is not logged")
     header = parsed.header
     redacted = _redacted(manifest["spec"], parsed, registry)
     return LoggedRequest(
@@ -178,10 +178,10 @@ def _redacted(spec: Mapping[str, Any], parsed: Parsed, registry: Registry) -> _R
         case SigningRequest():
             fields = _redacted_fields(parsed.header.signer.provider, parsed.evidence, registry)
             if dict(fields) == dict(parsed.evidence.fields):
-                return _Redacted(spec)  # as it was posted: written anew, even the same evidence has another digest
+                return _Redacted(spec)  # unchanged: the same evidence encoded again may have another digest
             return _with_fields(spec, parsed, fields)
         case Malformed():
-            # Where a credential begins and ends in what cannot be read, nobody knows.
+            # In a malformed request, the position of a credential is unknown.
             return _without_request(spec)
         case MalformedBuiltinServingRequest() if len(str(spec.get("request"))) > MAXIMUM_REQUEST_TEXT:
             return _without_request(spec)
@@ -205,7 +205,7 @@ def _redacted_by(attestor: Auditable, provider: str, evidence: Evidence) -> Mapp
     except Exception as error:
         raise NotRedacted(f"redacted_fields() of attestor {provider} failed with {type(error).__name__}") from error
     if not all(isinstance(text, str) for field in fields.items() for text in field):
-        raise NotRedacted(f"redacted_fields() of attestor {provider} gave something else than texts")
+        raise NotRedacted(f"redacted_fields() of attestor {provider} returned values that are not strings")
     return fields
 
 
@@ -219,7 +219,7 @@ def _with_fields(spec: Mapping[str, Any], request: SigningRequest, fields: Mappi
             RequestBlocks(blocks.certificate_request, blocks.provider, evidence_format.encode(evidence))
         )
     except (MalformedRequestBlocks, MalformedEvidence):
-        return _without_request(spec)  # it has become too large
+        return _without_request(spec)  # the redacted request is too large
     return _Redacted({**spec, "request": base64.b64encode(content).decode("ascii")}, changed)
 
 

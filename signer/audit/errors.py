@@ -1,14 +1,14 @@
-"""Why a line cannot be written, or not be judged again to a decision."""
+"""Errors of writing and replaying lines."""
 
 from __future__ import annotations
 
 
 class Inconsistent(Exception):
-    """The line contradicts itself; the message says in what."""
+    """The line contradicts itself. The message says how."""
 
 
 class DecisionInputsEnd(Exception):
-    """The account does not reach what is needed next."""
+    """The decision inputs end before the stage that the replay needs next."""
 
     def __init__(self, stage: str) -> None:
         super().__init__(f"the decision inputs end before: {stage}")
@@ -16,4 +16,4 @@ class DecisionInputsEnd(Exception):
 
 
 class NotRedacted(Exception):
-    """What must not stand in the log cannot be taken out of the request; the message says whose fault that is."""
+    """The request cannot be redacted for the log. The message names the attestor at fault."""

@@ -1,4 +1,4 @@
-"""What a logged approval issued: the journal entry and the certificate, held against the request and the facts."""
+"""Compares the journal entry and certificate of a logged approval with the request and the facts."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from signer.rules.shape import node_name_of
 
 
 def require_issued(line: DecisionLine, request: SigningRequest, facts: MachineFacts, stage: RequestStage) -> None:
-    """The entry is what the facts plan, or one that the record held for this key already.
+    """An approval's entry is the one that the facts plan, or one that the record already had for this key.
 
-    Nothing where the decision is no approval.
+    Other decisions pass.
 
     Raises:
-        Inconsistent: it is neither, or the certificate is another one.
+        Inconsistent: it is neither, or the certificate does not match it.
     """
     entry = line.decision.entry
     if isinstance(entry, NoEntry):
         return
     _require_of_this_request(line, request, entry)
     if entry.ca_cert_hash != stage.signing_ca_cert_hash:
-        raise Inconsistent("the certificate is of another CA than the one that was to sign")
+        raise Inconsistent("the certificate is of another CA than the one that signs")
     if not isinstance(facts.record, NoRecord) and entry in facts.record.journal:
         _require_left(entry, facts.now, stage.ca_not_after)
         return
@@ -57,13 +57,13 @@ def require_issued(line: DecisionLine, request: SigningRequest, facts: MachineFa
         raise Inconsistent(f"no certificate could be issued then: {error}") from error
     if (entry.not_before, entry.not_after) != (validity.not_before, validity.not_after):
         raise Inconsistent(
-            f"the certificate is valid until {entry.not_after:%Y-%m-%dT%H:%M:%SZ}, and by the policy it would be until "
-            f"{validity.not_after:%Y-%m-%dT%H:%M:%SZ}"
+            f"the certificate is valid until {entry.not_after:%Y-%m-%dT%H:%M:%SZ}, and by the policy it should be "
+            f"valid until {validity.not_after:%Y-%m-%dT%H:%M:%SZ}"
         )
 
 
 def _decided(entry: JournalEntry, facts: MachineFacts) -> datetime:
-    """When a record says that it was allowed: now, or later where another identity had the name until now."""
+    """The entry's ``decided`` time in the record: now, or later if another identity had the name until now."""
     now = replace(entry, decided=facts.now.replace(microsecond=0))
     if isinstance(facts.record, NoRecord):
         return now.decided
@@ -71,7 +71,7 @@ def _decided(entry: JournalEntry, facts: MachineFacts) -> datetime:
 
 
 def require_repeated(line: DecisionLine, request: SigningRequest, repeat: RepeatStage, now: datetime) -> None:
-    """The certificate is one that the record held for this key already.
+    """The certificate is one that the record already had for this key.
 
     Raises:
         Inconsistent: it is not.
@@ -83,13 +83,13 @@ def require_repeated(line: DecisionLine, request: SigningRequest, repeat: Repeat
     if entry not in repeat.record.journal:
         raise Inconsistent("the record holds no such journal entry")
     if entry.ca_cert_hash != repeat.signing_ca_cert_hash:
-        raise Inconsistent("the certificate is of another CA than the one that was to sign")
+        raise Inconsistent("the certificate is of another CA than the one that signs")
     _require_left(entry, now, repeat.ca_not_after)
 
 
 def _require_left(entry: JournalEntry, now: datetime, ca_not_after: datetime) -> None:
     if not now < entry.not_after <= ca_not_after:
-        raise Inconsistent("the certificate had run out, or outlived its CA")
+        raise Inconsistent("the certificate had expired, or is valid for longer than its CA")
 
 
 def _require_of_this_request(line: DecisionLine, request: SigningRequest, entry: JournalEntry) -> None:

@@ -1,6 +1,6 @@
-"""Appends lines to a file or a stream: one write for each line, many lines flushed at once, nothing ever rewritten.
+"""Appends lines to a file or a stream: one write for each line, one flush for many lines, and no line is rewritten.
 
-One process has a file for itself. Whatever others do to it (rename, delete or replace it), no gap is hidden.
+A file belongs to one process. If another process renames, deletes or replaces it, no gap is hidden.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from signer.audit.chain import (
 
 _MODE: Final = 0o600
 _BACKUP_TIME: Final = r"-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{6}"
-HEADER_ROOM: Final = 512
-"""What a line's place in the chain takes at most."""
+MAXIMUM_HEADER_BYTES: Final = 512
+"""Maximum size of a line's fields of the chain."""
 
 
 class AuditLogInUse(Exception):
@@ -40,18 +40,18 @@ class AuditLogInUse(Exception):
 
 
 class Lines(Protocol):
-    """Where lines go, one batch after the other; not thread-safe."""
+    """Destination of lines, written in batches. Not thread-safe."""
 
     def write(self, contents: list[bytes]) -> None:
         """Append decisions, and flush them.
 
         Raises:
-            OSError: not all of them were.
+            OSError: not all of them were written and flushed.
         """
         ...
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         ...
 
 
@@ -60,7 +60,7 @@ def _new_chain() -> Link:
 
 
 class StreamLines:
-    """Lines to a pipe or terminal; it cannot be flushed to a disk, and what becomes of them is the reader's matter."""
+    """Writes lines to a pipe or terminal, which cannot be flushed to a disk. The reader has to store them."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -76,11 +76,11 @@ class StreamLines:
             for content in contents:
                 self._put(DECISION, content)
         except OSError:
-            self._begun = False  # behind what was written in part stands a start line again
+            self._begun = False  # the next write begins with a start line after the partial line
             raise
 
     def close(self) -> None:
-        """It is not ours to close."""
+        """Nothing to do: the stream stays open."""
 
     def _put(self, kind: str, content: bytes) -> None:
         line = self._link.next_line(kind, content)
@@ -94,7 +94,7 @@ class StreamLines:
 
 @dataclass(slots=True)
 class _Open:
-    """The file that is written to."""
+    """The open file."""
 
     descriptor: int
     size: int
@@ -102,7 +102,7 @@ class _Open:
 
 
 class FileLines:
-    """Lines to a file, which one process has for itself; it is renamed when it is full, and the oldest are deleted."""
+    """Writes lines to a file of this process alone. A full file is renamed, and the oldest are deleted."""
 
     def __init__(
         self,
@@ -114,11 +114,11 @@ class FileLines:
         flush: Callable[[int], None] = os.fdatasync,
         write: Callable[[int, bytes], int] = os.write,
     ) -> None:
-        """``maximum_bytes`` of a file, or 0 for any size; ``maximum_backups`` full ones are kept, or all with 0.
+        """``maximum_bytes`` limits a file's size, ``maximum_backups`` the number of full files; 0: no limit.
 
         Raises:
-            AuditLogInUse: another process has it.
-            OSError: it cannot be opened or written.
+            AuditLogInUse: another process has the file open.
+            OSError: the file cannot be opened or written.
         """
         if not path.name or path.is_dir():
             raise IsADirectoryError(errno.EISDIR, "is a folder: name a file in it", str(path))
@@ -130,9 +130,9 @@ class FileLines:
         self._write = write
         self._lock = _locked(path.with_name(path.name + ".lock"))
         self._end = _new_chain()
-        """Of what was written last: a file that is new, or holds nothing of ours, goes on from there."""
-        self._kept = self._end
-        """Of what was flushed last, so that somebody may rely on it: a file that ends before it is an older one."""
+        """The last written line. A new file, or one without our lines, continues from it."""
+        self._flushed = self._end
+        """The last flushed line, on which others may rely. A file that ends before it is an older one."""
         self._file: _Open | None = None
         try:
             self._file = self._opened()
@@ -145,7 +145,7 @@ class FileLines:
         try:
             file = self._in_place()
             for content in contents:
-                file = self._with_room(file, len(content) + HEADER_ROOM)
+                file = self._rotated(file, len(content) + MAXIMUM_HEADER_BYTES)
                 self._put(file, DECISION, content)
             self._flush_all(file)
             self._require_in_place(file)
@@ -159,17 +159,17 @@ class FileLines:
         os.close(self._lock)
 
     def _abandon(self) -> None:
-        """What was written in part is found, and said, when the file is opened again."""
+        """Close the file. A partial line is found and reported when the file is opened again."""
         if self._file is not None:
             self._end = self._file.link
             os.close(self._file.descriptor)
             self._file = None
 
     def _in_place(self) -> _Open:
-        """The file at the path. One that was renamed has its lines, and another goes on with the chain.
+        """The open file at the path. A renamed file keeps its lines, and a new file continues the chain.
 
         Raises:
-            OSError: it was deleted with the lines in it, or none can be opened.
+            OSError: the file was deleted with its lines, or none can be opened.
         """
         if self._file is not None:
             if not os.fstat(self._file.descriptor).st_nlink:
@@ -181,20 +181,20 @@ class FileLines:
         return self._file
 
     def _require_in_place(self, file: _Open) -> None:
-        """Whoever renames a file that is in its place takes every line in it along.
+        """The file is still at the path.
 
         Raises:
-            OSError: it was renamed while lines were written; a copy made of it meanwhile may be without them.
+            OSError: it was renamed while lines were written, so a copy of it may lack them.
         """
         if not self._is_at_the_path(file):
             raise OSError(errno.ESTALE, "the file was renamed while it was written to")
 
     def _is_at_the_path(self, file: _Open) -> bool:
         try:
-            there = self._path.lstat()
+            status = self._path.lstat()
         except FileNotFoundError:
             return False
-        return os.path.samestat(there, os.fstat(file.descriptor))
+        return os.path.samestat(status, os.fstat(file.descriptor))
 
     def _opened(self) -> _Open:
         """Open or create the file, and append a start line."""
@@ -202,7 +202,7 @@ class FileLines:
         try:
             size = os.fstat(descriptor).st_size
             tail = _Tail.of(descriptor, size, self._end)
-            file = _Open(descriptor, size, self._going_on(tail.link))
+            file = _Open(descriptor, size, self._continued(tail.link))
             if tail.unended:
                 file.size += _write_whole(self._write, descriptor, b"\n")
             self._put(file, START, start_content(digest_of_line(tail.torn) if tail.torn else ""))
@@ -212,26 +212,29 @@ class FileLines:
             raise
         return file
 
-    def _going_on(self, found: Link) -> Link:
-        """Behind what is in the file, unless it is older than what was written, or another's: that would hide a gap."""
-        begun = self._kept.sequence >= 0
-        older = found.chain != self._kept.chain or found.sequence < self._kept.sequence
+    def _continued(self, found: Link) -> Link:
+        """The link to continue from: the file's last line, unless the file is older than the flushed lines or of
+        another chain, which would hide a gap.
+        """
+        begun = self._flushed.sequence >= 0
+        older = found.chain != self._flushed.chain or found.sequence < self._flushed.sequence
         return self._end if begun and older else found
 
     def _flush_all(self, file: _Open) -> None:
         self._flush(file.descriptor)
-        self._kept = file.link
+        self._flushed = file.link
 
     def _put(self, file: _Open, kind: str, content: bytes) -> None:
         line = file.link.next_line(kind, content)
         file.size += _write_whole(self._write, file.descriptor, line + b"\n")
         file.link = file.link.after(line)
 
-    def _with_room(self, file: _Open, size: int) -> _Open:
+    def _rotated(self, file: _Open, size: int) -> _Open:
+        """The file to which ``size`` more bytes can be written: a new one if this one would be too large."""
         if not self._maximum_bytes or file.size + size <= self._maximum_bytes:
             return file
         self._flush_all(file)
-        self._require_in_place(file)  # what somebody else put there is none of our backups
+        self._require_in_place(file)  # another process's file must not become a backup
         self._path.rename(self._backup_name())
         self._abandon()
         opened = self._file = self._opened()
@@ -243,7 +246,7 @@ class FileLines:
         return self._path.with_name(f"{self._path.stem}-{moment}{self._path.suffix}")
 
     def _backups(self) -> list[Path]:
-        """Those that :meth:`_backup_name` names, and no other's: another log beside this one may be called alike."""
+        """The files with names of :meth:`_backup_name`. The folder may hold other logs with similar names."""
         name = re.compile(re.escape(self._path.stem) + _BACKUP_TIME + re.escape(self._path.suffix), re.ASCII)
         return sorted(path for path in self._path.parent.iterdir() if name.fullmatch(path.name) and path.is_file())
 
@@ -256,7 +259,7 @@ class FileLines:
 
 
 def _write_whole(write: Callable[[int, bytes], int], descriptor: int, data: bytes) -> int:
-    """One write. A file system that is full may take a part of it."""
+    """Write ``data`` with one call. A full file system may write only a part."""
     written = write(descriptor, data)
     if written != len(data):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -278,23 +281,23 @@ def _locked(path: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Tail:
-    """How a file ends."""
+    """The end of a file."""
 
     link: Link
-    """Behind its last whole line that is one of ours."""
+    """The link after its last valid line."""
     torn: bytes
-    """What stands behind it: a line that was cut off."""
+    """The truncated line at the end, or empty."""
     unended: bool
     """Whether the file does not end with a line feed."""
 
     @classmethod
     def of(cls, descriptor: int, size: int, otherwise: Link) -> _Tail:
-        """Look at the end of an open file; where it has no line of ours, the chain goes on behind ``otherwise``."""
+        """Read the end of an open file. ``otherwise`` is the link for a file without a valid line."""
         window = min(size, 4 * MAXIMUM_LINE_BYTES)
         data = os.pread(descriptor, window, size - window)
         whole, _, torn = data.rpartition(b"\n")
         last = read_line(torn)
-        if isinstance(last, ChainedLine):  # cut off just before its line feed
+        if isinstance(last, ChainedLine):  # only its line feed is missing
             return cls(last.link, b"", unended=True)
         for line in reversed(whole.split(b"\n")):
             found = read_line(line)

@@ -1,6 +1,6 @@
-"""The audit log, to which decisions are appended: whoever appends waits until its line is on the disk.
+"""The audit log. A caller that appends a line waits until the line is on the disk.
 
-Lines are written in a thread, one batch after the other (:mod:`signer.audit.lines`).
+A thread writes the lines in batches (:mod:`signer.audit.lines`).
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from signer.audit.chain import MAXIMUM_LINE_BYTES
-from signer.audit.lines import HEADER_ROOM, FileLines, Lines, StreamLines
+from signer.audit.lines import MAXIMUM_HEADER_BYTES, FileLines, Lines, StreamLines
 
 STANDARD_OUTPUT: Final = "-"
 DEFAULT_MAXIMUM_MEBIBYTES: Final = 100
 
 
 class AuditLogUnavailable(Exception):
-    """The line is not in the log, or it is not sure that it is; the message says why."""
+    """The line is not, or may not be, in the log. The message says why."""
 
 
 class AuditLog(Protocol):
-    """Where decisions are written to."""
+    """Interface of the audit log."""
 
     async def append(self, content: bytes) -> None:
-        """Return once the line is on the disk.
+        """Append a line and return once it is on the disk.
 
         Raises:
             AuditLogUnavailable: it is not.
@@ -33,14 +33,14 @@ class AuditLog(Protocol):
 
 
 class NoAuditLog:
-    """Nobody asked for one."""
+    """Implements :class:`AuditLog` for a controller without ``--audit-log-path``."""
 
     async def append(self, content: bytes) -> None:
-        """Forget it."""
+        """Discard the line."""
 
 
 class GroupedAuditLog:
-    """Implements :class:`AuditLog`: what arrives while a batch is written goes into the next one."""
+    """Implements :class:`AuditLog`. Lines that arrive while a batch is written go into the next batch."""
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
@@ -49,7 +49,7 @@ class GroupedAuditLog:
 
     async def append(self, content: bytes) -> None:
         """See :class:`AuditLog`."""
-        if len(content) + HEADER_ROOM > MAXIMUM_LINE_BYTES:
+        if len(content) + MAXIMUM_HEADER_BYTES > MAXIMUM_LINE_BYTES:
             raise AuditLogUnavailable(f"the line would be larger than {MAXIMUM_LINE_BYTES} bytes")
         written = asyncio.get_running_loop().create_future()
         self._waiting.append((content, written))
@@ -63,7 +63,7 @@ class GroupedAuditLog:
             failure: AuditLogUnavailable | None = None
             try:
                 await asyncio.to_thread(self._lines.write, [content for content, _ in batch])
-            except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must hear that it failed
+            except Exception as error:  # noqa: BLE001 - every failure is reported to the waiting callers
                 failure = AuditLogUnavailable(f"the audit log cannot be written: {_cause(error)}")
             for _, written in batch:
                 if written.done():
@@ -74,7 +74,7 @@ class GroupedAuditLog:
                     written.set_exception(AuditLogUnavailable(str(failure)))
 
     async def close(self) -> None:
-        """Write what waits, and give the file back."""
+        """Write the waiting lines and close the file."""
         if self._writing is not None:
             await asyncio.wait({self._writing})
         await asyncio.to_thread(self._lines.close)
@@ -85,11 +85,11 @@ def _cause(error: Exception) -> str:
 
 
 def open_audit_log(path: str, *, maximum_mebibytes: int, maximum_backups: int) -> GroupedAuditLog:
-    """The log at that path, or on standard output.
+    """Open the log at that path, or on standard output for ``-``.
 
     Raises:
-        AuditLogInUse: another process writes there.
-        OSError: it cannot be opened or written.
+        AuditLogInUse: another process writes to the file.
+        OSError: the file cannot be opened or written.
     """
     if path == STANDARD_OUTPUT:
         return GroupedAuditLog(StreamLines(1))

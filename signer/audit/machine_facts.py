@@ -1,4 +1,4 @@
-"""What the checks of a Machine look at, from what is written down of it: when it is decided, and when it is again."""
+"""Builds the facts for the checks of a Machine, for the decision and for its replay alike."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def machine_facts(
     policy: Policy,
     now: datetime,
 ) -> MachineFacts:
-    """``node_name`` is the subject's, ``outcome`` the attestor's, ``found`` what is recorded of name and Machine."""
+    """The facts of a Machine's checks. ``node_name`` is the subject's; ``found`` has the records."""
     return MachineFacts(
         node_name=node_name,
         signer_name=str(request.header.signer),

@@ -1,4 +1,4 @@
-"""Answers of others to an attestor: noted, and given again."""
+"""Records the answers to an attestor's calls, and returns them in a replay."""
 
 from __future__ import annotations
 
@@ -23,78 +23,79 @@ T = TypeVar("T")
 _MAXIMUM_RECORDED_CALLS: Final = 64
 _INFRASTRUCTURE: Final = "annotations of the InfraMachine"
 _UNANSWERED: Final = "Unanswered"
-"""Noted of a question that still had no answer when the attestor was done."""
+"""Recorded for a question without an answer when the attestor returned."""
 
 _WITHIN: Final[ContextVar[tuple[CallRecorder, ...]]] = ContextVar("_WITHIN", default=())
-"""Whose questions a task, or what it started, is finding the answer to: a plugin may ask several at once."""
+"""The recorders whose questions this task, or the task that started it, is answering. Plugins may ask concurrently."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Of an entry among what is noted."""
+    """The index of an entry in the record."""
 
     index: int
 
 
 _NOWHERE: Final = _Place(-1)
-"""It is part of another answer, or too much was noted."""
+"""For a question that is not recorded: it is part of another answer, or the limit is reached."""
 
 
 @dataclass(slots=True)
 class CallRecorder:
-    """Implements :class:`attestors.contract.RecordedCalls`: asks, and notes in the order of the questions."""
+    """Implements :class:`attestors.contract.RecordedCalls`: makes the calls and records them in order."""
 
-    noted: list[dict[str, Any]] = field(default_factory=list)
+    recorded: list[dict[str, Any]] = field(default_factory=list)
 
     def look(self, question: str, answer: Callable[[], T], form: AnswerForm[T]) -> T:
         """See the contract."""
         found = answer()
         written = form.write(found)
-        self._note(self._reserved(question), {"question": question, "answer": written})
+        self._record(self._reserved(question), {"question": question, "answer": written})
         return found
 
     async def ask(self, question: str, answer: Callable[[], Awaitable[T]], form: AnswerForm[T]) -> T:
-        """See the contract. What is asked within a question belongs to its answer, and is not noted by itself."""
+        """See the contract. A question that is asked while answering another one is not recorded separately."""
         place = self._reserved(question)
         within = _WITHIN.set((*_WITHIN.get(), self))
         try:
             found = await answer()
             written = form.write(found)
-        except BaseException as error:  # a time limit of the attestor's own cancels, and has to be seen
-            self._note(place, {"question": question, "failed": type(error).__name__})
+        except BaseException as error:  # includes cancellation by the attestor's own timeout, which is recorded
+            self._record(place, {"question": question, "failed": type(error).__name__})
             raise
         finally:
             _WITHIN.reset(within)
-        self._note(place, {"question": question, "answer": written})
+        self._record(place, {"question": question, "answer": written})
         return found
 
     def _reserved(self, question: str) -> _Place:
-        """Of several that are asked at once, the answers come in any order."""
-        if any(one is self for one in _WITHIN.get()) or len(self.noted) >= _MAXIMUM_RECORDED_CALLS:
+        """Reserve the place of a question: the answers to concurrent questions come in any order."""
+        if any(one is self for one in _WITHIN.get()) or len(self.recorded) >= _MAXIMUM_RECORDED_CALLS:
             return _NOWHERE
-        self.noted.append({"question": question, "failed": _UNANSWERED})
-        return _Place(len(self.noted) - 1)
+        self.recorded.append({"question": question, "failed": _UNANSWERED})
+        return _Place(len(self.recorded) - 1)
 
-    def _note(self, place: _Place, entry: dict[str, Any]) -> None:
+    def _record(self, place: _Place, entry: dict[str, Any]) -> None:
         if place is not _NOWHERE:
-            self.noted[place.index] = entry
+            self.recorded[place.index] = entry
 
 
 @dataclass(slots=True)
 class ReplayedCalls:
-    """Implements :class:`attestors.contract.RecordedCalls`: nobody is asked, each answer is the one of that day.
+    """Implements :class:`attestors.contract.RecordedCalls`: makes no call and returns the recorded answers.
 
-    It is found by its question, for what is asked at once may come in another order; of equal ones by their order.
+    An answer is found by its question, because concurrent questions may come in another order. Equal questions get
+    their answers in order.
     """
 
-    noted: Sequence[Mapping[str, Any]]
+    recorded: Sequence[Mapping[str, Any]]
     _used: set[int] = field(default_factory=set)
 
     def look(self, question: str, answer: Callable[[], T], form: AnswerForm[T]) -> T:
         """See the contract.
 
         Raises:
-            AnswerNotRecorded: there is none to that question, or none any more.
+            AnswerNotRecorded: there is no answer, or no further answer, to that question.
         """
         return self._next(question, form)
 
@@ -103,16 +104,16 @@ class ReplayedCalls:
         return self._next(question, form)
 
     def _next(self, question: str, form: AnswerForm[T]) -> T:
-        entry = self._take(question)
+        entry = self._entry(question)
         if "answer" not in entry:
             raise AnswerNotRecorded(f"there was no answer about {question}")
         try:
             return form.read(entry["answer"])
         except (KeyError, TypeError, ValueError) as error:
-            raise AnswerNotRecorded(f"the answer about {question} is not of its form") from error
+            raise AnswerNotRecorded(f"the answer about {question} is malformed") from error
 
-    def _take(self, question: str) -> Mapping[str, Any]:
-        for index, entry in enumerate(self.noted):
+    def _entry(self, question: str) -> Mapping[str, Any]:
+        for index, entry in enumerate(self.recorded):
             if index not in self._used and entry.get("question") == question:
                 self._used.add(index)
                 return entry
@@ -131,7 +132,7 @@ def _read(written: Any) -> Mapping[str, str] | NotThere:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError("not text")
+        raise TypeError("not a string")
     return value
 
 
@@ -145,14 +146,14 @@ def _document_written(said: Document | NotThere) -> Any:
 
 
 def _secret_written(said: Document | NotThere) -> Any:
-    """Without a digest, by which a short secret could be guessed."""
+    """The form without a digest, from which a short secret could be guessed."""
     return {"notThere": said.cause} if isinstance(said, NotThere) else {"resourceVersion": said.resource_version}
 
 
 def _document_read(written: Any) -> Document | NotThere:
     if "notThere" in written:
         return NotThere(_text(written["notThere"]))
-    raise AnswerNotRecorded("of ConfigMaps and Secrets only the digest is kept")
+    raise AnswerNotRecorded("the contents of ConfigMaps and Secrets are not recorded")
 
 
 _DOCUMENTS: Final[Mapping[DocumentKind, AnswerForm[Document | NotThere]]] = {
@@ -163,7 +164,7 @@ _DOCUMENTS: Final[Mapping[DocumentKind, AnswerForm[Document | NotThere]]] = {
 
 @dataclass(frozen=True, slots=True)
 class RecordedManagementCluster:
-    """Implements :class:`attestors.contract.ManagementCluster` through consultations: every attestor's are noted."""
+    """Implements :class:`attestors.contract.ManagementCluster` and records every call."""
 
     management: ManagementCluster
     recorded_calls: CallRecorder | ReplayedCalls
@@ -173,7 +174,7 @@ class RecordedManagementCluster:
         return await self.recorded_calls.ask(_INFRASTRUCTURE, self.management.infrastructure_annotations, _ANNOTATIONS)
 
     async def document(self, kind: DocumentKind, name: str) -> Document | NotThere:
-        """See the contract. Of the content the digest at most is noted."""
+        """See the contract. At most a digest of the content is recorded."""
         return await self.recorded_calls.ask(
             f"{kind.value} {name}", lambda: self.management.document(kind, name), _DOCUMENTS[kind]
         )

@@ -1,8 +1,8 @@
-"""Replays a logged decision: walks the plan that it was decided by, over the decision inputs that were logged.
+"""Replays a logged decision: walks the decision's plan over the logged decision inputs.
 
-The order is the plan's (``signer.rules.checks``). Nothing is asked of an API server, and of the line only what the
-controller saw is believed: the request is parsed again, every check runs again, and the attestor judges the evidence
-again with the answers that it was given then.
+The replay uses the plans of :mod:`signer.rules.checks` and calls no API server. It trusts only the logged inputs: it
+parses the request again, runs every check again, and lets the attestor verify the evidence again with the recorded
+answers to its calls.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from signer.rules.shape import ClusterFacts, node_name_of
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What the line's facts give today."""
+    """The result of a replay."""
 
     kind: str
-    """Of a decision; empty where the decision inputs end before one."""
+    """Kind of the decision; empty if the decision inputs end before one."""
     reason: str
     message: str
     taken: tuple[str, ...]
-    """What was not made again, but taken from the line, each in a few words."""
+    """The parts that were not replayed but taken from the line, in a few words each."""
 
 
 async def replay(line: DecisionLine, plugins: ReplayAttestors, trace: Trace = SILENCE) -> Replayed:
-    """Judge it again.
+    """Replay the decision of a line.
 
     Raises:
         Inconsistent: the line contradicts itself.
@@ -79,10 +79,10 @@ async def _decided(line: DecisionLine, plugins: ReplayAttestors, taken: list[str
     try:
         oids = read_oids(request.provider_id_oid)
     except InvalidOID as error:
-        raise Inconsistent(f"the provider ID was looked for under no OID: {error}") from error
+        raise Inconsistent(f"the line has no valid OID of the provider ID: {error}") from error
     parsed = parse_signing_request(request.manifest(), providers, oids)
     if isinstance(parsed, NotOurs | Settled):
-        raise Inconsistent("the request is none that is decided")
+        raise Inconsistent("the controller does not decide such a request")
     require_same_request(line, parsed, plugins)
     if isinstance(parsed, SigningRequest | Malformed):
         return await decide_request(ReplayedRequest(line, parsed, plugins, taken), trace)
@@ -90,7 +90,7 @@ async def _decided(line: DecisionLine, plugins: ReplayAttestors, taken: list[str
 
 
 def _requested_provider(line: DecisionLine) -> frozenset[str]:
-    """Installed where it was decided, though perhaps neither here nor named by the policy."""
+    """The request's provider, which was installed at the time of the decision. It may not be installed here."""
     signer = parse_signer_name(str(line.request.spec.get("signerName", "")))
     return frozenset({signer.provider}) if isinstance(signer, SignerName) else frozenset()
 
@@ -159,7 +159,7 @@ class _ReplayedBuiltinServing:
         )
 
     async def recheck_record(self, error: Refused | Deferred) -> None:
-        """What was logged is what was found then."""
+        """The logged facts are those after any recheck."""
         raise error
 
     async def journal(self, note: Note) -> tuple[str, str]:
@@ -168,7 +168,9 @@ class _ReplayedBuiltinServing:
 
 
 async def _builtin(replayed: _ReplayedBuiltinServing, trace: Trace) -> tuple[str, str]:
-    """Where the policy leaves such requests alone, that is the decision, for the reason that would have been given."""
+    """Replay a built-in serving request. If the policy ignores such requests, the decision is ``LeftAlone`` with the
+    reason of the decision that the policy prevented.
+    """
     line, snapshot = replayed.line, replayed.line.decision_inputs.snapshot
     left_alone = not (isinstance(snapshot, NotReached) or snapshot.policy.approves_builtin_serving)
     instead_of = ""
@@ -185,5 +187,5 @@ async def _builtin(replayed: _ReplayedBuiltinServing, trace: Trace) -> tuple[str
     if left_alone:
         kind, instead_of = "LeftAlone", kind
     if instead_of != line.decision.instead_of:
-        raise Inconsistent(f"without the policy it would have been {instead_of or kind}")
+        raise Inconsistent(f"without the policy the decision would be {instead_of or kind}")
     return kind, reason

@@ -1,4 +1,4 @@
-"""The attestors' own code, with the operator's settings of today, to judge a logged decision again."""
+"""The attestors' own code for replays, with the operator's current settings."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from attestors.registry import AttestorUnavailable, Registry
 from signer.model.policy import Policy
 
 OperatorSettingsOf: TypeAlias = Callable[[str, str], Mapping[str, Any]]
-"""What the operator sets for that attestor in that namespace; empty where nothing is known of it."""
+"""The operator's settings for an attestor (first argument) in a namespace; empty if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotAsked:
-    """The attestor's answer cannot be made again; ``why`` finishes the sentence."""
+    """The attestor cannot be replayed; ``why`` says the cause."""
 
     why: str
 
 
 class ReplayAttestors:
-    """Server plugins for logged policies. One is made for each, and kept."""
+    """Server plugins for logged policies, one for each combination of settings."""
 
     def __init__(self, registry: Registry, operator_settings_of: OperatorSettingsOf) -> None:
-        """``operator_settings_of`` are those of ``--config``."""
+        """``operator_settings_of`` returns settings of ``--config``."""
         self.registry = registry
         self._operator_settings_of = operator_settings_of
         self._made: dict[tuple[str, str, str], ServerPlugin | NotAsked] = {}
 
     def of(self, provider: str, policy: Policy) -> ServerPlugin | NotAsked:
-        """The half of that attestor under that policy."""
+        """The server plugin of that attestor for that policy."""
         settings, namespace = policy.authorized(provider).settings, policy.cluster.namespace
         key = (provider, namespace, repr(sorted(settings.items())))
         if key not in self._made:
@@ -43,8 +43,8 @@ class ReplayAttestors:
         try:
             attestor = self.registry.load(provider)
             if not isinstance(attestor, Auditable):
-                return NotAsked(f"attestor {provider} does not say how its answers are judged again")
-            settings = AttestorSettings(  # copies, as the controller gives them to each half
+                return NotAsked(f"attestor {provider} does not support replays")
+            settings = AttestorSettings(  # copies, as in the controller
                 operator=deepcopy(self._operator_settings_of(provider, namespace)), policy=deepcopy(policy_settings)
             )
             return attestor.server_plugin(settings)
@@ -52,5 +52,5 @@ class ReplayAttestors:
             return NotAsked(str(error))
         except InvalidSettings as error:
             return NotAsked(f"settings of attestor {provider}: {error}; see --config")
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's defect ends no verification, least of all with 0
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's bug must not end the verification
             return NotAsked(f"attestor {provider} fails with {type(error).__name__}")

@@ -1,4 +1,4 @@
-"""What the plan of a request to one of our signers is walked with when its decision is replayed."""
+"""Supplies the plan of a request to one of our signers with logged facts."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ Stage = TypeVar("Stage")
 class ReplayedRequest:
     """Implements :class:`~signer.rules.supplies.RequestSupplies` for a logged request.
 
-    What only an API server could say, such as whether records were listed, is not logged: such a step passes. Where it
-    made the request wait, the reason is taken from the line (:mod:`signer.audit.comparison`).
+    Facts that only an API server knows, such as whether the records were listed, are not logged: such a step passes. If
+    it deferred the request, the reason is taken from the line (:mod:`signer.audit.comparison`).
     """
 
     line: DecisionLine
@@ -63,7 +63,7 @@ class ReplayedRequest:
 
     @property
     def decision_inputs(self) -> DecisionInputs:
-        """What was logged."""
+        """The logged inputs."""
         return self.line.decision_inputs
 
     async def policy(self, note: Note) -> Proceed:
@@ -80,9 +80,9 @@ class ReplayedRequest:
         return PROCEED
 
     async def attestor(self, note: Note) -> Proceed:
-        """An attestor that the operator does not allow is not loaded, and its request not looked at any further.
+        """The controller does not load an attestor that its configuration does not allow, and denies the request.
 
-        What the operator allowed then stands nowhere else: it is taken from the line.
+        The log has no other trace of that configuration, so this denial is taken from the line.
         """
         provider = self.parsed.header.signer.provider
         policy_names_the_attestor(self.snapshot.policy, provider)
@@ -98,7 +98,7 @@ class ReplayedRequest:
             self.request = self.parsed
             return PROCEED
         if WHOLE_REQUEST in self.line.request.redacted:
-            self.taken.append("how the request was read")
+            self.taken.append("why the request is malformed")
             raise Refused(self.line.decision.reason, "")
         if self.parsed.reason is Reason.UNSUPPORTED_VERSION:
             raise unsupported_version(reached(self.decision_inputs.request, "the attestor").attestor)
@@ -120,7 +120,7 @@ class ReplayedRequest:
         return PROCEED
 
     def _repeats(self) -> bool:
-        """Whether the record holds exactly this request: we approved it before.
+        """Whether the record has an entry of exactly this request, so that this controller approved it.
 
         Raises:
             Refused: its Machine is being deleted.
@@ -157,7 +157,7 @@ class ReplayedRequest:
         )
 
     async def recheck_authority(self, error: Refused | Deferred) -> None:
-        """What was logged is what was read anew."""
+        """The logged facts are those after any recheck of the CA."""
         raise error
 
     async def claim(self, note: Note) -> Proceed:
@@ -212,7 +212,7 @@ class ReplayedRequest:
         return self.facts
 
     async def recheck_machine(self, error: Refused | Deferred) -> None:
-        """What was logged is what was found then."""
+        """The logged facts are those after any recheck."""
         raise error
 
     async def former_machine_gone(self, note: Note) -> Proceed:
@@ -236,7 +236,7 @@ class ReplayedRequest:
         return self.facts
 
     async def recheck_record(self, error: Refused | Deferred) -> None:
-        """What was logged is what was found then."""
+        """The logged facts are those after any recheck."""
         raise error
 
     async def journal(self, note: Note) -> tuple[str, str]:
@@ -251,7 +251,7 @@ def _approved(security: Security) -> tuple[str, str]:
 
 def _the_machine(provider_id: str, machines: tuple[MachineView, ...]) -> MachineView:
     if any(machine.provider_id != provider_id for machine in machines):
-        raise Inconsistent(f"a Machine is taken for provider ID {provider_id} that has another one")
+        raise Inconsistent(f"a Machine logged for provider ID {provider_id} has another one")
     return the_machine(provider_id, machines)
 
 

@@ -1,7 +1,7 @@
-"""Values of the model as JSON, and back: what goes out is read back strictly, for a log may have been in any hands.
+"""Writes values of the model as JSON and reads them back. Reading is strict, because a log may be forged.
 
-Writing is msgspec's own (it stands in the way of every decision). Reading goes by the types: an object has exactly the
-fields of its dataclass, and of a union the member with those fields is meant.
+msgspec writes, because every decision waits for it. Reading follows the types: an object has exactly the fields of its
+dataclass, and the fields select the member of a union.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _IP_TYPES: Final = (IPv4Address, IPv6Address, IPv4Network, IPv6Network)
 
 
 class InvalidValue(ValueError):
-    """A value is not of its type; the message names where."""
+    """A value is not of its type. The message names its path."""
 
 
 def _other(value: Any) -> Any:
-    """What msgspec does not know."""
+    """Encode the types that msgspec does not know."""
     if isinstance(value, MappingProxyType):
         return dict(value)
     if isinstance(value, _IP_TYPES):
@@ -45,19 +45,19 @@ _ENCODER: Final = msgspec.json.Encoder(order="deterministic", enc_hook=_other)
 
 
 def write(value: Any) -> bytes:
-    """JSON of a value, the same each time.
+    """Encode a value as JSON. Equal values give equal bytes.
 
     Raises:
-        TypeError, ValueError, RecursionError: JSON cannot hold it.
+        TypeError, ValueError, RecursionError: it cannot be encoded as JSON.
     """
     return _ENCODER.encode(value)
 
 
 def read(kind: Any, value: Any, where: str) -> Any:
-    """The value of that type which :func:`write` wrote, from parsed JSON.
+    """The value of type ``kind`` from parsed JSON of :func:`write`.
 
     Raises:
-        InvalidValue: it is not exactly that; ``where`` begins the message.
+        InvalidValue: it is not exactly of that type; the message begins with ``where``.
     """
     try:
         return _reader(kind)(value)
@@ -98,7 +98,7 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
 def _exactly(kind: type) -> Callable[[Any], Any]:
     def reader(value: Any) -> Any:
         if type(value) is not kind:
-            raise InvalidValue(f" is no {kind.__name__}")
+            raise InvalidValue(f" is not of type {kind.__name__}")
         return value
 
     return reader
@@ -109,7 +109,7 @@ def _through(make: Callable[[Any], Any], kind: type) -> Callable[[Any], Any]:
         try:
             return make(_exactly(kind)(value))
         except ValueError as error:
-            raise InvalidValue(f" is no {getattr(make, '__name__', 'value')}") from error
+            raise InvalidValue(f" is not a valid {getattr(make, '__name__', 'value')}") from error
 
     return reader
 
@@ -118,13 +118,13 @@ def _converted(value: Any, kind: type[T]) -> T:
     try:
         return msgspec.convert(_exactly(str)(value), kind)
     except (msgspec.ValidationError, OverflowError) as error:
-        raise InvalidValue(f" is no {kind.__name__}") from error
+        raise InvalidValue(f" is not a valid {kind.__name__}") from error
 
 
 def _moment(value: Any) -> datetime:
     moment = _converted(value, datetime)
     if moment.tzinfo is None:
-        raise InvalidValue(" is no time in UTC")
+        raise InvalidValue(" is a time without a zone")
     return moment.astimezone(UTC)
 
 
@@ -151,7 +151,7 @@ def _inside(where: str, reader: Callable[[Any], Any], value: Any) -> Any:
 
 _OF_THE_LOG: Final = "signer.audit"
 MAY_BE_MISSING: Final[Mapping[str, bool]] = MappingProxyType({"may be missing": True})
-"""Metadata of a field that lines of the same version lack: it came later, and its default says the same."""
+"""Metadata of a later field that lines of the same version may lack. Its default has the same meaning."""
 
 
 @functools.lru_cache(maxsize=128)
@@ -161,9 +161,8 @@ def _fields(kind: type) -> Mapping[str, Any]:
 
 
 def _needed(kind: type) -> frozenset[str]:
-    """Those that a line must have. Of a view, a field with a default may have come later than the line that is read;
-    what the log itself defines is versioned, and a stage that is left out would say that it was not reached. There only
-    a field that is marked so may be missing.
+    """The required fields. In a view, a field with a default may be newer than the line. The log's own types are
+    versioned, and a missing stage would mean that it was not reached: there, only marked fields may be missing.
     """
     if kind.__module__.startswith(_OF_THE_LOG):
         return frozenset(field.name for field in dataclasses.fields(kind) if not field.metadata)
@@ -181,13 +180,13 @@ def _dataclass(kind: type) -> Callable[[Any], Any]:
     def reader(value: Any) -> Any:
         found = _exactly(dict)(value)
         if not needed <= found.keys() <= fields.keys():
-            raise InvalidValue(f" has not the fields of {kind.__name__}")
-        # The readers of the fields are looked up late: types may hold themselves.
+            raise InvalidValue(f" does not have the fields of {kind.__name__}")
+        # The readers of the fields are looked up late, because types may be recursive.
         read_fields = {name: _inside(f".{name}", _reader(fields[name]), found[name]) for name in found}
         try:
             return kind(**read_fields)
         except ValueError as error:
-            raise InvalidValue(f" is no {kind.__name__}: {error}") from error
+            raise InvalidValue(f" is not a valid {kind.__name__}: {error}") from error
 
     return reader
 
@@ -212,6 +211,6 @@ def _union(members: tuple[Any, ...]) -> Callable[[Any], Any]:
                 return None if member is type(None) and value is None else _reader(member)(value)
             except (InvalidValue, TypeError):
                 continue
-        raise InvalidValue(" is none of what it may be")
+        raise InvalidValue(" is of none of the allowed types")
 
     return reader

@@ -1,4 +1,4 @@
-"""Verifies audit logs: the chain of all files, the shape of every line, and each decision by judging it again."""
+"""Verifies audit logs: the chain of all files, the form of every line, and each decision by a replay."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from signer.model.decision import printable
 from signer.model.program_version import program_version
 
 _MAXIMUM_UNREADABLE: Final = 1000
-"""Kept of those that stand together: a file of nothing but line feeds must not take all memory."""
-_EMPTY: Final = "the file is empty: not even its start line is left"
-# A crash or a full disk leaves such a file, too, with no decision in it; but nobody can tell it from a log that was
-# wiped, and the next start of a controller puts a start line behind it.
+"""Limit of consecutive unreadable lines in memory: a file of line feeds must not exhaust it."""
+_EMPTY: Final = "the file is empty: even its start line is missing"
+# A crash or a full disk may also leave such a file without decisions. It cannot be told from a log that was wiped, and
+# the next start of a controller appends a start line.
 _NO_LINE: Final = (
-    "no line of the file can be read: it is compressed (unpack it first), is no audit log, or what was in it is gone"
+    "no line of the file can be read: it is compressed (unpack it first), is not an audit log, or was overwritten"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a line stands."""
+    """The place of a line."""
 
     file: str
-    """Its name, printable."""
+    """Name of the file, escaped for printing."""
     line: int
-    """Counted from 1."""
+    """Number of the line, from 1."""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """A decision, and what judging it again gave. The line itself, ten times as large in memory, is not kept."""
+class ReplayedDecision:
+    """A decision and the result of its replay. The line itself, ten times as large in memory, is dropped."""
 
     place: Place
     cluster: str
@@ -53,7 +53,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The log is not what was written."""
+    """The log was changed or damaged."""
 
     place: Place
     why: str
@@ -61,18 +61,18 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Noticed:
-    """Nothing is wrong, but a reader should know."""
+    """Not an error, but worth knowing."""
 
     place: Place
     what: str
 
 
-Finding: TypeAlias = Judged | Broken | Noticed
+Finding: TypeAlias = ReplayedDecision | Broken | Noticed
 
 
 @dataclass(frozen=True, slots=True)
 class _Beginning:
-    """What the first line of a file that can be read says of its place."""
+    """The place in the chain of a file's first readable line."""
 
     chain: str
     sequence: int
@@ -80,7 +80,7 @@ class _Beginning:
 
 
 _UNKNOWN: Final = _Beginning("", -1, "")
-"""Before all others."""
+"""For a file without a readable line. It sorts first."""
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class _Chain:
     unreadable: list[tuple[Place, Unreadable]] = field(default_factory=list)
 
     def take(self, place: Place, line: AnyLine, *, first: bool) -> Iterator[Finding]:
-        """What is wrong with the line's place."""
+        """The findings about the line's place."""
         if isinstance(line, Unreadable):
             if len(self.unreadable) < _MAXIMUM_UNREADABLE:
                 self.unreadable.append((place, line))
@@ -114,17 +114,19 @@ class _Chain:
             yield Broken(place, "the file does not begin with a start line")
         if end is None:
             if line.sequence:
-                yield Noticed(place, f"begins with line {line.sequence} of its chain: what was before is not given")
+                yield Noticed(
+                    place, f"begins with line {line.sequence} of its chain: the lines before it are not given"
+                )
         elif line.chain != end.chain:
             if line.kind == START and line.sequence == 0:
-                yield Noticed(place, "a new chain begins: nothing ties it to what is before")
+                yield Noticed(place, "a new chain begins: it is not linked to the lines before it")
             else:
                 yield Broken(place, "the line is of another chain than the one before it")
         elif (line.sequence, line.previous) != (end.sequence + 1, end.digest):
             yield Broken(place, _gap(line, end))
 
     def ends(self) -> Iterator[Finding]:
-        """What is left at the end of all files."""
+        """The findings at the end of all files."""
         for where, one in self.unreadable:
             if one.ended:
                 yield Broken(where, f"the line {one.why}")
@@ -139,15 +141,15 @@ def _gap(line: ChainedLine, end: Link) -> str:
             f"{missing} {'line is' if missing == 1 else 'lines are'} missing before line {line.sequence} of its chain"
         )
     if missing < 0:
-        return f"line {line.sequence} of its chain stands behind line {end.sequence}"
-    return "the line before it is not the one that was written: something in it was changed"
+        return f"line {line.sequence} of its chain comes after line {end.sequence}"
+    return "the line before it was changed"
 
 
 def files_in_order(paths: Sequence[Path]) -> list[Path]:
-    """By the first line of each that can be read, whatever they are called: names and clocks may say otherwise.
+    """The files in the order of their first readable lines. Names and modification times do not count.
 
-    Of several chains the one that began earlier comes first. What has no such line, or can be read only once, such as a
-    pipe, stays behind the file that it is given behind.
+    Of several chains, the one that began earlier comes first. A file without a readable line, or one that can be read
+    only once, such as a pipe, stays after the file before it in ``paths``.
 
     Raises:
         OSError: a file cannot be read.
@@ -174,7 +176,7 @@ def _beginning_of(path: Path) -> _Beginning:
 
 
 async def verify(paths: Sequence[Path], plugins: ReplayAttestors) -> AsyncIterator[Finding]:
-    """Everything that is to be said of these files, in their order.
+    """All findings about these files, in order.
 
     Raises:
         OSError: a file cannot be read.
@@ -189,7 +191,7 @@ async def verify(paths: Sequence[Path], plugins: ReplayAttestors) -> AsyncIterat
             if isinstance(line, ChainedLine):
                 any_of_ours = True
                 if line.kind == DECISION:
-                    yield _by_version(await _judged(place, line, plugins), written_by)
+                    yield _by_version(await _replayed(place, line, plugins), written_by)
                 else:
                     written_by = str(line.content["program"])
         if not any_of_ours:
@@ -198,27 +200,27 @@ async def verify(paths: Sequence[Path], plugins: ReplayAttestors) -> AsyncIterat
         yield finding
 
 
-def _by_version(finding: Judged | Broken, written_by: str) -> Judged | Broken:
-    """Rules change: what another version decided otherwise is not forged for that."""
+def _by_version(finding: ReplayedDecision | Broken, written_by: str) -> ReplayedDecision | Broken:
+    """Rules change between versions: a difference may come from the version, so the finding names it."""
     if isinstance(finding, Broken) or not isinstance(finding.comparison, Differs) or written_by == program_version():
         return finding
-    writer = f"version {written_by}" if written_by else "a program that does not say which version it was"
-    advice = f"written by {writer}, judged by the rules of {program_version()}: judge it with the one that wrote it"
+    writer = f"version {written_by}" if written_by else "an unknown version"
+    advice = f"written by {writer}, replayed by {program_version()}: verify it with the version that wrote it"
     return replace(finding, comparison=Differs(printable(f"{finding.comparison.why}; {advice}")))
 
 
-async def _judged(place: Place, line: ChainedLine, plugins: ReplayAttestors) -> Judged | Broken:
+async def _replayed(place: Place, line: ChainedLine, plugins: ReplayAttestors) -> ReplayedDecision | Broken:
     try:
         decision = read_decision_line(line.content)
     except InvalidValue as error:
-        return Broken(place, printable(f"the line is no decision: {error}"))
+        return Broken(place, printable(f"the line is not a valid decision: {error}"))
     said = decision.decision
     comparison = await compare(decision, plugins)
-    return Judged(place, decision.cluster, decision.request.name, said.kind, said.reason, comparison)
+    return ReplayedDecision(place, decision.cluster, decision.request.name, said.kind, said.reason, comparison)
 
 
 def decisions(paths: Sequence[Path]) -> Iterator[tuple[Place, DecisionLine] | Broken]:
-    """The decisions in these files, and the lines that cannot be read; nothing is verified.
+    """The decisions in these files and the unreadable lines, without verification.
 
     Raises:
         OSError: a file cannot be read.
@@ -232,9 +234,11 @@ def decisions(paths: Sequence[Path]) -> Iterator[tuple[Place, DecisionLine] | Br
                 try:
                     yield place, read_decision_line(line.content)
                 except InvalidValue as error:
-                    yield Broken(place, printable(f"the line is no decision: {error}"))
+                    yield Broken(place, printable(f"the line is not a valid decision: {error}"))
 
 
 def is_bad(finding: Finding) -> bool:
-    """Whether the log, or a decision in it, is not right."""
-    return isinstance(finding, Broken) or (isinstance(finding, Judged) and isinstance(finding.comparison, Differs))
+    """Whether the finding is an error of the log or of a decision."""
+    return isinstance(finding, Broken) or (
+        isinstance(finding, ReplayedDecision) and isinstance(finding.comparison, Differs)
+    )

@@ -1,6 +1,7 @@
 """The certificate authority of a workload cluster: read it, plan a certificate, issue it.
 
-Pure and synchronous: no clock, no network, no Kubernetes. ``now`` and the Secret's bytes come in, PEM goes out.
+All functions are pure and synchronous: no clock, no network, no Kubernetes. The caller passes ``now`` and the Secret's
+bytes, and gets PEM.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The certificate authority of one workload cluster, read from the Secret ``<cluster>-ca``.
 
-What the Secret holds (Cluster API ``util/secret``): ``tls.crt``, whose first PEM block is the CA that signs, and
-``tls.key``, its private key. Further blocks of ``tls.crt`` are candidates for the issuers of that CA. Anyone who may
-write the Secret can list any CA there, so a candidate counts only if the signing CA was issued by it, directly or
-through others that count. The other candidates, and what ``ca.crt`` lists, do not count. They are known as CAs that
-this cluster may be rotating in or out.
+The Secret (Cluster API ``util/secret``) holds ``tls.crt``, whose first PEM block is the CA that signs, and ``tls.key``,
+its private key. Further blocks of ``tls.crt`` are candidates for the issuers of that CA. A writer of the Secret can
+list any CA there. So a candidate counts only if it issued the signing CA, directly or through other candidates that
+count. The other candidates, and the certificates in ``ca.crt``, do not count, but may be part of a rotation.
 """
 
 from __future__ import annotations
@@ -60,24 +59,23 @@ _PROCESSED = frozenset(
         ExtensionOID.SUBJECT_KEY_IDENTIFIER,
     }
 )
-"""Those of policies by newer versions of Go alone."""
+"""Extensions that Go processes. Only newer versions of Go process the policy extensions."""
 _CONSTRAINED_NAMES = (x509.DNSName, x509.IPAddress, x509.RFC822Name, x509.UniformResourceIdentifier)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyWithheld:
-    """In place of a CA's private key where only its certificate is to be had: nothing can be issued."""
+    """In place of a CA's private key, for reading its certificate alone. Nothing can be issued with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateAuthority:
-    """One CA whose private key is held. Made by `load_certificate_authority`, which does all checks."""
+    """One CA with its private key. `load_certificate_authority` makes it and does all checks."""
 
     certificate: CACertificate
     private_key: AuthorityPrivateKey | KeyWithheld = field(repr=False, compare=False)
     trusted: tuple[CACertificate, ...] = ()
-    """The CAs that came with this one and that it provably chains to, nearest first. Other CAs of the Secret are not
-    here."""
+    """The CAs of the Secret that this one provably chains to, nearest first."""
     listed: frozenset[str] = frozenset()
     """The discovery hashes of the Secret's other certificates, which this CA does not chain to."""
 
@@ -88,22 +86,22 @@ class CertificateAuthority:
 
     @property
     def is_slow_to_sign(self) -> bool:
-        """Whether to sign in a thread (more than about a millisecond of CPU)."""
+        """Whether to sign in a thread: see `signs_slowly`."""
         return not isinstance(self.private_key, KeyWithheld) and signs_slowly(self.private_key)
 
 
 def load_certificate_authority(secret_data: Mapping[str, bytes], *, now: datetime) -> CertificateAuthority:
-    """Read and check a cluster's CA. Takes CPU (about 3 ms for RSA-4096): keep the value while the Secret is the same.
+    """Read and check a cluster's CA. It takes about 3 ms of CPU for RSA-4096: cache the value for each version.
 
-    A value that is kept can expire: `signer.authority.certificate_validity` looks at that each time.
+    A cached value can expire: `signer.authority.certificate_validity` checks that each time.
 
     Args:
-        secret_data: the Secret's ``data``, base64 decoded. Of other keys than ``tls.crt`` and ``tls.key`` only
-            ``ca.crt`` is looked at, for `CertificateAuthority.listed`.
-        now: aware.
+        secret_data: the Secret's ``data``, base64 decoded. Only ``tls.crt``, ``tls.key`` and ``ca.crt`` are read, the
+            last one for `CertificateAuthority.listed`.
+        now: timezone-aware.
 
     Raises:
-        CertificateAuthorityUnavailable: whatever stands there is not a CA that can sign now.
+        CertificateAuthorityUnavailable: the Secret has no CA that can sign now.
     """
     certificate, candidates = _read_authority(secret_data, now)
     private_key = read_private_key(secret_data.get("tls.key"))
@@ -112,10 +110,10 @@ def load_certificate_authority(secret_data: Mapping[str, bytes], *, now: datetim
 
 
 def load_authority_certificates(secret_data: Mapping[str, bytes], *, now: datetime) -> CertificateAuthority:
-    """The same without a private key, by ``tls.crt`` alone: what explains decisions, and issues nothing.
+    """The same without the private key, for ``explain``, which issues nothing.
 
     Raises:
-        CertificateAuthorityUnavailable: whatever stands there is not a CA that could sign now.
+        CertificateAuthorityUnavailable: the Secret has no CA certificate that could sign now.
     """
     certificate, candidates = _read_authority(secret_data, now)
     return _with_others(CertificateAuthority(certificate, KeyWithheld()), candidates, secret_data, now)
@@ -127,15 +125,14 @@ def _with_others(
     secret_data: Mapping[str, bytes],
     now: datetime,
 ) -> CertificateAuthority:
-    """The CA with the Secret's other certificates: those that it chains to, and those that are only listed."""
+    """The CA with the Secret's other certificates: those that it chains to, and those that are merely listed."""
     chained = replace(authority, trusted=_chain(authority.certificate, candidates, now))
     hashes = {candidate.public_key_hash for candidate in candidates}.union(_read_listed(secret_data.get("ca.crt")))
     return replace(chained, listed=frozenset(hashes) - chained.ca_certificate_hashes)
 
 
 def _read_listed(text: bytes | None) -> Iterator[str]:
-    """The discovery hashes of the certificates in ``ca.crt``. Nothing depends on that key: what cannot be read there is
-    left out."""
+    """The discovery hashes of the certificates in ``ca.crt``. Unreadable ones are skipped: nothing depends on them."""
     try:
         blocks = read_blocks(
             text or b"", maximum_bytes=_MAXIMUM_CERTIFICATE_BYTES, maximum_blocks=_MAXIMUM_CERTIFICATES
@@ -148,7 +145,7 @@ def _read_listed(text: bytes | None) -> Iterator[str]:
 
 
 def _read_authority(secret_data: Mapping[str, bytes], now: datetime) -> tuple[CACertificate, list[CACertificate]]:
-    """The CA that signs, and the candidates for those that it chains to."""
+    """The CA that signs, and the candidates for its chain."""
     certificates = _read_certificates(secret_data.get("tls.crt"))
     certificate = certificates[0]
     _require_authority(certificate)
@@ -200,7 +197,7 @@ def _require_authority(certificate: CACertificate) -> None:
 
 
 def _is_processed(extension: x509.Extension[x509.ExtensionType]) -> bool:
-    """Whether API servers and kubelets go on where it is critical (Go, ``crypto/x509/parser.go``)."""
+    """Whether API servers and kubelets process the extension if it is critical (Go, ``crypto/x509/parser.go``)."""
     if isinstance(extension.value, x509.NameConstraints):
         subtrees = (*(extension.value.permitted_subtrees or ()), *(extension.value.excluded_subtrees or ()))
         return all(isinstance(name, _CONSTRAINED_NAMES) for name in subtrees)
@@ -225,21 +222,21 @@ def _require_match(certificate: CACertificate, private_key: AuthorityPrivateKey)
     if certificate.public_key != public_key:
         raise CertificateAuthorityUnavailable(
             _Reason.KEY_MISMATCH,
-            "tls.key is not the private key of the first certificate in tls.crt; put the signing CA first, or the "
-            "right key beside it",
+            "tls.key is not the private key of the first certificate in tls.crt; put the signing CA first, or its key "
+            "into tls.key",
         )
     if certificate.subject_public_key_info != public_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo):
-        # The same key, bound to RSASSA-PSS (RFC 4055 1.2) or with a compressed point: our plain signatures would not
-        # verify, or the discovery hash would differ between programs.
+        # The same key, but bound to RSASSA-PSS (RFC 4055 1.2) or with a compressed point: our plain signatures would
+        # not verify, or the discovery hash would differ between programs.
         raise CertificateAuthorityUnavailable(
             _Reason.KEY_UNSUPPORTED,
             "the first certificate of tls.crt has its public key in an uncommon encoding (RSASSA-PSS, compressed "
-            "point); issue it with the plain one",
+            "point); issue it again with the common encoding",
         )
 
 
 def _chain(certificate: CACertificate, candidates: list[CACertificate], now: datetime) -> tuple[CACertificate, ...]:
-    """The candidates that ``certificate`` chains to, breadth first, so that each is met at its least depth."""
+    """The candidates that ``certificate`` chains to. The search is breadth first, so each has its least depth."""
     chain: list[CACertificate] = []
     remaining = [candidate for candidate in candidates if candidate.der != certificate.der]
     level, depth = [certificate], 0
@@ -253,10 +250,9 @@ def _chain(certificate: CACertificate, candidates: list[CACertificate], now: dat
 
 
 def _issued_any(candidate: CACertificate, level: list[CACertificate], depth: int, now: datetime) -> bool:
-    """Whether the candidate is a CA, valid, of a sound key, that issued one of ``level``, ``depth`` CAs above a leaf.
+    """Whether the candidate is a valid CA of a supported key that issued one of ``level``, ``depth`` CAs above a leaf.
 
-    Path length counts every CA below, self-issued ones too, as Go's crypto/x509 does: a cluster whose nodes trust a CA
-    that their own verifier cannot build a path to does not exist.
+    Path length counts every CA below, including self-issued ones, as in Go's crypto/x509, which nodes verify with.
     """
     constraints = candidate.basic_constraints
     if constraints is None or not candidate.may_sign_certificates:

@@ -1,14 +1,14 @@
-"""As much of DER (ITU-T X.690) as reading a certificate's outline and writing a to-be-signed certificate takes.
+"""The subset of DER (ITU-T X.690) for reading a certificate's outline and writing a to-be-signed certificate.
 
-`cryptography` does the parsing and encoding of everything that has content of its own (names, keys, extensions). This
-module exists for what it has no interface for: a certificate's exact bytes field by field, and a common name longer
-than 64 characters (see `signer.authority.issuance`).
+`cryptography` parses and encodes names, keys and extensions. This module does what that library has no interface for: a
+certificate's exact bytes field by field, and a common name of more than 64 characters (see
+`signer.authority.issuance`).
 
-Beside it stands the textual encoding of DER (PEM, RFC 7468), read line by line, of what a cluster's CA Secret holds.
+It also reads the textual encoding (PEM, RFC 7468) of certificates and keys in a cluster's CA Secret, line by line.
 Cluster API reads the first block of ``tls.crt`` and of ``tls.key`` and ignores the rest. A lenient loader might find
-another certificate than Cluster API and the API server do. So this one is strict about boundaries: explanatory text may
-precede a block (RFC 7468 section 2; ``openssl x509 -text`` and ``openssl pkcs12`` write it), only white space may
-follow the last one, and nothing else may look like a boundary.
+another certificate than Cluster API and the API server do. So this reader is strict about boundaries: explanatory text
+may precede a block (RFC 7468 section 2; ``openssl x509 -text`` and ``openssl pkcs12`` write it), only white space may
+follow the last block, and no other line may look like a boundary.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ __all__ = [
 
 
 class DerError(ValueError):
-    """The bytes are not the DER that was expected here."""
+    """The bytes are not the expected DER."""
 
 
 class Tag:
-    """Identifier octets of the universal types in use (X.690 8.1.2)."""
+    """Identifier octets of the universal types that are used (X.690 8.1.2)."""
 
     BOOLEAN: Final = 0x01
     INTEGER: Final = 0x02
@@ -65,27 +65,27 @@ class Tag:
 _HIGH_TAG_NUMBER = 0x1F
 _LONG_LENGTH = 0x80
 _MAXIMUM_LENGTH_OCTETS = 3
-"""16 MiB; every caller bounds its input far lower."""
+"""At most 16 MiB. Every caller's limit is far lower."""
 _FIRST_GENERALIZED_TIME_YEAR = 2050
 """RFC 5280 4.1.2.5: UTCTime through 2049, GeneralizedTime from 2050 on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """One tag, length, value."""
+    """One element: tag, length and content."""
 
     tag: int
     """Identifier octet."""
     content: bytes
     encoded: bytes
-    """Tag, length and content, as they stood in the input."""
+    """Tag, length and content in the input's bytes."""
 
 
 def read_elements(data: bytes) -> tuple[Element, ...]:
-    """The elements that fill ``data`` from end to end.
+    """The elements that ``data`` consists of.
 
     Raises:
-        DerError: cut short, indefinite or non-minimal length, or a multi-octet tag.
+        DerError: truncated, indefinite or non-minimal length, or a multi-octet tag.
     """
     elements: list[Element] = []
     position = 0
@@ -97,7 +97,7 @@ def read_elements(data: bytes) -> tuple[Element, ...]:
 
 
 def read_single(data: bytes, tag: int) -> Element:
-    """The one element with this tag that fills ``data``; trailing bytes are an error.
+    """The one element with this tag that ``data`` consists of; trailing bytes are an error.
 
     Raises:
         DerError: another tag, more or less than one element, or not DER.
@@ -110,7 +110,7 @@ def read_single(data: bytes, tag: int) -> Element:
 
 def _read_element(data: bytes, start: int) -> Element:
     if len(data) - start < 2:
-        raise DerError("cut short")
+        raise DerError("truncated")
     tag = data[start]
     if tag & _HIGH_TAG_NUMBER == _HIGH_TAG_NUMBER:
         raise DerError("multi-octet tag")
@@ -124,10 +124,10 @@ def _read_element(data: bytes, start: int) -> Element:
         content_start += octets
         length = int.from_bytes(length_octets, "big")
         if len(length_octets) != octets or length_octets[0] == 0 or length < _LONG_LENGTH:
-            raise DerError("length cut short or not minimal")
+            raise DerError("length truncated or not minimal")
     end = content_start + length
     if end > len(data):
-        raise DerError("cut short")
+        raise DerError("truncated")
     return Element(tag=tag, content=data[content_start:end], encoded=data[start:end])
 
 
@@ -141,12 +141,12 @@ def encode(tag: int, content: bytes) -> bytes:
 
 
 def sequence(*elements: bytes) -> bytes:
-    """SEQUENCE of elements that are encoded already."""
+    """SEQUENCE of encoded elements."""
     return encode(Tag.SEQUENCE, b"".join(elements))
 
 
 def set_of_one(element: bytes) -> bytes:
-    """SET OF with one element, so that DER's ordering of sets does not come up."""
+    """SET OF with one element, which needs no ordering."""
     return encode(Tag.SET, element)
 
 
@@ -189,7 +189,7 @@ def object_identifier(dotted: str) -> bytes:
 
 
 def time(moment: datetime) -> bytes:
-    """``Time`` of RFC 5280 4.1.2.5. ``moment`` is aware and has no fraction of a second."""
+    """``Time`` of RFC 5280 4.1.2.5. ``moment`` is timezone-aware and has whole seconds."""
     utc = moment.astimezone(UTC)
     digits = b"%04d%02d%02d%02d%02d%02dZ" % (utc.year, utc.month, utc.day, utc.hour, utc.minute, utc.second)
     if utc.year >= _FIRST_GENERALIZED_TIME_YEAR:

@@ -1,14 +1,14 @@
-"""Everything the certificate authority can say no with.
+"""Errors of the certificate authority.
 
 ::
 
     AuthorityError
-    ├── CertificateAuthorityUnavailable   the cluster's CA cannot sign now; nothing about any one request
-    └── IssuanceRefused                   this one certificate must not be made
+    ├── CertificateAuthorityUnavailable   the cluster's CA cannot sign now, whatever the request
+    └── IssuanceRefused                   this one certificate must not be issued
 
-Both carry a ``reason`` from a closed enumeration (stable CamelCase text, fit for conditions, Events and metric labels)
-and a ``message`` for the operator. Messages name the Secret's key that is wrong and what to do; they never hold key
-material or text that a node or tenant chose, save for what has been parsed and bounded before.
+Both have a ``reason`` from a closed enumeration (stable CamelCase text for conditions, Events and metric labels) and a
+``message`` for the operator. Messages name the wrong key of the Secret and the remedy. They never hold key material,
+nor text that a node or tenant chose, unless it has been parsed and limited before.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class CertificateAuthorityUnavailableReason(StrEnum):
     CERTIFICATE_MISSING = "CertificateAuthorityCertificateMissing"
     """``tls.crt`` is absent or empty."""
     KEY_MISSING = "CertificateAuthorityKeyMissing"
-    """``tls.key`` is absent or empty: a managed or foreign control plane, whose certificates somebody else signs."""
+    """``tls.key`` is absent or empty, as with a managed or external control plane, which signs by itself."""
     INVALID = "CertificateAuthorityInvalid"
-    """``tls.crt`` cannot be read, or not to the letter."""
+    """``tls.crt`` is malformed."""
     NOT_AN_AUTHORITY = "CertificateAuthorityNotAnAuthority"
     """The first certificate of ``tls.crt`` may not sign certificates."""
     KEY_INVALID = "CertificateAuthorityKeyInvalid"
@@ -40,19 +40,19 @@ class CertificateAuthorityUnavailableReason(StrEnum):
     KEY_ENCRYPTED = "CertificateAuthorityKeyEncrypted"
     """``tls.key`` is protected by a passphrase."""
     KEY_UNSUPPORTED = "CertificateAuthorityKeyUnsupported"
-    """Neither RSA up to 4096 bits nor ECDSA on P-256, P-384 or P-521."""
+    """The key is neither RSA up to 4096 bits nor ECDSA on P-256, P-384 or P-521."""
     KEY_WEAK = "CertificateAuthorityKeyWeak"
-    """RSA below 2048 bits."""
+    """The key is RSA below 2048 bits."""
     KEY_MISMATCH = "CertificateAuthorityKeyMismatch"
     """``tls.key`` belongs to another certificate than the first one of ``tls.crt``."""
     EXPIRED = "CertificateAuthorityExpired"
     EXPIRING = "CertificateAuthorityExpiring"
-    """Less than ten minutes left: the shortest certificate that Kubernetes knows no longer fits in."""
+    """The CA expires in less than ten minutes, the shortest lifetime of a certificate in Kubernetes."""
     NOT_YET_VALID = "CertificateAuthorityNotYetValid"
 
 
 class IssuanceRefusedReason(StrEnum):
-    """Why one certificate is not made."""
+    """Why one certificate is not issued."""
 
     SUBJECT_INVALID = "SubjectInvalid"
     PUBLIC_KEY_UNSUPPORTED = "PublicKeyUnsupported"
@@ -62,13 +62,13 @@ class IssuanceRefusedReason(StrEnum):
     VALIDITY_INVALID = "ValidityInvalid"
     EXPIRATION_TOO_SHORT = "ExpirationTooShort"
     OUTSIDE_AUTHORITY_VALIDITY = "OutsideAuthorityValidity"
-    """The journalled validity does not fit the CA that would sign today, as after a change of CA: plan it afresh."""
+    """The journaled validity does not fit the CA that would sign now, as after a change of CA: plan it again."""
     USAGE_NOT_PERMITTED_BY_AUTHORITY = "UsageNotPermittedByAuthority"
-    """The CA certificate's own extended key usage excludes what the certificate is for."""
+    """The CA certificate's own extended key usage excludes the certificate's."""
     KEY_WITHHELD = "KeyWithheld"
-    """The CA's private key is not here: what explains decisions has its certificate only."""
+    """The CA was loaded without its private key, as ``explain`` does."""
     SELF_CHECK_FAILED = "SelfCheckFailed"
-    """What came out is not what was asked for, or its signature does not verify. It is thrown away."""
+    """The new certificate differs from the request, or its signature does not verify. It is discarded."""
 
 
 class AuthorityError(Exception):
@@ -79,7 +79,7 @@ class AuthorityError(Exception):
 
 
 class CertificateAuthorityUnavailable(AuthorityError):
-    """The CA of a workload cluster cannot sign as it stands. Never the fault of a request: defer, do not deny."""
+    """The CA of a workload cluster cannot sign now. It is never the fault of a request: defer, do not deny."""
 
     reason: CertificateAuthorityUnavailableReason
 
@@ -90,7 +90,7 @@ class CertificateAuthorityUnavailable(AuthorityError):
 
 
 class IssuanceRefused(AuthorityError):
-    """A certificate that must not be made."""
+    """The certificate must not be issued."""
 
     reason: IssuanceRefusedReason
 

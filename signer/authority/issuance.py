@@ -1,13 +1,13 @@
-"""Issue a certificate by a profile.
+"""Issues a certificate according to a profile.
 
-The signer's policy is kube-controller-manager's: only the fields of `IssuanceRequest` go in, whatever extensions the
-CSR asked for are dropped, and the result is one end-entity certificate without a chain. What the fields may hold is the
-profile's to say (:mod:`signer.authority.profiles`).
+As in kube-controller-manager, only the fields of `IssuanceRequest` go into the certificate. Extensions that the CSR
+requests are dropped, and the result is one end-entity certificate without a chain. The profile limits the fields
+(:mod:`signer.authority.profiles`).
 
-The to-be-signed part is assembled here, from extension values that `cryptography` encodes, because its builder refuses
-a common name of more than 64 characters (X.520's ub-common-name). Kubernetes has no such limit: ``system:node:`` and a
-Machine's name of up to 63 characters make 75. For any shorter name the result is byte for byte what the builder makes,
-which a test compares.
+This module assembles the to-be-signed part from extension values that `cryptography` encodes, because that library's
+builder refuses a common name of more than 64 characters (X.520's ub-common-name). Kubernetes has no such limit:
+``system:node:`` and a Machine's name of up to 63 characters make 75. For shorter names, the result equals the builder's
+byte for byte; a test compares them.
 """
 
 from __future__ import annotations
@@ -45,26 +45,26 @@ NodePublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519Pu
 
 _Reason = IssuanceRefusedReason
 _MAXIMUM_SERIAL_NUMBER_BITS = 159
-"""20 octets with the sign bit clear (RFC 5280 4.1.2.2)."""
+"""20 octets without the sign bit (RFC 5280 4.1.2.2)."""
 _NODE_RSA_BITS = range(2048, 8193)
 _NODE_CURVES = frozenset({"secp256r1", "secp384r1", "secp521r1"})
 
 
 @dataclass(frozen=True, slots=True)
 class IssuanceRequest:
-    """Everything that goes into a certificate. The same value and the same CA give the same to-be-signed bytes.
+    """All contents of a certificate. The same value and the same CA give the same to-be-signed bytes.
 
-    Serial number and validity are part of it, so that the journal can fix them before approval and a retry repeats
-    them. The signature is the same too, wherever OpenSSL can sign ECDSA deterministically.
+    The value includes serial number and validity: the journal fixes them before the approval, and a retry repeats them.
+    The signature is the same too, if OpenSSL supports deterministic ECDSA.
 
     Raises:
-        IssuanceRefused: a field is not what the profile allows.
+        IssuanceRefused: the profile does not allow a field's value.
     """
 
     profile: CertificateProfile
     subject_common_name: str
     organization: str
-    """Empty: none."""
+    """Empty for none."""
     public_key: NodePublicKey
     dns_names: tuple[str, ...]
     ip_addresses: tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, ...]
@@ -110,11 +110,11 @@ class IssuanceRequest:
 
 
 def issue(authority: IssuingSet, request: IssuanceRequest) -> bytes:
-    """Sign a certificate with the CA that signs for the profile's purpose; PEM, one CERTIFICATE block.
+    """Sign a certificate with the CA for the profile's purpose. Returns PEM, one CERTIFICATE block.
 
-    CPU only, no clock and no network. Where that CA ``is_slow_to_sign``, call it in a thread: signing releases the GIL.
-    What is returned has been read back, its profile enforced again, and its signature verified with the public key in
-    the CA certificate; a faulty RSA computation must not get out, since it can give the private key away.
+    It takes CPU only. If that CA ``is_slow_to_sign``, call it in a thread: signing releases the GIL. Before it returns,
+    it reads the certificate back, enforces the profile again, and verifies the signature with the public key in the CA
+    certificate: a faulty RSA signature must not be published, since it can reveal the private key.
 
     Raises:
         IssuanceRefused: ``OutsideAuthorityValidity``, ``UsageNotPermittedByAuthority``, ``KeyWithheld`` or
@@ -124,7 +124,7 @@ def issue(authority: IssuingSet, request: IssuanceRequest) -> bytes:
     signing = authority.signer_of(request.profile.purpose)
     private_key = signing.private_key
     if isinstance(private_key, KeyWithheld):
-        raise IssuanceRefused(_Reason.KEY_WITHHELD, "the CA's private key is not here; nothing can be signed")
+        raise IssuanceRefused(_Reason.KEY_WITHHELD, "the CA was loaded without its private key")
     extensions = _extensions(signing, request)
     tbs = _tbs_certificate(signing, signature_algorithm(private_key), request, extensions)
     signature = sign(private_key, tbs)
@@ -134,7 +134,7 @@ def issue(authority: IssuingSet, request: IssuanceRequest) -> bytes:
 
 
 def require_issuable(authority: IssuingSet, request: IssuanceRequest) -> None:
-    """The cluster's CA may sign such a certificate; for `issue`, and for who only wants to know.
+    """The cluster's CA may sign such a certificate. `issue` checks the same.
 
     Raises:
         IssuanceRefused: ``OutsideAuthorityValidity`` or ``UsageNotPermittedByAuthority``.
@@ -144,7 +144,7 @@ def require_issuable(authority: IssuingSet, request: IssuanceRequest) -> None:
         raise IssuanceRefused(
             _Reason.OUTSIDE_AUTHORITY_VALIDITY,
             f"the planned validity does not fit the CA in tls.crt, valid from {certificate.not_before.isoformat()} to "
-            f"{certificate.not_after.isoformat()}; plan it afresh",
+            f"{certificate.not_after.isoformat()}; plan it again",
         )
     permitted = certificate.extended_key_usage
     if permitted is None or ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE in permitted:
@@ -170,7 +170,7 @@ class _Extension:
 
 
 _Extensions = tuple[_Extension, ...]
-"""In the order of the certificate."""
+"""In the certificate's order."""
 
 
 def _extensions(signing: CertificateAuthority, request: IssuanceRequest) -> _Extensions:
@@ -182,7 +182,7 @@ def _extensions(signing: CertificateAuthority, request: IssuanceRequest) -> _Ext
     return extensions
 
 
-# What certificates have in common is encoded once: it took an eighth of what issuing takes besides the signature.
+# Common extensions are encoded once: the encoding takes an eighth of the time of issuing without the signature.
 @functools.lru_cache(maxsize=16)
 def _usage_extensions(usages: frozenset[CertificateUsage]) -> _Extensions:
     key_usage = x509.KeyUsage(
@@ -206,9 +206,9 @@ def _usage_extensions(usages: frozenset[CertificateUsage]) -> _Extensions:
 
 @functools.lru_cache(maxsize=1024)
 def _authority_key_identifier(certificate: CACertificate) -> _Extension:
-    """Copied from the CA's subject key identifier: SHA-1 or truncated SHA-256 of its key, by the Go that made it.
+    """A copy of the CA's subject key identifier, which is SHA-1 or truncated SHA-256 by the version of Go.
 
-    A CA without one gets the identifier that RFC 5280 4.2.1.2 (1) derives from its public key.
+    For a CA without one, it is the identifier that RFC 5280 4.2.1.2 (1) derives from the public key.
     """
     identifier = certificate.subject_key_identifier
     if identifier is None:
@@ -256,7 +256,7 @@ def _self_check(
 ) -> None:
     """Read the new certificate back with the library, compare it with the request, and enforce the profile on it.
 
-    Not the issuer's name: the library complains of long ones, and this one is a copy.
+    The issuer's name is not compared: it is a copy, and the library warns about long names.
     """
     try:
         issued = x509.load_der_x509_certificate(certificate)
@@ -280,10 +280,10 @@ def _self_check(
     except (ValueError, TypeError, UserWarning):
         raise IssuanceRefused(_Reason.SELF_CHECK_FAILED, "the new certificate cannot be read back") from None
     if not as_requested:
-        raise IssuanceRefused(_Reason.SELF_CHECK_FAILED, "the new certificate is not what was asked for")
+        raise IssuanceRefused(_Reason.SELF_CHECK_FAILED, "the new certificate differs from the request")
     try:
         request.profile.require_certificate(issued)
     except (IssuanceRefused, ValueError) as error:
         raise IssuanceRefused(
-            _Reason.SELF_CHECK_FAILED, f"the new certificate is not what profile {request.profile.name} allows: {error}"
+            _Reason.SELF_CHECK_FAILED, f"profile {request.profile.name} does not allow the new certificate: {error}"
         ) from None

@@ -1,16 +1,14 @@
-"""Read a CA certificate, also one whose serial number is zero.
+"""Reads a CA certificate, even one with serial number 0.
 
-Why this exists: every CA that Cluster API generates has serial number 0 (``newSelfSignedCACert`` sets none). RFC 5280
-4.1.2.2 wants it positive. Go and OpenSSL do not mind, `cryptography` warns when it loads such a certificate ("Loading
-this certificate will cause an exception in a future release"), and so a coming release would make every cluster's CA
-unreadable.
+Every CA that Cluster API generates has serial number 0 (``newSelfSignedCACert`` sets none), although RFC 5280 4.1.2.2
+requires a positive one. Go and OpenSSL accept it. `cryptography` warns when it loads such a certificate ("Loading this
+certificate will cause an exception in a future release"), so a future release would make every cluster's CA unreadable.
 
-What it does: a certificate with a positive serial number goes to the library untouched. For any other, the library gets
-a copy in which the serial number, and nothing else, is 1. The copy serves to read the key, the validity and the
-extensions, which the serial number has no part in. The copy's own signature is void: whatever concerns the signature on
-the certificate is done over the original bytes, and the copy never leaves this module's value as a certificate.
-Names and the public key's encoding are taken from the original bytes too, because chains and kubeadm's discovery hash
-are defined over those.
+A certificate with a positive serial number goes to the library unchanged. For any other, the library gets a copy whose
+serial number is 1. The copy is used to read the key, the validity and the extensions, which do not depend on the serial
+number. Its signature is invalid: signatures are verified over the original bytes, and the copy never leaves this module
+as a certificate. Names and the public key's encoding come from the original bytes too, because chains and kubeadm's
+discovery hash are defined over those.
 """
 
 from __future__ import annotations
@@ -43,12 +41,12 @@ __all__ = ["CACertificate", "CertificateUnreadable", "NotIssuedBy", "OtherKey", 
 _Extension = TypeVar("_Extension", bound=x509.ExtensionType)
 _VERSION_TAG = 0xA0
 _ACCEPTED_HASHES = (hashes.SHA256, hashes.SHA384, hashes.SHA512)
-"""Of a signature that a chain rests on. A SHA-1 or MD5 signature can be carried over to another certificate."""
+"""Accepted hashes of signatures in a chain. A SHA-1 or MD5 signature can be transferred to another certificate."""
 _LOADED_KEYS = tuple(
     object_identifier(dotted) for dotted in ("1.2.840.113549.1.1.1", "1.2.840.113549.1.1.10", "1.2.840.10045.2.1")
 )
 """RSA, also bound to RSASSA-PSS, and elliptic curves. A Diffie-Hellman key of a few KiB (X9.42, with a subgroup) takes
-the library many seconds, and no other thread runs meanwhile: one tenant's Secret would stop all clusters."""
+the library many seconds, during which no other thread runs: one tenant's Secret would block all clusters."""
 _LIBRARY_ERRORS = (
     LookupError,
     ArithmeticError,
@@ -56,29 +54,29 @@ _LIBRARY_ERRORS = (
     x509.DuplicateExtension,
     x509.UnsupportedGeneralNameType,
 )
-"""What the library raises for malformed certificates beside ValueError and TypeError; none is a subclass of those. A
-KeyError for a TLS feature that it does not know."""
+"""The errors that the library raises for malformed certificates besides ValueError and TypeError, such as a KeyError
+for an unknown TLS feature. None is a subclass of those two."""
 
 
 @dataclass(frozen=True, slots=True)
 class OtherKey:
-    """A kind of key that no cluster's CA has. It is not looked at."""
+    """A kind of key that no cluster's CA has. It is not loaded."""
 
 
 class CertificateUnreadable(ValueError):
-    """Not a certificate that can be read. The text says why in our words."""
+    """The certificate cannot be read. The message is our own, never the library's."""
 
 
 class NotIssuedBy(Exception):
-    """The one certificate did not issue the other."""
+    """The other certificate did not issue this one."""
 
 
 @dataclass(frozen=True, slots=True)
 class CACertificate:
-    """A certificate that is, or claims to be, a certificate authority's. Made by `parse_ca_certificate` only."""
+    """A certificate that is, or claims to be, a CA certificate. Only `parse_ca_certificate` makes it."""
 
     der: bytes = field(repr=False)
-    """The certificate as it was given."""
+    """The original certificate."""
     tbs_certificate: bytes = field(repr=False)
     """The signed part of ``der``."""
     issuer: bytes = field(repr=False)
@@ -91,7 +89,7 @@ class CACertificate:
     not_before: datetime
     not_after: datetime
     _readable: x509.Certificate = field(repr=False, compare=False)
-    """The library's value; a copy with serial number 1 when ``_is_copy``."""
+    """The library's value; of a copy with serial number 1 if ``_is_copy``."""
     _is_copy: bool = field(repr=False)
     public_key_hash: str = field(init=False, compare=False)
     """kubeadm's discovery hash: ``sha256:`` and the hex SHA-256 of SubjectPublicKeyInfo (RFC 7469 2.4)."""
@@ -101,40 +99,40 @@ class CACertificate:
 
     @property
     def basic_constraints(self) -> x509.BasicConstraints | None:
-        """None where the certificate has no such extension, which means that it is no CA (RFC 5280 4.2.1.9)."""
+        """None if the certificate has no such extension, so it is not a CA (RFC 5280 4.2.1.9)."""
         return _extension_value(self.extensions, x509.BasicConstraints)
 
     @property
     def key_usage(self) -> x509.KeyUsage | None:
-        """None where the certificate does not restrict it."""
+        """None if the certificate does not restrict it."""
         return _extension_value(self.extensions, x509.KeyUsage)
 
     @property
     def extended_key_usage(self) -> x509.ExtendedKeyUsage | None:
-        """None where the certificate does not restrict it."""
+        """None if the certificate does not restrict it."""
         return _extension_value(self.extensions, x509.ExtendedKeyUsage)
 
     @property
     def subject_key_identifier(self) -> x509.SubjectKeyIdentifier | None:
-        """None where the certificate has none."""
+        """None if the certificate has none."""
         return _extension_value(self.extensions, x509.SubjectKeyIdentifier)
 
     @property
     def may_sign_certificates(self) -> bool:
-        """CA:TRUE, and keyCertSign where key usage is restricted (RFC 5280 4.2.1.3, 4.2.1.9)."""
+        """CA:TRUE, and keyCertSign if key usage is restricted (RFC 5280 4.2.1.3, 4.2.1.9)."""
         constraints, usage = self.basic_constraints, self.key_usage
         return constraints is not None and constraints.ca and (usage is None or usage.key_cert_sign)
 
     def require_directly_issued_by(self, issuer: CACertificate) -> None:
-        """Check the issuer's name, byte by byte, and the signature. Validity and constraints are not looked at.
+        """Verify the issuer's name, byte by byte, and the signature. Validity and constraints are not checked.
 
         Raises:
-            NotIssuedBy: another name, a signature that does not verify, or one with a hash that proves nothing today.
+            NotIssuedBy: the name differs, the signature does not verify, or its hash is not secure.
         """
         if self.issuer != issuer.subject:
             raise NotIssuedBy("the issuer has another name")
         if isinstance(issuer.public_key, OtherKey):
-            raise NotIssuedBy("the issuer has a key of a kind that is not looked at")
+            raise NotIssuedBy("the issuer's kind of key is not supported")
         try:
             if not isinstance(self._readable.signature_hash_algorithm, _ACCEPTED_HASHES):
                 raise NotIssuedBy("the signature's hash is not SHA-256, SHA-384 or SHA-512")
@@ -146,21 +144,21 @@ class CACertificate:
             raise NotIssuedBy("the signature does not verify with the issuer's key") from None
 
 
-@functools.lru_cache(maxsize=4096)  # of a few CAs, several times for each request
+@functools.lru_cache(maxsize=4096)  # there are few CAs, and each request needs their hashes several times
 def _public_key_hash(subject_public_key_info: bytes) -> str:
     return "sha256:" + hashlib.sha256(subject_public_key_info).hexdigest()
 
 
 def parse_ca_certificate(der: bytes) -> CACertificate:
-    """Read one certificate; whether it is a CA, valid now or of a fit key is for the caller to ask of the value.
+    """Read one certificate. The caller checks whether it is a CA, valid now, and has a supported key.
 
     Raises:
-        CertificateUnreadable: not exactly one X.509 certificate in DER, or a key or extension that cannot be read.
+        CertificateUnreadable: not exactly one X.509 certificate in DER, or its key or an extension cannot be read.
     """
     try:
         outline = _read_outline(der)
         is_copy = not _is_positive(outline.serial_number)
-        # UserWarning: under ``-W error``, what the library announces to refuse one day counts as refused.
+        # UserWarning: under ``-W error``, the library raises its deprecation warnings.
         readable = x509.load_der_x509_certificate(_with_serial_number_one(outline) if is_copy else der)
         return CACertificate(
             der=der,
@@ -185,7 +183,7 @@ def parse_ca_certificate(der: bytes) -> CACertificate:
 
 @dataclass(frozen=True, slots=True)
 class _Outline:
-    """The fields of a Certificate (RFC 5280 4.1) as they stand, uninterpreted."""
+    """The fields of a Certificate (RFC 5280 4.1) in their original bytes."""
 
     tbs_certificate: bytes
     tbs_elements: tuple[Element, ...]
@@ -251,7 +249,7 @@ def _with_serial_number_one(outline: _Outline) -> bytes:
 def _verify_signature(
     signed: x509.Certificate, signed_bytes: bytes, public_key: CertificatePublicKeyTypes | OtherKey
 ) -> None:
-    """What ``verify_directly_issued_by`` does after comparing names, over bytes of our choice."""
+    """The same verification as ``verify_directly_issued_by`` without names, over ``signed_bytes``."""
     parameters = signed.signature_algorithm_parameters
     hash_algorithm = signed.signature_hash_algorithm
     if isinstance(public_key, rsa.RSAPublicKey) and hash_algorithm is not None:

@@ -1,4 +1,4 @@
-"""The CA's private key: which kinds are accepted, how ``tls.key`` is read, and how each kind signs."""
+"""The CA's private key: the accepted kinds, reading ``tls.key``, and signing."""
 
 from __future__ import annotations
 
@@ -42,23 +42,23 @@ AuthorityPublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey
 _Reason = CertificateAuthorityUnavailableReason
 _SUPPORTED = "use RSA with 2048 to 4096 bits, or ECDSA on P-256, P-384 or P-521"
 _KEY_LABELS = ("RSA PRIVATE KEY", "EC PRIVATE KEY", "PRIVATE KEY")
-"""PKCS#1 and SEC1 (what Cluster API writes), PKCS#8."""
+"""PKCS#1 and SEC1 (which Cluster API writes), and PKCS#8."""
 _MAXIMUM_TEXT_BYTES = 8192
 _MAXIMUM_KEY_BYTES = 2600
-"""An RSA-4096 key takes 2,375 bytes as PKCS#8. The Secret is the tenant's, so its length is bounded before anything is
+"""An RSA-4096 key takes 2,375 bytes as PKCS#8. A tenant writes the Secret, so the length is checked before the key is
 decoded."""
 _RSA_ENCRYPTION = object_identifier("1.2.840.113549.1.1.1")
 _EC_PUBLIC_KEY = object_identifier("1.2.840.10045.2.1")
 _TWO_PRIME, _MULTI_PRIME = integer(0), integer(1)
 """The versions of RSAPrivateKey (RFC 8017 A.1.2)."""
 _RSA_NUMBERS = 8
-"""Its numbers after the version: n, e, d, p, q, dP, dQ, qInv."""
+"""Count of its numbers after the version: n, e, d, p, q, dP, dQ, qInv."""
 _MINIMUM_RSA_BITS = 2048
 _MAXIMUM_RSA_BITS = 4096
 _MAXIMUM_PRIME_BITS = _MAXIMUM_RSA_BITS // 2
 _MINIMUM_EXPONENT = 3
 _MAXIMUM_EXPONENT = 2**31 - 1
-"""What Go's crypto/rsa verifies with; every kubelet and API server is a Go program."""
+"""The exponents that Go's crypto/rsa accepts, and so kubelets and API servers."""
 _SLOW_RSA_BITS = 3072
 _SIGN_BIT = 0x80
 _PROBE = b"the CA's own check of its private key"
@@ -68,14 +68,14 @@ _ECDSA: dict[str, tuple[hashes.HashAlgorithm, bytes]] = {
     "secp384r1": (hashes.SHA384(), sequence(object_identifier("1.2.840.10045.4.3.3"))),
     "secp521r1": (hashes.SHA512(), sequence(object_identifier("1.2.840.10045.4.3.4"))),
 }
-"""Hash and AlgorithmIdentifier (RFC 5758 3.2) by curve, the pairs that Go's crypto/x509 signs with."""
+"""Hash and AlgorithmIdentifier (RFC 5758 3.2) by curve, the same pairs as in Go's crypto/x509."""
 
 
 def read_private_key(text: bytes | None) -> AuthorityPrivateKey:
-    """The private key in ``tls.key``: PKCS#1, PKCS#8 or SEC1, one unencrypted PEM block (None: the key is absent).
+    """The private key in ``tls.key``: PKCS#1, PKCS#8 or SEC1, one unencrypted PEM block. ``text`` None: no such key.
 
-    The key is shown to sign what its public key verifies: 1 ms for RSA-2048, 2 ms for RSA-4096. Nothing proves that the
-    factors of an RSA modulus are prime, which would take 100 times that: composite ones weaken their owner's CA alone.
+    A test signature shows that private and public key match: 1 ms for RSA-2048, 2 ms for RSA-4096. It is not verified
+    that an RSA key's factors are prime, which would take 100 times as long: composite factors weaken only that CA.
 
     Raises:
         CertificateAuthorityUnavailable: ``KeyMissing``, ``KeyEncrypted``, ``KeyInvalid``, ``KeyUnsupported`` or
@@ -108,16 +108,16 @@ def read_private_key(text: bytes | None) -> AuthorityPrivateKey:
 
 
 def _load(content: bytes) -> AuthorityPrivateKey:
-    # "from None" throughout: the library's own text might one day quote what it read.
+    # "from None" everywhere: a future library's error text might quote the key.
     try:
         _require_plausible(content)
-        # Otherwise the library proves the primes and holds the GIL meanwhile: one tenant's key would cost all of them
+        # Otherwise the library proves the primes with the GIL held: one tenant's key would delay all clusters by
         # seconds.
         key = load_der_private_key(content, password=None, unsafe_skip_rsa_key_validation=True)
         if not isinstance(key, AuthorityPrivateKey):
             raise _unsupported("tls.key")
         require_supported_public_key(key.public_key(), "tls.key")
-        # The numbers alone do not show whether they make a key: RSA with factors that are not prime.
+        # Consistent numbers alone do not make a key: an RSA key's factors may be composite.
         verify(key.public_key(), sign(key, _PROBE), _PROBE)
         return key
     except CertificateAuthorityUnavailable:
@@ -129,10 +129,10 @@ def _load(content: bytes) -> AuthorityPrivateKey:
 
 
 def _require_plausible(content: bytes) -> None:
-    """Refuse, before the library sees it, what it takes long over or does not check.
+    """Refuse keys for which the library takes long, or which it does not check.
 
     Raises:
-        DerError: not DER of a private key, or RSA numbers that are no key.
+        DerError: not DER of a private key, or RSA numbers that do not make a key.
         CertificateAuthorityUnavailable: ``KeyEncrypted``, ``KeyUnsupported`` or ``KeyWeak``.
     """
     fields = read_elements(read_single(content, Tag.SEQUENCE).content)
@@ -170,9 +170,9 @@ class _RSANumbers:
 
 
 def _require_sound_rsa(fields: tuple[Element, ...]) -> None:
-    """All of a key's numbers fit each other (RFC 8017 3.2), short of proving p and q prime. Takes microseconds.
+    """All of a key's numbers are consistent (RFC 8017 3.2); p and q need not be prime. Takes microseconds.
 
-    Odd factors and reduced exponents also keep the library to numbers it computes with in bounded time.
+    Odd factors and reduced exponents also limit the library's computing time.
 
     Raises:
         DerError: not RSAPrivateKey, or numbers that do not fit.
@@ -198,10 +198,10 @@ def _require_sound_rsa(fields: tuple[Element, ...]) -> None:
 
 
 def _natural(element: Element) -> int:
-    """An INTEGER of at least 0 in its shortest form (X.690 8.3.2). The key's length bounds it.
+    """An INTEGER of at least 0 in its shortest form (X.690 8.3.2). The limit of the key's length applies.
 
     Raises:
-        DerError: anything else.
+        DerError: it is not.
     """
     content = element.content
     if element.tag != Tag.INTEGER or not content or content[0] >= _SIGN_BIT:
@@ -242,7 +242,7 @@ def signature_algorithm(key: AuthorityPrivateKey) -> bytes:
 def sign(key: AuthorityPrivateKey, data: bytes) -> bytes:
     """Sign with PKCS#1 v1.5 and SHA-256, or with ECDSA and the hash of the curve's strength. Releases the GIL.
 
-    Signing the same data twice gives the same bytes, ECDSA included (RFC 6979), wherever OpenSSL can do that.
+    Signing the same data twice gives the same bytes, even with ECDSA (RFC 6979) if OpenSSL supports that.
     """
     if isinstance(key, rsa.RSAPrivateKey):
         return key.sign(data, padding.PKCS1v15(), hashes.SHA256())
@@ -253,11 +253,11 @@ def _ecdsa(algorithm: hashes.HashAlgorithm) -> ec.ECDSA:
     try:
         return ec.ECDSA(algorithm, deterministic_signing=True)
     except UnsupportedAlgorithm:
-        return ec.ECDSA(algorithm)  # OpenSSL before 3.2: who repeats a signature sees that it differs, and plans anew
+        return ec.ECDSA(algorithm)  # OpenSSL before 3.2: a repeated signature differs, and the caller plans anew
 
 
 def verify(public_key: AuthorityPublicKey, signature: bytes, data: bytes) -> None:
-    """Verify what `sign` made.
+    """Verify a signature of `sign`.
 
     Raises:
         cryptography.exceptions.InvalidSignature: it does not verify.
@@ -269,10 +269,10 @@ def verify(public_key: AuthorityPublicKey, signature: bytes, data: bytes) -> Non
 
 
 def signs_slowly(key: AuthorityPrivateKey) -> bool:
-    """Whether issuing with this key takes over half a millisecond, so that an event loop had better use a thread.
+    """Whether issuing with this key takes more than 0.5 ms, so that an event loop should use a thread.
 
-    Signature and verification: P-256 0.1 ms, RSA-2048 0.3 ms; P-384 0.6 ms, RSA-3072 0.8 ms, RSA-4096 1.5 ms, and three
-    times that on older processors.
+    Signature and verification take: P-256 0.1 ms, RSA-2048 0.3 ms; P-384 0.6 ms, RSA-3072 0.8 ms, RSA-4096 1.5 ms;
+    three times as long on older processors.
     """
     if isinstance(key, rsa.RSAPrivateKey):
         return key.key_size >= _SLOW_RSA_BITS
@@ -298,6 +298,6 @@ def _encrypted() -> CertificateAuthorityUnavailable:
 def _unsupported(secret_key: str) -> CertificateAuthorityUnavailable:
     return CertificateAuthorityUnavailable(
         _Reason.KEY_UNSUPPORTED,
-        f"{secret_key} holds a kind or size of key that kubeadm and Cluster API do not use for a CA "
-        f"(Ed25519, for example, is none of theirs); {_SUPPORTED}",
+        f"{secret_key} holds a kind or size of key that kubeadm and Cluster API do not use for a CA, such as Ed25519; "
+        f"{_SUPPORTED}",
     )

@@ -1,8 +1,8 @@
-"""What may be issued: certificate profiles, each a closed set of constraints.
+"""Certificate profiles. Each is a closed set of constraints on the certificates that may be issued.
 
-`signer.authority.issuance.issue` makes a certificate only by a profile. The profile is enforced twice: on the request,
-and on the finished certificate as it reads back, by code that does not know the request. Profiles are values made in
-:mod:`signer.authority`; a test lists them. How long a certificate is valid is planned here, too.
+`signer.authority.issuance.issue` issues a certificate only with a profile. The profile is enforced twice: on the
+request, and on the parsed new certificate, by code that does not know the request. All profiles are defined in
+:mod:`signer.authority`; a test lists them. This module also plans the validity of certificates.
 """
 
 from __future__ import annotations
@@ -129,13 +129,13 @@ _DNS_NAME = re.compile(
     r"(?=.{1,253}\Z)[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*\Z"
 )
 _NODE_NAME: Final = r"(?=.{1,253}\Z)[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*\Z"
-"""Kubernetes' DNS-1123 subdomain, which does not bound a label."""
+"""Kubernetes' DNS-1123 subdomain, which does not limit the length of a label."""
 _CANARY_NAME: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z"
 _MAXIMUM_ALTERNATIVE_NAMES: Final = 64
 
 CANARY_USER_PREFIX: Final = "node-attestation:ca-canary:"
 MAXIMUM_KUBELET_DURATION: Final = timedelta(days=366)
-"""The most that a policy may grant."""
+"""The maximum that a policy may set."""
 
 COMMON_NAME: Final = object_identifier("2.5.4.3")
 ORGANIZATION: Final = object_identifier("2.5.4.10")
@@ -144,7 +144,7 @@ IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class CertificateUsage(StrEnum):
-    """``spec.usages`` of a CSR (``k8s.io/api/certificates/v1`` KeyUsage), as far as profiles have them."""
+    """The ``spec.usages`` of a CSR (``k8s.io/api/certificates/v1`` KeyUsage) that profiles have."""
 
     DIGITAL_SIGNATURE = "digital signature"
     KEY_ENCIPHERMENT = "key encipherment"
@@ -174,10 +174,10 @@ _KNOWN_EXTENSIONS: Final = frozenset({*_NEEDED_EXTENSIONS, x509.AuthorityKeyIden
 
 @dataclass(frozen=True, slots=True)
 class CertificateContents:
-    """What a profile constrains of one certificate."""
+    """The contents of one certificate that a profile constrains."""
 
     organization: str
-    """Empty where the subject has none."""
+    """Empty if the subject has none."""
     common_name: str
     usages: frozenset[CertificateUsage]
     dns_names: tuple[str, ...]
@@ -188,25 +188,25 @@ class CertificateContents:
 
 @dataclass(frozen=True, slots=True)
 class CertificateProfile:
-    """One kind of certificate that may be issued, and everything that it may be."""
+    """One kind of certificate that may be issued, with all constraints."""
 
     name: str
     purpose: Purpose
-    """Which CA of an `IssuingSet` signs it, and whether it is a client's or a server's certificate."""
+    """Selects the CA of an `IssuingSet`, and client or server authentication."""
     organization: str
-    """Exactly this one; empty: the subject has none."""
+    """The subject's organization; empty for none."""
     user_prefix: str
-    """What the common name begins with."""
+    """Prefix of the common name."""
     user_name: str
-    """The regular expression for the rest of it, anchored at its end."""
+    """Regular expression for the rest of the common name, anchored at its end."""
     user_placeholder: str
-    """What messages call that rest."""
+    """The placeholder for that rest in messages."""
     optional_usages: frozenset[CertificateUsage]
-    """Beside digital signature and the purpose's extended usage, which every certificate has."""
+    """Usages besides digital signature and the purpose's extended usage, which every certificate has."""
     maximum_alternative_names: int
-    """Host names and addresses together; 0: none may be there, else at least one must be."""
+    """Limit of host names and addresses together. 0: none is allowed; otherwise at least one is required."""
     maximum_duration: timedelta
-    """From the moment of issuance, so that the whole window may be longer by the backdating."""
+    """Limit from the time of issuance. The whole validity may be longer by the backdating."""
 
     @property
     def extended_usage(self) -> CertificateUsage:
@@ -217,7 +217,7 @@ class CertificateProfile:
         """The profile allows these contents.
 
         Raises:
-            IssuanceRefused: it does not; the reason says in what.
+            IssuanceRefused: it does not; the reason names the part.
         """
         self._require_subject(contents)
         self._require_usages(contents.usages)
@@ -230,10 +230,10 @@ class CertificateProfile:
             )
 
     def require_certificate(self, certificate: x509.Certificate) -> None:
-        """The profile allows this certificate, as it stands.
+        """The profile allows this parsed certificate.
 
         Raises:
-            IssuanceRefused: it does not, or has something that no profile knows.
+            IssuanceRefused: it does not, or the certificate has a part that no profile knows.
             ValueError: a part of it cannot be read.
         """
         organization, common_name = _subject(certificate)
@@ -253,8 +253,8 @@ class CertificateProfile:
 
     def _require_subject(self, contents: CertificateContents) -> None:
         before, prefix, name = contents.common_name.partition(self.user_prefix)
-        right = not before and prefix and re.match(self.user_name, name)
-        if contents.organization != self.organization or not right:
+        matches = not before and prefix and re.match(self.user_name, name)
+        if contents.organization != self.organization or not matches:
             organization = f"O={self.organization}, " if self.organization else ""
             raise IssuanceRefused(
                 _Reason.SUBJECT_INVALID,
@@ -319,8 +319,8 @@ CANARY: Final = CertificateProfile(
     maximum_alternative_names=0,
     maximum_duration=MINIMUM_DURATION,
 )
-"""Shows whether an API server accepts what a CA signs. It is in no group, so it may do what any authenticated user may.
-It is journaled before it is used, like every certificate."""
+"""Tests whether an API server accepts a CA's certificates. It is in no group, so it has only the rights of every
+authenticated user. Like every certificate, it is journaled before it is used."""
 
 
 def _subject(certificate: x509.Certificate) -> tuple[str, str]:
@@ -346,7 +346,7 @@ def _attribute(relative_name: bytes) -> tuple[bytes, str]:
 
 
 def _extensions(certificate: x509.Certificate) -> dict[type[x509.ExtensionType], x509.ExtensionType]:
-    """By their kinds, which profiles know: those of an end entity."""
+    """The certificate's extensions by kind. They must be those of an end entity."""
     found = {type(extension.value): extension.value for extension in certificate.extensions}
     if not found.keys() <= _KNOWN_EXTENSIONS:
         raise _unknown("an extension")
@@ -357,11 +357,11 @@ def _extensions(certificate: x509.Certificate) -> dict[type[x509.ExtensionType],
 
 
 def _usages(extensions: Mapping[type[x509.ExtensionType], x509.ExtensionType]) -> frozenset[CertificateUsage]:
-    """Those of an end entity; nothing that a profile has no word for."""
+    """The certificate's usages. They must be those of an end entity, and known to profiles."""
     constraints, key_usage = extensions[x509.BasicConstraints], extensions[x509.KeyUsage]
     extended = extensions[x509.ExtendedKeyUsage]
     if not isinstance(constraints, x509.BasicConstraints) or constraints.ca:
-        raise _unknown("it is an authority's")
+        raise _unknown("CA:TRUE")
     identifiers = list(extended) if isinstance(extended, x509.ExtendedKeyUsage) else []
     if any(getattr(key_usage, name) for name in _OTHER_PLAIN_USAGES):
         raise _unknown("a usage")
@@ -388,5 +388,5 @@ def _alternative_names(
     return dns_names, addresses
 
 
-def _unknown(what: str) -> IssuanceRefused:
-    return IssuanceRefused(_Reason.SELF_CHECK_FAILED, f"the new certificate has what no profile allows: {what}")
+def _unknown(part: str) -> IssuanceRefused:
+    return IssuanceRefused(_Reason.SELF_CHECK_FAILED, f"no profile allows a part of the new certificate: {part}")

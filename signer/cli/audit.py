@@ -25,9 +25,9 @@ from signer.audit.replay_attestors import ReplayAttestors
 from signer.audit.verification import (
     Broken,
     Finding,
-    Judged,
     Noticed,
     Place,
+    ReplayedDecision,
     decisions,
     files_in_order,
     is_bad,
@@ -123,13 +123,13 @@ def findings_as_json(findings: Sequence[Finding]) -> dict[str, Any]:
     """The findings as JSON."""
     return {
         "good": not any(map(is_bad, findings)),
-        "decisions": [_judged_as_json(one) for one in findings if isinstance(one, Judged)],
+        "decisions": [_judged_as_json(one) for one in findings if isinstance(one, ReplayedDecision)],
         "broken": [_remark(one.place, one.why) for one in findings if isinstance(one, Broken)],
         "noticed": [_remark(one.place, one.what) for one in findings if isinstance(one, Noticed)],
     }
 
 
-def _judged_as_json(one: Judged) -> dict[str, Any]:
+def _judged_as_json(one: ReplayedDecision) -> dict[str, Any]:
     comparison = one.comparison
     result: dict[str, Any] = {
         "file": one.place.file,
@@ -153,7 +153,7 @@ def _remark(place: Place, text: str) -> dict[str, Any]:
 
 def show_findings(findings: Sequence[Finding], console: Console) -> None:
     """Print a table of the decisions, then the faults in the order of the log."""
-    judged = [one for one in findings if isinstance(one, Judged)]
+    judged = [one for one in findings if isinstance(one, ReplayedDecision)]
     if judged:
         console.print(_table_of(judged))
     if len(judged) > _SHOWN_ROWS:
@@ -184,14 +184,14 @@ def _taken(comparison: Comparison) -> Iterable[str]:
 
 
 def _why(finding: Finding) -> str:
-    if isinstance(finding, Judged):
+    if isinstance(finding, ReplayedDecision):
         return (
             f"CSR {printable(finding.csr)}: {finding.comparison.why if isinstance(finding.comparison, Differs) else ''}"
         )
     return finding.why if isinstance(finding, Broken) else finding.what
 
 
-def _table_of(judged: Sequence[Judged]) -> Table:
+def _table_of(judged: Sequence[ReplayedDecision]) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in ("line", "cluster", "CSR", "decision", "reason", "replayed"):
         table.add_column(column, overflow="fold")

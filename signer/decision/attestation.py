@@ -344,4 +344,4 @@ async def _noted(
         answer = Answer(type(error).__name__)  # never its message
         raise
     finally:
-        snapshot.decision_inputs.answer = AnswerStage(answer, tuple(recorded_calls.noted))
+        snapshot.decision_inputs.answer = AnswerStage(answer, tuple(recorded_calls.recorded))

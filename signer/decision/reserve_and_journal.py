@@ -254,7 +254,7 @@ class ReserveAndJournal:
             if not isinstance(issued, NotRepeatable):
                 self._require_still(snapshot, facts)
                 return issued
-            going = record.makes_way
+            going = record.next_dropped
             if isinstance(going, JournalEntry) and was_just_decided(going.decided, _JOURNAL_SPAN, facts.now):
                 raise Deferred(
                     Reason.RESERVATION_PENDING, f"node {facts.node_name} asks too often at once", _JOURNAL_SPAN

@@ -191,7 +191,7 @@ def _unheeded(
             "Use the --namespace of the controller that serves it, or omit the flag.",
         )
     cluster = dry_run_result.caches.clusters.get(key.namespace, key.name)
-    if cluster is not None and not served.lets_in(cluster):
+    if cluster is not None and not served.selects(cluster):
         return Unheeded(
             printable(f"Cluster {key} is not served: label {WATCH_FILTER_LABEL} is not {served.value}"),
             "Use the --watch-filter of the controller that serves it.",

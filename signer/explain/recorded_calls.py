@@ -100,5 +100,5 @@ class _NotingPlugin:
         try:
             outcome: Outcome = await verify(replace(request, recorded_calls=recorded_calls, management=management))
         finally:
-            self.noted[:] = recorded_calls.noted
+            self.noted[:] = recorded_calls.recorded
         return outcome

@@ -1,1 +1,1 @@
-"""Immutable values of the controller: what bytes and API objects become at the edge. No HTTP, no clock."""
+"""Immutable values of the controller, parsed from bytes and API objects. No HTTP, no clock."""

@@ -1,9 +1,9 @@
-"""The auto-approval: RBAC grants by which the built-in signer approves kubelet CSRs without attestation.
+"""Auto-approval: RBAC grants by which kube-controller-manager approves kubelet CSRs without attestation.
 
-kube-controller-manager approves a CSR to ``kubernetes.io/kube-apiserver-client-kubelet`` when its requester may create
-``certificatesigningrequests/nodeclient`` (first certificate) or ``…/selfnodeclient`` (renewal), which it asks by
-SubjectAccessReview (``pkg/controller/certificates/approver/sarapprove.go``). What stands here comes from workload API
-servers, which may be hostile: what cannot be read is never taken for harmless.
+kube-controller-manager approves a CSR to ``kubernetes.io/kube-apiserver-client-kubelet`` if its requester may create
+``certificatesigningrequests/nodeclient`` (first certificate) or ``…/selfnodeclient`` (renewal). It checks that with a
+SubjectAccessReview (``pkg/controller/certificates/approver/sarapprove.go``). The objects come from workload API
+servers, which may be hostile: an unreadable object never counts as harmless.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ CREATE: Final = "create"
 ANY: Final = "*"
 
 RESTORING_ANNOTATION: Final = "attestation.cluster.x-k8s.io/restoring"
-"""For a moment on a binding that was to be deleted and is to stay; never kept or restored."""
+"""Set briefly on a binding whose deletion is being cancelled. It is never saved or restored."""
 
 MAXIMUM_SAVED_BINDING_BYTES: Final = 16 * 1024
-"""A binding that is larger than this, as JSON, is not removed: it could not be kept."""
+"""Maximum size of a saved binding as JSON. A larger binding is not removed."""
 
 
 class ApprovalSubresource(enum.Enum):
     """A subresource of certificatesigningrequests on which ``create`` means automatic approval."""
 
     NODECLIENT = "nodeclient"
-    """First certificate: of a bootstrap token, for any node name."""
+    """First certificate, requested with a bootstrap token for any node name."""
     SELFNODECLIENT = "selfnodeclient"
     """Renewal by a node, without attestation."""
 
     @property
     def resource(self) -> str:
-        """How a rule spells it."""
+        """The resource as RBAC rules write it."""
         return f"{REQUESTS}/{self.value}"
 
 
@@ -51,16 +51,16 @@ BOTH_SUBRESOURCES: Final = frozenset(ApprovalSubresource)
 
 
 class UnreadableGrant(ValueError):
-    """A role or binding is of a form that cannot be read, so that what it grants is unknown."""
+    """A role or binding cannot be read, so its grants are unknown."""
 
 
 class RoleScope(enum.Enum):
-    """What a ClusterRole grants beside doors."""
+    """Whether a ClusterRole grants more than auto-approval."""
 
     ONLY_APPROVAL = "OnlyApproval"
     MORE = "More"
     AGGREGATED = "Aggregated"
-    """Its rules are gathered from other roles, and may be others tomorrow."""
+    """Its rules come from other roles and may change with them."""
     UNREADABLE = "Unreadable"
 
 
@@ -76,15 +76,15 @@ class PolicyRule:
 
     @property
     def subresources(self) -> frozenset[ApprovalSubresource]:
-        """The doors that it grants.
+        """The kinds of auto-approval that the rule grants.
 
-        The question names no object, so a rule for certain names grants nothing, unless the empty name is among them.
+        The access review names no object. So a rule with resource names grants nothing, unless the empty name is one.
         """
         if self.verbs.isdisjoint({CREATE, ANY}) or self.api_groups.isdisjoint({CERTIFICATES_GROUP, ANY}):
             return frozenset()
         if self.resource_names and "" not in self.resource_names:
             return frozenset()
-        # RBAC knows no "certificatesigningrequests/*" today; it means the doors, should it ever mean anything.
+        # RBAC does not support "certificatesigningrequests/*". It counts as a grant, in case a later version does.
         return frozenset(
             subresource
             for subresource in ApprovalSubresource
@@ -93,7 +93,7 @@ class PolicyRule:
 
     @property
     def grants_only_approval(self) -> bool:
-        """Whether nothing else is in it; every wildcard but that of the verbs is something else."""
+        """Whether the rule grants nothing else. Any wildcard counts as something else, except in the verbs."""
         return (
             not self.non_resource_urls
             and self.api_groups <= {CERTIFICATES_GROUP}
@@ -103,7 +103,7 @@ class PolicyRule:
 
 @dataclass(frozen=True, slots=True)
 class ClusterRole:
-    """What a ClusterRole means for the auto-approval."""
+    """The auto-approval that a ClusterRole grants."""
 
     name: str
     subresources: frozenset[ApprovalSubresource]
@@ -112,10 +112,10 @@ class ClusterRole:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Who a binding is for."""
+    """A subject of a binding."""
 
     kind: str
-    """``User``, ``Group`` or ``ServiceAccount``; of another kind it grants nothing, and is asked about all the same."""
+    """``User``, ``Group`` or ``ServiceAccount``. Another kind gets no grant, but is reviewed all the same."""
     api_group: str
     name: str
     namespace: str
@@ -126,7 +126,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class ClusterRoleBinding:
-    """A ClusterRoleBinding, with all that is needed to give it back as it was."""
+    """A ClusterRoleBinding, with everything that is needed to restore it."""
 
     name: str
     uid: str
@@ -138,21 +138,21 @@ class ClusterRoleBinding:
 
     @property
     def is_addressable(self) -> bool:
-        """Whether its name and its role's can stand in a path; RBAC allows names of any length, and nearly any kind."""
+        """Whether its name and its role's name can be used in a URL path. RBAC allows names of nearly any form."""
         return _is_addressable(self.name) and _is_addressable(self.role_name)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterIdentity:
-    """Which workload cluster: a name, and the two marks that make it this one and not a later one of that name.
+    """A workload cluster: its name, and the two marks (UID and CA) that tell it from a later one of that name.
 
-    Neither mark lasts for the cluster's life. ``clusterctl move`` and a restore make the Cluster anew under another UID
-    with the CA that it has, and a rotation gives the same Cluster another CA.
+    Neither mark lasts for the cluster's life. ``clusterctl move`` and a restore recreate the Cluster with another UID
+    and the same CA. A rotation gives the same Cluster another CA.
     """
 
     key: ClusterKey
     uid: str
-    """Of the Cluster, in this management cluster."""
+    """UID of the Cluster in this management cluster."""
     ca_cert_hash: str
     """SHA-256 of the cluster CA's SubjectPublicKeyInfo, as kubeadm's discovery hash."""
 
@@ -165,10 +165,10 @@ class ClusterIdentity:
 
 
 def parse_cluster_role(manifest: Mapping[str, Any]) -> ClusterRole:
-    """Read a ClusterRole. One whose rules cannot be read counts as granting both doors, and more.
+    """Read a ClusterRole. One with unreadable rules counts as granting both kinds of auto-approval, and more.
 
     Raises:
-        UnreadableGrant: it has no name, so that no binding could be told to be of another role.
+        UnreadableGrant: it has no name, so that any binding may be of it.
     """
     name = _name_of(manifest, "ClusterRole")
     try:
@@ -186,13 +186,13 @@ def parse_cluster_role_binding(manifest: Mapping[str, Any]) -> ClusterRoleBindin
     """Read a ClusterRoleBinding.
 
     Raises:
-        UnreadableGrant: a field that says what it grants, and to whom, is missing or of another form.
+        UnreadableGrant: a field that decides about its grant is missing or malformed.
     """
     name = _name_of(manifest, "ClusterRoleBinding")
     try:
         metadata, reference = _object(manifest, "metadata"), _object(manifest, "roleRef")
         if _text(reference, "kind") != "ClusterRole":
-            raise UnreadableGrant("a ClusterRoleBinding is of a ClusterRole")
+            raise UnreadableGrant("roleRef.kind is not ClusterRole")
         return ClusterRoleBinding(
             name=name,
             uid=_text(metadata, "uid"),
@@ -207,7 +207,7 @@ def parse_cluster_role_binding(manifest: Mapping[str, Any]) -> ClusterRoleBindin
 
 
 def binding_body(binding: ClusterRoleBinding) -> dict[str, Any]:
-    """The object to create so that the binding is there again; uid and resourceVersion are the API server's."""
+    """The manifest with which to recreate the binding. The API server sets uid and resourceVersion."""
     metadata: dict[str, Any] = {"name": binding.name}
     for key, texts in (("labels", binding.labels), ("annotations", binding.annotations)):
         given = {name: text for name, text in texts.items() if name != RESTORING_ANNOTATION}
@@ -223,17 +223,17 @@ def binding_body(binding: ClusterRoleBinding) -> dict[str, Any]:
 
 
 def saved_size(binding: ClusterRoleBinding) -> int:
-    """Bytes that keeping the binding takes."""
+    """Size of the saved binding in bytes."""
     return len(json.dumps([binding_body(binding), binding.uid, binding.resource_version]))
 
 
 def shown(name: str) -> str:
-    """A name for a message: bounded and printable."""
+    """The name for a message, truncated and escaped."""
     return printable(name[:MAXIMUM_NAME_CHARACTERS])[:MAXIMUM_NAME_CHARACTERS]
 
 
 def _is_addressable(name: str) -> bool:
-    """Kubernetes' own rule for names in paths (``IsValidPathSegmentName``), and what no path of ours carries."""
+    """Kubernetes' own rule for names in paths (``IsValidPathSegmentName``), and stricter limits of our own."""
     return (
         len(name) <= MAXIMUM_NAME_CHARACTERS
         and name.isprintable()
@@ -253,7 +253,7 @@ def _subject_body(subject: Subject) -> dict[str, str]:
 
 def _rule(rule: Any) -> PolicyRule:
     if not isinstance(rule, Mapping):
-        raise UnreadableGrant("a rule is no object")
+        raise UnreadableGrant("a rule is not an object")
     verbs, groups, resources, names, urls = (
         frozenset(_strings(rule, key))
         for key in ("verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs")
@@ -263,7 +263,7 @@ def _rule(rule: Any) -> PolicyRule:
 
 def _subject(subject: Any) -> Subject:
     if not isinstance(subject, Mapping):
-        raise UnreadableGrant("a subject is no object")
+        raise UnreadableGrant("a subject is not an object")
     api_group, namespace = (_optional_text(subject, key) for key in ("apiGroup", "namespace"))
     return Subject(_text(subject, "kind"), api_group, _text(subject, "name"), namespace)
 
@@ -278,7 +278,7 @@ def _name_of(manifest: Mapping[str, Any], kind: str) -> str:
 def _object(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     value = parent.get(key)
     if not isinstance(value, Mapping):
-        raise UnreadableGrant(f"{key} is no object")
+        raise UnreadableGrant(f"{key} is not an object")
     return value
 
 
@@ -287,14 +287,14 @@ def _list(parent: Mapping[str, Any], key: str) -> list[Any]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise UnreadableGrant(f"{key} is no list")
+        raise UnreadableGrant(f"{key} is not a list")
     return value
 
 
 def _strings(parent: Mapping[str, Any], key: str) -> list[str]:
     values = _list(parent, key)
     if not all(isinstance(value, str) for value in values):
-        raise UnreadableGrant(f"{key} is no list of texts")
+        raise UnreadableGrant(f"{key} is not a list of strings")
     return values
 
 
@@ -303,14 +303,14 @@ def _texts(parent: Mapping[str, Any], key: str) -> Mapping[str, str]:
     if value is None:
         return MappingProxyType({})
     if not isinstance(value, Mapping) or not all(isinstance(text, str) for text in value.values()):
-        raise UnreadableGrant(f"{key} is no map of texts")
+        raise UnreadableGrant(f"{key} is not a map of strings")
     return MappingProxyType({str(name): text for name, text in value.items()})
 
 
 def _text(parent: Mapping[str, Any], key: str) -> str:
     value = parent.get(key)
     if not isinstance(value, str) or not value:
-        raise UnreadableGrant(f"{key} is no text, or empty")
+        raise UnreadableGrant(f"{key} is not a string, or is empty")
     return value
 
 
@@ -319,5 +319,5 @@ def _optional_text(parent: Mapping[str, Any], key: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise UnreadableGrant(f"{key} is no text")
+        raise UnreadableGrant(f"{key} is not a string")
     return value

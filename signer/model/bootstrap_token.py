@@ -1,8 +1,8 @@
-"""Bootstrap tokens: whose they are (management cluster), and the Secrets that make them valid (workload cluster).
+"""Bootstrap tokens: their owners (management cluster), and the Secrets that make them valid (workload cluster).
 
-Cluster API's kubeadm bootstrap provider makes one token for each KubeadmConfig and writes it into that object, which
-a Machine or MachinePool owns (``bootstrap/kubeadm/internal/controllers/kubeadmconfig_controller.go``). Only a token's
-ID, which is public, is ever kept here: the secret half is dropped where it is read.
+Cluster API's kubeadm bootstrap provider makes one token for each KubeadmConfig and writes it into that object. A
+Machine or MachinePool owns the KubeadmConfig (``bootstrap/kubeadm/internal/controllers/kubeadmconfig_controller.go``).
+This module keeps only a token's ID, which is public, and drops its secret.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from signer.model.fields import items_of, mapping_of, text_of
 TOKEN_SECRET_TYPE: Final = "bootstrap.kubernetes.io/token"  # noqa: S105 - a type of Secret
 TOKEN_SECRET_NAMESPACE: Final = "kube-system"  # noqa: S105 - a namespace
 EXTENDED_UNTIL_ANNOTATION: Final = "attestation.cluster.x-k8s.io/extended-until"
-"""On a token's Secret: the expiration that we wrote; while ``data.expiration`` says the same, it is our extension."""
+"""On a token's Secret: the expiration that the controller wrote. ``data.expiration`` is ours while it is the same."""
 
 _TOKEN: Final = re.compile(r"([a-z0-9]{6})\.[a-z0-9]{16}")
 _TOKEN_ID: Final = re.compile(r"[a-z0-9]{6}")
@@ -36,18 +36,18 @@ _RFC3339: Final = re.compile(
 
 
 class InvalidBootstrapConfig(ValueError):
-    """The object has not even the name of a KubeadmConfig."""
+    """The KubeadmConfig has no name or namespace."""
 
 
 class InvalidTokenSecret(ValueError):
-    """The Secret is none that makes a bootstrap token valid."""
+    """The Secret is not a valid bootstrap token Secret."""
 
 
 class InvalidRequester(ValueError):
-    """The user name is neither a bootstrap token's nor a node's."""
+    """The user name is neither that of a bootstrap token nor that of a node."""
 
 
-# Whose a token is
+# The owner of a token
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +59,13 @@ class TokenOwner:
     """``Machine`` or ``MachinePool``."""
     name: str
     uid: str = ""
-    """As the owner reference says; nothing but a widening of what a token is worth looks at it."""
+    """UID in the owner reference. Only checks that may trust the token more use it."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}"
 
     def is_owner_of(self, machine: MachineView) -> bool:
-        """Whether that Machine may use the token: it is the owner, or the owning pool's Machine or instance."""
+        """Whether the Machine may use the token: it is its owner, or a Machine or instance of the owning pool."""
         if machine.cluster.namespace != self.namespace:
             return False
         if (machine.kind, machine.name) == (self.kind, self.name):
@@ -80,19 +80,19 @@ class Unowned:
 
 @dataclass(frozen=True, slots=True)
 class BootstrapConfigView:
-    """What is needed of a KubeadmConfig."""
+    """The fields of a KubeadmConfig that the controller uses."""
 
     namespace: str
     name: str
     cluster_name: str
-    """Of its label, which Cluster API sets together with the owner; empty without one."""
+    """From its label, which Cluster API sets together with the owner; empty without the label."""
     token_id: str
-    """Empty while it has no bootstrap token: it initializes a control plane, or the provider has made none yet."""
+    """Empty without a bootstrap token: it initializes a control plane, or the provider has not made the token yet."""
     owner: TokenOwner | Unowned
 
 
 def bootstrap_config_view(manifest: Mapping[str, Any]) -> BootstrapConfigView:
-    """Read a KubeadmConfig of either version, v1beta1 or v1beta2; of its token the ID only.
+    """Read a KubeadmConfig in v1beta1 or v1beta2. Only the ID of its token is read.
 
     Raises:
         InvalidBootstrapConfig: it has no name or namespace.
@@ -100,7 +100,7 @@ def bootstrap_config_view(manifest: Mapping[str, Any]) -> BootstrapConfigView:
     metadata = mapping_of(manifest, "metadata")
     namespace, name = text_of(metadata, "namespace"), text_of(metadata, "name")
     if not namespace or not name:
-        raise InvalidBootstrapConfig("a KubeadmConfig has a namespace and a name")
+        raise InvalidBootstrapConfig("the KubeadmConfig has no namespace or no name")
     discovery = mapping_of(mapping_of(mapping_of(manifest, "spec"), "joinConfiguration"), "discovery")
     token = _TOKEN.fullmatch(text_of(mapping_of(discovery, "bootstrapToken"), "token"))
     return BootstrapConfigView(
@@ -113,7 +113,7 @@ def bootstrap_config_view(manifest: Mapping[str, Any]) -> BootstrapConfigView:
 
 
 def _owner(metadata: Mapping[str, Any], namespace: str) -> TokenOwner | Unowned:
-    """The controller among the owner references; the API server admits one at most."""
+    """The owner reference with ``controller: true``. The API server accepts at most one."""
     for reference in items_of(metadata, "ownerReferences"):
         if (
             isinstance(reference, Mapping)
@@ -128,12 +128,12 @@ def _owner(metadata: Mapping[str, Any], namespace: str) -> TokenOwner | Unowned:
     return Unowned()
 
 
-# What following a token to its owner gives
+# The result of tracing a token to its owner
 
 
 @dataclass(frozen=True, slots=True)
 class TracedTo:
-    """The token stands in KubeadmConfigs of these owners; several where the operator preset one token for them all."""
+    """The token is in KubeadmConfigs of these owners; of several if the operator preset one token for them all."""
 
     owners: frozenset[TokenOwner]
     """Never empty."""
@@ -146,14 +146,14 @@ class Untraceable:
 
 @dataclass(frozen=True, slots=True)
 class TracingOff:
-    """Tokens are not traced here: the grant is missing, KubeadmConfigs are not served, or cannot be had for long."""
+    """Tokens are not traced: the grant is missing, or KubeadmConfigs are not served or unavailable for long."""
 
     cause: str
 
 
 @dataclass(frozen=True, slots=True)
 class TracingInterrupted:
-    """Tokens are traced here, but not at this moment: what is known of KubeadmConfigs may be stale."""
+    """Tokens are traced, but not at this moment: the cached KubeadmConfigs may be stale."""
 
     cause: str
 
@@ -168,17 +168,17 @@ class PoolTokenIDs:
 Trace: TypeAlias = TracedTo | Untraceable | TracingOff | TracingInterrupted
 
 
-# Who asks
+# The requester
 
 
 @dataclass(frozen=True, slots=True)
 class NodeAsks:
-    """A node, with its own certificate; no token is involved."""
+    """The requester is a node with its own certificate; there is no token."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenAsks:
-    """Whoever holds a bootstrap token."""
+    """The requester used a bootstrap token."""
 
     trace: Trace
 
@@ -199,7 +199,7 @@ def requester_of(username: str) -> NodeRequester | TokenRequester:
     """Read a CSR's ``spec.username`` (Kubernetes ``staging/src/k8s.io/cluster-bootstrap/token/api/types.go``).
 
     Raises:
-        InvalidRequester: it is neither.
+        InvalidRequester: it is neither a node nor a bootstrap token.
     """
     if username.startswith(NODE_USER_PREFIX):
         return NodeRequester()
@@ -213,13 +213,13 @@ def requester_of(username: str) -> NodeRequester | TokenRequester:
 
 
 class Extension(enum.Enum):
-    """What our annotation says of a token's expiration."""
+    """Whether the controller extended a token, by its annotation."""
 
     NONE = "none"
     OURS = "ours"
-    """We wrote the expiration that stands there."""
+    """The controller wrote the current expiration."""
     OVERWRITTEN = "overwritten"
-    """We extended it once, and somebody has written another expiration since."""
+    """The controller extended the token, and another client has changed the expiration since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,28 +229,28 @@ class NeverExpires:
 
 @dataclass(frozen=True, slots=True)
 class TokenSecret:
-    """What is needed of Secret ``kube-system/bootstrap-token-<id>``; its secret half is not."""
+    """The fields of Secret ``kube-system/bootstrap-token-<id>`` that the controller uses; never the token's secret."""
 
     name: str
     token_id: str
     resource_version: str
     authenticates: bool
-    """``usage-bootstrap-authentication``: without it the token does not authenticate anybody."""
+    """``usage-bootstrap-authentication``: without it the API server does not accept the token."""
     expiration: datetime | NeverExpires
     extension: Extension
 
 
 def token_secret(manifest: Mapping[str, Any]) -> TokenSecret:
-    """Read a bootstrap token's Secret; the workload cluster wrote it, so nothing is taken for granted.
+    """Read a bootstrap token's Secret. It comes from the workload cluster, so every field is checked.
 
     Source: Kubernetes ``cluster-bootstrap/token/api/types.go``.
 
     Raises:
-        InvalidTokenSecret: another type, a name that is not the token's, or an expiration that is no time.
+        InvalidTokenSecret: another type, a name that does not match the token ID, or an invalid expiration.
     """
     metadata, data = mapping_of(manifest, "metadata"), mapping_of(manifest, "data")
     if manifest.get("type") != TOKEN_SECRET_TYPE:
-        raise InvalidTokenSecret("not of the bootstrap tokens' type")
+        raise InvalidTokenSecret(f"its type is not {TOKEN_SECRET_TYPE}")
     token_id = _decoded(data, "token-id")
     name, resource_version = text_of(metadata, "name"), text_of(metadata, "resourceVersion")
     if _TOKEN_ID.fullmatch(token_id) is None or name != _TOKEN_SECRET_PREFIX + token_id or not resource_version:
@@ -274,7 +274,7 @@ def _extension(extended_until: str, expiration: str) -> Extension:
 
 
 def _decoded(data: Mapping[str, Any], key: str) -> str:
-    """One value of a Secret; empty where there is none, or none that is ASCII."""
+    """One value of a Secret; empty if it is missing or not ASCII."""
     try:
         return base64.b64decode(text_of(data, key), validate=True).decode("ascii")
     except (binascii.Error, ValueError):
@@ -282,10 +282,10 @@ def _decoded(data: Mapping[str, Any], key: str) -> str:
 
 
 def _moment(text: str) -> datetime:
-    """RFC 3339 with any offset, as Kubernetes reads it; what it cannot read has run out there."""
+    """RFC 3339 with any offset, as Kubernetes reads it. Kubernetes takes a token with another form as expired."""
     try:
         if _RFC3339.fullmatch(text) is None:
             raise ValueError
         return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise InvalidTokenSecret("its expiration is no time") from None
+        raise InvalidTokenSecret("its expiration is not a time") from None

@@ -1,8 +1,8 @@
-"""PKCS#10 bytes become an immutable view that shows everything the request holds.
+"""Parses a PKCS#10 request into an immutable view of everything that it holds.
 
-The view hides nothing: every subject attribute in order, every kind of alternative name, every attribute and extension.
-Judging them is the rules' work. A second reading of the same bytes does not exist: a peek takes the same steps, and
-fewer of them.
+The view hides nothing: it has every subject attribute in order, every kind of alternative name, every attribute and
+extension. The rules decide about them. This module is the only parser of the bytes: a peek takes the same steps, only
+fewer.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ KNOWN_EXTENSIONS: Final = frozenset(
         ExtensionOID.SUBJECT_KEY_IDENTIFIER,
     )
 )
-"""Extensions that a kubelet's CSR may mark critical; none but the alternative names has any effect."""
+"""Extensions that a kubelet's CSR may mark critical. Only the alternative names have any effect."""
 AUTHORITY_EXTENSIONS: Final = frozenset(
     oid.dotted_string
     for oid in (
@@ -137,14 +137,14 @@ AUTHORITY_EXTENSIONS: Final = frozenset(
         ExtensionOID.INHIBIT_ANY_POLICY,
     )
 )
-"""Extensions that only certificates of authorities carry (RFC 5280 section 4.2.1)."""
+"""Extensions that only CA certificates have (RFC 5280 section 4.2.1)."""
 SUBJECT_ALTERNATIVE_NAME: Final = ExtensionOID.SUBJECT_ALTERNATIVE_NAME.dotted_string
 EXTENSION_REQUEST: Final = "1.2.840.113549.1.9.14"
-"""PKCS#9 extensionRequest (RFC 2985 section 5.4.2), the one attribute a kubelet's CSR has."""
+"""PKCS#9 extensionRequest (RFC 2985 section 5.4.2), the only attribute of a kubelet's CSR."""
 
 # The library warns about a common name outside 1 to 64 bytes of UTF-8 (Kubernetes node names exceed X.520's bound),
-# about a country outside two, and about an authority key identifier's serial number below one. Length says enough for
-# UTF8String and PrintableString; others grow when decoded.
+# about a country that is not two bytes, and about an authority key identifier's serial number below one. The encoded
+# length decides for UTF8String and PrintableString; other string types grow when decoded.
 _MAY_WARN: Final = re.compile(
     rb"\x06\x03\x55\x04\x03(?:[\x0c\x13][\x00\x41-\xff]|[^\x0c\x13])"
     rb"|\x06\x03\x55\x04\x06"
@@ -159,7 +159,7 @@ _Read = TypeVar("_Read")
 
 
 class MalformedCertificateRequest(ValueError):
-    """The bytes are not one DER PKCS#10 request; the message says where reading ended."""
+    """The bytes are not one DER PKCS#10 request. The message names the part that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ class SubjectAttribute:
 
 @dataclass(frozen=True, slots=True)
 class RequestedExtension:
-    """One extension that the CSR asks for."""
+    """One extension that the CSR requests."""
 
     oid: str
     critical: bool
@@ -180,12 +180,12 @@ class RequestedExtension:
 
 @dataclass(frozen=True, slots=True)
 class NoProviderID:
-    """There is no provider-ID extension, or what it holds is no provider ID."""
+    """There is no provider-ID extension, or its value is not a provider ID."""
 
     value: bytes
-    """Of the extension; empty when there is none."""
+    """The extension's value; empty without the extension."""
     why: str
-    """What is wrong with the value; empty when there is none."""
+    """Why the value is not a provider ID; empty without the extension."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,16 +204,16 @@ class CertificateRequest:
     asks_to_be_authority: bool
     """basicConstraints with CA:TRUE, or keyUsage with keyCertSign or cRLSign."""
     provider_id_oids: tuple[str, ...]
-    """OIDs under which the provider ID was looked for."""
+    """The OIDs that count as provider-ID extensions."""
     provider_id: str | NoProviderID
     """The claim in the provider-ID extension, decoded once."""
     key: PublicKeyFacts
     public_key: object = field(repr=False, compare=False)
-    """The library's key object; None of a kind that it cannot load."""
+    """The library's key object; None for a kind that it cannot load."""
     subject_public_key_info: bytes = field(repr=False)
-    """DER, as the binding takes it."""
+    """DER, input of the binding."""
     signature_hash: str
-    """Name of the self-signature's hash, such as ``sha256``; empty when it has none or an unknown one."""
+    """Name of the self-signature's hash, such as ``sha256``; empty if there is none or it is unknown."""
     library: x509.CertificateSigningRequest = field(repr=False, compare=False)
 
     def signature_is_valid(self) -> SelfSignature:
@@ -233,21 +233,22 @@ class SelfSignature(enum.Enum):
 
 
 def parse_certificate_request(der: bytes, provider_id_oids: tuple[str, ...] = (PROVIDER_ID_OID,)) -> CertificateRequest:
-    """Decode strict DER.
+    """Decode a PKCS#10 request in strict DER.
 
     Raises:
-        MalformedCertificateRequest: too large, not DER, trailing bytes, an extension twice, two extension requests, too
-            many of anything.
+        MalformedCertificateRequest: too large, not DER, trailing bytes, a duplicate extension, two extension requests,
+            or more elements than the limits allow.
     """
     return _read(der, partial(_parse, provider_id_oids=provider_id_oids))
 
 
 def peek_provider_id(der: bytes, provider_id_oids: tuple[str, ...] = (PROVIDER_ID_OID,)) -> bytes:
-    """The value of the provider-ID extension alone, of bytes that :func:`parse_certificate_request` may refuse; empty
-    when there is none. It takes a tenth of the time.
+    """The value of the provider-ID extension; empty if there is none. It takes a tenth of the time of a full parse.
+
+    :func:`parse_certificate_request` may still refuse the bytes.
 
     Raises:
-        MalformedCertificateRequest: the bytes cannot be read so far.
+        MalformedCertificateRequest: the extensions cannot be read.
     """
     return _read(der, partial(_peek, provider_id_oids=provider_id_oids))
 
@@ -277,7 +278,7 @@ def _parse(der: bytes, provider_id_oids: tuple[str, ...]) -> CertificateRequest:
     try:
         request = x509.load_der_x509_csr(der)
         attributes = tuple(attribute.oid.dotted_string for attribute in request.attributes)
-        # The library looks at the first extension request only: a second one would go unjudged.
+        # The library reads the first extension request only. No check would see a second one.
         if attributes.count(EXTENSION_REQUEST) > 1:
             raise MalformedCertificateRequest("more than one extension request")
         subject = _subject(request)
@@ -285,9 +286,9 @@ def _parse(der: bytes, provider_id_oids: tuple[str, ...]) -> CertificateRequest:
     except MalformedCertificateRequest:
         raise
     except x509.DuplicateExtension as error:
-        raise MalformedCertificateRequest(f"extension {error.oid.dotted_string} is there twice") from error
+        raise MalformedCertificateRequest(f"duplicate extension {error.oid.dotted_string}") from error
     except LIBRARY_ERRORS as error:
-        raise MalformedCertificateRequest("the certificate request is not DER of a PKCS#10 request") from error
+        raise MalformedCertificateRequest("the certificate request is not a PKCS#10 request in DER") from error
     if len(extensions) > MAXIMUM_EXTENSIONS:
         raise MalformedCertificateRequest(f"more than {MAXIMUM_EXTENSIONS} extensions")
     names = _AlternativeNames.of(extensions)

@@ -1,9 +1,8 @@
-"""Which certificates of a node may be in use, by which CA, and whether that is all.
+"""The certificates of a node that may be in use, their CAs, and whether the list is complete.
 
-The answer comes from what the controller recorded. It is the one place that tells certificates of the node's present
-identity from those of identities that had the node name before. Certificates that kube-controller-manager approved and
-signed without this controller are in no record: whether there can be any is what condition ``AutoApprovalRemoved``
-says.
+The list comes from the controller's records. This module alone separates the certificates of the node's present
+identity from those of former identities with the same node name. Certificates that kube-controller-manager approved and
+signed without this controller are in no record: condition ``AutoApprovalRemoved`` says whether there can be any.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from signer.model.record import (
 
 EVERY_KIND: Final = ""
 EVER: Final = LONG_AGO
-"""As the moment that is asked about: also what has run out."""
+"""As the moment: include expired certificates."""
 
 
 class NotAll(enum.Enum):
-    """Why certificates may be in use that the answer does not name."""
+    """Why the list may be incomplete."""
 
-    NOT_RECORDED = "nothing is recorded of the node"
-    LEFT_THE_JOURNAL = "a certificate that may be valid had to leave the journal"
+    NOT_RECORDED = "the node has no record"
+    LEFT_THE_JOURNAL = "a certificate that may be valid was dropped from the journal"
     SIGNED_ELSEWHERE = "kube-controller-manager chooses CA and lifetime of built-in serving certificates"
     UNKNOWN_KIND = "the journal names a kind of certificate that this version does not know"
 
@@ -45,35 +44,35 @@ class CertificatesInUse:
     """The certificates of a node that may be in use at one moment."""
 
     own: tuple[JournalEntry, ...]
-    """Of the identity that the record is about now, newest last."""
+    """Certificates of the record's present identity, newest last."""
     former: tuple[JournalEntry, ...]
-    """Of identities that had the node name before."""
+    """Certificates of identities that had the node name before."""
     approved: tuple[BuiltinApproval, ...]
-    """Approved here and signed elsewhere. Only their keys are known: what a node serves with proves the rest."""
+    """Certificates approved here and signed by kube-controller-manager. Only their keys are known."""
     not_all: frozenset[NotAll]
-    """Why that is not all; empty where it is."""
+    """Why the list may be incomplete; empty if it is complete."""
 
     @property
     def is_all(self) -> bool:
-        """Whether no other certificate of that kind can be in use that this controller allowed."""
+        """Whether the list has every certificate of that kind that this controller approved and that may be in use."""
         return not self.not_all
 
     @property
     def ca_cert_hashes(self) -> frozenset[str]:
-        """The CAs that signed them, as far as they are known."""
+        """Hashes of the CAs that signed them, as far as they are known."""
         return frozenset(entry.ca_cert_hash for entry in (*self.own, *self.former))
 
     @property
     def last(self) -> JournalEntry | Unjournaled:
-        """The identity's own that runs out last; of several such the newest."""
+        """The present identity's certificate that expires last; of several with the same end, the newest."""
         return last_to_end(self.own)
 
 
 def certificates_in_use(records: Iterable[AttestedNode], at: datetime, kind: str = EVERY_KIND) -> CertificatesInUse:
-    """What the records of one node, or of one Machine, say about certificates of that kind.
+    """The certificates of that kind in the records of one node, or of one Machine, that may be in use ``at`` that time.
 
-    A certificate counts until its end by our clock. A caller that must not miss one which a server with a slow clock
-    still accepts asks about an earlier moment.
+    A certificate counts until its end by our clock. To include certificates that a server with a slow clock still
+    accepts, pass an earlier time.
     """
     own: list[JournalEntry] = []
     former: list[JournalEntry] = []

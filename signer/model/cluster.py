@@ -1,9 +1,8 @@
-"""Small views of Cluster API objects: Clusters and Machines, in v1beta1 and v1beta2 alike.
+"""Small views of Clusters and Machines, for Cluster API v1beta1 and v1beta2 alike.
 
-MachinePools are in :mod:`signer.model.machine_pool`.
-
-They hold what decisions need and nothing else, so that the rest of the controller knows neither version. Source of the
-fields: Cluster API v1.14 ``api/core/v1beta1`` and ``api/core/v1beta2``.
+A view holds only the fields that decisions need, so the rest of the controller is independent of the version. Source of
+the fields: Cluster API v1.14 ``api/core/v1beta1`` and ``api/core/v1beta2``. :mod:`signer.model.machine_pool` has the
+view of MachinePools.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ CONTROL_PLANE_LABEL: Final = "cluster.x-k8s.io/control-plane"
 WATCH_FILTER_LABEL: Final = "cluster.x-k8s.io/watch-filter"
 PAUSED_ANNOTATION: Final = "cluster.x-k8s.io/paused"
 DELETE_FOR_MOVE_ANNOTATION: Final = "clusterctl.cluster.x-k8s.io/delete-for-move"
-"""On what ``clusterctl move`` deletes at the source, after it was created at the target."""
+"""``clusterctl move`` sets it on the source's objects, which it deletes after it created them at the target."""
 
 MACHINE_KIND: Final = "Machine"
 MACHINE_POOL_KIND: Final = "MachinePool"
@@ -33,7 +32,7 @@ LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 DEFAULT_SERVICE_DOMAIN: Final = "cluster.local"
 DEFAULT_SERVICE_NETWORKS: Final = (IPv4Network("10.96.0.0/12"),)
-"""Both are kubeadm's, for a Cluster that states none (``cmd/kubeadm/app/apis/kubeadm/v1beta4/defaults.go``)."""
+"""kubeadm's defaults for a Cluster that sets neither (``cmd/kubeadm/app/apis/kubeadm/v1beta4/defaults.go``)."""
 
 MAXIMUM_PROVIDER_ID_CHARACTERS: Final = 512
 _MAXIMUM_HOST_CHARACTERS: Final = 512
@@ -44,13 +43,13 @@ _MAXIMUM_CONDITION_TYPE_CHARACTERS: Final = 316
 _MAXIMUM_NETWORKS: Final = 64
 _MAXIMUM_ANNOTATIONS: Final = 8
 _MAXIMUM_ANNOTATION_CHARACTERS: Final = 2048
-"""Those of v1beta2's schema, and some more where it has none; what is beyond is not read."""
+"""The limits of v1beta2's schema, and our own for fields without one. Values beyond them are not read."""
 
 _CLUSTER_API_GROUP_PREFIX: Final = "cluster.x-k8s.io/"
 
-# v1beta2's condition, then v1beta1's, where either version keeps its own conditions.
+# v1beta2's condition, then v1beta1's, in the field where each version has its own conditions.
 _BOOTSTRAP_CONDITIONS: Final = ("BootstrapConfigReady", "BootstrapReady")
-# Where each version keeps those of the other: v1beta1, then v1beta2.
+# The field in which each version has the other's conditions: v1beta1, then v1beta2.
 _OTHER_VERSIONS_CONDITIONS: Final = (("v1beta2",), ("deprecated", "v1beta1"))
 
 _DNS_NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?", re.ASCII)
@@ -59,7 +58,7 @@ _KIND: Final = re.compile(r"[A-Za-z][A-Za-z0-9]{0,62}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ClusterKey:
-    """Which Cluster: namespace and name in the management cluster."""
+    """A Cluster's namespace and name in the management cluster."""
 
     namespace: str
     name: str
@@ -74,19 +73,19 @@ class InfrastructureReference:
 
     api_group: str
     version: str
-    """Empty in v1beta2, whose references name none."""
+    """Empty in v1beta2, whose references have none."""
     kind: str
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class NoInfrastructure:
-    """The Cluster or Machine names none, or not in the form of an object's name; or a Machine one elsewhere."""
+    """The reference is missing or malformed, or a Machine's reference names another namespace."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """What decisions need of a Cluster."""
+    """The fields of a Cluster that decisions need."""
 
     key: ClusterKey
     uid: str
@@ -95,28 +94,28 @@ class ClusterView:
     control_plane_host: str
     """Host of ``spec.controlPlaneEndpoint``; empty while unknown."""
     service_networks: tuple[IPv4Network | IPv6Network, ...]
-    """Of ``spec.clusterNetwork.services``; kubeadm's default where the Cluster states none."""
+    """``spec.clusterNetwork.services``; kubeadm's default if the Cluster sets none."""
     service_domain: str = DEFAULT_SERVICE_DOMAIN
     """Domain of the cluster's Services, lower case, without a root dot."""
     deleting_for_move: bool = False
-    """It lives on in another management cluster: ``clusterctl move`` deletes it here."""
+    """``clusterctl move`` deletes it here. It continues in another management cluster."""
     infrastructure: InfrastructureReference | NoInfrastructure = NoInfrastructure()
-    """Where the signer names are published for its provider."""
+    """The InfraCluster, on which the controller publishes the signer names for the infrastructure provider."""
     created: datetime = LONG_AGO
-    """Of this object: ``clusterctl move`` creates it anew. Long ago where that is not known."""
+    """Creation time of this object, which ``clusterctl move`` recreates; :data:`LONG_AGO` if unknown."""
     watch_filter: str = ""
-    """Its label of that name; empty where it has none."""
+    """Value of label ``WATCH_FILTER_LABEL``; empty without it."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchFilter:
-    """Which Clusters a controller serves: Cluster API's ``--watch-filter`` (``util/predicates``)."""
+    """The Clusters that a controller serves: Cluster API's ``--watch-filter`` (``util/predicates``)."""
 
     value: str
-    """What label ``WATCH_FILTER_LABEL`` must be; empty lets in every Cluster, labelled or not."""
+    """The required value of label ``WATCH_FILTER_LABEL``; empty: every Cluster, labelled or not."""
 
-    def lets_in(self, cluster: ClusterView) -> bool:
-        """Whether that Cluster is served, as far as its label goes."""
+    def selects(self, cluster: ClusterView) -> bool:
+        """Whether the controller serves that Cluster, by its label."""
         return not self.value or cluster.watch_filter == self.value
 
 
@@ -133,9 +132,9 @@ class MachineAddress:
 
 @dataclass(frozen=True, slots=True)
 class MachineView:
-    """What decisions need of a Machine, or of an instance of a MachinePool.
+    """The fields of a Machine, or of an instance of a MachinePool, that decisions need.
 
-    An *instance* is one entry of a MachinePool's ``spec.providerIDList``: its kind is ``MachinePool``, its name the
+    An *instance* is one entry of a MachinePool's ``spec.providerIDList``. Its kind is ``MachinePool`` and its name the
     pool's. It has no addresses, no infrastructure machine and no nodeRef of its own.
     """
 
@@ -158,9 +157,9 @@ class MachineView:
     """Whether any MachinePool is among the Machine's owners."""
     control_plane: bool = False
     readiness_gates: frozenset[str] = frozenset()
-    """Condition types that the Machine waits for before it counts as ready."""
+    """Condition types that the Machine's readiness depends on."""
     annotations: tuple[tuple[str, str], ...] = ()
-    """Those for attestors, in the order of their keys."""
+    """The annotations for attestors, sorted by key."""
     infrastructure: InfrastructureReference | NoInfrastructure = NoInfrastructure()
     """The InfraMachine."""
 
@@ -169,9 +168,9 @@ class MachineView:
 
 
 def machine_text(cluster: ClusterKey, kind: str, name: str, provider_id: str) -> str:
-    """What a Machine, or an instance of a MachinePool, is called in messages."""
-    whole = f"{kind} {cluster.namespace}/{name}"
-    return f"instance {provider_id} of {whole}" if kind == MACHINE_POOL_KIND else whole
+    """The name of a Machine, or of an instance of a MachinePool, in messages."""
+    text = f"{kind} {cluster.namespace}/{name}"
+    return f"instance {provider_id} of {text}" if kind == MACHINE_POOL_KIND else text
 
 
 def cluster_view(manifest: Mapping[str, Any]) -> ClusterView:
@@ -227,10 +226,10 @@ def machine_view(manifest: Mapping[str, Any]) -> MachineView:
 
 
 def attestor_annotations(metadata: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Those for attestors, in the order of their keys.
+    """The annotations for attestors (by their prefix), sorted by key.
 
-    Few, short, and ours by their prefix: a cache of 100,000 Machines holds them in memory. One that is too long is
-    kept as an empty text: with a slip in it, it must not look as if nobody had said anything.
+    They are limited in number and length, because the cache of 100,000 Machines holds them in memory. One that is too
+    long is kept as an empty string: a faulty annotation must not look like a missing one.
     """
     annotations = mapping_of(metadata, "annotations")
     ours = sorted(key for key in annotations if key.startswith(f"{ANNOTATION_PREFIX}/"))
@@ -243,11 +242,11 @@ def _created(metadata: Mapping[str, Any]) -> datetime:
     try:
         return parse_time(text_of(metadata, "creationTimestamp"))
     except ValueError:
-        return LONG_AGO  # no API server writes it so
+        return LONG_AGO  # no API server writes such a time
 
 
 def _owner_pools(metadata: Mapping[str, Any]) -> set[str]:
-    """The MachinePools among the owners; a Machine of several is none's."""
+    """Names of the MachinePools that own the object."""
     return {
         short_text_of(owner, "name")
         for owner in items_of(metadata, "ownerReferences")
@@ -258,7 +257,10 @@ def _owner_pools(metadata: Mapping[str, Any]) -> set[str]:
 
 
 def _infrastructure(reference: Mapping[str, Any]) -> InfrastructureReference | NoInfrastructure:
-    """v1beta2 has ``{apiGroup, kind, name}``, v1beta1 an ObjectReference; both mean the Cluster's own namespace."""
+    """Read a reference: ``{apiGroup, kind, name}`` in v1beta2, an ObjectReference in v1beta1.
+
+    Both are to the Cluster's own namespace.
+    """
     group, version = text_of(reference, "apiGroup"), ""
     if not group:
         group, _, version = text_of(reference, "apiVersion").rpartition("/")
@@ -267,23 +269,23 @@ def _infrastructure(reference: Mapping[str, Any]) -> InfrastructureReference | N
         return NoInfrastructure()
     if version and not _KIND.fullmatch(version):
         return NoInfrastructure()
-    # Of these there are few, and as many references as Machines.
+    # There are few different values, and as many references as Machines.
     return InfrastructureReference(sys.intern(group), sys.intern(version), sys.intern(kind), name)
 
 
 def _infrastructure_of_machine(
     reference: Mapping[str, Any], namespace: str
 ) -> InfrastructureReference | NoInfrastructure:
-    """A v1beta1 reference may name a namespace. Cluster API's webhook refuses another one, and so does this."""
+    """A v1beta1 reference may have a namespace. Cluster API's webhook refuses another namespace, as does this."""
     if (reference.get("namespace") or namespace) != namespace:
         return NoInfrastructure()
     return _infrastructure(reference)
 
 
 def bootstrap_is_ready(status: Mapping[str, Any]) -> bool:
-    """Whether a Machine or MachinePool of either version has its bootstrap data; no without any status.
+    """Whether a Machine or MachinePool of either version has its bootstrap data; False without a status.
 
-    A condition counts before the boolean beside it, which is never taken back.
+    A condition takes precedence over the boolean field, which Cluster API never resets.
     """
     for holder in (status, *(_nested(status, path) for path in _OTHER_VERSIONS_CONDITIONS)):
         conditions = {
@@ -310,7 +312,7 @@ def _networks(blocks: list[Any]) -> list[IPv4Network | IPv6Network]:
         try:
             networks.append(ip_network(str(block), strict=False))
         except ValueError:
-            continue  # Cluster API's own webhook refuses it; without one there is nothing to protect by it
+            continue  # Cluster API's webhook refuses it; it names no addresses that need protection
     return networks
 
 

@@ -1,4 +1,4 @@
-"""Conditions of a ``NodeAttestationPolicy``: their types, and which of them make it ready."""
+"""Conditions of a ``NodeAttestationPolicy``: their types, and which of them count toward Ready."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from signer.model.policy import Mode, Policy, UntraceableTokens
 
 
 class ConditionType(str):
-    """The name of a condition type, and under which policies such a condition counts toward Ready.
+    """The name of a condition type, and the policies for which such a condition counts toward Ready.
 
-    What a policy does not ask for does not make it unready. Each part of the controller declares the types of its own
-    conditions; those of the core are below.
+    A feature that a policy does not use does not make it unready. Each part of the controller declares the types of its
+    own conditions; those of the core are below.
     """
 
     __slots__ = ("counts_toward_ready",)
 
     counts_toward_ready: Callable[[Policy | None], bool]
-    """Of the policy that is followed; None stands for a policy that cannot be followed."""
+    """Takes the policy; None for an invalid one."""
 
     def __new__(cls, name: str, counts_toward_ready: Callable[[Policy | None], bool] = lambda policy: True) -> Self:
         made = super().__new__(cls, name)
@@ -28,7 +28,7 @@ class ConditionType(str):
 
 
 def under_enforce(policy: Policy | None) -> bool:
-    """For conditions about what only mode Enforce asks for, such as that kubeadm's auto-approval is removed."""
+    """For conditions that matter in mode Enforce only, such as AutoApprovalRemoved."""
     return policy is not None and policy.mode is Mode.ENFORCE
 
 
@@ -45,19 +45,19 @@ BOOTSTRAP_TOKENS_TRACEABLE: Final = ConditionType("BootstrapTokensTraceable", _w
 MACHINE_POOL_TOKENS_EXTENDED: Final = ConditionType("MachinePoolTokensExtended", under_enforce)
 
 WAITING_FOR_ATTESTATION: Final = "WaitingForAttestation"
-"""Reason of AutoApprovalRemoved: first certificates are proven not to be auto-approved; renewals still are, until every
-Machine is attested."""
+"""Reason of AutoApprovalRemoved: auto-approval of first certificates is proven to be removed. Renewals are still
+auto-approved until every Machine is attested."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyCondition:
-    """One condition as it should be; ``met`` None means Unknown."""
+    """One condition to be written. ``met`` None means Unknown."""
 
     type: ConditionType
     met: bool | None
     reason: str
     message: str
-    """Never empty: API servers of 1.20 take an empty string in a custom resource for a missing one."""
+    """Never empty: API servers of 1.20 treat an empty string in a custom resource as missing."""
 
     @property
     def status(self) -> str:
@@ -66,12 +66,12 @@ class PolicyCondition:
 
 
 def with_ready(conditions: Sequence[PolicyCondition], policy: Policy | None) -> tuple[PolicyCondition, ...]:
-    """The conditions, after the one that sums them up; ``policy`` None is one that cannot be followed."""
+    """The conditions with Ready, which summarizes them, first. ``policy`` is None for an invalid one."""
     return (_ready(conditions, policy), *conditions)
 
 
 def _ready(conditions: Sequence[PolicyCondition], policy: Policy | None) -> PolicyCondition:
-    """The first condition that counts and is False; else the first that is Unknown; else it is ready."""
+    """Ready repeats the first counting condition that is False, else the first Unknown one; else it is True."""
     counted = [one for one in conditions if one.type.counts_toward_ready(policy)]
     for met in (False, None):
         for condition in counted:

@@ -1,7 +1,7 @@
-"""The outcome of one CSR: one value of one closed type.
+"""The decision on one CSR: one value of a closed union type.
 
-``Deny`` is final, and a kubelet that is denied asks again within seconds: only what can never become right is denied.
-A fault of ours, or of a cloud, is a ``Defer``.
+``Deny`` is final, and a kubelet posts a new request within seconds of a denial. So only a request that can never become
+valid is denied. A fault of the controller or of a cloud is a ``Defer``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAXIMUM_MESSAGE_CHARACTERS: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class Approve:
-    """Attested, reserved and journaled: approve, and sign exactly what the journal entry says."""
+    """The request is attested, reserved and journaled: approve it, and sign exactly what the journal entry says."""
 
     node_name: str
     reason: Reason
@@ -29,13 +29,13 @@ class Approve:
     certificate: bytes = field(repr=False)
     """PEM, signed already; published after the approval."""
     annotations: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """What the attestor resolved, written with the approval. The journal does not hold it: what was approved already,
-    and is only signed from the journal, has none here."""
+    """The attestor's annotations, written with the approval. The journal does not hold them: a request that was
+    approved before, and is only signed from the journal, has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApproveOnly:
-    """A built-in serving request of an attested node, journaled: approve it; kube-controller-manager signs."""
+    """The built-in serving request of an attested node is journaled: approve it. kube-controller-manager signs."""
 
     node_name: str
     reason: Reason
@@ -44,9 +44,9 @@ class ApproveOnly:
 
 @dataclass(frozen=True, slots=True)
 class Deny:
-    """Proven wrong, for good under what the operator now declares.
+    """The request cannot become valid under the present objects and configuration: deny it.
 
-    ``reason`` is a :class:`Reason`, or an attestor's own CamelCase word. ``annotations`` go into the same write.
+    ``reason`` is a :class:`Reason`, or an attestor's own CamelCase word. ``annotations`` are written with the denial.
     """
 
     reason: str
@@ -56,14 +56,14 @@ class Deny:
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """Good so far; shown as a denial with reason ``ChallengeIssued`` and the challenge in an annotation."""
+    """The request is valid so far. It is denied with reason ``ChallengeIssued`` and the challenge in an annotation."""
 
     challenge: str
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Approved already, and we will not sign it; Approved and Denied exclude each other.
+    """The request is approved already and must not be signed. Approved and Denied exclude each other.
 
     ``reason`` is a :class:`Reason`, or an attestor's own CamelCase word.
     """
@@ -74,38 +74,40 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Defer:
-    """Not provable yet. Woken by a change of what it waits for, and in any case after ``retry_after``."""
+    """The request cannot be decided yet. A change of the objects that it waits for wakes it, at the latest
+    ``retry_after``."""
 
     reason: str
     message: str
     retry_after: timedelta | None = None
     """None: the work queue's own backoff."""
     waits_for: tuple[str, ...] = ()
-    """Provider IDs beside the claimed one: a change of their Machines wakes it too.
+    """Provider IDs besides the claimed one: a change of their Machines wakes the request too.
 
-    ``system:node:<name>`` stands for the record of that node.
+    ``system:node:<name>`` is the key of that node's record.
     """
     grows: bool = False
-    """Whether the pause grows with each time: a node may choose what an attestor waits for, a thousand times."""
+    """Whether the pause grows with each retry: a node may make an attestor wait for an object again and again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ignore:
-    """Not ours, or settled already."""
+    """The request is not ours, or is settled already."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeftAlone:
-    """The policy leaves such requests alone; this would have been decided. It is judged again if the policy changes."""
+    """The policy ignores such requests. The request is decided anew if the policy changes."""
 
     instead_of: ApproveOnly | Deny | Defer
+    """The decision without that setting."""
 
 
 Decision: TypeAlias = Approve | ApproveOnly | Deny | Challenge | Fail | Defer | Ignore | LeftAlone
 
 
 class Refused(Exception):
-    """Raised by a check: the request is wrong for good."""
+    """Raised by a check: the request cannot become valid, so it is denied."""
 
     def __init__(self, reason: str, message: str, annotations: Mapping[str, str] | None = None) -> None:
         super().__init__(printable(f"{reason}: {message}"))
@@ -113,7 +115,7 @@ class Refused(Exception):
 
 
 class Deferred(Exception):
-    """Raised by a check: the request cannot be judged yet."""
+    """Raised by a check: the request cannot be decided yet."""
 
     def __init__(
         self,
@@ -129,12 +131,12 @@ class Deferred(Exception):
 
 
 def printable(text: str) -> str:
-    """``text`` for a condition, an Event or a log: bounded, control and non-ASCII characters escaped.
+    """``text`` for a condition, an Event or a log: truncated, with control and non-ASCII characters escaped.
 
     Names in messages come from nodes, tenants and workload API servers.
     """
     bounded = text[:MAXIMUM_MESSAGE_CHARACTERS]
-    if bounded.isascii() and bounded.isprintable():  # nearly always: nothing is to be escaped
+    if bounded.isascii() and bounded.isprintable():  # nearly always
         return bounded
     escaped = "".join(
         character if " " <= character <= "~" else character.encode("unicode_escape").decode("ascii")

@@ -1,4 +1,4 @@
-"""Where the documents are, for the links in Events, in conditions of Machines and in what ``explain`` prints."""
+"""Links to the documents, for Events, conditions of Machines and the output of ``explain``."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Final
 from signer.model.reasons import Reason
 
 DOCUMENTATION_URL: Final = "https://node-attestation.example"
-"""The address of the documents' site, as ``make site`` builds it. The name is reserved (RFC 2606) and leads nowhere: no
-site is published. ``deploy/monitoring/alerts.yaml`` has the same address in its runbook links."""
+"""Base URL of the documents' site, which ``make site`` builds. The name is reserved (RFC 2606) and does not resolve: no
+site is published. ``deploy/monitoring/alerts.yaml`` has the same URL in its runbook links."""
 DOCUMENTED_ATTESTORS: Final = frozenset({"aws", "gcp", "tpm"})
 """The attestors whose own reasons have headings in ``docs/troubleshooting.md``."""
 ATTESTORS_SECTION: Final = "reasons-of-attestors"
-"""The section on reasons of attestors that have no heading there."""
+"""The section on reasons of attestors without headings of their own."""
 
 _CORE: Final = frozenset(str(reason) for reason in Reason)
 _WORD: Final = re.compile(r"[A-Za-z0-9]{1,64}")
 
 
 def reason_url(reason: str, provider: str) -> str:
-    """Where a reason is explained. ``provider`` names the attestor that gave it; empty where none did."""
+    """URL of a reason's explanation. ``provider`` names the attestor that gave it; empty if none did."""
     has_heading = reason in _CORE or provider in DOCUMENTED_ATTESTORS
     anchor = reason.lower() if has_heading and _WORD.fullmatch(reason) else ATTESTORS_SECTION
     return f"{DOCUMENTATION_URL}/troubleshooting/#{anchor}"

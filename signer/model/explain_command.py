@@ -1,4 +1,4 @@
-"""The command that explains a request, for messages that people read where they do not see the request itself."""
+"""The ``explain`` command for a request, for messages on objects other than the request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAXIMUM_HINT: Final = 768
 
 
 def explain_command(csr: str, cluster: ClusterKey) -> str:
-    """As it is typed; what a requester put into the CSR's name is quoted, and no option."""
+    """The command line. The CSR's name, which the requester chose, is quoted and cannot act as an option."""
     name = shlex.quote(_shown(csr))
     if csr.startswith("-"):
         return f"{_PROGRAM} --cluster {cluster} -- {name}"
@@ -23,9 +23,9 @@ def explain_command(csr: str, cluster: ClusterKey) -> str:
 
 
 def explain_hint(csr: str, cluster: ClusterKey, documentation: str) -> str:
-    """The end of a message: the request, the command that explains it, and the link to its reason's documentation.
+    """The end of a message: the request, the ``explain`` command, and the link to the reason's documentation.
 
-    A long name of the request leaves no room for the command; the link always fits.
+    The command is omitted if the request's name is too long; the link always fits.
     """
     link = f"; see {documentation})"
     hint = f"{_MARK}{_shown(csr)}: {explain_command(csr, cluster)}{link}"
@@ -33,12 +33,12 @@ def explain_hint(csr: str, cluster: ClusterKey, documentation: str) -> str:
 
 
 def with_hint(message: str, hint: str) -> str:
-    """Both, within the bound of a message; the hint is never cut."""
+    """Message and hint within ``MAXIMUM_MESSAGE_CHARACTERS``. Only the message is truncated."""
     return message[: MAXIMUM_MESSAGE_CHARACTERS - len(hint)] + hint
 
 
 def without_hint(text: str) -> str:
-    """The message alone."""
+    """The message without its hint."""
     return text.partition(_MARK)[0]
 
 

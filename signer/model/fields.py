@@ -1,4 +1,4 @@
-"""Reading fields of JSON objects that others wrote: what is missing, or of another type, is empty, or an error.
+"""Reads fields of untrusted JSON objects. A missing field, or one of another type, reads as empty or is an error.
 
 Times are Kubernetes' ``metav1.Time``: RFC 3339 in UTC, whole seconds (``apimachinery/pkg/apis/meta/v1/time.go``).
 ``metav1.MicroTime`` has microseconds.
@@ -15,53 +15,53 @@ from typing import Any, Final
 import msgspec
 
 MAXIMUM_NAME_CHARACTERS: Final = 253
-"""Of an object's name (Kubernetes ``apimachinery/pkg/util/validation``)."""
+"""Maximum length of an object's name (Kubernetes ``apimachinery/pkg/util/validation``)."""
 
 
 def items_of(parent: Mapping[str, Any], key: str) -> list[Any]:
-    """The list at ``key``; empty where there is none."""
+    """The list at ``key``; empty if there is none."""
     value = parent.get(key)
     return value if isinstance(value, list) else []
 
 
 def mapping_of(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """The object at ``key``; empty where there is none."""
+    """The object at ``key``; empty if there is none."""
     value = parent.get(key)
-    if type(value) is dict:  # what JSON gives; asking an abstract class costs three times as much
+    if type(value) is dict:  # the usual case; isinstance() with an abstract class takes three times as long
         return value
     return value if isinstance(value, Mapping) else {}
 
 
 def text_of(parent: Mapping[str, Any], key: str) -> str:
-    """The text at ``key``; empty where there is none."""
+    """The string at ``key``; empty if there is none."""
     value = parent.get(key)
     return value if isinstance(value, str) else ""
 
 
 def short_text_of(parent: Mapping[str, Any], key: str, maximum: int = MAXIMUM_NAME_CHARACTERS) -> str:
-    """The text at ``key``; empty where there is none, or one that is too long to be what it should be.
+    """The string at ``key``; empty if there is none or it is longer than ``maximum`` characters.
 
-    Tenants write these objects, and v1beta1's schema does not limit all of their texts: views are kept in memory.
+    Tenants write these objects, v1beta1's schema does not limit all strings, and the caches hold the views in memory.
     """
     text = text_of(parent, key)
     return text if len(text) <= maximum else ""
 
 
 def required_text(parent: Mapping[str, Any], key: str) -> str:
-    """The text at ``key``.
+    """The string at ``key``.
 
     Raises:
-        KeyError: missing.
-        TypeError: not text, or ``parent`` is no object.
-        ValueError: empty, or no Unicode.
+        KeyError: it is missing.
+        TypeError: it is not a string, or ``parent`` is not an object.
+        ValueError: it is empty, or not valid Unicode.
     """
     value = parent[key]
     if not isinstance(value, str):
-        raise TypeError(f"{key} is not text")
+        raise TypeError(f"{key} is not a string")
     if not value:
         raise ValueError(f"{key} is empty")
     if not value.isascii():
-        value.encode("utf-8")  # a lone surrogate has no UTF-8, and so no digest
+        value.encode("utf-8")  # raises for a lone surrogate, which has no UTF-8 and so no digest
     return value
 
 

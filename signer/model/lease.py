@@ -1,4 +1,4 @@
-"""A Lease of ``coordination.k8s.io/v1`` as leader election reads and writes it (client-go ``tools/leaderelection``)."""
+"""Reads and writes Leases of ``coordination.k8s.io/v1`` for leader election (client-go ``tools/leaderelection``)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from signer.model.fields import format_micro_time, mapping_of, text_of
 
 API_VERSION: Final = "coordination.k8s.io/v1"
 JITTER_FACTOR: Final = 1.2
-"""A pause between two attempts is at most so many retry periods (client-go's ``JitterFactor``)."""
+"""Maximum pause between two attempts, in retry periods (client-go's ``JitterFactor``)."""
 _RELEASED_SECONDS: Final = 1
-"""``leaseDurationSeconds`` of a Lease that nobody holds: 0 is invalid."""
+"""``leaseDurationSeconds`` of a released Lease: 0 is invalid."""
 
 _MOST_TRANSITIONS: Final = 2**31 - 1
-"""An int32: the API server would refuse more, and nobody could ever take a Lease over that somebody wrote so."""
+"""Maximum of an int32. The API server refuses more, so a Lease that has it could never be taken over otherwise."""
 
 
 class InvalidLease(ValueError):
@@ -25,23 +25,23 @@ class InvalidLease(ValueError):
 
 
 class InvalidTimes(ValueError):
-    """The times of a leader election exclude each other; the message names the flags."""
+    """The times of a leader election contradict each other. The message names the flags."""
 
 
 @dataclass(frozen=True, slots=True)
 class ElectionTimes:
-    """How long a Lease is good for, and how it is kept; the defaults are client-go's.
+    """The times of a leader election. The defaults are client-go's.
 
     Raises:
-        InvalidTimes: what client-go's ``NewLeaderElector`` refuses, and a Lease of a broken number of seconds.
+        InvalidTimes: client-go's ``NewLeaderElector`` would refuse them, or the duration is not whole seconds.
     """
 
     lease_duration: timedelta = timedelta(seconds=15)
-    """A standby takes over when it has seen the Lease unchanged for so long."""
+    """A standby takes over when it has seen the Lease unchanged for this long."""
     renew_deadline: timedelta = timedelta(seconds=10)
-    """The leader stops when its last renewal began so long ago."""
+    """The leader stops when its last renewal began this long ago."""
     retry_period: timedelta = timedelta(seconds=2)
-    """Between two attempts."""
+    """Pause between two attempts."""
 
     def __post_init__(self) -> None:
         if self.retry_period <= timedelta(0):
@@ -53,20 +53,20 @@ class ElectionTimes:
         if self.lease_duration <= self.renew_deadline:
             raise InvalidTimes("--leader-elect-lease-duration must be more than --leader-elect-renew-deadline")
         if self.lease_duration % timedelta(seconds=1):
-            raise InvalidTimes("--leader-elect-lease-duration must be whole seconds: a Lease holds no others")
+            raise InvalidTimes("--leader-elect-lease-duration must be whole seconds, as in a Lease")
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a Lease says about who holds it; nothing in it is compared with a clock."""
+    """The spec of a Lease. Its times are never compared with a clock."""
 
     holder: str
-    """``holderIdentity``; empty where it was released."""
+    """``holderIdentity``; empty after a release."""
     duration_seconds: int
     acquire_time: str
     """As the holder wrote it, or empty."""
     renew_time: str
-    """Differs after each renewal, which is all that it is read for."""
+    """It changes with each renewal, and is read only to detect that."""
     transitions: int
 
 
@@ -76,14 +76,14 @@ class Lease:
 
     holding: Holding
     manifest: Mapping[str, Any]
-    """With its resourceVersion and what others wrote into it: an update keeps all that."""
+    """The whole object: an update keeps its resourceVersion and the fields of other writers."""
 
 
 def parse_lease(manifest: Mapping[str, Any]) -> Lease:
     """Read a Lease.
 
     Raises:
-        InvalidLease: no API server writes it so.
+        InvalidLease: a field is missing or malformed.
     """
     if not text_of(mapping_of(manifest, "metadata"), "resourceVersion"):
         raise InvalidLease("a Lease without a resourceVersion")
@@ -106,7 +106,7 @@ def new_lease(
     labels: Mapping[str, str] = MappingProxyType({}),
     annotations: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """The manifest of a Lease that does not exist yet."""
+    """The manifest of a new Lease."""
     metadata: dict[str, Any] = {"name": name, "namespace": namespace}
     metadata |= {key: dict(texts) for key, texts in (("labels", labels), ("annotations", annotations)) if texts}
     return {"apiVersion": API_VERSION, "kind": "Lease", "metadata": metadata, "spec": _spec(holding)}
@@ -119,9 +119,9 @@ def changed_lease(
     labels: Mapping[str, str] = MappingProxyType({}),
     annotations: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """The manifest of that Lease in other hands. It is good for the resourceVersion that was read, and no other.
+    """The manifest of that Lease with another holding. The update succeeds only for the resourceVersion that was read.
 
-    It has ``labels`` and ``annotations`` too, also where somebody removed them.
+    It restores ``labels`` and ``annotations`` that another client removed.
     """
     metadata = dict(mapping_of(lease.manifest, "metadata"))
     for key, texts in (("labels", labels), ("annotations", annotations)):
@@ -132,20 +132,20 @@ def changed_lease(
 
 
 def taken(identity: str, times: ElectionTimes, now: datetime, transitions: int = 0) -> Holding:
-    """The Lease is ``identity``'s from ``now`` on."""
+    """The holding after ``identity`` takes the Lease at ``now``."""
     moment = format_micro_time(now)
     seconds = times.lease_duration // timedelta(seconds=1)
     return Holding(identity, seconds, moment, moment, min(transitions, _MOST_TRANSITIONS))
 
 
 def renewed(holding: Holding, times: ElectionTimes, now: datetime) -> Holding:
-    """Its holder goes on holding it."""
+    """The holding after its holder renews the Lease at ``now``."""
     seconds = times.lease_duration // timedelta(seconds=1)
     return replace(holding, duration_seconds=seconds, renew_time=format_micro_time(now))
 
 
 def released(holding: Holding, now: datetime) -> Holding:
-    """Nobody holds it: whoever sees it so may take it at once."""
+    """The holding after a release: any replica may take the Lease at once."""
     moment = format_micro_time(now)
     return Holding("", _RELEASED_SECONDS, moment, moment, holding.transitions)
 
@@ -156,7 +156,7 @@ def _spec(holding: Holding) -> dict[str, Any]:
         "holderIdentity": holding.holder,
         "leaseDurationSeconds": holding.duration_seconds,
         "leaseTransitions": holding.transitions,
-        **{key: text for key, text in times.items() if text},  # "" is no time
+        **{key: text for key, text in times.items() if text},  # "" is not a valid time
     }
 
 
@@ -165,5 +165,5 @@ def _number(spec: Mapping[str, Any], key: str) -> int:
     if value is None:
         return 0
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise InvalidLease(f"spec.{key} is no count")
+        raise InvalidLease(f"spec.{key} is not a count")
     return value

@@ -1,7 +1,7 @@
-"""A small view of a MachinePool, in v1beta1 and v1beta2 alike, and of its instances.
+"""A small view of a MachinePool and its instances, for Cluster API v1beta1 and v1beta2 alike.
 
 Source of the fields: Cluster API v1.14 ``api/core/v1beta1/machinepool_types.go`` and its v1beta2. The infrastructure
-provider fills ``spec.providerIDList`` by polling its cloud, so an instance may ask before it is listed.
+provider fills ``spec.providerIDList`` by polling its cloud, so an instance may post a request before it is listed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from signer.model.cluster import (
 from signer.model.fields import items_of, mapping_of, text_of
 
 MAXIMUM_PROVIDER_IDS: Final = 10_000
-"""As Cluster API's own schema has it; what is beyond is not read."""
+"""The limit of Cluster API's own schema. Entries beyond it are not read."""
 
 
 @dataclass(frozen=True, slots=True)
 class MachinePoolView:
-    """What decisions need of a MachinePool."""
+    """The fields of a MachinePool that decisions need."""
 
     cluster: ClusterKey
     name: str
@@ -36,13 +36,13 @@ class MachinePoolView:
     paused: bool
     deleting: bool
     replicas: int = 0
-    """How many instances it has or wants, whether their provider IDs are known or not."""
+    """Number of instances, actual or desired, whichever is more; their provider IDs need not be known."""
 
     def __str__(self) -> str:
         return f"{MACHINE_POOL_KIND} {self.cluster.namespace}/{self.name}"
 
     def unlisted(self) -> MachineView:
-        """What stands for the instances that are not listed; nothing can be attested for it."""
+        """A placeholder for the instances that are not listed. No identity can be attested for it."""
         return self._instance("")
 
     def instance(self, provider_id: str) -> MachineView:

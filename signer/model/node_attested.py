@@ -1,4 +1,4 @@
-"""Condition ``NodeAttested`` of a Machine, for ``spec.readinessGates``: what it should say.
+"""The condition ``NodeAttested`` of a Machine, for ``spec.readinessGates``.
 
 Its form is ``metav1.Condition`` (apimachinery ``pkg/apis/meta/v1/types.go``).
 """
@@ -29,28 +29,28 @@ _ATTESTOR_SPECIFIC: Final = "AttestorSpecific"
 
 @dataclass(frozen=True, slots=True)
 class NodeAttested:
-    """What the condition should say."""
+    """The condition to be written."""
 
     status: str
     """``True``, ``False`` or ``Unknown``."""
     reason: str
     message: str
     hint: str = field(default="", compare=False)
-    """Put behind the message: which request it was. Another request with the same end is no news."""
+    """Appended to the message: names the request. A difference in the hint alone causes no write."""
 
 
 NOT_YET: Final = NodeAttested("Unknown", NOT_ATTESTED_YET, "no request of this Machine's node was attested yet")
 
 
 def node_attested_by(records: Iterable[AttestedNode], last: NodeAttested, now: datetime) -> NodeAttested:
-    """What records and the last decision say of a Machine; a live record of a secure attestor comes first.
+    """The condition from a Machine's records and the last decision. A valid record of a secure attestor comes first.
 
-    ``last`` is what :func:`node_attested_after` made of the last decision that was no approval.
+    ``last`` is the result of :func:`node_attested_after` for the last decision other than an approval.
     """
     known = sorted(((valid_until(record), record) for record in records), key=lambda one: one[0], reverse=True)
     for end, record in known:
         if end > now and record.identity.security is Security.SECURE:
-            # Not until when: each renewal would be a write to other people's object. The AttestedNode says it.
+            # Without the expiry: each renewal would then write to the Machine. The AttestedNode has it.
             text = f"attested by {record.identity.provider} as node {record.node_name}"
             return NodeAttested("True", str(Reason.ATTESTED), printable(text))
     for end, record in known:
@@ -61,21 +61,21 @@ def node_attested_by(records: Iterable[AttestedNode], last: NodeAttested, now: d
         return last
     if known:
         end = known[0][0]
-        return NodeAttested("False", ATTESTATION_EXPIRED, f"the last certificate ran out at {format_time(end)}")
+        return NodeAttested("False", ATTESTATION_EXPIRED, f"the last certificate expired at {format_time(end)}")
     return NOT_YET
 
 
 def valid_until(record: AttestedNode) -> datetime:
-    """When the last client certificate of the record's own identity runs out.
+    """When the last client certificate of the record's present identity expires.
 
-    The record's own end also counts those of another identity that had the node name before, perhaps an insecure one.
+    The record's ``last_not_after`` also counts certificates of former identities, perhaps insecure ones.
     """
     entry = certificates_in_use((record,), EVER, KUBELET_CLIENT).last
     return entry.not_after if isinstance(entry, JournalEntry) else record.first_attestation
 
 
 def node_attested_after(decision: Decision, hint: str = "") -> NodeAttested:
-    """What a decision that was no approval says of the Machine; nothing, for the others."""
+    """The condition after a denial, failure or deferral; :data:`NOT_YET` after any other decision."""
     match decision:
         case Deny() | Fail():
             return NodeAttested("False", _reason(decision.reason), printable(decision.message) or "denied", hint)
@@ -86,5 +86,5 @@ def node_attested_after(decision: Decision, hint: str = "") -> NodeAttested:
 
 
 def _reason(reason: str) -> str:
-    """An attestor's own reason is one word; whatever else comes is not written into other people's objects."""
+    """An attestor's own reason, if it is valid for a ``metav1.Condition``."""
     return reason if _REASON.fullmatch(reason) else _ATTESTOR_SPECIFIC

@@ -1,6 +1,6 @@
-"""``NodeAttestationPolicy``: what one cluster accepts. Parsed from the object into an immutable value.
+"""``NodeAttestationPolicy``: the settings of one cluster, parsed from the object into an immutable value.
 
-A tenant writes policies, so a policy only chooses among what the controller's own configuration allows.
+Tenants write policies. So a policy only chooses among the options that the controller's configuration allows.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _DURATION: Final = re.compile(r"(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,
 
 
 class InvalidPolicy(ValueError):
-    """The policy cannot be followed; the message names the field and what it should be."""
+    """The policy is invalid. The message names the field and its valid values."""
 
 
 class Mode(enum.Enum):
-    """Observe leaves kubeadm's own approval alone; Enforce shuts it. Our signers work the same in both."""
+    """Observe keeps kubeadm's auto-approval; Enforce removes it. Our signers work the same in both."""
 
     OBSERVE = "Observe"
     ENFORCE = "Enforce"
@@ -43,28 +43,28 @@ class NodeNameSource(enum.Enum):
     MACHINE_NAME = "MachineName"
     INFRASTRUCTURE_MACHINE_NAME = "InfrastructureMachineName"
     PROVIDER_ID = "ProviderID"
-    """Its last segment: what instances of MachinePools are called by some providers."""
+    """The provider ID's last segment, the node name of MachinePool instances with some providers."""
 
 
 class ApprovalByOthers(enum.Enum):
-    """What to do with one of our CSRs that somebody else approved."""
+    """What to do with a CSR to one of our signers that another user or controller approved."""
 
     REFUSE = "Refuse"
     HONOR = "Honor"
 
 
 class NodeNameReuse(enum.Enum):
-    """When another identity may have the node name of a Machine that is gone."""
+    """When another identity may use the node name of a Machine that is gone."""
 
     AFTER_EXPIRY = "AfterExpiry"
     IMMEDIATE = "Immediate"
 
 
 class BuiltinServingRequests(enum.Enum):
-    """What to do with requests to ``kubernetes.io/kubelet-serving``, which nobody approves in a stock cluster."""
+    """What to do with requests to ``kubernetes.io/kubelet-serving``, which Kubernetes itself does not approve."""
 
     FOLLOW_MODE = "FollowMode"
-    """Approve under Enforce, leave alone under Observe."""
+    """Approve in mode Enforce, ignore in mode Observe."""
     APPROVE = "Approve"
     IGNORE = "Ignore"
 
@@ -77,12 +77,12 @@ class UntraceableTokens(enum.Enum):
 
 
 class MachinePoolTokens(enum.Enum):
-    """What becomes of the bootstrap tokens of MachinePools."""
+    """How long the bootstrap tokens of MachinePools live."""
 
     ROTATE = "Rotate"
-    """Cluster API's bootstrap provider rotates them, as always."""
+    """Cluster API's bootstrap provider rotates them, as it does without this controller."""
     EXTEND = "Extend"
-    """While Enforce holds, they live as long as their pool (proposal, user story 2)."""
+    """In mode Enforce, they live as long as their pool (proposal, user story 2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class AuthorizedAttestor:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What one cluster accepts."""
+    """The policy of one cluster."""
 
     cluster: ClusterKey
     uid: str
@@ -112,11 +112,11 @@ class Policy:
     untraceable_tokens: UntraceableTokens = UntraceableTokens.ALLOW
     machine_pool_tokens: MachinePoolTokens = MachinePoolTokens.ROTATE
     deleting_for_move: bool = False
-    """It lives on in another management cluster: ``clusterctl move`` deletes it here."""
+    """``clusterctl move`` deletes it here. It continues in another management cluster."""
 
     @property
     def approves_builtin_serving(self) -> bool:
-        """Whether requests to the built-in serving signer are approved, rather than left alone."""
+        """Whether the controller approves requests to the built-in serving signer, and does not ignore them."""
         if self.builtin_serving_requests is BuiltinServingRequests.FOLLOW_MODE:
             return self.mode is Mode.ENFORCE
         return self.builtin_serving_requests is BuiltinServingRequests.APPROVE
@@ -134,10 +134,10 @@ class Policy:
 
 
 def parse_policy(manifest: Mapping[str, Any]) -> Policy:
-    """Read a NodeAttestationPolicy; the API server has applied the schema, and nothing here relies on that.
+    """Read a NodeAttestationPolicy. It does not rely on the API server's schema validation.
 
     Raises:
-        InvalidPolicy: a field cannot be followed.
+        InvalidPolicy: a field is invalid.
     """
     metadata, spec = _object(manifest, "metadata", "metadata"), _object(manifest, "spec", "spec")
     certificates = _object(spec, "certificates", "spec.certificates")
@@ -180,7 +180,7 @@ def parse_policy(manifest: Mapping[str, Any]) -> Policy:
 
 
 def stated_mode(manifest: Mapping[str, Any]) -> Mode | None:
-    """The mode that a policy names, whatever else of it cannot be followed; None where that cannot."""
+    """The mode of a policy that may be invalid otherwise; None if the mode itself is invalid."""
     try:
         return _choice(Mode, _object(manifest, "spec", "spec").get("mode", Mode.OBSERVE.value), "spec.mode")
     except InvalidPolicy:
@@ -191,11 +191,11 @@ def parse_duration(text: str) -> timedelta:
     """Read a Kubernetes duration of hours, minutes and seconds, such as ``168h`` or ``1h30m``.
 
     Raises:
-        ValueError: of another form.
+        ValueError: it has another form.
     """
     match = _DURATION.fullmatch(text)
     if not text or match is None:
-        raise ValueError("a duration is hours, minutes and seconds, such as 168h or 1h30m")
+        raise ValueError("a duration must be hours, minutes and seconds, such as 168h or 1h30m")
     hours, minutes, seconds = (int(group or 0) for group in match.groups())
     return timedelta(hours=hours, minutes=minutes, seconds=seconds)
 
@@ -221,7 +221,7 @@ def _attestors(items: Any) -> tuple[AuthorizedAttestor, ...]:
 
 
 def _object(parent: Mapping[str, Any], key: str, path: str) -> Mapping[str, Any]:
-    """An object, which may be missing."""
+    """The object at ``key``; empty if it is missing."""
     value = parent.get(key)
     if value is None:
         return {}

@@ -1,4 +1,4 @@
-"""Which version of the project runs here."""
+"""The version of the running program."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ DISTRIBUTION: Final = "capi-node-attestation"
 
 @functools.cache
 def program_version() -> str:
-    """As the installed package has it, such as ``0.2.0``."""
+    """Version of the installed package, such as ``0.2.0``."""
     return version(DISTRIBUTION)

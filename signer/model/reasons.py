@@ -1,6 +1,6 @@
 """Every reason that the controller gives, with its cause and remedy.
 
-The same words are in CSR conditions, Events, metrics, logs and documents.
+CSR conditions, Events, metrics, logs and documents use the same words.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from attestors.contract import ReasonExplanation
 
 
 class Reason(enum.StrEnum):
-    """Why a request was decided as it was. The value is what the API shows."""
+    """The reason of a decision. The API shows the value."""
 
     # Approve
     ATTESTED = "Attested"
@@ -36,7 +36,7 @@ class Reason(enum.StrEnum):
     PROVIDER_MISMATCH = "ProviderMismatch"
     SUPERSEDED = "Superseded"
 
-    # Deny: who asks, and by which attestor
+    # Deny, because of the requester or the attestor
     REQUESTER_NOT_ALLOWED = "RequesterNotAllowed"
     ATTESTOR_NOT_AUTHORIZED = "AttestorNotAuthorized"
     RENEWAL_NOT_SUPPORTED = "RenewalNotSupported"
@@ -49,7 +49,7 @@ class Reason(enum.StrEnum):
     BINDING_MISMATCH = "BindingMismatch"
     PROVIDER_ID_MISMATCH = "ProviderIDMismatch"
 
-    # Deny: whose identity it is
+    # Deny, because of the identity or its Machine
     NODE_NAME_MISMATCH = "NodeNameMismatch"
     IDENTITY_CONFLICT = "IdentityConflict"
     MACHINE_DELETING = "MachineDeleting"
@@ -336,4 +336,4 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
         ),
     }
 )
-"""Every reason explained; the headings in ``docs/troubleshooting.md`` are made from it."""
+"""The explanation of every reason. The headings in ``docs/troubleshooting.md`` are generated from it."""

@@ -1,13 +1,12 @@
-"""``AttestedNode``: which identity is this Machine, and the journal of the certificates that were allowed for it.
+"""``AttestedNode``: the record of a Machine's identity, and the journal of the certificates that were approved for it.
 
-The journal entry of a certificate is written before its CSR is approved and holds everything that makes up the
-certificate (serial number, validity, CA), so that the controller that continues after a crash issues that very
-certificate and no second one.
+The controller writes the journal entry of a certificate before it approves the CSR. The entry determines the
+certificate (serial number, validity, CA). So after a crash, the controller issues that same certificate and no second
+one.
 
-The kinds of certificates that the journal names are an open set. A part of the program whose certificates are journaled
-declares its kinds where it defines them, and no other part is changed for it. A record may still name a kind that this
-program does not know, because a newer version wrote it: no approval rests on such a certificate, and the answer to
-which certificates may be in use says that it is not complete (:mod:`signer.model.certificates_in_use`).
+The set of certificate kinds is open: each part of the program declares the kinds of its certificates where it defines
+them. A record may name a kind that this version does not know, because a newer version wrote it. No approval depends on
+such a certificate, and :mod:`signer.model.certificates_in_use` reports its result as incomplete.
 """
 
 from __future__ import annotations
@@ -73,40 +72,40 @@ KUBELET_KINDS: Final[Mapping[Purpose, str]] = MappingProxyType(
 
 
 _TICK: Final = timedelta(seconds=1)
-"""Times are written in whole seconds."""
+"""The resolution of times in the object."""
 JOURNAL_ENTRIES: Final = 16
-"""Entries kept per record. Live certificates beyond it mean a node that asks in a loop."""
+"""Maximum entries per record. Only a node that requests in a loop has more valid certificates."""
 BUILTIN_APPROVALS: Final = 8
-"""Approvals of built-in serving requests kept per record."""
-_CLOCKS_DIFFER: Final = timedelta(minutes=5)
-"""By how much the clocks of replicas may."""
+"""Maximum approvals of built-in serving requests per record."""
+_CLOCK_SKEW: Final = timedelta(minutes=5)
+"""Maximum difference between the clocks of replicas."""
 HELD_AFTER_END: Final = timedelta(minutes=10)
-"""For so long after its last certificate ran out a node name is held: a server whose clock is slow may accept that
-certificate, and a request that was posted with it may be on its way.
+"""How long a node name is held after its last certificate expired. A server whose clock is slow may still accept that
+certificate, and a request that was posted with it may still be pending.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class AttestedIdentity:
-    """An identity as records and reservations hold it."""
+    """An identity in records and reservations."""
 
     provider: str
-    """Which attestor said so."""
+    """The attestor that proved or asserted it."""
     identity: str
     security: Security
 
     @property
     def digest(self) -> str:
-        """SHA-256 over attestor and identity, hexadecimal: the identity's name in reservations."""
+        """SHA-256 of attestor and identity, hexadecimal: the identity's name in reservations."""
         return _digest("identity", self.provider, self.identity)
 
 
 @dataclass(frozen=True, slots=True)
 class MachineKey:
-    """Which Machine, or instance of a pool, in a form that outlives ``clusterctl move`` (which changes UIDs).
+    """The key of a Machine or of a pool's instance. It survives ``clusterctl move``, which changes UIDs.
 
-    A Machine of a MachinePool has the key of the instance that it stands for. So one piece of hardware has one key,
-    whether its Machine is there, is not there yet, or never comes, and no second identity gets it under another.
+    A Machine of a MachinePool has the same key as its instance. So a machine has one key before and after its Machine
+    is created, and no second identity can get it under another key.
     """
 
     cluster: ClusterKey
@@ -123,7 +122,7 @@ class MachineKey:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over all parts, hexadecimal: the Machine's name in reservations."""
+        """SHA-256 of all parts, hexadecimal: the Machine's name in reservations."""
         return _digest("machine", self.cluster.namespace, self.cluster.name, self.kind, self.name, self.provider_id)
 
     def __str__(self) -> str:
@@ -132,10 +131,10 @@ class MachineKey:
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """One certificate that the controller signs: the CSR that it was allowed for, and what makes it up."""
+    """One certificate that the controller signs: the approved CSR, and the fields that determine the certificate."""
 
     kind: str
-    """See :mod:`signer.model.record`; perhaps one that this version does not know."""
+    """See :mod:`signer.model.record`; this version may not know it."""
     csr_name: str
     csr_uid: str
     spec_digest: str
@@ -145,29 +144,29 @@ class JournalEntry:
     not_before: datetime
     not_after: datetime
     ca_cert_hash: str
-    """The CA that signs it, in kubeadm's hash form: what tells when a CA is no longer needed."""
+    """The CA that signs it, in kubeadm's hash form. It shows when a CA is no longer needed."""
     evidence_ca_cert_hash: str
-    """The CA that the evidence named, in the same form: the one that the running node trusts first."""
+    """The CA that the evidence named, in the same form: the first CA that the node trusts."""
     certificate_digest: str
-    """SHA-256 of the certificate's DER, hexadecimal: what API servers name a client's credential by."""
+    """SHA-256 of the certificate's DER, hexadecimal. API servers name a client's credential by it."""
     public_key_digest: str
-    """SHA-256 of the requested key's SubjectPublicKeyInfo, hexadecimal: copies of a request share it."""
+    """SHA-256 of the requested key's SubjectPublicKeyInfo, hexadecimal. Copies of a request share it."""
     created: datetime
-    """The CSR's creation time, as the workload cluster says; it only ever tells older from newer."""
+    """The CSR's creation time by the workload API server's clock. It only orders requests."""
     decided: datetime
 
     @property
-    def is_what_was_asked_for(self) -> bool:
-        """Whether it is the certificate that its CSR asked for, and not one that came with it."""
-        return self.kind in _ASKED_FOR
+    def was_requested(self) -> bool:
+        """Whether the CSR requested this certificate; False for one that was issued with it."""
+        return self.kind in _REQUESTED_KINDS
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltinApproval:
-    """One certificate that another signer makes, because the controller approved the request for it.
+    """One certificate that kube-controller-manager signs, because this controller approved the request.
 
-    kube-controller-manager chooses its CA, serial number and lifetime, which no record can know. What is known of the
-    certificate is its key: a node that serves with that key serves with it.
+    kube-controller-manager chooses its CA, serial number and lifetime, so the record holds only its key. A node that
+    serves with that key uses the certificate.
     """
 
     kind: str
@@ -177,16 +176,16 @@ class BuiltinApproval:
     public_key_digest: str
     """SHA-256 of the requested key's SubjectPublicKeyInfo, hexadecimal."""
     created: datetime
-    """The CSR's creation time, as the workload cluster says."""
+    """The CSR's creation time by the workload API server's clock."""
     decided: datetime
 
 
-_ASKED_FOR: Final = frozenset(KUBELET_KINDS.values())
+_REQUESTED_KINDS: Final = frozenset(KUBELET_KINDS.values())
 
 
 @dataclass(frozen=True, slots=True)
 class AttestedNode:
-    """One record: an identity, its Machine, the node name that goes with them, and the journal."""
+    """One record: an identity, its Machine, their node name, and the journal."""
 
     machine: MachineKey
     machine_uid: str
@@ -195,66 +194,62 @@ class AttestedNode:
     first_attestation: datetime
     last_attestation: datetime
     last_not_after: datetime
-    """When the last certificate ever allowed by this record runs out, of whatever kind and identity; readers that ask
-    whether the node name is taken ask :attr:`held_until`."""
+    """When the last certificate of this record expires, of any kind and identity. To find out whether the node name is
+    taken, use :attr:`held_until`."""
     journal: Sequence[JournalEntry]
     """Newest last: a tuple, or :mod:`~signer.model.record_object`."""
     builtin_approvals: tuple[BuiltinApproval, ...] = ()
     dropped_not_after: datetime = LONG_AGO
-    """When the last of those certificates runs out that had to leave the journal; long ago where none had to."""
+    """When the last certificate that was dropped from the journal expires; :data:`LONG_AGO` if none was."""
     seal: str = field(default="", compare=False)
-    """As it stands in the object; :mod:`signer.model.seal` says whether it is ours."""
+    """``spec.seal``; :mod:`signer.model.seal` verifies it."""
     resource_version: str = ""
     uid: str = ""
 
     @property
     def name(self) -> str:
-        """The object's name: one per node name and cluster, so that creating it is what takes a node name."""
+        """The object's name. There is one per node name and cluster, so creating the object takes the node name."""
         return record_name(self.machine.cluster, self.node_name)
 
     @property
     def held_until(self) -> datetime:
-        """Until when this record holds its node name, for every reader of it."""
+        """The time until which this record holds its node name."""
         return self.last_not_after + HELD_AFTER_END
 
     def is_own(self, entry: JournalEntry) -> bool:
-        """Whether the certificate is of the identity that the record is about now: the journal goes on when a node name
-        passes to another one, and what was allowed before is the former one's.
-        """
+        """Whether the certificate is of the record's present identity. The journal also has entries of former ones."""
         return entry.decided >= self.first_attestation
 
     def is_of(self, machine: MachineView, cluster_created: datetime) -> bool:
-        """Whether a Machine with this record's key is the one that was attested, and was not made anew since.
+        """Whether a Machine with this record's key is the one that was attested, and was not recreated since.
 
-        By ``clusterctl move``, or a restore, every Machine is made anew, and the Cluster with them: that changes
-        nothing. An instance of a MachinePool is the same one whether its Machine is there or not.
+        ``clusterctl move`` and a restore recreate every Machine together with the Cluster; those Machines still count.
+        An instance of a MachinePool is the same before and after its Machine is created.
         """
         if self.machine.kind == MACHINE_POOL_KIND or self.machine_uid == machine.uid:
             return True
         return self.last_attestation < cluster_created
 
     def entry_for(self, csr_uid: str, spec_digest: str) -> JournalEntry | Unjournaled:
-        """What exactly that CSR with exactly that content asked for; the newest, if the CA changed meanwhile."""
+        """The entry of exactly that CSR with exactly that content; the newest, if the CA has changed meanwhile."""
         for entry in reversed(self.journal):
-            if entry.csr_uid == csr_uid and entry.spec_digest == spec_digest and entry.is_what_was_asked_for:
+            if entry.csr_uid == csr_uid and entry.spec_digest == spec_digest and entry.was_requested:
                 return entry
         return Unjournaled()
 
     def entries_for_key(self, public_key_digest: str, signer_name: str) -> tuple[JournalEntry, ...]:
-        """What was allowed for that key at that signer, the newest first."""
+        """The entries for that key at that signer, newest first."""
         return tuple(
             entry
             for entry in reversed(self.journal)
-            if entry.public_key_digest == public_key_digest
-            and entry.signer_name == signer_name
-            and entry.is_what_was_asked_for
+            if entry.public_key_digest == public_key_digest and entry.signer_name == signer_name and entry.was_requested
         )
 
     @property
-    def makes_way(self) -> JournalEntry | Unjournaled:
-        """The entry that goes when another one comes; none while there is room.
+    def next_dropped(self) -> JournalEntry | Unjournaled:
+        """The entry that the next entry of the same identity replaces; none while the journal is not full.
 
-        Never that of the last client certificate: with it the node asks for all others, however many.
+        It is never that of the last client certificate, with which the node requests all others.
         """
         if len(self.journal) < JOURNAL_ENTRIES:
             return Unjournaled()
@@ -262,28 +257,28 @@ class AttestedNode:
         return next(entry for entry in self.journal if entry != last)
 
     def has_builtin_approval(self, csr_uid: str, spec_digest: str) -> bool:
-        """Whether exactly that built-in serving request with exactly that content was journaled."""
+        """Whether the approval of exactly that built-in serving request with exactly that content is journaled."""
         return any(
             one.csr_uid == csr_uid and one.spec_digest == spec_digest and one.kind == BUILTIN_KUBELET_SERVING
             for one in self.builtin_approvals
         )
 
     def with_builtin_approval(self, approval: BuiltinApproval) -> AttestedNode:
-        """The record after one more built-in serving request was allowed; the oldest go when there are too many."""
+        """The record with one more approval of a built-in serving request. Beyond the limit, the oldest is dropped."""
         return replace(self, builtin_approvals=(*self.builtin_approvals, approval)[-BUILTIN_APPROVALS:])
 
     def with_entry(self, entry: JournalEntry, *, machine: MachineView, identity: AttestedIdentity) -> AttestedNode:
-        """The record after one more attestation; when the journal is full, one entry makes way.
+        """The record after one more attestation. A full journal drops one entry.
 
-        Another identity under the same node name starts its own history; only the expiry and the journal go on. Whose
-        an entry is shows in ``decided`` alone, so clocks of replicas, which may differ, are not relied upon for that:
-        an identity's entries are never before its first attestation, and its predecessors' always are.
+        Another identity under the same node name starts a new history: only expiry and journal continue. ``decided``
+        alone tells the identities' entries apart. As clocks of replicas differ, it is adjusted: an identity's entries
+        are never before its first attestation, and entries of former identities always are.
         """
         same = identity.digest == self.identity.digest
         going: JournalEntry | Unjournaled = Unjournaled()
         if same:
-            first_attestation, going = self.first_attestation, self.makes_way
-        else:  # whoever had the name before asks for nothing any more: the oldest entry goes
+            first_attestation, going = self.first_attestation, self.next_dropped
+        else:  # the former identity requests nothing more: the oldest entry is dropped
             first_attestation = max((entry.decided, *(former.decided + _TICK for former in self.journal)))
         if entry.decided < first_attestation:
             entry = replace(entry, decided=first_attestation)
@@ -309,21 +304,21 @@ class Unjournaled:
 
 
 def last_to_end(entries: Iterable[JournalEntry]) -> JournalEntry | Unjournaled:
-    """The one that runs out last; of several such the newest. ``entries`` are newest last."""
+    """The entry that expires last; of several with the same end, the newest. ``entries`` are newest last."""
     return max(reversed(tuple(entries)), key=lambda entry: entry.not_after, default=Unjournaled())
 
 
 def was_just_decided(decided: datetime, span: timedelta, now: datetime) -> bool:
-    """Whether that was less than ``span`` ago.
+    """Whether ``decided`` was less than ``span`` ago.
 
-    What is dated further ahead than clocks differ was decided while a clock was ahead, and nobody knows when: it must
-    not hold anybody up until that date has come.
+    A time further in the future than clocks differ comes from a wrong clock. It does not count, because it would
+    otherwise block requests until that time.
     """
-    return now - span < decided <= now + _CLOCKS_DIFFER
+    return now - span < decided <= now + _CLOCK_SKEW
 
 
 def record_name(cluster: ClusterKey, node_name: str) -> str:
-    """``<cluster>.<node>``; with a digest for the node where that would be ambiguous (dots) or too long."""
+    """``<cluster>.<node>``; with a digest of the node name if that would be ambiguous (dots) or too long."""
     name = f"{cluster.name}.{node_name}"
     if len(name) <= 253 and "." not in cluster.name:
         return name
@@ -344,7 +339,7 @@ def new_record(machine: MachineView, node_name: str, identity: AttestedIdentity,
     )
 
 
-# One judgement asks for the names of the same record and pair a dozen times.
+# One decision needs the names of the same record and pair a dozen times.
 @functools.lru_cache(maxsize=1024)
 def _digest(*parts: str) -> str:
     digest = hashlib.sha256()

@@ -1,8 +1,8 @@
-"""``AttestedNode`` as the object that holds it: written, and read strictly.
+"""Writes the ``AttestedNode`` object of a record, and parses it strictly.
 
-The certificates of a record are lines, one JSON object each. To an API server a list of objects costs what all their
-fields cost: of each one it parses, prunes, validates and copies every value. With 16 entries that is four times what
-the rest of the record takes. A line is one value.
+The certificates of a record are lines, one JSON object each. A line is a single string, because the API server parses,
+prunes, validates and copies every field of a list of objects. For 16 entries that would cost four times as much as the
+rest of the record.
 
 A line has the fields of one of two forms: a certificate that the controller signs (:class:`JournalEntry`), or one that
 it approved for another signer (:class:`BuiltinApproval`). Unknown kinds are allowed, unknown fields are not.
@@ -201,11 +201,11 @@ def _unpacked(packed: bytes) -> tuple[JournalEntry, ...]:
 
 
 class InvalidRecord(ValueError):
-    """The object is no AttestedNode that we wrote; it reserves and approves nothing."""
+    """The object is not an AttestedNode that the controller wrote. It does not count."""
 
 
 def record_spec(record: AttestedNode) -> dict[str, Any]:
-    """The object's ``spec`` but for its seal; everything is in it, because ``clusterctl move`` drops status."""
+    """The object's ``spec`` without its seal. ``spec`` has everything, because ``clusterctl move`` drops status."""
     machine = record.machine
     return {
         "clusterName": machine.cluster.name,
@@ -230,7 +230,7 @@ def parse_record(manifest: Mapping[str, Any]) -> AttestedNode:
     """Read an AttestedNode.
 
     Raises:
-        InvalidRecord: a field is missing or of another form, or the name is not the one its content gives.
+        InvalidRecord: a field is missing or malformed, or the object's name does not match its content.
     """
     try:
         metadata, spec = manifest["metadata"], manifest["spec"]
@@ -263,18 +263,18 @@ def parse_record(manifest: Mapping[str, Any]) -> AttestedNode:
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidRecord(f"not an AttestedNode of ours: {type(error).__name__}") from error
     if record.name != name:
-        raise InvalidRecord("the object's name is not the one its content gives")
+        raise InvalidRecord("the object's name does not match its content")
     return record
 
 
 def _certificates(spec: Mapping[str, Any]) -> tuple[Sequence[JournalEntry], tuple[BuiltinApproval, ...]]:
-    """First the lines of what the controller signs, then those of what it approved for another signer."""
+    """Parse the lines: first those of the controller's own certificates, then those of built-in approvals."""
     lines = spec["certificates"]
     if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
-        raise TypeError("certificates is no list of texts")
+        raise TypeError("certificates is not a list of strings")
     read = [parse_line(line) for line in lines]
     entries = tuple([one for one in read if isinstance(one, JournalEntry)])
     approvals = tuple([one for one in read[len(entries) :] if isinstance(one, BuiltinApproval)])
     if len(entries) + len(approvals) != len(read):
-        raise ValueError("the lines are in another order than they are written in")
+        raise ValueError("the lines are in the wrong order")
     return kept_journal(lines[: len(entries)], entries), approvals

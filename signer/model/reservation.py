@@ -1,7 +1,7 @@
 """``IdentityReservation``: one identity belongs to one Machine, and the reverse.
 
-Two objects make a pair, each named by the digest of what it reserves and naming its partner. What they say never
-changes: they are created and deleted, so creating one is the atomic act. Only a mark in their metadata comes and goes.
+Two objects make a pair. Each is named by the digest of its side and names its partner. Their content never changes:
+they are only created and deleted, so a creation is the atomic step. Only one annotation is set and removed.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from signer.model.fields import required_text
 from signer.model.record import AttestedIdentity, MachineKey
 
 CONTESTED_ANNOTATION: Final = "attestation.cluster.x-k8s.io/contested"
-"""On a side that a controller believes to be dead and is about to remove; its owner takes it off."""
+"""On a side that a controller takes as abandoned and is about to delete. Its owner removes the annotation."""
 
 
 _NAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 class InvalidReservation(ValueError):
-    """The object is no reservation that we wrote."""
+    """The object is not a reservation that the controller wrote."""
 
 
 class ReservationSide(enum.Enum):
-    """Which of the pair an object is."""
+    """The side of a pair."""
 
     MACHINE = "machine"
     IDENTITY = "identity"
 
     @property
     def other(self) -> ReservationSide:
-        """The side that makes a pair with this one."""
+        """The partner's side."""
         return ReservationSide.IDENTITY if self is ReservationSide.MACHINE else ReservationSide.MACHINE
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What a reservation says: this identity is this Machine."""
+    """The content of a reservation: an identity and its Machine."""
 
     machine: MachineKey
     identity: AttestedIdentity
 
     def name(self, side: ReservationSide) -> str:
-        """The object name of that side."""
+        """The name of that side's object."""
         digest = self.machine.digest if side is ReservationSide.MACHINE else self.identity.digest
         return f"{side.value}-{digest}"
 
@@ -62,7 +62,7 @@ class Reservation:
     uid: str
     resource_version: str
     contested: bool = False
-    """Somebody believes it to be dead and is about to remove it."""
+    """A controller takes it as abandoned and is about to delete it."""
 
     @property
     def name(self) -> str:
@@ -70,7 +70,7 @@ class Reservation:
         return self.pair.name(self.side)
 
     def is_partner_of(self, other: Reservation) -> bool:
-        """Whether both name the same Machine and the same identity, however secure its attestor was called."""
+        """Whether both have the same Machine and the same identity, whatever the security of its attestor."""
         mine, others = self.pair, other.pair
         return mine.machine == others.machine and mine.identity.digest == others.identity.digest
 
@@ -96,7 +96,7 @@ def parse_reservation(manifest: Mapping[str, Any]) -> Reservation:
     """Read an IdentityReservation.
 
     Raises:
-        InvalidReservation: a field is missing or of another form, or the name is not the digest of its content.
+        InvalidReservation: a field is missing or malformed, or the object's name does not match its content.
     """
     try:
         metadata, spec = manifest["metadata"], manifest["spec"]
@@ -115,7 +115,7 @@ def parse_reservation(manifest: Mapping[str, Any]) -> Reservation:
         )
         name, uid, resource_version = (required_text(metadata, key) for key in ("name", "uid", "resourceVersion"))
         if not all(_NAME.fullmatch(part) for part in (cluster.namespace, cluster.name, pair.machine.name)):
-            raise ValueError("a name that no object can have")
+            raise ValueError("an invalid object name")
         contested = CONTESTED_ANNOTATION in (metadata.get("annotations") or {})
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidReservation(f"not a reservation of ours: {type(error).__name__}") from error

@@ -1,15 +1,16 @@
-"""Seals: which objects we wrote ourselves, and have not been changed, copied or renamed since.
+"""Seals prove that the controller wrote an object, and that it was not changed, copied or renamed since.
 
-A seal is ``v2.<key identifier>.<HMAC-SHA256, hexadecimal>`` over the place of an object and every value of its content.
-It is computed from the parsed object, never from the object's text: what was verified is exactly what is used
-afterwards. Each kind of object has a subkey of its own (:class:`KeyUse`), so the seal of one kind is never good for
-another: :class:`Seals` makes and verifies seals of any kind, :class:`RecordSeals` those of AttestedNodes.
+A seal is ``v2.<key identifier>.<HMAC-SHA256, hexadecimal>`` over an object's place and every value of its content. It
+is computed from the parsed object, never from the object's text, so the verified values are exactly those that are
+used.
+Each kind of object has its own subkey (:class:`KeyUse`), so a seal of one kind is never valid for another.
+:class:`Seals` makes and verifies seals of any kind, :class:`RecordSeals` those of AttestedNodes.
 
-Of an AttestedNode the namespace, the name and all of ``spec`` are sealed. Not covered are the object's UID, owner
-references and labels, which ``clusterctl move`` rewrites.
+The seal of an AttestedNode covers the namespace, the name and all of ``spec``. It does not cover the object's UID,
+owner references and labels, which ``clusterctl move`` rewrites.
 
-What is sealed must not change for as long as such objects live: a later field of a record needs another use of the key
-and another version.
+The sealed content must not change while such objects exist: a new field of a record needs another use of the key and
+another version.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ _MAC_CHARACTERS: Final = 64
 
 
 class InvalidControllerKey(ValueError):
-    """A controller key that is not ``KEY_BYTES`` long."""
+    """A controller key is not ``KEY_BYTES`` long."""
 
 
 class KeyUse(enum.Enum):
-    """What a subkey is for: one use for each kind of object that is sealed, and one for challenges. No two uses ever
-    share a subkey (RFC 5869 section 3.2, "info").
+    """The uses of subkeys: one for each kind of sealed object, and one for challenges. No two uses share a subkey
+    (RFC 5869 section 3.2, "info").
     """
 
     RECORD = b"node-attestation record v2"
@@ -51,7 +52,7 @@ class Subkey:
     """A key for one use, derived from a controller key."""
 
     identifier: str
-    """Tells generations apart; it says nothing about the key."""
+    """Distinguishes generations of the key. It reveals nothing about the key."""
     secret: bytes = field(repr=False)
 
 
@@ -62,7 +63,7 @@ class NoPreviousKey:
 
 @dataclass(frozen=True, slots=True)
 class ControllerKeys:
-    """The controller's own key, and the one before it: both are good, the current one makes new seals.
+    """The controller key and the previous one. Both verify seals; the current one makes new seals.
 
     Raises:
         InvalidControllerKey: a key has another length than ``KEY_BYTES``.
@@ -77,7 +78,7 @@ class ControllerKeys:
                 raise InvalidControllerKey(f"a controller key has {KEY_BYTES} bytes")
 
     def subkeys(self, use: KeyUse) -> tuple[Subkey, ...]:
-        """The subkeys for that use, the current generation's first."""
+        """The subkeys for that use, that of the current key first."""
         return tuple(_subkey(key, use) for key in self._generations())
 
     def _generations(self) -> tuple[bytes, ...]:
@@ -85,7 +86,7 @@ class ControllerKeys:
 
 
 def _subkey(key: bytes, use: KeyUse) -> Subkey:
-    """HKDF-Expand (RFC 5869 section 2.3): one block for the secret, another's beginning for the identifier."""
+    """HKDF-Expand (RFC 5869 section 2.3): one block for the secret, the beginning of another for the identifier."""
     secret = hmac.digest(key, use.value + b"\x01", "sha256")
     identifier = hmac.digest(key, use.value + b" identifier\x01", "sha256")
     return Subkey(identifier.hex()[:_IDENTIFIER_CHARACTERS], secret)
@@ -94,15 +95,15 @@ def _subkey(key: bytes, use: KeyUse) -> Subkey:
 class Fault(enum.Enum):
     """Why an object does not authenticate."""
 
-    MALFORMED_SEAL = "its seal is not of our form"
-    UNKNOWN_KEY = "it was sealed with another controller's key, or with one that was rotated away"
-    """Or with one so new that it was not read yet."""
-    WRONG_SEAL = "it is not what was sealed, or was not sealed for this place"
+    MALFORMED_SEAL = "its seal is malformed"
+    UNKNOWN_KEY = "it was sealed with the key of another controller, or with one that is no longer in use"
+    """The key may also be so new that the controller has not read it yet."""
+    WRONG_SEAL = "its content or place is not what was sealed"
 
 
 @dataclass(frozen=True, slots=True)
 class Unauthentic:
-    """Not a record of ours as we wrote it: it reserves and approves nothing."""
+    """The object is not as the controller wrote it. It does not count."""
 
     fault: Fault
 
@@ -112,7 +113,7 @@ Unsealed: TypeAlias = AttestedNode | Unauthentic
 
 @dataclass(frozen=True, slots=True)
 class Authentic:
-    """The seal is ours, and is that content's."""
+    """The controller made the seal for that content."""
 
 
 class Seals:
@@ -121,15 +122,15 @@ class Seals:
     def __init__(self, keys: ControllerKeys, use: KeyUse) -> None:
         subkeys = keys.subkeys(use)
         self._current = subkeys[0]
-        # The current one stays in front should both have one identifier.
+        # The current key takes precedence if both have the same identifier.
         self._secrets = {subkey.identifier: subkey.secret for subkey in reversed(subkeys)}
 
     def seal(self, content: str) -> str:
-        """The seal of that content, under the current key. See :func:`joined`."""
+        """The seal of that content with the current key. See :func:`joined`."""
         return f"{_VERSION}.{self._current.identifier}.{_mac(self._current.secret, content)}"
 
     def verify(self, seal: str, content: Callable[[], str]) -> Authentic | Unauthentic:
-        """Whether we sealed exactly that content, of that kind. In constant time."""
+        """Whether the controller sealed exactly that content. The comparison takes constant time."""
         version, _, rest = seal.partition(".")
         identifier, _, mac = rest.partition(".")
         if version != _VERSION or len(mac) != _MAC_CHARACTERS or not mac.isascii():
@@ -149,17 +150,17 @@ class RecordSeals:
         self._seals = Seals(keys, KeyUse.RECORD)
 
     def seal(self, record: AttestedNode) -> str:
-        """``spec.seal`` of that record, under the current key."""
+        """``spec.seal`` of that record with the current key."""
         return self._seals.seal(_sealed(record))
 
     def unseal(self, record: AttestedNode) -> Unsealed:
-        """The record itself, if its seal says that we wrote it, here and under this name."""
+        """The record, if its seal is valid for its content, namespace and name."""
         verified = self._seals.verify(record.seal, lambda: _sealed(record))
         return record if isinstance(verified, Authentic) else verified
 
 
 def joined(*texts: str) -> str:
-    """Each with its length before it, so that no two contents give the same bytes."""
+    """The texts, each with its length before it, so that different contents give different results."""
     return "".join([f"{len(text)}:{text}," for text in texts])
 
 
@@ -168,7 +169,7 @@ def _mac(secret: bytes, content: str) -> str:
 
 
 def _sealed(record: AttestedNode) -> str:
-    """An entry's line says all of the entry, and is in the object already."""
+    """The sealed content. An entry's line has all of the entry."""
     machine, identity = record.machine, record.identity
     return joined(
         machine.cluster.namespace,
@@ -193,8 +194,8 @@ def _sealed(record: AttestedNode) -> str:
     )
 
 
-# The same times are sealed and verified with each version of their record.
+# Each version of a record repeats most of its times.
 @functools.lru_cache(maxsize=4096)
 def _seconds(moment: datetime) -> str:
-    """Whole seconds since 1970, as the object keeps them."""
+    """Whole seconds since 1970: the object has no fractions."""
     return str(math.floor(moment.timestamp()))

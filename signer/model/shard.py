@@ -1,7 +1,7 @@
-"""Shards: each Cluster belongs to one, and replicas of the controller divide the shards between them.
+"""Shards: each Cluster belongs to one, and the replicas of the controller divide the shards among them.
 
-Two kinds of Lease say how: one of each shard names the replica that owns it, and one of each replica, which it keeps
-renewing, says that it lives. So that to own many shards costs no more writes than to own one.
+There are two kinds of Leases. A shard's Lease names the replica that owns the shard. A replica's Lease, which the
+replica keeps renewing, shows that it lives. So a replica with many shards writes no more than one with a single shard.
 """
 
 from __future__ import annotations
@@ -19,50 +19,48 @@ from signer.model.lease import API_VERSION, InvalidLease, Lease, parse_lease
 
 MAXIMUM_SHARDS: Final = 256
 SHARDS_OF_LABEL: Final = f"{ANNOTATION_PREFIX}/shards-of"
-"""On every Lease of shards and of replicas that share them; its value is ``--leader-elect-resource-name``."""
+"""Label of every shard's and replica's Lease. Its value is ``--leader-elect-resource-name``."""
 SHARD_COUNT_ANNOTATION: Final = f"{ANNOTATION_PREFIX}/shards"
-"""On the Lease of a replica: its ``--shards``."""
+"""Annotation of a replica's Lease: its ``--shards``."""
 _DIGEST_CHARACTERS: Final = 16
 _DIGITS: Final = re.compile(r"[0-9]{1,3}", re.ASCII)
 
 
 def shard_of(cluster: ClusterKey, count: int) -> int:
-    """Which of ``count`` shards the Cluster belongs to: the same in every replica and release, for as long as it is
-    called what it is called.
-    """
+    """The Cluster's shard among ``count``. It depends on the Cluster's namespace and name only, in every release."""
     digest = hashlib.sha256(str(cluster).encode("utf-8", "surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big") % count
 
 
 @dataclass(frozen=True, slots=True)
 class EveryShard:
-    """This replica shares with nobody."""
+    """This replica owns all Clusters."""
 
     def own(self, cluster: ClusterKey) -> bool:
-        """Whether the Cluster is this replica's."""
+        """Whether this replica owns the Cluster."""
         return True
 
     def leave(self, cluster: ClusterKey) -> bool:
-        """Whether this replica hands the Cluster over at this moment."""
+        """Whether this replica is handing the Cluster over."""
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class SomeShards:
-    """What one replica has of all shards."""
+    """The shards of one replica."""
 
     count: int
-    """Of all shards; they are numbered from 0."""
+    """Number of all shards. They are numbered from 0."""
     owned: frozenset[int] = frozenset()
     leaving: frozenset[int] = frozenset()
-    """Owned until what is under way in them has been finished; nothing new begins there."""
+    """Shards that are being handed over: work in progress is finished, and no new work begins."""
 
     def own(self, cluster: ClusterKey) -> bool:
-        """Whether the Cluster is this replica's."""
+        """Whether this replica owns the Cluster."""
         return shard_of(cluster, self.count) in self.owned
 
     def leave(self, cluster: ClusterKey) -> bool:
-        """Whether this replica hands the Cluster over at this moment."""
+        """Whether this replica is handing the Cluster over."""
         return shard_of(cluster, self.count) in self.leaving
 
 
@@ -76,7 +74,7 @@ def shard_lease(name: str, number: int) -> str:
 
 
 def replica_lease(name: str, identity: str) -> str:
-    """Name of a replica's own Lease: two identities never share one."""
+    """Name of a replica's own Lease, unique to its identity."""
     digest = hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{name}-replica-{digest[:_DIGEST_CHARACTERS]}"
 
@@ -88,14 +86,14 @@ class Replica:
     lease_name: str
     uid: str
     created: str
-    """``creationTimestamp``, by the API server's clock: who came first is the same for all who read it."""
+    """``creationTimestamp``, by the API server's clock: every replica sees the same order."""
     count: int
-    """Of shards, as it believes."""
+    """The replica's number of shards, ``--shards``."""
     lease: Lease
 
     @property
     def has_left(self) -> bool:
-        """Whether it has ended, all its work done, and said so."""
+        """Whether the replica has finished its work and released its Lease."""
         return not self.lease.holding.holder
 
 
@@ -110,17 +108,17 @@ class ShardLease:
 
 @dataclass(frozen=True, slots=True)
 class ShardLeases:
-    """All Leases of one group of replicas, as they were listed."""
+    """A list of all Leases of one group of replicas."""
 
     replicas: Mapping[str, Replica] = field(default_factory=dict)
     """By name of the Lease."""
     shards: Mapping[int, ShardLease] = field(default_factory=dict)
     unreadable: tuple[str, ...] = ()
-    """Names of Leases that no controller wrote so; nothing is done about them."""
+    """Names of malformed Leases. They are ignored."""
 
 
 def parse_shard_leases(name: str, manifests: Iterable[Mapping[str, Any]]) -> ShardLeases:
-    """Read what was listed by label; ``name`` is what all their names begin with."""
+    """Read Leases that were listed by label. ``name`` is the prefix of their names."""
     replicas: dict[str, Replica] = {}
     shards: dict[int, ShardLease] = {}
     unreadable: list[str] = []
@@ -129,7 +127,9 @@ def parse_shard_leases(name: str, manifests: Iterable[Mapping[str, Any]]) -> Sha
         lease_name, uid = text_of(metadata, "name"), text_of(metadata, "uid")
         kind, _, rest = lease_name.removeprefix(f"{name}-").partition("-")
         try:
-            lease = parse_lease({**manifest, "apiVersion": API_VERSION, "kind": "Lease"})  # items of lists have neither
+            lease = parse_lease(
+                {**manifest, "apiVersion": API_VERSION, "kind": "Lease"}
+            )  # list items have neither field
             if kind == "shard":
                 shards[_shard_number(name, lease_name, rest)] = ShardLease(lease_name, uid, lease)
             elif kind == "replica":
@@ -137,7 +137,7 @@ def parse_shard_leases(name: str, manifests: Iterable[Mapping[str, Any]]) -> Sha
                 created = text_of(metadata, "creationTimestamp")
                 replicas[lease_name] = Replica(lease_name, uid, created, count, lease)
             else:
-                raise InvalidLease("neither a shard's nor a replica's")
+                raise InvalidLease("the name is neither a shard's nor a replica's")
         except InvalidLease:
             unreadable.append(lease_name)
     return ShardLeases(replicas, shards, tuple(unreadable))
@@ -146,18 +146,18 @@ def parse_shard_leases(name: str, manifests: Iterable[Mapping[str, Any]]) -> Sha
 def _shard_number(name: str, lease_name: str, text: str) -> int:
     number = _number(text)
     if number >= MAXIMUM_SHARDS or lease_name != shard_lease(name, number):
-        raise InvalidLease("no number of a shard")
+        raise InvalidLease("the name has no valid shard number")
     return number
 
 
 def _shard_count(text: str) -> int:
     count = _number(text)
     if not 1 <= count <= MAXIMUM_SHARDS:
-        raise InvalidLease("no number of shards")
+        raise InvalidLease("the number of shards is out of range")
     return count
 
 
 def _number(text: str) -> int:
     if _DIGITS.fullmatch(text) is None:
-        raise InvalidLease("no number")
+        raise InvalidLease("not a number")
     return int(text)

@@ -1,11 +1,10 @@
-"""A CertificateSigningRequest object becomes a typed, immutable ``SigningRequest``; or it is said why not.
+"""Parses a CertificateSigningRequest object into a typed, immutable value.
 
-Everything behind this edge takes these values; nothing else reads the object. While thousands may be waiting, a peek
-reads what a CSR claims to be, and nothing else of it. It puts requests in order and decides nothing: a requester that
-claims there what its request does not hold only chooses where it waits.
+The rest of the controller uses these values and never reads the object. While thousands of requests may be waiting, a
+peek reads only the provider ID that a CSR claims. The result orders requests and decides nothing.
 
-The header (:class:`CSRHeader`) is what is known before the content is read: enough to answer the CSR. Source of the
-fields: ``certificates.k8s.io/v1`` (``staging/src/k8s.io/api/certificates/v1/types.go``).
+The header (:class:`CSRHeader`) has the fields other than the content. They are enough to write a decision. Source of
+the fields: ``certificates.k8s.io/v1`` (``staging/src/k8s.io/api/certificates/v1/types.go``).
 """
 
 from __future__ import annotations
@@ -207,12 +206,12 @@ def _integer(value: Any) -> int | None:
 MAXIMUM_REQUEST_TEXT: Final = (MAXIMUM_REQUEST_BYTES + 2) // 3 * 4
 _KEPT_CONTENTS: Final = 64
 _MAXIMUM_KEPT_TEXT: Final = 24 * 1024
-"""Longer ones are read anew each time: so all that are kept take at most 5 MiB, whoever posts them."""
+"""Longer requests are not cached, so the cache takes at most 5 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class SigningRequest:
-    """One of our CSRs, read completely; every part of it is still a claim."""
+    """A parsed CSR to one of our signers. Every part of it is still only a claim."""
 
     header: AttestedCSRHeader
     certificate_request: CertificateRequest
@@ -223,7 +222,7 @@ class SigningRequest:
 
 @dataclass(frozen=True, slots=True)
 class BuiltinServingRequest:
-    """A kubelet's own request to ``kubernetes.io/kubelet-serving``, read completely: it carries no evidence."""
+    """A kubelet's own parsed request to ``kubernetes.io/kubelet-serving``. It carries no evidence."""
 
     header: BuiltinCSRHeader
     certificate_request: CertificateRequest
@@ -231,14 +230,14 @@ class BuiltinServingRequest:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Ended: it has its certificate, or was denied, or has failed; a stock one also once anybody approved it."""
+    """The CSR has a certificate, was denied or has failed. A built-in serving request is also settled once approved."""
 
     header: AttestedCSRHeader | BuiltinCSRHeader
 
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """Ours, and its content cannot be read: to be denied."""
+    """A CSR to one of our signers with malformed content. It is to be denied."""
 
     header: AttestedCSRHeader
     reason: Reason
@@ -247,7 +246,7 @@ class Malformed:
 
 @dataclass(frozen=True, slots=True)
 class MalformedBuiltinServingRequest:
-    """To the built-in serving signer, and its content cannot be read: to be denied where such requests are decided."""
+    """A built-in serving request with malformed content. It is to be denied if the policy approves such requests."""
 
     header: BuiltinCSRHeader
     message: str
@@ -261,9 +260,9 @@ Parsed: TypeAlias = (
 def parse_signing_request(
     manifest: Mapping[str, Any], providers: frozenset[str], provider_id_oids: tuple[str, ...] = (PROVIDER_ID_OID,)
 ) -> Parsed:
-    """Read a CSR object; ``providers`` are the installed attestors.
+    """Parse a CSR object. ``providers`` are the installed attestors.
 
-    Never raises for any content: what an API server can store comes out as one of these types.
+    It never raises: every object that an API server can store gives one of these types.
     """
     signer = signer_of(manifest, providers)
     if isinstance(signer, ForeignSigner):
@@ -282,16 +281,16 @@ def parse_signing_request(
 
 
 NO_CLAIM: Final = ""
-"""Of what is not ours, claims nothing, or cannot be read so far: it is denied, or left alone, when its turn comes."""
+"""For a CSR to another signer, or one without a readable claim. Its turn decides whether it is denied or ignored."""
 
 
 def peek_claimed_provider_id(
     manifest: Mapping[str, Any], providers: frozenset[str], provider_id_oids: tuple[str, ...] = (PROVIDER_ID_OID,)
 ) -> str:
-    """The provider ID that a CSR to one of our signers claims, or :data:`NO_CLAIM`; nothing else of it is read.
+    """The provider ID that a CSR to one of our signers claims, or :data:`NO_CLAIM`. No other part is read.
 
-    It is that of :func:`parse_signing_request`, of whatever that can read. It puts requests in order while thousands
-    may be waiting, and decides nothing.
+    For every request that :func:`parse_signing_request` can read, both give the same provider ID. The result orders
+    requests and decides nothing.
     """
     if not isinstance(signer_of(manifest, providers), SignerName):
         return NO_CLAIM
@@ -305,7 +304,7 @@ def peek_claimed_provider_id(
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """What ``spec.request`` holds."""
+    """The content of ``spec.request``."""
 
     certificate_request: CertificateRequest
     provider: str
@@ -341,15 +340,15 @@ def _read_content(text: Any, provider_id_oids: tuple[str, ...]) -> _Content | _U
     return _Content(certificate_request, blocks.provider, evidence)
 
 
-# A request is read when it is looked at closely, when it is judged, and when its approval comes back: a quarter of a
-# millisecond each time. The same text is the same immutable value.
+# A request is parsed for the pre-filter, for the decision, and when the watch returns its approval: 0.25 ms each time.
+# Values are immutable, so equal texts can share one.
 _kept_content = functools.lru_cache(maxsize=_KEPT_CONTENTS)(_read_content)
 
 
 def _parse_builtin_serving(
     manifest: Mapping[str, Any], signer: BuiltinSigner, provider_id_oids: tuple[str, ...]
 ) -> BuiltinServingRequest | NotOurs | Settled | MalformedBuiltinServingRequest:
-    """One ``CERTIFICATE REQUEST`` block and nothing else, as kubelets write it (``util/certificate/csr/csr.go``)."""
+    """Parse a single ``CERTIFICATE REQUEST`` block, as kubelets write it (``util/certificate/csr/csr.go``)."""
     header = read_csr_header(manifest, partial(BuiltinCSRHeader, signer=signer))
     if isinstance(header, NotOurs):
         return header
@@ -367,10 +366,10 @@ def _parse_builtin_serving(
 
 
 def request_bytes(text: Any) -> bytes:
-    """``spec.request`` without the base64 that JSON needs.
+    """``spec.request``, decoded from base64.
 
     Raises:
-        MalformedRequestBlocks: it is none, or too large.
+        MalformedRequestBlocks: it is empty, not base64, or too large.
     """
     if not isinstance(text, str) or not text:
         raise MalformedRequestBlocks("the request is empty")

@@ -254,7 +254,7 @@ class Caches:
 
     def serves(self, cluster: ClusterView) -> bool:
         """Whether this controller and this replica serve the Cluster: they write nothing for any other."""
-        return self.watch_filter.lets_in(cluster) and self.shards.own(cluster.key)
+        return self.watch_filter.selects(cluster) and self.shards.own(cluster.key)
 
     def set_shards(self, shards: Shards) -> None:
         """Set the shards that this replica serves from now on."""

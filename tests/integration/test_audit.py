@@ -118,7 +118,7 @@ def test_a_changed_file_is_noticed(
     path.write_bytes(path.read_bytes().replace(b'"reason":"Attested"', b'"reason":"Asserted"', 1))
     assert main(["audit", "verify", str(path), "--config", str(config)]) == 1
     said = " ".join(capsys.readouterr().out.split())
-    assert "something in it was changed" in said
+    assert "the line before it was changed" in said
     assert "logged is Approve Asserted; the line's facts give Approve Attested" in said
 
 

@@ -249,4 +249,6 @@ def _assert_only_the_honest_joined(harness: Harness, cluster: WorldCluster, serv
         number = int(record.node_name.removeprefix("node-"))
         expected = [f"join-{number}", *([f"serve-{number}"] if number in serving else [])]
         assert sorted(entry.csr_name for entry in record.journal) == expected
-        assert [one.csr_name for one in record.builtin_approvals] == ([f"builtin-{number}"] if number in serving else [])
+        assert [one.csr_name for one in record.builtin_approvals] == (
+            [f"builtin-{number}"] if number in serving else []
+        )

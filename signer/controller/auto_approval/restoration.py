@@ -272,6 +272,6 @@ class Restoration:
             raise _NotNow("the Cluster is paused, being deleted, or moving to another management cluster")
         if not self._caches.shards.own(key):
             raise _NotNow("the Cluster is in another replica's shard")
-        if not self._caches.watch_filter.lets_in(cluster):
+        if not self._caches.watch_filter.selects(cluster):
             raise _NotNow("the Cluster does not match this controller's watch filter")
         return cluster

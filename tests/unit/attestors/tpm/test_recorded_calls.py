@@ -61,7 +61,7 @@ def judged(harness: PluginHarness, fields: Fields) -> tuple[object, Noted]:
     """What the half says, or the type of what it raises; and what is kept of what it was told."""
     recorded_calls = CallRecorder()
     said = _said(harness, replace(harness.request(fields), recorded_calls=recorded_calls))
-    return said, json.loads(json.dumps(recorded_calls.noted))
+    return said, json.loads(json.dumps(recorded_calls.recorded))
 
 
 def again(harness: PluginHarness, fields: Fields, noted: Noted) -> object:
@@ -265,7 +265,7 @@ class TestForms:
         _, noted = judged(DESK, CHIP.first())
         noted[1]["answer"] = 1
         said = again(DESK, CHIP.first(), noted)
-        assert said == (AnswerNotRecorded, f"the answer about {CHALLENGE_QUESTION} is not of its form")
+        assert said == (AnswerNotRecorded, f"the answer about {CHALLENGE_QUESTION} is malformed")
 
     @pytest.mark.parametrize("matches", [1, "true", None, False])
     def test_only_true_matches(self, matches: object) -> None:

@@ -1,4 +1,4 @@
-"""What verification finds in a log whose lines are no decisions."""
+"""What verification finds in a log whose lines are not valid decisions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def found_in(*paths: Path) -> list[Finding]:
 def broken(*paths: Path) -> list[str]:
     """What makes the log one that is not in order."""
     found = asyncio.run(found_in(*paths))
-    return [one.why for one in found if isinstance(one, Broken) and "no decision" not in one.why]
+    return [one.why for one in found if isinstance(one, Broken) and "not a valid decision" not in one.why]
 
 
 def noticed(*paths: Path) -> list[Noticed]:

@@ -37,7 +37,7 @@ def lines_of(path: Path) -> list[bytes]:
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """A log of start and four lines, whose content is no decision."""
+    """A log of start and four lines, whose content is not a valid decision."""
     path = tmp_path / "audit.log"
     lines = FileLines(path, 0, 0)
     for number in range(4):
@@ -47,10 +47,10 @@ def log(tmp_path: Path) -> Path:
 
 
 def said(*paths: Path) -> list[str]:
-    """What is said of the chain; that these lines are no decisions does not matter here."""
+    """The findings about the chain; findings about the lines as decisions are left out."""
     found = asyncio.run(found_in(*paths))
     remarks = [one.why if isinstance(one, Broken) else one.what for one in found if isinstance(one, Broken | Noticed)]
-    return [remark for remark in remarks if "no decision" not in remark]
+    return [remark for remark in remarks if "not a valid decision" not in remark]
 
 
 def test_as_written(log: Path) -> None:
@@ -59,7 +59,7 @@ def test_as_written(log: Path) -> None:
 
 def test_a_changed_byte(log: Path) -> None:
     log.write_bytes(log.read_bytes().replace(b'"number":1', b'"number":7'))
-    assert said(log) == ["the line before it is not the one that was written: something in it was changed"]
+    assert said(log) == ["the line before it was changed"]
 
 
 def test_a_removed_line(log: Path) -> None:
@@ -78,7 +78,7 @@ def test_swapped_lines(log: Path) -> None:
 def test_a_line_twice(log: Path) -> None:
     lines = lines_of(log)
     log.write_bytes(b"".join([*lines, lines[-1]]))
-    assert said(log) == ["line 4 of its chain stands behind line 4"]
+    assert said(log) == ["line 4 of its chain comes after line 4"]
 
 
 def test_a_line_of_another_chain(log: Path, tmp_path: Path) -> None:
@@ -110,12 +110,10 @@ def test_a_line_that_was_removed_before_a_restart(log: Path) -> None:
 
 def test_an_empty_file(log: Path) -> None:
     log.write_bytes(b"")
-    assert said(log) == ["the file is empty: not even its start line is left"]
+    assert said(log) == ["the file is empty: even its start line is missing"]
 
 
-NO_LINE = (
-    "no line of the file can be read: it is compressed (unpack it first), is no audit log, or what was in it is gone"
-)
+NO_LINE = "no line of the file can be read: it is compressed (unpack it first), is not an audit log, or was overwritten"
 
 
 @pytest.mark.parametrize("left", [b"junk", b"junk\n", b"\n", b"{}", b"{}\nju", START_LINE[:100], START_LINE[:-1]])
@@ -167,7 +165,7 @@ def test_cut_off_before_the_line_feed(log: Path) -> None:
 
 def test_a_new_chain_is_told(log: Path, tmp_path: Path) -> None:
     FileLines(tmp_path / "new.log", 0, 0).close()
-    assert said(log, tmp_path / "new.log") == ["a new chain begins: nothing ties it to what is before"]
+    assert said(log, tmp_path / "new.log") == ["a new chain begins: it is not linked to the lines before it"]
 
 
 def test_a_file_without_its_start(log: Path) -> None:
@@ -221,18 +219,18 @@ def test_headers_are_strict(old: bytes, new: bytes) -> None:
     [
         (b'"time":"now"', b'"time":NaN', "is not JSON"),
         (b'"version"', b'"Version"', "does not begin with version, kind, chain, sequence, previous"),
-        (b"/v1", b"/v2", "is of a version that is not known here"),
-        (b'"kind":"Start"', b'"kind":"Other"', "is of no known kind"),
-        (b'"chain":"%s"' % (b"a" * 32), b'"chain":1', "is of no known kind"),
-        (b'"previous":"', b'"previous":1,"more":"', "is of no known kind"),
-        (b'"sequence":0', b'"sequence":-1', "has no place in a chain"),
-        (b'"chain":"%s"' % (b"a" * 32), b'"chain":"%s"' % (b"a" * 33), "has no place in a chain"),
-        (b'"torn":""', b'"torn":1', "is no start line"),
-        (b'"torn":""', b'"turn":""', "is no start line"),
-        (b'"torn":"",', b"", "is no start line"),
-        (b',"program":"0.2.0"', b"", "is no start line"),
-        (b'"program":"0.2.0"', b'"program":1', "is no start line"),
-        (b'"program":"0.2.0"', b'"program":"0.2.0","more":""', "is no start line"),
+        (b"/v1", b"/v2", "is of an unknown version"),
+        (b'"kind":"Start"', b'"kind":"Other"', "is of an unknown kind"),
+        (b'"chain":"%s"' % (b"a" * 32), b'"chain":1', "is of an unknown kind"),
+        (b'"previous":"', b'"previous":1,"more":"', "is of an unknown kind"),
+        (b'"sequence":0', b'"sequence":-1', "has no valid place in a chain"),
+        (b'"chain":"%s"' % (b"a" * 32), b'"chain":"%s"' % (b"a" * 33), "has no valid place in a chain"),
+        (b'"torn":""', b'"torn":1', "is not a valid start line"),
+        (b'"torn":""', b'"turn":""', "is not a valid start line"),
+        (b'"torn":"",', b"", "is not a valid start line"),
+        (b',"program":"0.2.0"', b"", "is not a valid start line"),
+        (b'"program":"0.2.0"', b'"program":1', "is not a valid start line"),
+        (b'"program":"0.2.0"', b'"program":"0.2.0","more":""', "is not a valid start line"),
     ],
     ids=range(14),
 )
@@ -368,7 +366,7 @@ def test_a_file_that_claims_another_place(tmp_path: Path) -> None:
 
 def test_a_file_twice(tmp_path: Path) -> None:
     files = rotated(tmp_path / "audit.log")
-    assert "line 2 of its chain stands behind line 3" in broken(*files_in_order([*files, files[1]]))
+    assert "line 2 of its chain comes after line 3" in broken(*files_in_order([*files, files[1]]))
 
 
 @pytest.mark.parametrize("left", [b"", b"junk\n", START_LINE[:100]])

@@ -132,7 +132,7 @@ def test_the_kinds_of_decisions(kind: str) -> None:
     content = logged("Deny")
     content["decision"]["kind"] = kind
     found = judged(content)
-    assert (found == Differs("the decision is of no known kind")) is (kind == "Other")
+    assert (found == Differs("the decision is of an unknown kind")) is (kind == "Other")
 
 
 def test_an_approval_of_another_signers_request_names_its_node() -> None:
@@ -188,7 +188,7 @@ def test_a_request_of_which_nothing_is_replaced_is_logged_as_it_was_posted() -> 
 @pytest.mark.parametrize(
     ("gives", "says"),
     [
-        ({"name": b"bytes"}, "redacted_fields() of attestor aws gave something else than texts"),
+        ({"name": b"bytes"}, "redacted_fields() of attestor aws returned values that are not strings"),
         (None, "redacted_fields() of attestor aws failed with TypeError"),
         (KeyError("a credential"), "redacted_fields() of attestor aws failed with KeyError"),
     ],
@@ -231,11 +231,11 @@ class TestReplaced:
         request = self.request("one", "two")
         self.judge(request, "one", provider=provider)
         self.judge(request, "one", "two", provider=provider)
-        with pytest.raises(Inconsistent, match="of such evidence nothing is replaced"):
+        with pytest.raises(Inconsistent, match="such evidence is never redacted"):
             self.judge(request, "one", "three", provider=provider)
 
     def test_of_an_attestors_that_replaces_nothing_is_none(self) -> None:
-        with pytest.raises(Inconsistent, match="of such evidence nothing is replaced"):
+        with pytest.raises(Inconsistent, match="such evidence is never redacted"):
             self.judge(self.request("one"), "one", provider="tpm")
 
     def test_of_one_that_nobody_asked_are_all(self) -> None:
@@ -252,7 +252,7 @@ class TestReplaced:
             request,
             ReplayAttestors(Registry(), partial(operator_settings, {})),
         )
-        with pytest.raises(Inconsistent, match="of such evidence nothing is replaced"):
+        with pytest.raises(Inconsistent, match="such evidence is never redacted"):
             require_same_request(
                 replace(redacted, decision_inputs=asked),
                 request,
@@ -271,10 +271,10 @@ class TestReplaced:
         for parsed in (malformed, malformed_builtin):
             self.judge(parsed, WHOLE_REQUEST)
             for redacted in (("mac",), (WHOLE_REQUEST, "mac")):
-                with pytest.raises(Inconsistent, match="replaced as a whole, or not at all"):
+                with pytest.raises(Inconsistent, match="redacted as a whole, or not at all"):
                     self.judge(parsed, *redacted)
 
     def test_a_kubelets_own_is_logged_as_it_was_posted(self) -> None:
         for redacted in ("mac", WHOLE_REQUEST):
-            with pytest.raises(Inconsistent, match="replaced as a whole, or not at all"):
+            with pytest.raises(Inconsistent, match="redacted as a whole, or not at all"):
                 self.judge(builtin_serving_request(), redacted)

@@ -119,7 +119,7 @@ class TestOfTheRecord:
             if left:
                 judge()
             else:
-                refuses("had run out, or outlived its CA", judge)
+                refuses("had expired, or is valid for longer than its CA", judge)
 
     def test_it_is_of_the_ca_that_signs(self) -> None:
         other = replace(repeated(ENTRY), signing_ca_cert_hash="sha256:" + "00" * 32)

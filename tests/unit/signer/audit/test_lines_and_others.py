@@ -23,7 +23,7 @@ def test_a_file_that_was_deleted(tmp_path: Path) -> None:
     lines.close()
     assert numbers(path) == [2]
     (said,) = noticed(path)
-    assert said.what == "begins with line 2 of its chain: what was before is not given"
+    assert said.what == "begins with line 2 of its chain: the lines before it are not given"
 
 
 @pytest.mark.parametrize("created", [False, True], ids=["nocreate", "create"])

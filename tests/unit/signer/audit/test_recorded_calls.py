@@ -56,7 +56,7 @@ async def test_several_at_once_in_the_order_of_the_questions() -> None:
         recorded.ask("STS", after(5, "caller"), FORM),
     )
     assert [*said] == ["instance", "role", "caller"]
-    assert recorded.noted == [noted("EC2", "instance"), noted("IAM", "role"), noted("STS", "caller")]
+    assert recorded.recorded == [noted("EC2", "instance"), noted("IAM", "role"), noted("STS", "caller")]
 
 
 async def test_what_is_asked_within_a_question_is_part_of_its_answer() -> None:
@@ -71,15 +71,15 @@ async def test_what_is_asked_within_a_question_is_part_of_its_answer() -> None:
 
     await asyncio.gather(recorded.ask("inventory", caches, FORM), recorded.ask("IAM", after(1, "role"), FORM))
     recorded.look("file", lambda: "text", FORM)
-    assert recorded.noted == [noted("inventory", "abc"), noted("IAM", "role"), noted("file", "text")]
+    assert recorded.recorded == [noted("inventory", "abc"), noted("IAM", "role"), noted("file", "text")]
 
 
 async def test_requests_do_not_hide_each_others_questions() -> None:
     """Such as in a task that serves many requests, and was started by an answer to one of them."""
     first, second = CallRecorder(), CallRecorder()
     await first.ask("batch", lambda: second.ask("EC2", after(1, "instance"), FORM), FORM)
-    assert first.noted == [noted("batch", "instance")]
-    assert second.noted == [noted("EC2", "instance")]
+    assert first.recorded == [noted("batch", "instance")]
+    assert second.recorded == [noted("EC2", "instance")]
 
 
 async def test_a_time_limit_of_the_attestors_own() -> None:
@@ -89,7 +89,7 @@ async def test_a_time_limit_of_the_attestors_own() -> None:
             await recorded.ask("slow", never, FORM)
     await recorded.ask("another", after(1, "fallback"), FORM)
     recorded.look("file", lambda: "text", FORM)
-    assert recorded.noted == [
+    assert recorded.recorded == [
         {"question": "slow", "failed": "CancelledError"},
         noted("another", "fallback"),
         noted("file", "text"),
@@ -110,7 +110,7 @@ async def test_what_failed_is_noted_by_its_kind_alone() -> None:
 
     with pytest.raises(TypeError):
         await recorded.ask("IAM", after(1, "role"), AnswerForm(unwritable, _read))
-    assert recorded.noted == [
+    assert recorded.recorded == [
         {"question": "EC2", "failed": "ConnectionResetError"},
         {"question": "IAM", "failed": "TypeError"},
     ]
@@ -122,7 +122,7 @@ async def test_what_has_no_answer_when_the_attestor_is_done() -> None:
     late = asyncio.create_task(recorded.ask("late", after(5, "too late"), FORM))
     await recorded.ask("EC2", after(0, "instance"), FORM)
     await asyncio.sleep(0)
-    written = tuple(recorded.noted)
+    written = tuple(recorded.recorded)
     await late
     assert written == (noted("EC2", "instance"), {"question": "late", "failed": "Unanswered"})
 
@@ -130,7 +130,7 @@ async def test_what_has_no_answer_when_the_attestor_is_done() -> None:
 async def test_no_more_is_noted_than_a_line_holds() -> None:
     recorded = CallRecorder()
     await asyncio.gather(*(recorded.ask(f"{number}", after(number % 3, ""), FORM) for number in range(70)))
-    assert [entry["question"] for entry in recorded.noted] == [f"{number}" for number in range(64)]
+    assert [entry["question"] for entry in recorded.recorded] == [f"{number}" for number in range(64)]
 
 
 async def test_answers_are_found_by_their_questions() -> None:
@@ -146,7 +146,7 @@ async def test_answers_are_found_by_their_questions() -> None:
         return await asyncio.gather(chain(recorded_calls, "EC2", 3), chain(recorded_calls, "IAM", 1))
 
     said = await judged(recorded)
-    written = json.loads(json.dumps(recorded.noted))
+    written = json.loads(json.dumps(recorded.recorded))
     assert [entry["question"] for entry in written] == ["EC2 a", "IAM a", "IAM b", "EC2 b"]
     assert await judged(ReplayedCalls(written)) == said
 
@@ -165,8 +165,8 @@ async def test_equal_questions_have_their_answers_in_order() -> None:
         ({"question": "IAM", "answer": {"said": "x"}}, "there is no answer about EC2"),
         ({"answer": {"said": "x"}}, "there is no answer about EC2"),
         ({"question": "EC2", "failed": "CancelledError"}, "there was no answer about EC2"),
-        ({"question": "EC2", "answer": {}}, "is not of its form"),
-        ({"question": "EC2", "answer": None}, "is not of its form"),
+        ({"question": "EC2", "answer": {}}, "is malformed"),
+        ({"question": "EC2", "answer": None}, "is malformed"),
     ],
 )
 async def test_what_was_not_answered_is_not_made_up(entry: Mapping[str, Any], why: str) -> None:

@@ -67,26 +67,26 @@ FACTS: Final[dict[str, tuple[Any, str]]] = {
     "decision_inputs.snapshot.policy.authorized_attestors": ([], "give Deny AttestorNotAuthorized"),
     "decision_inputs.snapshot.policy.client_duration": (
         "PT1H",
-        "and by the policy it would be until 2026-11-22T09:03:35Z",
+        "and by the policy it should be valid until 2026-11-22T09:03:35Z",
     ),
     "decision_inputs.snapshot.now": ("2026-11-22T08:05:00Z", "another name of the request or time of decision"),
     "decision_inputs.request.attestor": (INSECURE, "give Deny AttestorNotAuthorized"),
     "decision_inputs.request.operator_allows": (False, "give Deny AttestorNotAuthorized"),
     "decision_inputs.request.ca_cert_hashes": ([ZERO_HASH], "give Deny ClusterMismatch"),
-    "decision_inputs.request.signing_ca_cert_hash": (ZERO_HASH, "of another CA than the one that was to sign"),
+    "decision_inputs.request.signing_ca_cert_hash": (ZERO_HASH, "of another CA than the one that signs"),
     "decision_inputs.request.ca_not_after": (
         "2026-11-24T08:00:00Z",
-        "by the policy it would be until 2026-11-24T08:00:00Z",
+        "by the policy it should be valid until 2026-11-24T08:00:00Z",
     ),
-    "decision_inputs.claimed.0.provider_id": ("example:///other", "is taken for provider ID example:///worker-1"),
-    "decision_inputs.matched.0.provider_id": ("example:///other", "is taken for provider ID example:///worker-1"),
+    "decision_inputs.claimed.0.provider_id": ("example:///other", "logged for provider ID example:///worker-1"),
+    "decision_inputs.matched.0.provider_id": ("example:///other", "logged for provider ID example:///worker-1"),
     "decision_inputs.claimed": ([], "give Defer MachineNotFound"),
     "decision_inputs.matched": ([], "give Defer MachineNotFound"),
     "decision_inputs.matched.0.uid": ("another", "give Defer ReservationPending"),
     "decision_inputs.matched.0.deleting": (True, "give Deny MachineDeleting"),
     "decision_inputs.matched.0.addresses.0.address": ("other", "give Deny NodeNameMismatch"),
     "decision_inputs.answer.answer.identity": ("keyed-mac:00", "the attestor answers VerifiedIdentity keyed-mac:ef78"),
-    "decision_inputs.answer.answer.kind": ("Denied", "and not Denied keyed-mac:ef78"),
+    "decision_inputs.answer.answer.kind": ("Denied", "and Denied keyed-mac:ef78"),
     "decision_inputs.answer.answer.binding": ("00" * 32, "the attestor answers VerifiedIdentity"),
     "decision_inputs.token": (OTHER_TOKEN, "give Deny BootstrapTokenMismatch"),
     "decision_inputs.reserved": (False, "no decision: the decision inputs end before: the reservation"),
@@ -95,7 +95,7 @@ FACTS: Final[dict[str, tuple[Any, str]]] = {
     "request.created": ("2026-11-22T08:03:34Z", "another requester or time of creation"),
     "request.conditions": (["Approved"], "give Fail ApprovedByOthers"),
     "request.spec.username": ("system:bootstrap:abcdef", "not the one whose digest the line has"),
-    "request.spec.signerName": ("kubernetes.io/kube-apiserver-client", "the request is none that is decided"),
+    "request.spec.signerName": ("kubernetes.io/kube-apiserver-client", "the controller does not decide such a request"),
     "request.spec_digest": ("00" * 32, "not the one whose digest the line has"),
     "decision.reason": ("Asserted", "logged is Approve Asserted; the line's facts give Approve Attested"),
     "decision.node_name": ("other", "the decision is about node other, the request about worker-1"),
@@ -113,7 +113,7 @@ FACTS: Final[dict[str, tuple[Any, str]]] = {
     "decision.entry.serial_number": (7, "serial number or validity of the certificate"),
     "decision.entry.not_before": ("2026-11-22T07:58:34Z", "serial number or validity of the certificate"),
     "decision.entry.not_after": ("2026-11-29T07:58:36Z", "serial number or validity of the certificate"),
-    "decision.entry.ca_cert_hash": (ZERO_HASH, "of another CA than the one that was to sign"),
+    "decision.entry.ca_cert_hash": (ZERO_HASH, "of another CA than the one that signs"),
     "decision.entry.certificate_digest": ("00" * 32, "not the one of the journal entry"),
 }
 
@@ -200,7 +200,7 @@ FROM_OUTSIDE: Final = (
 @pytest.mark.parametrize("reason", FROM_OUTSIDE)
 def test_what_others_make_wait_is_taken_from_the_line(reason: str, reserved: bool) -> None:
     found = judged(decided("Defer", reason, reserved=reserved))
-    assert found == ReproducedInPart((f"the reason for waiting, {reason}",))
+    assert found == ReproducedInPart((f"the reason of the deferral, {reason}",))
 
 
 def waits(content: Content) -> Content:
@@ -211,7 +211,7 @@ def waits(content: Content) -> Content:
 
 def test_others_may_make_wait_what_would_be_refused() -> None:
     """The refusal came after them. What has to wait for its own facts waits for those."""
-    waited = ReproducedInPart(("the reason for waiting, ReservationPending",))
+    waited = ReproducedInPart(("the reason of the deferral, ReservationPending",))
     assert judged(waits(logged("Deny"))) == waited
     assert judged(waits(changed(logged("Approve"), "request.conditions", ["Approved"]))) == waited
     assert judged(waits(logged("Defer"))) == Differs(
@@ -233,7 +233,7 @@ def test_a_denial_is_never_from_outside(reason: str) -> None:
 
 
 def test_a_fault_is_taken_from_the_line() -> None:
-    assert judged(decided("Defer", "InternalError", reserved=True)) == ReproducedInPart(("the fault, whatever it was",))
+    assert judged(decided("Defer", "InternalError", reserved=True)) == ReproducedInPart(("the internal error",))
     assert isinstance(judged(decided("Deny", "InternalError", reserved=False)), Differs)
 
 
@@ -279,7 +279,7 @@ def test_what_was_not_made_again_is_said_beside_what_others_made_wait() -> None:
     assert isinstance(found, ReproducedInPart)
     assert [one.partition(":")[0] for one in found.taken] == [
         "the attestor's answer",
-        "the reason for waiting, ReservationPending",
+        "the reason of the deferral, ReservationPending",
     ]
     content = decided("Deny", "IdentityConflict", reserved=False)
     found = asyncio.run(
@@ -305,7 +305,7 @@ def test_an_attestor_that_exits_ends_no_verification(monkeypatch: pytest.MonkeyP
 
 def test_a_token_that_asks_for_nothing_known() -> None:
     content = changed(logged("Approve"), "decision_inputs.token.kind", "Other")
-    assert judged(content) == Differs("asks is of no known kind")
+    assert judged(content) == Differs("asks is of an unknown kind")
 
 
 @pytest.mark.parametrize("reason", ["NodeNameMismatch", "ApprovedByOthers"])
@@ -344,7 +344,7 @@ def test_an_attestor_with_a_dash_that_is_not_installed_here() -> None:
 def test_a_signer_that_is_nobodys_attestor(signer: str) -> None:
     """However its name ends: no controller of ours decides about it."""
     found = judged_where_nothing_is_installed(changed(refused_provider(), "request.spec.signerName", signer))
-    assert found == Differs("the request is none that is decided")
+    assert found == Differs("the controller does not decide such a request")
 
 
 # The provider ID's extension
@@ -365,7 +365,7 @@ def test_a_request_is_read_again_under_the_oids_of_then() -> None:
 def test_oids_that_no_controller_looks_under(text: str) -> None:
     found = judged(changed(logged("Approve"), "request.provider_id_oid", text))
     assert isinstance(found, Differs)
-    assert found.why.startswith("the provider ID was looked for under no OID: ")
+    assert found.why.startswith("the line has no valid OID of the provider ID: ")
 
 
 # Built-in serving requests
@@ -383,7 +383,7 @@ async def test_a_builtin_serving_request_that_others_made_wait(reason: str) -> N
     found = await compare(
         read_decision_line(json.loads(line.encode())), ReplayAttestors(Registry([]), partial(operator_settings, {}))
     )
-    assert found == ReproducedInPart((f"the reason for waiting, {reason}",))
+    assert found == ReproducedInPart((f"the reason of the deferral, {reason}",))
 
 
 @pytest.mark.parametrize(

@@ -13,22 +13,22 @@ from attestors.registry import Registry
 from signer.audit.chain import DECISION, NOTHING_BEFORE, START, Link, digest_of_line
 from signer.audit.comparison import Differs
 from signer.audit.replay_attestors import ReplayAttestors
-from signer.audit.verification import Broken, Judged, is_bad, verify
+from signer.audit.verification import Broken, ReplayedDecision, is_bad, verify
 from signer.configuration import operator_settings
 from signer.model.program_version import program_version
 from tests.unit.signer.audit.test_consistency import Content, logged
 
 
-def verdict(path: Path, program: str, content: Content) -> Judged | Broken:
+def verdict(path: Path, program: str, content: Content) -> ReplayedDecision | Broken:
     """The last finding in a log that a controller of that version began."""
     says = {"time": "now", "torn": "", "program": program}
     start = Link("a" * 32, -1, NOTHING_BEFORE).next_line(START, json.dumps(says).encode())
     line = Link("a" * 32, 0, digest_of_line(start)).next_line(DECISION, json.dumps(content).encode())
     path.write_bytes(start + b"\n" + line + b"\n")
 
-    async def last() -> Judged | Broken:
+    async def last() -> ReplayedDecision | Broken:
         *_, found = [one async for one in verify([path], ReplayAttestors(Registry(), partial(operator_settings, {})))]
-        assert isinstance(found, Judged | Broken)
+        assert isinstance(found, ReplayedDecision | Broken)
         return found
 
     return asyncio.run(last())
@@ -40,24 +40,22 @@ def forged() -> Content:
     return content
 
 
-@pytest.mark.parametrize(
-    ("program", "writer"), [("0.0.9", "version 0.0.9"), ("", "a program that does not say which version it was")]
-)
+@pytest.mark.parametrize(("program", "writer"), [("0.0.9", "version 0.0.9"), ("", "an unknown version")])
 def test_another_versions_rules_may_have_been_others(tmp_path: Path, program: str, writer: str) -> None:
     """It is bad all the same: whoever forges a line can forge who wrote it."""
     found = verdict(tmp_path / "audit.log", program, forged())
-    assert isinstance(found, Judged)
+    assert isinstance(found, ReplayedDecision)
     assert isinstance(found.comparison, Differs)
     assert found.comparison.why.startswith("logged is Approve Asserted; the line's facts give ")
     assert found.comparison.why.endswith(
-        f"; written by {writer}, judged by the rules of {program_version()}: judge it with the one that wrote it"
+        f"; written by {writer}, replayed by {program_version()}: verify it with the version that wrote it"
     )
     assert is_bad(found)
 
 
 def test_our_own_have_not_changed(tmp_path: Path) -> None:
     found = verdict(tmp_path / "audit.log", program_version(), forged())
-    assert isinstance(found, Judged)
+    assert isinstance(found, ReplayedDecision)
     assert isinstance(found.comparison, Differs)
     assert "written by" not in found.comparison.why
 
@@ -87,7 +85,7 @@ def test_who_wrote_the_last_start_line_wrote_what_follows(tmp_path: Path) -> Non
         return [
             "written by" in one.comparison.why
             for one in judged
-            if isinstance(one, Judged) and is_bad(one) and isinstance(one.comparison, Differs)
+            if isinstance(one, ReplayedDecision) and is_bad(one) and isinstance(one.comparison, Differs)
         ]
 
     assert asyncio.run(found()) == [True, False]

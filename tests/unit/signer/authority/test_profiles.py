@@ -294,7 +294,7 @@ class TestFinishedCertificates:
     @pytest.mark.parametrize(
         ("changes", "said"),
         [
-            ({"constraints": x509.BasicConstraints(ca=True, path_length=None)}, "an authority"),
+            ({"constraints": x509.BasicConstraints(ca=True, path_length=None)}, "CA:TRUE"),
             ({"constraints": None}, "no BasicConstraints"),
             ({"usage": None}, "no KeyUsage"),
             ({"extended": None}, "no ExtendedKeyUsage"),

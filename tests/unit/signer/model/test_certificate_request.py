@@ -58,7 +58,7 @@ from tests.unit.signer.builders import (
     tlv,
 )
 
-NOT_DER = "the certificate request is not DER of a PKCS#10 request"
+NOT_DER = "the certificate request is not a PKCS#10 request in DER"
 
 
 @pytest.fixture(autouse=True)
@@ -342,7 +342,7 @@ class TestMalformed:
 
     def test_extension_twice(self) -> None:
         der = pkcs10(extensions=[provider_id_extension(), extension("1.2.3.4", b""), provider_id_extension()])
-        assert malformed(der) == f"extension {PROVIDER_ID_OID} is there twice"
+        assert malformed(der) == f"duplicate extension {PROVIDER_ID_OID}"
 
     def test_two_extension_requests(self) -> None:
         second = extension_request(extension("2.5.29.19", sequence(tlv(0x01, b"\xff"))))

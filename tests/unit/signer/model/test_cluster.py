@@ -437,12 +437,12 @@ class TestAttestorAnnotations:
 )
 def test_the_watch_filter_is_that_of_cluster_api(labels: dict[str, Any], value: str, let_in: bool) -> None:
     cluster = cluster_view({"metadata": {"namespace": "n", "name": "c", "labels": labels}})
-    assert WatchFilter(value).lets_in(cluster) is let_in
+    assert WatchFilter(value).selects(cluster) is let_in
 
 
 def test_the_watch_filters_label() -> None:
     assert WATCH_FILTER_LABEL == "cluster.x-k8s.io/watch-filter"
-    assert EVERY_CLUSTER.lets_in(cluster_view({}))
+    assert EVERY_CLUSTER.selects(cluster_view({}))
 
 
 class TestBounds:

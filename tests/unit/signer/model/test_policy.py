@@ -170,7 +170,7 @@ class TestDurations:
         "value", ["", "7d", "1", "h", "1H", " 1h", "1h\n", "-1h", "1.5h", "1m1h", 3600, True, [], {}]
     )
     def test_of_another_form(self, field: str, value: Any) -> None:
-        assert invalid(certificates={field: value}).startswith(f"spec.certificates.{field}: a duration is")
+        assert invalid(certificates={field: value}).startswith(f"spec.certificates.{field}: a duration must be")
 
     def test_missing_is_the_default(self, field: str) -> None:
         assert parse(certificates={field: None}) == parse()
@@ -199,7 +199,7 @@ def test_parse_duration() -> None:
     for text in ("168h", "90m", "1s"):
         assert parse_duration(text) > timedelta(0)
     for text in ("", "1h1h", "1000000h", "\u0661h"):
-        with pytest.raises(ValueError, match="a duration is hours, minutes and seconds"):
+        with pytest.raises(ValueError, match="a duration must be hours, minutes and seconds"):
             parse_duration(text)
 
 

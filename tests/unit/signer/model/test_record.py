@@ -149,13 +149,13 @@ class TestJournal:
             made = made.with_entry(entry, machine=machine_view(), identity=attested_identity())
         assert [entry.serial_number for entry in made.journal] == [2, *range(25, 40)]
         assert certificates_in_use((made,), EVER, KUBELET_CLIENT).last == journal_entry(2)
-        going = made.makes_way
+        going = made.next_dropped
         assert isinstance(going, JournalEntry)
         assert going.serial_number == 25
         renewed = made.with_entry(
             journal_entry(40, not_after=NOW + timedelta(days=9)), machine=machine_view(), identity=attested_identity()
         )
-        assert renewed.makes_way == journal_entry(2), "it is not the last any more"
+        assert renewed.next_dropped == journal_entry(2), "it is not the last any more"
 
     def test_a_former_identitys_client_certificate_makes_way(self) -> None:
         full = record(journal=tuple(journal_entry(number) for number in range(1, JOURNAL_ENTRIES + 1)))
@@ -164,7 +164,7 @@ class TestJournal:
         assert [entry.serial_number for entry in made.journal] == [*range(2, JOURNAL_ENTRIES + 1), 50]
 
     def test_nothing_makes_way_while_there_is_room(self) -> None:
-        assert record(journal=(journal_entry(1),)).makes_way == Unjournaled()
+        assert record(journal=(journal_entry(1),)).next_dropped == Unjournaled()
 
     def test_whose_an_entry_is_does_not_hang_on_the_clocks_of_replicas(self) -> None:
         """The one that was first to write may have been the later one to look at its clock."""

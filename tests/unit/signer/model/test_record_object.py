@@ -143,7 +143,7 @@ class TestParse:
         ],
     )
     def test_name_that_the_content_does_not_give(self, path: tuple[Any, ...], value: str) -> None:
-        with pytest.raises(InvalidRecord, match="name is not the one its content gives"):
+        with pytest.raises(InvalidRecord, match="name does not match its content"):
             parse_record(changed(path, lambda parent, key: parent.__setitem__(key, value)))
 
     @pytest.mark.parametrize("security", ["Secure", "none", "SECURE"])

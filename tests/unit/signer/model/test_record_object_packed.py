@@ -76,7 +76,7 @@ def test_a_record_with_many_entries_is_sealed_read_and_goes_on_alike() -> None:
     assert isinstance(read.journal, PackedJournal)
     assert RecordSeals(KEYS).unseal(read) is read
     assert record_spec(read) == record_spec(loose)
-    assert read.makes_way == loose.makes_way
+    assert read.next_dropped == loose.next_dropped
     assert certificates_in_use((read,), NOW) == certificates_in_use((loose,), NOW)
     assert read.entry_for(MANY[3].csr_uid, MANY[3].spec_digest) == MANY[3]
     assert read.entries_for_key(MANY[3].public_key_digest, MANY[3].signer_name) == loose.entries_for_key(

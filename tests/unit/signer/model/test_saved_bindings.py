@@ -155,7 +155,7 @@ def test_what_was_saved_by_the_hash_of_a_ca_is_not_read() -> None:
     del content["lineage"]
     manifest = config_map()
     manifest["data"] = {**saved_data(CLUSTER, {}), f"sha256-{'ab' * 32}": json.dumps(content)}
-    with pytest.raises(ValueError, match="does not say whose"):
+    with pytest.raises(ValueError, match="does not identify the cluster"):
         parse_saved(manifest)
 
 
@@ -182,7 +182,7 @@ def test_it_belongs_to_the_cluster_that_its_name_is_the_digest_of(field: str) ->
 
 @pytest.mark.parametrize("manifest", [{}, {"data": []}, {"metadata": {}, "data": {"clusterName": 1}}])
 def test_what_is_none_of_ours(manifest: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="which cluster"):
+    with pytest.raises(ValueError, match="name its cluster"):
         parse_owner(manifest)
 
 

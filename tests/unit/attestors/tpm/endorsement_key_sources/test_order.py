@@ -189,7 +189,7 @@ class TestNoted:
         asked.name = source
         first = at_once(_ask(asked, request(recorded_calls=recorded_calls), CHIP.key, NOT_VERIFIED))
         assert first == said
-        noted = json.loads(json.dumps(recorded_calls.noted))
+        noted = json.loads(json.dumps(recorded_calls.recorded))
         assert [entry["question"] for entry in noted] == [f"endorsement key source {source.value}"]
         nobody = Says(AssertionError("asked"))
         nobody.name = source
@@ -209,7 +209,7 @@ class TestNoted:
         asked = Says(OWNED)
         asked.name = source
         assert at_once(_ask(asked, request(recorded_calls=recorded_calls), CHIP.key, NOT_VERIFIED)) == OWNED
-        assert recorded_calls.noted == []
+        assert recorded_calls.recorded == []
 
     @pytest.mark.parametrize(
         "written",
@@ -228,7 +228,7 @@ class TestNoted:
     )
     def test_an_answer_of_another_form_is_none(self, written: object) -> None:
         noted = [{"question": "endorsement key source Inventory", "answer": written}]
-        with pytest.raises(AnswerNotRecorded, match="not of its form"):
+        with pytest.raises(AnswerNotRecorded, match="is malformed"):
             at_once(_ask(Says(OWNED), request(recorded_calls=ReplayedCalls(noted)), CHIP.key, NOT_VERIFIED))
 
 
