@@ -129,7 +129,9 @@ def test_a_truncated_log(tmp_path: Path, number: int, capsys: pytest.CaptureFixt
         path.write_bytes(_RECORDED.read_bytes()[:100])
     assert main(["audit", "verify", *map(str, paths)]) == 1
     text = " ".join(capsys.readouterr().out.split())
-    assert "cut-0.log:1: no line of the file can be read: it is compressed (unpack it first), is no audit log" in text
+    assert (
+        "cut-0.log:1: no line of the file can be read: it is compressed (unpack it first), is not an audit log" in text
+    )
     assert f"FAILED: {number} found" in text
     assert main(["audit", "verify", "--output", "json", *map(str, paths)]) == 1
     assert json.loads(capsys.readouterr().out)["good"] is False
