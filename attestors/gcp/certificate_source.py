@@ -3,9 +3,9 @@
 ==================  ====================================================================================
 fresh               as long as Cache-Control says, between 5 minutes and a day
 stale               fetched again; where that fails they are used until a day after they were fetched
-a key is missing    fetched again if a minute has passed, because Google may have a new one. Whoever
-                    writes tokens with key IDs of their own makes no more calls than that
-a failure           remembered for 10 seconds, so that a crowd does not wait for it one by one
+a key is missing    fetched again if a minute has passed, because Google may have a new one; tokens
+                    with invented key IDs cause no more calls than that
+a failure           remembered for 10 seconds, so that many callers do not each wait for it
 ==================  ====================================================================================
 
 Concurrent callers wait for the same call.

@@ -10,10 +10,11 @@ import traceback
 from importlib.metadata import version
 from typing import Final, NoReturn
 
+from attestors.standard_output import OutputNotWritten, checked_argparse_output, prepare_streams
 from authenticator.commands import agent, credential, prepare, request, status
 from authenticator.commands.arguments import report
-from authenticator.commands.output import argparse_output, end_without_output, flush_log, prepare_streams
-from authenticator.model.failures import ExitCode, Failure, OutputNotWritten
+from authenticator.commands.output import end_without_output, flush_log
+from authenticator.model.failures import ExitCode, Failure
 
 __all__ = ["parser", "run"]
 
@@ -50,7 +51,7 @@ def _run(arguments: list[str]) -> int:
     prepare_streams()
     try:
         known = parser()
-        with argparse_output():
+        with checked_argparse_output():
             options = known.parse_args(arguments)
         return int(options.command(options))
     except (OutputNotWritten, BrokenPipeError) as error:

@@ -7,8 +7,9 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Final
 
+from attestors.standard_output import standard_output
 from authenticator.commands.arguments import add_common, configuration_of, report
-from authenticator.commands.output import reserved_output, standard_output
+from authenticator.commands.output import reserved_output
 from authenticator.commands.renewal import Failed, Finished, StillRunning, renew_in_child
 from authenticator.flow.bounded import bounded, longest
 from authenticator.flow.certificates import NodeCertificates

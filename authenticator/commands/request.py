@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from cryptography import x509
 
+from attestors.standard_output import standard_output
 from attestors.wire import request as request_format
 from attestors.wire.names import (
     ATTESTATION_DATA_LABEL,
@@ -24,7 +25,6 @@ from authenticator.commands.arguments import (
     report,
     wants_serving,
 )
-from authenticator.commands.output import standard_output
 from authenticator.configuration import Configuration, Serving
 from authenticator.flow.bootstrap import cluster_of_own_kubeconfig, read_bootstrap_kubeconfig
 from authenticator.flow.bounded import bounded, longest

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cryptography import x509
 
+from attestors.standard_output import standard_output
 from attestors.wire.names import Purpose
 from authenticator.commands.arguments import add_common, configuration_of
-from authenticator.commands.output import standard_output
 from authenticator.configuration import Configuration
 from authenticator.flow.clock import Clock
 from authenticator.flow.evidence import Attestation

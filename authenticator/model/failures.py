@@ -13,9 +13,9 @@
       NoCredential             8   no certificate or an expired one, and no bootstrap kubeconfig
       NoEvidence               9   the attestor cannot gather evidence on this machine
       StoreUnusable           10   the store cannot be read, written or locked
-      OutputNotWritten        11   standard output cannot be written
 
-0 is success, and 1 is a defect of this program. Scripts may rely on the numbers.
+0 is success, 1 is a defect of this program, and 11 says that standard output cannot be written
+(:class:`~attestors.standard_output.OutputNotWritten`). Scripts may rely on the numbers.
 """
 
 from __future__ import annotations
@@ -158,9 +158,3 @@ class StoreUnusable(Failure):
     """The store cannot be read, written or locked."""
 
     exit_code = ExitCode.STORE
-
-
-class OutputNotWritten(Failure):
-    """Standard output cannot be written; the message says why."""
-
-    exit_code = ExitCode.OUTPUT

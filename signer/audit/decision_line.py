@@ -18,7 +18,6 @@ from attestors.wire.request import MalformedRequestBlocks, RequestBlocks
 from signer.audit.decision_inputs import DecisionInputs
 from signer.audit.errors import NotRedacted
 from signer.audit.values import InvalidValue, read, write
-from signer.model.csr_header import NotOurs
 from signer.model.decision import Approve, ApproveOnly, Challenge, Decision, Defer, Deny, Fail, Ignore, LeftAlone
 from signer.model.reasons import Reason
 from signer.model.record import JournalEntry
@@ -26,6 +25,7 @@ from signer.model.signing_request import (
     MAXIMUM_REQUEST_TEXT,
     Malformed,
     MalformedBuiltinServingRequest,
+    NotOurs,
     Parsed,
     SigningRequest,
 )

@@ -16,11 +16,10 @@ from signer.audit.decision_line import DecisionLine, NoEntry
 from signer.audit.errors import Inconsistent
 from signer.authority import certificate_validity
 from signer.authority.errors import CertificateAuthorityUnavailable, IssuanceRefused
-from signer.model.certificate_kind import KUBELET_KINDS
-from signer.model.record import JournalEntry
+from signer.model.record import KUBELET_KINDS, JournalEntry
 from signer.model.signing_request import SigningRequest
-from signer.rules.issuance import certificate_duration, public_key_digest, requested_duration
 from signer.rules.machine import MachineFacts, NoRecord
+from signer.rules.request import certificate_duration, public_key_digest, requested_duration
 from signer.rules.shape import node_name_of
 
 

@@ -10,8 +10,8 @@ from signer.model.cluster import ClusterView, MachineView
 from signer.model.policy import Policy
 from signer.model.record import AttestedIdentity
 from signer.model.signing_request import SigningRequest
-from signer.rules.issuance import first_requested_at, public_key_digest
 from signer.rules.machine import MachineFacts
+from signer.rules.request import first_requested_at, public_key_digest
 
 
 def machine_facts(

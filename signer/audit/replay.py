@@ -17,13 +17,13 @@ from signer.audit.decision_line import DecisionLine
 from signer.audit.errors import DecisionInputsEnd, Inconsistent
 from signer.audit.replay_attestors import ReplayAttestors
 from signer.audit.replayed_request import ReplayedRequest, reached
-from signer.model.csr_header import NotOurs
 from signer.model.decision import Deferred, Refused
 from signer.model.reasons import Reason
 from signer.model.signing_request import (
     BuiltinServingRequest,
     Malformed,
     MalformedBuiltinServingRequest,
+    NotOurs,
     Settled,
     SigningRequest,
     parse_signing_request,

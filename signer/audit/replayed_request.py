@@ -15,17 +15,16 @@ from signer.audit.issued import require_issued, require_repeated
 from signer.audit.machine_facts import machine_facts
 from signer.audit.replay_attestors import ReplayAttestors
 from signer.model.cluster import MachineView
-from signer.model.csr_header import Condition
 from signer.model.decision import Deferred, Refused
 from signer.model.policy import ApprovalByOthers
 from signer.model.reasons import Reason
 from signer.model.record import AttestedIdentity, Unjournaled
 from signer.model.signing_request import (
+    Condition,
     Malformed,
     SigningRequest,
 )
-from signer.rules.bootstrap_token import TokenFacts, token_is_the_machines
-from signer.rules.claim import require_as_told
+from signer.rules.claim import TokenFacts, require_as_told, token_is_the_machines
 from signer.rules.machine import MachineFacts, require_not_deleting, the_machine
 from signer.rules.plan import PROCEED, Note, Proceed
 from signer.rules.request import (

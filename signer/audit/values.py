@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from signer.model.packed_journal import PackedJournal
+from signer.model.record_object import PackedJournal
 
 T = TypeVar("T")
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from signer.authority.certificate_authority import (
     CertificateAuthority,
+    IssuingSet,
     KeyWithheld,
     load_authority_certificates,
     load_certificate_authority,
 )
-from signer.authority.duration import Validity, certificate_validity, new_serial_number
 from signer.authority.errors import (
     AuthorityError,
     CertificateAuthorityUnavailable,
@@ -21,9 +21,17 @@ from signer.authority.errors import (
     IssuanceRefusedReason,
 )
 from signer.authority.issuance import IssuanceRequest, NodePublicKey, issue, require_issuable
-from signer.authority.issuing_set import IssuingSet
 from signer.authority.lenient_certificate import CACertificate
-from signer.authority.profiles import CANARY, KUBELET_CLIENT, KUBELET_SERVING, CertificateProfile, CertificateUsage
+from signer.authority.profiles import (
+    CANARY,
+    KUBELET_CLIENT,
+    KUBELET_SERVING,
+    CertificateProfile,
+    CertificateUsage,
+    Validity,
+    certificate_validity,
+    new_serial_number,
+)
 
 __all__ = [
     "load_certificate_authority",

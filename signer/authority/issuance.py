@@ -24,14 +24,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from signer.authority import der
-from signer.authority.certificate_authority import CertificateAuthority, KeyWithheld
-from signer.authority.duration import BACKDATE
+from signer.authority.certificate_authority import CertificateAuthority, IssuingSet, KeyWithheld
+from signer.authority.der import encode_block
 from signer.authority.errors import IssuanceRefused, IssuanceRefusedReason
-from signer.authority.issuing_set import IssuingSet
 from signer.authority.lenient_certificate import CACertificate
-from signer.authority.pem import encode_block
 from signer.authority.private_key import require_supported_public_key, sign, signature_algorithm, verify
 from signer.authority.profiles import (
+    BACKDATE,
     COMMON_NAME,
     EXTENDED_USAGES,
     ORGANIZATION,

@@ -91,11 +91,11 @@ class CACertificate:
     _readable: x509.Certificate = field(repr=False, compare=False)
     """The library's value; of a copy with serial number 1 if ``_is_copy``."""
     _is_copy: bool = field(repr=False)
+    public_key_hash: str = field(init=False, compare=False)
+    """kubeadm's discovery hash: ``sha256:`` and the hex SHA-256 of SubjectPublicKeyInfo (RFC 7469 2.4)."""
 
-    @property
-    def public_key_hash(self) -> str:
-        """kubeadm's discovery hash: ``sha256:`` and the hex SHA-256 of SubjectPublicKeyInfo (RFC 7469 2.4)."""
-        return _public_key_hash(self.subject_public_key_info)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "public_key_hash", _public_key_hash(self.subject_public_key_info))
 
     @property
     def basic_constraints(self) -> x509.BasicConstraints | None:

@@ -12,16 +12,18 @@ from cryptography.hazmat.primitives.serialization import load_der_private_key
 from signer.authority.der import (
     DerError,
     Element,
+    PemError,
+    PemHeadersError,
     Tag,
     encode,
     integer,
     object_identifier,
+    read_blocks,
     read_elements,
     read_single,
     sequence,
 )
 from signer.authority.errors import CertificateAuthorityUnavailable, CertificateAuthorityUnavailableReason
-from signer.authority.pem import PemError, PemHeadersError, read_blocks
 
 __all__ = [
     "AuthorityPrivateKey",

@@ -14,17 +14,11 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+from attestors.standard_output import OutputNotWritten, checked_argparse_output, discard_output, prepare_streams
 from signer.cli.arguments import WrongUse
 from signer.cli.audit import add_audit
 from signer.cli.explain import ExplainFailed, add_explain
-from signer.cli.output import (
-    OutputNotWritten,
-    checked_argparse_output,
-    discard_output,
-    prepare_streams,
-    print_text,
-    print_to_stderr,
-)
+from signer.cli.output import print_text, print_to_stderr
 from signer.cli.preflight import add_preflight
 from signer.cli.remedies import remedy_of
 from signer.cli.run import add_run

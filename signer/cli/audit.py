@@ -37,7 +37,7 @@ from signer.cli.arguments import not_installed
 from signer.cli.output import print_as_json, print_report, print_to_stderr
 from signer.configuration import InvalidConfiguration, operator_settings, read_attestors
 from signer.model.decision import printable
-from signer.model.kubernetes_time import format_time
+from signer.model.fields import format_time
 
 if TYPE_CHECKING:
     from signer.cli.arguments import Commands

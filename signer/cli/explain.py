@@ -44,8 +44,7 @@ from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.kube.tls import TlsMaterialRefused
 from signer.model.cluster import ClusterKey
 from signer.model.decision import printable
-from signer.model.fields import mapping_of
-from signer.model.kubernetes_time import parse_time
+from signer.model.fields import mapping_of, parse_time
 from signer.store.cluster_api import discover_cluster_api
 
 if TYPE_CHECKING:

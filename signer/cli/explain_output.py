@@ -12,7 +12,7 @@ from rich.text import Text
 
 from signer.explain.explanation import Explanation, Verdict
 from signer.explain.findings import Finding, Outcome
-from signer.model.kubernetes_time import format_time
+from signer.model.fields import format_time
 
 _MARKS: Final = {
     Outcome.PASSED: Text("✓", style="green"),

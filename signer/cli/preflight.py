@@ -38,7 +38,7 @@ from signer.kube.tls import TlsMaterialRefused
 from signer.model.auto_approval import UnreadableGrant, shown
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred, printable
-from signer.model.kubernetes_time import format_time
+from signer.model.fields import format_time
 from signer.model.node_attested import valid_until
 from signer.rules.auto_approval import Grant, RemovableGrant, TooManyIdentities
 

@@ -24,7 +24,7 @@ from signer.explain.fleet import DAYS, AuthorityLife, ClusterStatus, RecordsUnve
 from signer.explain.workload_requests import Unreachable
 from signer.kube.client import Client
 from signer.kube.management import management_connection
-from signer.model.kubernetes_time import format_time
+from signer.model.fields import format_time
 
 if TYPE_CHECKING:
     from signer.cli.arguments import Commands

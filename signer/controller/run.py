@@ -21,7 +21,7 @@ from signer.configuration import Configuration, Sharding
 from signer.controller.auto_approval.reconciler import CHECK_SECONDS, CHECKS_AT_ONCE, AutoApprovalReconciler
 from signer.controller.auto_approval.restoration import Restoration
 from signer.controller.cluster.fleet import Fleet
-from signer.controller.cluster.service import ClusterService
+from signer.controller.cluster.service import OptionalPart, OptionalPartContext, OptionalPartFactory
 from signer.controller.cluster.workload_cluster import CONNECT_SECONDS, CONNECTS_AT_ONCE, WorkloadCluster
 from signer.controller.cluster_api_change import ClusterAPIWatch
 from signer.controller.diagnostics.health import Health, State
@@ -47,7 +47,7 @@ from signer.controller.telemetry.metrics_collector import ProcessGauges
 from signer.controller.telemetry.recorder import Recorder
 from signer.controller.wait_for_api import cluster_api
 from signer.controller.workload_access import WorkloadConnector
-from signer.decision.attestor_timing import AttestorTimings
+from signer.decision.attestor_set import AttestorTimings
 from signer.decision.authority_source import AuthoritySource
 from signer.decision.decider import Decider
 from signer.decision.lookups import Lookups
@@ -64,8 +64,7 @@ from signer.store.caches import Caches
 from signer.store.garbage_collection import GarbageCollector
 from signer.store.records import Records
 from signer.store.removed_bindings import RemovedBindings
-from signer.store.reservation_rebuild import ReservationRebuild
-from signer.store.reservations import Reservations
+from signer.store.reservations import ReservationRebuild, Reservations
 
 _LOG = logging.getLogger(__name__)
 DRAIN_SECONDS: Final = 8.0
@@ -83,10 +82,10 @@ class ControllerOptions:
     metrics: Metrics = field(default_factory=Metrics)
     audit_log: AuditLog = field(default_factory=NoAuditLog)
     health: Health = field(default_factory=Health)
-    now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+    now: Callable[[], datetime] = field(default=partial(datetime.now, UTC))
     monotonic: Callable[[], float] = time.monotonic
-    services: tuple[Callable[[ClusterKey], ClusterService], ...] = ()
-    """Factories of optional services that run for each workload cluster."""
+    optional_parts: tuple[OptionalPartFactory, ...] = ()
+    """Called once for each workload cluster."""
 
 
 async def run_controller(
@@ -170,7 +169,19 @@ def compose_workload_cluster(
         metrics=options.metrics,
         now=now,
     )
-    services = (auto_approval, *(make(key) for make in options.services))
+    context = OptionalPartContext(
+        key,
+        management=shared.management,
+        caches=caches,
+        authority_source=authority_source,
+        status_changed=status_changed,
+        now=now,
+    )
+    parts = (
+        OptionalPart(auto_approval, observers=(auto_approval,), listeners=(auto_approval,)),
+        *(make(context) for make in options.optional_parts),
+    )
+    services = tuple(part.service for part in parts)
     pending = PendingRequests(
         key, peek=decider.peek, pre_filter=decider.pre_filter, shared_memory=shared.request_memory
     )
@@ -184,7 +195,7 @@ def compose_workload_cluster(
         metrics=options.metrics,
         now=now,
         monotonic=monotonic,
-        listeners=(shared.machine_conditions, auto_approval),
+        listeners=(shared.machine_conditions, *(listener for part in parts for listener in part.listeners)),
     )
     auditing = Auditing(
         key,
@@ -237,7 +248,7 @@ def compose_workload_cluster(
         overflow=OverflowRelist(informer, reachability, random=random, monotonic=monotonic),
         status=status,
         services=services,
-        observers=(auto_approval,),
+        observers=tuple(observer for part in parts for observer in part.observers),
         authority_source=authority_source,
         caches=caches,
         metrics=options.metrics,
@@ -359,7 +370,7 @@ def _process_gauges(health: Health, caches: Caches, recorder: Recorder) -> Proce
     return ProcessGauges(
         ready=health.state() is State.READY,
         watched={cache.name: isinstance(cache.touch(), InTouch) for cache in caches.watched()},
-        controller_key_readable=(key.readable,) if key.settled.is_set() else (),
+        controller_key_readable=(key.readable,) if key.attempted.is_set() else (),
         ignored_records=caches.authentic.ignored,
         dropped_events=recorder.dropped,
     )

@@ -1,1 +1,1 @@
-"""Decides one CSR: attest, match the Machine, reserve and journal. Nothing here writes to a workload cluster."""
+"""Decides one CSR: attest, match the Machine, reserve and journal. This package never writes to a workload cluster."""

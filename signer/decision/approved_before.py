@@ -1,4 +1,6 @@
-"""A request that has its approval already: by us, before a controller stopped; or by somebody else."""
+"""A request that is approved already: by a controller that stopped before it published the certificate, or by another
+client.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from signer.store.records import Records
 
 
 class ApprovedBefore:
-    """Looks for what was approved before in the records of one cluster."""
+    """Finds earlier approvals in the records of one cluster."""
 
     def __init__(
         self,
@@ -32,7 +34,7 @@ class ApprovedBefore:
         authority: Callable[[], Awaitable[IssuingSet]],
         signing: Signing,
     ) -> None:
-        """``authority`` reads the cluster's CA; it raises Deferred where there is none."""
+        """``authority`` reads the cluster's CA; it raises Deferred if there is none."""
         self._key = key
         self._caches = caches
         self._records = records
@@ -40,19 +42,19 @@ class ApprovedBefore:
         self._signing = signing
 
     async def decision(self, request: SigningRequest, snapshot: Snapshot) -> Decision | NotRepeatable:
-        """Its certificate, or that it fails; or else it is judged as any other.
+        """The journaled certificate, or a failure; otherwise NotRepeatable, and the request is decided as any other.
 
         Raises:
-            Refused, Deferred: the record's Machine is being deleted or not there, or there is no CA.
+            Refused, Deferred: the record's Machine is missing or being deleted, or there is no CA.
             ApiError: from the management cluster.
         """
         journaled = self.journaled(request)
         if isinstance(journaled, Unjournaled):
-            # Another replica may have approved it a moment ago, before our watch showed its journal.
+            # Another replica may have approved it before this replica's watch delivered the journal.
             journaled = await self._journaled_live(request)
         if not isinstance(journaled, Unjournaled):
             record, entry = journaled
-            # Not repeatable when the CA has changed since: attested again, and planned anew.
+            # Not repeatable if the CA has changed since: the request is attested and planned again.
             authority = await self._authority_to_repeat(request, record, snapshot)
             return await repeat(request, record, entry, authority, snapshot.now, self._signing)
         copied = await self._copied(request, snapshot)
@@ -65,7 +67,7 @@ class ApprovedBefore:
         return NotRepeatable()
 
     def journaled(self, request: SigningRequest) -> tuple[AttestedNode, JournalEntry] | Unjournaled:
-        """What the journal holds for exactly this CSR: where a controller stopped between approval and certificate."""
+        """The journal entry of exactly this CSR: it exists if a controller stopped between approval and certificate."""
         try:
             record = self._records.recorded(self._key, node_name_of(request))
         except Refused:
@@ -81,7 +83,9 @@ class ApprovedBefore:
         return self.journaled(request)
 
     async def _copied(self, request: SigningRequest, snapshot: Snapshot) -> Decision | NotRepeatable:
-        """A copy of a request that was allowed: what it gets is out already, whoever approved the copy."""
+        """The decision for a copy of an approved request: it gets the certificate that was issued, whoever approved the
+        copy.
+        """
         try:
             record = self._records.recorded(self._key, node_name_of(request))
         except Refused:
@@ -94,7 +98,7 @@ class ApprovedBefore:
     async def _authority_to_repeat(
         self, request: SigningRequest, record: AttestedNode, snapshot: Snapshot
     ) -> IssuingSet:
-        """The CA, where the record's Machine is still there and to stay."""
+        """The CA, if the record's Machine exists and is not being deleted."""
         provider_id = record.machine.provider_id
         matched = snapshot.decision_inputs.matched = self._caches.matching(self._key, provider_id)
         snapshot.decision_inputs.repeat = RepeatStage(record)

@@ -1,4 +1,4 @@
-"""The CA and the attestor: from a request that was read to the identity that its evidence proves."""
+"""The CA and the attestor: from a parsed request to the identity that its evidence proves."""
 
 from __future__ import annotations
 
@@ -35,13 +35,12 @@ from attestors.wire.names import Purpose
 from signer.audit.decision_inputs import Answer, AnswerStage, Asks, ClaimStage, RequestStage
 from signer.audit.recorded_calls import CallRecorder, RecordedManagementCluster
 from signer.authority import IssuingSet
-from signer.configuration import Configuration
-from signer.decision.attestor_timing import AttestorTiming, AttestorTimings, TimedAwaitable
+from signer.decision.attestor_set import AttestorTiming, AttestorTimings, TimedAwaitable
 from signer.decision.authority_source import AuthoritySource, AuthorityUnavailable
 from signer.decision.lookups import Lookups
 from signer.decision.snapshot import Snapshot
 from signer.kube.errors import ApiError
-from signer.kube.supervision import was_told_to_end
+from signer.kube.supervision import is_task_ending
 from signer.model.bootstrap_token import NodeAsks, TokenAsks
 from signer.model.cluster import MACHINE_KIND, ClusterKey, ClusterView, MachineView
 from signer.model.decision import Deferred, Refused
@@ -61,23 +60,23 @@ _ATTESTATION_SECONDS: Final = 30.0
 
 
 class AttestorEnded(Exception):
-    """In place of what an attestor raised that is no ``Exception``: nobody above is to end of it."""
+    """Replaces an attestor's error that is no ``Exception``, so that it does not end the calling task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a request claims, and what the management cluster says beside it, at one moment."""
+    """The claim of a request, and the management cluster's data about it, at one moment."""
 
     machine: MachineView | NoClaimedMachine
     """The Machine that has the claimed provider ID, or the name of its MachinePool."""
     asks: NodeAsks | TokenAsks
-    """Who asks, with the trace of the bootstrap token."""
+    """The kind of requester, with the trace of the bootstrap token."""
     attestation: AttestationRequest
-    """What the attestor is told."""
+    """The request as passed to the attestor."""
 
 
 class AttestationRequests:
-    """The claims of one cluster's requests. It looks at caches only: nothing is waited for until an attestor asks."""
+    """The claims of one cluster's requests. Only caches are read here: no call is made before the attestor is asked."""
 
     def __init__(self, key: ClusterKey, caches: Caches, tokens: BootstrapTokens, lookups: Lookups) -> None:
         self._key = key
@@ -86,7 +85,7 @@ class AttestationRequests:
         self._lookups = lookups
 
     def machines(self, provider_id: str) -> tuple[MachineView, ...]:
-        """Whatever in the Cluster has that provider ID."""
+        """All Machines and instances of the Cluster with that provider ID."""
         return self._caches.matching(self._key, provider_id)
 
     def claim(
@@ -97,15 +96,15 @@ class AttestationRequests:
         provider_id: str,
         machines: tuple[MachineView, ...],
     ) -> Claim:
-        """The one Machine among ``machines``, and the request as the attestor ``provider`` sees it.
+        """The one Machine among ``machines``, and the request as passed to the attestor ``provider``.
 
-        No attestor hears of what the Cluster has not: provider IDs are invented by the thousand, and judging or asking
-        a cloud about each would keep honest nodes waiting.
+        A provider ID that the Cluster does not have never reaches an attestor: thousands can be invented, and verifying
+        each, or asking a cloud about each, would delay honest nodes.
 
         Raises:
-            Refused: neither a node nor a bootstrap token asks.
-            Deferred: nothing in the Cluster has the provider ID, several have, or it cannot be told what is recorded
-                for the Machine.
+            Refused: the requester is neither a node nor a bootstrap token.
+            Deferred: no Machine of the Cluster has the provider ID, several have, or the record of the Machine cannot
+                be verified yet.
         """
         found = the_machine(provider_id, machines)
         machine = found if found.kind == MACHINE_KIND else NoClaimedMachine(pool=found.name)
@@ -164,24 +163,22 @@ class Attestation:
     def __init__(
         self,
         key: ClusterKey,
-        configuration: Configuration,
         authority_source: AuthoritySource,
         attestation_requests: AttestationRequests,
         timings: AttestorTimings,
     ) -> None:
         self._key = key
-        self._configuration = configuration
         self._authority_source = authority_source
         self._attestation_requests = attestation_requests
         self._timings = timings
 
     def pre_filter(self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription) -> PreFiltered:
-        """What the attestor can say without asking anybody: it only puts requests in order.
+        """The attestor's pre-filter, which makes no calls; it affects only the order of requests.
 
         Raises:
-            Refused: the provider ID is not well formed, or the requester may not ask.
-            Deferred: nothing in the Cluster has the provider ID, the attestor is not ready, or it cannot be told what
-                is recorded for the Machine.
+            Refused: the provider ID is malformed, or the requester is not allowed.
+            Deferred: no Machine of the Cluster has the provider ID, the attestor is not ready, or the record of the
+                Machine cannot be verified yet.
         """
         plugin: ServerPlugin = snapshot.attestors.ready(description.provider).server_plugin
         provider_id = claimed_provider_id(request)
@@ -194,7 +191,7 @@ class Attestation:
         """The cluster's CA.
 
         Raises:
-            Deferred: there is none to sign with.
+            Deferred: no CA is available.
         """
         try:
             return await self._authority_source.authority(not_before=not_before)
@@ -204,16 +201,15 @@ class Attestation:
     def facts(
         self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription, authority: IssuingSet
     ) -> RequestFacts:
-        """What the request checks look at."""
-        namespace = self._key.namespace
+        """The facts for the checks of the request."""
         signing = authority.signer_of(request.header.signer.purpose).certificate
         facts = RequestFacts(
             request=request,
             cluster=snapshot.cluster,
             policy=snapshot.policy,
             attestor=description,
-            insecure_allowed=self._configuration.insecure_allowed(namespace),
-            operator_allows=self._configuration.attestor(description.provider).allows(namespace),
+            insecure_allowed=snapshot.attestors.insecure_allowed,
+            operator_allows=snapshot.attestors.operator_allows(description.provider),
             ca_cert_hashes=authority.accepted_hashes,
             waiting_ca_cert_hashes=authority.waiting_hashes,
         )
@@ -229,12 +225,12 @@ class Attestation:
         return facts
 
     def claim(self, request: SigningRequest, snapshot: Snapshot, provider: str, note: Note) -> Claim:
-        """The Machine, and what the attestor is told of it, at one moment: nothing is waited for between the two.
+        """The Machine and the request as passed to the attestor, at one moment: nothing is awaited between the two.
 
         Raises:
-            Refused: the provider ID is not well formed, or the requester may not ask.
-            Deferred: nothing in the Cluster has the provider ID, several have, or it cannot be told what is recorded
-                for the Machine.
+            Refused: the provider ID is malformed, or the requester is not allowed.
+            Deferred: no Machine of the Cluster has the provider ID, several have, or the record of the Machine cannot
+                be verified yet.
         """
         provider_id = claimed_provider_id(request)
         machines = self._attestation_requests.machines(provider_id)
@@ -252,11 +248,11 @@ class Attestation:
     async def answer(
         self, attestation: AttestationRequest, request: SigningRequest, snapshot: Snapshot, note: Note
     ) -> VerifiedIdentity | AssertedIdentity | ChallengeIssued:
-        """The attestor's answer.
+        """The attestor's outcome.
 
         Raises:
-            Refused, Deferred: it says no, or not yet, or it failed.
-            ApiError: from the management cluster, through what the attestor was given to ask.
+            Refused, Deferred: the attestor denies, cannot decide yet, or failed.
+            ApiError: from the management cluster, through the attestor's lookups.
         """
         outcome = await self._ask(attestation, request, snapshot)
         note(lambda: compared.answer(outcome, attestation.provider_id))
@@ -281,10 +277,10 @@ class Attestation:
             raise Refused(Reason.BINDING_MISMATCH, str(error)) from error
         except MalformedEvidence as error:
             raise Refused(Reason.MALFORMED_EVIDENCE, str(error)) from error
-        except (Deferred, Refused, ApiError):  # the core's own, through what it was given to ask
+        except (Deferred, Refused, ApiError):  # the core's own errors, through the attestor's lookups
             raise
         except Exception as error:
-            # A TimeoutError of its own, as of a socket, is a fault like others.
+            # A TimeoutError of the attestor itself, as of a socket, is a fault like others.
             if isinstance(error, TimeoutError) and limit.expired():
                 raise Deferred(
                     Reason.ATTESTOR_UNAVAILABLE,
@@ -293,7 +289,9 @@ class Attestation:
             raise self._fault_of(signer.provider, error) from error
 
     def _fault_of(self, provider: str, error: Exception) -> Deferred:
-        """It is said whose fault it is; of the exception's own words only those of the contract."""
+        """The deferral for a fault of an attestor. It names the attestor; of the exceptions, only the contract's own is
+        quoted.
+        """
         fault = error.__cause__ if isinstance(error, AttestorEnded) else error
         _LOG.error("an attestor failed", exc_info=fault, extra={"cluster": str(self._key), "provider": provider})
         said = f": {error}" if isinstance(error, InvalidOutcome) else ""
@@ -304,7 +302,7 @@ class Attestation:
 async def _outcome_of(
     timing: AttestorTiming, verify: Callable[[AttestationRequest], Awaitable[Outcome]], attestation: AttestationRequest
 ) -> Outcome:
-    """The attestor's answer, if it is one: not every attestor is type-checked, and a ``return`` is forgotten."""
+    """The attestor's outcome, after a check of its type: not every attestor is type-checked."""
     try:
         with timing:
             judging: object = verify(attestation)
@@ -314,11 +312,11 @@ async def _outcome_of(
                 f"attestor {timing.provider}: what it verifies with is not async; write async def",
             )
         outcome = await TimedAwaitable(judging, timing)
-    except SystemExit as error:  # of a library for command lines: it would end the controller, for every cluster
+    except SystemExit as error:  # a command-line library may raise it: it would end the controller
         raise AttestorEnded(type(error).__name__) from error
     except BaseException as error:
-        # A cancelled task of its own, which others of its requests may share; a panic of Rust.
-        if isinstance(error, Exception) or was_told_to_end(error):
+        # The cancellation of a task that the attestor's requests share, or a panic of Rust code.
+        if isinstance(error, Exception) or is_task_ending(error):
             raise
         raise AttestorEnded(type(error).__name__) from error
     if not isinstance(outcome, Outcome):
@@ -331,7 +329,7 @@ async def _outcome_of(
 async def _noted(
     verify: Callable[[AttestationRequest], Awaitable[Outcome]], attestation: AttestationRequest, snapshot: Snapshot
 ) -> Outcome:
-    """The attestor's answer, with what it was answered itself, for the audit log."""
+    """The attestor's outcome; its own calls are recorded for the audit log."""
     recorded_calls = CallRecorder()
     recorded_management = RecordedManagementCluster(attestation.management, recorded_calls)
     answer = Answer("CancelledError")
@@ -343,7 +341,7 @@ async def _noted(
         answer = Answer(type(error).__name__, message=str(error))
         raise
     except Exception as error:
-        answer = Answer(type(error).__name__)  # whatever its message holds
+        answer = Answer(type(error).__name__)  # never its message
         raise
     finally:
         snapshot.decision_inputs.answer = AnswerStage(answer, tuple(recorded_calls.recorded))

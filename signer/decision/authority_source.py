@@ -1,6 +1,6 @@
-"""Where a cluster's CA comes from: Secret ``<cluster>-ca``, read by name and kept while it stays the same.
+"""The source of a cluster's CA: Secret ``<cluster>-ca``, read by name and cached while it is unchanged.
 
-Secrets are not watched: that right would show the controller every Secret of the management cluster.
+Secrets are not watched: that grant would give the controller every Secret of the management cluster.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from signer.kube.resources import SECRETS
 from signer.model.cluster import ClusterKey
 
 KEPT_SECONDS: Final = 60.0
-"""How long a CA is used without looking whether its Secret has changed."""
+"""Time for which a CA is used before its Secret is read again."""
 FAILURE_KEPT_SECONDS: Final = 5.0
 
 
 class AuthorityUnavailable(Exception):
-    """There is no CA to sign with now; ``reason`` is stable, the message says what to do."""
+    """No CA is available for signing now; ``reason`` is stable, and the message contains the remedy."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -39,19 +39,19 @@ class AuthorityUnavailable(Exception):
 
 
 class LoadAuthority(Protocol):
-    """Makes a CA of what a Secret holds, as :func:`~signer.authority.load_certificate_authority` does."""
+    """Creates a CA from a Secret's data, as :func:`~signer.authority.load_certificate_authority` does."""
 
     def __call__(self, secret_data: Mapping[str, bytes], *, now: datetime) -> CertificateAuthority:
-        """See there."""
+        """See :func:`~signer.authority.load_certificate_authority`."""
         ...
 
 
 @dataclass(slots=True)
 class _Kept:
     looked_at: float
-    """When it was last tried to look."""
+    """When the last attempt to read began."""
     read_at: float
-    """When the look began that showed ``answer``; never later than ``looked_at``."""
+    """When the read that returned ``answer`` began; never later than ``looked_at``."""
     resource_version: str
     answer: IssuingSet | AuthorityUnavailable
     loaded_at: float = 0.0
@@ -69,7 +69,7 @@ class AuthoritySource:
         monotonic: Callable[[], float],
         load: LoadAuthority | None = None,
     ) -> None:
-        """``load`` makes the CA of the Secret's data where private keys are not to be had."""
+        """``load`` creates the CA from the Secret's data if private keys are not available."""
         self._load_authority = load
         self._client = client
         self._path = SECRETS.object(f"{cluster.name}-ca", cluster.namespace)
@@ -80,22 +80,23 @@ class AuthoritySource:
         self._reading = asyncio.Lock()
 
     def expiry(self) -> tuple[datetime, ...]:
-        """When the CA that was last read runs out; empty where there is none that could be read."""
+        """When the CA that was last read expires; empty if none could be read."""
         kept = self._kept
         if kept is None or not isinstance(kept.answer, IssuingSet):
             return ()
         return (kept.answer.not_after,)
 
     async def authority(self, *, not_before: float = float("-inf")) -> IssuingSet:
-        """The CAs to sign with and to believe, as the Secret stood at ``not_before`` (of the monotonic clock) or later.
+        """The CAs for signing and for verification, from a read of the Secret at ``not_before`` (of the monotonic
+        clock) or later.
 
         Raises:
-            AuthorityUnavailable: missing, unusable, or the management cluster cannot be asked and nothing is kept that
-                is new enough.
+            AuthorityUnavailable: the Secret is missing or unusable, or the management cluster cannot be asked and no
+                recent enough read is cached.
         """
         kept = self._kept
         if self._is_stale(kept, not_before):
-            async with self._reading:  # of many that find it stale, one reads
+            async with self._reading:  # one read for all concurrent callers
                 kept = self._kept
                 if self._is_stale(kept, not_before):
                     kept = self._kept = await self._read(kept)
@@ -118,7 +119,7 @@ class AuthoritySource:
             missing = AuthorityUnavailable("CertificateAuthorityMissing", f"{self._name} does not exist")
             return _Kept(read_at, read_at, "", missing)
         except ApiError as error:
-            # A management cluster that is away for a while must not stop renewals; one that says no must.
+            # An outage of the management cluster must not stop renewals; a denied read must.
             if before is not None and isinstance(before.answer, IssuingSet) and not isinstance(error, Forbidden):
                 return replace(before, looked_at=read_at)
             unreachable = AuthorityUnavailable("ManagementClusterUnreachable", f"{self._name}: {error}")
@@ -126,11 +127,11 @@ class AuthoritySource:
         version = str((secret.get("metadata") or {}).get("resourceVersion", ""))
         if before is not None and version and version == before.resource_version and not self._may_change(before):
             return _Kept(read_at, read_at, version, before.answer, before.loaded_at)
-        # In a thread: what stands there is the tenant's, and reading it takes CPU.
+        # In a thread: the tenant's data takes CPU time to parse.
         return _Kept(read_at, read_at, version, await asyncio.to_thread(self._load, secret), read_at)
 
     def _may_change(self, kept: _Kept) -> bool:
-        """Whether the same Secret may give another answer by now: a CA that was not yet valid."""
+        """Whether the unchanged Secret may give another result later: a CA that was not valid yet."""
         return isinstance(kept.answer, AuthorityUnavailable) and self._monotonic() - kept.loaded_at > KEPT_SECONDS
 
     def _load(self, secret: JsonObject) -> IssuingSet | AuthorityUnavailable:
@@ -144,14 +145,14 @@ class AuthoritySource:
 
 
 class UnreadableSecret(ValueError):
-    """``data`` of a Secret is not what an API server stores."""
+    """``data`` of a Secret does not have the form that an API server stores."""
 
 
 def decode_secret(secret: Mapping[str, Any]) -> dict[str, bytes]:
-    """``data`` of a Secret, decoded.
+    """The decoded ``data`` of a Secret.
 
     Raises:
-        UnreadableSecret: not a map of base64 texts.
+        UnreadableSecret: it is no map of base64 texts.
     """
     data = secret.get("data") or {}
     try:

@@ -1,9 +1,10 @@
-"""Kubelets' own requests to ``kubernetes.io/kubelet-serving``: approved on the strength of a live record, never signed.
+"""Kubelets' own requests to ``kubernetes.io/kubelet-serving``: approved on the basis of a valid record, never signed
+here.
 
-Which stages it goes through, and in which order, stands in ``signer.rules.checks``.
+The stages and their order are in ``signer.rules.checks``.
 
-The approval is written into the record first: what was approved and is not recorded cannot be. After a crash between
-the two the same request is judged again, and approved without a second entry.
+The approval is written into the record first, so no approval is unrecorded. After a crash between the two, the same
+request is decided again, and approved without a second entry.
 """
 
 from __future__ import annotations
@@ -17,11 +18,16 @@ from signer.audit.decision_inputs import BuiltinStage, DecisionInputs, SnapshotS
 from signer.configuration import Configuration
 from signer.decision.live_recheck import LiveRecheck, rests_on_cached_objects
 from signer.decision.snapshot import Snapshot, Snapshots
-from signer.model.certificate_kind import BUILTIN_KUBELET_SERVING
 from signer.model.cluster import LONG_AGO, ClusterKey, MachineView
 from signer.model.decision import ApproveOnly, Deferred, Ignore, LeftAlone, Refused
 from signer.model.reasons import Reason
-from signer.model.record import BUILTIN_APPROVALS, AttestedNode, BuiltinApproval, was_just_decided
+from signer.model.record import (
+    BUILTIN_APPROVALS,
+    BUILTIN_KUBELET_SERVING,
+    AttestedNode,
+    BuiltinApproval,
+    was_just_decided,
+)
 from signer.model.reservation import Pair, ReservationSide
 from signer.model.signing_request import BuiltinServingRequest, MalformedBuiltinServingRequest
 from signer.rules import step_comparisons as compared
@@ -36,15 +42,14 @@ from signer.rules.builtin_serving import (
     waits_for,
 )
 from signer.rules.checks import decide_builtin_serving
-from signer.rules.issuance import public_key_digest
 from signer.rules.machine import MachineGone, NoRecord
 from signer.rules.machine_comparisons import recorded_machine
 from signer.rules.plan import PROCEED, SILENCE, Note, Proceed, Trace
+from signer.rules.request import public_key_digest
 from signer.rules.shape import ClusterFacts, node_name_of
 from signer.store.caches import Caches
-from signer.store.conflicting_sans import conflicting_names
 from signer.store.live_reads import LiveReads
-from signer.store.records import Records
+from signer.store.records import Records, conflicting_names
 
 SETTLED_REQUESTS_ARE_KEPT: Final = timedelta(hours=1)
 """By a cluster (``pkg/controller/certificates/cleaner``). A record names every approved request that still exists."""
@@ -53,8 +58,8 @@ SETTLED_REQUESTS_ARE_KEPT: Final = timedelta(hours=1)
 BuiltinDecision: TypeAlias = ApproveOnly | LeftAlone | Ignore
 
 _KUBELETS: Final = 16_384
-"""So many nodes' newest requests are remembered; more than a cluster has (Kubernetes, "Considerations for large
-clusters": 5,000)."""
+"""Maximum number of nodes whose newest request is remembered; more than a cluster has (Kubernetes, "Considerations for
+large clusters": 5,000)."""
 
 
 class BuiltinServing:
@@ -78,19 +83,19 @@ class BuiltinServing:
         self._live_recheck = LiveRecheck(records, live_reads)
         self.trace = trace
         self._newest: dict[str, datetime] = {}
-        """When a kubelet's newest request was posted, by its username."""
+        """Creation time of each kubelet's newest request, by username."""
 
     async def decide(
         self, request: BuiltinServingRequest | MalformedBuiltinServingRequest, decision_inputs: DecisionInputs
     ) -> BuiltinDecision:
-        """Judge one request, and journal it where it is to be approved. Only those of nodes are looked at.
+        """Decide one request, and journal it if it is to be approved. Only nodes' requests are decided.
 
         Raises:
-            Refused, Deferred: from the first check that does not pass, where the policy has such requests decided.
+            Refused, Deferred: from the first check that fails, if the policy has such requests decided.
             ApiError: from the management cluster.
         """
         if not request.header.username.startswith(NODE_USER_PREFIX):
-            return Ignore()  # an administrator's own business; nobody approves those of others by themselves
+            return Ignore()  # an administrator's own request; no controller approves it automatically
         deciding = BuiltinServingDecision(self, request, decision_inputs)
         try:
             approve = await decide_builtin_serving(deciding, self.trace)
@@ -106,19 +111,19 @@ class BuiltinServing:
         return LeftAlone(approve) if deciding.is_left_alone else approve
 
     def recorded(self, node_name: str) -> tuple[AttestedNode | NoRecord, MachineView | MachineGone]:
-        """What is recorded under that node name, and the Machine that it names.
+        """The record of that node name, and the Machine that it names.
 
         Raises:
-            Deferred: the controller key is not available, or there is a newer one.
+            Deferred: the controller key is not available, or a newer one must be read first.
         """
         record = self._records.recorded(self._key, node_name)
         return record, MachineGone() if isinstance(record, NoRecord) else self._caches.machine(record.machine)
 
     async def recheck(self, error: Refused, node_name: str) -> None:
-        """Look at what a refusal rests upon in the API server itself.
+        """Read the objects on which a refusal is based from the API server.
 
         Raises:
-            Deferred: the Machine is not as it is known here.
+            Deferred: the Machine differs from the cached one.
             ApiError: from the management cluster.
         """
         _, machine = self.recorded(node_name)
@@ -127,7 +132,7 @@ class BuiltinServing:
     def facts(
         self, request: BuiltinServingRequest, node_name: str, attested: AttestedMachine, snapshot: Snapshot
     ) -> BuiltinServingFacts:
-        """What the checks of the attestation look at, as it is now."""
+        """The current facts for the checks of the attestation."""
         record, machine = attested.record, attested.machine
         dns_names, ip_addresses = request.certificate_request.dns_names, request.certificate_request.ip_addresses
         operator = self._configuration.attestor(record.identity.provider)
@@ -160,11 +165,11 @@ class BuiltinServing:
     async def journal(
         self, request: BuiltinServingRequest, node_name: str, attested: AttestedMachine, snapshot: Snapshot
     ) -> ApproveOnly:
-        """Write the approval into the record, unless it is there.
+        """Write the approval into the record, unless the record has it.
 
         Raises:
-            Deferred: the kubelet has given the request up, or there is no room.
-            RecordChanged: somebody else wrote the record first.
+            Deferred: the kubelet has abandoned the request, or the record is full.
+            RecordChanged: another client wrote the record first.
             ApiError: from the management cluster.
         """
         header, record = request.header, attested.record
@@ -185,17 +190,17 @@ class BuiltinServing:
         return approval(record)
 
     def remember(self, request: BuiltinServingRequest) -> None:
-        """Remember a kubelet's newest request."""
+        """Remember the creation time of a kubelet's newest request."""
         username, posted = request.header.username, posted_at(request)
         self._newest[username] = max(self._newest.pop(username, posted), posted)
         if len(self._newest) > _KUBELETS:
             del self._newest[next(iter(self._newest))]
 
     def _require_newest(self, request: BuiltinServingRequest, node_name: str, snapshot: Snapshot) -> None:
-        """A kubelet posts another request every quarter of an hour, and waits for the newest alone: what it has given
-        up must not use up the room in its record.
+        """A kubelet creates another request every quarter of an hour, and waits only for the newest. Abandoned requests
+        must not fill its record.
 
-        What is dated ahead of our clock was posted nobody knows when: it makes no other request older.
+        A request dated in the future has an unknown creation time, so it does not make others older.
         """
         newest = self._newest.get(request.header.username, LONG_AGO)
         if posted_at(request) < newest <= snapshot.now:
@@ -210,8 +215,7 @@ class BuiltinServing:
 class BuiltinServingDecision:
     """Implements :class:`~signer.rules.supplies.BuiltinSupplies` for one request.
 
-    Where the policy leaves such requests alone it finds what would be decided: nothing is asked of an API server, and
-    nothing is written.
+    If the policy ignores such requests, this determines the decision without any call to an API server or any write.
     """
 
     parts: BuiltinServing
@@ -221,13 +225,13 @@ class BuiltinServingDecision:
     snapshot: Snapshot = field(init=False)
     request: BuiltinServingRequest = field(init=False)
     node_name: str = field(init=False)
-    """From the subject; found once the checks of the subject have passed."""
+    """From the subject; set once the checks of the subject have passed."""
     looking_at: AttestedNode | NoRecord | None = field(default=None, init=False)
-    """The record whose attestation is being judged; None before and afterwards."""
+    """The record whose attestation is being checked; None before and afterwards."""
     attested: AttestedMachine = field(init=False)
 
     def waiting(self, error: Deferred) -> Deferred:
-        """``error``, with what may change it where a record or its Machine is waited for."""
+        """``error``, with the changes that may resolve it if the request waits for a record or its Machine."""
         if self.looking_at is None:
             return error
         defer = error.defer
@@ -293,7 +297,7 @@ class BuiltinServingDecision:
 
 
 def _require_room(record: AttestedNode, snapshot: Snapshot) -> None:
-    """An entry gives way to a new one only when its request is no longer there."""
+    """A full record drops its oldest entry for a new one only if that entry's request no longer exists."""
     if len(record.builtin_approvals) < BUILTIN_APPROVALS:
         return
     oldest = record.builtin_approvals[0].decided

@@ -1,7 +1,7 @@
-"""From an attested request to its certificate and to the journal entry that allows it.
+"""From an attested request to its certificate, and to the journal entry that allows it.
 
-The certificate is signed before it is journaled, because the journal holds its digest; it leaves this process only
-after the journal and the approval were written. Whoever continues after a crash makes the same certificate again.
+The certificate is signed before it is journaled, because the journal contains its digest. It leaves this process only
+after the journal and the approval were written. After a crash, any replica creates the same certificate again.
 """
 
 from __future__ import annotations
@@ -29,35 +29,34 @@ from signer.authority import (
     require_issuable,
 )
 from signer.authority.errors import CertificateAuthorityUnavailable
-from signer.model.certificate_kind import KUBELET_KINDS
 from signer.model.decision import Approve, Deferred, Refused
 from signer.model.reasons import Reason
-from signer.model.record import AttestedNode, JournalEntry
+from signer.model.record import KUBELET_KINDS, AttestedNode, JournalEntry
 from signer.model.signing_request import SigningRequest
-from signer.rules.issuance import certificate_duration, public_key_digest, requested_duration
 from signer.rules.machine import MachineFacts
+from signer.rules.request import certificate_duration, public_key_digest, requested_duration
 
 _AS_LONG: Final = timedelta(minutes=1)
-"""Lives that differ by less are the same: rounding, and a CA's end."""
+"""Lifetimes that differ by less count as equal: they are rounded, and limited by the CA's expiry."""
 _LEAST_LIFETIME: Final = timedelta(minutes=10)
-"""An entry whose certificate would have less left than the API server's least duration is planned again."""
+"""An entry whose certificate would have less lifetime left than the API server's minimum is planned again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A signed certificate that nobody outside has seen yet."""
+    """A signed certificate that has not left this process."""
 
     pem: bytes
     digest: str
-    """SHA-256 of its DER, hexadecimal."""
+    """SHA-256 of its DER encoding, in hexadecimal."""
 
 
 def plan(request: SigningRequest, facts: MachineFacts, authority: IssuingSet) -> IssuanceRequest:
-    """The certificate that this request may become, with a serial number and a validity of its own.
+    """The certificate to issue for this request, with a new serial number and validity.
 
     Raises:
-        Deferred: the CA has run out.
-        Refused: the request asks for a validity that cannot be.
+        Deferred: the CA has expired.
+        Refused: the request asks for an invalid validity.
     """
     duration = certificate_duration(facts.policy, facts.purpose, facts.identity.security)
     asked = requested_duration(request, facts.record)
@@ -73,17 +72,17 @@ def plan(request: SigningRequest, facts: MachineFacts, authority: IssuingSet) ->
 
 
 def planned(request: SigningRequest, node_name: str, entry: JournalEntry) -> IssuanceRequest:
-    """The certificate of a journal entry again."""
+    """The certificate of a journal entry."""
     return _issuance(request, node_name, entry.serial_number, entry.not_before, entry.not_after)
 
 
 def _issuance(
     request: SigningRequest, node_name: str, serial_number: int, not_before: datetime, not_after: datetime
 ) -> IssuanceRequest:
-    """Subject and alternative names as judged, key from the CSR, usages from its spec.
+    """Subject and alternative names as checked, key from the CSR, usages from its spec.
 
     Raises:
-        IssuanceRefused: no kubelet certificate may have these usages or names.
+        IssuanceRefused: a kubelet certificate must not have these usages or names.
     """
     certificate_request = request.certificate_request
     try:
@@ -105,10 +104,10 @@ def _issuance(
 
 
 async def sign(issuance: IssuanceRequest, authority: IssuingSet) -> Certificate:
-    """Sign; slow keys in a thread, because signing releases the GIL.
+    """Sign the certificate. Slow keys sign in a thread, because signing releases the GIL.
 
     Raises:
-        Deferred: the certificate would be a bad one, which is a fault of ours or of the CA.
+        Deferred: the certificate would be invalid, through a fault of the controller or of the CA.
     """
     try:
         if authority.signer_of(issuance.profile.purpose).is_slow_to_sign:
@@ -121,31 +120,31 @@ async def sign(issuance: IssuanceRequest, authority: IssuingSet) -> Certificate:
 
 
 def bad_certificate(error: IssuanceRefused) -> Deferred:
-    """What a certificate that the CA must not sign means for the request."""
+    """The deferral for a certificate that the CA must not sign."""
     return Deferred(Reason.INTERNAL_ERROR, f"the certificate would be a bad one: {error}")
 
 
 @dataclass(frozen=True, slots=True)
 class NotRepeatable:
-    """The certificate of a journal entry cannot be made again: another one is planned."""
+    """The certificate of a journal entry cannot be created again: a new one is planned."""
 
 
 class Signing(Protocol):
-    """Who makes certificates of what was planned."""
+    """Creates planned certificates."""
 
     async def sign(self, issuance: IssuanceRequest, authority: IssuingSet) -> Certificate:
-        """A new one; see :func:`sign`."""
+        """Create a new certificate; see :func:`sign`."""
         ...
 
     async def sign_again(
         self, issuance: IssuanceRequest, digest: str, authority: IssuingSet
     ) -> Certificate | NotRepeatable:
-        """The one that was made before, and had that digest."""
+        """Create the earlier certificate with that digest again."""
         ...
 
 
 class SigningByKey:
-    """Makes certificates with the cluster's CA."""
+    """Creates certificates with the cluster's CA."""
 
     async def sign(self, issuance: IssuanceRequest, authority: IssuingSet) -> Certificate:
         """See Signing."""
@@ -169,7 +168,7 @@ def journal_entry(
     certificate: Certificate,
     authority: IssuingSet,
 ) -> JournalEntry:
-    """What the journal says of this request and its certificate."""
+    """The journal entry of this request and its certificate."""
     header = request.header
     return JournalEntry(
         kind=KUBELET_KINDS[header.signer.purpose],
@@ -198,10 +197,10 @@ async def repeat(
     now: datetime,
     signing: Signing = SIGNING_BY_KEY,
 ) -> Approve | NotRepeatable:
-    """Make the certificate of a journal entry again, after a crash between journal and certificate.
+    """Create the certificate of a journal entry again, after a crash between journal and certificate.
 
-    A copy that somebody approved comes here before its shape is judged: it may ask for what no certificate may have.
-    And the CA's certificate may be a new one for its old key, which is valid only since then.
+    An approved copy arrives here before its shape is checked, so it may ask for usages or names that no certificate may
+    have. The CA may also have a new certificate for its old key, which is valid only since then.
     """
     if not fits(entry, authority, request.header.signer.purpose, now):
         return NotRepeatable()
@@ -221,10 +220,11 @@ async def repeat_for_key(
     authority: IssuingSet,
     signing: Signing = SIGNING_BY_KEY,
 ) -> Approve | NotRepeatable:
-    """The certificate that this very key has already: one made for as long as a new one, in the first half of its life.
+    """The certificate that this key already has, if it lives as long as a new one and is in the first half of its life.
 
-    Whoever sees a request can post copies of it, also with another ``expirationSeconds``, which no evidence covers. A
-    copy gets what the original got, and no second certificate: it can neither fill the journal nor shorten a life.
+    Any client that can read a request can post copies of it, even with another ``expirationSeconds``, which no evidence
+    covers. A copy gets the original's certificate and no second one: it can neither fill the journal nor shorten a
+    certificate's life.
     """
     entries = record.entries_for_key(public_key_digest(request), str(request.header.signer))
     if not entries:
@@ -247,7 +247,7 @@ async def repeat_approved(
     now: datetime,
     signing: Signing = SIGNING_BY_KEY,
 ) -> Approve | NotRepeatable:
-    """The certificate that this very key has already: what a copy gets that was approved before we came to it."""
+    """The certificate that this key already has, for a copy that was approved before the controller decided it."""
     for entry in record.entries_for_key(public_key_digest(request), str(request.header.signer)):
         repeated = await repeat(request, record, entry, authority, now, signing)
         if not isinstance(repeated, NotRepeatable):
@@ -256,7 +256,7 @@ async def repeat_approved(
 
 
 def fits(entry: JournalEntry, authority: IssuingSet, purpose: Purpose, now: datetime) -> bool:
-    """Whether the certificate of a journal entry can still be issued, and is worth it."""
+    """Whether the certificate of a journal entry can still be issued and has enough lifetime left."""
     same = entry.ca_cert_hash == signing_hash(authority, purpose)
     return same and now + _LEAST_LIFETIME < entry.not_after <= authority.signer_of(purpose).certificate.not_after
 

@@ -1,7 +1,7 @@
-"""One CSR, from its object to a Decision.
+"""Decides one CSR: from its object to a Decision.
 
-Which stages it goes through, and in which order, stands in ``signer.rules.checks``. Nothing here writes to the workload
-cluster; what it returns is published by ``signer.controller.requests.publisher``.
+The stages and their order are in ``signer.rules.checks``. This module never writes to the workload cluster;
+``signer.controller.requests.publisher`` publishes the decision.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from signer.audit.decision_inputs import DecisionInputs
 from signer.configuration import Configuration
 from signer.decision.approved_before import ApprovedBefore
 from signer.decision.attestation import Attestation, AttestationRequests
-from signer.decision.attestor_set import AttestorSet
-from signer.decision.attestor_timing import AttestorTimings
+from signer.decision.attestor_set import AttestorSet, AttestorTimings
 from signer.decision.authority_source import AuthoritySource
 from signer.decision.builtin_serving import BuiltinServing
 from signer.decision.certificates import (
@@ -35,7 +34,6 @@ from signer.decision.snapshot import Snapshot, Snapshots
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, ServerError, TooManyRequests
 from signer.model.cluster import ClusterKey
-from signer.model.csr_header import Condition, NotOurs
 from signer.model.decision import Challenge, Decision, Defer, Deferred, Deny, Fail, Ignore, Refused, printable
 from signer.model.flow import Flow, PriorityLevel, requester_of
 from signer.model.policy import Policy
@@ -44,7 +42,9 @@ from signer.model.record import Unjournaled
 from signer.model.signing_request import (
     NO_CLAIM,
     BuiltinServingRequest,
+    Condition,
     MalformedBuiltinServingRequest,
+    NotOurs,
     Parsed,
     Settled,
     SigningRequest,
@@ -63,12 +63,12 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DecidedRequest:
-    """A CSR as it was read, and what was decided."""
+    """A parsed CSR and the decision."""
 
     parsed: Parsed
     decision: Decision
     decision_inputs: DecisionInputs = field(default_factory=DecisionInputs, repr=False, compare=False)
-    """What it rests upon."""
+    """The inputs of the decision."""
 
 
 class Decider:
@@ -93,7 +93,7 @@ class Decider:
         trace: Trace = SILENCE,
         audited: bool = False,
     ) -> None:
-        """``trace`` is told of every check and step; only who explains decisions gives one, or another ``signing``."""
+        """``trace`` receives every check and step. Only a dry run passes one, or another ``signing``."""
         self._key = key
         self._configuration = configuration
         self._providers = registry.providers
@@ -101,12 +101,11 @@ class Decider:
         self._snapshots = Snapshots(key, configuration, registry, caches, now, monotonic)
         self._trace = trace
         self._attestation = Attestation(
-            key, configuration, authority_source, AttestationRequests(key, caches, tokens, lookups), timings
+            key, authority_source, AttestationRequests(key, caches, tokens, lookups), timings
         )
         self._approved_before = ApprovedBefore(key, caches, records, self._attestation.authority, signing)
         self._parts = DecidesWith(
             key=key,
-            configuration=configuration,
             snapshots=self._snapshots,
             records=records,
             approved_before=self._approved_before,
@@ -122,7 +121,7 @@ class Decider:
         )
 
     async def decide(self, manifest: Mapping[str, Any]) -> DecidedRequest:
-        """Decide one CSR. This is the one place that fails closed: whatever goes wrong here is a Defer."""
+        """Decide one CSR. It fails closed: any error or unexpected fault becomes a Defer."""
         parsed: Parsed = NotOurs()
         decision_inputs = DecisionInputs()
         try:
@@ -140,7 +139,9 @@ class Decider:
         return DecidedRequest(parsed, self._failed_if_approved(parsed, decision), decision_inputs)
 
     def _failed_if_approved(self, parsed: Parsed, decision: Decision) -> Decision:
-        """Approved and Denied exclude each other: what is approved already, by whomever, can only fail; it says why."""
+        """Approved and Denied exclude each other: a request that is approved already, by any client, can only fail,
+        with the cause in the message.
+        """
         if not isinstance(decision, Deny | Challenge) or not _is_approved(parsed):
             return decision
         if isinstance(decision, Challenge):
@@ -150,12 +151,13 @@ class Decider:
         return Fail(Reason.APPROVED_BY_OTHERS, f"approved by somebody else. {decision.reason}: {decision.message}")
 
     def peek(self, manifest: JsonObject) -> Flow:
-        """The flow that a CSR waits in before it is pre-filtered, by what it claims; never raises. About 0.03 ms of
-        CPU."""
+        """The flow in which a CSR waits before it is pre-filtered, by its claim. Never raises; about 0.03 ms of CPU
+        time.
+        """
         provider_id = NO_CLAIM
         try:
             provider_id = peek_claimed_provider_id(manifest, self._providers, self._configuration.provider_id_oids)
-        except Exception as error:  # noqa: BLE001 - here is the watch: one request's fault must not end its cluster's task
+        except Exception as error:  # noqa: BLE001 - called by the watch: a fault must not end its task
             _LOG.error("unexpected fault while reading", exc_info=error, extra={"cluster": str(self._key)})
         return self._placed(Flow(PriorityLevel.UNFILTERED, requester_of(manifest), provider_id))
 
@@ -165,14 +167,14 @@ class Decider:
         return Flow(PriorityLevel.UNKNOWN_MACHINE, flow.requester, flow.provider_id)
 
     def pre_filter(self, manifest: JsonObject) -> Flow:
-        """The flow that a CSR waits in; never raises."""
+        """The flow in which a CSR waits; never raises."""
         requester = requester_of(manifest)
         try:
             parsed = parse_signing_request(manifest, self._providers, self._configuration.provider_id_oids)
             snapshot = self._snapshots.take()
         except Deferred:
             return Flow(PriorityLevel.UNFILTERED, requester)
-        except Exception as error:  # noqa: BLE001 - as in ``peek``; unfiltered, it would be looked at again and again
+        except Exception as error:  # noqa: BLE001 - as in ``peek``; an unfiltered one would be retried
             _LOG.error("unexpected fault while reading", exc_info=error, extra={"cluster": str(self._key)})
             return Flow(PriorityLevel.REFUSED, requester)
         return self._placed(flow_of_parsed(requester, parsed, partial(self._pre_filter, snapshot)))
@@ -194,7 +196,7 @@ class Decider:
 
 
 def deferral_of(reason: Reason, error: ApiError) -> Defer:
-    """Wait for an API server: as long as it asks for (Retry-After), or with our own backoff where that says nothing."""
+    """Wait for an API server: for the time it requests (Retry-After), or with the controller's own backoff."""
     pause = error.retry_after_seconds if isinstance(error, TooManyRequests | ServerError) else None
     return Defer(reason, printable(str(error)), timedelta(seconds=pause) if pause else None)
 

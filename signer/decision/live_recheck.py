@@ -1,8 +1,8 @@
-"""What our caches lack is never a denial: before a request is refused, the API server itself is asked.
+"""Missing data in a cache never causes a denial: before a refusal, the controller reads from the API server.
 
-Another replica may have issued a credential a moment ago, a person may have deleted a record or corrected a Machine to
-let a node in, and one collection's watch may hang while the others go on. What a refusal rests upon is therefore looked
-at once more, by a call or two: little beside the denial itself, and a node that begins anew.
+Another replica may just have issued a credential, an operator may have deleted a record or corrected a Machine to admit
+a node, and the watch of one collection may hang while the others go on. So the objects on which a refusal is based are
+read again, by one or two calls. That is little compared with the denial itself, and with a node that starts over.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _PAUSE: Final = timedelta(seconds=1)
 
 
 def rests_on_cached_objects(refused: Refused) -> bool:
-    """Whether a record or a Machine may have changed what is refused."""
+    """Whether a change of a record or a Machine may have changed the refusal."""
     return refused.deny.reason in _ON_THE_RECORD | _ON_THE_MACHINE
 
 
 @dataclass(frozen=True, slots=True)
 class LiveRecheck:
-    """Looks at records and Machines in the API server itself."""
+    """Reads records and Machines from the API server."""
 
     records: Records
     live_reads: LiveReads
@@ -46,12 +46,12 @@ class LiveRecheck:
         machine: MachineView | MachineGone,
         recorded_machine: MachineView | MachineGone,
     ) -> None:
-        """To be called before a check of a Machine or its record denies; then the checks are made again.
+        """Call this before a check of a Machine or its record denies; then run the checks again.
 
-        ``recorded_machine`` is the one that the record of that node names, which may be another.
+        ``recorded_machine`` is the one that the node's record names; it may be another Machine.
 
         Raises:
-            Deferred: a Machine is not as it is known here.
+            Deferred: a Machine differs from the cached one.
             ApiError: from the management cluster.
         """
         reason = refused.deny.reason

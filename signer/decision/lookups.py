@@ -1,9 +1,9 @@
-"""What attestors may look up in the management cluster: the InfraMachine, and documents of the Cluster's namespace.
+"""Lookups of attestors in the management cluster: the InfraMachine, and documents of the Cluster's namespace.
 
-A tenant writes the references, and through its policy the names. So every look-up is confined to the Cluster's own
-namespace, and of the provider's objects to the one that the claimed Machine owns. What is found is for the attestor
-alone: no cause, log, exception or repr holds anything of it. How fresh it is, and what a flood costs, says
-:mod:`signer.kube.coalescing_cache`.
+A tenant writes the references and, through its policy, the names. So every lookup is confined to the Cluster's own
+namespace, and among the provider's objects to the one that the claimed Machine owns. Only the attestor sees the result:
+no cause, log, exception or repr contains any of it. :mod:`signer.kube.coalescing_cache` bounds its age and the cost of
+a flood.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from signer.model.cluster import (
 )
 from signer.model.fields import MAXIMUM_NAME_CHARACTERS, mapping_of, text_of
 from signer.store.infrastructure_definition import (
+    DEFINITION_SECONDS,
     INFRASTRUCTURE_GROUP,
-    LOOK_AGAIN_SECONDS,
     OtherDefinition,
     definition_path,
     owners_of,
@@ -42,7 +42,7 @@ from signer.store.infrastructure_definition import (
 )
 
 MAXIMUM_DOCUMENT_BYTES: Final = 1024 * 1024
-"""Of all keys and values, as the API server holds them: its own bound on a ConfigMap or Secret (``MaxSecretSize``),
+"""For all keys and values, as the API server stores them: its own bound for a ConfigMap or Secret (``MaxSecretSize``),
 and a third more for the base64 of a Secret."""
 
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*", re.ASCII)
@@ -54,7 +54,7 @@ _DefinitionKey: TypeAlias = tuple[str, str, str]
 
 
 class Lookups:
-    """Looks up for all Clusters; one for the whole controller."""
+    """The lookups for all Clusters; one object for the whole controller."""
 
     def __init__(self, client: Get, monotonic: Callable[[], float]) -> None:
         """``monotonic`` is a clock, in seconds."""
@@ -65,24 +65,25 @@ class Lookups:
         self._resources: OrderedDict[_DefinitionKey, tuple[Resource, float]] = OrderedDict()
 
     def of(self, cluster: ClusterKey, machine: MachineView | NoClaimedMachine) -> ManagementCluster:
-        """What an attestor may look up for a request that claims this Machine of this Cluster."""
+        """The lookups for a request that claims this Machine of this Cluster."""
         return _Confined(self, cluster, machine)
 
     async def document(self, namespace: str, kind: DocumentKind, name: str) -> Document | NotThere:
-        """A ConfigMap or Secret of that namespace.
+        """A ConfigMap or Secret of that namespace; NotThere if the object or the grant is missing.
 
         Raises:
-            ApiError: from the management cluster; not for want of the object, or of the grant.
+            ApiError: any other error of the management cluster.
         """
         if len(name) > MAXIMUM_NAME_CHARACTERS or not _SUBDOMAIN.fullmatch(name):
             return NotThere(f"what is to be looked up is no name that a {kind.value} can have")
         return await self._documents.ask((namespace, kind, name), kind, lambda: self._document(namespace, kind, name))
 
     async def infrastructure_annotations(self, machine: MachineView) -> Mapping[str, str] | NotThere:
-        """Those for attestors on the Machine's InfraMachine, bounded as a Machine's own are.
+        """The attestor annotations of the Machine's InfraMachine, bounded as a Machine's own; NotThere if the object or
+        the grant is missing.
 
         Raises:
-            ApiError: from the management cluster; not for want of the object, or of the grant.
+            ApiError: any other error of the management cluster.
         """
         reference = machine.infrastructure
         if isinstance(reference, NoInfrastructure):
@@ -90,7 +91,7 @@ class Lookups:
         if reference.api_group != INFRASTRUCTURE_GROUP:
             return NotThere(f"{machine} names an InfraMachine that is not of {INFRASTRUCTURE_GROUP}")
         about = (machine.cluster.namespace, machine.name, machine.uid, reference)
-        # Another version than the stored one is made by the provider's conversion webhook.
+        # The provider's conversion webhook answers for a version other than the stored one.
         return await self._annotations.ask(about, reference.kind, lambda: self._annotations_of(machine, reference))
 
     async def _document(self, namespace: str, kind: DocumentKind, name: str) -> Document | NotThere:
@@ -103,7 +104,7 @@ class Lookups:
         except Forbidden:
             return NotThere(f"{what} may not be read: the grant to get {resource.plural} in {namespace} is missing")
         data = mapping_of(manifest, "data")
-        # Before anything is decoded: base64 is larger by a third.
+        # Before decoding: base64 is larger by a third.
         bound = MAXIMUM_DOCUMENT_BYTES if kind is DocumentKind.CONFIG_MAP else MAXIMUM_DOCUMENT_BYTES // 3 * 4
         if _size(data) > bound:
             return NotThere(f"{what} is larger than a {kind.value} can be")
@@ -119,7 +120,7 @@ class Lookups:
                 return resource
             manifest = await self._client.get(resource.object(reference.name, machine.cluster.namespace))
         except ResourceNotServed:
-            self._resources.pop(key, None)  # perhaps that version is no longer served: its definition says so
+            self._resources.pop(key, None)  # that version may no longer be served: read its definition again
             raise
         except NotFound:
             return NotThere(f"{what}, or its definition, does not exist")
@@ -133,9 +134,9 @@ class Lookups:
         return MappingProxyType(dict(attestor_annotations(mapping_of(manifest, "metadata"))))
 
     async def _resource(self, key: _DefinitionKey, reference: InfrastructureReference) -> Resource | NotThere:
-        """The resource in a version that is served, as the definition said at most ``LOOK_AGAIN_SECONDS`` ago."""
+        """The resource in a served version, by a definition that was read at most ``DEFINITION_SECONDS`` ago."""
         known = self._resources.get(key)
-        if known is not None and self._monotonic() - known[1] <= LOOK_AGAIN_SECONDS:
+        if known is not None and self._monotonic() - known[1] <= DEFINITION_SECONDS:
             return known[0]
         versions = served_versions(await self._client.get(definition_path(reference)), reference)
         if isinstance(versions, OtherDefinition):
@@ -166,7 +167,7 @@ class _Confined:
 
 
 def _texts(kind: DocumentKind, value: object) -> Iterator[str]:
-    """The value as text, where it is one."""
+    """The value as text, if it is one."""
     if not isinstance(value, str):
         return
     if kind is DocumentKind.CONFIG_MAP:
@@ -179,7 +180,7 @@ def _texts(kind: DocumentKind, value: object) -> Iterator[str]:
 
 
 def _size(texts: Mapping[str, object]) -> int:
-    """In UTF-8. A lone surrogate, which no API server stores, counts as its escape."""
+    """Size in UTF-8. A lone surrogate, which no API server stores, counts as its escape."""
     every = (text for pair in texts.items() for text in pair if isinstance(text, str))
     return sum(len(text.encode("utf-8", "backslashreplace")) for text in every)
 

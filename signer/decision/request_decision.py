@@ -1,7 +1,7 @@
-"""What the plan of a request to one of our signers is walked with when it is decided: one method for each stage.
+"""The decision of a request to one of the controller's signers: one method for each stage of the plan.
 
-The order is the plan's (``signer.rules.checks.REQUEST_PLAN``), and so is what follows a refusal. Facts are kept here
-from the stage that finds them to those that need them; one that was not found yet cannot be read.
+The plan (``signer.rules.checks.REQUEST_PLAN``) defines the order, and the consequence of a refusal. This object keeps
+each fact from the stage that finds it to those that need it; reading a fact too early fails.
 """
 
 from __future__ import annotations
@@ -13,18 +13,16 @@ from types import MappingProxyType
 from attestors.contract import AssertedIdentity, AttestorDescription, ChallengeIssued, VerifiedIdentity
 from signer.audit.decision_inputs import DecisionInputs, SnapshotStage
 from signer.authority import IssuingSet
-from signer.configuration import Configuration
 from signer.decision.approved_before import ApprovedBefore
 from signer.decision.attestation import Attestation, Claim
 from signer.decision.certificates import NotRepeatable
 from signer.decision.reserve_and_journal import ReserveAndJournal
 from signer.decision.snapshot import Snapshot, Snapshots
 from signer.model.cluster import ClusterKey, MachineView
-from signer.model.csr_header import Condition
 from signer.model.decision import Challenge, Decision, Deferred, Refused
 from signer.model.reasons import Reason
 from signer.model.record import MachineKey
-from signer.model.signing_request import Malformed, SigningRequest
+from signer.model.signing_request import Condition, Malformed, SigningRequest
 from signer.rules import step_comparisons as compared
 from signer.rules.machine import MachineFacts
 from signer.rules.plan import PROCEED, Note, Proceed
@@ -41,10 +39,9 @@ from signer.store.records import Records
 
 @dataclass(frozen=True, slots=True)
 class DecidesWith:
-    """What the requests of one cluster are decided with."""
+    """The dependencies of the decisions of one cluster."""
 
     key: ClusterKey
-    configuration: Configuration
     snapshots: Snapshots
     records: Records
     approved_before: ApprovedBefore
@@ -54,14 +51,14 @@ class DecidesWith:
     audited: bool
 
     def description(self, provider: str, snapshot: Snapshot) -> AttestorDescription:
-        """What the attestor says of itself. One that may not be used here is not imported: its code is third parties'.
+        """The attestor's description of itself. A forbidden attestor is not imported: it is third-party code.
 
         Raises:
             Refused: the policy does not name it, or the operator does not allow it in this namespace.
             Deferred: it cannot be loaded.
         """
         policy_names_the_attestor(snapshot.policy, provider)
-        allowed = self.configuration.attestor(provider).allows(self.key.namespace)
+        allowed = snapshot.attestors.operator_allows(provider)
         operator_allows_the_attestor(provider, self.key.namespace, allowed=allowed)
         return snapshot.attestors.description(provider)
 
@@ -79,7 +76,7 @@ class RequestDecision:
     authority_as_of: float = field(default=float("-inf"), init=False)
     ca: IssuingSet = field(init=False)
     node_name: str = field(init=False)
-    """From the subject; found once the checks of the subject have passed."""
+    """From the subject; set once the checks of the subject have passed."""
     claimed: Claim = field(init=False)
     outcome: VerifiedIdentity | AssertedIdentity = field(init=False)
     machine: MachineView = field(init=False)
@@ -144,9 +141,9 @@ class RequestDecision:
         return self.parts.attestation.facts(self.request, self.snapshot, self.description, self.ca)
 
     async def recheck_authority(self, error: Refused | Deferred) -> None:
-        """Perhaps the CA was changed a moment ago: what we keep being old must never be a denial.
+        """Read the CA again, in case it has just changed: a stale cached CA must never cause a denial.
 
-        What is refused in any case is not worth a call: whoever asks chooses what CA to name.
+        Any other refusal is final and not worth a call: the requester chooses which CA it names.
         """
         if not isinstance(error, Refused) or error.deny.reason is not Reason.CLUSTER_MISMATCH:
             raise error

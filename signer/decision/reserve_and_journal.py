@@ -1,4 +1,4 @@
-"""Match, reserve and journal: from a proven identity to the certificate that its Machine's node may have."""
+"""Match, reserve and journal: from a proven identity to the certificate for the Machine's node."""
 
 from __future__ import annotations
 
@@ -56,13 +56,11 @@ from signer.rules.machine import (
 from signer.rules.plan import Note
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches
-from signer.store.conflicting_sans import conflicting_names
-from signer.store.records import RecordChanged, Records
-from signer.store.reservation_rebuild import ReservationRebuild
-from signer.store.reservations import Reservations
+from signer.store.records import RecordChanged, Records, conflicting_names
+from signer.store.reservations import ReservationRebuild, Reservations
 
 _MOST_OTHERS: Final = 8
-"""Machines of one name that a decision looks at."""
+"""Maximum number of Machines of one name that a decision reads."""
 _JOURNAL_SPAN: Final = timedelta(minutes=1)
 """A journal that was filled faster than this still holds requests between approval and certificate."""
 
@@ -91,10 +89,10 @@ class ReserveAndJournal:
         self._tokens = tokens
         self._signing = signing
         self._being_named: set[MachineKey] = set()
-        """Machines for which a node name is being recorded that they did not have."""
+        """Machines for which a new node name is being recorded."""
 
     def require_unchanged(self, snapshot: Snapshot) -> None:
-        """Raises Deferred: the Cluster or its policy has changed, or has been away."""
+        """Raises Deferred if the Cluster or its policy has changed, or was deleted and created again."""
         self._snapshots.require_unchanged(snapshot)
         self._records.require_still_listed(self._key)
 
@@ -104,7 +102,7 @@ class ReserveAndJournal:
         """The Machine that has the proven provider ID now.
 
         Raises:
-            Deferred: none has it, several have, or it is not as the attestor was told.
+            Deferred: no Machine has it, several have, or the Machine differs from the one passed to the attestor.
         """
         machines = snapshot.decision_inputs.matched = self._caches.matching(self._key, provider_id)
         note(lambda: compared.match(provider_id, machines))
@@ -115,27 +113,27 @@ class ReserveAndJournal:
     async def require_own_token(
         self, request: SigningRequest, snapshot: Snapshot, machine: MachineView, note: Note
     ) -> None:
-        """The bootstrap token was made for that Machine.
+        """Check that the bootstrap token was made for that Machine.
 
         Raises:
-            Refused, Deferred: it was made for another, or it cannot be told.
+            Refused, Deferred: it was made for another, or its owner cannot be determined.
             ApiError: from the management cluster.
         """
         username = request.header.username
         if snapshot.audited:
             snapshot.decision_inputs.token = Asks.of(self._tokens.asks(self._key, username), machine)
         note(lambda: compared.token(self._tokens.asks(self._key, username), machine))
-        await self._tokens.require_the_machines(username, machine, snapshot.policy)
+        await self._tokens.require_token_of_machine(username, machine, snapshot.policy)
 
     async def reserve(self, facts: MachineFacts, note: Note) -> None:
-        """Reserve the pair; what was reserved before, and only its record says so, first.
+        """Reserve the pair, after a rebuild of reservations that only records name.
 
         Raises:
-            Refused, Deferred: identity or Machine is reserved for another.
+            Refused, Deferred: the identity or the Machine is reserved for another.
             ApiError: from the management cluster.
         """
         machine, record = facts.machine, facts.record
-        # A Machine re-created under its old name, or moved by clusterctl, is looked up anew.
+        # For a Machine created again under its old name, or moved by clusterctl, the reservation is read again.
         of_this_machine = isinstance(record, AttestedNode) and record.machine_uid == machine.uid
         pair = Pair(MachineKey.of(machine), facts.identity)
         stood = self._reservations.cached(pair)
@@ -144,10 +142,10 @@ class ReserveAndJournal:
         await self._reservations.reserve(pair, record if of_this_machine else NoRecord())
 
     async def recheck_machine(self, error: Refused | Deferred, facts: MachineFacts) -> None:
-        """Look at what a refusal rests upon in the API server itself, before it denies.
+        """Read the objects on which a refusal is based from the API server, before it denies.
 
         Raises:
-            Refused, Deferred: ``error``, which rests upon nothing there; or a Machine is not as it is known here.
+            Refused, Deferred: ``error``, if it is based on no such object; or a Machine differs from the cached one.
             ApiError: from the management cluster.
         """
         if not (isinstance(error, Refused) and rests_on_cached_objects(error)):
@@ -155,10 +153,11 @@ class ReserveAndJournal:
         await self._live_recheck.look(error, self._key, facts.node_name, facts.machine, facts.recorded_machine)
 
     async def require_gone(self, facts: MachineFacts) -> None:
-        """Where the name's record is another identity's, its Machine must be gone, and not only from the cache.
+        """If the record of the node name has another identity, its Machine must be gone from the API server, not only
+        from the cache.
 
         Raises:
-            Deferred: it is there.
+            Deferred: the Machine exists.
             ApiError: from the management cluster.
         """
         record = facts.record
@@ -172,11 +171,11 @@ class ReserveAndJournal:
             )
 
     async def recheck_record(self, error: Refused | Deferred, facts: MachineFacts) -> None:
-        """Look at the record itself: somebody may have deleted it a moment ago, to let the new hardware in.
+        """Read the record from the API server: an operator may have deleted it to admit new hardware.
 
         Raises:
-            Refused, Deferred: ``error``; the record is as it was.
-            RecordChanged: the record is another one.
+            Refused, Deferred: ``error``, if the record is unchanged.
+            RecordChanged: the record has changed.
             ApiError: from the management cluster.
         """
         await self._records.refresh(self._key, record_name(self._key, facts.node_name))
@@ -193,10 +192,10 @@ class ReserveAndJournal:
         outcome: VerifiedIdentity | AssertedIdentity,
         machine: MachineView,
     ) -> MachineFacts:
-        """What the checks of the Machine look at, as it is now.
+        """The current facts for the checks of the Machine.
 
         Raises:
-            Deferred: the controller key is not available, or there is a newer one.
+            Deferred: the controller key is not available, or a newer one must be read first.
         """
         record = self._records.recorded(self._key, node_name)
         found = snapshot.decision_inputs.machine = MachineStage(
@@ -222,12 +221,16 @@ class ReserveAndJournal:
         return MachineGone() if isinstance(record, NoRecord) else self._caches.machine(record.machine)
 
     def _others_called(self, machine: MachineView, node_name: str) -> tuple[MachineView, ...]:
-        """Those whose node it is before those that are only called so; a few of them say as much as all."""
+        """Other Machines with that node name: first those whose node has it, then those that have the name themselves.
+        A few suffice.
+        """
         caches = self._caches
-        others = filter(None, (caches.machines.get(*key) for key in caches.names.others_called(machine, node_name)))
+        others = filter(
+            None, (caches.machines.get(*key) for key in caches.names.other_machines_named(machine, node_name))
+        )
         instances = chain.from_iterable(
             caches.machines_with(self._key, provider_id)
-            for provider_id in sorted(caches.names.instances_called(machine, node_name))
+            for provider_id in sorted(caches.names.other_instances_named(machine, node_name))
         )
         return tuple(islice((other for other in chain(others, instances) if not other.deleting), _MOST_OTHERS))
 
@@ -238,11 +241,11 @@ class ReserveAndJournal:
     async def journal(
         self, request: SigningRequest, facts: MachineFacts, snapshot: Snapshot, authority: IssuingSet
     ) -> Approve:
-        """What was looked at must still be so when the entry is written: a move may have begun, the Machine be gone.
+        """Write the journal entry, if the facts are still current: a move may have begun, or the Machine be gone.
 
         Raises:
             Refused, Deferred: no certificate can be planned, the node asks too often, or the Cluster has changed.
-            RecordChanged: somebody else wrote the record first, or the Machine has changed.
+            RecordChanged: another client wrote the record first, or the Machine has changed.
             ApiError: from the management cluster.
         """
         record = facts.record
@@ -270,9 +273,9 @@ class ReserveAndJournal:
 
     @contextlib.contextmanager
     def _one_new_name(self, facts: MachineFacts) -> Iterator[None]:
-        """A Machine with two names may ask for both at once: each name's record is an object of its own.
+        """Record one new name of a Machine at a time: it may request two at once, and each name has its own record.
 
-        Whoever takes over the record of a former node is new to that name, too, even if that was its own.
+        A Machine that takes over the record of a former node counts as new to that name, even if that was its own.
 
         Raises:
             Deferred: another name is being recorded.
@@ -297,7 +300,9 @@ class ReserveAndJournal:
     async def _issued_before(
         self, request: SigningRequest, facts: MachineFacts, record: AttestedNode, authority: IssuingSet
     ) -> Approve | NotRepeatable:
-        """The certificate that was journaled for this request, before a restart or by another replica; or its key's."""
+        """The certificate that was journaled for this request, before a restart or by another replica; or that of its
+        key.
+        """
         entry = record.entry_for(request.header.uid, request.header.spec_digest)
         if isinstance(entry, JournalEntry):
             repeated = await repeat(request, record, entry, authority, facts.now, self._signing)
@@ -306,15 +311,15 @@ class ReserveAndJournal:
         return await repeat_for_key(request, facts, record, authority, self._signing)
 
     def _require_still(self, snapshot: Snapshot, facts: MachineFacts) -> None:
-        """Nothing that was judged has changed since.
+        """Check that the decided facts are unchanged.
 
-        A secure attestor's pair may displace an insecure one at any moment, also just before its owner hears that it
-        has it (:mod:`signer.store.reservations`). Where both ask for one node name, its record lets in only one of the
-        two; where the Machine has several names, only this look keeps the insecure one out.
+        A pair of a secure attestor may displace an insecure one at any moment, even just before the insecure owner
+        learns that it has the pair (:mod:`signer.store.reservations`). If both request one node name, its record admits
+        only one of the two; if the Machine has several names, only this check stops the insecure one.
 
         Raises:
-            Deferred: the Cluster or its policy has.
-            RecordChanged: the Machine has, or its reservation was taken away; it is judged again.
+            Deferred: the Cluster or its policy has changed.
+            RecordChanged: the Machine has changed, or its reservation was displaced; the request is decided again.
         """
         self.require_unchanged(snapshot)
         key, identity = MachineKey.of(facts.machine), facts.identity

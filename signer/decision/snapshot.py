@@ -1,4 +1,4 @@
-"""What one decision reads of the management cluster: taken once, so that all its checks judge the same world."""
+"""The management cluster's data for one decision: read once, so that all checks see the same state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from signer.model.reasons import Reason
 from signer.store.caches import Caches, UnreadablePolicy
 
 _BROKEN_SECONDS: Final = 60.0
-"""What kept an attestor from being prepared, such as a file that was not there yet, may have passed after this long."""
+"""After this time, the cause of an attestor's failed preparation, such as a missing file, may be resolved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +30,13 @@ class Snapshot:
     attestors: AttestorSet
     now: datetime
     decision_inputs: DecisionInputs = field(default_factory=DecisionInputs, repr=False, compare=False)
-    """What the decision looks at is written there, for the audit log."""
+    """The decision records its inputs here, for the audit log."""
     audited: bool = field(default=False, compare=False)
-    """Whether there is one: then also what takes time to write down."""
+    """Whether there is an audit log, so that inputs that take time to record are recorded too."""
 
 
 class Snapshots:
-    """Takes the cases of one cluster, and keeps its attestors while its policy stays the same."""
+    """Takes snapshots of one cluster, and keeps its attestors while its policy is unchanged."""
 
     def __init__(
         self,
@@ -57,10 +57,10 @@ class Snapshots:
         self._attestors_made = 0.0
 
     def take(self) -> Snapshot:
-        """The cluster as it is now.
+        """The cluster in its current state.
 
         Raises:
-            Deferred: the management cluster is out of touch, or there is no policy that can be followed.
+            Deferred: the management cluster is out of touch, or there is no valid policy.
         """
         self._caches.require_in_touch()
         cluster = self._caches.clusters.get(self._key.namespace, self._key.name)
@@ -77,10 +77,11 @@ class Snapshots:
         return Snapshot(cluster, policy, self.attestors(policy), self._now())
 
     def require_unchanged(self, snapshot: Snapshot) -> None:
-        """Attesting may take long, and a Cluster that is paused meanwhile is being moved to another controller.
+        """Check that Cluster and policy are unchanged: attestation may take long, and a Cluster that is paused
+        meanwhile is being moved to another controller.
 
         Raises:
-            Deferred: the Cluster or its policy is no longer as it was.
+            Deferred: the Cluster or its policy has changed.
         """
         current = self.take()
         if (current.cluster, current.policy) != (snapshot.cluster, snapshot.policy):
@@ -91,7 +92,7 @@ class Snapshots:
             )
 
     def attestors(self, policy: Policy) -> AttestorSet:
-        """The attestors under this policy; kept while the policy stays the same and none of them is broken."""
+        """The attestors under this policy; kept while the policy is unchanged and none of them is broken."""
         kept = self._attestors
         if kept is None or kept.policy != policy or (self._is_old() and kept.any_broken):
             kept = self._attestors = AttestorSet(

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from signer.model.csr_header import Condition
 from signer.model.decision import printable
 from signer.model.fields import items_of, mapping_of, text_of
+from signer.model.signing_request import Condition
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from attestors.registry import Registry
 from signer.configuration import Configuration
-from signer.decision.attestor_timing import AttestorTimings
+from signer.decision.attestor_set import AttestorTimings
 from signer.decision.authority_source import AuthoritySource, LoadAuthority
 from signer.decision.decider import DecidedRequest, Decider
 from signer.decision.lookups import Lookups
@@ -62,7 +62,7 @@ async def judge(manifest: Mapping[str, Any], key: ClusterKey, around: Circumstan
     await caches.controller_key.refresh(dry_run_client)
     makes_key = bool(dry_run_client.intended)
     tokens = BootstrapTokens(dry_run_client, caches, watch_namespace=around.configuration.watch_namespace)
-    await tokens.look_once()
+    await tokens.list_once()
     findings = Findings()
     decider = Decider(
         key,
@@ -73,7 +73,7 @@ async def judge(manifest: Mapping[str, Any], key: ClusterKey, around: Circumstan
         records=Records(dry_run_client, caches),
         tokens=tokens,
         lookups=Lookups(dry_run_client, time.monotonic),
-        timings=AttestorTimings(lambda provider, seconds: None, lambda: 0.0),  # untimed: nobody else waits here
+        timings=AttestorTimings(lambda provider, seconds: None, lambda: 0.0),  # untimed: no other request waits here
         authority_source=AuthoritySource(
             dry_run_client, key, now=around.now, monotonic=time.monotonic, load=around.load_authority
         ),
@@ -87,7 +87,7 @@ async def judge(manifest: Mapping[str, Any], key: ClusterKey, around: Circumstan
 
 
 async def filled_caches(source: GetList, configuration: Configuration) -> Caches:
-    """The caches that decisions rest upon, filled once; records are nobody's until the controller key was read.
+    """The caches that decisions need, filled once; no record is authentic until the controller key was read.
 
     Raises:
         ApiError: a collection cannot be listed.

@@ -18,7 +18,6 @@ from signer.explain.dry_run import Circumstances, DryRunResult, judge
 from signer.explain.findings import Finding
 from signer.explain.next_commands import Named, next_commands
 from signer.model.cluster import WATCH_FILTER_LABEL, ClusterKey, MachineView
-from signer.model.csr_header import BuiltinCSRHeader, NotOurs
 from signer.model.decision import (
     Approve,
     ApproveOnly,
@@ -35,10 +34,10 @@ from signer.model.decision import (
 from signer.model.documentation import reason_url
 from signer.model.fields import mapping_of, text_of
 from signer.model.reasons import EXPLANATIONS, Reason
-from signer.model.signing_request import Malformed, SigningRequest
+from signer.model.signing_request import BuiltinCSRHeader, Malformed, NotOurs, SigningRequest
 from signer.rules.checks import APPROVED_BEFORE
 from signer.rules.request import claimed_provider_id
-from signer.store.controller_key import SECRET_NAME, WHERE_MISSING
+from signer.store.controller_key import MISSING_KEY_REMEDY, SECRET_NAME
 
 NOT_POSTED: Final = "not-posted"
 """Replaces the UID of a CSR that has none."""
@@ -119,7 +118,7 @@ async def explain(
         notes = (*notes, "The request is decided. The checks show what a request with the same content would get now.")
     if dry_run_result.makes_key:
         secret = f"Secret {around.configuration.namespace}/{SECRET_NAME}"
-        notes = (*notes, f"{secret} does not exist, so no AttestedNode counts: {WHERE_MISSING}.")
+        notes = (*notes, f"{secret} does not exist, so no AttestedNode counts: {MISSING_KEY_REMEDY}.")
     return _explained(manifest, key, around, at, dry_run_result, current, notes), dry_run_result
 
 

@@ -28,7 +28,7 @@ from signer.model.decision import Deferred, printable
 from signer.model.fields import items_of, mapping_of, text_of
 from signer.store.authentic_records import KeysUnavailable
 from signer.store.caches import Caches
-from signer.store.controller_key import SECRET_NAME, WHERE_MISSING
+from signer.store.controller_key import MISSING_KEY_REMEDY, SECRET_NAME
 from signer.store.node_certificates import OVERDUE_SHARE, NodeCertificates
 
 DAYS: Final = (1, 3, 7)
@@ -175,9 +175,9 @@ async def fleet_status(
     await caches.controller_key.refresh(dry_run_client)
     if dry_run_client.intended:  # the key is missing, and the controller would create it
         secret = f"Secret {configuration.namespace}/{SECRET_NAME}"
-        caches.authentic.use_no_keys(KeysUnavailable(f"{secret} does not exist: {WHERE_MISSING}"))
+        caches.authentic.use_no_keys(KeysUnavailable(f"{secret} does not exist: {MISSING_KEY_REMEDY}"))
     policies = await items_of_list(management, NODE_ATTESTATION_POLICIES.collection(configuration.watch_namespace))
-    not_ours = caches.authentic.not_ours()
+    not_ours = caches.authentic.count_unauthentic()
     slots = asyncio.Semaphore(_AT_ONCE)
 
     async def status_of(policy: JsonObject) -> ClusterStatus:

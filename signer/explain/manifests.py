@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from signer.kube.decoding import MAXIMUM_DEPTH, shallow
+from signer.kube.answers import MAXIMUM_DEPTH, limit_depth
 from signer.model.fields import items_of
 
 MAXIMUM_FILE_BYTES: Final = 64 * 1024 * 1024
@@ -65,7 +65,7 @@ def manifests_of(data: bytes, name: str) -> tuple[dict[str, Any], ...]:
     except (msgspec.DecodeError, RecursionError):
         documents = _yaml(data, name)
     else:
-        if shallow(data) != data:
+        if limit_depth(data) != data:
             raise UnreadableManifests(f"{name} is nested deeper than {MAXIMUM_DEPTH} levels")
     found = [manifest for document in documents for manifest in _flattened(document, name)]
     if not found:

@@ -26,10 +26,8 @@ from signer.kube.calls import GetList
 from signer.kube.client import LIST_PAGE_OBJECTS, JsonObject, Parameters
 from signer.kube.errors import Forbidden, ResourceNotServed
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey
-from signer.model.csr_header import NotOurs
-from signer.model.fields import mapping_of, text_of
-from signer.model.kubernetes_time import format_time
-from signer.model.signing_request import parse_signing_request
+from signer.model.fields import format_time, mapping_of, text_of
+from signer.model.signing_request import NotOurs, parse_signing_request
 from signer.store.cache import object_key
 
 _KINDS: Final = {
@@ -120,7 +118,7 @@ class Recorder:
         concerning = [one for one in self._listed if _concerns(one, key, identities, provider_ids)]
         authentic = {(one.machine.cluster.namespace, one.name) for one in _authentic(dry_run_result)}
         foreign = [one for one in concerning if one["kind"] == "AttestedNode" and object_key(one) not in authentic]
-        overflow = sorted(self._refused | {path for path in self._read if _is_withheld(path, key)})
+        withheld = sorted(self._refused | {path for path in self._read if _is_withheld(path, key)})
         header = {
             "apiVersion": RECORDING_API_VERSION,
             "kind": RECORDING_KIND,
@@ -132,7 +130,7 @@ class Recorder:
             "attestorsWithSettings": sorted(
                 name for name, one in configuration.attestors.items() if one.settings_in(key.namespace)
             ),
-            "overflow": overflow,
+            "withheld": withheld,
             "redacted": list(redacted),
             "answers": list(answers),
             "notAuthentic": [f"{namespace}/{name}" for namespace, name in map(object_key, foreign)],

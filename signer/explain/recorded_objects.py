@@ -36,8 +36,7 @@ from signer.kube.resources import (
 )
 from signer.model.cluster import ClusterKey
 from signer.model.decision import printable
-from signer.model.fields import items_of, mapping_of, text_of
-from signer.model.kubernetes_time import parse_time
+from signer.model.fields import items_of, mapping_of, parse_time, text_of
 from signer.model.record_object import InvalidRecord, parse_record
 from signer.model.seal import KEY_BYTES, ControllerKeys, RecordSeals
 from signer.store.controller_key import controller_key_secret
@@ -84,7 +83,7 @@ class Header:
     insecure_allowed: bool
     with_settings: frozenset[str]
     """Attestors with operator settings, which are never recorded."""
-    overflow: frozenset[str]
+    withheld: frozenset[str]
     """Paths that were read and are not in the recording."""
     answers: tuple[Mapping[str, Any], ...]
     """The attestor's recorded calls, in order; an attestor refuses answers of another form."""
@@ -128,7 +127,7 @@ class RecordedObjects:
             ResourceNotServed: the recording has no document of that API group or version.
             Unreachable: the object was read, but left out of the recording.
         """
-        if path in self.header.overflow:
+        if path in self.header.withheld:
             raise Unreachable("it was left out of the recording", cause=Cause.REFUSED)
         if _DISCOVERY.fullmatch(path):
             return self._served(path) if path.count("/") == 3 else self._versions(path)
@@ -146,7 +145,7 @@ class RecordedObjects:
     ) -> AsyncGenerator[JsonObject, None]:
         """See Client; one page."""
         del params, limit, maximum_bytes
-        if path in self.header.overflow:
+        if path in self.header.withheld:
             raise Unreachable("it was left out of the recording", cause=Cause.REFUSED)
         items = [copy.deepcopy(self._objects[one]) for one in self._by_collection.get(path, [])]
         yield {"metadata": {"resourceVersion": "1"}, "items": items}
@@ -220,7 +219,7 @@ def _header(documents: list[JsonObject], default_namespace: str) -> Header:
         provider_id_oids=_oids(items_of(header, "providerIDOIDs")),
         insecure_allowed=header.get("insecureAllowed") is True,
         with_settings=frozenset(str(one) for one in items_of(header, "attestorsWithSettings")),
-        overflow=frozenset(str(one) for one in items_of(header, "overflow")),
+        withheld=frozenset(str(one) for one in items_of(header, "withheld")),
         answers=tuple(one for one in items_of(header, "answers")[:_MAXIMUM_ANSWERS] if isinstance(one, dict)),
         redacted=tuple(printable(str(one)) for one in items_of(header, "redacted")[:_MAXIMUM_REDACTED]),
     )

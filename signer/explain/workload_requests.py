@@ -17,11 +17,10 @@ from signer.kube.errors import ApiError
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.kube.tls import TlsMaterialRefused
 from signer.model.cluster import ClusterKey
-from signer.model.csr_header import BuiltinCSRHeader, Condition, NotOurs
 from signer.model.decision import printable
 from signer.model.fields import mapping_of, text_of
 from signer.model.reasons import Reason
-from signer.model.signing_request import parse_signing_request
+from signer.model.signing_request import BuiltinCSRHeader, Condition, NotOurs, parse_signing_request
 
 MAXIMUM_REQUESTS: Final = 20_000
 _MAXIMUM_REASONS: Final = 16

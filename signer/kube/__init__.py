@@ -1,4 +1,4 @@
-"""Access to Kubernetes API servers: connections, calls, list-and-watch, and the work queue.
+"""Access to Kubernetes API servers: connections, calls, list and watch, and the work queue.
 
-Everything that knows HTTP or a kubeconfig lives here; the rest of the controller sees typed errors and JSON objects.
+Only this package handles HTTP and kubeconfigs; the rest of the controller uses typed errors and JSON objects.
 """

@@ -1,4 +1,4 @@
-"""How long to wait before trying again."""
+"""Delays between retries."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from random import Random
 class Backoff:
     """Exponential backoff with jitter.
 
-    The delay after ``attempt`` failures (0 is the first) lies between ``(1 - jitter)`` and 1 times
-    ``base_seconds * 2 ** attempt``, at most ``maximum_seconds``. A jitter of 1 ("full jitter") spreads best; below 1 no
-    delay is ever near zero, which is what a loop against a hostile server needs.
+    The delay after ``attempt`` failures (the first is 0) lies between ``(1 - jitter)`` and 1 times ``base_seconds * 2
+    ** attempt``, at most ``maximum_seconds``. A jitter of 1 ("full jitter") spreads best. With a jitter below 1 no
+    delay is near zero, which a loop against a hostile server needs.
     """
 
     base_seconds: float

@@ -1,7 +1,7 @@
-"""The calls to an API server that a part of the controller uses, each as a Protocol of its own.
+"""The calls to an API server, each as a Protocol of its own.
 
-Whoever makes calls asks for what it uses and no more: a signature shows the verbs, and a test needs to answer only
-those. :class:`~signer.kube.client.Client` has them all.
+A component's signature names only the calls that it uses. It thus shows the verbs, and a test implements only those.
+:class:`~signer.kube.client.Client` implements all of them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class List(Protocol):
 
 
 class Watch(Protocol):
-    """Follows a collection."""
+    """Watches a collection."""
 
     def watch(
         self,
@@ -51,7 +51,7 @@ class Watch(Protocol):
 
 
 class Create(Protocol):
-    """Creates one object, or asks a review."""
+    """Creates one object or review."""
 
     async def create(self, path: str, body: JsonObject) -> JsonObject:
         """See Client."""
@@ -59,7 +59,7 @@ class Create(Protocol):
 
 
 class Replace(Protocol):
-    """Writes one object whole: RBAC's update."""
+    """Replaces one whole object (RBAC verb ``update``)."""
 
     async def replace(self, path: str, body: JsonObject) -> JsonObject:
         """See Client."""
@@ -83,55 +83,55 @@ class Delete(Protocol):
 
 
 class GetList(Get, List, Protocol):
-    """Reads."""
+    """Reads objects and collections."""
 
 
 class ListWatch(List, Watch, Protocol):
-    """What an informer needs."""
+    """The calls of an informer."""
 
 
 class GetListWatch(Get, ListWatch, Protocol):
-    """An informer that first finds out what is served."""
+    """The calls of an informer that first discovers the served version."""
 
 
 class GetCreate(Get, Create, Protocol):
-    """Reads, and creates what is not there."""
+    """Reads objects, and creates missing ones."""
 
 
 class GetPatch(Get, Patch, Protocol):
-    """Reads, and changes fields."""
+    """Reads objects and changes their fields."""
 
 
 class GetDelete(Get, Delete, Protocol):
-    """Looks once more, and deletes."""
+    """Reads objects and deletes them."""
 
 
 class ListCreate(List, Create, Protocol):
-    """Reads collections, and asks reviews."""
+    """Reads collections and creates reviews."""
 
 
 class ListPatch(List, Patch, Protocol):
-    """Reads a collection, and changes fields of its objects."""
+    """Reads a collection and changes fields of its objects."""
 
 
 class GetCreatePatch(GetCreate, Patch, Protocol):
-    """Creates, or changes fields of what is there."""
+    """Creates objects, or changes fields of existing ones."""
 
 
 class GetCreateReplace(GetCreate, Replace, Protocol):
-    """Creates, or writes anew what is there."""
+    """Creates objects, or replaces existing ones."""
 
 
 class GetListCreateReplace(GetCreateReplace, List, Protocol):
-    """The same for the objects of a collection."""
+    """Creates or replaces the objects of a collection."""
 
 
 class GetListCreateReplaceDelete(GetListCreateReplace, Delete, Protocol):
-    """The same, and deletes them."""
+    """Creates, replaces or deletes the objects of a collection."""
 
 
 class GetCreatePatchDelete(GetCreatePatch, Delete, Protocol):
-    """Creates, changes fields and deletes."""
+    """Creates objects, changes their fields and deletes them."""
 
 
 class Manage(GetCreatePatchDelete, List, Protocol):

@@ -1,8 +1,8 @@
 """Calls to one API server.
 
-One TLS configuration, one pool of connections, and answers that are JSON objects or one of :mod:`signer.kube.errors`.
-Nothing an API server does, and it may be a tenant's, costs more than the bounds given here: sizes, times, redirects.
-Paths come from :mod:`signer.kube.resources`, which encodes the names in them.
+A client has one TLS configuration and one connection pool. It returns JSON objects, or raises an error of
+:mod:`signer.kube.errors`. The API server may be a tenant's: its size, time and redirects are bounded here, whatever it
+does. Paths come from :mod:`signer.kube.resources`, which encodes the names in them.
 """
 
 from __future__ import annotations
@@ -16,12 +16,20 @@ from typing import Any, Protocol, Self
 
 import msgspec
 
-from signer.kube.connection import ClusterConnection, bearer, target
-from signer.kube.decoding import TOO_MANY_EVENTS, decoded, lines_of
+from signer.kube.answers import (
+    TOO_MANY_ANSWERS,
+    TOO_MANY_EVENTS,
+    check_is_json,
+    decoded,
+    error_from_answer,
+    read_bounded,
+    read_lines,
+    unreachable,
+)
+from signer.kube.connection import ClusterConnection, bearer
 from signer.kube.errors import AnswerTooLarge, ApiError, Cause, Unauthorized, UnexpectedAnswer, Unreachable
-from signer.kube.http.errors import MalformedAnswer
+from signer.kube.http.messages import MalformedAnswer, Origin, RequestWriter, target
 from signer.kube.http.pool import Pool, Response
-from signer.kube.http.request import Origin, RequestWriter
 from signer.kube.listing import Listing
 from signer.kube.resource_limits import (
     CALL_THROTTLE_SECONDS,
@@ -31,7 +39,6 @@ from signer.kube.resource_limits import (
     Throttle,
 )
 from signer.kube.tls import client_context
-from signer.kube.transport import TOO_MANY_ANSWERS, check_is_json, error_from_answer, read_bounded, unreachable
 
 DEFAULT_USER_AGENT = "node-attestation-controller"
 DEFAULT_TIMEOUT_SECONDS = 30.0
@@ -41,16 +48,17 @@ MAXIMUM_EVENT_BYTES = 4 * 1024 * 1024
 LIST_PAGE_OBJECTS = 500
 LIST_BYTES_PER_BODY = 64
 """All pages of one list together may be this many times as large as one body."""
-PACED_ANSWER_BYTES = 64 * 1024
-"""Answers to calls that are larger are paced, as watches and lists are: no honest answer to a write is so large."""
+THROTTLED_ANSWER_BYTES = 64 * 1024
+"""Responses to calls that are larger are throttled, as watches and lists are; no honest response to a write is so
+large."""
 _PAGE_CPU_SECONDS = 0.0005
 _CPU_SECONDS_PER_BYTE = 1.5e-8
 _CPU_SECONDS_PER_ITEM = 3e-5
-"""About what asking for a page, reading an answer, and looking at an item of a list takes (measured)."""
+"""Approximate cost of requesting a page, reading a response, and handling an item of a list (measured)."""
 WATCH_IDLE_SECONDS = 150.0
 """API servers send a bookmark about once a minute (apiserver ``storage/cacher``); two may be missed."""
 WATCH_GRACE_SECONDS = 10.0
-"""How much longer than asked for a watch may last before it is ended from here."""
+"""The client ends a watch that lasts this much longer than requested."""
 
 JsonObject = dict[str, Any]
 Parameters = Mapping[str, str | int | bool]
@@ -58,24 +66,25 @@ _CONTENT_TYPE_JSON = "application/json"
 
 
 class TokenSource(Protocol):
-    """Where a client gets its bearer token, where tokens change while the process lives."""
+    """Provides a client's bearer token if tokens change while the process runs."""
 
     async def token(self) -> str | None:
-        """The token to use now, or None for none. Called before each request: must be cheap when nothing changed.
+        """The current token, or None for none. Called before each request, so it must be cheap if nothing has changed.
 
-        Raises ApiError (Unauthorized) where no token is to be had.
+        Raises:
+            Unauthorized: no token is available.
         """
 
     def rejected(self) -> None:
-        """The API server answered 401: what was cached must not be used again."""
+        """The API server answered 401: a cached token must not be used again."""
 
 
 class Client:
-    """An API server, as ``async with Client(connection) as client``.
+    """A client of one API server: ``async with Client(connection) as client``.
 
-    All paths are absolute API paths. Every method raises :class:`~signer.kube.errors.ApiError` and, for a path or
-    parameter that no API call can have, ValueError. The constructor raises
-    :class:`~signer.kube.tls.TlsMaterialRefused`, and Unauthorized for a token that no header can carry.
+    All paths are absolute API paths. Every method raises :class:`~signer.kube.errors.ApiError`, and ValueError for a
+    path or parameter that no API call can have. The constructor raises :class:`~signer.kube.tls.TlsMaterialRefused`,
+    and Unauthorized for a token that no header can carry.
     """
 
     def __init__(
@@ -90,10 +99,10 @@ class Client:
         token_source: TokenSource | None = None,
         resource_limits: ResourceLimits | None = None,
     ) -> None:
-        """``timeout_seconds`` bounds each call as a whole, waiting for one of ``connection_limit`` slots included.
+        """``timeout_seconds`` bounds each whole call, including the wait for one of ``connection_limit`` slots.
 
-        Watches take no slot: with one for each resource they would leave none for calls. ``resource_limits`` are those
-        that clients of several servers share that may be hostile; without them, this server is trusted not to be.
+        Watches use no slot: one for each resource would leave none for calls. ``resource_limits`` are shared by the
+        clients of servers that may be hostile; without them, this server is trusted.
         """
         self._origin = Origin.of(connection.server)
         self._server_name = connection.tls_server_name
@@ -103,8 +112,8 @@ class Client:
         self._maximum_event_bytes = maximum_event_bytes
         self._slots = asyncio.Semaphore(connection_limit)
         self._token_source = token_source
-        self._resource_limits = resource_limits if resource_limits is not None else ResourceLimits.boundless()
-        # Of all that it says: a server that ends each watch soon gains nothing.
+        self._resource_limits = resource_limits if resource_limits is not None else ResourceLimits.unlimited()
+        # One for the client, not for each watch: a server that ends each watch early gains nothing.
         self._throttle = Throttle(self._resource_limits.rate_limiter(), self._origin.authority)
         fields = {"Accept": _CONTENT_TYPE_JSON, "Accept-Encoding": "identity", "User-Agent": user_agent}
         self._requests = RequestWriter(self._origin, fields)
@@ -125,14 +134,14 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections; running calls and watches end with Unreachable."""
+        """Close all connections; running calls and watches raise Unreachable."""
         if self._pool is not None:
             await self._pool.close()
 
     # Calls
 
     async def get(self, path: str, params: Parameters | None = None) -> JsonObject:
-        """One object, or one list that is known to be small."""
+        """Get one object, or a list that is known to be small."""
         return await self._call("GET", path, params)
 
     async def list_pages(
@@ -143,43 +152,45 @@ class Client:
         *,
         maximum_bytes: int | None = None,
     ) -> AsyncGenerator[JsonObject, None]:
-        """The list objects of a collection, page after page (Kubernetes API concepts, "Retrieving large results").
+        """List a collection, page by page (Kubernetes API concepts, "Retrieving large results").
 
-        A page that is too large is asked for again in smaller ones: large objects, perhaps made by somebody to be in
-        the way, keep nobody from what stands beside them, and one alone is never larger than what is read.
+        A page that is too large is requested again in smaller pages: large objects, perhaps created by an attacker,
+        hide no other object, and one object alone always fits the limit.
 
-        ``maximum_bytes`` bounds all pages together (UnexpectedAnswer); by default ``LIST_BYTES_PER_BODY`` bodies.
-        Raises Gone where the continue token expired on the way: the pages so far are then no consistent list.
+        ``maximum_bytes`` bounds all pages together (UnexpectedAnswer); the default is ``LIST_BYTES_PER_BODY`` bodies.
+        Raises Gone if the continue token expired: the pages so far are then no consistent list.
 
-        Whoever takes a page forgets it before asking for the next: it may take fifty times its size.
+        The caller must drop a page before it requests the next: in memory a page may take fifty times its size.
         """
         budget = LIST_BYTES_PER_BODY * self._maximum_body_bytes if maximum_bytes is None else maximum_bytes
-        loop, rested = asyncio.get_running_loop(), 0.0
+        loop, throttled = asyncio.get_running_loop(), 0.0
         listing = Listing(params, limit, maximum_bytes=budget, now=loop.time())
         while True:
-            rested += await self._throttle.before()
+            throttled += await self._throttle.before()
             with self._resource_limits.memory_quota() as memory_quota:
                 try:
-                    page, size = await self._ask(memory_quota, "GET", path, listing.query)
+                    page, size = await self._request(memory_quota, "GET", path, listing.query)
                 except AnswerTooLarge:
-                    if not listing.ask_for_less():
+                    if not listing.reduce_page():
                         raise
                     continue
                 items = listing.read(page, size)
                 began = time.thread_time()
-                yield page  # whoever takes it does what there is to do before asking for the next, and hardly waits
+                yield page  # the caller handles it before it requests the next page, and hardly waits
                 del page
-            looked = max(time.thread_time() - began, items * _CPU_SECONDS_PER_ITEM)
-            rested += await self._throttle.after(_PAGE_CPU_SECONDS + looked)
-            if not listing.goes_on(loop.time() - rested):
+            handling = max(time.thread_time() - began, items * _CPU_SECONDS_PER_ITEM)
+            throttled += await self._throttle.after(_PAGE_CPU_SECONDS + handling)
+            if not listing.has_next(loop.time() - throttled):
                 return
 
     async def create(self, path: str, body: JsonObject, params: Parameters | None = None) -> JsonObject:
-        """POST to a collection or to a create-only subresource. Not repeated: Unreachable may mean it happened."""
+        """POST to a collection or to a create-only subresource. It is not retried: after Unreachable it may have taken
+        effect.
+        """
         return await self._call("POST", path, params, body)
 
     async def replace(self, path: str, body: JsonObject) -> JsonObject:
-        """PUT: the whole object; with its resourceVersion, or whatever stands there is overwritten."""
+        """PUT of the whole object. Without a resourceVersion in it, it overwrites any version."""
         return await self._call("PUT", path, None, body)
 
     async def patch(
@@ -189,7 +200,7 @@ class Client:
         content_type: str = "application/merge-patch+json",
         params: Parameters | None = None,
     ) -> JsonObject:
-        """PATCH with a merge patch, or with another ``content_type`` (JSON Patch is a list)."""
+        """PATCH with a merge patch, or with another ``content_type`` (a JSON Patch is a list)."""
         return await self._call("PATCH", path, params, patch, content_type)
 
     async def delete(
@@ -200,7 +211,7 @@ class Client:
         resource_version: str | None = None,
         propagation_policy: str | None = None,
     ) -> JsonObject:
-        """DELETE, under the preconditions that are given; one that fails raises Conflict."""
+        """DELETE with the given preconditions; raises Conflict if one fails."""
         options: JsonObject = {"kind": "DeleteOptions", "apiVersion": "v1"}
         preconditions = {k: v for k, v in (("uid", uid), ("resourceVersion", resource_version)) if v is not None}
         if preconditions:
@@ -220,11 +231,11 @@ class Client:
     ) -> AsyncGenerator[JsonObject, None]:
         """The raw events (``{"type": …, "object": …}``) of one watch, until the server ends it cleanly.
 
-        ``timeout_seconds`` is what the server is asked to end the watch after. ``idle_seconds`` of silence, and ten
-        seconds more than asked for, raise Unreachable (timeout); so does a broken stream. An event that is too large or
-        no JSON object raises UnexpectedAnswer. In-stream ERROR events are handed on. Use ``contextlib.aclosing``:
-        closing the iterator closes the connection. ``accepted`` is called when the server has answered with 200, which
-        a quiet collection follows up with silence.
+        ``timeout_seconds`` is the duration requested from the server. Silence for ``idle_seconds``, or ten seconds more
+        than requested, raises Unreachable (timeout); so does a broken stream. An event that is too large or no JSON
+        object raises UnexpectedAnswer. In-stream ERROR events are passed on. ``accepted`` is called when the server has
+        answered with 200, after which a quiet collection sends nothing. Use ``contextlib.aclosing``: closing the
+        iterator closes the connection.
         """
         await self._throttle.before()
         loop = asyncio.get_running_loop()
@@ -239,7 +250,7 @@ class Client:
                 check_is_json(answer)
             accepted()
             with self._resource_limits.memory_quota() as memory_quota:
-                found = lines_of(
+                found = read_lines(
                     answer, self._throttle, memory_quota, idle_seconds, ends_at, maximum_bytes=self._maximum_event_bytes
                 )
                 async with contextlib.aclosing(found) as lines:
@@ -267,15 +278,15 @@ class Client:
         body: JsonObject | list[JsonObject] | None = None,
         content_type: str = _CONTENT_TYPE_JSON,
     ) -> JsonObject:
-        """The answer's JSON object; after a large one comes a rest."""
+        """The JSON object of the response; after a large one the client is throttled."""
         await self._throttle.before(maximum=CALL_THROTTLE_SECONDS)
         with self._resource_limits.memory_quota() as memory_quota:
-            answer, size = await self._ask(memory_quota, method, path, params, body, content_type)
-            if size > PACED_ANSWER_BYTES:
+            answer, size = await self._request(memory_quota, method, path, params, body, content_type)
+            if size > THROTTLED_ANSWER_BYTES:
                 await self._throttle.after(maximum=CALL_THROTTLE_SECONDS)
             return answer
 
-    async def _ask(
+    async def _request(
         self,
         memory_quota: MemoryQuota,
         method: str,
@@ -284,7 +295,7 @@ class Client:
         body: JsonObject | list[JsonObject] | None = None,
         content_type: str = _CONTENT_TYPE_JSON,
     ) -> tuple[JsonObject, int]:
-        """The answer's JSON object, held in ``memory_quota``, and its size in bytes."""
+        """The JSON object of the response, held in ``memory_quota``, and its size in bytes."""
         payload = None if body is None else self._encode(body)
         answer = None
         try:
@@ -298,7 +309,7 @@ class Client:
             raise unreachable(error, self._origin.authority) from None
         finally:
             if answer is not None:
-                # Closes the connection unless the whole answer was read; then it is back in the pool already.
+                # Closes the connection, unless the whole response was read and the pool has it back.
                 answer.close()
         began = time.thread_time()
         try:
@@ -306,7 +317,7 @@ class Client:
         except MemoryQuotaExceeded:
             raise AnswerTooLarge(TOO_MANY_ANSWERS, status=200) from None
         finally:
-            if len(raw) > PACED_ANSWER_BYTES:
+            if len(raw) > THROTTLED_ANSWER_BYTES:
                 self._throttle.charge(max(time.thread_time() - began, len(raw) * _CPU_SECONDS_PER_BYTE))
 
     async def _send(

@@ -1,8 +1,8 @@
-"""A client certificate and its key, read before OpenSSL sees them.
+"""A client certificate and its key, parsed before OpenSSL loads them.
 
-A tenant writes its clusters' kubeconfigs, and OpenSSL computes for as long as a key says while it loads it: the public
-half of a DSA or Diffie-Hellman key of any size, or the key of a passphrase by any number of iterations. That took
-minutes, and everything else waited. So what OpenSSL gets is what was found here, written anew.
+A tenant writes its clusters' kubeconfigs, and a key determines how long OpenSSL computes while it loads it: the public
+part of a DSA or Diffie-Hellman key of any size, or a passphrase with any number of iterations. That took minutes, and
+blocked the process. So OpenSSL only gets what this module parsed and encoded again.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ import re
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from signer.authority import CertificateAuthorityUnavailable
-from signer.authority.pem import encode_block
+from signer.authority.der import encode_block
 from signer.authority.private_key import read_private_key
 
 _CERTIFICATE = re.compile(rb"-----BEGIN (CERTIFICATE)-----([A-Za-z0-9+/=\s]+)-----END CERTIFICATE-----")
 _KEY = re.compile(rb"-----BEGIN ((?:[A-Z0-9]+ )?PRIVATE KEY)-----([A-Za-z0-9+/=\s]+)-----END \1-----")
 _WHITE_SPACE = b" \t\r\n\v\f"
 _ED25519 = bytes.fromhex("302e020100300506032b657004220420")
-"""What stands before the 32 octets of such a key (RFC 8410 section 7)."""
+"""The bytes before the 32 octets of an Ed25519 key (RFC 8410 section 7)."""
 _ED25519_BYTES = 48
 
 
 class CredentialUnusable(ValueError):
-    """No certificate, no key, or a key of another kind than client certificates have."""
+    """There is no certificate or no key, or the key is of a kind that client certificates do not use."""
 
 
 def certificates_in(text: bytes) -> bytes:
-    """The certificates in ``text``, PEM; whatever else stands there is left out.
+    """The certificates in ``text``, as PEM, without anything else.
 
     Raises:
         CredentialUnusable: there is none, or one is not base64.
@@ -41,7 +41,7 @@ def certificates_in(text: bytes) -> bytes:
 
 
 def private_key_in(text: bytes) -> bytes:
-    """The first private key in ``text``, as client-go takes it: RSA, ECDSA or Ed25519, unencrypted; PEM, PKCS#8.
+    """The first private key in ``text``, as in client-go: RSA, ECDSA or Ed25519, unencrypted; returned as PEM, PKCS#8.
 
     Raises:
         CredentialUnusable: there is none, or one of another kind or size.
@@ -55,7 +55,7 @@ def private_key_in(text: bytes) -> bytes:
     try:
         key = read_private_key(encode_block(label, content))
     except CertificateAuthorityUnavailable as error:
-        raise CredentialUnusable("a private key that is not used") from error
+        raise CredentialUnusable("a private key of an unsupported kind or size") from error
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 

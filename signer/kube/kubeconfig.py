@@ -1,8 +1,8 @@
 """Kubeconfigs from Secrets, parsed by allow-list.
 
 A tenant may have written the Secret. client-go's format (``client-go/tools/clientcmd/api/v1``) can name files to read,
-programs to run and proxies to pass through; nothing of that is accepted. What is not on the list is refused, and the
-refusal names the field and what to do, never the field's content.
+programs to run and proxies to use; all of these are refused. Any field that is not on the allow-list is refused. The
+error names the field and the remedy, never the field's content.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _ADVICE: Mapping[str, str] = {
 _FIELD_NAME = re.compile(r"[A-Za-z][A-Za-z-]{0,39}", re.ASCII)
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?", re.ASCII)
 _MAXIMUM_LABEL_BYTES = 63
-"""RFC 1035 section 2.3.4; TLS cannot name, nor verify, a server with a longer one."""
+"""RFC 1035 section 2.3.4; TLS can neither name nor verify a server with a longer label."""
 _PATH_PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)*/?", re.ASCII)
 _SERVER_CHARACTERS = re.compile(r"[!-~]{1,1024}", re.ASCII)
 _TOKEN = re.compile(r"[!-~]{1,16384}", re.ASCII)
@@ -56,13 +56,13 @@ _PEM_CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 
 
 class KubeconfigRefused(ValueError):
-    """A kubeconfig is not used; the message names the field and the remedy and can be shown to the tenant."""
+    """A kubeconfig is refused; the message names the field and the remedy, and can be shown to the tenant."""
 
 
 def parse_kubeconfig(data: bytes) -> ClusterConnection:
     """The connection that the current context of a kubeconfig describes.
 
-    Raises KubeconfigRefused for everything that is not on the allow-list; nothing else is raised, whatever the bytes.
+    Raises KubeconfigRefused for everything that is not on the allow-list, and no other error, whatever the bytes.
     """
     if len(data) > MAXIMUM_KUBECONFIG_BYTES:
         raise KubeconfigRefused(
@@ -113,7 +113,7 @@ def _connection(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ClusterC
         bearer_token=_token(user),
     )
     try:
-        # Parse, don't validate later: a connection that parsed can be opened.
+        # Create the TLS context now: a connection that is returned can be opened.
         return replace(connection, tls=client_context(connection))
     except TlsMaterialRefused as refused:
         raise KubeconfigRefused(f"cluster or user: {refused}") from None
@@ -128,7 +128,7 @@ def _mapping(value: Any, field: str) -> Mapping[str, Any]:
 def _allow_only(mapping: Mapping[str, Any], allowed: frozenset[str], prefix: str) -> None:
     for key in mapping:
         if key not in allowed:
-            # An odd key may be a secret in the wrong place: only what looks like a field's name is repeated.
+            # An unknown key may be a misplaced secret: only text that looks like a field name is quoted.
             name = key if _FIELD_NAME.fullmatch(key) else "(a field that is no known name)"
             raise KubeconfigRefused(f"{prefix}{name}: {_ADVICE.get(key, 'unknown field; remove it')}")
 
@@ -141,7 +141,7 @@ def _text(mapping: Mapping[str, Any], key: str, prefix: str) -> str:
 
 
 def _named(config: Mapping[str, Any], plural: str, singular: str, wanted: str) -> Mapping[str, Any]:
-    """The body of the one entry called ``wanted``; the others must only be named entries."""
+    """The body of the entry called ``wanted``; the others must only be named entries."""
     entries = config.get(plural)
     if not isinstance(entries, list):
         raise KubeconfigRefused(f"{plural}: must be a list")
@@ -200,9 +200,9 @@ def _server_name(cluster: Mapping[str, Any]) -> str | None:
 
 
 def _server(url: str) -> str:
-    """``https://host[:port][/prefix]`` without a trailing slash; RFC 3986, none of its optional parts."""
+    """``https://host[:port][/prefix]`` without a trailing slash; RFC 3986, without its optional parts."""
     remedy = KubeconfigRefused(
-        "cluster.server: must be https://host[:port][/prefix], without user, query or fragment; mend the address"
+        "cluster.server: must be https://host[:port][/prefix], without user, query or fragment; correct the address"
     )
     if _SERVER_CHARACTERS.fullmatch(url) is None or not url.startswith("https://") or set(url) & set("@?#%\\"):
         raise remedy

@@ -1,4 +1,6 @@
-"""One list, read page by page (Kubernetes API concepts, "Retrieving large results"): what comes next, and bounds."""
+"""The state of one list that is read page by page (Kubernetes API concepts, "Retrieving large results"), and its
+bounds.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +11,25 @@ from typing import Any, Final
 from signer.kube.errors import UnexpectedAnswer
 
 LIST_SECONDS: Final = 300.0
-"""For all pages of one list, our own pauses not counted; about as long as a continue token is good for (etcd is
-compacted every five minutes)."""
+"""For all pages of one list, without the client's own throttling; about the life of a continue token (etcd is compacted
+every five minutes)."""
 EMPTY_PAGES: Final = 16
-"""In a row, in one list. An API server fills each page but the last."""
+"""Maximum number of consecutive empty pages. An API server fills every page but the last."""
 PAGE_DIVISOR: Final = 8
-"""By this much smaller pages are asked for where one is too large."""
+"""The page size is divided by this after a page that is too large."""
 
 _CONTINUE: Final = re.compile(r"[ -~]{0,8192}", re.ASCII)
 
 
 class Listing:
-    """Where a list stands."""
+    """The state of one list."""
 
     def __init__(
         self, params: Mapping[str, str | int | bool] | None, limit: int, *, maximum_bytes: int, now: float
     ) -> None:
-        """``maximum_bytes`` bounds all pages together; ``now`` is a clock in seconds, our own pauses not counted."""
+        """``maximum_bytes`` bounds all pages together; ``now`` is in seconds of a clock that excludes the client's own
+        throttling.
+        """
         self.query: dict[str, str | int | bool] = {**(params or {}), "limit": limit}
         """The parameters of the next call."""
         self._limit = limit
@@ -34,18 +38,18 @@ class Listing:
         self._empty = 0
         self._token = ""
 
-    def ask_for_less(self) -> bool:
-        """A page was too large: whether a smaller one can be asked for."""
+    def reduce_page(self) -> bool:
+        """A page was too large: reduce the page size; returns whether that is possible."""
         if self._limit == 1:
             return False
         self.query["limit"] = self._limit = max(1, self._limit // PAGE_DIVISOR)
         return True
 
     def read(self, page: Mapping[str, Any], size: int) -> int:
-        """Take a page of so many bytes; how many items it holds.
+        """Read a page of ``size`` bytes; returns the number of its items.
 
         Raises:
-            UnexpectedAnswer: it is no page of a list, or more than was asked for.
+            UnexpectedAnswer: it is no page of a list, or larger than requested.
         """
         self._bytes_left -= size
         if self._bytes_left < 0:
@@ -59,11 +63,11 @@ class Listing:
         self._empty = 0 if items else self._empty + 1
         return items
 
-    def goes_on(self, now: float) -> bool:
-        """Whether there is another page to ask for.
+    def has_next(self, now: float) -> bool:
+        """Whether there is another page to request.
 
         Raises:
-            UnexpectedAnswer: the list has no end.
+            UnexpectedAnswer: the list does not end.
         """
         if not self._token:
             return False

@@ -1,7 +1,7 @@
-"""The management cluster: the operator's own kubeconfig, or the Pod's service account.
+"""Access to the management cluster, by the operator's kubeconfig or the Pod's service account.
 
-Unlike a kubeconfig from a Secret, these are the operator's and may name files and credential plugins. They are read by
-``kubernetes.aio.config``; what comes out is the same :class:`ClusterConnection` as everywhere, and a token source.
+Unlike a kubeconfig from a Secret, this configuration is the operator's and may name files and credential plugins.
+``kubernetes.aio.config`` reads it; the result is a :class:`ClusterConnection` and a token source.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from typing import TYPE_CHECKING
 from signer.kube.client import TokenSource
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import Unauthorized, bounded_text, without_credentials
-from signer.kube.http.request import Origin
+from signer.kube.http.messages import Origin
 from signer.kube.tls import TlsMaterialRefused, client_context
 
 if TYPE_CHECKING:
     from kubernetes.aio.client import Configuration
 
 TOKEN_SECONDS = 60.0
-"""How long a token is used before its source is asked again. Kubelets rotate a Pod's token at 80 % of an hour."""
+"""Time for which a token is used before its source is read again. Kubelets rotate a Pod's token at 80 % of an hour."""
 
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 _BEARER = "bearer "
 _NO_TEMPORARY_FOLDER = "No usable temporary directory"
-"""How ``tempfile`` begins to say it; it has no exception of its own for that."""
+"""Beginning of the message with which ``tempfile`` reports this; it has no exception of its own for it."""
 
 
 class ManagementConfigurationRefused(Exception):
-    """The operator's kubeconfig or the Pod's service account cannot be used; the message says why."""
+    """The operator's kubeconfig or the Pod's service account is unusable; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class ManagementAccess:
-    """What a Client for the management cluster is made of: ``Client(a.connection, token_source=a.token_source)``."""
+    """The arguments of a Client of the management cluster: ``Client(a.connection, token_source=a.token_source)``."""
 
     connection: ClusterConnection
-    """Without a token: that comes from ``token_source``."""
+    """Without a token: ``token_source`` provides it."""
     token_source: TokenSource
 
 
@@ -54,20 +54,22 @@ async def management_connection(kubeconfig: Path | None) -> ManagementAccess:
     With a path: that kubeconfig and no other. Without: ``$KUBECONFIG``, else the Pod's service account, else
     ``~/.kube/config`` (the order of controller-runtime's ``GetConfig``).
 
-    Client certificates from a credential plugin are read once: make the access anew after Unauthorized.
-    Raises ManagementConfigurationRefused.
+    Client certificates from a credential plugin are read once: call this function again after Unauthorized.
+
+    Raises:
+        ManagementConfigurationRefused: the configuration is missing or unusable.
     """
-    _have_a_home()
+    _ensure_home()
     if kubeconfig is None and not os.environ.get("KUBECONFIG") and _IN_CLUSTER in os.environ:
         return _in_cluster()
     path = str(kubeconfig or os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
     return await _from_kubeconfig(path)
 
 
-def _have_a_home() -> None:
-    """Importing the library asks for the home folder, and fails where neither HOME nor the list of users has one.
+def _ensure_home() -> None:
+    """Set HOME if there is no home folder: importing the library needs one, from HOME or from the list of users.
 
-    That is so for a user who is a number alone. Container runtimes take the root folder then.
+    A user that is only a number has none. Container runtimes use the root folder then.
     """
     try:
         Path.home()
@@ -76,12 +78,12 @@ def _have_a_home() -> None:
 
 
 class RefreshingToken:
-    """A token source that asks for a new token once a minute, and at once after a 401."""
+    """A token source that fetches a new token once a minute, and at once after a 401."""
 
     def __init__(
         self, fetch: Callable[[bool], Awaitable[str | None]], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """``fetch(rejected)`` returns the token; ``rejected`` says that the last one was answered with 401."""
+        """``fetch(rejected)`` returns the token; ``rejected`` says whether the last token was answered with 401."""
         self._fetch = fetch
         self._clock = clock
         self._token: str | None = None
@@ -90,14 +92,14 @@ class RefreshingToken:
         self._one_at_a_time = asyncio.Lock()  # a credential plugin may take seconds
 
     async def token(self) -> str | None:
-        """The token to use now. Raises Unauthorized where none can be had."""
+        """The current token. Raises Unauthorized if none is available."""
         if self._is_stale():
             async with self._one_at_a_time:
                 if self._is_stale():
                     rejected, self._rejected = self._rejected, False
                     try:
                         self._token = await self._fetch(rejected)
-                    except BaseException:  # also where whoever asked has no more time
+                    except BaseException:  # also if the caller is cancelled
                         self._rejected |= rejected
                         raise
                     self._fetched_at = self._clock()
@@ -138,7 +140,7 @@ async def _from_kubeconfig(path: str) -> ManagementAccess:
     from kubernetes.aio.client import Configuration
     from kubernetes.aio.config import ConfigException, kube_config, load_kube_config
 
-    # What a malformed file does to the library.
+    # The errors that the library raises for a malformed file.
     malformed = (
         ConfigException,
         yaml.YAMLError,
@@ -151,17 +153,17 @@ async def _from_kubeconfig(path: str) -> ManagementAccess:
         RecursionError,
     )
     configuration = Configuration()
-    said = _Said()
+    plugin_log = _Said()
     try:
         if not _exists(path):
             raise ManagementConfigurationRefused("no such file; give --kubeconfig, or set KUBECONFIG")
-        with said.by(kube_config.logger):
+        with plugin_log.capture(kube_config.logger):
             loader = await load_kube_config(path, client_configuration=configuration, persist_config=False)  # type: ignore[no-untyped-call]
         connection = _connection(configuration)
         if _token(configuration) is None and connection.client_certificate is None and "exec" in (loader._user or {}):
-            raise ManagementConfigurationRefused(f"its credential plugin gave no credential: {said.last}")
+            raise ManagementConfigurationRefused(f"its credential plugin gave no credential: {plugin_log.last}")
     except malformed as error:
-        raise ManagementConfigurationRefused(f"kubeconfig {path}: {_what_is_wrong(error)}") from error
+        raise ManagementConfigurationRefused(f"kubeconfig {path}: {_described(error)}") from error
     except ManagementConfigurationRefused as error:
         raise ManagementConfigurationRefused(f"kubeconfig {path}: {error}") from error
     finally:
@@ -174,15 +176,15 @@ async def _from_kubeconfig(path: str) -> ManagementAccess:
     async def fetch(rejected: bool) -> str | None:
         try:
             if has_plugin and not rejected and not has_expiry:
-                pass  # good until the API server says otherwise, as in client-go
+                pass  # valid until the API server rejects it, as in client-go
             elif has_plugin:
                 if rejected:
-                    vars(loader).pop("exec_plugin_expiry", None)  # gone already where the plugin failed then
-                said = _Said()
-                with said.by(kube_config.logger):
+                    vars(loader).pop("exec_plugin_expiry", None)  # missing if the plugin failed at that time
+                plugin_log = _Said()
+                with plugin_log.capture(kube_config.logger):
                     given = await loader.load_from_exec_plugin()
                 if not given:
-                    raise Unauthorized(f"kubeconfig: the credential plugin gave no credential: {said.last}")
+                    raise Unauthorized(f"kubeconfig: the credential plugin gave no credential: {plugin_log.last}")
                 loader._set_config(configuration)
             else:
                 await load_kube_config(path, client_configuration=configuration, persist_config=False)  # type: ignore[no-untyped-call]
@@ -198,18 +200,18 @@ async def _from_kubeconfig(path: str) -> ManagementAccess:
 
 
 class _Said(logging.Handler):
-    """What the library logs of a credential plugin that fails: it raises nothing, and commands show no log."""
+    """Captures the library's log of a failing credential plugin: it raises no error, and commands print no log."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
-        self.last = "it said nothing"
+        self.last = "it logged nothing"
 
     def emit(self, record: logging.LogRecord) -> None:
         self.last = bounded_text(without_credentials(record.getMessage()))
 
     @contextlib.contextmanager
-    def by(self, logger: logging.Logger) -> Iterator[None]:
-        """Listen to that logger instead of all others."""
+    def capture(self, logger: logging.Logger) -> Iterator[None]:
+        """Capture the log of that logger, and stop it from propagating."""
         level, propagate = logger.level, logger.propagate
         logger.addHandler(self)
         logger.setLevel(logging.ERROR)
@@ -223,16 +225,16 @@ class _Said(logging.Handler):
 
 
 def _exists(path: str) -> bool:
-    """Whether one of the files of a ``$KUBECONFIG`` list is there; the library only logs when none is.
+    """Whether a file of a ``$KUBECONFIG`` list exists; the library only logs if none does.
 
     Raises:
-        OSError: it cannot be told, as in a folder that may not be searched.
+        OSError: this cannot be determined, as in a folder without search permission.
     """
     return any(Path(os.path.expanduser(part)).is_file() for part in path.split(os.pathsep) if part)
 
 
-def _what_is_wrong(error: Exception) -> str:
-    """One line for a person about what a file did to the library, whose own words are often those of its code."""
+def _described(error: Exception) -> str:
+    """A one-line message about an error of the library for a file. The library's own text often describes its code."""
     import yaml
     from kubernetes.aio.config import ConfigException
 
@@ -257,7 +259,7 @@ def _what_is_wrong(error: Exception) -> str:
 
 
 def _connection(configuration: Configuration) -> ClusterConnection:
-    """What the library read, refusing what the client does not do."""
+    """The connection that the library read, unless it needs features that the client refuses."""
     try:
         Origin.of(configuration.host)
     except ValueError as error:
@@ -281,7 +283,7 @@ def _connection(configuration: Configuration) -> ClusterConnection:
 
 
 def _authority(path: str | None) -> bytes:
-    """The CA of the configuration; the system's where it names none, as kubectl does."""
+    """The CA of the configuration, or the system's if it names none, as in kubectl."""
     if path is not None:
         return Path(path).read_bytes()
     system = ssl.create_default_context().get_ca_certs(binary_form=True)

@@ -1,8 +1,8 @@
-"""What all clients of servers that may be hostile have together: time of the event loop, and memory for large answers.
+"""Limits that all clients of possibly hostile servers share: event loop time, and memory for large responses.
 
-One server that sends without a pause, or answers without an end, meets the bounds of its own client. These bounds hold
-for a hundred of them: together they take no more than a share, and whoever sends and answers as an API server does
-never comes near it. `Throttle` is what one client waits by: how long its server is left alone after it has taken CPU.
+A server that sends without a pause, or responds without an end, meets the bounds of its own client. The limits here
+bound a hundred of them together, and a server that behaves as an API server does never reaches them. `Throttle` delays
+the calls and reads of one client after its server has used CPU time.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from attestors.net.rate_limiter import TokenBucket
 from signer.kube.errors import Cause, Unreachable
 
 LOOP_SHARE: Final = 0.5
-"""Of one core, for all servers together that have more to say than they should. A thief's flood through an honest API
-server, some 250 requests a second, takes a third of one: the watch must keep up, for honest nodes come behind it."""
+"""Share of one core for all servers together, beyond their own shares. A thief's flood through an honest API server,
+about 250 requests a second, takes a third of a core: the watch must keep up, because honest nodes' events follow."""
 OWN_SHARE: Final = 0.002
-"""Of one core, for each client by itself: some twenty events in each second, for which nobody has to ask."""
+"""Share of one core for each client alone, outside the shared limit: about twenty events a second."""
 BURST_SECONDS: Final = 0.25
-"""Of CPU time, which may be saved up: some thousand events."""
+"""CPU time that may accumulate: about a thousand events."""
 LARGE_BYTES: Final = 64 * 1024 * 1024
-"""For all answers and events together that are being read, beyond what is small."""
+"""For all responses and events that are being read, beyond ``SMALL_BYTES`` of each."""
 SMALL_BYTES: Final = 512 * 1024
-"""Of each answer or event, for which nobody has to ask."""
+"""Part of each response or event that does not count against the shared memory."""
 
 
 class MemoryQuotaExceeded(Exception):
-    """Others are reading so much just now that there is no memory for more."""
+    """Other responses take so much memory now that none is left."""
 
 
 class ResourceLimits:
-    """Shared by clients, in one event loop."""
+    """The limits that several clients in one event loop share."""
 
     def __init__(
         self,
@@ -43,23 +43,23 @@ class ResourceLimits:
         loop_share: float = LOOP_SHARE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``clock``: seconds, monotonic."""
+        """``clock`` is monotonic, in seconds."""
         self._clock = clock
         self._shared_bucket = _cpu_time(loop_share, clock)
         self.bytes_left = large_bytes
 
     @classmethod
-    def boundless(cls) -> Self:
-        """For a server that is trusted."""
+    def unlimited(cls) -> Self:
+        """Unlimited, for a trusted server."""
         return cls(large_bytes=1 << 62, loop_share=1e9)
 
     def rate_limiter(self) -> RateLimiter:
-        """For one client."""
+        """A rate limiter for one client."""
         return RateLimiter(self._shared_bucket, self._clock)
 
     @contextmanager
     def memory_quota(self) -> Generator[MemoryQuota, None, None]:
-        """For one answer, or one watch."""
+        """A memory quota for one response or one watch, released at the end of the block."""
         memory_quota = MemoryQuota(self)
         try:
             yield memory_quota
@@ -68,36 +68,36 @@ class ResourceLimits:
 
 
 class RateLimiter:
-    """How fast one server may be read: up to its own share as it likes, beyond that as the crowd leaves room."""
+    """Limits the CPU time that one server uses: freely up to its own share, beyond that from the shared bucket."""
 
-    def __init__(self, crowd: TokenBucket, clock: Callable[[], float]) -> None:
-        self._shared_bucket = crowd
+    def __init__(self, shared: TokenBucket, clock: Callable[[], float]) -> None:
+        self._shared_bucket = shared
         self._own = _cpu_time(OWN_SHARE, clock)
 
     def pause_after(self, cpu_seconds: float) -> float:
-        """How many seconds to leave the event loop to others after this much work."""
+        """Seconds to leave the event loop to other work after this much CPU time."""
         if self._own.take_if_there(cpu_seconds):
             return 0.0
         return self._shared_bucket.take(cpu_seconds)
 
 
 def _cpu_time(share: float, clock: Callable[[], float]) -> TokenBucket:
-    """Seconds of CPU time, of which that share of a core may be used."""
+    """A token bucket of seconds of CPU time that refills at that share of a core."""
     return TokenBucket(BURST_SECONDS, 1 / share, clock)
 
 
 class MemoryQuota:
-    """Memory for what is being read."""
+    """Memory for one response or watch that is being read."""
 
     def __init__(self, limits: ResourceLimits) -> None:
         self._shared_memory = limits
         self._held = 0
 
     def hold(self, size: int) -> None:
-        """So many bytes are held now, instead of those of before.
+        """Hold ``size`` bytes now, instead of the previous amount.
 
         Raises:
-            MemoryQuotaExceeded: they are not to be had.
+            MemoryQuotaExceeded: the memory is not available.
         """
         more = max(0, size - SMALL_BYTES) - self._held
         if more > self._shared_memory.bytes_left:
@@ -108,29 +108,28 @@ class MemoryQuota:
 
 LONGEST_THROTTLE_SECONDS: Final = 150.0
 CALL_THROTTLE_SECONDS: Final = 30.0
-"""At most, before a call and after its answer: whoever calls has a request in hand. What asks for more fails."""
+"""Maximum throttling before a call and after its response: a decision waits for the call. A call that would wait longer
+fails."""
 
 
 class Throttle:
-    """The rests of one client."""
+    """Delays the calls and reads of one client."""
 
     def __init__(self, rate_limiter: RateLimiter, authority: str) -> None:
-        """``authority``: host and port, for messages."""
+        """``authority`` is host and port, for messages."""
         self._rate_limiter = rate_limiter
         self._authority = authority
         self._charged = 0.0
-        """Seconds of CPU that were spent on this server, and no rest was taken after them yet."""
+        """Seconds of CPU time used for this server that no pause has covered yet."""
         self._until = 0.0
-        """By the event loop's clock: no call begins before, for it may need a connection."""
+        """Time on the event loop's clock before which no call begins, because a call may need a new connection."""
 
     def charge(self, cpu_seconds: float) -> None:
-        """So much was spent: whoever reads on, or asks next, rests."""
+        """Charge CPU time: the next read or call is delayed for it."""
         self._charged += cpu_seconds
 
     async def after(self, cpu_seconds: float = 0.0, *, maximum: float = LONGEST_THROTTLE_SECONDS) -> float:
-        """Leave the event loop to others for as long as this server, of all, has to, for this work and what is owed,
-        ``maximum`` at most; returns the seconds.
-        """
+        """Pause for this work and all charged time, at most ``maximum`` seconds; returns the seconds waited."""
         charged, self._charged = self._charged, 0.0
         if not charged + cpu_seconds:
             return 0.0
@@ -143,10 +142,10 @@ class Throttle:
         return pause
 
     async def before(self, *, maximum: float = LONGEST_THROTTLE_SECONDS) -> float:
-        """The rest for what is owed, before a call, together with whoever rests already; returns the seconds.
+        """Before a call, pause for all charged time and until running pauses end; returns the seconds waited.
 
         Raises:
-            Unreachable: that is longer than ``maximum``.
+            Unreachable: the pause would be longer than ``maximum``.
         """
         charged, self._charged = self._charged, 0.0
         if charged:
@@ -154,7 +153,7 @@ class Throttle:
         pause = max(0.0, self._until - asyncio.get_running_loop().time())
         if pause > maximum:
             raise Unreachable(
-                f"timeout: the server has had more than its share of time ({self._authority})", cause=Cause.TIMEOUT
+                f"throttled: the API server exceeded its CPU budget ({self._authority})", cause=Cause.TIMEOUT
             )
         if pause:
             await asyncio.sleep(pause)

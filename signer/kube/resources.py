@@ -1,4 +1,4 @@
-"""Paths of the resources that the controller touches (Kubernetes API concepts, "Resource URIs")."""
+"""Paths of the resources that the controller uses (Kubernetes API concepts, "Resource URIs")."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ MAXIMUM_SEGMENT_CHARACTERS = 253
 def segment(value: str) -> str:
     """``value`` as one path segment, percent-encoded.
 
-    Names come from hostile objects. What Kubernetes itself refuses in a name (``IsValidPathSegmentName``: ``.``,
-    ``..``, ``/``, ``%``), what is empty, too long or unprintable raises ValueError: such a name must never move a call
-    to another object.
+    Names come from hostile objects, and no name may direct a call to another object. Raises ValueError for names that
+    Kubernetes itself refuses (``IsValidPathSegmentName``: ``.``, ``..``, ``/``, ``%``), and for empty, too long or
+    unprintable ones.
     """
     if not value or value in {".", ".."}:
         raise ValueError("an object name must not be empty or a dot segment")
@@ -45,9 +45,9 @@ class Resource:
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def collection(self, namespace: str | None = None) -> str:
-        """Path of the collection: of one namespace, or of all namespaces (list and watch only) without one.
+        """Path of the collection in one namespace, or in all namespaces (list and watch only) without ``namespace``.
 
-        Raises ValueError for a namespace on a cluster-scoped resource, or for one that is no path segment.
+        Raises ValueError for a namespace of a cluster-scoped resource, or one that is no path segment.
         """
         if namespace is None:
             return f"{self._root}/{self.plural}"
@@ -58,7 +58,7 @@ class Resource:
     def object(self, name: str, namespace: str | None = None, subresource: str | None = None) -> str:
         """Path of one object or of one of its subresources (``status``, ``approval``).
 
-        Raises ValueError where a namespaced resource comes without a namespace, or a name is no path segment.
+        Raises ValueError for a namespaced resource without a namespace, or a name that is no path segment.
         """
         if self.namespaced and namespace is None:
             raise ValueError(f"{self.plural} are namespaced")

@@ -1,4 +1,4 @@
-"""Many clusters share one process: so many do costly work at once, and long work leaves the event loop to others."""
+"""Fair use of one process by many clusters: a semaphore for expensive work, and cooperative yields in long work."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Final
 
 
 class TimedSemaphore:
-    """Places for what costs CPU, or the management cluster's attention, when many clusters do it at once.
+    """Slots for work that costs CPU time, or calls to the management cluster, when many clusters do it at once.
 
-    Who has a place for longer than ``seconds`` loses it to the next and goes on all the same: what takes that long
-    waits for an API server, which may be hostile, and not for us. So hanging servers hold up nobody for long.
+    After ``seconds`` a holder's slot passes on while its work continues: work that takes so long waits for an API
+    server, which may be hostile. So hanging servers block no other work for long.
     """
 
     def __init__(self, at_once: int, seconds: float) -> None:
@@ -22,7 +22,7 @@ class TimedSemaphore:
 
     @asynccontextmanager
     async def turn(self) -> AsyncGenerator[Callable[[], None], None]:
-        """Wait for a place; calling what is given leaves it before the end of the block."""
+        """Wait for a slot; calling the yielded function releases it before the end of the block."""
         await self._places.acquire()
         with ExitStack() as place:
             place.callback(self._places.release)
@@ -34,17 +34,17 @@ class TimedSemaphore:
 
 
 SLICE_SECONDS: Final = 0.01
-"""Of CPU. What one server's list costs, which a hostile one makes dear, delays others by so much at a time."""
+"""CPU time between two yields: a hostile server's list delays other work by at most this at a time."""
 
 
 class CooperativeYield:
-    """Long work on the event loop in slices, between which others have it. The first slice begins now."""
+    """Divides long work on the event loop into slices, between which other tasks run. The first slice begins now."""
 
     def __init__(self) -> None:
         self._began = time.thread_time()
 
     async def leave_turn(self) -> None:
-        """To be called after each step: lets others have their turn where this slice is over."""
+        """Call this after each step: yields to other tasks if the slice is over."""
         if time.thread_time() - self._began > SLICE_SECONDS:
             await asyncio.sleep(0)
             self._began = time.thread_time()

@@ -1,6 +1,6 @@
-"""A small part of YAML, for documents written by strangers.
+"""A small subset of YAML, for untrusted documents.
 
-Built from the parser's events, so nothing is constructed that was not asked for: mappings with string keys, lists, and
+The document is built from the parser's events, so only these types can occur: mappings with string keys, lists, and
 scalars that are a string, true, false or null. Refused: anchors, aliases (and so alias bombs), explicit tags, repeated
 keys, several documents, deep nesting. A plain scalar that looks like a number or a date stays a string.
 """
@@ -18,13 +18,13 @@ _PLAIN: dict[str, bool | None] = {"": None, "~": None, "null": None, "true": Tru
 
 
 class YamlRefused(ValueError):
-    """A document is outside this part of YAML; the message never holds its content."""
+    """A document is outside the subset; the message never contains its content."""
 
 
 def load_strict_yaml(data: bytes) -> Any:
     """The one document in ``data``: UTF-8, within the subset above.
 
-    The caller bounds the size. Raises YamlRefused, and nothing else, for whatever bytes.
+    The caller bounds the size. Raises YamlRefused, and no other error, whatever the bytes.
     """
     try:
         text = data.decode("utf-8")
@@ -40,7 +40,7 @@ def load_strict_yaml(data: bytes) -> Any:
 
 
 def position(error: yaml.YAMLError) -> str:
-    """Where the document is wrong, to be appended to what is; empty where the library does not say. Quotes nothing."""
+    """The place of an error, to be appended to a message; empty if the library gives none. Quotes nothing."""
     mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
     return "" if mark is None else f" at line {mark.line + 1}, column {mark.column + 1}"
 

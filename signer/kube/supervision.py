@@ -1,4 +1,4 @@
-"""Tasks without which decisions can be made: a defect in one of them is logged, and it begins anew."""
+"""Supervised tasks: a fault in one is logged, and the task starts again."""
 
 from __future__ import annotations
 
@@ -16,30 +16,32 @@ _LOG = logging.getLogger(__name__)
 RESTART: Final = Backoff(base_seconds=1.0, maximum_seconds=300.0, jitter=0.5)
 
 
-def _nobody(name: str) -> None:
-    """Nobody counts."""
+def _ignore(name: str) -> None:
+    """Ignore the fault."""
 
 
-def was_told_to_end(error: BaseException) -> bool:
-    """Whether the task that raises this is to end: it is cancelled or closed, or the process is to end.
+def is_task_ending(error: BaseException) -> bool:
+    """Whether the current task raises ``error`` because it is to end: it is cancelled or closed, or the process is to
+    end.
 
-    Everything else is a fault, also where it is no ``Exception``: what Rust code panics with is not (PyO3's
-    ``PanicException``), nor is a cancellation that was another task's. To be called in that task.
+    Every other error is a fault, even if it is no ``Exception``: a panic of Rust code (PyO3's ``PanicException``), or
+    the cancellation of another task. Call this in the task that raises.
     """
     if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
         return True
-    return isinstance(error, asyncio.CancelledError) and is_told_to_end()
+    return isinstance(error, asyncio.CancelledError) and is_cancelled()
 
 
-def is_told_to_end() -> bool:
-    """Whether the task that asks is cancelled: also where code of others has kept that to itself, and returned."""
+def is_cancelled() -> bool:
+    """Whether the current task is cancelled, even if other code swallowed the cancellation and returned."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 class isolated:  # noqa: N801 - used like contextlib.suppress
-    """A fault inside goes to ``failed``, and what follows the block goes on; the end of the task, or of the process, is
-    no fault."""
+    """Passes a fault inside the block to ``failed`` and continues after the block. The end of the task or of the
+    process is no fault.
+    """
 
     def __init__(self, failed: Callable[[BaseException], None]) -> None:
         self._failed = failed
@@ -50,15 +52,15 @@ class isolated:  # noqa: N801 - used like contextlib.suppress
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """Whether the fault was told and ends here."""
-        if error is None or was_told_to_end(error):
+        """Whether the error was a fault, and is suppressed."""
+        if error is None or is_task_ending(error):
             return False
         self._failed(error)
         return True
 
 
-async def supervised(name: str, run: Callable[[], Awaitable[object]], failed: Callable[[str], None] = _nobody) -> None:
-    """Run until it returns or is cancelled; after a fault, which ``failed`` is told of, again, with growing pauses."""
+async def supervised(name: str, run: Callable[[], Awaitable[object]], failed: Callable[[str], None] = _ignore) -> None:
+    """Run until it returns or is cancelled. After a fault, call ``failed`` and run it again, with growing delays."""
     attempt = 0
     while True:
         seconds = RESTART.delay(attempt, SystemRandom())

@@ -1,4 +1,4 @@
-"""TLS towards one API server: exactly the certificates of its connection are trusted, nothing of the system."""
+"""TLS to one API server: only the certificates of its connection are trusted, not the system's."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from signer.kube.connection import ClusterConnection
 
 
 class TlsMaterialRefused(ValueError):
-    """A certificate or key of a connection cannot be used; the message names which, never its content."""
+    """A certificate or key of a connection is unusable; the message names it, never its content."""
 
 
 @contextlib.contextmanager
 def _in_memory_file(content: bytes) -> Iterator[str]:
-    """A path that OpenSSL can open and that leaves nothing on disk (memfd_create(2))."""
+    """A path that OpenSSL can open, and that leaves nothing on disk (memfd_create(2))."""
     descriptor = os.memfd_create("tls-material")
     try:
         os.write(descriptor, content)
@@ -29,7 +29,7 @@ def _in_memory_file(content: bytes) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _short_lived_file(content: bytes) -> Iterator[str]:
-    """Where memfd or /proc are missing: a file of mode 0600 that is removed at once."""
+    """A file of mode 0600 that is removed at once, for systems without memfd or /proc."""
     descriptor, path = tempfile.mkstemp()
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -46,13 +46,13 @@ def _file_holding(content: bytes) -> contextlib.AbstractContextManager[str]:
 
 
 def load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Let ``context`` show that certificate, with its chain; both PEM, and never in a file that others could read.
+    """Let ``context`` present that certificate with its chain; both PEM, and never in a file that others could read.
 
     Raises:
         ssl.SSLError, OSError, ValueError: they cannot be read, or do not belong together.
     """
-    # Key last: the chain is read up to its last certificate, the key wherever it stands. A password is given because
-    # OpenSSL would otherwise ask for one on the terminal when the key is encrypted.
+    # Key last: OpenSSL reads the chain up to its last certificate, and finds the key anywhere. Without a password
+    # callback it would ask for one on the terminal if the key is encrypted.
     with _file_holding(certificate.rstrip() + b"\n" + key.strip() + b"\n") as path:
         context.load_cert_chain(path, password=lambda: b"")
 
@@ -68,17 +68,18 @@ def _load_client_certificate(context: ssl.SSLContext, certificate: bytes, key: b
 
 
 def client_context(connection: ClusterConnection) -> ssl.SSLContext:
-    """The TLS client side of ``connection``: TLS 1.2 or later, the server verified by chain and by name.
+    """The client's TLS context for ``connection``: TLS 1.2 or later; the server is verified by chain and by name.
 
-    Built without the system's trust store, which costs 28 ms and 0.8 MB for each connection and has no say here.
-    Any certificate of the bundle is an anchor, also an intermediate one, as in client-go.
+    It is created without the system's trust store, which costs 28 ms and 0.8 MB for each connection and is not used.
+    Any certificate of the bundle is an anchor, even an intermediate one, as in client-go.
 
-    Raises TlsMaterialRefused where a certificate or key is unusable, or one of client certificate and key is missing.
+    Raises TlsMaterialRefused if a certificate or key is unusable, or if only one of client certificate and key is
+    given.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_RENEGOTIATION  # as client-go: of TLS 1.2 a server could ask for one after the other
-    # As client-go, without DHE: of TLS 1.2 a server could name a group in which a handshake takes most of a second.
+    context.options |= ssl.OP_NO_RENEGOTIATION  # as client-go: a TLS 1.2 server could renegotiate without end
+    # As client-go, without DHE: a TLS 1.2 server could name a group in which a handshake takes most of a second.
     context.set_ciphers("@SECLEVEL=2:ECDHE+AESGCM:ECDHE+CHACHA20:ECDHE+AES:!SHA1:!AESCCM")
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.set_alpn_protocols(["http/1.1"])

@@ -1,10 +1,10 @@
-"""List and watch one collection for as long as the process lives.
+"""List and watch one collection for as long as the process runs.
 
-Our own loop, because the official client's spins on a clean end of stream and on 410. The order of things (Kubernetes
-API concepts, "Efficient detection of changes"): list all pages, watch from the list's resourceVersion with bookmarks,
-watch again from the last resourceVersion seen, list again when the server no longer remembers it.
+This is not the official client's loop, which spins on a clean end of stream and on 410. The order of calls (Kubernetes
+API concepts, "Efficient detection of changes"): list all pages; watch from the list's resourceVersion with bookmarks;
+watch again from the last resourceVersion received; list again when it is older than the server's history.
 
-Every turn of the loop waits, whatever the server does: at least half of ``Backoff.base_seconds``.
+Every iteration waits at least half of ``Backoff.base_seconds``, whatever the server does.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from signer.kube.scheduling import CooperativeYield
 
 DEFAULT_BACKOFF = Backoff(base_seconds=0.2, maximum_seconds=30.0, jitter=0.5)
 WATCH_SECONDS = 290.0
-"""Below the five minutes after which many load balancers cut a connection; spread by a tenth either way."""
+"""Below the five minutes after which many load balancers cut a connection; varied by ±10 %."""
 STABLE_SECONDS = 10.0
-"""A stream that lived this long proves that the server is well."""
+"""A stream that lived this long shows that the server works."""
 MAXIMUM_OBJECTS = 100_000
 FAILURES_BEFORE_RELIST = 5
-"""A server restored from a backup refuses a resourceVersion of its future without ever saying 410."""
+"""A server that was restored from a backup refuses a resourceVersion of its future, but never with 410."""
 _EMPTY_STREAMS_TOLERATED = 3
 _RESOURCE_VERSION = re.compile(r"[!-~]{1,128}", re.ASCII)
 
 
 class Sink(Protocol):
-    """What is told about the collection. Called in order, must not block, and must not raise."""
+    """Receives the state of the collection. Its methods are called in order, and must neither block nor raise."""
 
     def replaced(self, objects: Sequence[JsonObject]) -> None:
-        """These are all objects now; whatever is not among them is gone. (List items carry no kind.)"""
+        """The collection consists of exactly these objects now. (List items have no kind.)"""
 
     def applied(self, item: JsonObject) -> None:
         """One object was added or modified."""
@@ -61,10 +61,10 @@ class Sink(Protocol):
         """One object was deleted; ``item`` is its last state."""
 
     def synced(self) -> None:
-        """The server says that nothing was missed up to now (a list or a bookmark)."""
+        """The server confirms that no change was missed up to now (by a list or a bookmark)."""
 
     def failed(self, error: ApiError, retry_in_seconds: float) -> None:
-        """List or watch failed and is tried again after the delay. Objects known so far may be stale."""
+        """List or watch failed, and is retried after the delay. The known objects may be stale."""
 
 
 class _Next(enum.Enum):
@@ -83,21 +83,21 @@ async def list_and_watch(
     page_limit: int = LIST_PAGE_OBJECTS,
     keep: Callable[[JsonObject], bool] = lambda item: True,
     maximum_objects: int = MAXIMUM_OBJECTS,
-    standing: Callable[[], None] = lambda: None,
+    established: Callable[[], None] = lambda: None,
     settle: Callable[[], Awaitable[None]] | None = None,
     clock: Callable[[], float] | None = None,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     random: Random | None = None,
 ) -> NoReturn:
-    """Keep ``sink`` told about the collection at ``path`` until cancelled.
+    """Report the collection at ``path`` to ``sink`` until cancelled.
 
-    ``params`` are selectors and stand in every list and watch. Of a list, only the objects that ``keep`` approves are
-    held and handed on: strangers may fill a collection with objects that do not concern us. ``keep`` is called as their
-    page arrives, and may cut an object down in place to what ``sink.replaced`` needs of it, so that no list is ever
-    held whole. More than ``maximum_objects`` of ours are refused (UnexpectedAnswer to ``sink.failed``). ``standing`` is
-    called when a watch that the server has accepted has lived for ``STABLE_SECONDS``, even if it has said nothing.
-    ``settle`` is awaited after each ``sink.replaced``, before anything else is told: what a large list still asks for.
-    ``clock`` (seconds, monotonic), ``sleep`` and ``random`` are for tests.
+    ``params`` are selectors of every list and watch. Only those items of a list for which ``keep`` returns true are
+    held and reported: other clients may fill a collection with unrelated objects. ``keep`` is called as a page arrives,
+    and may cut an object down in place to the part that ``sink.replaced`` needs, so that no list is ever held whole.
+    More than ``maximum_objects`` kept items are refused (UnexpectedAnswer to ``sink.failed``). ``established`` is
+    called when an accepted watch has lived for ``STABLE_SECONDS``, even if it was silent. ``settle`` is awaited after
+    each ``sink.replaced``, before anything else is reported, for the remaining work of a large list. ``clock``
+    (seconds, monotonic), ``sleep`` and ``random`` are for tests.
 
     Raises only what ``sink`` raises.
     """
@@ -111,7 +111,7 @@ async def list_and_watch(
         page_limit=page_limit,
         keep=keep,
         maximum_objects=maximum_objects,
-        standing=standing,
+        established=established,
         settle=settle,
         clock=clock if clock is not None else asyncio.get_running_loop().time,
         random=random if random is not None else SystemRandom(),
@@ -122,7 +122,7 @@ async def list_and_watch(
 
 @dataclass(slots=True)
 class _Loop:
-    """The state between two turns: where to watch from, and how often it went wrong in a row."""
+    """The state between two iterations: where to watch from, and the number of consecutive failures."""
 
     client: ListWatch
     path: str
@@ -133,7 +133,7 @@ class _Loop:
     page_limit: int
     keep: Callable[[JsonObject], bool]
     maximum_objects: int
-    standing: Callable[[], None]
+    established: Callable[[], None]
     settle: Callable[[], Awaitable[None]] | None
     clock: Callable[[], float]
     random: Random
@@ -143,15 +143,15 @@ class _Loop:
     empty_streams: int = 0
     progressed: bool = False
     silent: bool = False
-    """Whether the present watch was accepted, and has said nothing yet, not even a bookmark."""
+    """Whether the current watch was accepted and has sent nothing, not even a bookmark."""
     silent_seconds: float = 0.0
-    """How long the watches before it said nothing either, one after the other."""
+    """How long the consecutive watches before it were silent too."""
 
     async def turn(self) -> float:
-        """One list, if one is needed, and one watch; the seconds to wait before the next turn."""
+        """One list, if one is needed, and one watch; returns the seconds to wait before the next iteration."""
         delay = await self._turn()
-        # However short each of them was asked to be, or was cut: a server that was restored from a backup accepts a
-        # version of its future, and says nothing until it comes there.
+        # Silent watches add up, however short each is: a server that was restored from a backup may accept a version of
+        # its future, and is silent until it reaches it.
         if self.silent_seconds > WATCH_IDLE_SECONDS:
             self.next = _Next.LIST
         return delay
@@ -167,7 +167,7 @@ class _Loop:
         except Gone as error:
             return self._failure(error, watching_since, _Next.LIST)
         except Unreachable as error:
-            # Bookmarks come each minute: somebody may sit in between, and hold them back from each watch anew.
+            # Bookmarks arrive every minute, unless a man in the middle holds them back from each watch.
             held_back = self.silent and error.cause is Cause.TIMEOUT
             return self._failure(error, watching_since, _Next.LIST if held_back else self.next)
         except (TooManyRequests, ServerError, Unauthorized, Forbidden) as error:
@@ -177,7 +177,7 @@ class _Loop:
         return self._clean_end(watching_since)
 
     def _clean_end(self, watching_since: float) -> float:
-        """The stream ended as it should; one that ends at once, again and again, is a failure all the same."""
+        """The stream ended cleanly. If streams repeatedly end at once, that is a failure all the same."""
         if self.clock() - watching_since >= STABLE_SECONDS or self.progressed:
             self.attempt = 0
             self.empty_streams = 0
@@ -189,16 +189,16 @@ class _Loop:
             self.sink.failed(UnexpectedAnswer("the server ends every watch at once"), delay)
         return delay
 
-    def _failure(self, error: ApiError, watching_since: float | None, event_history: _Next) -> float:
+    def _failure(self, error: ApiError, watching_since: float | None, next_step: _Next) -> float:
         lived = watching_since is not None and self.clock() - watching_since >= STABLE_SECONDS
-        # Events and then 410, for ever, must back off; events and then a broken connection need not.
+        # Events followed by 410, repeatedly, must back off; events followed by a broken connection need not.
         if lived or (self.progressed and isinstance(error, Unreachable)):
             self.attempt = 0
         delay = self.backoff.delay(self.attempt, self.random)
         if isinstance(error, (TooManyRequests, ServerError)) and error.retry_after_seconds is not None:
             delay = max(delay, error.retry_after_seconds)
         self.attempt += 1
-        self.next = _Next.LIST if self.attempt >= FAILURES_BEFORE_RELIST else event_history
+        self.next = _Next.LIST if self.attempt >= FAILURES_BEFORE_RELIST else next_step
         self.sink.failed(error, delay)
         return delay
 
@@ -209,7 +209,7 @@ class _Loop:
             async for page in pages:
                 await self._take_page(page, objects)
                 version = _resource_version(page)
-                del page  # the next one may be long in coming
+                del page  # do not hold it while waiting for the next
         self.resource_version = version
         self.next = _Next.WATCH
         self.silent_seconds = 0.0
@@ -236,7 +236,7 @@ class _Loop:
 
         def accepted() -> None:
             self.silent = True
-            stable.append(asyncio.get_running_loop().call_later(STABLE_SECONDS, self.standing))
+            stable.append(asyncio.get_running_loop().call_later(STABLE_SECONDS, self.established))
 
         events = self.client.watch(self.path, query, timeout_seconds=seconds, accepted=accepted)
         began = self.clock()
@@ -244,7 +244,7 @@ class _Loop:
             async with contextlib.aclosing(events):
                 async for event in events:
                     self._take(event)
-                    del event  # the next one may be long in coming
+                    del event  # do not hold it while waiting for the next
         finally:
             if self.silent:
                 self.silent_seconds += self.clock() - began
@@ -256,9 +256,9 @@ class _Loop:
         if not isinstance(item, dict):
             raise UnexpectedAnswer("the watch holds an event without an object", status=200)
         if kind == "ERROR":
-            self.next = _Next.LIST  # whatever it says, it leaves open what was missed
+            self.next = _Next.LIST  # changes may have been missed, whatever the error
             raise _error_of(item)
-        if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):  # a tuple: what comes may be unhashable
+        if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):  # a tuple: the value may be unhashable
             raise UnexpectedAnswer("the watch holds an event of unknown type", status=200)
         self.silent, self.silent_seconds = False, 0.0
         version = _resource_version(item)
@@ -283,7 +283,7 @@ def _resource_version(item: JsonObject) -> str:
 
 
 def _error_of(status: JsonObject) -> ApiError:
-    """What an in-stream ERROR event means; its object is a Kubernetes Status."""
+    """The error of an in-stream ERROR event; its object is a Kubernetes Status."""
     code, reason, message, details = (status.get(field) for field in ("code", "reason", "message", "details"))
     pause = details.get("retryAfterSeconds") if isinstance(details, dict) else None
     if not isinstance(code, int) or not 400 <= code <= 599:

@@ -13,9 +13,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from signer.model.certificate_kind import BUILTIN_KUBELET_SERVING, is_known
 from signer.model.cluster import LONG_AGO
-from signer.model.record import HELD_AFTER_END, AttestedNode, BuiltinApproval, JournalEntry, Unjournaled, last_to_end
+from signer.model.record import (
+    BUILTIN_KUBELET_SERVING,
+    HELD_AFTER_END,
+    AttestedNode,
+    BuiltinApproval,
+    JournalEntry,
+    Unjournaled,
+    is_known,
+    last_to_end,
+)
 
 EVERY_KIND: Final = ""
 EVER: Final = LONG_AGO

@@ -16,8 +16,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any, Final
 
 from attestors.wire.names import ANNOTATION_PREFIX
-from signer.model.fields import items_of, mapping_of, short_text_of, text_of
-from signer.model.kubernetes_time import parse_time
+from signer.model.fields import items_of, mapping_of, parse_time, short_text_of, text_of
 
 CLUSTER_NAME_LABEL: Final = "cluster.x-k8s.io/cluster-name"
 CONTROL_PLANE_LABEL: Final = "cluster.x-k8s.io/control-plane"

@@ -8,8 +8,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Final
 
-from signer.model.fields import mapping_of, text_of
-from signer.model.kubernetes_time import format_micro_time
+from signer.model.fields import format_micro_time, mapping_of, text_of
 
 API_VERSION: Final = "coordination.k8s.io/v1"
 JITTER_FACTOR: Final = 1.2

@@ -12,12 +12,11 @@ from datetime import datetime
 from typing import Final
 
 from attestors.contract import Security
-from signer.model.certificate_kind import KUBELET_CLIENT
 from signer.model.certificates_in_use import EVER, certificates_in_use
 from signer.model.decision import Decision, Defer, Deny, Fail, printable
-from signer.model.kubernetes_time import format_time
+from signer.model.fields import format_time
 from signer.model.reasons import Reason
-from signer.model.record import AttestedNode, JournalEntry
+from signer.model.record import KUBELET_CLIENT, AttestedNode, JournalEntry
 
 NODE_ATTESTED: Final = "NodeAttested"
 """The condition's type, for ``spec.readinessGates[].conditionType``."""

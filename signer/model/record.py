@@ -3,20 +3,73 @@
 The controller writes the journal entry of a certificate before it approves the CSR. The entry determines the
 certificate (serial number, validity, CA). So after a crash, the controller issues that same certificate and no second
 one.
+
+The set of kinds of certificates is open: each part of the program declares the kinds of its certificates where it
+defines them. A record may name a kind that this version does not know, because a newer version wrote it. No approval
+depends on such a certificate, and :mod:`signer.model.certificates_in_use` reports its result as incomplete.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Final
 
 from attestors.contract import Security
-from signer.model.certificate_kind import BUILTIN_KUBELET_SERVING, KUBELET_CLIENT, KUBELET_KINDS
+from attestors.wire.names import NODE_USER_PREFIX, Purpose
 from signer.model.cluster import LONG_AGO, MACHINE_POOL_KIND, ClusterKey, MachineView, machine_text
+
+_KIND: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
+_DECLARED: Final[set[str]] = set()
+
+
+class InvalidKind(ValueError):
+    """The text is not a valid name of a kind, or was declared before."""
+
+
+def check_kind(name: str) -> str:
+    """Return ``name`` if it is a valid name of a kind, known or not.
+
+    Raises:
+        InvalidKind: it is not.
+    """
+    if not _KIND.fullmatch(name):
+        raise InvalidKind("the name of a kind has 1 to 63 characters: lower-case letters, digits, inner hyphens")
+    return name
+
+
+def declare_kind(name: str) -> str:
+    """Make a kind known. Each kind is declared once, where it is defined.
+
+    Raises:
+        InvalidKind: the name is not valid, or was declared before.
+    """
+    if check_kind(name) in _DECLARED:
+        raise InvalidKind(f"kind {name} is declared twice")
+    _DECLARED.add(name)
+    return name
+
+
+def is_known(kind: str) -> bool:
+    """Whether this version knows the kind."""
+    return kind in _DECLARED
+
+
+KUBELET_CLIENT: Final = declare_kind("kubelet-client")
+KUBELET_SERVING: Final = declare_kind("kubelet-serving")
+BUILTIN_KUBELET_SERVING: Final = declare_kind("builtin-kubelet-serving")
+"""Certificates of ``kubernetes.io/kubelet-serving``: the controller approves, kube-controller-manager signs."""
+
+KUBELET_KINDS: Final[Mapping[Purpose, str]] = MappingProxyType(
+    {Purpose.CLIENT: KUBELET_CLIENT, Purpose.SERVING: KUBELET_SERVING}
+)
+"""The kind of certificate that a CSR to one of our signers requests. Others may be issued with it."""
+
 
 _TICK: Final = timedelta(seconds=1)
 """The resolution of times in the object."""
@@ -81,7 +134,7 @@ class JournalEntry:
     """One certificate that the controller signs: the approved CSR, and the fields that determine the certificate."""
 
     kind: str
-    """See :mod:`signer.model.certificate_kind`; this version may not know it."""
+    """This version may not know it."""
     csr_name: str
     csr_uid: str
     spec_digest: str
@@ -144,7 +197,7 @@ class AttestedNode:
     """When the last certificate of this record expires, of any kind and identity. To find out whether the node name is
     taken, use :attr:`held_until`."""
     journal: Sequence[JournalEntry]
-    """Newest last: a tuple, or :mod:`~signer.model.packed_journal`."""
+    """Newest last: a tuple, or :mod:`~signer.model.record_object`."""
     builtin_approvals: tuple[BuiltinApproval, ...] = ()
     dropped_not_after: datetime = LONG_AGO
     """When the last certificate that was dropped from the journal expires; :data:`LONG_AGO` if none was."""
@@ -295,3 +348,8 @@ def _digest(*parts: str) -> str:
         digest.update(len(encoded).to_bytes(8, "big"))
         digest.update(encoded)
     return digest.hexdigest()
+
+
+def record_of(node_name: str) -> str:
+    """The key of a node's record among the keys that requests wait for. No provider ID has this form."""
+    return f"{NODE_USER_PREFIX}{node_name}"

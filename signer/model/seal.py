@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from signer.model.journal_lines import approval_line, entry_line
 from signer.model.record import AttestedNode
+from signer.model.record_object import approval_line, entry_line
 
 KEY_BYTES: Final = 32
 """Length of a controller key: as long as the output of SHA-256, as RFC 2104 section 3 recommends."""

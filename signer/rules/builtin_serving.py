@@ -12,17 +12,15 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from attestors.contract import IPAddress, Security, VerifiedIdentity
-from attestors.wire.names import NODE_USER_PREFIX, Purpose
-from signer.model.certificate_kind import KUBELET_CLIENT
+from attestors.wire.names import Purpose
 from signer.model.certificates_in_use import EVER, certificates_in_use
 from signer.model.cluster import LONG_AGO, ClusterView, MachineView
-from signer.model.csr_header import Credential, NoCredentialNamed
 from signer.model.decision import Deferred, Refused
-from signer.model.kubernetes_time import parse_time
+from signer.model.fields import parse_time
 from signer.model.policy import Policy
 from signer.model.reasons import Reason
-from signer.model.record import AttestedNode, JournalEntry
-from signer.model.signing_request import BuiltinServingRequest
+from signer.model.record import KUBELET_CLIENT, AttestedNode, JournalEntry, record_of
+from signer.model.signing_request import BuiltinServingRequest, Credential, NoCredentialNamed
 from signer.rules.machine import MachineGone, NoRecord
 from signer.rules.serving import valid_clients
 
@@ -109,11 +107,6 @@ def waits_for(node_name: str, record: AttestedNode | NoRecord) -> tuple[str, ...
     """The keys whose changes wake a deferred request: the node's record, and the Machine that it names."""
     own = () if isinstance(record, NoRecord) else (record.machine.provider_id,)
     return (record_of(node_name), *own)
-
-
-def record_of(node_name: str) -> str:
-    """The key of a node's record among the keys that requests wait for. No provider ID has this form."""
-    return f"{NODE_USER_PREFIX}{node_name}"
 
 
 def the_attested_machine(

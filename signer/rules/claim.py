@@ -2,11 +2,16 @@
 
 An attestor may trust one kind of Machine more than another, or a request whose bootstrap token was made for exactly
 that Machine. So each doubtful fact is told as the less trusted one, or defers the request.
+
+A token restricts a first join to the Machine that it was made for. That is an additional check, never a proof: the
+workload API server says which token was used, and Cluster API's contract does not require that each token is written
+into a KubeadmConfig. So :func:`token_is_the_machines` may deny or defer a request, and never speaks for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, assert_never
 
@@ -32,12 +37,16 @@ from signer.model.bootstrap_token import (
     Untraceable,
 )
 from signer.model.cluster import MACHINE_KIND, MachineView
-from signer.model.decision import Deferred
+from signer.model.decision import Deferred, Refused
+from signer.model.policy import Policy, UntraceableTokens
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode
 
 _RECHECK_AFTER: Final = timedelta(minutes=5)
 _RECHECK_AFTER_CHANGE: Final = timedelta(seconds=0.1)
+_RECHECK_AFTER_INTERRUPTION: Final = timedelta(seconds=10)
+"""Short, because a watch that resumes without changes wakes no deferred request."""
+_NAMED_OWNERS: Final = 3
 
 
 def role_of(machine: MachineView) -> MachineRole:
@@ -107,7 +116,7 @@ def _facts_told(machine: MachineView | NoClaimedMachine) -> tuple[object, ...]:
 def requester_credential(asks: NodeAsks | TokenAsks, machine: MachineView | NoClaimedMachine) -> RequesterCredential:
     """The requester's credential, and whether a bootstrap token was made for the claimed Machine.
 
-    This is stricter than :func:`signer.rules.bootstrap_token.token_is_the_machines`, which denies only what is certain:
+    This is stricter than :func:`token_is_the_machines`, which denies only what is certain:
     here the token must have a single owner, that Machine by name and UID.
     """
     if isinstance(asks, NodeAsks):
@@ -136,3 +145,51 @@ def _of_owners(owners: frozenset[TokenOwner], machine: MachineView | NoClaimedMa
     if owner.uid != machine.uid:
         return OtherToken(f"the bootstrap token was made for a former {machine}")
     return TokenOfMachine()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFacts:
+    """The input of the bootstrap token check."""
+
+    asks: NodeAsks | TokenAsks
+    machine: MachineView
+    """The Machine that the evidence proves."""
+    policy: Policy
+
+
+def token_is_the_machines(facts: TokenFacts) -> None:
+    """The bootstrap token was made for this Machine, or for its MachinePool.
+
+    Raises:
+        Refused: the token was made for other owners.
+        Deferred: the token's owner is unknown and the policy requires it, or tracing is interrupted.
+    """
+    if isinstance(facts.asks, NodeAsks):
+        return
+    match facts.asks.trace:
+        case TracedTo(owners):
+            _require_owner(owners, facts.machine)
+        case Untraceable():
+            _require_allowed(facts, f"no KubeadmConfig of Cluster {facts.machine.cluster} holds the bootstrap token")
+        case TracingOff(cause):
+            _require_allowed(facts, f"bootstrap tokens are not traced: {cause}")
+        case TracingInterrupted(cause):
+            raise Deferred(Reason.MANAGEMENT_CLUSTER_UNREACHABLE, cause, _RECHECK_AFTER_INTERRUPTION)
+        case never:
+            assert_never(never)
+
+
+def _require_owner(owners: frozenset[TokenOwner], machine: MachineView) -> None:
+    if any(owner.is_owner_of(machine) for owner in owners):
+        return
+    names = sorted({str(owner) for owner in owners})
+    made_for = " and ".join(names[:_NAMED_OWNERS]) + (" and others" if len(names) > _NAMED_OWNERS else "")
+    raise Refused(
+        Reason.BOOTSTRAP_TOKEN_MISMATCH,
+        f"the bootstrap token was made for {made_for}; the evidence proves {machine}",
+    )
+
+
+def _require_allowed(facts: TokenFacts, message: str) -> None:
+    if facts.policy.untraceable_tokens is not UntraceableTokens.ALLOW:
+        raise Deferred(Reason.BOOTSTRAP_TOKEN_UNTRACEABLE, message, _RECHECK_AFTER)

@@ -9,11 +9,11 @@ from typing import Final, Protocol
 from attestors.contract import IPAddress, Security, VerifiedIdentity
 from attestors.wire.names import NODE_USER_PREFIX, Purpose
 from signer.model.cluster import ClusterView, MachineView
-from signer.model.csr_header import Credential
 from signer.model.decision import Deferred, Refused
 from signer.model.policy import NodeNameReuse, Policy
 from signer.model.reasons import Reason
 from signer.model.record import AttestedIdentity, AttestedNode, MachineKey
+from signer.model.signing_request import Credential
 from signer.rules.node_name import require_node_name
 
 _RECHECK_AFTER: Final = timedelta(minutes=5)

@@ -14,9 +14,9 @@ from signer.model.certificate_request import (
     ORGANIZATION,
 )
 from signer.model.cluster import MachineView
-from signer.model.csr_header import CertificateCredential, NoCredentialNamed
 from signer.model.decision import Deferred
 from signer.model.record import AttestedNode
+from signer.model.signing_request import CertificateCredential, NoCredentialNamed
 from signer.rules.builtin_serving import BuiltinServingFacts, former_clients, own_since
 from signer.rules.comparison import Comparison, listed
 from signer.rules.machine import MachineFacts, MachineGone, MatchedFacts, NoRecord

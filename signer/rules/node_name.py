@@ -214,8 +214,8 @@ def _last_segment(machine: MachineView) -> str:
     if not is_node_name(segment):
         raise Deferred(
             Reason.MACHINE_ADDRESSES_UNKNOWN,
-            f"the last segment of provider ID {machine.provider_id} is not a node name: set another nodeNameSource in the "
-            "policy, or use an attestor that proves node names",
+            f"the last segment of provider ID {machine.provider_id} is not a node name: set another nodeNameSource in "
+            "the policy, or use an attestor that proves node names",
         )
     return segment
 

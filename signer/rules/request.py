@@ -1,21 +1,28 @@
 """Checks of a request to one of our signers alone, and of the attestor's outcome for it. No network.
 
-Each check raises or returns None. The checks that apply to every request are in :mod:`signer.rules.shape`.
+Each check raises or returns None. The checks that apply to every request are in :mod:`signer.rules.shape`. This module
+also computes the properties of the certificate that follow from policy, record and request alone.
 """
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import hmac
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from attestors.contract import AssertedIdentity, AttestorDescription, Security, VerifiedIdentity
 from attestors.wire.binding import Binding
 from attestors.wire.names import NODE_USER_PREFIX, SUPPORTED_VERSIONS_ANNOTATION, Purpose
 from signer.model.cluster import ClusterView
 from signer.model.decision import Deferred, Refused
+from signer.model.fields import parse_time
 from signer.model.policy import Policy
 from signer.model.reasons import Reason
-from signer.model.signing_request import SigningRequest
+from signer.model.record import AttestedNode
+from signer.model.signing_request import BuiltinServingRequest, SigningRequest
+from signer.rules.machine import NoRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,3 +220,47 @@ def provider_id_is_proven(facts: IdentityFacts) -> None:
             Reason.PROVIDER_ID_MISMATCH,
             f"the request claims provider ID {facts.claimed_provider_id}, which its evidence does not prove",
         )
+
+
+def certificate_duration(policy: Policy, purpose: Purpose, security: Security) -> timedelta:
+    """The certificate lifetime that the policy sets for this purpose and kind of attestor."""
+    if security is Security.INSECURE:
+        return policy.insecure_duration
+    return policy.serving_duration if purpose is Purpose.SERVING else policy.client_duration
+
+
+def requested_duration(request: SigningRequest, record: AttestedNode | NoRecord) -> int | None:
+    """The request's ``expirationSeconds``; None for a key that already has a certificate.
+
+    No evidence covers this field. Copies of a request with other values would otherwise each get another certificate.
+    """
+    if not isinstance(record, NoRecord) and record.entries_for_key(
+        public_key_digest(request), str(request.header.signer)
+    ):
+        return None
+    return request.header.expiration_seconds
+
+
+def public_key_digest(request: SigningRequest | BuiltinServingRequest) -> str:
+    """SHA-256 of the requested public key, hexadecimal. Copies of a request have the same."""
+    return _sha256(request.certificate_request.subject_public_key_info)
+
+
+@functools.lru_cache(maxsize=256)  # needed five times while a request is decided
+def _sha256(subject_public_key_info: bytes) -> str:
+    return hashlib.sha256(subject_public_key_info).hexdigest()
+
+
+def first_requested_at(request: SigningRequest, record: AttestedNode | NoRecord, now: datetime) -> datetime:
+    """When this key was first requested, by the API server's clock; ``now`` if its time cannot be read.
+
+    A copy of a request may be posted at any later time. It counts as old as the first one.
+    """
+    try:
+        created = parse_time(request.header.created)
+    except ValueError:
+        created = now.replace(microsecond=0)
+    if isinstance(record, NoRecord):
+        return created
+    entries = record.entries_for_key(public_key_digest(request), str(request.header.signer))
+    return min((created, *(entry.created for entry in entries)))

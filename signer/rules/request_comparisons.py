@@ -13,11 +13,11 @@ from signer.model.certificate_request import (
     EXTENSION_REQUEST,
     ORGANIZATION,
     CertificateRequest,
+    KeyKind,
     NoProviderID,
     SelfSignature,
 )
 from signer.model.decision import Refused
-from signer.model.requested_key import KeyKind
 from signer.rules.comparison import Comparison, listed
 from signer.rules.request import RequestFacts
 from signer.rules.shape import ClusterFacts, ShapedRequest, ShapeFacts, node_name_of, usages_of

@@ -36,13 +36,12 @@ from typing import Final, Protocol
 
 from attestors.contract import IPAddress, VerifiedIdentity
 from attestors.wire.names import Purpose
-from signer.model.certificate_kind import KUBELET_CLIENT
 from signer.model.certificates_in_use import CertificatesInUse, certificates_in_use
 from signer.model.cluster import DEFAULT_SERVICE_DOMAIN, MACHINE_POOL_KIND, ClusterView, MachineView
-from signer.model.csr_header import Credential, NoCredentialNamed, OtherCredential
 from signer.model.decision import Deferred, Refused
 from signer.model.reasons import Reason
-from signer.model.record import AttestedNode
+from signer.model.record import KUBELET_CLIENT, AttestedNode
+from signer.model.signing_request import Credential, NoCredentialNamed, OtherCredential
 from signer.rules.machine import NoRecord
 from signer.rules.node_name import is_node_name
 

@@ -17,12 +17,12 @@ from signer.model.certificate_request import (
     KNOWN_EXTENSIONS,
     ORGANIZATION,
     SUBJECT_ALTERNATIVE_NAME,
+    KeyKind,
     SelfSignature,
 )
 from signer.model.cluster import ClusterView
 from signer.model.decision import Deferred, Refused
 from signer.model.reasons import Reason
-from signer.model.requested_key import KeyKind
 from signer.model.signing_request import BuiltinServingRequest, SigningRequest
 from signer.rules.node_name import is_node_name
 

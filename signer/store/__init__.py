@@ -1,1 +1,1 @@
-"""The management cluster's side: a cache of what decisions read, and the atomic writes of reservations and journal."""
+"""The management cluster: a cache of all that decisions read, and the atomic writes of reservations and journal."""

@@ -1,8 +1,8 @@
-"""The AttestedNodes that we sealed ourselves, by name, by Machine and by identity. No other record is ever used.
+"""The AttestedNodes that the controller sealed, by name, by Machine and by identity. No other record is ever used.
 
-Tenants may come to write into their namespaces, so the cache of AttestedNodes is only material. Each version of a
-record is verified once, when it arrives; what does not authenticate, or cannot be read, counts as no record, and is
-only remembered so that the next write can replace it.
+Tenants may be able to write AttestedNodes in their namespaces, so the cache of AttestedNodes is untrusted input. Each
+version of a record is verified once, when it arrives. A record that is not authentic or not readable counts as no
+record; it is kept only so that the next write can replace it.
 """
 
 from __future__ import annotations
@@ -14,28 +14,79 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any, Final, Protocol, TypeAlias
 
-from signer.model.certificate_kind import is_known
+import msgspec
+
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
 from signer.model.reasons import Reason
-from signer.model.record import AttestedIdentity, AttestedNode, MachineKey
+from signer.model.record import AttestedIdentity, AttestedNode, MachineKey, is_known
 from signer.model.record_object import InvalidRecord, parse_record
 from signer.model.reservation import Pair
 from signer.model.seal import ControllerKeys, Fault, KeyUse, RecordSeals, Unauthentic, Unsealed
 from signer.rules.machine import NoRecord
 from signer.store.cache import ObjectKey
-from signer.store.preserved_metadata import KeptMetadata, NotKept, preserved_metadata
+
+MAXIMUM_BYTES: Final = 2048
+"""Tenants may fill annotations; an object with more metadata is read again before it is written."""
+_SERVER_FIELDS: Final = frozenset(
+    {"name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink"}
+)
+"""Fields that identify the object, or that only the API server sets (``metav1.ObjectMeta``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreservedMetadata:
+    """All of an object's metadata but what the API server fills in, as JSON, so that the whole can be written again.
+
+    A PUT costs an API server half of what a PATCH does (measured on 1.20: 1.2 beside 2.5 ms of its CPU for an
+    AttestedNode), but it must carry everything that is to stay: labels, annotations, owners that ``clusterctl move``
+    rewrites, finalizers. The resourceVersion in it makes sure that nothing has come since.
+    """
+
+    packed: bytes
+
+    def fields(self) -> dict[str, Any]:
+        """The decoded fields."""
+        unpacked: dict[str, Any] = msgspec.json.decode(self.packed)
+        return unpacked
+
+
+@dataclass(frozen=True, slots=True)
+class NotKept:
+    """No metadata is kept: there was none, or more than ``MAXIMUM_BYTES``."""
+
+
+KeptMetadata: TypeAlias = PreservedMetadata | NotKept
+
+
+def preserved_metadata(metadata: Mapping[str, Any]) -> KeptMetadata:
+    """Keep what other clients set in ``metadata``, which came from the API server."""
+    packed = msgspec.json.encode(preserved_fields(metadata))
+    return _interned(packed) if len(packed) <= MAXIMUM_BYTES else NotKept()
+
+
+def preserved_fields(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """``metadata`` without the fields that the API server sets."""
+    return {key: value for key, value in metadata.items() if key not in _SERVER_FIELDS}
+
+
+@lru_cache(maxsize=4096)
+def _interned(packed: bytes) -> PreservedMetadata:
+    """One object for equal metadata: all records of a Cluster have the same label and owner."""
+    return PreservedMetadata(packed)
+
 
 _LOG = logging.getLogger(__name__)
 _KEY_RETRY: Final = timedelta(seconds=2)
-"""The controller key's Secret is read again at once when it is needed, so it is worth asking again soon."""
+"""A request that needs the key makes the controller read its Secret again at once, so a short retry is enough."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnverifiedRecord:
-    """An object that has a record's form; anybody may have written it."""
+    """An object with the form of a record, whose seal is not verified yet."""
 
     claimed: AttestedNode
     metadata: KeptMetadata = field(default_factory=NotKept)
@@ -43,7 +94,7 @@ class UnverifiedRecord:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableRecord:
-    """An object of ours or of somebody else that is no record."""
+    """An AttestedNode that does not parse as a record, whichever client wrote it."""
 
     uid: str
     resource_version: str
@@ -55,14 +106,14 @@ StoredRecord: TypeAlias = UnverifiedRecord | UnreadableRecord
 
 @dataclass(frozen=True, slots=True)
 class KeysUnavailable:
-    """The controller's own key cannot be had: nothing can be told from a forgery."""
+    """The controller key is not available, so no record can be verified."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class InTheWay:
-    """An object that is no record of ours stands where a record is to be written: replace exactly this version."""
+    """An object that is not the controller's record has the record's name: replace exactly this version."""
 
     uid: str
     resource_version: str
@@ -70,11 +121,11 @@ class InTheWay:
 
 @dataclass(frozen=True, slots=True)
 class NothingInTheWay:
-    """There is no object of that name."""
+    """No object has that name."""
 
 
 def stored_record(manifest: Mapping[str, Any]) -> StoredRecord:
-    """Read an AttestedNode from the API server; whose it is, only :class:`AuthenticRecords` says."""
+    """Parse an AttestedNode from the API server. Only :class:`AuthenticRecords` verifies its seal."""
     try:
         return UnverifiedRecord(parse_record(manifest), preserved_metadata(manifest["metadata"]))
     except InvalidRecord as error:
@@ -85,28 +136,30 @@ def stored_record(manifest: Mapping[str, Any]) -> StoredRecord:
 
 
 class AuthenticChanged(Protocol):
-    """Told of each change of a record of ours."""
+    """Callback for each change of an authentic record."""
 
     def __call__(self, key: ObjectKey, before: AttestedNode | NoRecord, after: AttestedNode | NoRecord) -> None:
-        """One was verified, changed, or is none of ours any more."""
+        """A record was verified, changed, or is no longer authentic."""
         ...
 
 
-def _nobody(key: ObjectKey, before: AttestedNode | NoRecord, after: AttestedNode | NoRecord) -> None:
-    """Nobody is told."""
+def _ignore_change(key: ObjectKey, before: AttestedNode | NoRecord, after: AttestedNode | NoRecord) -> None:
+    """Ignore the change."""
 
 
-def _no_one() -> None:
-    """The same, of the keys."""
+def _ignore_keys() -> None:
+    """Ignore the change of keys."""
 
 
 class AuthenticRecords:
-    """Records under the controller keys; told of each change by the cache of AttestedNodes.
+    """Verifies records with the controller keys. The cache of AttestedNodes reports each change to it.
 
-    ``keys_changed`` is called when other keys were read than before.
+    ``keys_changed`` is called when the keys that were read differ from the previous ones.
     """
 
-    def __init__(self, tell: AuthenticChanged = _nobody, keys_changed: Callable[[], None] = _no_one) -> None:
+    def __init__(
+        self, tell: AuthenticChanged = _ignore_change, keys_changed: Callable[[], None] = _ignore_keys
+    ) -> None:
         self._tell = tell
         self._keys_changed = keys_changed
         self._keys: ControllerKeys | KeysUnavailable = KeysUnavailable("the controller key has not been read yet")
@@ -114,29 +167,33 @@ class AuthenticRecords:
         self._stored: dict[ObjectKey, StoredRecord] = {}
         self._authentic: dict[ObjectKey, AttestedNode] = {}
         self._unverified: dict[ObjectKey, UnverifiedRecord] = {}
-        """Without a key to verify them with, or with an unknown one since the Secret was last read."""
+        """Records that arrived without any key available, or with an unknown one since the Secret was last read."""
         self._unverified_by_machine: dict[MachineKey, set[ObjectKey]] = {}
         self._unverified_by_identity: dict[tuple[str, str], set[ObjectKey]] = {}
         self._by_machine: dict[MachineKey, dict[ObjectKey, AttestedNode]] = {}
         self._by_identity: dict[tuple[str, str], dict[ObjectKey, AttestedNode]] = {}
         self._arrived_while_reading: set[ObjectKey] = set()
-        """Of them, those that arrived since the Secret was last asked for."""
+        """The unverified records that arrived since the last read of the Secret began."""
         self._reported: dict[ObjectKey, str] = {}
-        """Which version of an object was last said to be ignored."""
+        """The last version of each object that a log line reported."""
         self.ignored = 0
-        """How many versions of objects were found not to be records of ours, since the start."""
+        """Number of object versions found not to be authentic records, since the start."""
         self.key_wanted = asyncio.Event()
-        """Set when a record was sealed with a key that is not known: the Secret may have a newer one."""
+        """Set when a record was sealed with an unknown key: the Secret may hold a newer one."""
 
     # The keys
 
-    def reading_keys(self) -> None:
-        """The Secret is about to be read: what arrives from now on may be sealed with a newer key than is found."""
+    def begin_key_read(self) -> None:
+        """A read of the Secret begins. A record that arrives from now on may be sealed with a newer key than this read
+        finds.
+        """
         self._arrived_while_reading.clear()
         self.key_wanted.clear()
 
     def use_keys(self, keys: ControllerKeys) -> None:
-        """These are the controller's keys, just read: what was sealed with yet another key is not ours."""
+        """Use the keys that were just read, and verify what they concern. A record sealed with any other key is not
+        authentic.
+        """
         changed, self._keys, self._seals = keys != self._keys, keys, RecordSeals(keys)
         concerned: Mapping[ObjectKey, StoredRecord] = self._stored if changed else self._unverified
         late = frozenset(self._arrived_while_reading)
@@ -146,11 +203,11 @@ class AuthenticRecords:
             self._keys_changed()
 
     def use_no_keys(self, unavailable: KeysUnavailable) -> None:
-        """The keys cannot be had any more: everything waits."""
+        """The keys are not available any more: every decision waits."""
         self._seals = unavailable
 
     def require_keys(self) -> RecordSeals:
-        """What makes seals and verifies them.
+        """The seals, made and verified with the current keys.
 
         Raises:
             Deferred: the controller key is not available.
@@ -160,7 +217,7 @@ class AuthenticRecords:
         return self._seals
 
     def challenge_keys(self, provider: str) -> tuple[bytes, ...]:
-        """Keys for that attestor's challenges, the newest first; no other attestor has them.
+        """Keys for the challenges of one attestor, newest first. No two attestors share a key.
 
         Raises:
             Deferred: the controller key is not available.
@@ -174,10 +231,10 @@ class AuthenticRecords:
     # The records
 
     def get(self, namespace: str, name: str) -> AttestedNode | NoRecord:
-        """Our record of that name.
+        """The authentic record of that name.
 
         Raises:
-            Deferred: there is one that cannot be verified until the controller's key was read (again).
+            Deferred: the controller key is not available, or must be read again before the record can be verified.
         """
         self.require_keys()
         key = namespace, name
@@ -186,7 +243,7 @@ class AuthenticRecords:
         return self._authentic.get(key) or NoRecord()
 
     def in_the_way(self, namespace: str, name: str) -> InTheWay | NothingInTheWay:
-        """What stands where :meth:`get` found no record."""
+        """The object that has the name for which :meth:`get` found no record."""
         match self._stored.get((namespace, name)):
             case None:
                 return NothingInTheWay()
@@ -196,14 +253,14 @@ class AuthenticRecords:
                 return InTheWay(uid, resource_version)
 
     def metadata_of(self, record: AttestedNode) -> KeptMetadata:
-        """What others put into the metadata of exactly that version of ``record``."""
+        """The metadata that other clients set on exactly that version of ``record``."""
         stored = self._stored.get((record.machine.cluster.namespace, record.name))
         if isinstance(stored, UnverifiedRecord) and stored.claimed.resource_version == record.resource_version:
             return stored.metadata
         return NotKept()
 
     def values(self) -> tuple[AttestedNode, ...]:
-        """All our records.
+        """All authentic records.
 
         Raises:
             Deferred: the controller key is not available.
@@ -211,17 +268,18 @@ class AuthenticRecords:
         self.require_keys()
         return tuple(self._authentic.values())
 
-    def not_ours(self) -> Counter[ClusterKey]:
-        """How many objects name a Machine of each cluster as records do, and count for nothing under our keys."""
+    def count_unauthentic(self) -> Counter[ClusterKey]:
+        """For each cluster, the number of objects that name one of its Machines and are not authentic."""
         others = (stored for key, stored in self._stored.items() if key not in self._authentic)
         return Counter(stored.claimed.machine.cluster for stored in others if isinstance(stored, UnverifiedRecord))
 
     def naming(self, pair: Pair) -> tuple[AttestedNode, ...]:
-        """Our records that name its Machine or its identity, of whatever namespace; last attested first.
+        """Authentic records of any namespace that name the pair's Machine or identity, last attested first.
 
         Raises:
-            Deferred: the controller key is not available, or a record that names one of them cannot be verified until
-                that was read (again); not one of another namespace, which must hold up nobody here.
+            Deferred: the controller key is not available, or must be read again to verify a record that names one of
+                them. An unverified record of another namespace does not count: it must not delay this namespace's
+                requests.
         """
         self.require_keys()
         self.require_all_known(pair.machine)
@@ -233,7 +291,7 @@ class AuthenticRecords:
         return tuple(sorted(found.values(), key=lambda record: record.last_attestation, reverse=True))
 
     def of_machine(self, machine: MachineKey) -> tuple[AttestedNode, ...]:
-        """Our records that name that Machine.
+        """The authentic records that name that Machine.
 
         Raises:
             Deferred: the controller key is not available.
@@ -242,10 +300,10 @@ class AuthenticRecords:
         return tuple(self._by_machine.get(machine, {}).values())
 
     def require_all_known(self, machine: MachineKey) -> None:
-        """To be called where it matters that :meth:`of_machine` lacks none.
+        """Call this where :meth:`of_machine` must be complete.
 
         Raises:
-            Deferred: one names that Machine and cannot be verified until the controller's key was read (again).
+            Deferred: the controller key must be read again to verify a record that names that Machine.
         """
         for namespace, name in self._unverified_by_machine.get(machine, ()):
             raise _not_verified(namespace, name)
@@ -253,7 +311,7 @@ class AuthenticRecords:
     def changed(self, key: ObjectKey, before: StoredRecord | None, after: StoredRecord | None) -> None:
         """See :class:`~signer.store.cache.Changed`."""
         if after is None:
-            self._is_verified(key)
+            self._drop_unverified(key)
             for known in (self._stored, self._reported):
                 known.pop(key, None)
             self._index(key, NoRecord())
@@ -262,8 +320,8 @@ class AuthenticRecords:
             self._verify(key, after, keys_are_newest=False)
 
     def _verify(self, key: ObjectKey, stored: StoredRecord, *, keys_are_newest: bool) -> None:
-        """Find out whether that is a record of ours; a key that even the newest ones lack is somebody else's."""
-        self._is_verified(key)
+        """Verify one stored record. If even the newest keys do not include its key, it is not the controller's."""
+        self._drop_unverified(key)
         self._index(key, NoRecord())
         if isinstance(stored, UnreadableRecord):
             self._ignore(key, stored.resource_version, stored.message)
@@ -283,8 +341,8 @@ class AuthenticRecords:
         else:
             self._ignore(key, stored.claimed.resource_version, unsealed.fault.value)
 
-    def _is_verified(self, key: ObjectKey) -> None:
-        """It is, or it is gone: nobody waits for it any more."""
+    def _drop_unverified(self, key: ObjectKey) -> None:
+        """The record is verified or deleted: take it off the unverified ones."""
         before = self._unverified.pop(key, None)
         if before is not None:
             _discard(self._unverified_by_machine, before.claimed.machine, key)
@@ -296,19 +354,21 @@ class AuthenticRecords:
         self._reported[key] = resource_version
         self.ignored += 1
         _LOG.warning(
-            "ignored an AttestedNode that is not ours: its node must attest again",
+            "ignored an AttestedNode that is not authentic: its node must attest again",
             extra={"namespace": key[0], "object": key[1], "resourceVersion": resource_version, "error": why},
         )
 
     def _report_unknown_kinds(self, key: ObjectKey, record: AttestedNode) -> None:
-        """It is ours, and counts; of the certificates themselves only their end means something to this version."""
+        """Log certificate kinds that this version does not know. The record counts; of such certificates only the end
+        is used.
+        """
         kinds = {entry.kind for entry in record.journal} | {approval.kind for approval in record.builtin_approvals}
         unknown = sorted(kind for kind in kinds if not is_known(kind))
         if unknown and self._reported.get(key) != record.resource_version:
             self._reported[key] = record.resource_version
             _LOG.warning(
-                "an AttestedNode names kinds of certificates that this version does not know: which certificates its "
-                "node may have in use cannot be told",
+                "an AttestedNode names certificate kinds that this version does not know: the controller cannot tell "
+                "which certificates its node uses",
                 extra={
                     "namespace": key[0],
                     "object": key[1],
@@ -339,7 +399,7 @@ def _not_verified(namespace: str, name: str) -> Deferred:
 
 
 def _identity_key(identity: AttestedIdentity) -> tuple[str, str]:
-    """What :attr:`AttestedIdentity.digest` is taken of."""
+    """The input of :attr:`AttestedIdentity.digest`."""
     return identity.provider, identity.identity
 
 

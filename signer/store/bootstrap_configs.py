@@ -1,6 +1,6 @@
-"""KubeadmConfigs as they are cached and as they are listed: the version, the index by token, and how often one asks.
+"""KubeadmConfigs: their API version, the index by bootstrap token, the cache, and rate-limited live lists.
 
-Tenants write them: each may be large, and there may be many. Of none is more held than its view.
+Tenants write KubeadmConfigs, so each may be large and there may be many. Only a small view of each is kept.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from signer.model.fields import MAXIMUM_NAME_CHARACTERS
 from signer.store.cache import Cache, Changed, ObjectKey
 
 LIVE_LIST_SECONDS: Final = 10.0
-"""From the end of one live list of a namespace to the next, whoever asks; and for how long one confirms a trace."""
+"""Minimum time from the end of one live list of a namespace to the start of the next, and the time for which a live
+list confirms a trace."""
 LIVE_LIST_BYTES: Final = 64 * 1024 * 1024
 LIVE_LIST_OBJECTS: Final = 20_000
 LIVE_PAGE_OBJECTS: Final = 50
 LIVE_LISTS_AT_ONCE: Final = 2
-"""Of all namespaces together: the calls that decisions wait for need connections too."""
+"""For all namespaces together: the calls that decisions wait for need connections too."""
 
 
 class ConfigCache(Cache[BootstrapConfigView]):
-    """A cache that knows when asking on is of no use: no grant, or no such resource."""
+    """A cache that stops when retrying is of no use: the grant is missing, or the resource is not served."""
 
     def __init__(
         self,
@@ -61,21 +62,21 @@ class ConfigCache(Cache[BootstrapConfigView]):
 
 @dataclass(slots=True)
 class ConfigIndex:
-    """KubeadmConfigs with a token, by its ID; and those of MachinePools."""
+    """KubeadmConfigs that hold a token, by token ID, and those of MachinePools."""
 
     _by_token: dict[tuple[str, str], dict[ObjectKey, BootstrapConfigView]] = field(default_factory=dict)
     _of_pools: dict[ObjectKey, BootstrapConfigView] = field(default_factory=dict)
 
     def holding(self, namespace: str, token_id: str) -> Iterable[BootstrapConfigView]:
-        """Those of the namespace that hold the token."""
+        """The KubeadmConfigs of the namespace that hold the token."""
         return self._by_token.get((namespace, token_id), {}).values()
 
     def of_pools(self) -> Iterable[BootstrapConfigView]:
-        """Those that MachinePools own."""
+        """The KubeadmConfigs that MachinePools own."""
         return self._of_pools.values()
 
     def put(self, key: ObjectKey, view: BootstrapConfigView) -> None:
-        """Add one that is not there; one without a token or without an owner leads nowhere."""
+        """Add a KubeadmConfig that the index does not hold. One without a token or an owner is left out."""
         if not view.token_id or isinstance(view.owner, Unowned):
             return
         self._by_token.setdefault((view.namespace, view.token_id), {})[key] = view
@@ -83,7 +84,7 @@ class ConfigIndex:
             self._of_pools[key] = view
 
     def drop(self, key: ObjectKey, view: BootstrapConfigView) -> None:
-        """Take one out, as it was when it was put in."""
+        """Remove a KubeadmConfig; ``view`` is the one that was added."""
         holders = self._by_token.get((view.namespace, view.token_id), {})
         holders.pop(key, None)
         if not holders:
@@ -92,11 +93,11 @@ class ConfigIndex:
 
 
 async def discover_kubeadm_configs(client: GetListWatch) -> Resource:
-    """The version in which KubeadmConfigs are served; other providers' kinds are in the same API group.
+    """The newest API version in which KubeadmConfigs are served. Their API group also holds kinds of other providers.
 
     Raises:
-        ResourceNotServed: in neither, or not yet.
-        ApiError: it cannot be asked.
+        ResourceNotServed: no version is served, or none yet.
+        ApiError: the API server cannot be asked.
     """
     served = await served_versions(client, KUBEADM_CONFIGS_V1BETA2.group)
     for resource in (KUBEADM_CONFIGS_V1BETA2, KUBEADM_CONFIGS_V1BETA1):
@@ -108,10 +109,10 @@ async def discover_kubeadm_configs(client: GetListWatch) -> Resource:
 
 
 def bounded_view(manifest: Mapping[str, Any]) -> BootstrapConfigView:
-    """Read a KubeadmConfig, unless its view would hold more than names.
+    """Parse a KubeadmConfig into a view that holds only names.
 
     Raises:
-        InvalidBootstrapConfig: it has no name or namespace, or its owner's name or UID cannot be one.
+        InvalidBootstrapConfig: it has no name or namespace, or its owner's name or UID is too long to be one.
     """
     view = bootstrap_config_view(manifest)
     owner = () if isinstance(view.owner, Unowned) else (view.owner.name, view.owner.uid)
@@ -120,12 +121,12 @@ def bounded_view(manifest: Mapping[str, Any]) -> BootstrapConfigView:
     return view
 
 
-# As the API server has them
+# Live lists
 
 
 @dataclass(frozen=True, slots=True)
 class LiveList:
-    """What a list of one namespace said."""
+    """The result of one list of a namespace."""
 
     began: float
     index: ConfigIndex
@@ -133,7 +134,7 @@ class LiveList:
 
 @dataclass(frozen=True, slots=True)
 class NotListed:
-    """The last list of the namespace failed, or was broken off; the next may not begin yet."""
+    """The last list of the namespace failed or was interrupted, and the next one may not begin yet."""
 
     cause: str
 
@@ -143,7 +144,7 @@ _NOT_LISTED: Final = NotListed("KubeadmConfigs have not been listed lately")
 
 @dataclass(slots=True)
 class _LastList:
-    """The last list of one namespace; times are of a monotonic clock, in seconds."""
+    """The last list of one namespace; times are seconds of a monotonic clock."""
 
     ended: float = float("-inf")
     answer: LiveList | NotListed = _NOT_LISTED
@@ -151,9 +152,10 @@ class _LastList:
 
 
 class LiveConfigs:
-    """KubeadmConfigs from the API server itself: lists that all who ask share, bounded, and far between.
+    """KubeadmConfigs read from the API server: bounded lists that concurrent callers share, at most one each
+    ``LIVE_LIST_SECONDS`` for each namespace.
 
-    Whoever holds a bootstrap token can make a request that is refused, and copies of it, as often as they like.
+    The holder of a bootstrap token can make any number of requests that are refused, so each must not cost a list.
     """
 
     def __init__(self, client: GetListWatch, monotonic: Callable[[], float]) -> None:
@@ -164,11 +166,11 @@ class LiveConfigs:
         self._last: dict[str, _LastList] = {}
 
     async def look(self, resource: Resource, namespace: str) -> LiveList | NotListed:
-        """List the namespace's KubeadmConfigs, unless that was done within ``LIVE_LIST_SECONDS``: then, what it said.
+        """List the namespace's KubeadmConfigs, or return the last list if it ended within ``LIVE_LIST_SECONDS``.
 
-        Whoever needs to know how old the answer is looks at when it began.
+        A caller that needs to know the age of the list reads ``LiveList.began``.
         """
-        self._drop_what_is_old()
+        self._drop_expired()
         last = self._last.setdefault(namespace, _LastList())
         async with last.one_at_a_time:
             if self._may_list(last):
@@ -179,7 +181,7 @@ class LiveConfigs:
     def _may_list(self, last: _LastList) -> bool:
         return self._monotonic() >= last.ended + LIVE_LIST_SECONDS
 
-    def _drop_what_is_old(self) -> None:
+    def _drop_expired(self) -> None:
         for last in self._last.values():
             if isinstance(last.answer, LiveList) and self._may_list(last):
                 last.answer = _NOT_LISTED
@@ -209,7 +211,7 @@ class LiveConfigs:
 
 
 def _views(items: Iterable[object]) -> Iterable[BootstrapConfigView]:
-    """The readable ones of a list's items."""
+    """The views of the readable items of a list."""
     for item in items:
         if isinstance(item, dict):
             try:

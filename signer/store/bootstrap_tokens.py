@@ -1,8 +1,8 @@
-"""Which Machine or MachinePool a bootstrap token was made for, from the KubeadmConfigs of the management cluster.
+"""The Machine or MachinePool for which a bootstrap token was made, from the KubeadmConfigs of the management cluster.
 
-A cache beside the inventory, and not one of its collections: KubeadmConfigs hold live tokens, so an operator may keep
-them from the controller, and other bootstrap providers have none. Then tracing is off, says why, and is tried again;
-everything else goes on.
+This cache is separate from :mod:`signer.store.caches`: KubeadmConfigs hold live tokens, so an operator may deny the
+controller access to them, and other bootstrap providers have none. Tracing is then off, with a cause, and is retried;
+all else goes on.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from signer.model.decision import Deferred, Refused
 from signer.model.machine_pool import MachinePoolView
 from signer.model.policy import Policy
 from signer.model.reasons import Reason
-from signer.rules.bootstrap_token import TokenFacts, token_is_the_machines
+from signer.rules.claim import TokenFacts, token_is_the_machines
 from signer.store import token_tracing
 from signer.store.bootstrap_configs import (
     LIVE_LIST_SECONDS,
@@ -59,15 +59,15 @@ from signer.store.caches import Caches, ProviderIDs, Wake
 from signer.store.token_tracing import TokenTracing, Tracing, TracingOn
 
 _LOG = logging.getLogger(__name__)
-TRY_AGAIN: Final = Backoff(base_seconds=5.0, maximum_seconds=300.0, jitter=0.5)
-"""Pauses after tracing was turned off by an answer: a grant may come, and a CRD may be installed, at any time."""
-ASK_AGAIN: Final = Backoff(base_seconds=0.2, maximum_seconds=30.0, jitter=0.5)
-"""Pauses while the API server cannot be asked what it serves."""
+REFUSED_BACKOFF: Final = Backoff(base_seconds=5.0, maximum_seconds=300.0, jitter=0.5)
+"""Delays after tracing was turned off: a grant or a CRD may be added at any time."""
+DISCOVERY_BACKOFF: Final = Backoff(base_seconds=0.2, maximum_seconds=30.0, jitter=0.5)
+"""Delays while API discovery fails."""
 _JUST_CHANGED_SECONDS: Final = 1.0
 
 
 class BootstrapTokens:
-    """The KubeadmConfigs, by token ID, and whether they can be relied upon."""
+    """The KubeadmConfigs by token ID, and whether they can be relied upon."""
 
     def __init__(
         self,
@@ -77,13 +77,13 @@ class BootstrapTokens:
         watch_namespace: str | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``watch_namespace`` limits KubeadmConfigs to one namespace, as in the inventory.
+        """``watch_namespace`` limits KubeadmConfigs to one namespace, as in :class:`~signer.store.caches.Caches`.
 
         ``monotonic`` is a clock, in seconds.
         """
         self._state = TokenTracing(monotonic)
         self.answered = self._state.answered
-        """Set once the first list has arrived or failed, or takes too long: till then requests with a token wait."""
+        """Set once the first list has arrived, failed or timed out. Until then requests with a token wait."""
         self._client = client
         self._caches = caches
         self._watch_namespace = watch_namespace
@@ -99,25 +99,25 @@ class BootstrapTokens:
         """Call ``wake`` with the cluster and the provider IDs that a change of a KubeadmConfig concerns."""
         self._wakes.append(wake)
 
-    # Questions
+    # Queries
 
     def tracing(self) -> Tracing:
         """Whether tokens are traced now, and if not, why."""
         return self._state.now(self._configs.touch())
 
     def trace(self, cluster: ClusterKey, token_id: str) -> Trace:
-        """Follow a token to its owners, as far as the cache knows."""
+        """Trace a token to its owners in the cache."""
         tracing = self.tracing()
         if not isinstance(tracing, TracingOn):
             return tracing
         return self._traced(cluster, self._index.holding(cluster.namespace, token_id))
 
     async def trace_live(self, cluster: ClusterKey, token_id: str) -> Trace:
-        """Follow a token to its owners in the API server itself, as far as lists may be made of it.
+        """Trace a token to its owners with a live list.
 
-        By a list that begins after this call; or by one that began within the last ``LIVE_LIST_SECONDS``, where the
-        cache, which is in touch, says the same now. Otherwise, and whatever goes wrong, it is an interruption, which
-        neither denies nor clears.
+        The result is taken from a list that began after this call, or from one that began within the last
+        ``LIVE_LIST_SECONDS`` if the cache is in touch and agrees with it now. Otherwise, and after any failure, it is
+        an interruption, which neither refuses nor confirms the token.
         """
         asked = self._monotonic()
         found = await self._live.look(self._resource, cluster.namespace)
@@ -129,29 +129,30 @@ class BootstrapTokens:
         return TracingInterrupted("KubeadmConfigs were listed a moment ago, and are not listed again yet")
 
     def _is_recent(self, found: LiveList) -> bool:
-        """Whether the cache can be relied on to have seen what changed since that list."""
+        """Whether the cache can be relied on to have seen every change since that list."""
         in_touch = isinstance(self._configs.touch(), InTouch)
         return in_touch and self._monotonic() - found.began <= LIVE_LIST_SECONDS
 
     def asks(self, cluster: ClusterKey, username: str) -> NodeAsks | TokenAsks:
-        """Who asks, with the trace of the token.
+        """The kind of requester, with the trace of its token.
 
         Raises:
-            Refused: neither a node nor a bootstrap token.
+            Refused: the requester is neither a node nor a bootstrap token.
         """
         requester = _requester(username)
         return (
             NodeAsks() if isinstance(requester, NodeRequester) else TokenAsks(self.trace(cluster, requester.token_id))
         )
 
-    async def require_the_machines(self, username: str, machine: MachineView, policy: Policy) -> None:
-        """The check of the bootstrap token; a refusal is made sure of in the API server first.
+    async def require_token_of_machine(self, username: str, machine: MachineView, policy: Policy) -> None:
+        """Check the bootstrap token, and confirm a refusal with the API server before raising it.
 
-        Returns without having waited for anything, or raises: what the caller has read stays as it was.
+        This method either returns without having awaited anything, or raises. So all that the caller has read is still
+        current when it returns.
 
         Raises:
-            Refused: the token was made for another Machine, and the API server said so a moment ago.
-            Deferred: it cannot be told, or the KubeadmConfigs have just changed.
+            Refused: the token was made for another Machine, and the API server has just confirmed it.
+            Deferred: the owner cannot be determined, or the KubeadmConfigs have just changed.
         """
         try:
             token_is_the_machines(TokenFacts(self.asks(machine.cluster, username), machine, policy))
@@ -168,7 +169,7 @@ class BootstrapTokens:
             ) from refusal
 
     def pool_tokens(self, cluster: ClusterKey) -> PoolTokenIDs | TracingOff | TracingInterrupted:
-        """The tokens of the cluster's MachinePools; not of one that is being deleted, or not there."""
+        """The tokens of the cluster's MachinePools that exist and are not being deleted."""
         tracing = self.tracing()
         if not isinstance(tracing, TracingOn):
             return tracing
@@ -186,8 +187,10 @@ class BootstrapTokens:
 
     # The cache
 
-    async def look_once(self) -> None:
-        """List the KubeadmConfigs once, for who looks and does not stay; where that fails, tracing says why."""
+    async def list_once(self) -> None:
+        """List the KubeadmConfigs once, for a command that does not keep watching. After a failure, tracing gives the
+        cause.
+        """
         try:
             self._resource = await discover_kubeadm_configs(self._client)
             objects: list[JsonObject] = []
@@ -195,14 +198,14 @@ class BootstrapTokens:
                 self._client.list_pages(self._resource.collection(self._watch_namespace))
             ) as pages:
                 async for page in pages:
-                    objects += [item for item in page["items"] if self._configs.holds_of_list(item)]
+                    objects += [item for item in page["items"] if self._configs.parse_list_item(item)]
         except ApiError as error:
-            self._state.looked_once(_ended_by(error))
+            self._state.one_list_failed(_ended_by(error))
         else:
             self._configs.replaced(objects)
 
     async def run(self) -> NoReturn:
-        """Keep the cache up to date until cancelled; where KubeadmConfigs may not be read, ask again now and then."""
+        """Keep the cache up to date until cancelled. While KubeadmConfigs cannot be read, retry with backoff."""
         self._state.begins()
         too_long = asyncio.get_running_loop().call_later(token_tracing.INTERRUPTION_SECONDS, self.answered.set)
         try:
@@ -215,21 +218,21 @@ class BootstrapTokens:
         while True:
             began = self._monotonic()
             ended = await self._watch_until_refused()
-            if self._monotonic() - began > TRY_AGAIN.maximum_seconds:
+            if self._monotonic() - began > REFUSED_BACKOFF.maximum_seconds:
                 refusals = failures = 0
             if isinstance(ended, TracingOff) and self._state.is_lasting(ended):
                 self._state.turned_off(ended)
-                delay, refusals, failures = TRY_AGAIN.delay(refusals, self._random), refusals + 1, 0
+                delay, refusals, failures = REFUSED_BACKOFF.delay(refusals, self._random), refusals + 1, 0
             else:
-                delay, failures = ASK_AGAIN.delay(failures, self._random), failures + 1
+                delay, failures = DISCOVERY_BACKOFF.delay(failures, self._random), failures + 1
                 if isinstance(ended, TracingOff):
                     delay = min(delay, self._state.refused_seconds / 4)
                 else:
-                    self._state.not_asked(ended)
+                    self._state.discovery_failed(ended)
             await asyncio.sleep(delay)
 
     async def _watch_until_refused(self) -> TracingOff | TracingInterrupted:
-        """List and watch; returns why it came to an end."""
+        """List and watch; returns why this ended."""
         try:
             self._resource = await discover_kubeadm_configs(self._client)
         except ApiError as error:
@@ -241,8 +244,8 @@ class BootstrapTokens:
                 self._client,
                 self._resource.collection(self._watch_namespace),
                 sink=configs,
-                keep=configs.holds_of_list,
-                standing=configs.standing,
+                keep=configs.parse_list_item,
+                established=configs.established,
             ),
             name="watch kubeadmconfigs",
         )
@@ -280,7 +283,9 @@ class BootstrapTokens:
                     wake(cluster, provider_ids)
 
     def _provider_ids(self, owner: TokenOwner) -> ProviderIDs:
-        """Whose requests wait for a token of this owner. A Machine without a provider ID is waited for by itself."""
+        """The provider IDs whose requests wait for a token of this owner; none for a Machine that has no provider ID
+        yet.
+        """
         if owner.kind == MACHINE_POOL_KIND:
             pool = self._caches.machine_pools.get(owner.namespace, owner.name)
             return frozenset() if pool is None else pool.provider_ids
@@ -288,7 +293,7 @@ class BootstrapTokens:
         return frozenset({machine.provider_id}) if machine is not None and machine.provider_id else frozenset()
 
     def _cluster_of(self, view: BootstrapConfigView, owner: TokenOwner) -> ClusterKey:
-        """The owner's own Cluster, which cannot change; while the owner is not known, what the label says."""
+        """The owner's Cluster, which cannot change; while the owner is not cached, the Cluster that the label names."""
         owners: Cache[MachineView] | Cache[MachinePoolView] = (
             self._caches.machine_pools if owner.kind == MACHINE_POOL_KIND else self._caches.machines
         )

@@ -1,19 +1,30 @@
-"""A cache of one collection of the management cluster, parsed into values as it arrives."""
+"""Caches of the management cluster's collections, parsed into values as objects arrive.
+
+The component that needs a cache declares it. A declaration says which collection is cached, how an object is parsed,
+which callback receives its changes, and whether decisions need it. Every registered collection is listed and watched,
+counted as in or out of touch, and shown in the metrics.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import enum
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, NoReturn, Protocol, TypeAlias, TypeVar
 
-from signer.kube.client import JsonObject
-from signer.kube.errors import ApiError
+from signer.kube.calls import List, ListWatch
+from signer.kube.client import JsonObject, Parameters
+from signer.kube.errors import ApiError, ResourceNotServed
+from signer.kube.resources import Resource
+from signer.kube.watch import list_and_watch
 from signer.model.decision import printable
 from signer.model.fields import mapping_of, text_of
+from signer.store.cluster_api import NotServed
 from signer.store.event_history import GONE, EventHistories
 
 Value = TypeVar("Value")
@@ -21,18 +32,18 @@ ObjectKey: TypeAlias = tuple[str, str]
 """Namespace and name."""
 
 _LOG = logging.getLogger(__name__)
-_REMEMBERED_GONE: Final = 1024
-"""Many more than can go while a call is under way."""
+_REMEMBERED_DELETIONS: Final = 1024
+"""Far more than the deletions that can arrive during one call."""
 
 
 Told = TypeVar("Told", contravariant=True)
 
 
 class Changed(Protocol[Told]):
-    """Told of each change: the value before and after, each absent (None) where there was or is none."""
+    """Callback for each change: the value before and after, None where there was or is none."""
 
     def __call__(self, key: ObjectKey, before: Told | None, after: Told | None) -> None:
-        """One object appeared, changed or went."""
+        """One object was added, changed or deleted."""
         ...
 
 
@@ -46,36 +57,37 @@ _IN_TOUCH: Final = InTouch()
 
 @dataclass(frozen=True, slots=True)
 class OutOfTouch:
-    """List and watch have failed ever since; what the cache holds may be stale."""
+    """List and watch keep failing; the cache may be stale."""
 
     seconds: float
-    """Since the first failure in a row."""
+    """Time since the first of the consecutive failures."""
     error: ApiError
-    """The last one."""
+    """The last failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Readable(Generic[Value]):
-    """What ``parse`` made of an object."""
+    """The value that ``parse`` returned for an object."""
 
     value: Value
 
 
 @dataclass(frozen=True, slots=True)
 class _Unreadable:
-    """Why ``parse`` refused an object."""
+    """The reason for which ``parse`` refused an object."""
 
     message: str
 
 
-_READ: Final = "read"
-"""Where an object that was cut down holds one of the two; nothing that comes from a server can."""
+_PARSED: Final = "read"
+"""Key of the parse result in an object that was cut down. Its value has a type that JSON cannot produce."""
 
 
 class Cache(Generic[Value]):
     """A sink of ``list_and_watch`` that keeps every object as a parsed value.
 
-    An object that ``parse`` refuses (ValueError) is left out, and logged once per change: somebody else wrote it.
+    An object for which ``parse`` raises ValueError is left out, and logged once for each change: another client wrote
+    it.
     """
 
     def __init__(
@@ -88,13 +100,13 @@ class Cache(Generic[Value]):
         in_touch_again: Callable[[], None] = lambda: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``listed`` is called after each list, ``in_touch_again`` when list or watch works that had failed before.
-        ``monotonic`` is a clock, in seconds, that says how long they have failed.
+        """``listed`` is called after each list, ``in_touch_again`` when list or watch works again after a failure.
+        ``monotonic`` is a clock, in seconds, that measures how long they have failed.
         """
         self.name = name
         self._monotonic = monotonic
         self._failing_since: float | None = None
-        self._heard_at = monotonic()
+        self._last_activity_at = monotonic()
         self._last_error: ApiError | None = None
         self._parse = parse
         self._changed = changed
@@ -103,14 +115,15 @@ class Cache(Generic[Value]):
         self._values: dict[ObjectKey, Value] = {}
         self._versions: dict[ObjectKey, str] = {}
         self._gone: OrderedDict[str, None] = OrderedDict()
-        """UIDs of objects that were seen to go."""
+        """UIDs of objects whose deletion the watch reported."""
         self.filled = asyncio.Event()
         """Set once the first list has arrived."""
         self.event_histories = EventHistories()
-        """Who wants to hear what the watch says: what is held comes from our own writes and reads, too."""
+        """Subscribers to watch events alone: the cache also holds results of the controller's own calls.
+        """
 
     def get(self, namespace: str, name: str) -> Value | None:
-        """The object's value, or None where there is none that could be read."""
+        """The object's value, or None if there is no readable one."""
         return self._values.get((namespace, name))
 
     def values(self) -> Iterable[Value]:
@@ -121,19 +134,20 @@ class Cache(Generic[Value]):
         return len(self._values)
 
     def touch(self) -> InTouch | OutOfTouch:
-        """Whether what is held is what the server has, as far as list and watch can tell.
+        """Whether list and watch work, so that the cache is as current as they are.
 
-        Silence is no failure: a quiet collection's watch says nothing for a minute at a time.
+        Silence is no failure: the watch of a quiet collection may send nothing for a minute.
         """
         if self._failing_since is None or self._last_error is None:
             return _IN_TOUCH
         return OutOfTouch(self._monotonic() - self._failing_since, self._last_error)
 
     def written(self, manifest: JsonObject) -> Value | None:
-        """We have just written or read this: later decisions must not wait for the watch to bring it back.
+        """Store an object that the controller has just written or read, so that later decisions need not wait for the
+        watch.
 
-        Returns its value, or None where it cannot be read, or where it is known to be gone: the watch, which has a
-        connection of its own, may say so before the answer to our call is here, and says nothing of it ever again.
+        Returns its value, or None if it is unreadable or known to be deleted. The watch has its own connection, so it
+        may report the deletion before the response to the call arrives, and never reports it again.
         """
         if _uid(manifest) in self._gone:
             return None
@@ -141,25 +155,28 @@ class Cache(Generic[Value]):
         return self._values.get(object_key(manifest))
 
     def found(self, manifest: JsonObject) -> None:
-        """It is in a list that was read beside the watch: of what is held already, the watch may know better."""
+        """Store an object from a list that was read outside the watch, unless the cache already holds it: the watch may
+        have a newer version.
+        """
         if object_key(manifest) not in self._versions:
             self.written(manifest)
 
     def forget(self, namespace: str, name: str) -> None:
-        """We have just deleted it, or found it gone."""
+        """Remove an object that the controller has just deleted, or found deleted."""
         self._set((namespace, name), None)
 
-    def holds_of_list(self, item: JsonObject) -> bool:
-        """``keep`` of :func:`~signer.kube.watch.list_and_watch`: cuts ``item`` down to what :meth:`replaced` needs.
+    def parse_list_item(self, item: JsonObject) -> bool:
+        """``keep`` of :func:`~signer.kube.watch.list_and_watch`: cuts ``item`` down to the part that :meth:`replaced`
+        needs.
 
-        A list is held until its last page has come. Whole objects, which tenants may make large and which may hold
-        secrets, must not be held with it: each is parsed here, as its page arrives, and emptied. Always true.
+        A list is held until its last page has arrived. Whole objects may be large and may hold secrets, so they must
+        not be held with it: each is parsed here, as its page arrives, and emptied. Always returns true.
         """
         key, version = object_key(item), _version(item)
         read = self._kept(key) if version and self._versions.get(key) == version else self._read(item)
         item.clear()
         item["metadata"] = {"namespace": key[0], "name": key[1], "resourceVersion": version}
-        item[_READ] = read
+        item[_PARSED] = read
         return True
 
     def replaced(self, objects: Sequence[JsonObject]) -> None:
@@ -178,33 +195,33 @@ class Cache(Generic[Value]):
         """See :class:`~signer.kube.watch.Sink`."""
         self._in_touch()
         if self.event_histories:
-            self.event_histories.tell((object_key(item), _version(item)))
+            self.event_histories.observe((object_key(item), _version(item)))
         self._take(item)
 
     def removed(self, item: JsonObject) -> None:
         """See :class:`~signer.kube.watch.Sink`."""
         self._in_touch()
         if self.event_histories:
-            self.event_histories.tell((object_key(item), GONE))
+            self.event_histories.observe((object_key(item), GONE))
         self._set(object_key(item), None)
         if uid := _uid(item):
             self._gone[uid] = None
-            if len(self._gone) > _REMEMBERED_GONE:
+            if len(self._gone) > _REMEMBERED_DELETIONS:
                 self._gone.popitem(last=False)
 
     def synced(self) -> None:
         """See :class:`~signer.kube.watch.Sink`."""
         self._in_touch()
 
-    def standing(self) -> None:
-        """See ``standing`` of :func:`~signer.kube.watch.list_and_watch`."""
+    def established(self) -> None:
+        """See ``established`` of :func:`~signer.kube.watch.list_and_watch`."""
         self._in_touch()
 
     def failed(self, error: ApiError, retry_in_seconds: float) -> None:
         """See :class:`~signer.kube.watch.Sink`."""
-        self._heard_at = self._monotonic()
+        self._last_activity_at = self._monotonic()
         if self._failing_since is None:
-            self._failing_since = self._heard_at
+            self._failing_since = self._last_activity_at
         self._last_error = error
         _LOG.warning(
             "cannot watch in the management cluster",
@@ -212,16 +229,16 @@ class Cache(Generic[Value]):
         )
 
     def quiet_seconds(self) -> float:
-        """How long list and watch have said nothing, neither that they are well nor that they fail."""
-        return self._monotonic() - self._heard_at
+        """Time since list and watch last reported anything, success or failure."""
+        return self._monotonic() - self._last_activity_at
 
     @property
-    def heard_at(self) -> float:
-        """When list and watch last said something, on the cache's clock."""
-        return self._heard_at
+    def last_activity_at(self) -> float:
+        """When list and watch last reported anything, on the cache's clock."""
+        return self._last_activity_at
 
     def _in_touch(self) -> None:
-        self._heard_at = self._monotonic()
+        self._last_activity_at = self._monotonic()
         failed = self._failing_since is not None
         self._failing_since = self._last_error = None
         if failed:
@@ -230,8 +247,8 @@ class Cache(Generic[Value]):
     def _take(self, item: JsonObject) -> None:
         key, version = object_key(item), _version(item)
         if version and self._versions.get(key) == version:
-            return  # our own write, come back through the watch
-        read = item.get(_READ)
+            return  # our own write, reported by the watch
+        read = item.get(_PARSED)
         if not isinstance(read, _Readable | _Unreadable):
             read = self._read(item)
         if isinstance(read, _Unreadable):
@@ -248,7 +265,7 @@ class Cache(Generic[Value]):
             return _Unreadable(printable(str(error)))
 
     def _kept(self, key: ObjectKey) -> _Readable[Value] | _Unreadable:
-        """What was made of this very version before."""
+        """The parse result of this version that the cache already holds."""
         value = self._values.get(key)
         return _Readable(value) if value is not None else _Unreadable("it could not be read before")
 
@@ -279,3 +296,160 @@ def _version(manifest: JsonObject) -> str:
 
 def _fields(resource: str, key: ObjectKey, error: str) -> dict[str, Any]:
     return {"resource": resource, "namespace": key[0], "object": key[1], "error": error}
+
+
+APPLY_DEFINITIONS: Final = "apply what `node-attestation-controller crds` prints"
+
+
+class Scope(enum.Enum):
+    """The namespaces of the objects."""
+
+    WATCHED = enum.auto()
+    """The namespaces whose Clusters are served: all, or the one to which the controller is limited."""
+    OWN = enum.auto()
+    """The controller's own namespace."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheDeclaration(Generic[Value]):
+    """One collection to be cached."""
+
+    resource: Resource | NotServed
+    """If the management cluster does not serve it, the cache stays empty and nothing waits for it."""
+    parse: Callable[[JsonObject], Value]
+    """Raises ValueError for an object to be left out."""
+    scope: Scope
+    needed_by_decisions: bool
+    """If true, nothing is decided before the first list of the collection or while it is out of touch, and requests
+    that wait for the management cluster are woken when it is in touch again.
+    """
+    changed: Changed[Value] | None = None
+    listed: Callable[[], None] = lambda: None
+    """Called after each list."""
+    selectors: Parameters = field(default_factory=dict)
+    """``labelSelector`` and ``fieldSelector`` of every list and watch."""
+    after: Cache[Any] | None = None
+    """Another cache, registered before, whose first list must arrive before this collection is listed."""
+    begins: Callable[[], None] = lambda: None
+    """Called before the first list."""
+    name: str = ""
+    """Name in metrics and messages; defaults to the resource's plural."""
+
+
+class AlreadyRegistered(ValueError):
+    """A cache of that name is registered already; metrics could not tell the two apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Registered:
+    cache: Cache[Any]
+    declaration: CacheDeclaration[Any]
+    path: str
+
+
+class CacheRegistry:
+    """The caches of the management cluster, in the order of registration, which is also the order of their lists."""
+
+    def __init__(
+        self,
+        namespaces: Mapping[Scope, str | None],
+        *,
+        in_touch_again: Callable[[], None],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``namespaces`` maps a scope to its namespace, None for all. ``in_touch_again`` is called when the watch of a
+        cache that decisions need works again after a failure. ``monotonic`` is a clock, in seconds.
+        """
+        self._namespaces = namespaces
+        self._in_touch_again = in_touch_again
+        self._monotonic = monotonic
+        self._registered: tuple[_Registered, ...] = ()
+        self._needed: tuple[Cache[Any], ...] = ()
+        self._begun = False
+
+    def register(self, declaration: CacheDeclaration[Value]) -> Cache[Value]:
+        """Add a cache, which is empty until :meth:`start` or :meth:`fill`.
+
+        Raises:
+            AlreadyRegistered: a cache of that name exists.
+            RuntimeError: the caches are filled or watched already, so this one would stay empty.
+        """
+        resource, needed = declaration.resource, declaration.needed_by_decisions
+        name = declaration.name or ("" if isinstance(resource, NotServed) else resource.plural)
+        if self._begun:
+            raise RuntimeError(f"cache {name} is registered after the caches were started")
+        cache = Cache(
+            name,
+            declaration.parse,
+            declaration.changed,
+            listed=declaration.listed,
+            in_touch_again=self._in_touch_again if needed else lambda: None,
+            monotonic=self._monotonic,
+        )
+        if isinstance(resource, NotServed):
+            return cache
+        if any(one.cache.name == name for one in self._registered):
+            raise AlreadyRegistered(f"there is a cache {name} already; give this one a name of its own")
+        path = resource.collection(self._namespaces[declaration.scope])
+        self._registered += (_Registered(cache, declaration, path),)
+        if needed:
+            self._needed += (cache,)
+        return cache
+
+    def watched(self) -> Iterator[Cache[Any]]:
+        """Every registered cache."""
+        return (one.cache for one in self._registered)
+
+    def needed_by_decisions(self) -> tuple[Cache[Any], ...]:
+        """The caches that decisions need."""
+        return self._needed
+
+    def start(self, tasks: asyncio.TaskGroup, client: ListWatch) -> None:
+        """Keep every cache up to date as long as ``tasks`` run."""
+        self._begun = True
+        for one in self._registered:
+            tasks.create_task(_watch(client, one), name=f"watch {one.cache.name}")
+
+    async def fill(self, source: List) -> None:
+        """List every collection once.
+
+        Raises:
+            ApiError: a collection cannot be listed.
+        """
+        self._begun = True
+        for one in self._registered:
+            one.declaration.begins()
+            one.cache.replaced(await _listed(source, one))
+
+    async def filled(self) -> None:
+        """Wait for the first list of every cache that decisions need."""
+        for cache in self._needed:
+            await cache.filled.wait()
+
+
+async def _watch(client: ListWatch, one: _Registered) -> NoReturn:
+    declaration, cache = one.declaration, one.cache
+    if declaration.after is not None:
+        await declaration.after.filled.wait()
+    declaration.begins()
+    await list_and_watch(
+        client,
+        one.path,
+        sink=cache,
+        params=declaration.selectors,
+        keep=cache.parse_list_item,
+        established=cache.established,
+    )
+
+
+async def _listed(source: List, one: _Registered) -> list[JsonObject]:
+    objects: list[JsonObject] = []
+    async with contextlib.aclosing(source.list_pages(one.path, one.declaration.selectors or None)) as pages:
+        try:
+            async for page in pages:
+                objects += [item for item in page["items"] if one.cache.parse_list_item(item)]
+        except ResourceNotServed as error:
+            raise ResourceNotServed(
+                f"{one.path} is not served there: {APPLY_DEFINITIONS}", status=error.status
+            ) from error
+    return objects

@@ -1,7 +1,7 @@
 """Everything that decisions read from the management cluster, cached and indexed.
 
-Machines and instances of MachinePools are indexed by provider ID, so that a match is one look-up, and a change of a
-Machine, MachinePool, Cluster or policy wakes exactly the requests that may wait for it.
+Machines and instances of MachinePools are indexed by provider ID: a match is one look-up, and a change of a Machine,
+MachinePool, Cluster or policy wakes exactly the requests that may wait for it.
 """
 
 from __future__ import annotations
@@ -36,46 +36,120 @@ from signer.model.fields import mapping_of
 from signer.model.machine_pool import MachinePoolView, machine_pool_view
 from signer.model.policy import InvalidPolicy, Mode, Policy, parse_policy, stated_mode
 from signer.model.reasons import Reason
-from signer.model.record import MachineKey
+from signer.model.record import MachineKey, record_of
 from signer.model.reservation import Reservation, parse_reservation
 from signer.model.shard import EVERY_SHARD, Shards
-from signer.rules.builtin_serving import record_of
 from signer.rules.machine import MachineGone
 from signer.store.authentic_records import AuthenticRecords, StoredRecord, UnverifiedRecord, stored_record
-from signer.store.cache import Cache, Changed, ObjectKey, OutOfTouch, Value
-from signer.store.cache_registry import CacheDeclaration, CacheRegistry, Scope
+from signer.store.cache import Cache, CacheDeclaration, CacheRegistry, Changed, ObjectKey, OutOfTouch, Scope, Value
 from signer.store.cluster_api import ClusterAPIVersion, NotServed
 from signer.store.controller_key import ControllerKey
-from signer.store.machine_index import Concerned, MachineIndex
-from signer.store.name_index import NameIndex
+from signer.store.machine_index import Concerned, MachineIndex, NameIndex
 from signer.store.node_certificates import CertificateLives
 from signer.store.policy_statuses import PolicyStatuses
-from signer.store.records_barrier import RecordsBarrier
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnlistedNamespace:
+    """Clusters of one namespace that appeared before a list of its records began; later ones wait for another list."""
+
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The cache holds all records that existed when the Cluster appeared."""
+
+
+class RecordsBarrier:
+    """Clusters that came, or were unpaused, while the caches were kept, and whether their records were listed since.
+
+    ``clusterctl move`` creates a Cluster paused, its AttestedNodes after it, and unpauses it at last. Reservations stay
+    behind, so that records alone stand in an impostor's way, and each collection has a watch of its own: that of
+    records may hang while the others go on. So before anything of such a Cluster is judged the records of its namespace
+    are listed, all of them: a Cluster that came with it may have the identity that is asked for.
+    """
+
+    def __init__(self) -> None:
+        self._unlisted: dict[ClusterKey, UnlistedNamespace] = {}
+        self._waiting: dict[str, UnlistedNamespace] = {}
+        """By namespace: Clusters whose list has not begun."""
+        self._recent: set[ClusterKey] = set()
+        """Clusters that appeared since the cache's last list. The cache's next list may have begun before, and undo
+        what was listed."""
+
+    def cluster_changed(self, key: ClusterKey, before: ClusterView | None, after: ClusterView | None) -> None:
+        """A Cluster was added, changed or deleted."""
+        if after is None or after.paused:  # it gets no decisions
+            self._forget(key)
+        elif before is None or before.paused or before.uid != after.uid:
+            self._arrive(key)
+            self._recent.add(key)
+
+    def state_of(self, key: ClusterKey) -> RecordsState:
+        """What must be listed before a decision for that Cluster."""
+        return self._unlisted.get(key, _LISTED)
+
+    def list_begins(self, unlisted: UnlistedNamespace) -> None:
+        """A list of the namespace's records begins."""
+        if self._waiting.get(unlisted.namespace) is unlisted:
+            del self._waiting[unlisted.namespace]
+
+    def list_completed(self, unlisted: UnlistedNamespace) -> None:
+        """The list has completed."""
+        for key in [key for key, of in self._unlisted.items() if of is unlisted]:
+            del self._unlisted[key]
+
+    def cache_begins(self) -> None:
+        """The cache begins its first list of all records, and no decision is made before it completes."""
+        self._unlisted.clear()
+        self._waiting.clear()
+        self._recent.clear()
+
+    def cache_listed(self) -> None:
+        """The cache has completed a list, which may have begun at any time. Its next list begins after this call."""
+        for key in self._recent:
+            self._arrive(key)
+        self._recent.clear()
+
+    def _arrive(self, key: ClusterKey) -> None:
+        self._unlisted[key] = self._waiting.setdefault(key.namespace, UnlistedNamespace(key.namespace))
+
+    def _forget(self, key: ClusterKey) -> None:
+        unlisted = self._unlisted.pop(key, None)
+        self._recent.discard(key)
+        if unlisted is not None and unlisted not in self._unlisted.values():
+            self.list_begins(unlisted)
+
+
+RecordsState: TypeAlias = UnlistedNamespace | Listed
+_LISTED = Listed()
+
 
 ProviderIDs: TypeAlias = frozenset[str]
 ALL_PROVIDER_IDS: Final[ProviderIDs] = frozenset({"*"})
-"""In a wake-up: every request of the cluster may be affected."""
+"""In a wake-up: the change may affect every request of the cluster."""
 REACHED_AGAIN: Final[ProviderIDs] = frozenset({"the management cluster"})
-"""In a wake-up, and among what requests wait for, which is provider IDs otherwise: the management cluster did not do
-what it was asked to, and can be watched again."""
+"""In a wake-up, and among the provider IDs for which a request waits: the management cluster failed a call, and its
+watches work again."""
 
 OUT_OF_TOUCH_SECONDS: Final = 60.0
-"""For as long as this, list and watch may fail before what they last said is no ground for a decision.
+"""Time for which list and watch may fail before decisions no longer rely on the cache.
 
-A watch that is accepted and says nothing fails after ``client.WATCH_IDLE_SECONDS`` only, and is listed anew then.
+A watch that is accepted and silent fails only after ``client.WATCH_IDLE_SECONDS``; the collection is then listed again.
 """
 OUT_OF_TOUCH_RETRY_SECONDS: Final = 10.0
-"""At the latest: a collection that is watched again wakes who waits for it."""
+"""Upper bound: a collection that is watched again wakes the requests that wait for it."""
 
 MOST_MATCHING: Final = 8
-"""Machines with one provider ID that a decision looks at, and that its line in the audit log holds."""
+"""Maximum number of Machines with one provider ID that a decision reads and its audit line lists."""
 
 Wake: TypeAlias = Callable[[ClusterKey, ProviderIDs], None]
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadablePolicy:
-    """A policy that cannot be followed; every request of its cluster waits."""
+    """A policy that does not parse; every request of its cluster waits."""
 
     cluster: ClusterKey
     uid: str
@@ -84,11 +158,11 @@ class UnreadablePolicy:
     deleting_for_move: bool = False
     """See :class:`~signer.model.policy.Policy`."""
     mode: Mode | None = None
-    """What it names, for those who watch: nothing is done by it."""
+    """The mode that it names, for display only: the controller does not act on it."""
 
 
 class Caches:
-    """The caches, the index over Machines and MachinePools, and who is told of changes."""
+    """The caches, the index over Machines and MachinePools, and the callbacks for changes."""
 
     def __init__(
         self,
@@ -102,39 +176,41 @@ class Caches:
     ) -> None:
         """``watch_namespace`` limits Clusters, Machines, MachinePools, policies and records to one namespace.
 
-        ``watch_filter`` and ``shards`` limit nothing here: reservations are one to one over all Clusters, so all of
-        them must be seen. ``monotonic`` is a clock, in seconds.
+        ``watch_filter`` and ``shards`` do not limit the caches: reservations are one to one over all Clusters, so the
+        controller must see all of them. ``monotonic`` is a clock, in seconds.
         """
         self.version = version
         self.own_namespace = own_namespace
         self.watch_filter = watch_filter
-        """Which of the Clusters are served; the others are left alone."""
+        """Selects the Clusters that are served; the controller ignores the others."""
         self.shards = shards
-        """Which of them are this replica's to serve."""
+        """The shards of Clusters that this replica serves."""
         self._shard_wakes: list[Callable[[], None]] = []
         self._watch_namespace = watch_namespace
         self._wakes: list[Wake] = []
+        self._cluster_wakes: list[Callable[[ClusterKey], None]] = []
+        self._machine_wakes: list[Wake] = []
         self._index = MachineIndex()
         self.names = NameIndex()
         self.records_barrier = RecordsBarrier()
-        """Clusters whose records the cache may not have yet: see ``Records.require_listed``."""
+        """Clusters whose records the cache may lack: see ``Records.require_listed``."""
         self.registry = CacheRegistry(
             {Scope.WATCHED: watch_namespace, Scope.OWN: own_namespace},
             in_touch_again=self._reached_again,
             monotonic=monotonic,
         )
-        """Other parts register here what they need cached."""
+        """Other components register the collections that they need here."""
         self.policy_statuses = PolicyStatuses()
         self.certificate_lives = CertificateLives(self.machine)
         self.authentic = AuthenticRecords(self.certificate_lives.record_changed, self._keys_changed)
-        """Of the cached records those that are ours; nothing else of ``records`` is ever used."""
+        """The cached records that are authentic; nothing else of ``records`` is ever used."""
         self.controller_key = ControllerKey(own_namespace, self.authentic)
         self.clusters: Cache[ClusterView] = self._register(version.clusters, cluster_view, self._cluster_changed)
         self.machines: Cache[MachineView] = self._register(version.machines, machine_view, self._machine_changed)
         self.machine_pools: Cache[MachinePoolView] = self._register(
             version.machine_pools, machine_pool_view, self._machine_pool_changed
         )
-        """Stays empty where the management cluster has none."""
+        """Empty if the management cluster serves none."""
         self.policies: Cache[Policy | UnreadablePolicy] = self._register(
             NODE_ATTESTATION_POLICIES, self._policy, self._policy_changed
         )
@@ -144,7 +220,7 @@ class Caches:
             self._record_changed,
             listed=self.records_barrier.cache_listed,
             after=self.clusters,  # so that nothing is listed twice at the start
-            begins=self.records_barrier.all_are_listed,
+            begins=self.records_barrier.cache_begins,
         )
         self.reservations: Cache[Reservation] = self._register(
             IDENTITY_RESERVATIONS, parse_reservation, scope=Scope.OWN
@@ -159,51 +235,63 @@ class Caches:
         scope: Scope = Scope.WATCHED,
         **more: Any,
     ) -> Cache[Value]:
-        """A cache that decisions need."""
+        """Register a cache that decisions need."""
         return self.registry.register(
             CacheDeclaration(resource, parse, scope, needed_by_decisions=True, changed=changed, **more)
         )
 
     def on_change(self, wake: Wake) -> None:
-        """Call ``wake`` with the cluster and the provider IDs that a change concerns."""
+        """Call ``wake`` with the cluster and the provider IDs that a change concerns, whatever it is a change of."""
         self._wakes.append(wake)
 
+    def on_cluster_change(self, wake: Callable[[ClusterKey], None]) -> None:
+        """Call ``wake`` when a Cluster or its policy has changed, or the controller key."""
+        self._cluster_wakes.append(wake)
+
+    def on_machine_change(self, wake: Wake) -> None:
+        """Call ``wake`` when Machines or MachinePools have changed, or a record of a Machine is gone."""
+        self._machine_wakes.append(wake)
+
     def serves(self, cluster: ClusterView) -> bool:
-        """Whether the Cluster is this controller's, and this replica's: nothing is written for any other."""
+        """Whether this controller and this replica serve the Cluster: they write nothing for any other."""
         return self.watch_filter.selects(cluster) and self.shards.own(cluster.key)
 
-    def own_shards(self, shards: Shards) -> None:
-        """These Clusters are this replica's from now on."""
+    def set_shards(self, shards: Shards) -> None:
+        """Set the shards that this replica serves from now on."""
         self.shards = shards
         for wake in self._shard_wakes:
             wake()
 
-    def on_shards(self, wake: Callable[[], None]) -> None:
-        """Call ``wake`` when other Clusters than before are this replica's."""
+    def on_shards_changed(self, wake: Callable[[], None]) -> None:
+        """Call ``wake`` when the shards that this replica serves change."""
         self._shard_wakes.append(wake)
 
     def machines_with(self, cluster: ClusterKey, provider_id: str) -> tuple[MachineView, ...]:
-        """The cluster's Machines with that provider ID, and instances of MachinePools that no Machine stands for."""
+        """The cluster's Machines with that provider ID, and the instances of MachinePools without a Machine of their
+        own.
+        """
         return self._index.machines_with(cluster, provider_id)
 
     def matching(self, cluster: ClusterKey, provider_id: str) -> tuple[MachineView, ...]:
-        """Those of :meth:`machines_with` that a request is judged by: of several, a few say as much as all."""
-        return self._index.some_with(cluster, provider_id, MOST_MATCHING)
+        """At most ``MOST_MATCHING`` of :meth:`machines_with`, for a decision: if several match, a few show it as well
+        as all.
+        """
+        return self._index.first_with(cluster, provider_id, MOST_MATCHING)
 
     def machine_objects_with(self, cluster: ClusterKey, provider_ids: ProviderIDs) -> Iterator[MachineView]:
         """The cluster's Machines with one of these provider IDs, without instances of MachinePools."""
         return self._index.machine_objects_with(cluster, provider_ids)
 
     def machine(self, key: MachineKey) -> MachineView | MachineGone:
-        """The Machine or instance of that key, as it is now."""
+        """The Machine or instance of that key, in its current state."""
         return self._index.machine(key)
 
     def machines_of(self, cluster: ClusterKey) -> Iterator[MachineView]:
-        """All Machines of the cluster, those of MachinePools included; instances, which have no addresses, are not."""
+        """All Machines of the cluster, including MachinePool Machines, but no instances, which have no addresses."""
         return self._index.machines_of(cluster)
 
     def instances_of(self, cluster: ClusterKey) -> Iterator[MachineView]:
-        """All instances of the cluster's MachinePools that no Machine stands for."""
+        """All instances of the cluster's MachinePools without a Machine of their own."""
         return self._index.instances_of(cluster)
 
     def watches(self, namespace: str) -> bool:
@@ -211,17 +299,17 @@ class Caches:
         return self._watch_namespace in (None, namespace)
 
     def watched(self) -> Iterator[Cache[Any]]:
-        """Every cache that is kept."""
+        """Every registered cache."""
         return self.registry.watched()
 
     async def run(self, client: Client) -> None:
-        """Keep the caches, and the key that tells our records from others, up to date until cancelled."""
+        """Keep the caches and the controller key up to date until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.controller_key.run(client), name="controller key")
             self.registry.start(tasks, client)
 
     async def fill(self, source: List) -> None:
-        """List everything once, for who looks and does not stay; the controller key is read apart from it.
+        """List everything once, for a command that does not keep watching. The controller key is read separately.
 
         Raises:
             ApiError: a collection cannot be listed.
@@ -229,16 +317,16 @@ class Caches:
         await self.registry.fill(source)
 
     async def filled(self) -> None:
-        """Wait until every cache that decisions need has had its first list, and the key was looked at."""
-        await self.controller_key.settled.wait()
+        """Wait for the first list of every cache that decisions need, and for the first read of the controller key."""
+        await self.controller_key.attempted.wait()
         await self.registry.filled()
 
     def require_in_touch(self) -> None:
-        """To be called before anything is judged: a Machine, Cluster or policy may have gone unseen.
+        """Call this before a decision: the caches may lack a change of a Machine, Cluster or policy.
 
         Raises:
-            Deferred: a collection has not been watched for longer than ``OUT_OF_TOUCH_SECONDS``, or the controller key
-                is not available.
+            Deferred: the watch of a collection has failed for longer than ``OUT_OF_TOUCH_SECONDS``, or the controller
+                key is not available.
         """
         self.authentic.require_keys()
         for cache in self.registry.needed_by_decisions():
@@ -250,24 +338,36 @@ class Caches:
                     timedelta(seconds=OUT_OF_TOUCH_RETRY_SECONDS),
                 )
 
-    def _tell(self, cluster: ClusterKey, provider_ids: ProviderIDs) -> None:
+    def _wake(self, cluster: ClusterKey, provider_ids: ProviderIDs) -> None:
         for wake in self._wakes:
             wake(cluster, provider_ids)
 
+    def _wake_cluster(self, cluster: ClusterKey) -> None:
+        self._wake(cluster, ALL_PROVIDER_IDS)
+        for wake in self._cluster_wakes:
+            wake(cluster)
+
+    def _wake_machines(self, cluster: ClusterKey, provider_ids: ProviderIDs) -> None:
+        self._wake(cluster, provider_ids)
+        for wake in self._machine_wakes:
+            wake(cluster, provider_ids)
+
     def _reached_again(self) -> None:
-        """Nothing else says that a call would work by now; those that failed may be due in minutes only."""
+        """Wake requests whose calls failed: otherwise they may wait for minutes, since nothing else reports that calls
+        work.
+        """
         for cluster in self.clusters.values():
-            self._tell(cluster.key, REACHED_AGAIN)
+            self._wake(cluster.key, REACHED_AGAIN)
 
     def _keys_changed(self) -> None:
-        """Answers to challenges may wait for a key, and everything does while there is none."""
+        """Wake every request: answers to challenges may wait for a key, and without a key everything waits."""
         for cluster in self.clusters.values():
-            self._tell(cluster.key, ALL_PROVIDER_IDS)
+            self._wake_cluster(cluster.key)
 
     def _cluster_changed(self, key: ObjectKey, before: ClusterView | None, after: ClusterView | None) -> None:
         self.records_barrier.cluster_changed(ClusterKey(*key), before, after)
         if before != after:
-            self._tell(ClusterKey(*key), ALL_PROVIDER_IDS)
+            self._wake_cluster(ClusterKey(*key))
 
     def _policy(self, manifest: Mapping[str, Any]) -> Policy | UnreadablePolicy:
         policy = _policy(manifest)
@@ -279,32 +379,33 @@ class Caches:
     ) -> None:
         if after is None:
             self.policy_statuses.forget(ClusterKey(*key))
-        if before != after:  # a status alone wakes nobody: else who writes it would wake itself
-            self._tell(ClusterKey(*key), ALL_PROVIDER_IDS)
+        if before != after:  # a change of status wakes nothing: the status reconciler would wake itself
+            self._wake_cluster(ClusterKey(*key))
 
     def _machine_changed(self, key: ObjectKey, before: MachineView | None, after: MachineView | None) -> None:
         self.names.changed(key, before, after)
-        self._tell_concerned(self._index.machine_changed(key, before, after))
+        self._wake_concerned(self._index.machine_changed(key, before, after))
 
     def _record_changed(self, key: ObjectKey, before: StoredRecord | None, after: StoredRecord | None) -> None:
         self.authentic.changed(key, before, after)
         if isinstance(after, UnverifiedRecord):
-            self._tell(after.claimed.machine.cluster, frozenset({record_of(after.claimed.node_name)}))
+            self._wake(after.claimed.machine.cluster, frozenset({record_of(after.claimed.node_name)}))
         elif isinstance(before, UnverifiedRecord):
-            # People delete the record of a former node, or of replaced hardware, so that another may have the name.
+            # An operator deletes the record of a former node, or of replaced hardware, to free the name.
             gone = before.claimed
-            self._tell(gone.machine.cluster, frozenset({record_of(gone.node_name), gone.machine.provider_id}))
+            provider_ids = frozenset({record_of(gone.node_name), gone.machine.provider_id})
+            self._wake_machines(gone.machine.cluster, provider_ids)
 
     def _machine_pool_changed(
         self, key: ObjectKey, before: MachinePoolView | None, after: MachinePoolView | None
     ) -> None:
         self.names.pool_changed(before, after)
-        self._tell_concerned(self._index.pool_changed(key, before, after))
+        self._wake_concerned(self._index.pool_changed(key, before, after))
 
-    def _tell_concerned(self, concerned: Concerned) -> None:
+    def _wake_concerned(self, concerned: Concerned) -> None:
         self.certificate_lives.machines_changed(concerned)
         for cluster, provider_ids in concerned.items():
-            self._tell(cluster, provider_ids)
+            self._wake_machines(cluster, provider_ids)
 
 
 def _policy(manifest: Mapping[str, Any]) -> Policy | UnreadablePolicy:

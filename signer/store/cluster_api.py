@@ -1,4 +1,4 @@
-"""Which Cluster API the management cluster serves, and that it still does."""
+"""The Cluster API version that the management cluster serves."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from signer.kube.resources import (
 
 @dataclass(frozen=True, slots=True)
 class NotServed:
-    """The management cluster does not have that resource."""
+    """The management cluster does not serve that resource."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterAPIVersion:
-    """The one Cluster API version that is read; v1beta2 where it is served."""
+    """The one Cluster API version that the controller reads: v1beta2 where it is served."""
 
     clusters: Resource
     machines: Resource
     machine_pools: Resource | NotServed = NotServed()
 
     def __str__(self) -> str:
-        """For people."""
+        """The version for messages."""
         without = " without MachinePools" if isinstance(self.machine_pools, NotServed) else ""
         return f"{self.clusters.api_version}{without}"
 
@@ -42,13 +42,13 @@ _V1BETA1 = ClusterAPIVersion(CLUSTERS_V1BETA1, MACHINES_V1BETA1, MACHINE_POOLS_V
 
 
 async def discover_cluster_api(client: Get) -> ClusterAPIVersion:
-    """Ask the API server which version it serves, and whether it has MachinePools.
+    """Ask the API server which version it serves, and whether it serves MachinePools.
 
-    It is v1beta1 only in Cluster API up to v1.10.
+    Only Cluster API up to v1.10 serves v1beta1 without v1beta2.
 
     Raises:
-        ResourceNotServed: it serves neither, or none yet, or not all of it.
-        ApiError: it cannot be asked.
+        ResourceNotServed: the API server serves neither version, or only a part of one.
+        ApiError: the API server cannot be asked.
     """
     try:
         served = await served_versions(client, CLUSTERS_V1BETA2.group)
@@ -61,7 +61,9 @@ async def discover_cluster_api(client: Get) -> ClusterAPIVersion:
 
 
 async def _as_served(known: ClusterAPIVersion, served: frozenset[str], client: Get) -> ClusterAPIVersion:
-    """A group has a version as soon as one of its definitions has it, and they are installed one after the other."""
+    """Check that all definitions of the version are served: they are installed one after the other, and the group lists
+    a version as soon as one of them has it.
+    """
     group, version, pools = known.clusters.group, known.clusters.version, MACHINE_POOLS_V1BETA2.plural
     plurals = await served_plurals(client, group, version)
     if not {known.clusters.plural, known.machines.plural} <= plurals:

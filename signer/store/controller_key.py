@@ -1,11 +1,12 @@
-"""The controller's own key: Secret ``node-attestation-controller-key`` in the controller's namespace.
+"""The controller key: Secret ``node-attestation-controller-key`` in the controller's namespace.
 
-As precious as a CA's key: who has it writes records that are believed. It is made once, by whichever replica comes
-first, and never changed by a controller. To rotate it, an operator moves ``current`` to ``previous`` and sets a new
-``current``: what was sealed with the previous one stays good, and is sealed anew whenever it is next written. Rotating
-twice within the life of a certificate makes nodes attest again.
+It is as sensitive as a CA's key: its holder can forge records. The first replica creates it; a controller never changes
+it. To rotate it, an operator moves ``current`` to ``previous`` and sets a new ``current``. Records sealed with the
+previous key stay valid, and are sealed with the new one at their next write. Two rotations within the life of a
+certificate make nodes attest again.
 
-Whatever is wrong with the Secret, nothing is overwritten, and everything waits until it has been mended.
+If the Secret is malformed, the controller overwrites nothing, and every decision waits until an operator has repaired
+it.
 """
 
 from __future__ import annotations
@@ -29,51 +30,53 @@ from signer.store.authentic_records import AuthenticRecords, KeysUnavailable
 
 _LOG = logging.getLogger(__name__)
 SECRET_NAME: Final = "node-attestation-controller-key"  # noqa: S105 - the name of a Secret
-WHERE_MISSING: Final = (
-    "has the controller run, and is --controller-namespace its namespace? If it was deleted, put its copy back before "
-    "a controller starts: that makes a new one"
+MISSING_KEY_REMEDY: Final = (
+    "has the controller run, and is --controller-namespace its namespace? If it was deleted, restore its copy before "
+    "a controller starts, because that creates a new key"
 )
-"""What to ask where it does not exist."""
-READ_AGAIN_SECONDS: Final = 180.0
-AT_MOST_EVERY_SECONDS: Final = 5.0
-"""Records with unknown keys are other people's to write: they do not make us ask the API server without end."""
-_FAILED: Final = Backoff(base_seconds=1.0, maximum_seconds=60.0, jitter=0.5)
+"""Remedy for a missing Secret."""
+READ_INTERVAL_SECONDS: Final = 180.0
+MINIMUM_READ_INTERVAL_SECONDS: Final = 5.0
+"""Minimum interval: any client that can write records with unknown keys would otherwise trigger reads without end."""
+_RETRY: Final = Backoff(base_seconds=1.0, maximum_seconds=60.0, jitter=0.5)
 
 
 class MalformedControllerKey(Exception):
-    """The Secret is there and does not hold what it must; the message says what, and nothing of its content."""
+    """The Secret exists but its content is malformed; the message says how, and never quotes it."""
 
 
 class ControllerKey:
-    """Keeps records under the keys that the Secret holds."""
+    """Keeps :class:`AuthenticRecords` supplied with the keys in the Secret."""
 
     def __init__(self, namespace: str, records: AuthenticRecords) -> None:
         self._namespace = namespace
         self._records = records
         self._was_read = False
         self.readable = False
-        """Whether the last look at the Secret found keys in it, whatever was read before."""
-        self.settled = asyncio.Event()
-        """Set once the Secret has been looked at, whatever came of it."""
+        """Whether the last read of the Secret found keys in it, whatever was read before."""
+        self.attempted = asyncio.Event()
+        """Set after the first attempt to read the Secret, successful or not."""
 
     async def run(self, client: GetCreate) -> None:
-        """Read the keys, or make them, then look again every few minutes and when a record needs it."""
+        """Read or create the keys, then read them again every ``READ_INTERVAL_SECONDS`` and when a record needs a newer
+        key.
+        """
         attempt = 0
         while True:
             attempt = 0 if await self.refresh(client) else attempt + 1
-            self.settled.set()
+            self.attempted.set()
             if attempt:
-                await asyncio.sleep(_FAILED.delay(attempt - 1, SystemRandom()))
+                await asyncio.sleep(_RETRY.delay(attempt - 1, SystemRandom()))
                 continue
-            await asyncio.sleep(AT_MOST_EVERY_SECONDS)
+            await asyncio.sleep(MINIMUM_READ_INTERVAL_SECONDS)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(READ_AGAIN_SECONDS):
+                async with asyncio.timeout(READ_INTERVAL_SECONDS):
                     await self._records.key_wanted.wait()
 
     async def refresh(self, client: GetCreate) -> bool:
-        """Read the keys once; returns whether they were had. What went wrong is logged, and everything waits."""
+        """Read the keys once; returns whether that succeeded. A failure is logged."""
         secret = f"Secret {self._namespace}/{SECRET_NAME}"
-        self._records.reading_keys()
+        self._records.begin_key_read()
         self.readable = await self._refresh(client, secret)
         return self.readable
 
@@ -82,20 +85,20 @@ class ControllerKey:
             keys = await self._read_or_create(client)
         except MalformedControllerKey as error:
             _LOG.error(
-                "the controller key cannot be used: nothing is decided until it is mended",
+                "the controller key is malformed: no decision is made until an operator repairs it",
                 extra={"secret": secret, "error": str(error)},
             )
             self._records.use_no_keys(KeysUnavailable(f"{secret}: {error}"))
             return False
         except ApiError as error:
             deleted = self._was_read and isinstance(error, NotFound)
-            remedy = "the controller key was deleted: put its copy back before this controller ends"
+            remedy = "the controller key was deleted: restore its copy before this controller ends"
             _LOG.log(
                 logging.ERROR if deleted else logging.WARNING,
                 remedy if deleted else "cannot read the controller key",
                 extra={"secret": secret, "error": str(error)},
             )
-            if not self._was_read:  # else the keys that were read stay good
+            if not self._was_read:  # otherwise the keys that were read before stay in use
                 self._records.use_no_keys(KeysUnavailable(f"{secret} cannot be read: {error}"))
             return False
         self._was_read = True
@@ -108,19 +111,19 @@ class ControllerKey:
             return parse_controller_keys(await client.get(path))
         except NotFound:
             if self._was_read:
-                raise  # somebody deleted it; another key in its place would make every record worthless
+                raise  # it was deleted; a new key would make every record invalid
         body = controller_key_secret(self._namespace, ControllerKeys(secrets.token_bytes(KEY_BYTES)))
         try:
             created = await client.create(SECRETS.collection(self._namespace), body)
         except AlreadyExists:
             created = await client.get(path)  # another replica was first
         else:
-            _LOG.info("made the controller key", extra={"namespace": self._namespace, "secret": SECRET_NAME})
+            _LOG.info("created the controller key", extra={"namespace": self._namespace, "secret": SECRET_NAME})
         return parse_controller_keys(created)
 
 
 def parse_controller_keys(manifest: Mapping[str, Any]) -> ControllerKeys:
-    """Read the Secret.
+    """Parse the Secret.
 
     Raises:
         MalformedControllerKey: ``current`` is missing, or a key is not ``KEY_BYTES`` long.

@@ -1,8 +1,8 @@
-"""What a watch says of a few objects of one collection, in the order in which it came to be.
+"""The watch events of a few objects of one collection, in order.
 
-etcd tells the events of a collection in the order of their revisions, and leaves none out (etcd, "Watch API
-guarantees": ordered, reliable), and kube-apiserver's watch cache hands them on so. Who has heard of his own write has
-therefore heard of all that happened before it, as if he had read every object once more after the write.
+etcd delivers the events of a collection in the order of their revisions and omits none (etcd, "Watch API guarantees":
+ordered, reliable), and kube-apiserver's watch cache forwards them in that order. A client that has received the event
+of its own write has therefore received every earlier event, as if it had read every object again after the write.
 """
 
 from __future__ import annotations
@@ -13,63 +13,63 @@ import enum
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
-Heard: TypeAlias = tuple[tuple[str, str], str]
-"""Namespace and name of an object, and its resourceVersion since; :data:`GONE` where it went."""
+ObservedEvent: TypeAlias = tuple[tuple[str, str], str]
+"""Namespace and name of an object, and its new resourceVersion, or :data:`GONE` if it was deleted."""
 
 GONE: Final = ""
-_LISTED: Final[Heard] = (("", ""), "listed")
-"""A list says how things stand, and not what happened before."""
+_LISTED: Final[ObservedEvent] = (("", ""), "listed")
+"""A list shows the current state, not the events before it."""
 
 
 class Order(enum.Enum):
-    """What was heard beside what was expected."""
+    """Comparison of the received events with the expected ones."""
 
     EXACTLY = "exactly"
-    """That, and nothing else."""
+    """Exactly the expected events."""
     OTHERWISE = "otherwise"
-    """Something else, or not in time."""
+    """Other events, or not all expected ones in time."""
 
 
 class EventHistory:
-    """What the watch has said of some objects since :meth:`EventHistories.follow`."""
+    """The watch events of some objects since :meth:`EventHistories.follow`."""
 
     def __init__(self) -> None:
-        self._heard: list[Heard] = []
-        self._more = asyncio.Event()
+        self._observed: list[ObservedEvent] = []
+        self._new_event = asyncio.Event()
 
-    def tell(self, heard: Heard) -> None:
-        """The next event."""
-        self._heard.append(heard)
-        self._more.set()
+    def observe(self, event: ObservedEvent) -> None:
+        """Append the next event."""
+        self._observed.append(event)
+        self._new_event.set()
 
-    async def expect(self, expected: Sequence[Heard], seconds: float) -> Order:
-        """Wait, ``seconds`` at most, until exactly that was heard; no longer than it can come to be."""
+    async def expect(self, expected: Sequence[ObservedEvent], seconds: float) -> Order:
+        """Wait at most ``seconds`` until exactly ``expected`` was received; stop early once that is impossible."""
         wanted = list(expected)
         if self._may_become(wanted):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     while self._may_become(wanted):
-                        self._more.clear()
-                        await self._more.wait()
-        return Order.EXACTLY if self._heard == wanted else Order.OTHERWISE
+                        self._new_event.clear()
+                        await self._new_event.wait()
+        return Order.EXACTLY if self._observed == wanted else Order.OTHERWISE
 
-    def _may_become(self, wanted: list[Heard]) -> bool:
-        return len(self._heard) < len(wanted) and self._heard == wanted[: len(self._heard)]
+    def _may_become(self, wanted: list[ObservedEvent]) -> bool:
+        return len(self._observed) < len(wanted) and self._observed == wanted[: len(self._observed)]
 
 
 class EventHistories:
-    """Who follows which objects of one collection."""
+    """The histories of one collection, by object."""
 
     def __init__(self) -> None:
         self._of: dict[tuple[str, str], list[EventHistory]] = {}
 
     def __len__(self) -> int:
-        """How many objects are followed."""
+        """The number of followed objects."""
         return len(self._of)
 
     @contextlib.contextmanager
     def follow(self, keys: Iterable[tuple[str, str]]) -> Iterator[EventHistory]:
-        """Hear of these objects, each a namespace and a name, from now on."""
+        """Record the events of these objects, each a namespace and a name, inside the block."""
         event_history, followed = EventHistory(), frozenset(keys)
         for key in followed:
             self._of.setdefault(key, []).append(event_history)
@@ -81,12 +81,12 @@ class EventHistories:
                 if not self._of[key]:
                     del self._of[key]
 
-    def tell(self, heard: Heard) -> None:
-        """The watch says so."""
-        for event_history in self._of.get(heard[0], ()):
-            event_history.tell(heard)
+    def observe(self, event: ObservedEvent) -> None:
+        """The watch delivered an event."""
+        for event_history in self._of.get(event[0], ()):
+            event_history.observe(event)
 
     def listed(self) -> None:
-        """The collection was listed anew."""
+        """The collection was listed again."""
         for event_history in {id(one): one for histories in self._of.values() for one in histories}.values():
-            event_history.tell(_LISTED)
+            event_history.observe(_LISTED)

@@ -1,11 +1,13 @@
-"""Upkeep of records and reservations: slow, in the background, and never needed for a decision to be right.
+"""Garbage collection of records and reservations: slow, in the background, and never needed for a correct decision.
 
-One round reserves again what records of ours ask for, as after ``clusterctl move``; then it deletes the AttestedNodes
-whose Machine is gone and whose last certificate ran out ten minutes ago; then it releases reservations whose Machine is
-gone and that no record of ours names. It does so only while the caches are in touch and the controller key is at hand,
-and only after the API server itself said that the Machine is gone. A Cluster that is paused or being deleted, which is
-how a move looks, is left alone. What other controllers do meanwhile is safe: every write has a UID and a
-resourceVersion for its precondition, and releases go by the contest of :mod:`signer.store.reservations`.
+One round has three steps. It reserves again the pairs of records whose reservations are missing, as after ``clusterctl
+move``. It deletes the AttestedNodes whose Machine is gone and whose last certificate expired at least ten minutes ago.
+It releases reservations whose Machine is gone and that no authentic record names.
+
+Each step runs only while the caches are in touch and the controller key is available, and acts only after the API
+server confirmed that the Machine is gone. A Cluster that is paused or being deleted, as during a move, is skipped.
+Concurrent changes by other controllers are safe: every write has a UID and a resourceVersion as its precondition, and
+releases follow the protocol of :mod:`signer.store.reservations`.
 """
 
 from __future__ import annotations
@@ -28,17 +30,16 @@ from signer.model.decision import Deferred
 from signer.model.record import AttestedNode, MachineKey
 from signer.model.reservation import Pair, Reservation
 from signer.store.caches import Caches
-from signer.store.reservation_rebuild import ReservationRebuild, pair_of
-from signer.store.reservations import Reservations
+from signer.store.reservations import ReservationRebuild, Reservations, pair_of
 
 _LOG = logging.getLogger(__name__)
 ROUND_SECONDS: Final = 300.0
 _JITTER: Final = 0.2
-"""Replicas that were started together do not stay together."""
+"""Spreads the rounds of replicas that started together."""
 OBJECTS_PER_ROUND: Final = 200
-"""Of each kind of work, so many objects are asked about in one round; the others have their turn later."""
-_LOOKED_AT: Final = 500
-"""Mirrored values that are looked at before others may run."""
+"""Maximum number of objects of each step in one round; the others follow in later rounds."""
+_ITEMS_PER_YIELD: Final = 500
+"""Number of cached values between two yields to the event loop."""
 
 _RANDOM: Final = SystemRandom()
 
@@ -47,25 +48,25 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class ClusterGone:
-    """There is no such Cluster."""
+    """The Cluster does not exist."""
 
 
 @dataclass(slots=True)
 class Done:
-    """What one round did."""
+    """The result of one round."""
 
     reserved: int = 0
-    """Records whose reservations were missing."""
+    """Number of records whose reservations were missing."""
     deleted: int = 0
-    """AttestedNodes."""
+    """Number of AttestedNodes."""
     released: int = 0
-    """Pairs, or halves of them."""
+    """Number of pairs, or single sides of pairs."""
     failed: int = 0
-    """Objects that are contended or cannot be read, and kinds of work that the API server did not let us finish."""
+    """Number of objects that were contended or unreadable, and of steps that ended with an error."""
 
 
 class GarbageCollector:
-    """Keeps records and reservations in order, for all clusters."""
+    """Collects garbage among records and reservations, for all clusters."""
 
     def __init__(
         self,
@@ -84,25 +85,25 @@ class GarbageCollector:
         self._done = Done()
 
     async def run(self) -> None:
-        """One round after the other, the first at once, until cancelled."""
+        """Run rounds until cancelled, the first one at once."""
         await self._caches.filled()
         while True:
             await self.round()
             await asyncio.sleep(ROUND_SECONDS * (1 - _JITTER * _RANDOM.random()))
 
     async def round(self) -> Done:
-        """All there is to do now, or as much of it as fits into one round."""
+        """Do all work that is due now, up to ``OBJECTS_PER_ROUND`` objects for each step."""
         self._done = done = Done()
         for work in (self._reserve_again, self._delete_records, self._release_reservations):
             try:
                 self._caches.require_in_touch()
                 await work()
-            except (Deferred, ApiError) as error:  # the next round begins anew
+            except (Deferred, ApiError) as error:  # the next round tries again
                 done.failed += 1
-                _LOG.warning("upkeep of records and reservations was cut short", extra={"error": str(error)})
+                _LOG.warning("garbage collection step failed", extra={"error": str(error)})
         if done != Done():
             _LOG.info(
-                "upkeep of records and reservations",
+                "garbage collection of records and reservations",
                 extra={
                     "reserved": done.reserved,
                     "deleted": done.deleted,
@@ -116,7 +117,7 @@ class GarbageCollector:
 
     async def _reserve_again(self) -> None:
         async for record in _bounded(self._caches.authentic.values(), self._lacks_its_reservations):
-            with self._one(record.name):
+            with self._one_object(record.name):
                 await self._rebuild.ensure(record)
                 self._done.reserved += self._reservations.cached(pair_of(record))
 
@@ -124,7 +125,7 @@ class GarbageCollector:
         return (
             self._caches.shards.own(record.machine.cluster)
             and self._is_its_machine(record)
-            and not _is_left_alone(self._cached_cluster(record.machine.cluster))
+            and not _is_paused_or_deleting(self._cached_cluster(record.machine.cluster))
             and not self._reservations.cached(pair_of(record))
         )
 
@@ -135,20 +136,20 @@ class GarbageCollector:
     # Deleting records
 
     async def _delete_records(self) -> None:
-        async for record in _bounded(self._caches.authentic.values(), self._has_run_out):
-            with self._one(record.name):
+        async for record in _bounded(self._caches.authentic.values(), self._is_expired):
+            with self._one_object(record.name):
                 if await self._is_gone_for_good(record.machine):
                     await self._delete(record)
 
-    def _has_run_out(self, record: AttestedNode) -> bool:
+    def _is_expired(self, record: AttestedNode) -> bool:
         cluster = self._cached_cluster(record.machine.cluster)
         return (
             record.held_until <= self._now()
             and not isinstance(self._caches.machine(record.machine), MachineView)
-            # Without its Cluster it is the garbage collector's: the Cluster owns it.
+            # Without its Cluster, which owns it, Kubernetes' garbage collector deletes it.
             and isinstance(cluster, ClusterView)
-            and not _is_left_alone(cluster)
-            # Reservations are the controller's own and one space for all Clusters, but records are the Cluster's.
+            and not _is_paused_or_deleting(cluster)
+            # A record belongs to its Cluster; a reservation belongs to the controller, for all Clusters.
             and self._caches.serves(cluster)
         )
 
@@ -162,16 +163,16 @@ class GarbageCollector:
     # Releasing reservations
 
     async def _release_reservations(self) -> None:
-        looked_at: set[Pair] = set()  # each stands there twice
+        seen: set[Pair] = set()  # the cache holds two sides of each pair
 
         def concerned(reservation: Reservation) -> bool:
-            return self._is_abandoned(reservation.pair) and reservation.pair not in looked_at
+            return self._is_abandoned(reservation.pair) and reservation.pair not in seen
 
         async for reservation in _bounded(self._caches.reservations.values(), concerned):
             pair = reservation.pair
-            looked_at.add(pair)
-            with self._one(str(pair.machine)):
-                # The index of records is asked once more, after the API server: others wrote while we waited.
+            seen.add(pair)
+            with self._one_object(str(pair.machine)):
+                # Read the index of records again after the call: it may have changed meanwhile.
                 if await self._is_gone_for_good(pair.machine) and self._is_abandoned(pair):
                     await self._reservations.release(pair)
                     self._done.released += 1
@@ -181,19 +182,19 @@ class GarbageCollector:
             self._caches.watches(pair.machine.cluster.namespace)
             and self._caches.shards.own(pair.machine.cluster)
             and not isinstance(self._caches.machine(pair.machine), MachineView)
-            and not _is_left_alone(self._cached_cluster(pair.machine.cluster))
+            and not _is_paused_or_deleting(self._cached_cluster(pair.machine.cluster))
             and not any(pair_of(record) == pair for record in self._caches.authentic.naming(pair))
         )
 
-    # What may be touched
+    # What may be deleted
 
     async def _is_gone_for_good(self, machine: MachineKey) -> bool:
-        """Whether the API server says that it is gone, and not because its Cluster is being moved.
+        """Whether the API server says that the Machine is gone, and its Cluster is not being moved.
 
-        A move pauses the Cluster before it deletes a Machine, so the Cluster is asked second.
+        A move pauses the Cluster before it deletes a Machine, so the Cluster is read second.
         """
         gone = await self._reservations.live_reads.is_gone(machine)
-        return gone and not _is_left_alone(await self._cluster(machine.cluster))
+        return gone and not _is_paused_or_deleting(await self._cluster(machine.cluster))
 
     async def _cluster(self, key: ClusterKey) -> ClusterView | ClusterGone:
         path = self._caches.version.clusters.object(key.name, key.namespace)
@@ -206,28 +207,28 @@ class GarbageCollector:
         return self._caches.clusters.get(key.namespace, key.name) or ClusterGone()
 
     @contextlib.contextmanager
-    def _one(self, name: str) -> Iterator[None]:
-        """One object, which may be changed by others or be contended: the rest of the round goes on."""
+    def _one_object(self, name: str) -> Iterator[None]:
+        """Work on one object. If it is contended or another client changes it, the rest of the round goes on."""
         try:
             yield
         except (NotFound, Conflict):
-            _LOG.debug("somebody else was faster", extra={"object": name})
-        except (Deferred, ValueError) as error:  # ValueError: a name that no path can have
+            _LOG.debug("another client changed the object first", extra={"object": name})
+        except (Deferred, ValueError) as error:  # ValueError: a name that is no path segment
             self._done.failed += 1
-            _LOG.info("left for the next round", extra={"object": name, "error": str(error)})
+            _LOG.info("object deferred to the next round", extra={"object": name, "error": str(error)})
 
 
-def _is_left_alone(cluster: ClusterView | ClusterGone) -> bool:
+def _is_paused_or_deleting(cluster: ClusterView | ClusterGone) -> bool:
     return isinstance(cluster, ClusterView) and (cluster.paused or cluster.deleting)
 
 
 async def _bounded(items: Iterable[Item], concerned: Callable[[Item], bool]) -> AsyncIterator[Item]:
-    """Those that are concerned, at most ``OBJECTS_PER_ROUND``, beginning anywhere so that all have their turn."""
+    """At most ``OBJECTS_PER_ROUND`` of the ``concerned`` items, from a random start so that no item starves."""
     every = list(items)
     begin = _RANDOM.randrange(len(every)) if every else 0
     found = 0
     for number, item in enumerate(itertools.chain(every[begin:], every[:begin]), start=1):
-        if number % _LOOKED_AT == 0:
+        if number % _ITEMS_PER_YIELD == 0:
             await asyncio.sleep(0)
         if concerned(item):
             yield item

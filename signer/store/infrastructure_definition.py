@@ -1,6 +1,6 @@
-"""Where an object that a Cluster or Machine refers to is: its resource, from its CustomResourceDefinition.
+"""The resource of an object that a Cluster or Machine refers to, from its CustomResourceDefinition.
 
-References name a kind and, in v1beta2, no version; a path needs the resource's plural and a version that is served.
+A reference names a kind and, in v1beta2, no version; a path needs the resource's plural and a served version.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from signer.model.cluster import InfrastructureReference
 from signer.model.fields import items_of, mapping_of, text_of
 
 INFRASTRUCTURE_GROUP: Final = "infrastructure.cluster.x-k8s.io"
-"""The one API group that is looked at or written to: a tenant writes the references, and may name any kind."""
-LOOK_AGAIN_SECONDS: Final = 600.0
-"""What a definition said is asked for again after this long."""
-REMEMBERED: Final = 16384
+"""The only API group that is read or written: tenants write the references, and may name any kind."""
+DEFINITION_SECONDS: Final = 600.0
+"""A definition is read again after this time."""
+MAXIMUM_REMEMBERED: Final = 16384
 _CONTRACT_LABELS: Final = ("cluster.x-k8s.io/v1beta2", "cluster.x-k8s.io/v1beta1")
 _STABILITY: Final = ("", "beta", "alpha")
 _VERSION: Final = re.compile(r"v(?P<major>[1-9][0-9]{0,3})(?:(?P<stability>alpha|beta)(?P<minor>[1-9][0-9]{0,3}))?")
@@ -36,12 +36,12 @@ class ServedVersion:
 
     resource: Resource
     definition: Mapping[str, Any]
-    """Its entry in ``spec.versions``."""
+    """The version's entry in ``spec.versions``."""
 
 
 @dataclass(frozen=True, slots=True)
 class OtherDefinition:
-    """The definition is not of that kind, or its objects are in no namespace."""
+    """The definition is of another kind, or its objects are not namespaced."""
 
     cause: str
 
@@ -50,12 +50,14 @@ ServedVersions: TypeAlias = tuple[ServedVersion, ...] | OtherDefinition
 
 
 def definition_path(reference: InfrastructureReference) -> str:
-    """Path of the CustomResourceDefinition of what is referred to."""
+    """Path of the CustomResourceDefinition of the referenced kind."""
     return CUSTOM_RESOURCE_DEFINITIONS.object(f"{_plural(reference.kind)}.{reference.api_group}")
 
 
 def served_versions(definition: JsonObject, reference: InfrastructureReference) -> ServedVersions:
-    """The reference's own version, then those that the contract labels name, newest first, then the others."""
+    """The served versions: the reference's own, then those that the contract labels name, newest first, then the
+    others.
+    """
     spec = mapping_of(definition, "spec")
     names = mapping_of(spec, "names")
     if names.get("kind") != reference.kind or spec.get("scope") != "Namespaced":
@@ -70,7 +72,7 @@ def served_versions(definition: JsonObject, reference: InfrastructureReference) 
 
 
 def owners_of(manifest: JsonObject, kind: str, name: str) -> list[Mapping[str, Any]]:
-    """The owner references to Cluster API's object of that kind and name, whatever UID they say."""
+    """The owner references to Cluster API's object of that kind and name, of any UID."""
     return [
         owner
         for owner in objects_of(mapping_of(manifest, "metadata"), "ownerReferences")
@@ -80,15 +82,15 @@ def owners_of(manifest: JsonObject, kind: str, name: str) -> list[Mapping[str, A
 
 
 def remember(memory: OrderedDict[Key, Value], key: Key, value: Value) -> None:
-    """Keep it as the newest; the oldest goes where there are too many."""
+    """Add the entry as the newest one; beyond ``MAXIMUM_REMEMBERED`` entries, the oldest is dropped."""
     memory[key] = value
     memory.move_to_end(key)
-    if len(memory) > REMEMBERED:
+    if len(memory) > MAXIMUM_REMEMBERED:
         memory.popitem(last=False)
 
 
 def _plural(kind: str) -> str:
-    """The resource of a kind, by the rule that Cluster API's contract has for the names of definitions.
+    """The plural of a kind, by the rule that Cluster API's contract has for the names of definitions.
 
     Cluster API pluralizes the kind in lower case (``util/contract/crd_naming.go``); these are the regular forms.
     """
@@ -112,9 +114,9 @@ def _preferred_versions(
 
 
 def _age(version: str) -> tuple[int, int, int]:
-    """Small for new ones, in the order that Kubernetes has for versions: v2, v1, v1beta2, v1beta1, v1alpha1, others.
+    """Sort key for versions, newest first, in Kubernetes' order: v2, v1, v1beta2, v1beta1, v1alpha1, others.
 
-    What stands first in a contract's label says nothing; Cluster API takes the newest (``util/contract/version.go``).
+    The order in a contract's label means nothing; Cluster API takes the newest (``util/contract/version.go``).
     """
     found = _VERSION.fullmatch(version)
     if found is None:

@@ -1,4 +1,4 @@
-"""Whether what reservations and records name is still there, asked of the API server itself."""
+"""Live reads: whether the objects that reservations and records name still exist in the API server."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from signer.store.cluster_api import NotServed
 
 
 class LiveReads:
-    """Asks; what a cache lacks is not gone."""
+    """Reads from the API server: an object that is missing in a cache may still exist."""
 
     def __init__(self, client: Get, caches: Caches) -> None:
         self._client = client
         self._caches = caches
 
     async def is_gone(self, machine: MachineKey) -> bool:
-        """Whether that Machine, or instance of a MachinePool, no longer exists, asked of the API server itself.
+        """Whether that Machine, or instance of a MachinePool, no longer exists in the API server.
 
         Raises:
             ApiError: from the management cluster.
@@ -30,17 +30,17 @@ class LiveReads:
             return not await self._machine_is(machine.name, machine)
         if await self._is_listed(machine):
             return False
-        # Its Machine may outlive its entry in the pool's list, and the cache says which Machine that is. One that the
-        # cache does not have yet is not looked for: the identity has just been proven to be another Machine now.
+        # The instance's Machine may outlive its entry in the pool's list; the cache says which Machine that is. A
+        # Machine that is not cached yet is not searched: the identity has just been proven to be another Machine's.
         for candidate in self._caches.machines_with(machine.cluster, machine.provider_id):
             if await self._machine_is(candidate.name, machine):
                 return False
         return True
 
     async def is_as_known(self, machine: MachineView) -> bool:
-        """Whether that Machine is still as the cache has it, asked of the API server itself.
+        """Whether the Machine in the API server equals the cached one.
 
-        Of an instance of a MachinePool nothing is known that may change, and nobody is asked.
+        An instance of a MachinePool has nothing that may change, so no call is made for it.
 
         Raises:
             ApiError: from the management cluster.
@@ -54,7 +54,7 @@ class LiveReads:
             return False
 
     async def is_recorded(self, record: AttestedNode) -> bool:
-        """Whether that record is there, in this or another version, asked of the API server itself.
+        """Whether that record exists in the API server, in this or another version.
 
         Raises:
             ApiError: from the management cluster.
@@ -66,7 +66,7 @@ class LiveReads:
         return text_of(mapping_of(found, "metadata"), "uid") == record.uid
 
     async def _machine_is(self, name: str, machine: MachineKey) -> bool:
-        """Whether there is a Machine of that name, and it has that key."""
+        """Whether a Machine of that name exists and has that key."""
         try:
             path = self._caches.version.machines.object(name, machine.cluster.namespace)
             current = machine_view(await self._client.get(path))
@@ -75,7 +75,7 @@ class LiveReads:
         return MachineKey.of(current) == machine
 
     async def _is_listed(self, instance: MachineKey) -> bool:
-        """Whether its MachinePool is there, and lists it."""
+        """Whether the instance's MachinePool exists and lists it."""
         machine_pools = self._caches.version.machine_pools
         if isinstance(machine_pools, NotServed):
             return False

@@ -1,8 +1,10 @@
-"""Machines, and instances of MachinePools, by provider ID: a match is one look-up, whatever the size of a pool.
+"""Machines and instances of MachinePools, by provider ID. A match is one look-up, whatever the size of a pool.
 
-An instance is one entry of a MachinePool's ``spec.providerIDList``. Where the infrastructure provider makes Machines
-for its pools (MachinePool Machines), the Machine of that pool with that provider ID stands for the instance. A Machine
-that is not the pool's makes it ambiguous.
+An instance is one entry of a MachinePool's ``spec.providerIDList``. If the infrastructure provider creates Machines for
+its pools (MachinePool Machines), the pool's Machine with that provider ID replaces the instance. A Machine that does
+not belong to the pool makes the provider ID ambiguous.
+
+The index by name and address keeps the names of one Machine out of the serving certificates of another.
 """
 
 from __future__ import annotations
@@ -12,18 +14,20 @@ from dataclasses import replace
 from itertools import chain, islice
 from typing import Any, TypeAlias
 
-from signer.model.cluster import MACHINE_POOL_KIND, ClusterKey, MachineView
+from signer.model.cluster import MACHINE_KIND, MACHINE_POOL_KIND, ClusterKey, MachineView
 from signer.model.machine_pool import MachinePoolView
 from signer.model.record import MachineKey
 from signer.rules.machine import MachineGone
+from signer.rules.node_name import scale_set_names
+from signer.rules.serving import canonical
 from signer.store.cache import ObjectKey
 
 Concerned: TypeAlias = Mapping[ClusterKey, frozenset[str]]
-"""The provider IDs whose Machines or instances a change concerns."""
+"""For each cluster, the provider IDs whose Machines or instances a change concerns."""
 
 
 class MachineIndex:
-    """Follows the changes of Machines and MachinePools; each costs as much as it changes."""
+    """Follows changes of Machines and MachinePools; the cost of a change is proportional to its size."""
 
     def __init__(self) -> None:
         self._machines_by_provider_id: dict[tuple[ClusterKey, str], dict[ObjectKey, MachineView]] = {}
@@ -36,15 +40,15 @@ class MachineIndex:
     # Look-ups
 
     def machines_with(self, cluster: ClusterKey, provider_id: str) -> tuple[MachineView, ...]:
-        """The cluster's Machines with that provider ID, then the instances that no Machine stands for."""
+        """The cluster's Machines with that provider ID, then the instances without a Machine of their own."""
         machines = tuple(self._machines_by_provider_id.get((cluster, provider_id), {}).values())
         listing = self._pools_by_provider_id.get(cluster, {}).get(provider_id)
-        if listing is None:  # most have no pool, and each request asks a few times
+        if listing is None:  # the common case: each request looks up a few times
             return machines
         return (*machines, *self._instances(provider_id, machines, listing))
 
-    def some_with(self, cluster: ClusterKey, provider_id: str, most: int) -> tuple[MachineView, ...]:
-        """The first of :meth:`machines_with`: whoever makes thousands has them looked at by nobody."""
+    def first_with(self, cluster: ClusterKey, provider_id: str, most: int) -> tuple[MachineView, ...]:
+        """The first ``most`` of :meth:`machines_with`: thousands of duplicates cost no more than a few."""
         machines = self._machines_by_provider_id.get((cluster, provider_id), {}).values()
         listing = self._pools_by_provider_id.get(cluster, {}).get(provider_id)
         if listing is None or len(machines) >= most:
@@ -54,18 +58,18 @@ class MachineIndex:
     def _instances(
         self, provider_id: str, machines: Iterable[MachineView], listing: Iterable[ObjectKey]
     ) -> Iterator[MachineView]:
-        """Those of the pools that list it, for which none of the Machines stands."""
-        standing = {machine.owner_pool for machine in machines}
+        """The instances of the pools that list the provider ID, without those that one of the Machines replaces."""
+        replaced_in = {machine.owner_pool for machine in machines}
         pools = (self._pools[key] for key in listing)
-        return (pool.instance(provider_id) for pool in pools if pool.name not in standing)
+        return (pool.instance(provider_id) for pool in pools if pool.name not in replaced_in)
 
     def machine_objects_with(self, cluster: ClusterKey, provider_ids: Iterable[str]) -> Iterator[MachineView]:
-        """The cluster's Machines with one of these provider IDs, and no instances: a pool may have thousands."""
+        """The cluster's Machines with one of these provider IDs, without instances: a pool may have thousands."""
         for provider_id in provider_ids:
             yield from tuple(self._machines_by_provider_id.get((cluster, provider_id), {}).values())
 
     def machine(self, key: MachineKey) -> MachineView | MachineGone:
-        """The Machine or instance of that key, as it is now."""
+        """The Machine or instance of that key, in its current state."""
         if key.kind == MACHINE_POOL_KIND:
             candidates = self.machines_with(key.cluster, key.provider_id)
         else:
@@ -74,14 +78,16 @@ class MachineIndex:
         return next((candidate for candidate in candidates if MachineKey.of(candidate) == key), MachineGone())
 
     def machines_of(self, cluster: ClusterKey) -> Iterator[MachineView]:
-        """All Machines of the cluster; instances of pools, which have no addresses, are not among them.
+        """All Machines of the cluster, without instances of pools, which have no addresses.
 
-        As they are now: they may change while somebody goes through them.
+        The iterator returns a snapshot: changes during the iteration do not affect it.
         """
         return iter(tuple(self._machines_by_cluster.get(cluster, {}).values()))
 
     def instances_of(self, cluster: ClusterKey) -> Iterator[MachineView]:
-        """All instances of the cluster's MachinePools that no Machine stands for; they may change meanwhile."""
+        """All instances of the cluster's MachinePools without a Machine of their own. The index may change during
+        iteration.
+        """
         for pool in [self._pools[key] for key in self._pools_by_cluster.get(cluster, {})]:
             for provider_id in pool.provider_ids:
                 machines = self._machines_by_provider_id.get((cluster, provider_id), {})
@@ -91,7 +97,7 @@ class MachineIndex:
     # Changes
 
     def machine_changed(self, key: ObjectKey, before: MachineView | None, after: MachineView | None) -> Concerned:
-        """A Machine appeared (no ``before``), changed, or went (no ``after``)."""
+        """A Machine was added (no ``before``), changed, or deleted (no ``after``)."""
         if before == after:
             return {}
         if before is not None:
@@ -110,7 +116,7 @@ class MachineIndex:
         )
 
     def pool_changed(self, key: ObjectKey, before: MachinePoolView | None, after: MachinePoolView | None) -> Concerned:
-        """A MachinePool appeared, changed, or went; only the provider IDs that came or went cost anything."""
+        """A MachinePool was added, changed or deleted. The cost is proportional to the changed provider IDs."""
         if before == after:
             return {}
         removed: frozenset[str] = frozenset() if before is None else before.provider_ids
@@ -120,17 +126,17 @@ class MachineIndex:
         if before is not None:
             self._pools.pop(key)
             _drop(self._pools_by_cluster, before.cluster, key)
-            self._list_no_more(before.cluster, key, removed)
+            self._unlist(before.cluster, key, removed)
         if after is not None:
             self._pools[key] = after
             self._pools_by_cluster.setdefault(after.cluster, {})[key] = None
             self._list(after.cluster, key, added)
-        if before is not None and after is not None and _differ_in_their_lists_only(before, after):
+        if before is not None and after is not None and _only_lists_differ(before, after):
             return _concerned([(after.cluster, added | removed)])
         return _concerned((pool.cluster, pool.provider_ids) for pool in (before, after) if pool is not None)
 
     def _list(self, cluster: ClusterKey, pool: ObjectKey, provider_ids: frozenset[str]) -> None:
-        """There may be ten thousand in one event: nothing is made for each that is one pool's alone."""
+        """Add provider IDs of a pool. One event may hold ten thousand, so IDs of a single pool share one tuple."""
         alone, listing = (pool,), self._pools_by_provider_id.setdefault(cluster, {})
         for provider_id in provider_ids:
             if listing.setdefault(provider_id, alone) is not alone:
@@ -138,7 +144,7 @@ class MachineIndex:
         if not listing:
             del self._pools_by_provider_id[cluster]
 
-    def _list_no_more(self, cluster: ClusterKey, pool: ObjectKey, provider_ids: frozenset[str]) -> None:
+    def _unlist(self, cluster: ClusterKey, pool: ObjectKey, provider_ids: frozenset[str]) -> None:
         listing = self._pools_by_provider_id.get(cluster, {})
         for provider_id in provider_ids:
             pools = listing.pop(provider_id)
@@ -156,8 +162,8 @@ def _concerned(changes: Iterable[tuple[ClusterKey, frozenset[str]]]) -> Concerne
     return concerned
 
 
-def _differ_in_their_lists_only(before: MachinePoolView, after: MachinePoolView) -> bool:
-    """Whether its other instances are as they were: how many there are is no matter of each."""
+def _only_lists_differ(before: MachinePoolView, after: MachinePoolView) -> bool:
+    """Whether the instances in both lists are unchanged: the number of replicas is no property of an instance."""
     return replace(before, provider_ids=after.provider_ids, replicas=after.replicas) == after
 
 
@@ -166,3 +172,111 @@ def _drop(index: dict[Any, dict[ObjectKey, Any]], index_key: Any, key: ObjectKey
     entries.pop(key, None)
     if not entries:
         index.pop(index_key, None)
+
+
+class NameIndex:
+    """Names, infrastructure names, addresses and names in provider IDs of all Machines, in canonical spelling.
+
+    Instances of MachinePools have no names of their own. The kubelet chooses the name in a nodeRef, so it is no name of
+    the Machine; it shows only which node runs on it.
+    """
+
+    def __init__(self) -> None:
+        self._holders: _Holders = {}
+        self._nodes: _Holders = {}
+        self._by_contained_name: dict[ClusterKey, dict[str, dict[str, int]]] = {}
+        """By cluster and by the name in a provider ID: the number of pools that list the provider ID."""
+
+    def changed(self, key: ObjectKey, before: MachineView | None, after: MachineView | None) -> None:
+        """A Machine was added, changed or deleted."""
+        if before == after:
+            return
+        for holders, names in ((self._holders, _names), (self._nodes, _node)):
+            old = names(before) if before is not None else frozenset()
+            new = names(after) if after is not None else frozenset()
+            _move(holders, key, old - new, new - old)
+
+    def pool_changed(self, before: MachinePoolView | None, after: MachinePoolView | None) -> None:
+        """A MachinePool was added, changed or deleted: the provider IDs of its instances contain node names."""
+        if before is not None and after is not None and before.cluster == after.cluster:
+            self._update_contained_names(
+                after.cluster, before.provider_ids - after.provider_ids, after.provider_ids - before.provider_ids
+            )
+            return
+        if before is not None:
+            self._update_contained_names(before.cluster, before.provider_ids, frozenset())
+        if after is not None:
+            self._update_contained_names(after.cluster, frozenset(), after.provider_ids)
+
+    def _update_contained_names(self, cluster: ClusterKey, gone: frozenset[str], new: frozenset[str]) -> None:
+        by_name = self._by_contained_name.setdefault(cluster, {})
+        for provider_id, name in _names_by_provider_id(gone):
+            called = by_name[name]
+            called[provider_id] -= 1
+            if not called[provider_id]:
+                del called[provider_id]
+            if not called:
+                del by_name[name]
+        for provider_id, name in _names_by_provider_id(new):
+            called = by_name.setdefault(name, {})
+            called[provider_id] = called.get(provider_id, 0) + 1
+        if not by_name:
+            del self._by_contained_name[cluster]
+
+    def other_instances_named(self, machine: MachineView, node_name: str) -> frozenset[str]:
+        """Provider IDs of other MachinePool instances of the same Cluster that contain that node name."""
+        called = self._by_contained_name.get(machine.cluster, {}).get(node_name, {})
+        return frozenset(called.keys() - {machine.provider_id})
+
+    def other_machines_named(self, machine: MachineView, node_name: str) -> tuple[ObjectKey, ...]:
+        """Other Machines of the same Cluster: first those whose node has that name, then those that have the name
+        themselves.
+        """
+        own = {(machine.cluster.namespace, machine.name)} if machine.kind == MACHINE_KIND else set()
+        held = (machine.cluster, canonical(node_name))
+        nodes = self._nodes.get(held, set()) - own
+        return (*sorted(nodes), *sorted(self._holders.get(held, set()) - own - nodes))
+
+    def conflicting_names(self, machine: MachineView, names: Iterable[str]) -> frozenset[str]:
+        """Those of ``names``, in canonical spelling, that another Machine of the same Cluster has."""
+        own = {(machine.cluster.namespace, machine.name)} if machine.kind == MACHINE_KIND else set()
+        return frozenset(name for name in names if self._holders.get((machine.cluster, name), set()) - own)
+
+
+_Holders: TypeAlias = dict[tuple[ClusterKey, str], set[ObjectKey]]
+
+
+def _move(
+    holders: _Holders, key: ObjectKey, gone: Iterable[tuple[ClusterKey, str]], new: Iterable[tuple[ClusterKey, str]]
+) -> None:
+    for held in gone:
+        holders[held].discard(key)
+        if not holders[held]:
+            del holders[held]
+    for held in new:
+        holders.setdefault(held, set()).add(key)
+
+
+def _names_by_provider_id(provider_ids: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for provider_id in provider_ids:
+        for name in _names_in(provider_id):
+            yield provider_id, name
+
+
+def _names_in(provider_id: str) -> tuple[str, ...]:
+    """Node names in a provider ID: by ``nodeNameSource: ProviderID``, and by the naming of Azure scale sets."""
+    return (provider_id.rpartition("/")[2], *scale_set_names(provider_id))
+
+
+def _node(machine: MachineView) -> frozenset[tuple[ClusterKey, str]]:
+    return frozenset({(machine.cluster, canonical(machine.node_ref))}) if machine.node_ref else frozenset()
+
+
+def _names(machine: MachineView) -> frozenset[tuple[ClusterKey, str]]:
+    names = (
+        machine.name,
+        machine.infrastructure_name,
+        *_names_in(machine.provider_id),
+        *(address.address for address in machine.addresses),
+    )
+    return frozenset((machine.cluster, canonical(name)) for name in names if name)

@@ -1,9 +1,9 @@
-"""Until when each cluster's nodes have certificates: what is left when nobody issues any more.
+"""The expiry of each cluster's node certificates: the time that remains if no more are issued.
 
-Counted are nodes that exist: an AttestedNode of ours whose Machine, or instance of a MachinePool, is there and not
-being deleted. Of several records of one Machine the one whose certificate lasts longest counts. A change of a record or
-of a Machine costs the same whatever the number of records; a cluster is added up anew when somebody asks and something
-has changed in it.
+A node counts if an authentic AttestedNode exists and its Machine, or instance of a MachinePool, exists and is not being
+deleted. If several records name one Machine, the one whose certificate expires last counts. The cost of a change of a
+record or Machine does not depend on the number of records; a cluster's summary is computed again only when it is read
+after a change.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ from datetime import timedelta
 from typing import Final
 
 from attestors.contract import Security
-from signer.model.certificate_kind import KUBELET_CLIENT
 from signer.model.certificates_in_use import EVER, certificates_in_use
 from signer.model.cluster import ClusterKey, MachineView
-from signer.model.record import AttestedNode, JournalEntry, MachineKey
+from signer.model.record import KUBELET_CLIENT, AttestedNode, JournalEntry, MachineKey
 from signer.rules.machine import MachineGone, NoRecord
 from signer.store.cache import ObjectKey
 
 OVERDUE_SHARE: Final = 0.15
-"""Share of its life that a certificate has left when its renewal counts as overdue: nodes renew at 0.2.
+"""A renewal is overdue when this share of the certificate's lifetime remains; nodes renew at 0.2.
 
-A share and no time: a policy's certificates may live for an hour or for a year.
+A share rather than a time: a policy's certificates may be valid for an hour or for a year.
 """
 
 
@@ -34,49 +33,49 @@ class _Life:
     machine: MachineKey
     not_after: float
     renewal_overdue: tuple[float, ...]
-    """When it is overdue; none where the attestor does not renew."""
+    """When the renewal becomes overdue; empty if the attestor does not renew."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeCertificates:
-    """The last client certificates of one cluster's nodes; times are Unix time, in order."""
+    """The last client certificates of one cluster's nodes. Times are Unix time, in ascending order."""
 
     ends: tuple[float, ...] = ()
-    """When they run out."""
+    """When the certificates expire."""
     renewing_ends: tuple[float, ...] = ()
-    """The same of those that can be renewed."""
+    """When the certificates that can be renewed expire."""
     overdue: tuple[float, ...] = ()
-    """When the renewals of the latter become overdue."""
+    """When the renewals of those become overdue."""
 
     def count_expired(self, now: float) -> int:
-        """Nodes whose last certificate has run out."""
+        """Number of nodes whose last certificate has expired."""
         return bisect_right(self.ends, now)
 
     def count_overdue(self, now: float) -> int:
-        """Nodes that should have renewed by now, and still could."""
+        """Number of nodes whose renewal is overdue and still possible."""
         return bisect_right(self.overdue, now) - bisect_right(self.renewing_ends, now)
 
     def outage_budget(self, now: float) -> tuple[float, ...]:
-        """When the first node whose certificate is still good loses it, if no more are issued; empty: there is none."""
+        """The next expiry of a valid certificate, if no more are issued; empty if no certificate is valid."""
         return self.ends[self.count_expired(now) :][:1]
 
 
 class CertificateLives:
-    """Follows records and Machines; told of each change by who keeps them."""
+    """Follows records and Machines; the caches report each change."""
 
     def __init__(self, machine: Callable[[MachineKey], MachineView | MachineGone]) -> None:
-        """``machine`` says what is there now."""
+        """``machine`` returns the current Machine of a key."""
         self._machine = machine
         self._lives: dict[ClusterKey, dict[ObjectKey, _Life]] = {}
         self._summed: dict[ClusterKey, NodeCertificates] = {}
 
     def record_changed(self, key: ObjectKey, before: AttestedNode | NoRecord, after: AttestedNode | NoRecord) -> None:
-        """A record of ours was written, replaced, or is gone."""
+        """An authentic record was written, replaced or deleted."""
         if isinstance(before, AttestedNode):
             cluster = before.machine.cluster
             lives = self._lives.get(cluster, {})
             lives.pop(key, None)
-            if not lives:  # as where no record of the cluster has a client certificate in its journal
+            if not lives:  # also if no record of the cluster has a client certificate in its journal
                 self._lives.pop(cluster, None)
             self._summed.pop(cluster, None)
         if isinstance(after, AttestedNode):
@@ -87,7 +86,7 @@ class CertificateLives:
             self._summed.pop(cluster, None)
 
     def machines_changed(self, clusters: Iterable[ClusterKey]) -> None:
-        """Machines or instances of those clusters came, went or changed."""
+        """Machines or instances of those clusters were added, changed or deleted."""
         for cluster in clusters:
             self._summed.pop(cluster, None)
 
@@ -96,7 +95,7 @@ class CertificateLives:
         summed = self._summed.get(cluster)
         if summed is None:
             summed = self._add_up(cluster)
-            if cluster in self._lives:  # nothing is kept of clusters that have no records
+            if cluster in self._lives:  # no summary is kept for clusters without records
                 self._summed[cluster] = summed
         return summed
 

@@ -1,7 +1,8 @@
-"""Writing AttestedNodes: the journal entry of a CSR stands here before the CSR is approved.
+"""Writing AttestedNodes: the journal entry of a CSR is written here before the CSR is approved.
 
-What is read is ours (:mod:`signer.store.authentic_records`), and what is written is sealed. An object that is not ours
-counts as no record: whoever has something to record under that name replaces it, at exactly the version that was seen.
+Only authentic records are read (:mod:`signer.store.authentic_records`), and every record that is written is sealed. An
+object that is not authentic counts as no record: the next write under its name replaces it, at exactly the version that
+was read.
 """
 
 from __future__ import annotations
@@ -15,35 +16,35 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from attestors.contract import IPAddress
 from signer.kube.calls import GetListCreateReplace
 from signer.kube.client import JsonObject
 from signer.kube.coalescing_cache import CoalescingCache
 from signer.kube.errors import AlreadyExists, Conflict, NotFound, UnexpectedAnswer
 from signer.kube.resources import ATTESTED_NODES
 from signer.kube.scheduling import CooperativeYield
-from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, ClusterView
+from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, ClusterView, MachineView
 from signer.model.decision import Deferred
 from signer.model.fields import items_of, mapping_of, text_of
 from signer.model.reasons import Reason
-from signer.model.record import AttestedNode, record_name
+from signer.model.record import AttestedNode, MachineKey, record_name
 from signer.model.record_object import parse_record, record_spec
 from signer.rules.machine import NoRecord
 from signer.rules.plan import FactsChanged
-from signer.store.authentic_records import InTheWay, NothingInTheWay, UnverifiedRecord
-from signer.store.caches import Caches
-from signer.store.preserved_metadata import NotKept, preserved_fields
-from signer.store.records_barrier import UnlistedNamespace
+from signer.rules.serving import canonical, equivalent_addresses
+from signer.store.authentic_records import InTheWay, NothingInTheWay, NotKept, UnverifiedRecord, preserved_fields
+from signer.store.caches import Caches, UnlistedNamespace
 
 _LOG = logging.getLogger(__name__)
 
 
 class RecordChanged(FactsChanged):
-    """Somebody else wrote the record first: look at it again, then decide again."""
+    """Another client wrote the record first: the caller reads it and decides again."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """Exactly which object is replaced."""
+    """The exact object version to be replaced."""
 
     uid: str
     resource_version: str
@@ -58,29 +59,31 @@ class Records:
         self._lists: CoalescingCache[None] = CoalescingCache(time.monotonic, lambda nothing: 0)
 
     async def require_listed(self, cluster: ClusterKey) -> None:
-        """To be called before anything of that Cluster is judged: where it has come, or was unpaused, since the cache
-        began, the records of its namespace are listed, once for all who came meanwhile
-        (:mod:`signer.store.records_barrier`).
+        """Make sure that the cache holds the Cluster's records; call this before a decision for that Cluster.
+
+        If the Cluster was created or unpaused since the cache began, the records of its namespace are listed, once for
+        all concurrent callers (:mod:`signer.store.caches`).
 
         Raises:
-            ApiError: they cannot be listed.
+            ApiError: the records cannot be listed.
         """
-        while isinstance(unlisted := self._caches.records_barrier.of(cluster), UnlistedNamespace):
+        while isinstance(unlisted := self._caches.records_barrier.state_of(cluster), UnlistedNamespace):
             await self._lists.ask(unlisted, ATTESTED_NODES, partial(self._list, unlisted))
 
     def require_still_listed(self, cluster: ClusterKey) -> None:
-        """To be called before anything is written: the Cluster may have been away meanwhile, and look as before.
+        """Call this before a write: the Cluster may have been deleted and created again, or paused and unpaused,
+        meanwhile.
 
         Raises:
-            Deferred: it has, or the cache may have lost what was listed.
+            Deferred: that has happened, or the cache may have lost the listed records.
         """
-        if isinstance(self._caches.records_barrier.of(cluster), UnlistedNamespace):
+        if isinstance(self._caches.records_barrier.state_of(cluster), UnlistedNamespace):
             raise Deferred(
                 Reason.RESERVATION_PENDING, "the Cluster's records are to be listed again", timedelta(seconds=0.1)
             )
 
     async def _list(self, unlisted: UnlistedNamespace) -> None:
-        self._caches.records_barrier.begins(unlisted)
+        self._caches.records_barrier.list_begins(unlisted)
         pages = self._client.list_pages(ATTESTED_NODES.collection(unlisted.namespace))
         async with contextlib.aclosing(pages):
             async for page in pages:
@@ -90,52 +93,56 @@ class Records:
                         raise UnexpectedAnswer("the list holds an item that is no object", status=200)
                     self._caches.records.found(item)
                     await cooperative_yield.leave_turn()
-        self._caches.records_barrier.listed(unlisted)
+        self._caches.records_barrier.list_completed(unlisted)
 
     def recorded(self, cluster: ClusterKey, node_name: str) -> AttestedNode | NoRecord:
-        """What we recorded under that node name.
+        """The authentic record of that node name.
 
         Raises:
-            Deferred: the controller key is not available, or there is a newer one.
+            Deferred: the controller key is not available, or a newer one must be read first.
         """
         return self._caches.authentic.get(cluster.namespace, record_name(cluster, node_name))
 
     async def write(self, record: AttestedNode, cluster: ClusterView) -> AttestedNode:
-        """Seal and create the record, or change the very version that it was derived from.
+        """Seal the record, and create it or replace the version from which it was derived.
 
         Raises:
-            RecordChanged: it was created or changed meanwhile; the cache now has the new one.
-            Deferred: the controller key is not available, or there is a newer one.
+            RecordChanged: the record was created or changed meanwhile; the cache now holds the new version.
+            Deferred: the controller key is not available, or a newer one must be read first.
             ApiError: from the management cluster.
         """
         spec = {**record_spec(record), "seal": self._caches.authentic.require_keys().seal(record)}
         try:
             if record.resource_version:
-                written = await self._change(record, cluster, spec)
+                written = await self._replace(record, cluster, spec)
             else:
-                written = await self._begin(record, cluster, spec)
+                written = await self._create(record, cluster, spec)
         except (AlreadyExists, Conflict, NotFound) as error:
             await self.refresh(record.machine.cluster, record.name)
             raise RecordChanged(record.name) from error
         stored = self._caches.records.written(written)
         return stored.claimed if isinstance(stored, UnverifiedRecord) else parse_record(written)
 
-    async def _change(self, record: AttestedNode, cluster: ClusterView, spec: JsonObject) -> JsonObject:
-        """Change the very version that ``record`` was derived from, and nothing that others put into its metadata."""
+    async def _replace(self, record: AttestedNode, cluster: ClusterView, spec: JsonObject) -> JsonObject:
+        """Replace the version from which ``record`` was derived; keep the metadata that other clients set."""
         path, version = _path(record), _Version(record.uid, record.resource_version)
         kept = self._caches.authentic.metadata_of(record)
-        foreign = await self._foreign(path, version) if isinstance(kept, NotKept) else kept.fields()
-        return await self._client.replace(path, _whole(record, version, self._owned(foreign, cluster), spec))
+        preserved = await self._read_preserved(path, version) if isinstance(kept, NotKept) else kept.fields()
+        return await self._client.replace(
+            path, _replacement(record, version, self._with_owner(preserved, cluster), spec)
+        )
 
-    def _owned(self, foreign: JsonObject, cluster: ClusterView) -> JsonObject:
-        """With the Cluster as owner where none is: backups are restored without owners, and nobody would delete it."""
-        owners, own = items_of(foreign, "ownerReferences"), _owner_reference(cluster, self._caches)
+    def _with_owner(self, preserved: JsonObject, cluster: ClusterView) -> JsonObject:
+        """Add the Cluster as owner if no Cluster owns the record: backups are restored without owners, and the record
+        would never be deleted.
+        """
+        owners, own = items_of(preserved, "ownerReferences"), _owner_reference(cluster, self._caches)
         if any(isinstance(owner, Mapping) and _kind_of(owner) == _kind_of(own) for owner in owners):
-            return foreign
-        return {**foreign, "ownerReferences": [*owners, own]}
+            return preserved
+        return {**preserved, "ownerReferences": [*owners, own]}
 
-    async def _begin(self, record: AttestedNode, cluster: ClusterView, spec: JsonObject) -> JsonObject:
-        """Create it where there was no record, or no record of ours."""
+    async def _create(self, record: AttestedNode, cluster: ClusterView, spec: JsonObject) -> JsonObject:
+        """Create the record if there is none, or replace an object that is not authentic."""
         namespace, name = record.machine.cluster.namespace, record.name
         if not isinstance(self._caches.authentic.get(namespace, name), NoRecord):
             raise RecordChanged(name)
@@ -144,17 +151,19 @@ class Records:
             case NothingInTheWay():
                 return await self._client.create(ATTESTED_NODES.collection(namespace), manifest)
             case InTheWay(uid, resource_version):
-                _LOG.info("replacing an AttestedNode that is not ours", extra={"namespace": namespace, "object": name})
+                _LOG.info(
+                    "replacing an AttestedNode that is not authentic", extra={"namespace": namespace, "object": name}
+                )
                 path, version = _path(record), _Version(uid, resource_version)
                 ours = {key: manifest["metadata"][key] for key in ("labels", "ownerReferences")}
-                foreign = {**await self._foreign(path, version), **ours}
-                return await self._client.replace(path, _whole(record, version, foreign, spec))
+                preserved = {**await self._read_preserved(path, version), **ours}
+                return await self._client.replace(path, _replacement(record, version, preserved, spec))
 
-    async def _foreign(self, path: str, version: _Version) -> JsonObject:
-        """What others put into the metadata of that version, which was not seen or was too much to be kept.
+    async def _read_preserved(self, path: str, version: _Version) -> JsonObject:
+        """The metadata that other clients set on that version, read from the API server because it is not kept.
 
         Raises:
-            Conflict: it is no longer that version.
+            Conflict: the object has another version now.
             ApiError: from the management cluster.
         """
         metadata = mapping_of(await self._client.get(path), "metadata")
@@ -163,7 +172,7 @@ class Records:
         return preserved_fields(metadata)
 
     async def refresh(self, cluster: ClusterKey, name: str) -> None:
-        """Look at a record in the API server itself, and show the cache what is there.
+        """Read a record from the API server and update the cache.
 
         Raises:
             ApiError: from the management cluster.
@@ -180,18 +189,18 @@ def _path(record: AttestedNode) -> str:
     return ATTESTED_NODES.object(record.name, record.machine.cluster.namespace)
 
 
-def _whole(record: AttestedNode, version: _Version, foreign: JsonObject, spec: JsonObject) -> JsonObject:
-    # What others put into metadata stays, such as the owner that `clusterctl move` rewrites. The resourceVersion makes
-    # it fail, rather than overwrite, when the object is no longer the one that was read. Of the spec everything that
-    # the schema knows is written, and it keeps nothing else.
+def _replacement(record: AttestedNode, version: _Version, preserved: JsonObject, spec: JsonObject) -> JsonObject:
+    # Metadata of other clients stays, such as the owner that `clusterctl move` rewrites. The resourceVersion makes the
+    # call fail, rather than overwrite, if the object has changed. The spec is written whole; the schema prunes unknown
+    # fields.
     metadata = {
-        **foreign,
+        **preserved,
         "name": record.name,
         "namespace": record.machine.cluster.namespace,
         "uid": version.uid,
         "resourceVersion": version.resource_version,
-        # Emptied: nobody applies parts of a record, and to track whose each field is doubles what a write costs the API
-        # server (Kubernetes, "Server-Side Apply", Clearing managedFields).
+        # Cleared: no client applies parts of a record, and tracking field ownership doubles the cost of a write for the
+        # API server (Kubernetes, "Server-Side Apply", Clearing managedFields).
         "managedFields": [{}],
     }
     return {"apiVersion": ATTESTED_NODES.api_version, "kind": "AttestedNode", "metadata": metadata, "spec": spec}
@@ -221,5 +230,28 @@ def _owner_reference(cluster: ClusterView, caches: Caches) -> JsonObject:
 
 
 def _kind_of(owner: Mapping[str, Any]) -> tuple[str, str]:
-    """API group and kind: in whichever version."""
+    """API group and kind, without the version."""
     return text_of(owner, "apiVersion").rpartition("/")[0], text_of(owner, "kind")
+
+
+def conflicting_names(
+    caches: Caches,
+    records: Records,
+    machine: MachineView,
+    dns_names: tuple[str, ...],
+    ip_addresses: tuple[IPAddress, ...],
+) -> frozenset[str]:
+    """The requested names and addresses that other Machines have now, or other nodes by their records.
+
+    Equivalent addresses count too. Each is in canonical form (:func:`~signer.rules.serving.canonical`).
+    """
+    names = frozenset(canonical(name) for name in dns_names)
+    addresses = frozenset(str(face) for address in ip_addresses for face in equivalent_addresses(address))
+    return caches.names.conflicting_names(machine, names | addresses) | frozenset(
+        name for name in names if _is_anothers_node(records, machine, name)
+    )
+
+
+def _is_anothers_node(records: Records, machine: MachineView, name: str) -> bool:
+    record = records.recorded(machine.cluster, name)
+    return isinstance(record, AttestedNode) and record.machine != MachineKey.of(machine)

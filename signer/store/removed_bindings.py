@@ -1,17 +1,17 @@
-"""What Enforce removed from workload clusters, kept so that it can be restored.
+"""The bindings that Enforce removed from workload clusters, saved so that they can be restored.
 
-One ConfigMap in the controller's own namespace for each Cluster, with an entry for each lineage
-(:mod:`signer.model.saved_bindings`). It is written before a binding is deleted, and a lineage is taken out after every
-binding of it is back; so a crash at any point leaves each binding in the cluster, in the ConfigMap, or in both. What
-was removed from a cluster of another lineage is left to a person, for the controller cannot know whether that was this
+The controller's own namespace holds one ConfigMap for each Cluster, with an entry for each lineage
+(:mod:`signer.model.saved_bindings`). The controller writes it before it deletes a binding, and removes a lineage after
+all its bindings are restored. So a crash at any point leaves each binding in the cluster, in the ConfigMap, or in both.
+Bindings of another lineage are left to an operator: the controller cannot know whether they were removed from this
 cluster.
 
-Two controllers, or a call of ours that is still on its way after a crash, must not lose a binding between them:
+Two rules prevent the loss of a binding between two controllers, or by a call that is still under way after a crash:
 
-- what is kept names each binding's UID and resourceVersion, so that keeping another one changes the ConfigMap, which is
-  removed, or loses a lineage, only at the resourceVersion that was read before the bindings were put back;
-- a binding that is still the very object that was to be deleted (UID and resourceVersion) is marked and unmarked once,
-  so that a deletion under way, which names that resourceVersion, fails.
+- A saved binding includes its UID and resourceVersion, so saving another version changes the ConfigMap. The ConfigMap
+  is deleted, or loses a lineage, only at the resourceVersion that was read before the bindings were restored.
+- A binding that still has the UID and resourceVersion that were to be deleted is annotated and unannotated once. A
+  deletion under way, which names that resourceVersion, then fails.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ from signer.store.restore_binding import BindingNotRestored, GrantChanged, resto
 _LOG = logging.getLogger(__name__)
 
 SAVED_LABEL: Final = "attestation.cluster.x-k8s.io/removed-grants"
-"""On every ConfigMap of this module; its value is the namespace of the Cluster."""
+"""Label of every ConfigMap of this module; its value is the namespace of the Cluster."""
 MAXIMUM_CLUSTERS: Final = 10_000
 MAXIMUM_CLUSTERS_OF_NAMESPACE: Final = 1_000
-"""Tenants name Clusters as they like, and what is kept of one outlives it; so much of the controller's namespace may a
-namespace of theirs fill."""
+"""Limit for each namespace of Clusters: tenants choose the names of Clusters, and saved bindings outlive their Cluster.
+"""
 _ATTEMPTS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class NothingSaved:
-    """Nothing was removed, or all of it is back."""
+    """No binding was removed, or all are restored."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotRestored:
-    """A binding that stays kept, because giving it back would be wrong or is not allowed."""
+    """A binding that stays saved, because restoring it would be wrong or is forbidden."""
 
     name: str
     cause: str
@@ -72,7 +72,7 @@ class NotRestored:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What became of the kept bindings."""
+    """The result of restoring the saved bindings."""
 
     back: tuple[str, ...]
     not_restored: tuple[NotRestored, ...]
@@ -86,13 +86,13 @@ class RemovedBindings:
         self._management = management
         self._namespace = namespace
         self._clusters_of: Counter[str] = Counter()
-        """By namespace of the Clusters: ConfigMaps as they were last listed, and those made since."""
+        """Number of ConfigMaps by namespace of the Clusters: those of the last list, and those created since."""
 
-    async def kept(self, cluster: ClusterKey) -> SavedBindings | NothingSaved:
-        """What is kept for that Cluster, of whatever lineage.
+    async def saved(self, cluster: ClusterKey) -> SavedBindings | NothingSaved:
+        """The saved bindings of that Cluster, of every lineage.
 
         Raises:
-            BindingsNotSaved: it cannot be read.
+            BindingsNotSaved: they cannot be read.
         """
         try:
             manifest = await self._management.get(self._path(cluster))
@@ -104,12 +104,12 @@ class RemovedBindings:
             return parse_saved(manifest)
         except ValueError as error:
             raise BindingsNotSaved(
-                f"ConfigMap {self._shown(cluster)} cannot be read ({error}): mend or delete it"
+                f"ConfigMap {self._shown(cluster)} cannot be read ({error}): repair or delete it"
             ) from error
 
     async def owners(self) -> frozenset[ClusterKey]:
-        """The Clusters for which something is kept; what cannot be read is logged and left out, and so is what is more
-        than :data:`MAXIMUM_CLUSTERS`: nobody may switch this off for all others.
+        """The Clusters that have saved bindings. Unreadable ConfigMaps are logged and left out, and so are those beyond
+        :data:`MAXIMUM_CLUSTERS`: no tenant can stop this for all others.
 
         Raises:
             BindingsNotSaved: the ConfigMaps cannot be listed.
@@ -122,24 +122,24 @@ class RemovedBindings:
                     for manifest in page["items"]:
                         found |= _owner_of(manifest)
                     if len(found) > MAXIMUM_CLUSTERS:
-                        _LOG.error("grants of too many clusters are kept", extra={"lookedAt": MAXIMUM_CLUSTERS})
+                        _LOG.error("bindings of too many clusters are saved", extra={"lookedAt": MAXIMUM_CLUSTERS})
                         break
         except ApiError as error:
-            raise BindingsNotSaved(f"the ConfigMaps with removed grants cannot be listed: {error}") from error
+            raise BindingsNotSaved(f"the ConfigMaps with removed bindings cannot be listed: {error}") from error
         self._clusters_of = Counter(cluster.namespace for cluster in found)
         return frozenset(found)
 
-    async def keep(self, owner: ClusterIdentity, bindings: Sequence[ClusterRoleBinding]) -> None:
-        """Return once all of them are kept; only then may they be deleted.
+    async def save(self, owner: ClusterIdentity, bindings: Sequence[ClusterRoleBinding]) -> None:
+        """Return once all bindings are saved; only then may they be deleted.
 
-        Of two bindings of one name, the later one is what was there.
+        Of two bindings of one name, the later one replaces the earlier.
 
         Raises:
-            BindingsNotSaved: they are not kept.
+            BindingsNotSaved: they are not saved.
         """
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(GrantChanged):
-                before = await self.kept(owner.key)
+                before = await self.saved(owner.key)
                 new = {binding.name: binding for binding in bindings}
                 if isinstance(before, SavedBindings):
                     await self._write(before, before.with_bindings(owner, {**before.of(owner).bindings, **new}))
@@ -149,46 +149,46 @@ class RemovedBindings:
                 return
         raise BindingsNotSaved(f"others keep changing ConfigMap {self._shown(owner.key)}")
 
-    async def follow(self, owner: ClusterIdentity) -> None:
-        """Return once the lineage of what is kept for that cluster, if anything is, knows both of its marks.
+    async def update_lineage(self, owner: ClusterIdentity) -> None:
+        """Record the cluster's current UID and CA in the lineage of its saved bindings, if there are any.
 
-        To be called when a cluster has another UID or CA than before. What is kept would be lost to it if the other
-        mark changed too before anything else was written.
+        Call this when the UID or the CA of a cluster has changed. If the other of the two changed later too, before
+        another write, the saved bindings would no longer be attributed to the cluster.
 
         Raises:
-            BindingsNotSaved: what is kept cannot be read or changed.
+            BindingsNotSaved: the saved bindings cannot be read or changed.
         """
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(GrantChanged):
-                kept = await self.kept(owner.key)
-                if isinstance(kept, SavedBindings) and (lineage := kept.of(owner)).uids and not lineage.knows(owner):
-                    await self._write(kept, kept.with_bindings(owner, lineage.bindings))
+                saved = await self.saved(owner.key)
+                if isinstance(saved, SavedBindings) and (lineage := saved.of(owner)).uids and not lineage.knows(owner):
+                    await self._write(saved, saved.with_bindings(owner, lineage.bindings))
                 return
         raise BindingsNotSaved(f"others keep changing ConfigMap {self._shown(owner.key)}")
 
     async def restore(self, owner: ClusterIdentity, workload: GetCreatePatch) -> Restored:
-        """Restore what was removed from that cluster, under whichever UID and CA it was known then.
+        """Restore the bindings that were removed from that cluster, under whichever UID and CA it was known then.
 
-        A binding that exists is left as it is; where it is being deleted, what is kept stays kept until the name is
-        free. So does one whose ClusterRole would grant anything but automatic approval: the ConfigMap, or the role, may
+        A binding that exists is not changed. If it is being deleted, the saved one is kept until the name is free. A
+        binding whose ClusterRole grants anything but automatic approval stays saved too: the ConfigMap or the role may
         have been tampered with.
 
         Raises:
-            BindingsNotSaved: what is kept cannot be read or changed.
-            ApiError: from the workload cluster; what is not back is still kept.
+            BindingsNotSaved: the saved bindings cannot be read or changed.
+            ApiError: from the workload cluster; bindings that are not restored stay saved.
         """
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(GrantChanged):
-                kept = await self.kept(owner.key)
-                if isinstance(kept, NothingSaved):
+                saved = await self.saved(owner.key)
+                if isinstance(saved, NothingSaved):
                     return Restored((), (), NothingSaved())
-                return await self._restore(owner, kept, workload)
+                return await self._restore(owner, saved, workload)
         raise BindingsNotSaved(f"others keep changing ConfigMap {self._shown(owner.key)}, or the bindings in it")
 
-    async def _restore(self, owner: ClusterIdentity, kept: SavedBindings, workload: GetCreatePatch) -> Restored:
+    async def _restore(self, owner: ClusterIdentity, saved: SavedBindings, workload: GetCreatePatch) -> Restored:
         back: list[str] = []
         not_restored: list[NotRestored] = []
-        lineage = kept.of(owner)
+        lineage = saved.of(owner)
         for binding in lineage.bindings.values():
             try:
                 await restore_binding(binding, workload)
@@ -196,25 +196,25 @@ class RemovedBindings:
                 not_restored.append(NotRestored(binding.name, str(refusal)))
             else:
                 back.append(binding.name)
-        others = self._others(owner, kept)
+        others = self._others(owner, saved)
         if not not_restored and isinstance(others, NothingSaved):
-            await self._remove(kept)
+            await self._remove(saved)
         elif back or (lineage.bindings and not lineage.knows(owner)):
             rest = {name: binding for name, binding in lineage.bindings.items() if name not in back}
-            await self._write(kept, kept.with_bindings(owner, rest))
+            await self._write(saved, saved.with_bindings(owner, rest))
         for name in back:
-            _LOG.info("gave back a grant of automatic approval", extra={"cluster": str(owner), "binding": name})
+            _LOG.info("restored a binding of automatic approval", extra={"cluster": str(owner), "binding": name})
         return Restored(tuple(back), tuple(not_restored), others)
 
-    def _others(self, owner: ClusterIdentity, kept: SavedBindings) -> OtherLineages | NothingSaved:
-        fields = tuple(sorted(name for name, one in kept.lineages.items() if one.bindings and not one.is_of(owner)))
+    def _others(self, owner: ClusterIdentity, saved: SavedBindings) -> OtherLineages | NothingSaved:
+        fields = tuple(sorted(name for name, one in saved.lineages.items() if one.bindings and not one.is_of(owner)))
         return OtherLineages(self._namespace, saved_name(owner.key), fields) if fields else NothingSaved()
 
     async def _create(self, cluster: ClusterKey, data: dict[str, str]) -> None:
         if self._clusters_of[cluster.namespace] >= MAXIMUM_CLUSTERS_OF_NAMESPACE:
             raise BindingsNotSaved(
-                f"grants of {MAXIMUM_CLUSTERS_OF_NAMESPACE} clusters of namespace {cluster.namespace} are kept: delete "
-                f"the ConfigMaps with label {SAVED_LABEL}={cluster.namespace} of clusters that are gone"
+                f"bindings of {MAXIMUM_CLUSTERS_OF_NAMESPACE} clusters of namespace {cluster.namespace} are saved: "
+                f"delete the ConfigMaps with label {SAVED_LABEL}={cluster.namespace} of clusters that are gone"
             )
         labels = {SAVED_LABEL: cluster.namespace}
         body = {
@@ -223,7 +223,7 @@ class RemovedBindings:
             "metadata": {"name": saved_name(cluster), "namespace": self._namespace, "labels": labels},
             "data": data,
         }
-        self._clusters_of[cluster.namespace] += 1  # before the call: others ask meanwhile
+        self._clusters_of[cluster.namespace] += 1  # before the call, during which other tasks read it
         try:
             await self._management.create(CONFIG_MAPS.collection(self._namespace), body)
         except ApiError as error:
@@ -234,7 +234,7 @@ class RemovedBindings:
 
     async def _write(self, before: SavedBindings, lineages: Mapping[str, Lineage]) -> None:
         metadata = {"uid": before.uid, "resourceVersion": before.resource_version}
-        gone: dict[str, str | None] = dict.fromkeys(before.lineages)  # a merge patch takes out what is null
+        gone: dict[str, str | None] = dict.fromkeys(before.lineages)  # a merge patch removes a field that is null
         data = {**gone, **saved_data(before.cluster, lineages)}
         try:
             await self._management.patch(self._path(before.cluster), {"metadata": metadata, "data": data})

@@ -1,27 +1,27 @@
-"""Reserving: one identity belongs to one Machine, atomically, under any number of racing controllers.
+"""Reservations: one identity belongs to one Machine, atomically, with any number of concurrent controllers.
 
-Two objects make a pair, each named by what it reserves, so that creating one is atomic. The Machine's side is created
-first, the identity's second, and what they say is never changed. For every object that is found in the way:
+Two objects make a pair. Each is named by what it reserves, so creating it is atomic. The Machine's side is created
+first, the identity's side second, and their content never changes. An object that is in the way is handled as follows:
 
-- a Machine's side whose identity's side is missing is *completed*, by whoever finds it: the identity was attested and
-  matched before the first side was written, so the pair is right, and its author may be dead;
-- a side whose partner names somebody else, or an identity's side without a partner, is dead, and removed;
-- a pair whose Machine is gone from the management cluster is released, and removed; an instance of a MachinePool is
-  gone when its pool is gone or no longer lists it, and no Machine of that pool stands for it;
-- a pair of an insecure attestor gives way to a secure one, never the reverse;
-- a whole pair of somebody else is a conflict, which is denied.
+- A Machine's side without an identity's side is *completed* by any controller that finds it: the identity was attested
+  and matched before the first side was written, so the pair is valid, and its author may have died.
+- A side whose partner names another, or an identity's side without a partner, is dead, and removed.
+- A pair whose Machine is gone from the management cluster is released, and removed. An instance of a MachinePool is
+  gone when its pool is gone or no longer lists it, and no Machine of that pool replaces it.
+- A pair of a secure attestor displaces one of an insecure attestor, never the reverse.
+- A complete pair of another Machine or identity is a conflict: the request is denied.
 
-Between finding that a side is dead and removing it, its author may complete it and succeed. So a removal is announced:
+Between the moment a side is found dead and its removal, its author may complete it. So a removal is announced:
 
-- who removes a dead or released side first *contests* it (a mark in its metadata), only then looks whether it really is
-  dead, and deletes exactly that resourceVersion;
-- who has both sides looks at the first once more before it relies on them, and clears such a mark, which changes the
-  resourceVersion. Who has just created both need not read it: the watch tells in order
-  (:mod:`signer.store.event_history`), and where it has said of these two that each was created, and nothing else, no
-  mark was made before the pair was whole.
+- The remover first marks a dead or released side as *contested* in its metadata, then checks that it is dead, then
+  deletes exactly that resourceVersion.
+- A creator that has both sides reads the first one again before it relies on them, and clears such a mark, which
+  changes the resourceVersion. A creator of both sides can skip this read: the watch delivers events in order
+  (:mod:`signer.store.event_history`). If it has delivered both creations and no other event, no mark was set before the
+  pair was complete.
 
-Whatever the order, either the remover sees the whole pair, or the owner sees the mark, or the delete fails.
-No step rests on time or on who holds a Lease; ``tests/unit/signer/store`` explores the interleavings.
+In every order of events, either the remover sees the complete pair, or the owner sees the mark, or the delete fails. No
+step depends on time or on the holder of a Lease; ``tests/unit/signer/store`` explores the interleavings.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ from signer.model.reservation import (
     parse_reservation,
     reservation_spec,
 )
-from signer.rules.machine import NoRecord
+from signer.rules.machine import MachineGone, NoRecord
 from signer.store.cache import InTouch
 from signer.store.caches import Caches
-from signer.store.event_history import EventHistory, Heard, Order
+from signer.store.event_history import EventHistory, ObservedEvent, Order
 from signer.store.live_reads import LiveReads
 
 _ATTEMPTS: Final = 8
 _WATCH_SECONDS: Final = 0.5
-"""For the event of a write to come: some milliseconds, and the pauses of an API server that collects garbage."""
+"""Maximum wait for the event of a write: some milliseconds, and the garbage collection pauses of an API server."""
 
 
 class _Changed(Exception):
-    """What was looked at is no longer so: begin again."""
+    """An object changed since it was read: start over."""
 
 
 class Reservations:
@@ -69,36 +69,36 @@ class Reservations:
         self._caches = caches
         self._namespace = caches.own_namespace
         self.live_reads = LiveReads(client, caches)
-        self._waited_in_vain = float("-inf")
-        """When the cache had last heard something while the watch was waited for, and said nothing."""
+        self._silent_since = float("-inf")
+        """When the cache had last received anything at the time of a wait for the watch that timed out."""
 
     async def reserve(self, pair: Pair, record: AttestedNode | NoRecord) -> None:
-        """Return once both sides said ``pair``, at some moment of this call. Where that was read, and not told by the
-        watch, its Machine's side still says so at the end of it.
+        """Reserve ``pair``. When this returns, both sides named ``pair`` at some moment of this call. If that was read,
+        rather than delivered by the watch, the Machine's side still named it at the end of the call.
 
-        An insecure attestor's pair may be displaced between the two, and at any later moment: who has it looks at the
-        cache again before he relies on it (``ReserveAndJournal._require_still``).
+        A pair of an insecure attestor may be displaced between the two, and at any later moment: the caller reads the
+        cache again before it relies on the pair (``ReserveAndJournal._require_still``).
 
-        ``record`` is what the caller will change next, at exactly the version that it holds. Where it names ``pair``,
-        the cache is believed: whoever takes the pair for another writes that record too, and the caller's write would
-        fail. One that was released without that, as a pool's instance that left the list, is believed until the cache
-        hears of it.
+        ``record`` is the record that the caller will change next, at exactly the version that it holds. If it names
+        ``pair``, the cache is trusted: a controller that takes the pair for another writes that record too, so the
+        caller's write would fail. A pair that was released without that, such as that of an instance that left its
+        pool's list, is trusted until the cache receives the event.
 
         Raises:
-            Refused: identity or Machine belong to another (IdentityConflict).
-            Deferred: others keep changing the same objects, or one of them cannot be read.
+            Refused: the identity or the Machine belongs to another (IdentityConflict).
+            Deferred: other clients keep changing the same objects, or one of them is unreadable.
             ApiError: from the management cluster.
         """
         if _names(record, pair) and self.cached(pair):
             return
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(_Changed), self._follow(pair) as event_history:
-                created: list[Heard] = []
-                machine_side = await self._take(ReservationSide.MACHINE, pair, created)
+                created: list[ObservedEvent] = []
+                machine_side = await self._create_or_read(ReservationSide.MACHINE, pair, created)
                 if machine_side.pair != pair:
                     await self._clear_machine_side(machine_side, pair)
                     continue
-                identity_side = await self._take(ReservationSide.IDENTITY, pair, created)
+                identity_side = await self._create_or_read(ReservationSide.IDENTITY, pair, created)
                 if identity_side.pair != pair:
                     try:
                         await self._clear_identity_side(identity_side, pair)
@@ -107,16 +107,17 @@ class Reservations:
                             await self._remove_dead(machine_side)
                         raise
                     continue
-                if await self._undisturbed(pair, created, event_history) is Order.OTHERWISE:
+                if await self._watch_confirms(pair, created, event_history) is Order.OTHERWISE:
                     await self._confirm(machine_side, identity_side)
                 return
-        raise Deferred(Reason.RESERVATION_PENDING, "the reservation is contended; it is tried again")
+        raise Deferred(Reason.RESERVATION_PENDING, "the reservation is contended; the controller tries again")
 
     async def release(self, pair: Pair) -> None:
-        """Remove what stands of ``pair``, if its Machine is gone; it stays where somebody relies on it meanwhile.
+        """Remove the remaining sides of ``pair`` if its Machine is gone; a side that another controller relies on
+        meanwhile stays.
 
         Raises:
-            Deferred: one of its objects cannot be read.
+            Deferred: one of its objects is unreadable.
             ApiError: from the management cluster.
         """
         if not await self.live_reads.is_gone(pair.machine):
@@ -126,33 +127,33 @@ class Reservations:
             await self._release([side for side in found if side is not None and side.pair == pair])
 
     def cached(self, pair: Pair) -> bool:
-        """Whether both sides said ``pair`` when the cache last heard of them: a hint, and no ground for approval."""
+        """Whether both sides name ``pair`` in the cache: a hint, and no ground for approval."""
         sides = (self._caches.reservations.get(self._namespace, pair.name(side)) for side in ReservationSide)
         return all(side is not None and side.pair == pair for side in sides)
 
     def _follow(self, pair: Pair) -> contextlib.AbstractContextManager[EventHistory]:
-        """Hear from now on what the watch says of both sides."""
+        """Record the watch events of both sides from now on."""
         return self._caches.reservations.event_histories.follow(
             (self._namespace, pair.name(side)) for side in ReservationSide
         )
 
-    async def _undisturbed(self, pair: Pair, created: Sequence[Heard], event_history: EventHistory) -> Order:
-        """Whether nothing became of the Machine's side but that we created it, until we created the identity's.
+    async def _watch_confirms(self, pair: Pair, created: Sequence[ObservedEvent], event_history: EventHistory) -> Order:
+        """Whether the watch delivered exactly the creations of both sides, and no other event of them.
 
-        Not asked for an insecure pair: by when that is heard, a secure one may have displaced it.
+        Not used for an insecure pair: a secure one may displace it before the events arrive.
         """
         cache = self._caches.reservations
-        heard_at = cache.heard_at
-        heard = isinstance(cache.touch(), InTouch) and heard_at != self._waited_in_vain
-        if pair.identity.security is Security.INSECURE or len(created) < len(ReservationSide) or not heard:
+        last_activity_at = cache.last_activity_at
+        is_watched = isinstance(cache.touch(), InTouch) and last_activity_at != self._silent_since
+        if pair.identity.security is Security.INSECURE or len(created) < len(ReservationSide) or not is_watched:
             return Order.OTHERWISE
         order = await event_history.expect(created, _WATCH_SECONDS)
-        if cache.heard_at == heard_at and order is Order.OTHERWISE:
-            self._waited_in_vain = heard_at  # a watch that hangs holds up one, and not each of thousands
+        if cache.last_activity_at == last_activity_at and order is Order.OTHERWISE:
+            self._silent_since = last_activity_at  # a hanging watch delays one call, not thousands
         return order
 
     async def _confirm(self, machine_side: Reservation, identity_side: Reservation) -> None:
-        """Both sides were ours: make sure that nobody is about to remove one of them as dead."""
+        """Both sides name the pair: make sure that no controller is about to remove one of them as dead."""
         if identity_side.contested:
             await self._mark(identity_side, contested=False)
         current = await self._unchanged(machine_side)
@@ -160,13 +161,13 @@ class Reservations:
             await self._mark(current, contested=False)
 
     async def _clear_machine_side(self, found: Reservation, wanted: Pair) -> None:
-        """The Machine is reserved for another identity: make room, or refuse."""
-        if _gives_way(found.pair, wanted):
+        """The Machine is reserved for another identity: remove that reservation, or refuse."""
+        if _is_displaced_by(found.pair, wanted):
             await self._displace(found, wanted)
             return
         partner = await self._read(ReservationSide.IDENTITY, found.pair)
         if partner is None:
-            partner = await self._take(ReservationSide.IDENTITY, found.pair, [])
+            partner = await self._create_or_read(ReservationSide.IDENTITY, found.pair, [])
         if not partner.is_partner_of(found):
             await self._remove_dead(found)
             return
@@ -177,14 +178,16 @@ class Reservations:
         )
 
     async def _displace(self, found: Reservation, wanted: Pair) -> None:
-        """Remove an insecure attestor's pair, whole or half; not for an identity that belongs elsewhere."""
+        """Remove a pair of an insecure attestor, complete or not, unless the wanted identity belongs to another
+        Machine.
+        """
         own = await self._read(ReservationSide.IDENTITY, wanted)
         if own is not None and own.pair.machine != wanted.machine:
             await self._clear_identity_side(own, wanted)
             return
         partner = await self._read(ReservationSide.IDENTITY, found.pair)
-        # The identity's side first: an owner that succeeds at this moment still finds the Machine's side its own, and
-        # so does so before we do.
+        # Identity's side first: an owner that succeeds now still reads its own Machine's side, so it succeeds before
+        # this pair.
         if partner is not None and partner.pair == found.pair:
             await self._delete(partner)
         await self._delete(found)
@@ -192,7 +195,7 @@ class Reservations:
     async def _clear_identity_side(self, found: Reservation, wanted: Pair) -> None:
         """The identity is reserved for another Machine: release it if that Machine is gone, or refuse."""
         if found.pair.machine == wanted.machine:
-            # The same two, recorded with another word for the attestor's security: write it anew.
+            # The same pair with another security of the attestor: write it again.
             await self._delete(found)
             return
         partner = await self._read(ReservationSide.MACHINE, found.pair)
@@ -204,27 +207,27 @@ class Reservations:
             await self._unchanged(found)
             raise Refused(
                 Reason.IDENTITY_CONFLICT,
-                f"the identity belongs to {_owner_told_to(wanted, found)}, not to {wanted.machine}",
+                f"the identity belongs to {_owner_shown_for(wanted, found)}, not to {wanted.machine}",
             )
 
     async def _remove_dead(self, found: Reservation) -> None:
-        """Remove a side that makes no pair, unless it makes one after all."""
+        """Remove a side that has no valid partner, unless the pair has been completed meanwhile."""
         contested = await self._mark(found, contested=True)
         partner = await self._read(found.side.other, found.pair)
         if partner is None and found.side is ReservationSide.MACHINE:
-            raise _Changed  # a half pair, to be completed
+            raise _Changed  # a single Machine's side is completed instead
         if partner is None or not partner.is_partner_of(found):
             await self._delete(contested)
 
     async def _release(self, sides: Sequence[Reservation]) -> None:
-        """Remove what stands of a pair whose Machine is gone, unless the Machine, or its owner, is back."""
+        """Remove the sides of a pair whose Machine is gone, unless the Machine exists again."""
         contested = [await self._mark(side, contested=True) for side in sides]
         if contested and await self.live_reads.is_gone(contested[0].pair.machine):
             for side in contested:
                 await self._delete(side)
 
-    async def _take(self, side: ReservationSide, pair: Pair, created: list[Heard]) -> Reservation:
-        """Create that side, which is added to ``created``, or read what stands in its place."""
+    async def _create_or_read(self, side: ReservationSide, pair: Pair, created: list[ObservedEvent]) -> Reservation:
+        """Create that side and add it to ``created``, or read the object that has its name."""
         body = {
             "apiVersion": IDENTITY_RESERVATIONS.api_version,
             "kind": "IdentityReservation",
@@ -257,14 +260,14 @@ class Reservations:
             ) from error
 
     async def _unchanged(self, before: Reservation) -> Reservation:
-        """That very object as it is now; only its mark may have changed."""
+        """Read that object again; only its mark may have changed."""
         current = await self._read(before.side, before.pair)
         if current is None or current.uid != before.uid:
             raise _Changed
         return current
 
     async def _mark(self, reservation: Reservation, *, contested: bool) -> Reservation:
-        """Announce its removal, or take that back: in exactly the version that was read."""
+        """Set or clear the mark of removal, at exactly the version that was read."""
         if reservation.contested == contested:
             return reservation
         metadata = {
@@ -279,7 +282,7 @@ class Reservations:
         return self._caches.reservations.written(written) or parse_reservation(written)
 
     async def _delete(self, reservation: Reservation) -> None:
-        """Delete exactly the version that was read; one that was changed or re-created meanwhile stays."""
+        """Delete exactly the version that was read; an object that was changed or created again meanwhile stays."""
         path = self._path(reservation.name)
         try:
             await self._client.delete(path, uid=reservation.uid, resource_version=reservation.resource_version)
@@ -291,12 +294,14 @@ class Reservations:
         return IDENTITY_RESERVATIONS.object(name, self._namespace)
 
 
-def _gives_way(found: Pair, wanted: Pair) -> bool:
+def _is_displaced_by(found: Pair, wanted: Pair) -> bool:
     return found.identity.security is Security.INSECURE and wanted.identity.security is Security.SECURE
 
 
-def _owner_told_to(wanted: Pair, found: Reservation) -> str:
-    """A denial is read in the workload cluster: of another namespace's Machine it says where the operator finds it."""
+def _owner_shown_for(wanted: Pair, found: Reservation) -> str:
+    """The owner as a denial names it. Tenants read denials in the workload cluster, so a Machine of another namespace
+    is named only to the operator.
+    """
     owner = found.pair.machine
     if owner.cluster.namespace == wanted.machine.cluster.namespace:
         return str(owner)
@@ -305,3 +310,76 @@ def _owner_told_to(wanted: Pair, found: Reservation) -> str:
 
 def _names(record: AttestedNode | NoRecord, pair: Pair) -> bool:
     return isinstance(record, AttestedNode) and record.machine == pair.machine and record.identity == pair.identity
+
+
+class ReservationRebuild:
+    """Rebuilds reservations from our records: after ``clusterctl move``, which takes the records along and not them.
+
+    Before a pair is reserved, every record of ours that names its Machine or its identity gets its own pair reserved.
+    So an impostor who comes first meets the conflict that stood in his way before the move. Which of several records is
+    right is not decided here: what is reserved already wins, and where nothing is, who was attested last.
+
+    Records are believed because they are sealed (:mod:`signer.model.seal`). Whoever replaces the hardware of a Machine
+    and keeps its name and provider ID therefore deletes its AttestedNode as well as its two reservations.
+    """
+
+    def __init__(self, caches: Caches, reservations: Reservations) -> None:
+        self._caches = caches
+        self._reservations = reservations
+
+    async def rebuild(self, wanted: Pair) -> None:
+        """Call this before ``wanted`` is reserved. If its own record is the newest, this costs two look-ups in indices.
+
+        Raises:
+            Deferred: the controller key is not available, or a reservation is contended or cannot be read.
+            ApiError: from the management cluster.
+        """
+        for record in self._caches.authentic.naming(wanted):
+            pair = pair_of(record)
+            if pair == wanted:
+                return  # no other record has a later attestation
+            if not self._reservations.cached(pair) and self._still_stands(record, wanted):
+                await self._bring_back(record)
+
+    async def ensure(self, record: AttestedNode) -> None:
+        """Reserve the record's pair again, unless it belongs to another Machine or identity now, or its Machine is
+        gone.
+
+        Raises:
+            Deferred: the controller key is not available, or a reservation is contended or cannot be read.
+            ApiError: from the management cluster.
+        """
+        pair = pair_of(record)
+        machine = self._caches.machine(record.machine)
+        if isinstance(machine, MachineGone) or machine.uid != record.machine_uid:
+            return  # moved or created again: decided when its node makes a request
+        await self.rebuild(pair)
+        await self._bring_back(record)
+
+    def _still_stands(self, record: AttestedNode, wanted: Pair) -> bool:
+        """Whether the record counts for the current Machine.
+
+        A move changes UIDs, and so does deleting and creating a Machine again: within the namespace, the record counts
+        all the same. Hardware of another namespace may have passed on: its former owner could create the Machine again,
+        and must not keep the identity from the Machine that is attested now.
+        """
+        if record.machine.cluster.namespace == wanted.machine.cluster.namespace:
+            return True
+        machine = self._caches.machine(record.machine)
+        return not isinstance(machine, MachineGone) and machine.uid == record.machine_uid
+
+    async def _bring_back(self, record: AttestedNode) -> None:
+        # The caches may be stale. The API server says whether the Machine is gone, or the record, which an operator may
+        # have deleted to free the identity or Machine.
+        pair = pair_of(record)
+        if not await self._reservations.live_reads.is_recorded(record) or await self._reservations.live_reads.is_gone(
+            pair.machine
+        ):
+            return
+        with contextlib.suppress(Refused):  # the current owner keeps it
+            await self._reservations.reserve(pair, NoRecord())
+
+
+def pair_of(record: AttestedNode) -> Pair:
+    """The pair that a record names."""
+    return Pair(record.machine, record.identity)

@@ -1,4 +1,4 @@
-"""One binding is restored to a workload cluster, so that no deletion of ours that is under way takes it again."""
+"""Restores one binding to a workload cluster, so that no pending deletion of the controller removes it again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from signer.rules.auto_approval import RoleGone, role_of
 
 
 class GrantChanged(Exception):
-    """What was looked at is no longer so: begin again."""
+    """An object changed since it was read: start over."""
 
 
 class BindingNotRestored(Exception):
@@ -28,11 +28,11 @@ class BindingNotRestored(Exception):
 
 
 async def restore_binding(binding: ClusterRoleBinding, workload: GetCreatePatch) -> None:
-    """Return once a binding of that name is there, and no deletion of ours can still take it away.
+    """Return once a binding of that name exists and no pending deletion of the controller can remove it.
 
     Raises:
-        BindingNotRestored: it must not, or may not, be there again.
-        GrantChanged: it changed meanwhile.
+        BindingNotRestored: it must not be restored, or the controller is not allowed to.
+        GrantChanged: an object changed meanwhile.
     """
     try:
         path = CLUSTER_ROLE_BINDINGS.object(binding.name)
@@ -40,13 +40,13 @@ async def restore_binding(binding: ClusterRoleBinding, workload: GetCreatePatch)
         try:
             await workload.create(CLUSTER_ROLE_BINDINGS.collection(), binding_body(binding))
         except AlreadyExists:
-            await _hold_back_deletion(binding, path, workload)
+            await _invalidate_deletion(binding, path, workload)
     except ValueError as error:
-        raise BindingNotRestored(f"a name that no path can have: {error}") from error
+        raise BindingNotRestored(f"its name is no path segment: {error}") from error
     except Forbidden as error:
-        raise BindingNotRestored(f"the controller may not give it back: {error}") from error
+        raise BindingNotRestored(f"the controller may not restore it: {error}") from error
     except Invalid as error:
-        raise BindingNotRestored(f"the API server does not take it: {error}") from error
+        raise BindingNotRestored(f"the API server rejects it: {error}") from error
 
 
 async def _check_role(binding: ClusterRoleBinding, workload: GetCreatePatch) -> None:
@@ -68,26 +68,26 @@ async def _check_role(binding: ClusterRoleBinding, workload: GetCreatePatch) -> 
             )
 
 
-async def _hold_back_deletion(binding: ClusterRoleBinding, path: str, workload: GetCreatePatch) -> None:
-    """The name is taken. If it is the very object that was to be deleted, make a deletion under way fail.
+async def _invalidate_deletion(binding: ClusterRoleBinding, path: str, workload: GetCreatePatch) -> None:
+    """The name is taken. If the object is the one that was to be deleted, make a pending deletion fail.
 
     Raises:
-        BindingNotRestored: it is about to be gone, and the name free again.
-        GrantChanged: it changed meanwhile.
+        BindingNotRestored: the object is being deleted, so the name will be free again.
+        GrantChanged: the object changed meanwhile.
     """
     try:
         metadata = mapping_of(await workload.get(path), "metadata")
         version = text_of(metadata, "resourceVersion")
         if "deletionTimestamp" in metadata:
-            raise BindingNotRestored("one of its name is being deleted, and waits for its finalizers")
+            raise BindingNotRestored("a binding of that name is being deleted and waits for its finalizers")
         if text_of(metadata, "uid") != binding.uid:
-            return  # no deletion of ours names this one
+            return  # no deletion of the controller names this object
         marks: list[str | None] = []
         if version == binding.resource_version:
             marks = ["true", None]
         elif RESTORING_ANNOTATION in mapping_of(metadata, "annotations"):
-            marks = [None]  # whoever marked it did not live to unmark it
-        del metadata  # the next answer may be long in coming
+            marks = [None]  # a controller ended before it cleared the mark
+        del metadata  # do not hold it while waiting for the next response
         for mark in marks:
             change = {"uid": binding.uid, "resourceVersion": version, "annotations": {RESTORING_ANNOTATION: mark}}
             written = await workload.patch(path, {"metadata": change})

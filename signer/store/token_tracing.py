@@ -1,7 +1,7 @@
-"""Whether bootstrap tokens are traced at all: on, interrupted for a while, or off, and why.
+"""Whether bootstrap tokens are traced: on, interrupted for a while, or off, and why.
 
-KubeadmConfigs may be kept from the controller, or not be served. Neither is believed at the first answer that says so,
-nor does anybody wait for minutes because of it.
+An operator may deny the controller access to KubeadmConfigs, or they may not be served. The controller does not believe
+the first such error, but no request waits for minutes because of it.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from signer.store.cache import InTouch, OutOfTouch
 
 _LOG = logging.getLogger(__name__)
 INTERRUPTION_SECONDS: Final = 300.0
-"""For as long as this a request waits for tracing to come back. It is optional, and KubeadmConfigs are what tenants
-write: nobody may keep everybody's nodes from joining by making them unreadable. After that the policy decides."""
+"""Time for which a request waits for tracing to resume; then the policy decides. Tracing is optional, and tenants write
+KubeadmConfigs: no tenant may stop all nodes from joining by making them unreadable."""
 REFUSED_SECONDS: Final = 10.0
-"""For as long as this what was traced must be refused, by every answer, before tracing is off and the policy decides
-instead: an API server that has just started does not know its CustomResourceDefinitions for a moment."""
+"""Time for which every call must be refused before tracing that worked turns off and the policy decides instead. An API
+server that has just started does not know its CustomResourceDefinitions for a moment."""
 FIRST_REFUSED_SECONDS: Final = 0.5
-"""The same for what was never traced: ten times that moment, and no join waits long at a start without the grant."""
+"""The same if tracing has never worked: ten times that moment, and short for joins at a start without the grant."""
 _FAR_APART_SECONDS: Final = 5.0
-"""Two refusals with more between them, such as a call that hung, may be of two starts."""
+"""Two refusals farther apart, for example because a call hung, may belong to two starts of the API server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +38,21 @@ Tracing: TypeAlias = TracingOn | TracingOff | TracingInterrupted
 
 
 class TokenTracing:
-    """What came of the lists and watches of KubeadmConfigs, and what that means."""
+    """The tracing state, from the results of lists and watches of KubeadmConfigs."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         """``monotonic`` is a clock, in seconds."""
         self.answered = asyncio.Event()
-        """Set once the first list has arrived or failed, or takes too long: till then requests with a token wait."""
+        """Set once the first list has arrived, failed or timed out. Until then requests with a token wait."""
         self._monotonic = monotonic
         self._tracing: Tracing = TracingInterrupted("KubeadmConfigs have not been listed yet")
         self._began = monotonic()
-        """Of the interruption, if there is one."""
+        """When the interruption began, if there is one."""
         self._was_traced = False
         self._refused_since: float | None = None
-        """Since when every answer has been a refusal, where the last one was."""
+        """Start of the current series of refusals; None if the last result was no refusal."""
         self._refused_at = monotonic()
-        """When the last refusal was."""
+        """Time of the last refusal."""
 
     def now(self, touch: InTouch | OutOfTouch) -> Tracing:
         """Whether tokens are traced now, and if not, why; ``touch`` is the cache's."""
@@ -62,7 +62,7 @@ class TokenTracing:
             case TracingInterrupted(cause):
                 return _interrupted(touch, cause, self._monotonic() - self._began)
             case TracingOn():
-                # The bound of all that decisions rest on: what was seen longer ago may deny nobody, and clear nobody.
+                # The bound of every cache for decisions: an older state neither refuses nor confirms a token.
                 if isinstance(touch, OutOfTouch) and touch.seconds > caches_module.OUT_OF_TOUCH_SECONDS:
                     return _interrupted(touch, "", touch.seconds)
                 return self._tracing
@@ -70,15 +70,15 @@ class TokenTracing:
                 assert_never(never)
 
     def begins(self) -> None:
-        """From now on they are listed: an interruption counts from here."""
+        """Listing begins: an interruption counts from now."""
         self._began = self._monotonic()
 
-    def looked_once(self, ended: TracingOff | TracingInterrupted) -> None:
-        """The only list that there is to be has failed."""
+    def one_list_failed(self, ended: TracingOff | TracingInterrupted) -> None:
+        """The only list of a one-time command failed."""
         self._tracing = ended
 
     def listed(self, count: int) -> None:
-        """A list has arrived, with so many KubeadmConfigs."""
+        """A list of ``count`` KubeadmConfigs has arrived."""
         if not isinstance(self._tracing, TracingOn):
             _LOG.info("bootstrap tokens are traced", extra={"kubeadmConfigs": count})
         self._tracing = TracingOn()
@@ -86,17 +86,17 @@ class TokenTracing:
         self.answered.set()
 
     def failed(self) -> None:
-        """List or watch failed, and was not refused."""
+        """List or watch failed, with an error other than a refusal."""
         self._refused_since = None
         self.answered.set()
 
     @property
     def refused_seconds(self) -> float:
-        """For how long they must be refused before that is believed."""
+        """Time for which calls must be refused before tracing turns off."""
         return REFUSED_SECONDS if self._was_traced else FIRST_REFUSED_SECONDS
 
     def is_lasting(self, refused: TracingOff) -> bool:
-        """Whether it is refused for good, as far as anybody can tell."""
+        """Record a refusal; returns whether refusals have lasted for ``refused_seconds``."""
         now = self._monotonic()
         if isinstance(self._tracing, TracingOn):
             self._began = now
@@ -110,14 +110,14 @@ class TokenTracing:
         return now - self._refused_since >= self.refused_seconds
 
     def turned_off(self, tracing: TracingOff) -> None:
-        """They are refused for good."""
+        """Tracing turns off, because refusals have lasted."""
         if tracing != self._tracing:
             _LOG.warning("bootstrap tokens are not traced", extra={"detail": tracing.cause})
         self._tracing = tracing
         self.answered.set()
 
-    def not_asked(self, tracing: TracingInterrupted) -> None:
-        """What was off stays off until an answer says otherwise: no request waits for that."""
+    def discovery_failed(self, tracing: TracingInterrupted) -> None:
+        """API discovery failed. Tracing that is off stays off, so no request waits for it."""
         self._refused_since = None
         if isinstance(self._tracing, TracingInterrupted):
             self._tracing = tracing

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from signer.authority import der
+from signer.authority.der import encode_block
 from signer.authority.issuance import encode_extension
-from signer.authority.pem import encode_block
 from signer.authority.private_key import AuthorityPrivateKey, sign, signature_algorithm
 
 __all__ = ["ClusterCertificateAuthority", "EncryptionAlgorithm", "new_cluster_certificate_authority"]

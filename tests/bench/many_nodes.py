@@ -24,8 +24,14 @@ from attestors.wire.names import CLIENT_SIGNER_PREFIX
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import AlreadyExists
 from signer.kube.resources import ATTESTED_NODES, IDENTITY_RESERVATIONS, SECRETS
-from signer.model.certificate_kind import KUBELET_CLIENT
-from signer.model.record import JOURNAL_ENTRIES, AttestedIdentity, AttestedNode, JournalEntry, MachineKey
+from signer.model.record import (
+    JOURNAL_ENTRIES,
+    KUBELET_CLIENT,
+    AttestedIdentity,
+    AttestedNode,
+    JournalEntry,
+    MachineKey,
+)
 from signer.model.record_object import record_spec
 from signer.model.reservation import Pair, ReservationSide, reservation_spec
 from signer.model.seal import KEY_BYTES, ControllerKeys, RecordSeals

@@ -86,8 +86,8 @@ def _waited(rate: int) -> Line:
     return Line(what, "steady", text, tuple((row, "p99") for row in rows))
 
 
-_FIRST_JOINS: Final = Target(1.0, Better.HIGHER, "≥ 1.0 times")
-_RENEWALS: Final = Target(1.5, Better.HIGHER, "≥ 1.5 times")
+_FIRST_JOINS: Final = Target(0.8, Better.HIGHER, "≥ 0.8 times")
+_RENEWALS: Final = Target(1.1, Better.HIGHER, "≥ 1.1 times")
 _DISK: Final = "2"
 """Milliseconds. They correspond to 500 sequential writes per second, which etcd's hardware recommendations require of
 the disk of a heavily loaded cluster."""
@@ -106,14 +106,14 @@ LINES: Final = (
         "start",
         "{} ms, {} times a bare Python interpreter",
         (("kubelet-authenticator", "ms"), ("kubelet-authenticator", "ratio")),
-        Target(3.0, Better.LOWER, "≤ 3 times"),
+        Target(2.0, Better.LOWER, "≤ 2 times"),
     ),
     Line(
         "memory per idle cluster",
         "clusters",
         "{} KiB",
         ((WORST, "kibibytes_each"),),
-        Target(400.0, Better.LOWER, "≤ 400 KiB"),
+        Target(150.0, Better.LOWER, "≤ 150 KiB"),
     ),
     Line(
         "p99 of a join, delay by a wave of requests in another cluster",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import base64
 import logging
 import secrets
@@ -9,13 +10,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
 from rich.console import Console
 from rich.markup import escape
-from rich.padding import Padding
 from rich.panel import Panel
+from rich.text import Text
 
 from attestors.gcp import GCPAttestor
 from signer.configuration import Configuration, OperatorAttestor
@@ -33,6 +35,23 @@ from tests.support.fake_aws import FakeAccount
 from tests.support.fake_google import FakeGoogle
 
 console = Console(highlight=False)
+_INSECURE = "AssertedInsecurely"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """An attempt and its verdict."""
+
+    attempt: Attempt
+    verdict: Verdict
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether the request was approved or denied as expected, for the expected reason."""
+        attempt, verdict = self.attempt, self.verdict
+        approved = attempt.expected_condition == "Approved"
+        seen = (verdict.condition, verdict.reason, bool(verdict.certificate))
+        return seen == (attempt.expected_condition, attempt.expected_reason, approved)
 
 
 def main(folder: Path) -> int:
@@ -48,7 +67,7 @@ def main(folder: Path) -> int:
             padding=(0, 2),
         )
     )
-    console.print("\nStarting API servers, software TPMs, a fake AWS and a fake Google on this host …")
+    console.print("\nStarting API servers, software TPMs, a fake AWS and a fake Google on this host …\n")
     master_key = secrets.token_bytes(32)
     operator_settings = {"masterKey": base64.b64encode(master_key).decode("ascii")}
     attestors = {"keyed-mac": OperatorAttestor(settings=operator_settings)}
@@ -85,20 +104,31 @@ def main(folder: Path) -> int:
         registry = RegistryWith(account.attestor, GCPAttestor(google.pem_certificates_url))
         options = ControllerOptions(registry=registry)
         with RunningController(management_api.connection(), configuration, options):
-            _print_heading("production", f"{len(MACHINES)} Machines; each holds its own key. Attestor: keyed-mac.")
-            attempts = Cast(production, master_key, token).attempts()
-            verdicts = [_try(production, attempt) for attempt in attempts]
-            expected = [_is_expected(attempt, verdict) for attempt, verdict in zip(attempts, verdicts, strict=True)]
-            expected += _try_with_chips(metal, tpms)
-            expected += _try_on_ec2(ec2, CastOnEC2(ec2, account, Path(temporary)))
-            expected += _try_at_google(compute, CastAtGoogle(compute, google, Path(temporary)))
-            impostor = _impersonate(lab)
-        _print_insecure(impostor)
-        _print_certificate(folder, verdicts[0])
-    succeeded = all(expected) and bool(impostor.certificate)
-    colour, text = ("green", "All outcomes are as expected") if succeeded else ("red", "An outcome is NOT as expected")
-    console.print(f"\n[bold {colour}]{text}[/bold {colour}], after {time.monotonic() - began:.1f} s.")
-    return 0 if succeeded else 1
+            _print_heading(
+                "production",
+                f"{len(MACHINES)} Machines; each holds its own key. Attestor: keyed-mac, an example attestor.",
+            )
+            outcomes = _try_all(production, Cast(production, master_key, token).attempts())
+            joined = outcomes[0].verdict
+            outcomes += _try_with_chips(metal, tpms)
+            outcomes += _try_on_ec2(ec2, CastOnEC2(ec2, account, Path(temporary)))
+            outcomes += _try_at_google(compute, CastAtGoogle(compute, google, Path(temporary)))
+            outcomes += _try_without_proof(lab)
+        _print_certificate(folder, joined)
+    colour, text = _conclusion(outcomes)
+    _print_indented(f"\n[bold {colour}]{text}[/bold {colour}] ({time.monotonic() - began:.1f} s)", 0)
+    return 0 if all(outcome.is_expected for outcome in outcomes) else 1
+
+
+def _conclusion(outcomes: Sequence[Outcome]) -> tuple[str, str]:
+    """Colour and text of the last line."""
+    wrong = sum(not outcome.is_expected for outcome in outcomes)
+    if wrong:
+        return "red", f"{wrong} of {len(outcomes)} outcomes NOT as expected."
+    insecure = sum(outcome.verdict.reason == _INSECURE for outcome in outcomes)
+    approved = sum(outcome.verdict.condition == "Approved" for outcome in outcomes) - insecure
+    denied = sum(outcome.verdict.condition == "Denied" for outcome in outcomes)
+    return "green", f"{approved} approved, {denied} denied, as expected; and {insecure} approved in lab, insecurely."
 
 
 def _cluster(
@@ -113,46 +143,47 @@ def _cluster(
 
 def _print_heading(cluster: str, text: str) -> None:
     console.rule(f"Cluster {cluster}", style="dim", align="left")
-    console.print(f"{text}\n")
+    _print_indented(f"{text}\n", 0)
 
 
 def _print_indented(text: str, columns: int = 2) -> None:
-    console.print(Padding(text, (0, 0, 0, columns), expand=False))
+    """Print the markup with every line indented, and without blanks at the ends of lines."""
+    for line in Text.from_markup(text).wrap(console, console.width - columns):
+        line.rstrip()
+        console.print(Text(" " * columns if line else "").append_text(line))
 
 
-def _try(cluster: WorldCluster, attempt: Attempt) -> Verdict:
+def _try(cluster: WorldCluster, attempt: Attempt) -> Outcome:
     console.print(f"[bold]{attempt.machine}[/bold] requests a certificate for node [bold]{attempt.node}[/bold]")
     _print_indented(attempt.description)
     verdict = cluster.wait_until_decided(attempt.submit())
     sign, colour = ("✔", "green") if verdict.condition == "Approved" else ("✘", "red")
+    if verdict.reason == _INSECURE:
+        colour = "yellow"
     _print_indented(f"[{colour}]{sign} {verdict.condition}: {verdict.reason}[/{colour}]")
     _print_indented(escape(verdict.message), 4)
-    if not _is_expected(attempt, verdict):
+    outcome = Outcome(attempt, verdict)
+    if not outcome.is_expected:
         _print_indented(f"[bold red]Expected: {attempt.expected_condition}: {attempt.expected_reason}[/bold red]")
     console.print()
-    return verdict
+    return outcome
 
 
-def _is_expected(attempt: Attempt, verdict: Verdict) -> bool:
-    outcome = (verdict.condition, verdict.reason, bool(verdict.certificate))
-    return outcome == (attempt.expected_condition, attempt.expected_reason, attempt.expected_condition == "Approved")
-
-
-def _try_with_chips(metal: WorldCluster, tpms: Chips | MissingPart) -> list[bool]:
-    """Whether each request of a machine with a TPM had the expected outcome; empty without software TPMs."""
+def _try_with_chips(metal: WorldCluster, tpms: Chips | MissingPart) -> list[Outcome]:
+    """The outcomes of machines with a TPM; none without software TPMs."""
     if isinstance(tpms, MissingPart):
         console.print(f"[yellow]Skipped:[/yellow] machines with a TPM. {escape(str(tpms))}\n", soft_wrap=True)
         return []
     _print_heading(
         "metal",
-        f"{len(with_chips.MACHINES)} Machines with a software TPM each, of one manufacturer. "
-        "An annotation of each Machine names its TPM. Attestor: tpm.",
+        f"{len(with_chips.MACHINES)} Machines, each with a software TPM. One manufacturer, which the controller "
+        "trusts, made both TPMs. Only an annotation of each Machine tells which TPM is its own. Attestor: tpm.",
     )
     return _try_all(metal, CastWithChips(metal, tpms).attempts())
 
 
-def _try_on_ec2(cluster: WorldCluster, cast: CastOnEC2) -> list[bool]:
-    """Whether each request of an EC2 instance had the expected outcome."""
+def _try_on_ec2(cluster: WorldCluster, cast: CastOnEC2) -> list[Outcome]:
+    """The outcomes of EC2 instances."""
     _print_heading(
         "ec2",
         "3 Machines on a fake AWS, which verifies signatures as AWS does. "
@@ -161,32 +192,32 @@ def _try_on_ec2(cluster: WorldCluster, cast: CastOnEC2) -> list[bool]:
     return _try_all(cluster, cast.attempts())
 
 
-def _try_at_google(cluster: WorldCluster, cast: CastAtGoogle) -> list[bool]:
-    """Whether each request of a Compute Engine instance had the expected outcome."""
+def _try_at_google(cluster: WorldCluster, cast: CastAtGoogle) -> list[Outcome]:
+    """The outcomes of Compute Engine instances."""
     _print_heading("compute", "1 Machine on a fake Google Cloud. The operator allows one project. Attestor: gcp.")
     return _try_all(cluster, cast.attempts())
 
 
-def _try_all(cluster: WorldCluster, attempts: Sequence[Attempt]) -> list[bool]:
-    return [_is_expected(attempt, _try(cluster, attempt)) for attempt in attempts]
+def _try_all(cluster: WorldCluster, attempts: Sequence[Attempt]) -> list[Outcome]:
+    return [_try(cluster, attempt) for attempt in attempts]
 
 
-def _impersonate(lab: WorldCluster) -> Verdict:
-    """The verdict on worker-2's claim to be worker-1 in a cluster that authorizes the insecure attestor."""
-    impostor = SimulatedNode(
-        "worker-1", provider_id("worker-1"), lab.ca_cert_hash, "insecure", {"provider-id": provider_id("worker-1")}
-    )
-    lab.submit_with_token(impostor.client_request("impostor"))
-    return lab.wait_until_decided("impostor")
+def _try_without_proof(lab: WorldCluster) -> list[Outcome]:
+    """The outcome of worker-2's claim to be worker-1 in a cluster that authorizes the attestor ``insecure``."""
+    claimed = provider_id("worker-1")
+    impostor = SimulatedNode("worker-1", claimed, lab.ca_cert_hash, "insecure", {"provider-id": claimed})
 
+    def submit() -> str:
+        lab.submit_with_token(impostor.client_request("impostor"))
+        return "impostor"
 
-def _print_insecure(verdict: Verdict) -> None:
-    outcome = "got a certificate for" if verdict.certificate else "was denied"
     _print_heading(
         "lab",
-        "This cluster authorizes the attestor insecure, which proves nothing. "
-        f"Here, worker-2 {outcome} node worker-1, with only a bootstrap token and a claim.",
+        "This cluster authorizes the attestor insecure, which verifies nothing. So the controller gives worker-1's "
+        "name to an impostor. Attestor: insecure, for tests only.",
     )
+    description = "It claims to be worker-1, with a bootstrap token and without any proof."
+    return _try_all(lab, [Attempt("worker-2", "worker-1", description, submit, "Approved", _INSECURE)])
 
 
 def _print_certificate(folder: Path, verdict: Verdict) -> None:
@@ -196,13 +227,37 @@ def _print_certificate(folder: Path, verdict: Verdict) -> None:
     path.write_bytes(verdict.certificate)
     certificate = x509.load_pem_x509_certificate(verdict.certificate)
     validity = f"{certificate.not_valid_before_utc:%Y-%m-%d %H:%M} to {certificate.not_valid_after_utc:%Y-%m-%d %H:%M}"
-    console.print(f"The certificate of worker-1: [bold]{path}[/bold]", soft_wrap=True)
+    console.print(f"The certificate that production issued to worker-1: [bold]{path}[/bold]", soft_wrap=True)
     console.print(f"  subject   {certificate.subject.rfc4514_string()}")
     console.print(f"  validity  {validity} UTC")
     console.print(f"  issuer    {certificate.issuer.rfc4514_string()} (the CA of cluster production)")
 
 
+def _folder() -> Path:
+    """The folder of the command line, which exists now; a new temporary one by default."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.demo",
+        description="Honest and dishonest machines request kubelet certificates. The demo shows which requests the "
+        "controller approves or denies, and why. It runs on this host and needs no cluster.",
+        epilog="Exit code: 0 if every outcome is as expected, otherwise 1.",
+    )
+    parser.add_argument(
+        "folder",
+        metavar="FOLDER",
+        nargs="?",
+        type=Path,
+        help="where the demo writes worker-1.crt, the certificate that cluster production issues to worker-1; "
+        "the demo creates the folder (default: a new temporary folder)",
+    )
+    folder = parser.parse_args().folder
+    if folder is None:
+        return Path(tempfile.mkdtemp(prefix="node-attestation-demo-"))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"{folder}: {error.strerror}")
+    return Path(folder)
+
+
 if __name__ == "__main__":
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(tempfile.mkdtemp(prefix="node-attestation-demo-"))
-    target.mkdir(parents=True, exist_ok=True)
-    sys.exit(main(target))
+    sys.exit(main(_folder()))

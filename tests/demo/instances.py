@@ -39,8 +39,9 @@ class CastOnEC2:
             Attempt(
                 "web-1",
                 self._web_1.node_name,
-                "It presents its instance identity document, which EC2 signed, and a request to STS that it signed "
-                "with its own credentials, for this CSR only. The controller verifies them with STS, IAM and EC2.",
+                "It presents its instance identity document, which EC2 signed, and a request to STS. The instance's "
+                "credentials sign the request to STS for this CSR only. The controller verifies both with STS, IAM and "
+                "EC2.",
                 lambda: self._ask(self._web_1),
                 "Approved",
                 "Attested",
@@ -48,7 +49,7 @@ class CastOnEC2:
             Attempt(
                 "web-2",
                 self._web_1.node_name,
-                "It presents a copy of web-1's document, and signs with its own credentials.",
+                "It presents a copy of web-1's document, and signs the request to STS with web-2's credentials.",
                 lambda: self._ask(self._web_1.but(session=self._web_2.session)),
                 "Denied",
                 "CallerIsAnotherInstance",
@@ -56,7 +57,7 @@ class CastOnEC2:
             Attempt(
                 "build-1",
                 self._build_1.node_name,
-                f"It is the instance that it claims to be, but the operator does not allow its role, {_BUILD_ROLE}.",
+                f"It proves its identity, but the operator does not allow its role, {_BUILD_ROLE}.",
                 lambda: self._ask(self._build_1),
                 "Denied",
                 "RoleNotAllowed",
@@ -104,8 +105,8 @@ class CastAtGoogle:
             Attempt(
                 "vm-1",
                 "vm-1",
-                "It presents an identity token, which Google signed for this CSR only. The controller verifies it "
-                "and reads the instance from Compute Engine.",
+                "It presents an identity token, which Google signed for this CSR only. The controller verifies the "
+                "token and reads the instance from Compute Engine.",
                 lambda: self._ask(self._vm_1),
                 "Approved",
                 "Attested",
@@ -113,7 +114,7 @@ class CastAtGoogle:
             Attempt(
                 "attackers-vm-1",
                 "vm-1",
-                "It has the same name, in a project of the attacker, and claims to be the operator's instance.",
+                "It runs in the attacker's own project, is also called vm-1, and claims to be the operator's vm-1.",
                 lambda: self._ask(self._foreign),
                 "Denied",
                 "ProjectNotAllowed",

@@ -73,7 +73,8 @@ class Cast:
             Attempt(
                 "worker-4",
                 "worker-4",
-                "It appends a second CSR to its evidence, which the API server does not check.",
+                "It appends a second CSR to the request. The API server checks only the first one. A controller that "
+                "read the second one would sign a CSR that nothing checked.",
                 self._malformed,
                 "Denied",
                 "MalformedRequest",

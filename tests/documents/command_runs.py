@@ -226,7 +226,7 @@ TABLE: Final = (
     Entry(
         "docs/explain.md",
         "node-attestation-controller status",
-        RunBy("tests/integration/test_status.py::test_a_fleet_that_is_well"),
+        RunBy("tests/integration/test_status.py::test_a_healthy_fleet"),
     ),
     Entry(
         "docs/first-cluster.md",
@@ -247,7 +247,7 @@ TABLE: Final = (
     Entry(
         "docs/high-availability.md",
         "kubectl label",
-        RunBy("tests/integration/test_watch_filter.py::test_a_label_that_comes_and_goes"),
+        RunBy("tests/integration/test_watch_filter.py::test_a_label_that_is_added_and_removed"),
     ),
     Entry(
         "docs/install.md",

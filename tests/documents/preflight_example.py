@@ -13,10 +13,9 @@ from signer.cli.preflight import show
 from signer.controller.auto_approval.preflight import Preflight
 from signer.controller.status.renewal_coverage import Attested, Unattested
 from signer.model.auto_approval import ApprovalSubresource, ClusterRoleBinding, Subject
-from signer.model.certificate_kind import KUBELET_CLIENT
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.policy import Mode
-from signer.model.record import AttestedIdentity, AttestedNode, JournalEntry, MachineKey
+from signer.model.record import KUBELET_CLIENT, AttestedIdentity, AttestedNode, JournalEntry, MachineKey
 from signer.rules.auto_approval import AllowedReview, Obstacle, RemovableGrant, ReportedGrant, reviewed_identities
 
 WIDTH: Final = 110

@@ -17,7 +17,7 @@ OPERATOR = {"keyed-mac": OperatorAttestor(settings={"masterKey": base64.b64encod
 
 
 def node_settings(provider_id: str) -> dict[str, str]:
-    """What whoever set up the machine has left on it."""
+    """What the provisioning tool left on the machine."""
     machine_key = derive_machine_key(MASTER_KEY, provider_id)
     return {"provider-id": provider_id, "machine-key": base64.b64encode(machine_key).decode("ascii")}
 

@@ -21,7 +21,7 @@ from authenticator.flow import certificates, own_addresses
 from authenticator.model import attempt, pair, plan
 from authenticator.store import store
 from signer import cli, configuration
-from signer.authority.duration import BACKDATE, MINIMUM_DURATION
+from signer.authority.profiles import BACKDATE, MINIMUM_DURATION
 from signer.cli import preflight
 from signer.controller import run, workload_access
 from signer.controller.auto_approval import reconciler as reconciler
@@ -34,7 +34,6 @@ from signer.controller.telemetry import recorder
 from signer.decision import attestation, authority_source
 from signer.decision import builtin_serving as builtin_serving
 from signer.kube import client, workqueue
-from signer.kube import fair_queue as fair_queue
 from signer.model import auto_approval as auto_approval
 from signer.model import (
     bootstrap_token,
@@ -101,7 +100,7 @@ INTERNALS = (
     f"the last {record.BUILTIN_APPROVALS} approved built-in serving requests",
     f"until {WORDS[record.HELD_AFTER_END.seconds // 60]} minutes after `lastNotAfter`",
     f"the last {record.BUILTIN_APPROVALS} approvals are kept",
-    f"With more than {fair_queue.CROWD} of one requester waiting",
+    f"With more than {workqueue.CROWD} of one requester waiting",
     f"Garbage collection runs every {WORDS[int(garbage_collector.ROUND_SECONDS) // 60]} minutes",
     f"when its message changes (at most {reporter.MESSAGES_PER_REASON} times)",
     f"exponential backoff of at most {workqueue.DEFAULT_BACKOFF.maximum_seconds / 60:.0f} minutes",
@@ -113,7 +112,7 @@ THREAT_MODEL = (
     f"{names.MAXIMUM_REQUEST_BYTES // 1024} KiB, {names.MAXIMUM_CERTIFICATE_REQUEST_BYTES // 1024} KiB of it for the "
     "PKCS#10 request, and bounds on every count",
     f"{WORDS[policy.DEFAULT_CERTIFICATE_DURATION.days]} days by default",
-    f"With more than {fair_queue.CROWD} of one requester waiting",
+    f"With more than {workqueue.CROWD} of one requester waiting",
     f"the next re-check, which is within {WORDS[_LONGEST_LOOK_MINUTES]} minutes",
     f"before the next re-check, {WORDS[_LONGEST_LOOK_MINUTES]} minutes later at most",
     f"cut back to {bootstrap_token_rules.SHORTEN_TO.seconds // 60} minutes",
@@ -135,7 +134,7 @@ OPERATING = (
     f"cut back to {bootstrap_token_rules.SHORTEN_TO.seconds // 60} minutes",
     f"--selector {removed_bindings.SAVED_LABEL}",
     f"Secret `{controller_key.SECRET_NAME}` in the controller's namespace, {seal.KEY_BYTES} bytes",
-    f"The controller reads it every {WORDS[int(controller_key.READ_AGAIN_SECONDS) // 60]} minutes",
+    f"The controller reads it every {WORDS[int(controller_key.READ_INTERVAL_SECONDS) // 60]} minutes",
     f"conditionType: {node_attested.NODE_ATTESTED}",
     f"`status.{infrastructure_status.CLIENT_SIGNER_FIELD}`",
     f"`status.{infrastructure_status.SERVING_SIGNER_FIELD}`",

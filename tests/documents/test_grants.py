@@ -390,7 +390,7 @@ def test_without_bind_nothing_is_given_back(cluster: WorldCluster, start: Callab
     wait_for_condition(cluster, "AutoApprovalRemoved", "True", "Removed")
     set_mode(cluster, "Observe")
     condition = wait_for_condition(cluster, "AutoApprovalRemoved", "False", "RestorationIncomplete")
-    assert "the controller may not give it back" in condition["message"]
+    assert "the controller may not restore it" in condition["message"]
     assert (bindings(cluster), len(kept(cluster))) == (set(), 1)
 
 

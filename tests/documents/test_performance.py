@@ -39,3 +39,14 @@ def test_the_readme_shows_a_few_lines_of_the_summary() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [line.what for line in HEADLINES if f"| {line.what} |" not in readme] == []
     assert len([line for line in LINES if f"| {line.what} |" in readme]) == 3
+
+
+def test_the_readme_has_the_times_of_a_thousand_first_joins() -> None:
+    """The sentence below the summary is not generated."""
+    sizes = documented().table("sizes")
+    assert sizes is not None
+    joins, peer = (sizes.figure("1000", f"{name}, seconds") for name in ("first join", "kube-controller-manager"))
+    assert joins is not None
+    assert peer is not None
+    times = f"1,000 pending first joins in {joins.value:.1f} s, and kube-controller-manager in {peer.value:.1f} s"
+    assert times in " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())

@@ -8,7 +8,7 @@ from signer.controller.auto_approval import removal as auto_approval
 from signer.controller.cluster import workload_cluster
 from signer.controller.requests import pending, reachability
 from signer.controller.requests import request_budget as budget
-from signer.kube import client, decoding, listing
+from signer.kube import answers, client, listing
 from signer.kube import resource_limits as resource_limits
 from signer.kube.http import dial
 from tests.documents.markdown import ROOT
@@ -35,7 +35,7 @@ def test_figures_are_those_of_the_code() -> None:
         f"| {workload_access.MAXIMUM_BODY_BYTES // MIB} MiB, {client.DEFAULT_TIMEOUT_SECONDS:.0f} seconds | "
         f"{resource_limits.LARGE_BYTES // MIB} MiB, "
         f"beyond the first {resource_limits.SMALL_BYTES // 1024} KiB of each |",
-        f"| {decoding.MAXIMUM_VALUES:,} |",
+        f"| {answers.MAXIMUM_VALUES:,} |",
         f"| {client.MAXIMUM_EVENT_BYTES // MIB} MiB | the same {resource_limits.LARGE_BYTES // MIB} MiB |",
         f"| the bytes of {client.LIST_BYTES_PER_BODY} responses, {listing.LIST_SECONDS / 60:.0f} minutes, "
         f"{listing.EMPTY_PAGES} empty pages in a row, no more items in a page than requested |",

@@ -239,7 +239,7 @@ def _mend_a_refused_node(scene: Scene) -> None:
     reader.words["explain CSR"] = f"explain {request}"
     said = reader.next("node-attestation-controller explain", exit_codes={"explain": 4})
     assert "EndorsementKeyMismatch" in said
-    assert "the wrong fingerprint entered" in " ".join(said.split())
+    assert "if the fingerprint is wrong" in " ".join(said.split())
 
     reader.next("kubectl annotate")
     reader.skip("kubelet-authenticator request --now")

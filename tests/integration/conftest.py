@@ -85,7 +85,7 @@ def shared_harness() -> Iterator[Harness]:
 
 @pytest.fixture(scope="module")
 def short_waits() -> Iterator[None]:
-    """What is looked at every few seconds, for want of a watch, is looked at every tenth of one; retries come soon."""
+    """Intervals of seconds for state without a watch become tenths of a second, and retries are fast."""
     soon = Backoff(base_seconds=0.02, maximum_seconds=0.5, jitter=0.5)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reachability, "RECONNECT", Backoff(base_seconds=0.1, maximum_seconds=0.1, jitter=0))

@@ -23,13 +23,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from attestors.contract import Security
 from attestors.wire.names import NODE_USER_PREFIX, NODES_GROUP, Purpose, SignerName, parse_signer_name
 from signer.kube.resources import ATTESTED_NODES, CERTIFICATE_SIGNING_REQUESTS, IDENTITY_RESERVATIONS, SECRETS
-from signer.model.certificate_kind import KUBELET_KINDS
 from signer.model.cluster import ClusterKey
-from signer.model.csr_header import spec_digest
-from signer.model.record import AttestedNode, JournalEntry
+from signer.model.record import KUBELET_KINDS, AttestedNode, JournalEntry
 from signer.model.record_object import InvalidRecord, parse_record
 from signer.model.reservation import InvalidReservation, Pair, ReservationSide, parse_reservation
 from signer.model.seal import ControllerKeys, RecordSeals
+from signer.model.signing_request import spec_digest
 from signer.store.controller_key import SECRET_NAME, parse_controller_keys
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, Verdict, WorldCluster
 from tests.integration.fixtures import Harness

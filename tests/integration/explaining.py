@@ -1,4 +1,4 @@
-"""``explain`` as somebody types it who may read both clusters, and may write nothing."""
+"""``explain`` as run by a user that may read both clusters and write nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Explained = tuple[int, dict[str, Any]]
 
 
 class Explain:
-    """The command, as a user who may only read; and the controller's configuration."""
+    """The command, as a user with read access only, and the controller's configuration."""
 
     def __init__(self, harness: Harness, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         harness.api.apply_yaml(READ_ONLY)

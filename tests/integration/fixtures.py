@@ -1,4 +1,4 @@
-"""What every integration test stands on: clusters under the keyed-mac attestor, its nodes, and what to look for."""
+"""The base of every integration test: clusters under the keyed-mac attestor, their nodes, and assertions."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Harness:
         return self.start(options=options, connection=self.api.connection(CONTROLLER_USER, MASTERS), **chosen)
 
     def assert_audited(self) -> None:
-        """Whatever its controllers decided comes out of what they logged, judged again."""
+        """Replay every logged decision of its controllers; each must come out the same."""
         for audit, options, attestors in self.audited:
             assert_all_replayed(audit.lines, options.registry, partial(operator_settings, attestors))
 

@@ -1,4 +1,4 @@
-"""API servers that do everything wrong, on 127.0.0.1 over TLS.
+"""Hostile API servers of many kinds, on 127.0.0.1 over TLS.
 
 ``python -m tests.integration.hostile_servers BEHAVIOUR...`` serves until its standard input ends, and prints a
 kubeconfig for each, as one line of base64.
@@ -166,7 +166,7 @@ async def breaking_off(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
 
 
 async def compressed_bomb(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """256 MiB of nothing, compressed to a quarter of one, which nobody asked for."""
+    """256 MiB of zeros, compressed to a quarter of a MiB without request."""
     await _request(reader)
     body = await asyncio.to_thread(_compressed_nothing)
     writer.write(_HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))

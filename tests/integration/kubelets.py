@@ -1,4 +1,4 @@
-"""Attested nodes, and what a stock kubelet posts on them."""
+"""Attested nodes, and the built-in serving requests of their kubelets."""
 
 from __future__ import annotations
 

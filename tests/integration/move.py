@@ -47,7 +47,7 @@ class Move:
         self._moved: list[str] = []
 
     def pause(self) -> None:
-        """Nobody shall act on the Cluster at the source any more."""
+        """No controller acts on the Cluster at the source any more."""
         self.source.patch({"spec": {"paused": True}})
 
     def create(self) -> None:
@@ -96,7 +96,7 @@ class Move:
         self.target.patch({"spec": {"paused": None}})
 
     def reconcile(self) -> None:
-        """Cluster API at the target writes the statuses anew; a node has its Machine's name in these tests."""
+        """Cluster API at the target writes the statuses again; a node has its Machine's name in these tests."""
         client, namespace = self.target.management.client, self.target.namespace
         initialization = {"bootstrapDataSecretCreated": True}
         for manifest in client.items(MACHINES_V1BETA2.collection(namespace)):

@@ -1,4 +1,4 @@
-"""Replicas under leader election, and what the Lease says of them."""
+"""Replicas under leader election, and the state of the Lease."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster under the attestor that reports what it was told, and its nodes."""
+"""A cluster under the attestor that reports what it was passed, and its nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that no honest node makes, and API servers that take them."""
+"""Requests that no honest node makes, and API servers that accept them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def blocks_of(node: SimulatedNode, der: bytes | None = None) -> tuple[bytes, byt
 
 
 def manifest_of(name: str, request: bytes | str, signer_name: str = KEYED_MAC_SIGNER) -> dict[str, Any]:
-    """A CSR manifest; text stands in ``spec.request`` as it is."""
+    """A CSR manifest; text is used unchanged as ``spec.request``."""
     manifest = signing_request(name, request if isinstance(request, bytes) else b"", signer_name)
     if isinstance(request, str):
         manifest["spec"]["request"] = request

@@ -1,4 +1,4 @@
-"""What an attestor resolved stands on the request that is approved, and nothing that a requester made up."""
+"""Annotations that an attestor resolved are on the approved request, and none that the requester forged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def reporting(harness: Harness) -> Reporting:
 
 
 def forging(manifest: dict[str, Any]) -> dict[str, Any]:
-    """The same request by a requester who writes what only the controller should."""
+    """The same request by a requester that sets annotations of the controller."""
     return {**manifest, "metadata": {**manifest["metadata"], "annotations": dict(FORGED)}}
 
 
@@ -40,7 +40,7 @@ def is_journaled(harness: Harness, cluster: WorldCluster) -> bool:
     return any(record["spec"]["certificates"] for record in harness.records(cluster))
 
 
-def test_it_is_written_with_the_approval_over_the_requesters(reporting: Reporting) -> None:
+def test_annotations_are_written_with_the_approval_over_the_requesters(reporting: Reporting) -> None:
     cluster = reporting.cluster()
     reporting.run()
     cluster.submit_with_token(joining(reporting, cluster, annotation="sha256:resolved"))
@@ -48,7 +48,7 @@ def test_it_is_written_with_the_approval_over_the_requesters(reporting: Reportin
     assert cluster.verdict("join").annotations == {**KEPT, **OURS}
 
 
-def test_what_the_requester_wrote_is_removed(reporting: Reporting) -> None:
+def test_annotations_of_the_requester_are_removed(reporting: Reporting) -> None:
     cluster = reporting.cluster()
     reporting.run()
     cluster.submit_with_token(joining(reporting, cluster))
@@ -57,7 +57,7 @@ def test_what_the_requester_wrote_is_removed(reporting: Reporting) -> None:
 
 
 @pytest.mark.parametrize(("settings", "expected"), [({"annotation": "sha256:resolved"}, {**KEPT, **OURS}), ({}, KEPT)])
-def test_what_somebody_else_approved_is_no_other(
+def test_a_request_approved_by_another_client_is_no_exception(
     reporting: Reporting, settings: dict[str, str], expected: dict[str, str]
 ) -> None:
     cluster = reporting.cluster(policy={"approvalByOthers": "Honor"})
@@ -86,8 +86,10 @@ def test_a_restart_between_approval_and_certificate_keeps_it(reporting: Reportin
     assert len(reporting.reports) == reports, "signed from the journal"
 
 
-def test_a_journaled_request_that_somebody_else_approved_keeps_nothing_forged(reporting: Reporting) -> None:
-    """Between the journal and our approval somebody approves: what the requester wrote must not pass for ours."""
+def test_a_journaled_request_approved_by_another_client_keeps_no_forged_annotation(reporting: Reporting) -> None:
+    """Another client approves between the journal and the controller's approval: the requester's annotations must not
+    count.
+    """
     cluster = reporting.cluster()
 
     def is_ours(request: Request) -> bool:

@@ -1,4 +1,4 @@
-"""The audit log of a running controller: written before anything is published, free of secrets, and judged again."""
+"""The audit log of a running controller: written before anything is published, without secrets, and replayed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from signer.audit.log import GroupedAuditLog
 from signer.cli import main
 from signer.controller.run import ControllerOptions
 from signer.kube.resources import SECRETS
-from signer.model.csr_header import spec_digest
+from signer.model.signing_request import spec_digest
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
 from tests.integration.fixtures import (
     SECRETS_IN_PLAY,
@@ -183,7 +183,7 @@ def contents_of_whole(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_restart_goes_on_with_the_chain(harness: Harness, path: Path, config: Path) -> None:
+def test_a_restart_continues_the_chain(harness: Harness, path: Path, config: Path) -> None:
     cluster = harness.cluster()
     lines = FileLines(path, 0, 0)
     first = harness.run(ControllerOptions(audit_log=GroupedAuditLog(lines)))
@@ -265,7 +265,7 @@ FORGERIES: dict[str, tuple[list[str | int], Any]] = {
 
 
 @pytest.mark.parametrize("forgery", FORGERIES)
-def test_forged_facts_with_a_chain_made_anew(
+def test_forged_facts_with_a_recomputed_chain(
     forgery: str, honest: bytes, path: Path, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (*way, last), value = FORGERIES[forgery]

@@ -1,4 +1,4 @@
-"""The auto-approval through the running controller: shut, watched, and opened again."""
+"""Auto-approval with the running controller: removed, re-checked, and restored."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def cluster(harness: Harness, controller: RunningController) -> WorldCluster:
     return harness.cluster(api={"seed_kubeadm": True})
 
 
-def test_shut_step_by_step_and_given_back_exactly(harness: Harness, cluster: WorldCluster) -> None:
+def test_bindings_are_removed_step_by_step_and_restored_exactly(harness: Harness, cluster: WorldCluster) -> None:
     before = bindings(cluster)
     assert set(before) == {BOOTSTRAP, ROTATION}
     wait_for(harness, cluster, "False", "Observing")
@@ -107,7 +107,7 @@ def test_shut_step_by_step_and_given_back_exactly(harness: Harness, cluster: Wor
     assert bindings(cluster) == before
 
 
-def test_what_was_found_before_is_not_said_of_a_policy_that_changed(
+def test_earlier_findings_are_not_reported_for_a_changed_policy(
     harness: Harness, cluster: WorldCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Giving back goes on, with doors open already, when the cluster enters Enforce again."""
@@ -137,7 +137,7 @@ def test_what_was_found_before_is_not_said_of_a_policy_that_changed(
     assert bindings(cluster) == {}
 
 
-def test_what_comes_back_is_removed_when_somebody_is_approved(
+def test_a_reinstated_binding_is_removed_when_a_request_is_approved(
     harness: Harness, cluster: WorldCluster, controller: RunningController
 ) -> None:
     harness.join(cluster, "m")
@@ -155,7 +155,7 @@ def test_what_comes_back_is_removed_when_somebody_is_approved(
     wait_for(harness, cluster, "True", "Removed")
 
 
-def test_what_somebody_keeps_putting_back_is_said(harness: Harness, cluster: WorldCluster) -> None:
+def test_a_repeatedly_reinstated_binding_is_reported(harness: Harness, cluster: WorldCluster) -> None:
     """As GitOps does: auto-approval is nearly always possible, and removed at each check."""
     kubeadm = bindings(cluster)
     set_mode(harness, cluster, "Enforce")
@@ -174,10 +174,10 @@ def test_what_somebody_keeps_putting_back_is_said(harness: Harness, cluster: Wor
     wait_for(harness, cluster, "True", "Removed")
 
 
-def test_a_fault_of_a_moment_does_not_leave_it_open_for_minutes(
+def test_a_transient_fault_does_not_leave_auto_approval_possible_for_minutes(
     harness: Harness, cluster: WorldCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing else asks for a look meanwhile."""
+    """Nothing else triggers a check meanwhile."""
     monkeypatch.setattr(reconciler, "RETRY_BACKOFF", Backoff(base_seconds=0.05, maximum_seconds=1.0, jitter=0.5))
     wait_for(harness, cluster, "False", "Observing")
     fault = embedded_api(cluster).faults.inject("DELETE */clusterrolebindings/*", status=503, times=4)
@@ -187,7 +187,7 @@ def test_a_fault_of_a_moment_does_not_leave_it_open_for_minutes(
     assert fault.hits == 4
 
 
-def test_observe_says_what_enforce_would_refuse(
+def test_observe_reports_what_enforce_would_refuse(
     harness: Harness, cluster: WorldCluster, controller: RunningController
 ) -> None:
     harness.join(cluster, "m")
@@ -207,10 +207,10 @@ def test_observe_says_what_enforce_would_refuse(
     harness.wait_for_condition(cluster, "Ready", "True")
 
 
-def test_a_node_without_a_machine_is_named_when_it_asks_in_vain(
+def test_a_node_without_a_machine_is_named_after_a_refused_request(
     harness: Harness, cluster: WorldCluster, controller: RunningController
 ) -> None:
-    """Nothing knows of it but what it asks for; it keeps no door open."""
+    """Only its requests show it; it keeps no auto-approval."""
     harness.join(cluster, "m")
     set_mode(harness, cluster, "Enforce")
     wait_for(harness, cluster, "True", "Removed")
@@ -218,7 +218,7 @@ def test_a_node_without_a_machine_is_named_when_it_asks_in_vain(
 
     def is_named(policy: dict[str, Any]) -> bool:
         (found,) = [one for one in policy["status"]["conditions"] if one["type"] == CONDITION]
-        return found["status"] == "True" and "got nothing: system:node:by-hand;" in found["message"]
+        return found["status"] == "True" and "got none: system:node:by-hand;" in found["message"]
 
     harness.management.client.wait_for(NODE_ATTESTATION_POLICIES.collection(cluster.namespace), cluster.name, is_named)
     found = controller.options.metrics.registry.get_sample_value(
@@ -228,8 +228,8 @@ def test_a_node_without_a_machine_is_named_when_it_asks_in_vain(
     assert bindings(cluster) == {}
 
 
-def test_who_was_attested_by_what_is_not_authorized_keeps_renewal_open(harness: Harness, cluster: WorldCluster) -> None:
-    """Its renewal would be denied: with the door shut, the whole cluster would end with its certificates."""
+def test_nodes_of_an_unauthorized_attestor_keep_renewal_auto_approval(harness: Harness, cluster: WorldCluster) -> None:
+    """Its renewal would be denied: without auto-approval, the whole cluster would end with its certificates."""
     harness.join(cluster, "m")
     wait_for(harness, cluster, "False", "Observing")
     path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
@@ -245,7 +245,7 @@ def test_who_was_attested_by_what_is_not_authorized_keeps_renewal_open(harness: 
     assert bindings(cluster) == {}
 
 
-def test_an_attestor_that_is_taken_out_later_opens_nothing_and_the_machines_are_named(
+def test_removing_an_attestor_restores_no_binding_and_its_machines_are_named(
     harness: Harness, cluster: WorldCluster
 ) -> None:
     harness.join(cluster, "m")
@@ -274,7 +274,7 @@ def test_a_paused_cluster_is_not_touched(harness: Harness, cluster: WorldCluster
     wait_for(harness, cluster, "True", "Removed")
 
 
-def test_a_deleted_policy_opens_it_again(harness: Harness, cluster: WorldCluster) -> None:
+def test_a_deleted_policy_restores_auto_approval(harness: Harness, cluster: WorldCluster) -> None:
     before = bindings(cluster)
     harness.join(cluster, "m")
     set_mode(harness, cluster, "Enforce")

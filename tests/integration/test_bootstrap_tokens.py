@@ -73,14 +73,14 @@ class Tracing:
         assert view is not None
         manifest = {"metadata": {"namespace": "default", "name": "workload"}, "spec": spec}
         username = f"system:bootstrap:{token.partition('.')[0]}"
-        self._thread.run(self.tokens.require_the_machines(username, view, parse_policy(manifest)))
+        self._thread.run(self.tokens.require_token_of_machine(username, view, parse_policy(manifest)))
 
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     soon = Backoff(base_seconds=0.02, maximum_seconds=0.1, jitter=0.5)
-    monkeypatch.setattr(bootstrap_tokens, "TRY_AGAIN", soon)
-    monkeypatch.setattr(bootstrap_tokens, "ASK_AGAIN", soon)
+    monkeypatch.setattr(bootstrap_tokens, "REFUSED_BACKOFF", soon)
+    monkeypatch.setattr(bootstrap_tokens, "DISCOVERY_BACKOFF", soon)
     monkeypatch.setattr(bootstrap_tokens, "list_and_watch", partial(list_and_watch, backoff=soon))
 
 
@@ -147,7 +147,7 @@ def test_a_pools_token(tracing: Tracing, cluster: WorldCluster) -> None:
 
 
 def test_move_rewrites_the_owners(tracing: Tracing, cluster: WorldCluster) -> None:
-    """``clusterctl move`` creates objects anew: other UIDs, the same names."""
+    """``clusterctl move`` creates objects again: other UIDs, the same names."""
     token = cluster.api.bootstrap_token()
     machine = cluster.add_machine("m1", provider_id="test:///m1")
     cluster.add_kubeadm_config("m1", token, machine)
@@ -163,7 +163,7 @@ def test_move_rewrites_the_owners(tracing: Tracing, cluster: WorldCluster) -> No
     tracing.require(token, "m1", bootstrapTokens={"untraceable": "Refuse"})
 
 
-def test_without_the_grant_it_is_off_until_the_grant_comes(harness: Harness, cluster: WorldCluster) -> None:
+def test_without_the_grant_tracing_is_off_until_it_is_added(harness: Harness, cluster: WorldCluster) -> None:
     token = cluster.api.bootstrap_token()
     cluster.add_kubeadm_config("m1", token, cluster.add_machine("m1", provider_id="test:///m1"))
     with tracing_as(harness, "no-grants") as tracing:
@@ -180,7 +180,7 @@ def test_without_the_grant_it_is_off_until_the_grant_comes(harness: Harness, clu
 
 
 def grant(management: ManagementCluster, user: str) -> None:
-    """What deploy/rbac gives for tracing, and nothing else."""
+    """The grants for tracing in deploy/rbac, and nothing else."""
     rule = {
         "apiGroups": ["bootstrap.cluster.x-k8s.io"],
         "resources": ["kubeadmconfigs"],
@@ -304,7 +304,7 @@ def test_a_refused_untraceable_token_waits_for_its_kubeadm_config(harness: Harne
     assert cluster.wait_until_decided(name).reason == "Attested"
 
 
-def test_without_the_grant_nodes_join_and_the_policy_says_so(harness: Harness, cluster: WorldCluster) -> None:
+def test_without_the_grant_nodes_join_and_the_policy_reports_it(harness: Harness, cluster: WorldCluster) -> None:
     stolen = cluster.api.bootstrap_token()
     cluster.add_kubeadm_config("other", stolen, cluster.add_machine("other", provider_id=provider_id("other")))
     cluster.add_machine("m1", provider_id=provider_id("m1"))

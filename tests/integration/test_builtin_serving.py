@@ -1,4 +1,4 @@
-"""Kubelets' own serving requests: approved on the strength of a live record, and never signed by us."""
+"""Kubelets' own serving requests: approved on the basis of a valid record, never signed by the controller."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from attestors.wire import pem
 from attestors.wire.names import ATTESTATION_PROVIDER_LABEL, CERTIFICATE_REQUEST_LABEL, CREDENTIAL_ID_KEY
 from signer.controller.run import ControllerOptions
 from signer.kube.resources import ATTESTED_NODES, CERTIFICATE_SIGNING_REQUESTS, MACHINES_V1BETA2
-from signer.model.kubernetes_time import parse_time
+from signer.model.fields import parse_time
 from signer.testing.api import User
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import Verdict, WorldCluster
@@ -31,7 +31,7 @@ CSRS: Final = CERTIFICATE_SIGNING_REQUESTS.collection()
 
 
 def _wait_until_said(cluster: WorldCluster, csr: str) -> Verdict:
-    """Approved counts: nobody signs here."""
+    """Wait for the approval: nothing signs here."""
     found = cluster.client().wait_for(CSRS, csr, lambda item: bool((item.get("status") or {}).get("conditions")))
     return Verdict.of(found)
 
@@ -82,7 +82,7 @@ def test_a_kubelets_own_request(harness: Harness, cluster: WorldCluster) -> None
 
 
 def test_own_names_in_upper_case(cluster: WorldCluster) -> None:
-    """As the Node's addresses are written, whoever wrote them."""
+    """As written in the Node's addresses, by any client."""
     attest(cluster, "m").submit(builtin_serving_request("serving", "m", ["M", "192.0.2.10"]))
     _approved(cluster, "serving")
 
@@ -131,7 +131,7 @@ def _spec(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["Approved", "Denied"])
-def test_decided_by_somebody_else(harness: Harness, kind: str) -> None:
+def test_decided_by_another_client(harness: Harness, kind: str) -> None:
     cluster = harness.cluster(policy=APPROVE)
     add_machine(cluster, "m")
     cluster.submit_as_node(builtin_serving_request("theirs", "m", ["kubernetes"]), "m")
@@ -156,8 +156,8 @@ def test_after_its_machine_is_gone(harness: Harness, cluster: WorldCluster) -> N
     assert _journaled(harness, cluster) == []
 
 
-def test_when_its_machine_is_made_anew(harness: Harness, cluster: WorldCluster) -> None:
-    """The former node's certificate is still valid; that the new Machine is the same hardware, nobody has attested."""
+def test_when_its_machine_is_created_again(harness: Harness, cluster: WorldCluster) -> None:
+    """The former node's certificate is still valid; no attestation shows that the new Machine is the same hardware."""
     former = attest(cluster, "m")
     harness.management.client.delete(MACHINES_V1BETA2.object("m", "default"))
     harness.join(cluster)  # what was deleted before is seen by now
@@ -194,7 +194,7 @@ def test_an_insecure_record(harness: Harness) -> None:
     pending(cluster, "serving")
 
 
-def test_one_that_was_there_before_its_node_was_attested(harness: Harness) -> None:
+def test_a_request_older_than_the_attestation_of_its_node(harness: Harness) -> None:
     """On an old API server, where a former node of the name may have posted it; the next one is the node's own."""
     cluster = harness.cluster(policy=APPROVE, api={"server_version": "1.20"})
     add_machine(cluster, "m")
@@ -211,7 +211,7 @@ def test_one_that_was_there_before_its_node_was_attested(harness: Harness) -> No
 
 
 @pytest.mark.parametrize("reuse", ["AfterExpiry", "Immediate"])
-def test_one_that_a_former_node_of_the_name_left_lying_in_wait(harness: Harness, reuse: str) -> None:
+def test_a_request_left_by_a_former_node_of_the_name(harness: Harness, reuse: str) -> None:
     """It was posted with a certificate that was valid then; nothing of it is the successor's."""
     ahead = timedelta(0)
     policy = {**APPROVE, "nodeNameReuse": reuse}
@@ -243,7 +243,7 @@ def _joined(cluster: WorldCluster, machine: str) -> Kubelet:
 
 
 def _wait_for_another_second(posted: dict[str, Any]) -> None:
-    """API servers date in whole seconds: what is posted from now on is younger."""
+    """API servers date in whole seconds: requests posted from now on are newer."""
     while datetime.now(UTC) < parse_time(posted["metadata"]["creationTimestamp"]) + timedelta(seconds=1):
         time.sleep(0.02)
 
@@ -321,8 +321,8 @@ def test_another_nodes_name(neighbourhood: Kubelet, node_name: str, requester: t
     ],
     ids=["token", "administrator"],
 )
-def test_who_is_no_node_is_not_answered(neighbourhood: Kubelet, requester: tuple[str, Sequence[str]]) -> None:
-    """Nobody approves it by itself, and an administrator may have reasons of their own."""
+def test_a_requester_that_is_no_node_is_ignored(neighbourhood: Kubelet, requester: tuple[str, Sequence[str]]) -> None:
+    """No controller approves it automatically, and an administrator may have reasons to."""
     name, after = f"others-{uuid.uuid4()}", f"after-{uuid.uuid4()}"
     plant(neighbourhood.cluster, builtin_serving_request(name, "m", ["m"]), requester)
     neighbourhood.submit(builtin_serving_request(after, "m", ["kubernetes"]))
@@ -340,7 +340,7 @@ def test_a_node_without_a_record(neighbourhood: Kubelet, shared_harness: Harness
 
 
 def test_a_foreign_credential(neighbourhood: Kubelet) -> None:
-    """The built-in signer once gave this certificate to whoever held the bootstrap token."""
+    """The built-in signer once issued this certificate to the holder of the bootstrap token."""
     neighbourhood.cluster.submit_as_node(builtin_serving_request("foreign", "m", ["m"]), "m")
     _denied(neighbourhood.cluster, "foreign", "ForeignCredential")
 
@@ -388,7 +388,7 @@ def _before_approval(cluster: WorldCluster, act: Callable[[], object]) -> None:
     api.on_request(hook)
 
 
-def test_one_that_is_re_created_under_its_name(harness: Harness, cluster: WorldCluster) -> None:
+def test_a_request_created_again_under_its_name(harness: Harness, cluster: WorldCluster) -> None:
     kubelet = attest(cluster, "m")
     api = embedded_api(cluster)
     smuggling = builtin_serving_request("serving", "m", ["m", "kubernetes"])
@@ -403,7 +403,7 @@ def test_one_that_is_re_created_under_its_name(harness: Harness, cluster: WorldC
     _denied(cluster, "serving", "InvalidSubjectAlternativeNames")
 
 
-def test_one_that_is_re_created_alike_is_journaled_for_itself(harness: Harness, cluster: WorldCluster) -> None:
+def test_an_identical_request_created_again_is_journaled_separately(harness: Harness, cluster: WorldCluster) -> None:
     kubelet = attest(cluster, "m")
     api = embedded_api(cluster)
     manifest = builtin_serving_request("serving", "m", ["m"])

@@ -1,4 +1,4 @@
-"""What honest nodes get: first join, renewal, serving certificates; and what is left in the management cluster."""
+"""Certificates of honest nodes: first join, renewal, serving; and the objects in the management cluster."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _join(cluster: WorldCluster) -> x509.Certificate:
     return certificate_of(cluster.wait_until_decided("join"))
 
 
-def test_first_join_and_renewal_cost_what_they_must(harness: Harness, cluster: WorldCluster) -> None:
+def test_the_number_of_calls_of_first_join_and_renewal(harness: Harness, cluster: WorldCluster) -> None:
     """First join: two reservations and a record, then approval and certificate; renewal: the record alone."""
     harness.api.requests.clear()
     _join(cluster)
@@ -69,7 +69,7 @@ def test_first_join_and_renewal_cost_what_they_must(harness: Harness, cluster: W
 
 @pytest.mark.prompt
 def test_a_first_join_reads_no_reservation(harness: Harness, cluster: WorldCluster) -> None:
-    """What became of its own two meanwhile, the watch has told by then."""
+    """The watch has delivered all changes of its two reservations by then."""
     harness.api.requests.clear()
     _join(cluster)
     assert harness.api.requests.matching(f"GET {IDENTITY_RESERVATIONS.collection(CONTROLLER_NAMESPACE)}/*") == []
@@ -87,7 +87,7 @@ def test_client_certificate_is_a_kubelets(harness: Harness, cluster: WorldCluste
 
 
 def test_certificate_opens_the_workload_api(harness: Harness, cluster: WorldCluster) -> None:
-    """The API server knows its owner as the node, and lets it do what a node may, and nothing else."""
+    """The API server authenticates its holder as the node, with a node's rights only."""
     node = node_of(cluster, "m")
     cluster.submit_with_token(node.client_request("join"))
     verdict = cluster.wait_until_decided("join")

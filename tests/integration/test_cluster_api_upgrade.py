@@ -1,4 +1,4 @@
-"""Cluster API is upgraded, or its API server starts again, while a controller runs."""
+"""Cluster API is upgraded, or its API server restarts, while a controller runs."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_replica_that_shares_shards_leaves_them(harness: Harness) -> None:
     assert holding(harness.management, replica_lease(DEFAULT_LEASE_NAME, identity)).holder == "", "its part is released"
 
 
-def test_it_changes_before_anything_is_known(harness: Harness) -> None:
+def test_the_version_changes_before_the_caches_are_filled(harness: Harness) -> None:
     """No list arrives, and it ends all the same."""
     serve_v1beta2(harness, served=False)
     listing = harness.api.faults.inject(f"GET {MACHINES_V1BETA1.collection()}", status=503, times=None)

@@ -56,7 +56,7 @@ def cluster(harness: Harness, healthy: WorldCluster) -> WorldCluster:
 
 @pytest.fixture
 def machine() -> str:
-    """The name of a Machine that is still to be made."""
+    """The name of a Machine that does not exist yet."""
     return f"machine-{next(_NUMBERS)}"
 
 

@@ -11,8 +11,8 @@ import pytest
 from attestors.contract import Security
 from attestors.wire import pem
 from attestors.wire.names import PROVIDER_ID_OID, SUPPORTED_VERSIONS_ANNOTATION, Purpose, SignerName
+from signer.authority.der import read_blocks
 from signer.authority.lenient_certificate import parse_ca_certificate
-from signer.authority.pem import read_blocks
 from signer.kube.errors import ApiError
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, IDENTITY_RESERVATIONS, MACHINES_V1BETA2, SECRETS
 from signer.model.cluster import machine_view
@@ -58,7 +58,7 @@ def machine() -> str:
 
 
 def _denied(harness: Harness, cluster: WorldCluster, csr: str, reason: str, about: tuple[str, str]) -> Verdict:
-    """Wait for the denial; it must be well put, without a certificate, and told in an Event on ``about``."""
+    """Wait for the denial; it must be well-formed, without a certificate, and reported in an Event on ``about``."""
     verdict = cluster.wait_until_decided(csr)
     assert (verdict.condition, verdict.reason) == ("Denied", reason), verdict
     assert verdict.certificate == b""
@@ -118,15 +118,15 @@ def test_malformed_request(shared_harness: Harness, cluster: WorldCluster, machi
 
 
 @pytest.mark.parametrize("snapshot", REFUSED_BY_THE_API)
-def test_what_an_api_server_does_not_store(cluster: WorldCluster, snapshot: str) -> None:
+def test_requests_that_an_api_server_does_not_store(cluster: WorldCluster, snapshot: str) -> None:
     manifest = manifest_of("refused", MALFORMED[snapshot](node_of(cluster, "nobody")))
     with pytest.raises(ApiError) as refused:
         cluster.submit_with_token(manifest)
     assert refused.value.status in (400, 422)
 
 
-def test_what_cannot_even_be_denied(shared_harness: Harness, cluster: WorldCluster, machine: str) -> None:
-    """No API server can decode such an object, so none takes it back with a condition either; nobody else waits."""
+def test_requests_that_cannot_even_be_denied(shared_harness: Harness, cluster: WorldCluster, machine: str) -> None:
+    """No API server can decode such an object, so none accepts a condition on it; no other request waits."""
     plant(cluster, manifest_of("undeniable", MALFORMED[NOT_BASE64](node_of(cluster, machine))))
     shared_harness.join(cluster)
     assert_readable(shared_harness.wait_for_event("WorkloadClusterUnreachable", cluster.name, "Cluster"))
@@ -180,7 +180,9 @@ REQUESTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 
 
 @pytest.mark.parametrize("snapshot", REQUESTERS)
-def test_requester_may_not_ask(shared_harness: Harness, cluster: WorldCluster, machine: str, snapshot: str) -> None:
+def test_requester_that_is_not_allowed(
+    shared_harness: Harness, cluster: WorldCluster, machine: str, snapshot: str
+) -> None:
     username, groups = REQUESTERS[snapshot]
     manifest = node_of(cluster, machine).client_request(f"requester-{machine}")
     plant(cluster, manifest, (username.format(machine=machine), groups))
@@ -236,7 +238,7 @@ def test_machine_is_deleting(shared_harness: Harness, cluster: WorldCluster, mac
 
 
 def test_evidence_of_another_key(shared_harness: Harness, cluster: WorldCluster, machine: str) -> None:
-    """Replayed evidence: whoever reads the honest CSR can copy everything but the key."""
+    """Replayed evidence: a reader of the honest CSR can copy everything but the key."""
     honest = node_of(cluster, machine)
     thief = node_of(cluster, machine)
     cluster.submit_with_token(thief.client_request("replayed", evidence_of=honest.evidence()))
@@ -257,7 +259,7 @@ def test_evidence_for_another_cluster(shared_harness: Harness, cluster: WorldClu
     _denied(shared_harness, cluster, "other-cluster", "ClusterMismatch", ("Machine", machine))
 
 
-def test_evidence_for_a_ca_that_is_coming_in_waits(shared_harness: Harness) -> None:
+def test_evidence_for_an_incoming_ca_waits(shared_harness: Harness) -> None:
     """The Secret lists a CA beside the one that signs: a node of that CA is one of this cluster's, and not denied."""
     cluster, machine = shared_harness.cluster("changing-ca"), "of-the-changing-ca"
     cluster.add_machine(machine, provider_id=provider_id(machine))
@@ -277,10 +279,10 @@ def _reads_of_the_authority(harness: Harness, cluster: WorldCluster) -> int:
     return len(harness.api.requests.matching(f"GET {SECRETS.object(f'{cluster.name}-ca', cluster.namespace)}"))
 
 
-def test_what_is_refused_anyway_has_no_certificate_authority_read(
+def test_a_request_refused_anyway_causes_no_read_of_the_ca(
     shared_harness: Harness, cluster: WorldCluster, machine: str
 ) -> None:
-    """Whoever asks chooses which CA to name; only where that alone is wrong, ours may have changed."""
+    """The requester chooses the CA that it names; the cached CA is read again only if that is the only fault."""
     shared_harness.join(cluster)
     before = _reads_of_the_authority(shared_harness, cluster)
     for number in range(3):
@@ -303,7 +305,7 @@ def test_what_is_refused_anyway_has_no_certificate_authority_read(
         (b'{"version":"v99","caCertHash":"sha256:' + b"0" * 64 + b'"}', "UnsupportedVersion"),
     ],
 )
-def test_evidence_that_cannot_be_read(
+def test_unreadable_evidence(
     shared_harness: Harness, cluster: WorldCluster, machine: str, evidence: bytes, reason: str
 ) -> None:
     csr, provider, _ = blocks_of(node_of(cluster, machine))
@@ -323,8 +325,8 @@ def test_signature_of_another_key(shared_harness: Harness, cluster: WorldCluster
     _denied(shared_harness, cluster, "forged", "InvalidSignature", ("Machine", machine))
 
 
-def test_signers_of_others_are_left_alone(shared_harness: Harness, cluster: WorldCluster) -> None:
-    """Unknown provider, another domain, the stock kubelet signer: nobody writes anything about them."""
+def test_signers_of_others_are_ignored(shared_harness: Harness, cluster: WorldCluster) -> None:
+    """Unknown provider, another domain, the built-in kubelet signer: the controller writes nothing about them."""
     node = node_of(cluster, "nobody")
     request = _joined(*blocks_of(node))
     signers: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""An insecure attestor's pair that a secure one displaces while the certificate is made that it was reserved for."""
+"""A secure attestor displaces an insecure one's pair while the certificate for that pair is being created."""
 
 from __future__ import annotations
 

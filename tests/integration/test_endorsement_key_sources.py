@@ -1,4 +1,4 @@
-"""The invariant can fail: each planted violation is found, and what is as it should be is left in peace."""
+"""The invariant can fail: each planted violation is found, and a consistent state passes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,20 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from attestors.contract import Security
 from attestors.wire.names import NODE_USER_PREFIX, Purpose, SignerName, parse_signer_name
-from signer.model.certificate_kind import BUILTIN_KUBELET_SERVING, KUBELET_KINDS
 from signer.model.cluster import ClusterKey
-from signer.model.csr_header import spec_digest
-from signer.model.record import AttestedIdentity, AttestedNode, BuiltinApproval, JournalEntry, MachineKey
+from signer.model.record import (
+    BUILTIN_KUBELET_SERVING,
+    KUBELET_KINDS,
+    AttestedIdentity,
+    AttestedNode,
+    BuiltinApproval,
+    JournalEntry,
+    MachineKey,
+)
 from signer.model.record_object import record_spec
 from signer.model.reservation import Pair, ReservationSide, reservation_spec
 from signer.model.seal import KEY_BYTES, ControllerKeys, RecordSeals
+from signer.model.signing_request import spec_digest
 from tests.integration.endorsement_key_sources import BUILTIN_SERVING_SIGNER, Shown, ShownCluster, violations
 from tests.support.certificates import CertificateAuthority
 from tests.support.signing_requests import (
@@ -51,7 +58,7 @@ SERVING: Final = str(SignerName(Purpose.SERVING, "keyed-mac"))
 
 @cache
 def authority(whose: str) -> CertificateAuthority:
-    """A CA; somebody else has another one."""
+    """A CA; another cluster has another one."""
     del whose
     return CertificateAuthority.like_cluster_api()
 
@@ -178,9 +185,9 @@ def honest() -> Draft:
         ]
         certify(draft, f"join-{node_name}", CLIENT, node_name)
     certify(draft, "serving", SERVING, "n1", "n1.example", "10.1.0.1")
-    draft.ask("stock", BUILTIN_SERVING_SIGNER, "n1", "n1.example")
-    draft.approve("stock", certificate_for("n1", "n1.example", serving=True))
-    draft.journal_builtin("n1", "stock")
+    draft.ask("builtin", BUILTIN_SERVING_SIGNER, "n1", "n1.example")
+    draft.approve("builtin", certificate_for("n1", "n1.example", serving=True))
+    draft.journal_builtin("n1", "builtin")
     draft.ask("waiting", BUILTIN_CLIENT_SIGNER, "n1")
     return draft
 
@@ -262,7 +269,7 @@ def builtin_with_another_key(draft: Draft) -> None:
 
 def builtin_for_another(draft: Draft) -> None:
     drop_builtin_journal(draft)
-    draft.journal_builtin("n2", "stock")
+    draft.journal_builtin("n2", "builtin")
 
 
 def builtin_without_security(draft: Draft) -> None:
@@ -328,9 +335,9 @@ PLANTED: Final[dict[str, tuple[Callable[[Draft], object], str]]] = {
         "a client certificate with alternative names",
     ),
     "an authority": (lambda draft: issue_instead(draft, certificate_for("n1", is_authority=True)), "an authority's"),
-    "stock, no journal": (drop_builtin_journal, "a built-in serving request, approved, and in no journal"),
-    "stock, another node": (builtin_for_another, "for another node than the requester"),
-    "stock, insecure": (builtin_without_security, "on the word of an insecure attestor"),
+    "builtin, no journal": (drop_builtin_journal, "a built-in serving request, approved, and in no journal"),
+    "builtin, another node": (builtin_for_another, "for another node than the requester"),
+    "builtin, insecure": (builtin_without_security, "on the word of an insecure attestor"),
     "no pair": (lambda draft: draft.reservations.clear(), "its pair of reservations is not there"),
     "half a pair": (lambda draft: draft.reservations.pop(), "its pair of reservations is not there"),
     "identity twice": (two_records_one_identity, "in 2 AttestedNodes"),
@@ -339,7 +346,7 @@ PLANTED: Final[dict[str, tuple[Callable[[Draft], object], str]]] = {
 }
 
 
-def test_what_is_as_it_should_be_is_no_violation() -> None:
+def test_a_consistent_state_is_no_violation() -> None:
     assert violations(honest().shown()) == []
 
 
@@ -349,7 +356,7 @@ def test_a_copy_of_a_request_may_have_the_certificate_of_the_original() -> None:
     assert violations(draft.shown()) == []
 
 
-def test_what_a_test_knows_of_is_no_violation() -> None:
+def test_a_known_exception_is_no_violation() -> None:
     draft = honest()
     steal_by_the_builtin_signer(draft)
     assert violations(draft.shown(), not_ours={"waiting"}) == []

@@ -1,4 +1,4 @@
-"""``explain`` on the embedded API: it ends in what the controller decides, writes nothing, and needs to read only."""
+"""``explain`` on the embedded API: it reaches the controller's decision, writes nothing, and needs only read access."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_another_controllers_namespace(harness: Harness, cluster: WorldCluster, 
     assert "is --controller-namespace its namespace?" in note
 
 
-def test_a_request_that_nothing_stands_in_the_way_of_has_no_answer(
+def test_a_plausible_request_without_a_decision(
     cluster: WorldCluster, explain: Explain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where the controller does not run: "it would be approved" alone leads nowhere."""
@@ -104,8 +104,8 @@ def test_a_request_that_nothing_stands_in_the_way_of_has_no_answer(
     assert not [note for note in at["notes"] if "without an answer" in note]
 
 
-def test_what_was_decided_is_explained_too(harness: Harness, cluster: WorldCluster, explain: Explain) -> None:
-    """The answer that stands, and what the checks say now: the Machine has got another name since."""
+def test_decided_requests_are_explained_too(harness: Harness, cluster: WorldCluster, explain: Explain) -> None:
+    """The published decision, and the result of the checks now: the Machine has another name since."""
     machine = cluster.add_machine("worker-1", provider_id=provider_id("worker-1"))
     harness.run()
     cluster.submit_with_token(node_of(cluster, "worker-1", "somebody-else").client_request("wrong"))
@@ -171,7 +171,7 @@ def test_from_a_file_and_from_standard_input(
     assert explain("-")[1]["reason"] == "MachineNotFound"
 
 
-def test_a_person_reads_it(harness: Harness, cluster: WorldCluster, explain: Explain) -> None:
+def test_output_for_people(harness: Harness, cluster: WorldCluster, explain: Explain) -> None:
     cluster.submit_with_token(node_of(cluster, "worker-1").client_request("join"))
     code, text = explain.text("join")
     assert code == 5
@@ -200,7 +200,7 @@ def test_a_person_reads_it(harness: Harness, cluster: WorldCluster, explain: Exp
         (("n" * 300,), 2, "CSR: an object name has at most 253 characters"),
     ],
 )
-def test_what_cannot_be_explained(
+def test_requests_that_cannot_be_explained(
     cluster: WorldCluster, explain: Explain, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
     assert explain.text(*arguments)[0] == code
@@ -208,10 +208,10 @@ def test_what_cannot_be_explained(
 
 
 @pytest.mark.parametrize("who", ["nobody", "nothing listens"])
-def test_it_says_which_cluster_does_not_answer(
+def test_it_names_the_cluster_that_does_not_respond(
     harness: Harness, cluster: WorldCluster, explain: Explain, who: str
 ) -> None:
-    """Else a management cluster that is away passes for the Cluster that was asked for."""
+    """Otherwise an unreachable management cluster would look like a missing Cluster."""
     without_grants = harness.api.kubeconfig("management", "nobody", ())
     away = without_grants.replace(harness.api.server, "https://127.0.0.1:1")
     explain.kubeconfig.write_text(without_grants if who == "nobody" else away)
@@ -242,9 +242,7 @@ subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: nobody}]
 """
 
 
-def test_who_may_not_read_the_kubeconfig_is_told_whose_grant_is_missing(
-    harness: Harness, cluster: WorldCluster, explain: Explain
-) -> None:
+def test_a_missing_grant_for_the_kubeconfig_is_named(harness: Harness, cluster: WorldCluster, explain: Explain) -> None:
     """In either cluster: the caller's in one, the kubeconfig's user's in the other."""
     harness.api.apply_yaml(NO_SECRETS)
     reader = explain.kubeconfig.read_text()
@@ -284,7 +282,7 @@ def test_the_cluster_is_one_of_the_namespace(cluster: WorldCluster, explain: Exp
     assert "Cluster elsewhere/workload does not exist: there is default/workload" in explain.error
 
 
-def test_it_says_that_it_was_given_no_configuration(cluster: WorldCluster, explain: Explain) -> None:
+def test_a_missing_configuration_is_reported(cluster: WorldCluster, explain: Explain) -> None:
     """The command that an Event names has no ``--config``: its answer may be another one than the controller's."""
     cluster.submit_with_token(node_of(cluster, "worker-1").client_request("join"))
     assert NO_SETTINGS not in explain("join")[1]["notes"]
@@ -305,7 +303,7 @@ def test_a_cluster_that_the_controller_does_not_serve(cluster: WorldCluster, exp
 
 
 def test_a_request_that_the_controller_does_not_keep(cluster: WorldCluster, explain: Explain) -> None:
-    """A hostile API server's: whatever its checks would say, nobody comes to them."""
+    """A hostile API server's: its checks are never reached."""
     cluster.add_machine("worker-1", provider_id=provider_id("worker-1"))
     manifest = node_of(cluster, "worker-1").client_request("join")
     manifest["spec"]["extra"] = {"much": ["x" * 300_000]}
@@ -315,7 +313,7 @@ def test_a_request_that_the_controller_does_not_keep(cluster: WorldCluster, expl
     assert "it is ignored: spec and conditions take more than" in report["message"]
 
 
-def test_what_somebody_else_approved(harness: Harness, cluster: WorldCluster, explain: Explain) -> None:
+def test_a_request_approved_by_another_client(harness: Harness, cluster: WorldCluster, explain: Explain) -> None:
     cluster.add_machine("worker-1", provider_id=provider_id("worker-1"))
     cluster.submit_with_token(node_of(cluster, "worker-1").client_request("join"))
     approve_as_somebody_else(cluster, "join")
@@ -472,7 +470,7 @@ DEFERRED: Final[dict[str, tuple[str, Callable[[WorldCluster, str], Any]]]] = {
 
 
 @pytest.mark.parametrize("snapshot", DEFERRED)
-def test_it_waits_for_what_the_controller_waits_for(
+def test_it_waits_for_the_same_data_as_the_controller(
     shared_harness: Harness, attacked: WorldCluster, snapshot: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reason, prepare = DEFERRED[snapshot]
@@ -490,7 +488,7 @@ def test_it_waits_for_what_the_controller_waits_for(
     wait_until(said, f"the controller says {reason}, too")
 
 
-def test_a_policy_that_cannot_be_followed(harness: Harness, cluster: WorldCluster, explain: Explain) -> None:
+def test_an_invalid_policy(harness: Harness, cluster: WorldCluster, explain: Explain) -> None:
     cluster.submit_with_token(node_of(cluster, "worker-1").client_request("join"))
     path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
     harness.management.client.delete(path)

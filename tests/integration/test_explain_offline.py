@@ -1,4 +1,4 @@
-"""``explain --record`` and ``--objects``: the same explanation without the cluster, and without any of its secrets."""
+"""``explain --record`` and ``--objects``: the same explanation without the cluster and without its secrets."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_recording_explains_the_same(harness: Harness, explain: Explain, offli
     )
 
 
-def test_settings_of_another_namespace_are_none_for_this_one(
+def test_settings_of_another_namespace_do_not_apply(
     harness: Harness, explain: Explain, offline: Run, tmp_path: Path
 ) -> None:
     cluster = harness.cluster()
@@ -121,7 +121,7 @@ def test_settings_of_another_namespace_are_none_for_this_one(
         assert any("keyed-mac, which are not recorded" in note for note in report["notes"]) is missing
 
 
-def test_what_lets_a_node_act_is_not_recorded(harness: Harness, explain: Explain, offline: Run, tmp_path: Path) -> None:
+def test_credentials_are_not_recorded(harness: Harness, explain: Explain, offline: Run, tmp_path: Path) -> None:
     """A recording is given to others, while a cloud still takes the token in the evidence for the node's."""
     cluster = harness.cluster()
     certificate_request, *_ = blocks_of(node_of(cluster, "worker-1"))
@@ -151,11 +151,11 @@ def test_what_lets_a_node_act_is_not_recorded(harness: Harness, explain: Explain
             assert request.startswith("sha256:")
         code, report, _ = offline(name, "--objects", str(recording))
         assert (code, report["reason"]) == (4, "AttestorNotAuthorized")
-        assert any("Not recorded" in note for note in report["notes"])
+        assert any("Redacted from the evidence" in note for note in report["notes"])
 
 
 def by_hand(folder: Path, *, policy: bool = True) -> Path:
-    """A recorded request of a released format, and the few manifests that somebody wrote around it."""
+    """A recorded request of a released format, with a few handwritten manifests."""
     recorded = json.loads(RECORDED.read_text())
     request = recorded["certificateSigningRequest"]
     folder.mkdir()
@@ -193,7 +193,7 @@ def by_hand(folder: Path, *, policy: bool = True) -> Path:
     return folder
 
 
-def test_manifests_that_were_put_together_by_hand(offline: Run, tmp_path: Path) -> None:
+def test_handwritten_manifests(offline: Run, tmp_path: Path) -> None:
     folder = by_hand(tmp_path / "objects")
     file = str(folder / "csr.json")
     (tmp_path / "operator.yaml").write_text(_configured(json.loads(RECORDED.read_text())["masterKey"]))
@@ -205,7 +205,7 @@ def test_manifests_that_were_put_together_by_hand(offline: Run, tmp_path: Path) 
     assert (code, report["reason"]) == (5, "PolicyInvalid")
 
 
-def test_a_terminal_that_has_ascii_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ascii_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As with PYTHONIOENCODING=ascii, or in an old container: its marks are written as escapes."""
     folder = by_hand(tmp_path / "objects")
     written = io.BytesIO()
@@ -228,7 +228,7 @@ def test_a_terminal_that_has_ascii_alone(tmp_path: Path, monkeypatch: pytest.Mon
         ("kind: ConfigMap\napiVersion: v1\nmetadata: {name: x}\n", "no CertificateSigningRequest join"),
     ],
 )
-def test_what_is_no_recording(offline: Run, tmp_path: Path, content: str, said: str) -> None:
+def test_files_that_are_no_recording(offline: Run, tmp_path: Path, content: str, said: str) -> None:
     file = tmp_path / "recording.yaml"
     file.write_text(content)
     code, report, error = offline("join", "--objects", str(file))
@@ -236,7 +236,7 @@ def test_what_is_no_recording(offline: Run, tmp_path: Path, content: str, said: 
     assert said in error
 
 
-def test_a_request_that_says_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     objects, request = tmp_path / "objects.yaml", tmp_path / "request.yaml"
     objects.write_text(yaml.safe_dump({"kind": "Cluster", "metadata": {"name": "production", "namespace": "team-a"}}))
     request.write_text("kind: CertificateSigningRequest\n")
@@ -244,5 +244,5 @@ def test_a_request_that_says_nothing(tmp_path: Path, capsys: pytest.CaptureFixtu
     said = capsys.readouterr().out.splitlines()
     assert said[:2] == [
         "CSR without a name of Cluster team-a/production",
-        "no signer, requested by nobody, undated",
+        "no signer, requested by an unknown user, undated",
     ]

@@ -1,4 +1,4 @@
-"""Faults of either API server at each read and write: retried, never doubled."""
+"""Faults of either API server at each read and write: calls are retried, and nothing is done twice."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def harness(shared_harness: Harness, short_waits: None) -> Iterator[Harness]:
 
 @pytest.fixture(scope="module")
 def steady(harness: Harness) -> WorldCluster:
-    """A cluster whose connection stands, for faults of writes."""
+    """A cluster with an established connection, for faults of writes."""
     return harness.cluster("steady")
 
 
@@ -162,7 +162,7 @@ def _join_with_faulty_reads(harness: Harness, machine: str, target: str, fault: 
 def test_streams_of_the_workload_cluster(
     harness: Harness, steady: WorldCluster, machine: str, disturbance: str
 ) -> None:
-    """The watch ends cleanly, is told 410, or breaks: what came meanwhile is found."""
+    """The watch ends cleanly, gets a 410, or breaks: changes meanwhile are found."""
     steady.add_machine(machine, provider_id=provider_id(machine))
     api = embedded_api(steady)
     steady.close()
@@ -180,7 +180,7 @@ def test_streams_of_the_workload_cluster(
 def test_streams_of_the_management_cluster(
     harness: Harness, steady: WorldCluster, machine: str, disturbance: str
 ) -> None:
-    """A Machine that appears while the controller's watches are down is found, and wakes who waits for it."""
+    """A Machine that appears while the controller's watches are down is found, and wakes its waiting requests."""
     steady.submit_with_token(node_of(steady, machine).client_request(machine))
     harness.wait_for_event("MachineNotFound", steady.name, "Cluster")
     pending(steady, machine)
@@ -193,7 +193,7 @@ def test_streams_of_the_management_cluster(
 
 
 @pytest.mark.slow
-def test_a_wait_that_was_asked_for_is_kept(
+def test_a_requested_wait_is_observed(
     harness: Harness, steady: WorldCluster, machine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Retry-After is what the request is tried again after, not the queue's own backoff."""

@@ -1,4 +1,4 @@
-"""The shipped pytest fixtures, used as an attestor's author does."""
+"""The shipped pytest fixtures, used as by an attestor's author."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_machine_joins(
     assert workload_cluster.wait_until_decided("csr-1").reason == "Attested"
 
 
-def test_waiting_in_vain_says_what_for(
+def test_a_timeout_names_the_awaited_condition(
     workload_cluster: WorldCluster, make_node: MakeNode, attestation_controller: StartController
 ) -> None:
     """What an author forgets: policy, controller, Machine. A request that waits says nothing itself."""

@@ -12,8 +12,8 @@ from typing import Any, Final, TypeAlias
 import pytest
 
 from signer.controller.requests import pending as pending_module
-from signer.kube.fair_queue import LOOKS, TURNS_OF_OTHERS
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, NODE_ATTESTATION_POLICIES
+from signer.kube.workqueue import LOOKS, TURNS_OF_OTHERS
 from signer.model.flow import PriorityLevel
 from signer.testing.fixtures import embedded_api
 from signer.testing.nodes import SimulatedNode
@@ -37,7 +37,7 @@ Flood: TypeAlias = Callable[[WorldCluster, int], tuple[dict[str, Any], tuple[str
 
 
 def _invented(cluster: WorldCluster, machine: str, number: int) -> dict[str, Any]:
-    """A request for that machine by somebody who does not have its key."""
+    """A request for that machine by a client without its key."""
     identifier = provider_id(machine)
     settings = {"provider-id": identifier, "machine-key": base64.b64encode(bytes(32)).decode("ascii")}
     return SimulatedNode(machine, identifier, cluster.ca_cert_hash, "keyed-mac", settings).client_request(
@@ -134,7 +134,7 @@ def test_a_node_joins_through_a_flood(harness: Harness, flood: str, name: str, m
 
 
 @pytest.mark.parametrize("flood", FLOODS)
-def test_a_node_joins_when_a_flood_takes_all_that_is_kept(
+def test_a_node_joins_when_a_flood_fills_the_request_budget(
     harness: Harness, short_waits: None, monkeypatch: pytest.MonkeyPatch, flood: str
 ) -> None:
     """While the Cluster is paused nothing is decided; the flood is there first, and is more than is kept."""
@@ -159,7 +159,7 @@ def test_a_node_joins_when_a_flood_takes_all_that_is_kept(
 def test_a_node_whose_machine_is_known_later_than_the_flood_joins(
     harness: Harness, short_waits: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It asks once, before its Machine has a provider ID: among what nobody's Machine has it is the newest."""
+    """It makes one request, before its Machine has a provider ID: the newest of those for unknown machines."""
     kept = 20
     monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", kept)
     cluster = harness.cluster()

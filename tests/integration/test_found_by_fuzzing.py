@@ -1,4 +1,4 @@
-"""Requests that fuzzing found: each once ended a cluster's task again and again, for as long as it was there."""
+"""Requests found by fuzzing: each ended a cluster's task repeatedly for as long as it existed."""
 
 from __future__ import annotations
 
@@ -30,16 +30,14 @@ def post(harness: Harness) -> WorldCluster:
     return cluster
 
 
-def test_a_provider_id_of_a_length_beyond_all_memory_is_denied_and_others_join(harness: Harness) -> None:
+def test_an_oversized_provider_id_length_is_denied_and_others_join(harness: Harness) -> None:
     cluster = post(harness)
     verdict = cluster.wait_until_decided("endless")
     assert (verdict.condition, verdict.reason) == ("Denied", "InvalidProviderID"), verdict
     harness.join(cluster)
 
 
-def test_a_fault_in_reading_one_request_keeps_nobody_else_waiting(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_in_parsing_one_request_delays_no_other(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """As before it was found: the next such fault must cost its own request only."""
     decode = provider_id_format.decode
 
@@ -55,10 +53,10 @@ def test_a_fault_in_reading_one_request_keeps_nobody_else_waiting(
 
 
 @pytest.mark.prompt
-def test_a_fault_in_reading_one_request_where_not_all_can_be_kept_keeps_nobody_else_waiting(
+def test_a_fault_in_parsing_one_request_beyond_the_request_budget_delays_no_other(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The watch itself looks closely at who is to make way."""
+    """The watch itself parses requests to choose one to evict."""
     parse = parse_signing_request
 
     def faulty(manifest: Mapping[str, Any], *arguments: Any) -> Parsed:

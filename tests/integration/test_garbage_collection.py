@@ -1,4 +1,4 @@
-"""Upkeep in the running controller: reservations come back, what has run out goes, joining nodes are not disturbed."""
+"""Garbage collection in the running controller: it restores reservations, deletes expired objects, disturbs no join."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def delete_machine(cluster: WorldCluster, name: str) -> None:
     cluster.management.client.delete(MACHINES_V1BETA2.object(name, cluster.namespace))
 
 
-def test_a_defect_of_upkeep_does_not_end_decisions(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_garbage_collection_does_not_end_decisions(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rounds = 0
 
     async def fails(self: garbage_collector.GarbageCollector) -> None:
@@ -62,7 +64,7 @@ def test_a_defect_of_upkeep_does_not_end_decisions(harness: Harness, monkeypatch
     wait_until(lambda: rounds > 1, "upkeep begins anew")
 
 
-def test_reservations_come_back_before_anybody_asks(harness: Harness) -> None:
+def test_reservations_are_restored_before_any_request(harness: Harness) -> None:
     cluster = harness.cluster()
     with open_controllers(harness.management) as start:
         start(connection=harness.api.connection(CONTROLLER_USER, MASTERS), attestors=keyed_mac())
@@ -75,7 +77,7 @@ def test_reservations_come_back_before_anybody_asks(harness: Harness) -> None:
     assert {found["metadata"]["name"]: found["spec"] for found in harness.reservations()} == before
 
 
-def test_a_deleted_machine_leaves_nothing_when_its_certificates_have_run_out(harness: Harness) -> None:
+def test_a_deleted_machine_leaves_nothing_after_its_certificates_expire(harness: Harness) -> None:
     cluster = harness.cluster()
     with open_controllers(harness.management) as start:
         start(connection=harness.api.connection(CONTROLLER_USER, MASTERS), attestors=keyed_mac())

@@ -55,7 +55,7 @@ def _hostile_servers(names: list[str]) -> Iterator[list[bytes]]:
 
 
 @pytest.mark.serial
-def test_nodes_join_beside_all_of_them(management_cluster: ManagementCluster, harness: Harness) -> None:
+def test_nodes_join_beside_hostile_servers(management_cluster: ManagementCluster, harness: Harness) -> None:
     honest = harness.cluster("honest")
     names = list(EVERY_KIND) * OF_EACH
     with (

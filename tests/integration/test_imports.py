@@ -1,4 +1,4 @@
-"""What clouds need is imported by whom a cloud is in use, and by nobody else; each in a process of its own."""
+"""A cloud's libraries are imported only where that cloud is in use; each case runs in a process of its own."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_cluster_of_aws_imports_no_library_before_the_first_call(harness: Harn
     assert loaded(report, OF_CONTROLLER) == {"attestors.aws.controller"}
 
 
-def test_a_cluster_of_gcp_imports_nothing_of_awss(harness: Harness, tmp_path: Path) -> None:
+def test_a_cluster_of_gcp_imports_no_aws_library(harness: Harness, tmp_path: Path) -> None:
     cluster = harness.cluster(attestors=["gcp"])
     with controller(harness, tmp_path) as report:
         harness.wait_for_condition(cluster, "Ready", "True")
@@ -114,8 +114,8 @@ def test_the_node_with_a_stored_certificate(tmp_path: Path, provider: str) -> No
     assert loaded(tmp_path / "modules", LIBRARIES) == set()
 
 
-def test_the_node_that_joins_imports_what_signs_and_no_client(workload_cluster: WorldCluster, tmp_path: Path) -> None:
-    """It makes evidence, which nobody decides here. botocore signs; boto3 and Google's libraries are not needed."""
+def test_a_joining_node_imports_the_signing_code_and_no_client(workload_cluster: WorldCluster, tmp_path: Path) -> None:
+    """It creates evidence without a decision. botocore signs; boto3 and Google's libraries are not needed."""
     with FakeInstanceMetadata() as metadata:
         node = SimulatedNode(
             "joining",

@@ -57,7 +57,7 @@ def _allowed(harness: Harness) -> WorldCluster:
     return cluster
 
 
-def test_a_year_a_warning_each_time_and_no_more(harness: Harness) -> None:
+def test_a_year_of_validity_with_a_warning_each_time(harness: Harness) -> None:
     cluster = _allowed(harness)
     for name in ("first", "second"):
         cluster.submit_with_token(_node(cluster, "m").client_request(name))

@@ -1,4 +1,4 @@
-"""Somebody else acts on a CSR before the controller does, or between its judgement and its write."""
+"""Another client changes a CSR before the controller decides it, or between its decision and its write."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _before_approval(cluster: WorldCluster, act: Callable[[], object]) -> None:
 # Approved before the controller looks
 
 
-def test_approved_by_somebody_else_is_refused(harness: Harness, cluster: WorldCluster) -> None:
+def test_approved_by_another_client_is_refused(harness: Harness, cluster: WorldCluster) -> None:
     cluster.submit_with_token(node_of(cluster, "m").client_request("csr"))
     approve_as_somebody_else(cluster, "csr")
     harness.run()
@@ -62,7 +62,7 @@ def test_approved_by_somebody_else_is_refused(harness: Harness, cluster: WorldCl
     assert harness.reservations() == []
 
 
-def test_approved_by_somebody_else_is_honoured_and_attested(harness: Harness) -> None:
+def test_approved_by_another_client_is_honoured_and_attested(harness: Harness) -> None:
     cluster = harness.cluster(policy={"approvalByOthers": "Honor"})
     cluster.add_machine("m", provider_id=provider_id("m"))
     cluster.submit_with_token(node_of(cluster, "m").client_request("csr"))
@@ -74,7 +74,7 @@ def test_approved_by_somebody_else_is_honoured_and_attested(harness: Harness) ->
 
 
 @pytest.mark.parametrize("policy", ["Refuse", "Honor"])
-def test_what_would_be_denied_fails_when_somebody_approved_it(harness: Harness, policy: str) -> None:
+def test_an_approved_request_fails_where_it_would_be_denied(harness: Harness, policy: str) -> None:
     cluster = harness.cluster(policy={"approvalByOthers": policy})
     cluster.add_machine("m", provider_id=provider_id("m"))
     cluster.submit_with_token(node_of(cluster, "m", "another-name").client_request("csr"))
@@ -91,7 +91,7 @@ def test_what_would_be_denied_fails_when_somebody_approved_it(harness: Harness, 
     assert harness.records(cluster) == []
 
 
-def test_what_we_approved_fails_with_the_reason_when_its_machine_goes_before_the_certificate(
+def test_an_approved_request_fails_with_the_reason_if_its_machine_is_deleted_before_the_certificate(
     harness: Harness, cluster: WorldCluster
 ) -> None:
     unpublished = embedded_api(cluster).faults.inject("PUT */csr/status", status=503, times=None)
@@ -114,7 +114,7 @@ def test_what_we_approved_fails_with_the_reason_when_its_machine_goes_before_the
 
 
 def test_approved_in_between(harness: Harness, cluster: WorldCluster) -> None:
-    """It is attested and journaled by then, so it is ours to sign, whoever approved it."""
+    """It is attested and journaled by then, so the controller signs it, whichever client approved it."""
     _before_approval(cluster, lambda: approve_as_somebody_else(cluster, "csr"))
     harness.run()
     cluster.submit_with_token(node_of(cluster, "m").client_request("csr"))
@@ -146,7 +146,7 @@ def test_deleted_in_between(harness: Harness, cluster: WorldCluster) -> None:
 
 
 def test_recreated_under_the_same_name_in_between(harness: Harness, cluster: WorldCluster) -> None:
-    """The first is dropped; the second is another request, judged for itself."""
+    """The first is dropped; the second is another request with its own decision."""
     api = embedded_api(cluster)
     second = node_of(cluster, "m").client_request("csr")
     token_user = User("system:bootstrap:abcdef", ("system:bootstrappers", "system:authenticated"))
@@ -172,7 +172,7 @@ def test_recreated_under_the_same_name_in_between(harness: Harness, cluster: Wor
 
 
 def test_changed_in_between(harness: Harness, cluster: WorldCluster) -> None:
-    """409, read again, judged again: one approval, one certificate, one journal entry."""
+    """409, read again, decided again: one approval, one certificate, one journal entry."""
     api = embedded_api(cluster)
     patch = {"metadata": {"annotations": {"somebody": "was here"}}}
     _before_approval(cluster, lambda: api.patch("certificatesigningrequests", "csr", patch))

@@ -1,4 +1,4 @@
-"""Controllers, alone or racing, are killed again and again while machines join; nobody joins twice or wrongly."""
+"""Controllers, alone or racing, are killed repeatedly while machines join; no machine joins twice or wrongly."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _impostor(cluster: WorldCluster, number: int) -> dict[str, Any]:
 
 
 def _ask_for_serving_certificates(cluster: WorldCluster, nodes: dict[int, SimulatedNode]) -> None:
-    """Whoever of these has its client certificate asks our signer and the built-in signer with it, and is taken out."""
+    """Nodes with a client certificate request serving from controller and built-in signer, and leave the list."""
     joined = verdicts(cluster)
     for number, node in list(nodes.items()):
         certificate = joined[f"join-{number}"].certificate if f"join-{number}" in joined else b""
@@ -168,15 +168,15 @@ def _ask_for_serving_certificates(cluster: WorldCluster, nodes: dict[int, Simula
             cluster.submit(node.serving_request(f"serve-{number}", dns_names=[node.node_name]), connection)
             request = request_pem(NODE_USER_PREFIX + node.node_name, alternative_names=[node.node_name])
             usages = ("digital signature", "server auth")
-            builtin = signing_request(f"stock-{number}", request, signer=BUILTIN_SERVING_SIGNER, usages=usages)
+            builtin = signing_request(f"builtin-{number}", request, signer=BUILTIN_SERVING_SIGNER, usages=usages)
             cluster.submit(builtin, connection)
             del nodes[number]
 
 
 def _is_decided(name: str, verdict: Verdict) -> bool:
-    """Nobody signs what the built-in signer is asked for: these clusters have no kube-controller-manager."""
+    """No built-in signer runs: these clusters have no kube-controller-manager."""
     return bool(
-        verdict.certificate or verdict.condition == "Denied" or (verdict.condition and name.startswith("stock"))
+        verdict.certificate or verdict.condition == "Denied" or (verdict.condition and name.startswith("builtin"))
     )
 
 
@@ -249,4 +249,6 @@ def _assert_only_the_honest_joined(harness: Harness, cluster: WorldCluster, serv
         number = int(record.node_name.removeprefix("node-"))
         expected = [f"join-{number}", *([f"serve-{number}"] if number in serving else [])]
         assert sorted(entry.csr_name for entry in record.journal) == expected
-        assert [one.csr_name for one in record.builtin_approvals] == ([f"stock-{number}"] if number in serving else [])
+        assert [one.csr_name for one in record.builtin_approvals] == (
+            [f"builtin-{number}"] if number in serving else []
+        )

@@ -51,7 +51,7 @@ def target(target: Harness) -> Reporting:
 
 
 def hold_up(at: Reporting, collection: str) -> Fault:
-    """From now on nothing more is told of that collection."""
+    """From now on the watch of that collection delivers nothing."""
     api, watched = at.harness.api, f"GET {collection}"
     wait_until(lambda: len(api.requests.matching(watched)) > 1, "it is listed and watched")
     hangs = api.faults.inject(watched, status=503, times=None)
@@ -61,7 +61,7 @@ def hold_up(at: Reporting, collection: str) -> Fault:
 
 
 def post(at: Reporting, cluster: WorldCluster, csr: str, machine: str, identity: str, node_name: str = "") -> None:
-    """Let somebody ask to be the node of that Machine, with proof of that identity."""
+    """Make a request for the node of that Machine, with proof of that identity."""
     identifier = machine if "://" in machine else provider_id(machine)
     node = at.node(cluster, node_name or machine, identity=identity, provider_id=identifier)
     cluster.submit_with_token(node.but(provider_id=identifier).client_request(csr))
@@ -92,7 +92,7 @@ def move(*moves: Move) -> None:
 
 
 @LATE
-def test_an_identity_of_a_cluster_that_was_moved_along(source: Reporting, target: Reporting, late: bool) -> None:
+def test_an_identity_of_a_cluster_that_was_moved_too(source: Reporting, target: Reporting, late: bool) -> None:
     first, second = source.cluster("first"), source.cluster("second")
     add(first, "wanted")
     add(second, "owner")
@@ -110,7 +110,7 @@ def test_an_identity_whose_record_has_a_key_that_was_not_read_yet(
     source: Reporting, target: Reporting, late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The source's key is the target's previous one now, which the target reads when it sees such a record."""
-    monkeypatch.setattr(controller_key, "AT_MOST_EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(controller_key, "MINIMUM_READ_INTERVAL_SECONDS", 0.05)
     cluster = source.cluster()
     add(cluster, "owner", "wanted")
     assert_joins(source, cluster, "owner", "chip")
@@ -177,8 +177,8 @@ def call(cluster: WorldCluster, machine: str, host_name: str) -> None:
 
 
 @LATE
-def test_a_name_whose_record_was_deleted_is_given_away(source: Reporting, late: bool) -> None:
-    """The Machine that had it has another one by now, and somebody let the next one in (reason IdentityConflict)."""
+def test_a_name_whose_record_was_deleted_is_free(source: Reporting, late: bool) -> None:
+    """The name's former Machine has a new name, and an operator admitted the next one (reason IdentityConflict)."""
     cluster = source.cluster()
     add(cluster, "former", "m")
     call(cluster, "former", "database")
@@ -195,7 +195,7 @@ def test_a_name_whose_record_was_deleted_is_given_away(source: Reporting, late: 
 
 
 @LATE
-def test_a_machine_whose_name_was_corrected_a_moment_ago(source: Reporting, late: bool) -> None:
+def test_a_machine_whose_name_was_just_corrected(source: Reporting, late: bool) -> None:
     cluster = source.cluster()
     add(cluster, "m")
     call(cluster, "m", "wrong")
@@ -215,7 +215,7 @@ def test_a_machine_whose_name_was_corrected_a_moment_ago(source: Reporting, late
 
 @LATE
 def test_a_machine_that_is_gone_blocks_no_name(source: Reporting, late: bool) -> None:
-    """It went at once, without any finalizer, and is known here still: its node's name is nobody's who is there."""
+    """It was deleted at once, without a finalizer, and is still cached: its node's name is free."""
     cluster = source.cluster(policy={"nodeNameReuse": "Immediate"})
     add(cluster, "former", "m")
     call(cluster, "former", "database")

@@ -42,7 +42,7 @@ def leads(replica: RunningController) -> float | None:
     return replica.options.metrics.registry.get_sample_value("node_attestation_leader")
 
 
-def test_one_works_and_the_other_watches_nothing(harness: Harness, cluster: WorldCluster) -> None:
+def test_one_replica_works_and_the_other_watches_nothing(harness: Harness, cluster: WorldCluster) -> None:
     leader, standby = start_two(harness)
     harness.join(cluster)
     assert (leads(leader), leads(standby)) == (1.0, 0.0)
@@ -70,7 +70,7 @@ def test_a_leader_that_stops_hands_over_at_once(harness: Harness, cluster: World
     assert_one_owner_each(harness, (cluster,))
 
 
-def test_a_leader_that_dies_is_followed(harness: Harness, cluster: WorldCluster) -> None:
+def test_a_leader_that_dies_is_replaced(harness: Harness, cluster: WorldCluster) -> None:
     """Amid a certificate's write: the next leader carries it on."""
     leader, standby = start_two(harness, first=TIMES)
     harness.join(cluster)

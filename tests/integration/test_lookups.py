@@ -1,4 +1,4 @@
-"""What an attestor finds in the management cluster, through the running controller; and what it never gets to see."""
+"""An attestor's lookups in the management cluster, through the running controller, and their limits."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def asked(reporting: Reporting, part: str) -> list[LoggedRequest]:
     return [call for call in calls if call.user == CONTROLLER_USER and part in call.path]
 
 
-def test_what_is_there(reporting: Reporting, cluster: WorldCluster) -> None:
+def test_existing_documents_and_annotations(reporting: Reporting, cluster: WorldCluster) -> None:
     add_infra_cluster(cluster, SIGNER_FIELD)
     machine = cluster.add_machine("m1", provider_id=provider_id("m1"))
     add_infra_machine(cluster, machine, **OURS, **{"example.com/note": HIDDEN})
@@ -68,7 +68,7 @@ def test_what_is_there(reporting: Reporting, cluster: WorldCluster) -> None:
         assert document.texts == {"m1": "sha256:ab"}
 
 
-def test_what_is_not_there(reporting: Reporting, cluster: WorldCluster) -> None:
+def test_missing_documents_and_annotations(reporting: Reporting, cluster: WorldCluster) -> None:
     cluster.add_machine("m1", provider_id=provider_id("m1"))
     reporting.run()
     assert found(reporting, cluster, INFRA_MACHINE, CONFIG_MAP, SECRET, "ConfigMap/no_name") == (
@@ -79,7 +79,7 @@ def test_what_is_not_there(reporting: Reporting, cluster: WorldCluster) -> None:
     )
 
 
-def test_what_there_is_no_grant_for(reporting: Reporting, cluster: WorldCluster) -> None:
+def test_missing_grants(reporting: Reporting, cluster: WorldCluster) -> None:
     add_infra_cluster(cluster, SIGNER_FIELD)
     machine = cluster.add_machine("m1", provider_id=provider_id("m1"))
     add_infra_machine(cluster, machine, **OURS)
@@ -111,8 +111,8 @@ def test_a_fault_of_the_api_server_makes_the_request_wait(reporting: Reporting, 
     assert document.texts == {"m1": HIDDEN}
 
 
-def test_another_machines_inframachine_is_not_believed(reporting: Reporting, cluster: WorldCluster) -> None:
-    """A tenant lets its Machine name what is another one's."""
+def test_an_inframachine_of_another_machine_is_not_trusted(reporting: Reporting, cluster: WorldCluster) -> None:
+    """A tenant lets its Machine name an object of another one."""
     add_infra_cluster(cluster, SIGNER_FIELD)
     other = cluster.add_machine("m2", provider_id=provider_id("m2"))
     add_infra_machine(cluster, other, **OURS)
@@ -125,7 +125,7 @@ def test_another_machines_inframachine_is_not_believed(reporting: Reporting, clu
     )
 
 
-def test_the_former_machines_inframachine_is_not_believed(reporting: Reporting, cluster: WorldCluster) -> None:
+def test_an_inframachine_of_the_former_machine_is_not_trusted(reporting: Reporting, cluster: WorldCluster) -> None:
     add_infra_cluster(cluster, SIGNER_FIELD)
     former = cluster.add_machine("m1", provider_id=provider_id("m1"))
     former["metadata"]["uid"] = "00000000-0000-4000-8000-000000000000"
@@ -135,7 +135,7 @@ def test_the_former_machines_inframachine_is_not_believed(reporting: Reporting, 
     assert isinstance(answer, NotThere)
 
 
-def test_what_is_no_providers_is_not_looked_at(reporting: Reporting, cluster: WorldCluster) -> None:
+def test_objects_outside_the_infrastructure_group_are_not_read(reporting: Reporting, cluster: WorldCluster) -> None:
     cluster.add_machine("m1", provider_id=provider_id("m1"))
     reference = {"infrastructureRef": {"name": "m1-infra", "kind": "Secret", "apiGroup": "example.com"}}
     cluster.patch_machine("m1", {"spec": reference})
@@ -157,7 +157,7 @@ def test_another_namespace_is_out_of_reach(reporting: Reporting, cluster: WorldC
     assert [call.path for call in asked(reporting, "elsewhere")] == []
 
 
-def test_the_machine_of_another_cluster_is_not_looked_at(reporting: Reporting, cluster: WorldCluster) -> None:
+def test_a_machine_of_another_cluster_is_not_read(reporting: Reporting, cluster: WorldCluster) -> None:
     """Of the same namespace and provider ID: it is not the claimed one, and no attestor is asked."""
     other = reporting.cluster("other")
     add_infra_cluster(other, SIGNER_FIELD)
@@ -190,7 +190,7 @@ def test_a_change_is_seen(reporting: Reporting, cluster: WorldCluster) -> None:
     wait_until(lambda: seen() == {"m1": "sha256:cd"}, "the change is seen")
 
 
-def test_a_deleted_machines_inframachine_is_not_looked_at(reporting: Reporting, cluster: WorldCluster) -> None:
+def test_an_inframachine_of_a_deleted_machine_is_not_read(reporting: Reporting, cluster: WorldCluster) -> None:
     add_infra_cluster(cluster, SIGNER_FIELD)
     add_infra_machine(cluster, cluster.add_machine("m1", provider_id=provider_id("m1")), **OURS)
     cluster.management.client.delete(MACHINES_V1BETA2.object("m1", "default"))

@@ -84,7 +84,9 @@ def test_an_instance_joins_and_renews(harness: Harness, cluster: WorldCluster, i
     assert_one_owner_each(harness, [cluster])
 
 
-def test_an_instance_asks_before_the_pool_lists_it(harness: Harness, cluster: WorldCluster, instance: str) -> None:
+def test_an_instance_makes_a_request_before_the_pool_lists_it(
+    harness: Harness, cluster: WorldCluster, instance: str
+) -> None:
     cluster.add_machine_pool(instance, provider_id("another"))
     ask(cluster, instance)
     assert_readable(harness.wait_for_event("MachineNotFound", cluster.name, "Cluster"))
@@ -192,7 +194,7 @@ def test_a_pool_that_is_being_deleted(harness: Harness, cluster: WorldCluster, i
     cluster.patch_machine_pool(instance, {"metadata": {"finalizers": None}})
 
 
-def test_a_pools_node_names_must_come_from_somewhere(harness: Harness, instance: str) -> None:
+def test_a_pool_needs_a_source_of_node_names(harness: Harness, instance: str) -> None:
     cluster = harness.cluster(f"cluster-{next(_NUMBERS)}")
     cluster.add_machine_pool(instance, provider_id(instance))
     ask(cluster, instance)

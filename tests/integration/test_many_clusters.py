@@ -1,4 +1,4 @@
-"""Workload clusters come, change and go while the controller runs; what went leaves nothing behind."""
+"""Workload clusters are added, changed and deleted while the controller runs; deleted ones leave nothing behind."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _left(controller: RunningController, alive: weakref.WeakSet[WorkloadCluster]
     return named | labels | set(metrics.gauges.clusters) | {str(one.key) for one in alive}
 
 
-def test_nothing_is_left_of_clusters_that_go(clusters: ManyClusters, alive: weakref.WeakSet[WorkloadCluster]) -> None:
+def test_nothing_is_left_of_deleted_clusters(clusters: ManyClusters, alive: weakref.WeakSet[WorkloadCluster]) -> None:
     stay, go = clusters.add(STAY, "keyed-mac", "Observe"), clusters.add(GO, "keyed-mac", "Observe")
     configuration = Configuration(namespace=CONTROLLER_NAMESPACE, attestors=keyed_mac())
     options = ControllerOptions()

@@ -1,4 +1,4 @@
-"""What changes while a request is judged, and what a node may ask for at once."""
+"""Changes during a decision, and limits for the requests of one node."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_cluster_that_is_paused_while_a_machine_is_attested_gets_no_certificat
 
 
 @pytest.mark.parametrize("moment", ["attested", "reserved"])
-def test_a_cluster_that_was_away_while_a_machine_is_admitted_has_its_records_listed_first(
+def test_a_cluster_that_was_away_has_its_records_listed_before_a_write(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """It looks as before, and may have been moved away and back: its records may be newer than the cache's."""
@@ -99,7 +99,7 @@ def test_a_cluster_that_was_away_while_a_machine_is_admitted_has_its_records_lis
     assert [entry.status for entry in listed] == [200]
 
 
-def test_nothing_of_a_cluster_that_came_is_judged_before_its_records_are_listed(harness: Harness) -> None:
+def test_a_new_cluster_gets_no_decision_before_its_records_are_listed(harness: Harness) -> None:
     harness.run()
     harness.join(harness.cluster("first"))
     path = ATTESTED_NODES.collection("default")
@@ -113,9 +113,7 @@ def test_nothing_of_a_cluster_that_came_is_judged_before_its_records_are_listed(
     assert cluster.wait_until_decided("join").condition == "Approved"
 
 
-def test_a_machine_of_which_something_else_is_said_meanwhile_is_attested_again(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_that_changes_meanwhile_is_attested_again(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """An attestor may have let in the chip that was named until then."""
     cluster = harness.cluster()
     cluster.add_machine("m", provider_id=provider_id("m"))
@@ -138,7 +136,7 @@ def test_a_machine_of_which_something_else_is_said_meanwhile_is_attested_again(
     assert told == [{}, SAID]
 
 
-def test_a_node_that_asks_in_a_loop_cannot_push_its_requests_out_of_the_journal(
+def test_a_node_in_a_request_loop_cannot_push_its_requests_out_of_the_journal(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admission, "_JOURNAL_SPAN", timedelta(hours=1))
@@ -157,7 +155,7 @@ def test_a_node_that_asks_in_a_loop_cannot_push_its_requests_out_of_the_journal(
     assert "join-workload-m" in {entry["csrName"] for entry in journal_of(record["spec"])}
 
 
-def test_a_node_that_asked_while_the_clock_was_a_day_ahead_need_not_wait_for_that_day(harness: Harness) -> None:
+def test_requests_from_a_day_with_a_fast_clock_do_not_block_a_node(harness: Harness) -> None:
     """Its journal is full of entries that are dated ahead, because nothing that it was given was valid yet."""
     ahead = timedelta(days=1)
     cluster = harness.cluster()

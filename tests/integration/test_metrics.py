@@ -1,4 +1,4 @@
-"""What a running controller's metrics say of a cluster: while it is served, when it changes, and when it is gone."""
+"""A running controller's metrics for a cluster: while it is served, when it changes, and after its deletion."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def test_a_cluster_from_its_first_node_to_its_end(harness: Harness) -> None:
 
 
 def test_a_controller_key_that_is_deleted_while_it_runs(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything goes on, and whoever starts next makes another key: an alert says so while there is time."""
-    monkeypatch.setattr(controller_key, "READ_AGAIN_SECONDS", 0.1)
-    monkeypatch.setattr(controller_key, "AT_MOST_EVERY_SECONDS", 0.1)
+    """The controller goes on, and the next one to start would create another key: an alert warns in time."""
+    monkeypatch.setattr(controller_key, "READ_INTERVAL_SECONDS", 0.1)
+    monkeypatch.setattr(controller_key, "MINIMUM_READ_INTERVAL_SECONDS", 0.1)
     cluster = harness.cluster()
     controller = harness.run()
     assert value(controller, "controller_key_readable") == 1
@@ -85,8 +85,8 @@ def test_a_controller_key_that_is_deleted_while_it_runs(harness: Harness, monkey
     wait_until(lambda: value(controller, "controller_key_readable") == 1, "its copy is back")
 
 
-def test_a_policy_that_cannot_be_followed_any_more_still_names_its_mode(harness: Harness) -> None:
-    """By it an alert tells a auto-approval that is not proven to be shut from one that nobody wants shut."""
+def test_a_policy_that_becomes_invalid_still_names_its_mode(harness: Harness) -> None:
+    """An alert uses it to tell unproven removal of auto-approval from a policy that does not remove it."""
     cluster = harness.cluster(policy={"mode": "Enforce"}, api={"seed_kubeadm": True})
     controller = harness.run()
     auto_approval = {"cluster": KEY, "condition": "AutoApprovalRemoved"}
@@ -100,15 +100,15 @@ def test_a_policy_that_cannot_be_followed_any_more_still_names_its_mode(harness:
     assert value(controller, "cluster_info", cluster=KEY, mode="Enforce") == 1
 
 
-def test_what_the_policy_leaves_alone_waits_for_nobody(harness: Harness) -> None:
-    """Under Observe, kubelets whose serving requests nobody approves post another every quarter of an hour."""
+def test_requests_that_the_policy_ignores_are_not_waiting(harness: Harness) -> None:
+    """Under Observe, kubelets whose serving requests stay unapproved post another every quarter of an hour."""
     cluster = harness.cluster()
     controller = harness.run()
     cluster.add_machine("m", provider_id=provider_id("m"))
     node = node_of(cluster, "m")
     cluster.submit_with_token(node.client_request("join"))
     kubelet = node.connection(cluster.api.connection(), cluster.wait_until_decided("join").certificate)
-    cluster.submit(builtin_serving_request("stock", "m", ["m"]), kubelet)
+    cluster.submit(builtin_serving_request("builtin", "m", ["m"]), kubelet)
     left_alone = {"cluster": KEY, "provider": "", "decision": "LeftAlone", "reason": "Attested"}
     wait_until(lambda: value(controller, "decisions_total", **left_alone) == 1, "it is left alone")
     assert value(controller, "pending_requests", cluster=KEY) == 0
@@ -118,6 +118,6 @@ def test_what_the_policy_leaves_alone_waits_for_nobody(harness: Harness) -> None
     harness.management.client.patch(path, {"spec": {"nodeNameReuse": "Immediate"}})
     cluster.submit_with_token(node_of(cluster, "waits").client_request("waits"))
     wait_until(lambda: value(controller, "pending_requests", cluster=KEY) == 1, "one waits")
-    embedded_api(cluster).delete("certificatesigningrequests", "stock")
+    embedded_api(cluster).delete("certificatesigningrequests", "builtin")
     embedded_api(cluster).delete("certificatesigningrequests", "waits")
     wait_until(lambda: value(controller, "pending_requests", cluster=KEY) == 0, "none waits")

@@ -44,7 +44,7 @@ FOREIGN_KEY: Final = base64.b64encode(OTHER_MASTER_KEY).decode("ascii")
 @pytest.fixture(autouse=True)
 def keys_are_read_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A record under an unknown key has the controller read its own again, a few seconds later."""
-    monkeypatch.setattr(controller_key, "AT_MOST_EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(controller_key, "MINIMUM_READ_INTERVAL_SECONDS", 0.05)
 
 
 @pytest.fixture(params=[True, False], ids=["same controller key", "another controller key"])
@@ -179,7 +179,7 @@ def test_what_the_source_approved_the_target_completes(harness: Harness, target:
 
 
 def test_another_key_does_not_complete_what_the_source_approved(harness: Harness, target: Harness) -> None:
-    """Whoever wrote that record, it is nothing to this controller; the node asks again and is attested anew."""
+    """That record does not count for this controller; the node makes another request and is attested again."""
     moving = Moving(harness, target, same_key=False)
     moving.run_target()
     workload = embedded_api(moving.cluster)
@@ -199,7 +199,7 @@ def test_another_key_does_not_complete_what_the_source_approved(harness: Harness
 
 
 def test_an_impostor_meets_the_record_at_the_target(harness: Harness, target: Harness) -> None:
-    """Another Machine whose addresses were made to hold the victim's name."""
+    """Another Machine whose addresses were forged to contain the victim's name."""
     moving = Moving(harness, target)
     moving.run_target()
     moving.pause()
@@ -228,7 +228,7 @@ def test_another_identity_cannot_have_the_machine_at_the_target(harness: Harness
     assert journal_of(moving.records()["m1"])[0]["csrName"] == "join-workload-m1"
 
 
-def test_records_that_were_not_heard_of_yet_stand_in_an_impostors_way(harness: Harness, target: Harness) -> None:
+def test_records_that_are_not_cached_yet_stop_an_impostor(harness: Harness, target: Harness) -> None:
     """The watch of records hangs while the Cluster's goes on. Its owner is let in all the same."""
     moving = Moving(harness, target)
     moving.run_target(attestors={"keyed-mac": OperatorAttestor(settings={"masterKey": FOREIGN_KEY})})
@@ -245,7 +245,7 @@ def test_records_that_were_not_heard_of_yet_stand_in_an_impostors_way(harness: H
     assert journal_of(moving.records()["m1"])[0]["csrName"] == "join-workload-m1"
 
 
-def test_a_claim_without_proof_displaces_nobody_at_the_target(harness: Harness, target: Harness) -> None:
+def test_a_claim_without_proof_displaces_no_pair_at_the_target(harness: Harness, target: Harness) -> None:
     moving = Moving(harness, target, authorizedAttestors=[{"name": "keyed-mac"}, {"name": "insecure"}])
     moving.run_target(attestors=keyed_mac(), insecure_enabled=True, insecure_namespaces=frozenset({"default"}))
     moving.pause()

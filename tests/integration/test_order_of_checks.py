@@ -1,4 +1,4 @@
-"""What runs is what is listed: the same steps and checks in the decision, in its replay and in ``explain``."""
+"""The listed steps and checks are those that run: in the decision, in its replay and in ``explain``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 
 Ran = tuple[str, ...]
 Manifest = dict[str, Any]
-APPROVE: Final = {"stockServingRequests": "Approve"}
+APPROVE: Final = {"builtinServingRequests": "Approve"}
 STOPPED: Final = " stopped"
 
 
@@ -127,7 +127,7 @@ def cluster(harness: Harness, decided: dict[str, Ran]) -> WorldCluster:
 
 
 @pytest.mark.parametrize("csr", ["join", "renewal", "serving", "builtin"])
-def test_what_is_approved(
+def test_approved_requests(
     harness: Harness, cluster: WorldCluster, decided: dict[str, Ran], explain: Explain, csr: str
 ) -> None:
     """First join, renewal, serving certificate, and a kubelet's own serving request: each runs everything."""
@@ -167,7 +167,7 @@ NOT_APPROVED: Final[dict[str, Callable[[WorldCluster], Manifest]]] = {
 
 
 @pytest.mark.parametrize("stops", NOT_APPROVED)
-def test_what_is_not(
+def test_refused_and_deferred_requests(
     harness: Harness, cluster: WorldCluster, decided: dict[str, Ran], explain: Explain, stops: str
 ) -> None:
     cluster.submit_with_token(NOT_APPROVED[stops](cluster))
@@ -177,7 +177,7 @@ def test_what_is_not(
 
 
 @pytest.mark.parametrize("honoured", [False, True])
-def test_what_somebody_else_approved(
+def test_a_request_approved_by_another_client(
     harness: Harness, decided: dict[str, Ran], explain: Explain, honoured: bool
 ) -> None:
     """The one step that is there only where it applies; it may end the decision."""
@@ -194,7 +194,7 @@ def test_what_somebody_else_approved(
 
 @pytest.mark.parametrize("answered", [False, True], ids=["left alone", "answered"])
 @pytest.mark.parametrize(("node", "stops"), [("m", "credential_is_attested"), ("n", "record")])
-def test_a_kubelets_own_request_that_is_not(
+def test_a_refused_kubelet_request(
     harness: Harness, decided: dict[str, Ran], explain: Explain, node: str, stops: str, answered: bool
 ) -> None:
     """The same checks where the policy leaves such requests alone; nothing is looked at in the API server then."""

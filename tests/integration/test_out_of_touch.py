@@ -1,4 +1,4 @@
-"""While the management cluster cannot be watched nothing is decided: what was seen last may be long gone."""
+"""Nothing is decided while the management cluster cannot be watched: cached data may be stale."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from signer.kube.backoff import Backoff
 from signer.kube.resources import MACHINES_V1BETA2
 from signer.kube.watch import list_and_watch
 from signer.kube.workqueue import WorkQueue
-from signer.store import caches as caches
+from signer.store import cache, caches
 from signer.testing.api import Request
 from tests.integration.fixtures import CONTROLLER_USER, Harness, assert_readable, node_of, pending, provider_id
 from tests.support.processes import wait_until
@@ -28,13 +28,13 @@ def _reads_machines(request: Request) -> bool:
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     soon = Backoff(base_seconds=0.02, maximum_seconds=0.2, jitter=0.5)
-    monkeypatch.setattr(caches, "list_and_watch", partial(list_and_watch, backoff=soon))
+    monkeypatch.setattr(cache, "list_and_watch", partial(list_and_watch, backoff=soon))
     monkeypatch.setattr(caches, "OUT_OF_TOUCH_SECONDS", 0.0)
     monkeypatch.setattr(caches, "OUT_OF_TOUCH_RETRY_SECONDS", 0.05)
 
 
-def test_machines_that_may_not_be_watched_any_more(harness: Harness) -> None:
-    """A Machine that is deleted unseen gets no certificate; who has a Machine gets one when all is well again."""
+def test_machines_whose_watch_is_no_longer_allowed(harness: Harness) -> None:
+    """A node whose Machine is deleted unseen gets no certificate; a node with a Machine gets one after recovery."""
     cluster = harness.cluster()
     for machine in ("gone", "kept"):
         cluster.add_machine(machine, provider_id=provider_id(machine))
@@ -65,7 +65,9 @@ def _reserves(request: Request) -> bool:
     return request.user.name == CONTROLLER_USER and request.method == "POST" and request.path.endswith("reservations")
 
 
-def test_what_failed_meanwhile_does_not_wait_for_its_backoff(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_that_failed_meanwhile_do_not_wait_for_their_backoff(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It would be minutes by the end of an outage of minutes; here it is an hour at once."""
     monkeypatch.setattr(WorkQueue, "retry", lambda queue, key: queue.add_after(key, AN_HOUR))
     cluster = harness.cluster()

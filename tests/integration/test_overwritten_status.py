@@ -1,4 +1,4 @@
-"""A policy's status that somebody else writes over: a restored backup, or whoever may patch it."""
+"""A policy's status that another client overwrites, such as a restored backup."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.integration.test_auto_approval import wait_for
 pytestmark = pytest.mark.slow
 
 
-def test_it_is_put_right(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing else changes that would have it written anew."""
+def test_it_is_corrected(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other change triggers a write."""
     monkeypatch.setattr(workload_cluster, "RECONCILE_SECONDS", 0.1)
     monkeypatch.setattr(policy_status, "WATCH_LAG_SECONDS", 0.0)
     monkeypatch.setattr(policy_status, "RESTORE_SECONDS", 0.0)

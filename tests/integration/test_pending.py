@@ -1,4 +1,4 @@
-"""A workload API that holds more requests than are kept of one cluster, or ones that nothing can be written to."""
+"""A workload API that holds more requests than the request budget of one cluster, or unwritable ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _says_that_requests_overflowed(policy: dict[str, Any]) -> bool:
     ]
 
 
-def test_names_that_no_path_can_carry_are_ignored(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
+def test_names_that_are_no_path_segment_are_ignored(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
     cluster = harness.cluster()
     names = ("back\\slash", "line\nfeed", "n" * 300)
     with caplog.at_level(logging.INFO):
@@ -45,7 +45,7 @@ def test_names_that_no_path_can_carry_are_ignored(harness: Harness, caplog: pyte
     assert len(writes(embedded_api(cluster))) == 4  # approval and certificate of the two honest ones
 
 
-def test_what_a_cluster_that_goes_has_kept_is_for_others(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_budget_of_a_deleted_cluster_is_released(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     shared_memory = SharedRequestMemory()
     at_first = shared_memory.bytes_left
     monkeypatch.setattr(budget, "OWN_BYTES", 0)
@@ -76,7 +76,7 @@ def _more_than_are_kept(
     return cluster, machines
 
 
-def test_requests_that_do_not_fit_are_served_when_others_are_done(
+def test_overflow_requests_are_served_when_others_are_done(
     harness: Harness, short_waits: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that are kept wait for their Machines; those that are left out are found again by listing."""
@@ -90,7 +90,7 @@ def test_requests_that_do_not_fit_are_served_when_others_are_done(
     harness.join(cluster)
 
 
-def test_new_requests_are_seen_while_what_was_left_out_is_listed(
+def test_new_requests_are_received_during_a_relist_of_the_overflow(
     harness: Harness, short_waits: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That list is a whole flood's, and takes its time."""

@@ -27,7 +27,7 @@ from signer.kube.resources import NODE_ATTESTATION_POLICIES, SECRETS
 from signer.model.bootstrap_token import EXTENDED_UNTIL_ANNOTATION, PoolTokenIDs
 from signer.model.cluster import ClusterKey
 from signer.model.condition import MACHINE_POOL_TOKENS_EXTENDED
-from signer.model.kubernetes_time import format_time
+from signer.model.fields import format_time
 from signer.testing.api import authentication
 from signer.testing.clients import LoopThread
 from signer.testing.fixtures import embedded_api
@@ -186,7 +186,7 @@ def test_under_rotate_it_does_not(harness: Harness, clock: Clock) -> None:
     cluster.submit_with_token(request, provider.token)
 
 
-def test_of_a_paused_cluster_nothing_is_said_that_is_not_so(harness: Harness, clock: Clock) -> None:
+def test_no_false_status_for_a_paused_cluster(harness: Harness, clock: Clock) -> None:
     """Automatic approval is removed all the while, and the token lives as long as it did."""
     cluster, provider = pool_of(harness, clock, "Extend")
     harness.wait_for_condition(cluster, MACHINE_POOL_TOKENS_EXTENDED, "True")
@@ -225,7 +225,7 @@ def test_leaving_enforce_ends_it_within_minutes(cluster: WorldCluster, tending: 
         cluster.submit_with_token(request | {"metadata": {"name": "too-late"}}, token)
 
 
-def test_of_the_secret_nothing_else_changes(cluster: WorldCluster, tending: Tending, clock: Clock) -> None:
+def test_nothing_else_of_the_secret_changes(cluster: WorldCluster, tending: Tending, clock: Clock) -> None:
     token = BootstrapProvider(cluster, clock).token
     other = cluster.api.bootstrap_token()
     before, others = secret_of(cluster, token), secret_of(cluster, other)
@@ -294,7 +294,7 @@ def test_faults_on_the_way(
         assert left - timedelta(minutes=1) < remaining <= left
 
 
-def test_a_conflict_is_looked_at_again(cluster: WorldCluster, tending: Tending, clock: Clock) -> None:
+def test_a_conflict_is_read_again(cluster: WorldCluster, tending: Tending, clock: Clock) -> None:
     token = BootstrapProvider(cluster, clock).token
     embedded_api(cluster).faults.inject("PATCH /api/v1/namespaces/kube-system/secrets/*", status=409)
     assert tending.turn(Intent.EXTEND, token) == Tended(alive=1, extended=1, cut_back=0)

@@ -1,4 +1,4 @@
-"""``preflight`` before and after a cluster is enforced, through the program's own command line."""
+"""``preflight`` before and after a cluster is enforced, on the program's own command line."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_cluster_that_is_ready(harness: Harness, cluster: WorldCluster, run: R
     assert "Enforced, with no problems" in run("workload")[1]
 
 
-def test_who_would_lose_renewal(cluster: WorldCluster, run: Run) -> None:
+def test_nodes_that_would_lose_renewal(cluster: WorldCluster, run: Run) -> None:
     cluster.add_machine("older", provider_id=provider_id("older"))
     cluster.add_machine("starting")
     cluster.add_machine_pool("pool", "test:///instance-1")
@@ -117,7 +117,7 @@ def test_who_would_lose_renewal(cluster: WorldCluster, run: Run) -> None:
     assert "2. Check the Nodes that match no Machine (1)" in text
 
 
-def test_who_was_attested_by_what_would_be_denied_now(
+def test_nodes_attested_by_an_attestor_that_would_be_denied_now(
     harness: Harness, cluster: WorldCluster, run: Run, tmp_path: Path
 ) -> None:
     config = tmp_path / "attestors.yaml"
@@ -139,10 +139,10 @@ def test_who_was_attested_by_what_would_be_denied_now(
     assert [one["why"] for one in report["machines"]] == [
         "was attested by keyed-mac, which the policy no longer authorizes"
     ]
-    assert "by an attestor that the policy authorizes" in report["steps"][0]
+    assert "with an attestor that the policy authorizes" in report["steps"][0]
 
 
-def test_what_enforce_would_leave_open(cluster: WorldCluster, run: Run) -> None:
+def test_auto_approval_that_enforce_would_leave(cluster: WorldCluster, run: Run) -> None:
     group = {"kind": "Group", "name": "system:bootstrappers"}
     bind(cluster, "wide", group, "certificatesigningrequests/nodeclient")
     code, report = found(run, "workload")
@@ -156,7 +156,7 @@ def test_what_enforce_would_leave_open(cluster: WorldCluster, run: Run) -> None:
 
 
 @pytest.mark.parametrize("loses", [True, False], ids=["somebody would lose renewal", "nobody would"])
-def test_a_binding_of_both_doors_is_split_where_renewal_is_left(cluster: WorldCluster, run: Run, loses: bool) -> None:
+def test_a_binding_of_both_roles_is_split_if_renewal_remains(cluster: WorldCluster, run: Run, loses: bool) -> None:
     resources = [f"certificatesigningrequests/{auto_approval.value}" for auto_approval in ApprovalSubresource]
     bind(cluster, "both", {"kind": "Group", "name": "system:bootstrappers"}, *resources)
     rules = [{"apiGroups": ["certificates.k8s.io"], "resources": resources, "verbs": ["create"]}]
@@ -169,7 +169,7 @@ def test_a_binding_of_both_doors_is_split_where_renewal_is_left(cluster: WorldCl
 
 
 def test_markup_in_names_is_text(cluster: WorldCluster, run: Run) -> None:
-    """Whoever writes in the workload cluster must not draw on the operator's terminal."""
+    """A writer in the workload cluster must not control the operator's terminal."""
     user = {"kind": "User", "name": "[bold red]mallory[/bold red]\x1b[2J"}
     bind(cluster, "wide", user, "certificatesigningrequests/nodeclient")
     _, text, _ = run("workload")
@@ -215,7 +215,9 @@ def test_without_a_policy(harness: Harness, cluster: WorldCluster, run: Run) -> 
     ],
     ids=["no kubeconfig", "a kubeconfig with a program", "no key", "a malformed key", "a cluster that does not answer"],
 )
-def test_what_cannot_be_said(harness: Harness, cluster: WorldCluster, run: Run, break_it: Any, said: str) -> None:
+def test_findings_that_cannot_be_determined(
+    harness: Harness, cluster: WorldCluster, run: Run, break_it: Any, said: str
+) -> None:
     break_it(harness, cluster)
     code, output, error = run("workload")
     assert (code, output) == (1, "")
@@ -239,7 +241,7 @@ def test_a_management_cluster_without_our_definitions(harness: Harness, cluster:
 
 
 def test_a_forged_record_counts_for_nothing(harness: Harness, cluster: WorldCluster, run: Run) -> None:
-    """Whoever may write AttestedNodes cannot make a cluster look ready."""
+    """A writer of AttestedNodes cannot make a cluster look ready."""
     (record,) = harness.records(cluster)
     harness.management.client.patch(
         f"/apis/attestation.cluster.x-k8s.io/v1alpha1/namespaces/default/attestednodes/{record['metadata']['name']}",

@@ -1,4 +1,4 @@
-"""The provider ID under an OID of one's own, and a fleet that changes over from one OID to another."""
+"""The provider ID under a private OID, and the migration of a fleet from one OID to another."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def under_both(node: SimulatedNode, *values: str) -> bytes:
     return b"".join(blocks_of(node, pkcs10(node.key, subject=node_subject(node.node_name), extensions=extensions)))
 
 
-def test_one_of_its_own(harness: Harness) -> None:
+def test_a_private_oid(harness: Harness) -> None:
     cluster = harness.cluster()
     harness.run(provider_id_oids=(ASSIGNED,))
     joined = asks(cluster, "tells", ASSIGNED)
@@ -66,7 +66,7 @@ def test_a_fleet_changes_over(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("values", [("own", "own"), ("own", "victim"), ("victim", "own")])
-def test_under_both_oids_it_is_nobodys(harness: Harness, values: tuple[str, str]) -> None:
+def test_a_request_under_both_oids_is_ignored(harness: Harness, values: tuple[str, str]) -> None:
     """Whichever of the two a check read, another could read the other one."""
     cluster = harness.cluster()
     for machine in ("own", "victim"):
@@ -95,7 +95,7 @@ def test_the_nodes_program(harness: Harness, tmp_path: Path) -> None:
     program.credential().certificate()
 
 
-def test_it_is_explained_by_the_same(harness: Harness, explain: Explain, offline: Run, tmp_path: Path) -> None:
+def test_explain_uses_the_same_oid(harness: Harness, explain: Explain, offline: Run, tmp_path: Path) -> None:
     cluster = harness.cluster()
     controller = harness.run(provider_id_oids=(ASSIGNED,))
     asks(cluster, "worker-1", PROVIDER_ID_OID)

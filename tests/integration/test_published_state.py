@@ -1,4 +1,4 @@
-"""What people and other controllers see: policies, InfraClusters, Machines, records; with the real kubectl."""
+"""What users and other controllers see: policies, InfraClusters, Machines, records; with the real kubectl."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_policy_shows_what_it_is_and_whether_it_works(harness: Harness) -> Non
     }
 
 
-def test_what_observe_does_not_ask_for_does_not_make_it_unready(harness: Harness) -> None:
+def test_a_condition_irrelevant_to_observe_does_not_make_a_policy_unready(harness: Harness) -> None:
     cluster = harness.cluster(policy={"mode": "Observe", "bootstrapTokens": {"untraceable": "Allow"}})
     harness.run()
     assert harness.wait_for_condition(cluster, "Ready", "True")["reason"] == "Ready"
@@ -116,7 +116,7 @@ def test_signer_names_on_the_infra_cluster(harness: Harness) -> None:
     assert status == {"phase": "Provisioned", FIELDS[0]: CLIENT, FIELDS[1]: SERVING}
 
 
-def test_an_infra_cluster_without_the_fields_is_left_alone(harness: Harness) -> None:
+def test_an_infra_cluster_without_the_fields_is_not_changed(harness: Harness) -> None:
     cluster = harness.cluster()
     read = provisioned(cluster)
     before = read()
@@ -173,7 +173,7 @@ def test_a_machine_that_waits_for_it_becomes_attested(harness: Harness) -> None:
     assert machine["status"]["initialization"] == {"bootstrapDataSecretCreated": True}
 
 
-def test_the_condition_comes_back_after_a_restart(harness: Harness) -> None:
+def test_the_condition_is_written_again_after_a_restart(harness: Harness) -> None:
     cluster = harness.cluster()
     gated_machine(cluster, "gated")
     first = harness.run()
@@ -186,7 +186,7 @@ def test_the_condition_comes_back_after_a_restart(harness: Harness) -> None:
     wait_for_node_attested(harness, cluster, "gated", "True", "Attested")
 
 
-def test_a_machine_that_does_not_wait_for_it_is_left_alone(harness: Harness) -> None:
+def test_a_machine_that_does_not_wait_for_it_is_not_changed(harness: Harness) -> None:
     cluster = harness.cluster()
     harness.run()
     harness.join(cluster, "plain")
@@ -196,7 +196,7 @@ def test_a_machine_that_does_not_wait_for_it_is_left_alone(harness: Harness) -> 
     assert not [entry for entry in written if entry.user == CONTROLLER_USER]
 
 
-def test_kubectl_describe_machine_says_why_its_node_did_not_join(harness: Harness) -> None:
+def test_kubectl_describe_machine_shows_why_its_node_did_not_join(harness: Harness) -> None:
     cluster = harness.cluster()
     cluster.add_machine("lost", provider_id=provider_id("lost"))
     harness.run()
@@ -209,7 +209,7 @@ def test_kubectl_describe_machine_says_why_its_node_did_not_join(harness: Harnes
     assert message in event
 
 
-def test_a_machine_whose_provider_id_is_not_known_yet_says_so(harness: Harness) -> None:
+def test_a_machine_without_a_provider_id_reports_it(harness: Harness) -> None:
     cluster = harness.cluster()
     cluster.add_machine("young")
     harness.run()
@@ -254,7 +254,7 @@ def test_the_event_of_a_pools_instance_is_on_the_pool(harness: Harness) -> None:
 # The record
 
 
-def test_kubectl_get_attestednodes_says_who_by_what_since_and_until_when(harness: Harness) -> None:
+def test_kubectl_get_attestednodes_shows_node_attestor_start_and_expiry(harness: Harness) -> None:
     cluster = harness.cluster()
     harness.run()
     harness.join(cluster, "m-1")

@@ -57,7 +57,7 @@ def without_leader_election(harness: Harness) -> Callable[[], bool]:
 
 
 def both_believe_to_lead(harness: Harness) -> Callable[[], bool]:
-    """The first one's clock stands still, and its renewals fail: it does not see that the second has taken over."""
+    """The first one's clock stands still, and its renewals fail: it does not notice that the second has taken over."""
     clock = StallingClock()
     stalled = start_replica(harness, "stalled", clock=clock, times=TIMES)
     wait_until_it_leads(stalled)

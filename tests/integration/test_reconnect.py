@@ -1,4 +1,4 @@
-"""A workload API server that refuses our credentials is not hammered, and neither is the management cluster."""
+"""A workload API server that refuses the controller's credentials gets few connections, and causes few calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AttestedNodes that tenants can write to: a record is worth something only as the controller wrote it."""
+"""AttestedNodes in namespaces that tenants can write to: a record counts only as the controller wrote it."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ THEIR_KEYS: Final = ControllerKeys(b"t" * 32)
 @pytest.fixture
 def read_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """The controller looks at its key ten times a second."""
-    monkeypatch.setattr(controller_key, "AT_MOST_EVERY_SECONDS", 0.05)
-    monkeypatch.setattr(controller_key, "READ_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(controller_key, "MINIMUM_READ_INTERVAL_SECONDS", 0.05)
+    monkeypatch.setattr(controller_key, "READ_INTERVAL_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def is_ours(harness: Harness, cluster: WorldCluster) -> bool:
     return RecordSeals(keys_of(harness)).unseal(record) is record
 
 
-def test_what_the_controller_writes_is_sealed_with_its_own_key(harness: Harness, joined: WorldCluster) -> None:
+def test_records_are_sealed_with_the_controller_key(harness: Harness, joined: WorldCluster) -> None:
     assert is_ours(harness, joined)
     assert isinstance(keys_of(harness).current, bytes)
     secrets = harness.management.client.items(SECRETS.collection(CONTROLLER_NAMESPACE))
@@ -197,7 +197,7 @@ def test_a_copy_in_another_namespace(harness: Harness, read_often: None, joined:
 
 
 @pytest.mark.slow
-def test_after_a_rotation_records_stay_and_are_sealed_anew(harness: Harness, read_often: None) -> None:
+def test_after_a_rotation_records_stay_and_are_sealed_again(harness: Harness, read_often: None) -> None:
     cluster = harness.cluster()
     harness.run()
     for machine in ("m", "n"):
@@ -249,7 +249,7 @@ def test_with_a_malformed_key_nothing_is_decided(harness: Harness, read_often: N
 def test_another_controllers_records_are_attested_again(
     harness: Harness, read_often: None, joined: WorldCluster
 ) -> None:
-    """As after a move to a controller with another key; what is reserved stays reserved."""
+    """As after a move to a controller with another key; reservations stay."""
     set_keys(harness, controller_key_secret(CONTROLLER_NAMESPACE, THEIR_KEYS)["data"])
     harness.run()
     record = parse_record(record_of(harness, joined))

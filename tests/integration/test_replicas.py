@@ -1,4 +1,4 @@
-"""Two controllers at once, as during every rolling update: what one has journaled, the other carries on."""
+"""Two controllers at once, as in every rolling update: one completes the requests that the other journaled."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_replica_whose_watch_lags_does_not_fail_what_the_other_approved(harnes
     assert_one_certificate(harness, cluster, "m", "join")
 
 
-def test_a_ca_that_was_just_replaced_is_not_held_against_a_node(harness: Harness) -> None:
+def test_a_ca_that_was_just_replaced_causes_no_denial(harness: Harness) -> None:
     first, second = harness.cluster("first"), harness.cluster("second", ())
     harness.run()
     harness.join(first)

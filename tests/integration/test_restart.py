@@ -1,4 +1,4 @@
-"""The controller dies at every request that it makes, before and after it is carried out; the next one goes on."""
+"""The controller dies at every request that it makes, before and after its execution; the next one continues."""
 
 from __future__ import annotations
 

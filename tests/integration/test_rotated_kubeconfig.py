@@ -1,4 +1,4 @@
-"""A kubeconfig with new credentials, whose old ones the workload API server refuses while a watch of them goes on."""
+"""A kubeconfig with new credentials: the server refuses the old ones while a watch with them continues."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.integration.fixtures import CONTROLLER_USER, MASTERS, Harness
 pytestmark = pytest.mark.slow
 
 
-def test_revoked_credentials_are_noticed_by_the_first_write(harness: Harness) -> None:
-    """Not only by the next watch: this one lasts for 40 seconds, longer than anybody here waits."""
+def test_revoked_credentials_are_detected_by_the_first_write(harness: Harness) -> None:
+    """Not only by the next watch: this one lasts for 40 seconds, longer than any wait here."""
     cluster = harness.cluster()
     api = embedded_api(cluster)
 

@@ -1,4 +1,4 @@
-"""Secrets are planted wherever there are any; nothing that is logged, shown or served holds one of them."""
+"""Secrets are planted in every place that can hold one; no log, output or endpoint contains any."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Planted:
         self.secrets[f"{what}, base64"] = base64.b64encode(text.encode("latin-1")).decode("ascii")
 
     def found_in(self, text: str) -> list[str]:
-        """What of it stands in there."""
+        """The planted secrets that the text contains."""
         return [what for what, secret in self.secrets.items() if secret in text]
 
 

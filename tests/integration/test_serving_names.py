@@ -1,4 +1,4 @@
-"""Serving certificates of our own signers: whose names, and asked for with whose credential."""
+"""Serving certificates of the controller's signers: the names, and the requester's credential."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_own(neighbourhood: Kubelet) -> None:
 
 
 def test_own_in_upper_case(neighbourhood: Kubelet) -> None:
-    """The certificate holds what was asked for: a kubelet that got anything else would ask again."""
+    """The certificate has exactly the requested names: otherwise a kubelet would make another request."""
     csr = _ask(neighbourhood, "M", "M.Internal.EXAMPLE", "192.0.2.10")
     names = certificate_of(neighbourhood.cluster.wait_until_decided(csr)).extensions.get_extension_for_class(
         x509.SubjectAlternativeName
@@ -110,7 +110,7 @@ def test_no_names(neighbourhood: Kubelet) -> None:
     _denied(neighbourhood.cluster, _ask(neighbourhood), "InvalidSubjectAlternativeNames")
 
 
-def test_of_two_machines_at_once(neighbourhood: Kubelet) -> None:
+def test_names_of_two_machines_at_once(neighbourhood: Kubelet) -> None:
     """The data are wrong, not the node: it waits until they are right."""
     cluster = neighbourhood.cluster
     for name in ("one", "two"):
@@ -141,7 +141,7 @@ def test_addresses_that_the_platform_shows_later(neighbourhood: Kubelet) -> None
 
 
 def test_a_foreign_credential(neighbourhood: Kubelet) -> None:
-    """Good evidence, but the client certificate is not of ours: an older one, or somebody else's."""
+    """Valid evidence, but the client certificate is an older one, or another node's."""
     cluster = neighbourhood.cluster
     cluster.submit_as_node(neighbourhood.node.serving_request("foreign", dns_names=["m"]), "m")
     verdict = _denied(cluster, "foreign", "ForeignCredential")

@@ -39,7 +39,7 @@ def wait_until_shared(clusters: Iterable[WorldCluster], *replicas: RunningContro
     wait_until(shared, f"{len(replicas)} replicas share all clusters")
 
 
-def test_replicas_join_and_leave_while_nodes_ask(harness: Harness) -> None:
+def test_replicas_join_and_leave_during_requests(harness: Harness) -> None:
     clusters = [harness.cluster(f"c{number}") for number in range(CLUSTERS)]
 
     def all_ask(when: str) -> None:
@@ -70,7 +70,7 @@ def test_replicas_join_and_leave_while_nodes_ask(harness: Harness) -> None:
     assert used(entry for entry in asked if "/leases" in entry.path) == USED_BY_SHARDS
 
 
-def test_the_number_of_shards_is_that_of_who_came_first(harness: Harness) -> None:
+def test_the_number_of_shards_is_that_of_the_first_replica(harness: Harness) -> None:
     """A rollout of another number: the new one is ready and takes nothing, and takes all when the last old one ends."""
     clusters = [harness.cluster(f"c{number}") for number in range(3)]
     old = start_replica(harness, "old", shards=4)

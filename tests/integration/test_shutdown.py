@@ -1,4 +1,4 @@
-"""The end of a controller: what it has in hand is finished."""
+"""The end of a controller: it finishes its current requests."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def cluster(harness: Harness) -> WorldCluster:
     return cluster
 
 
-def test_what_is_in_hand_is_finished(harness: Harness, cluster: WorldCluster) -> None:
-    """It is told to stop while the certificate's write is under way."""
+def test_current_requests_are_finished(harness: Harness, cluster: WorldCluster) -> None:
+    """It gets the signal to stop while the write of the certificate is under way."""
     arrived = threading.Event()
 
     def is_certificate(request: Request) -> bool:
@@ -62,7 +62,7 @@ def test_what_is_in_hand_is_finished(harness: Harness, cluster: WorldCluster) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_program_ends_well(harness: Harness, cluster: WorldCluster, tmp_path: Path, number: signal.Signals) -> None:
-    """The real process: it signs, is told to stop, and ends with 0; its log holds no secret."""
+    """The real process: it signs, gets the signal to stop, and ends with 0; its log contains no secret."""
     kubeconfig, config = tmp_path / "kubeconfig", tmp_path / "config.yaml"
     kubeconfig.write_text(harness.api.kubeconfig())
     settings = {"masterKey": base64.b64encode(MASTER_KEY).decode("ascii")}

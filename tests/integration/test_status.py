@@ -25,7 +25,7 @@ Run = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def run(harness: Harness, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command as somebody who may only read; returns exit code and output."""
+    """Run the command as a user with read access only; returns exit code and output."""
     harness.api.apply_yaml(READ_ONLY)
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(harness.api.kubeconfig("management", READER, ()))
@@ -57,7 +57,7 @@ def report(run: Run, *arguments: str) -> tuple[int, dict[str, Any]]:
     return code, json.loads(output)
 
 
-def test_a_fleet_that_is_well(harness: Harness, cluster: WorldCluster, run: Run) -> None:
+def test_a_healthy_fleet(harness: Harness, cluster: WorldCluster, run: Run) -> None:
     harness.api.requests.clear()
     code, found = report(run)
     (one,) = found["clusters"]
@@ -117,7 +117,7 @@ def test_certificates_that_live_for_hours(harness: Harness, run: Run, monkeypatc
 
 
 def test_what_needs_attention(harness: Harness, cluster: WorldCluster, run: Run) -> None:
-    """One cluster that does not answer holds up nobody, and says so."""
+    """One cluster that does not respond delays no other, and is reported."""
     silent = harness.cluster("silent", namespace="team-b")
     hung = embedded_api(silent)
     hung.__exit__(None, None, None)
@@ -150,7 +150,7 @@ def test_records_of_another_controller(harness: Harness, cluster: WorldCluster, 
     harness.management.client.delete(key)
     code, found = report(run)
     assert (code, found["clusters"][0]["attested"]) == (3, None)
-    assert any("put its copy back before a controller starts" in need for need in found["clusters"][0]["needs"])
+    assert any("restore its copy before a controller starts" in need for need in found["clusters"][0]["needs"])
 
 
 def test_before_the_controller_has_run(harness: Harness, run: Run) -> None:

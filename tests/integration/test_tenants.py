@@ -1,4 +1,4 @@
-"""What a tenant can write, policies and Machines, chooses among what the operator allows, and takes from nobody."""
+"""Tenants choose, by policies and Machines, only among what the operator allows, and take nothing from others."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_policys_settings_do_not_become_the_operators(harness: Harness) -> Non
 
 
 def test_settings_of_one_namespace_are_not_anothers(harness: Harness) -> None:
-    """Under the tenant's own key, which the operator takes in its namespace alone, nobody else's machine joins."""
+    """Under the tenant's own key, which the operator accepts in its namespace alone, no other machine joins."""
     inside, outside = harness.cluster("inside", namespace="team-a"), harness.cluster("outside", namespace="team-b")
     of_team_a = {"team-a": {"masterKey": base64.b64encode(TENANTS_KEY).decode("ascii")}}
     harness.run(attestors={"keyed-mac": replace(keyed_mac()["keyed-mac"], settings_by_namespace=of_team_a)})
@@ -119,7 +119,7 @@ def test_settings_of_one_namespace_are_not_anothers(harness: Harness) -> None:
         settings(endorsementAuthorities="/var/run/secrets"),
     ],
 )
-def test_settings_that_the_attestor_does_not_take_from_a_policy(harness: Harness, spec: dict[str, Any]) -> None:
+def test_settings_that_the_attestor_refuses_from_a_policy(harness: Harness, spec: dict[str, Any]) -> None:
     cluster = harness.cluster()
     set_policy(harness, cluster, spec)
     harness.run()
@@ -149,7 +149,7 @@ def test_an_attestor_that_is_not_allowed_is_not_loaded(harness: Harness) -> None
     assert FORBIDDEN not in sys.modules
 
 
-def test_insecure_needs_the_operator_whatever_the_policy_says(harness: Harness) -> None:
+def test_insecure_needs_the_operator_whatever_the_policy(harness: Harness) -> None:
     cluster = harness.cluster(attestors=("insecure",), namespace="team-b")
     cluster.add_machine("m", provider_id=provider_id("m"))
     harness.run(insecure_enabled=True, insecure_namespaces=frozenset({"team-a"}))
@@ -160,7 +160,7 @@ def test_insecure_needs_the_operator_whatever_the_policy_says(harness: Harness) 
     assert nothing_is_recorded(harness, cluster)
 
 
-def test_an_attestor_that_nobody_installed_gives_no_signer(harness: Harness) -> None:
+def test_an_attestor_that_is_not_installed_has_no_signer(harness: Harness) -> None:
     cluster = harness.cluster(attestors=("unheard-of", "keyed-mac"))
     harness.run()
     shown = harness.wait_for_condition(cluster, "AttestorsConfigured", "False")
@@ -198,7 +198,7 @@ def _settings_under(master_key: bytes, machine: str) -> dict[str, str]:
     return {"provider-id": provider_id(machine), "machine-key": base64.b64encode(key).decode("ascii")}
 
 
-def test_a_machine_with_somebody_elses_provider_id_reserves_nothing(harness: Harness) -> None:
+def test_a_machine_with_a_foreign_provider_id_reserves_nothing(harness: Harness) -> None:
     """The tenant knows the victim's provider ID, and neither its key nor its hardware."""
     tenant = harness.cluster("tenant", namespace="team-b")
     tenant.add_machine("claimed", provider_id=provider_id(VICTIM), addresses=[("Hostname", VICTIM)])

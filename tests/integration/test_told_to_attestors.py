@@ -1,4 +1,4 @@
-"""What an attestor is told of the claimed Machine and of who asks, through the running controller."""
+"""What the running controller passes to an attestor about the claimed Machine and the requester."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def add_machine(cluster: WorldCluster, name: str = "m1", **more: Any) -> dict[st
 
 
 def token_of(cluster: WorldCluster, *owners: dict[str, Any]) -> str:
-    """A bootstrap token that stands in a KubeadmConfig of each of them."""
+    """A bootstrap token that the KubeadmConfig of each of them holds."""
     token = cluster.api.bootstrap_token()
     for owner in owners:
         cluster.add_kubeadm_config(f"{owner['metadata']['name']}-{token[:6]}", token, owner)
@@ -51,7 +51,7 @@ def token_of(cluster: WorldCluster, *owners: dict[str, Any]) -> str:
 def told(
     reporting: Reporting, cluster: WorldCluster, csr: str = "join", token: str | None = None, machine: str = "m1"
 ) -> Any:
-    """Let the node of that Machine ask; what its attestor was told."""
+    """Let the node of that Machine make a request; returns what its attestor was passed."""
     cluster.submit_with_token(reporting.node(cluster, machine).client_request(csr), token)
     return reporting.of(cluster, csr).request
 
@@ -100,7 +100,7 @@ def test_of_the_control_plane(reporting: Reporting, cluster: WorldCluster) -> No
 
 
 @pytest.mark.slow
-def test_what_was_proven_is_told_from_then_on(reporting: Reporting, cluster: WorldCluster) -> None:
+def test_a_proven_identity_is_passed_from_then_on(reporting: Reporting, cluster: WorldCluster) -> None:
     add_machine(cluster)
     first = reporting.run()
     assert claimed(told(reporting, cluster)).recorded == NoRecordedIdentity()
@@ -114,7 +114,9 @@ def test_what_was_proven_is_told_from_then_on(reporting: Reporting, cluster: Wor
     assert claimed(told(reporting, cluster, "later")).recorded == RecordedIdentity(f"of {provider_id('m1')}")
 
 
-def test_a_machine_made_anew_under_its_name_has_nothing_recorded(reporting: Reporting, cluster: WorldCluster) -> None:
+def test_a_machine_created_again_under_its_name_has_nothing_recorded(
+    reporting: Reporting, cluster: WorldCluster
+) -> None:
     """Same name, same provider ID, another UID: perhaps other hardware."""
     add_machine(cluster)
     reporting.run()
@@ -145,7 +147,7 @@ def test_the_machines_own_token_in_two_configs_is_still_its_own(reporting: Repor
     assert told(reporting, cluster, token=token).credential == TokenOfMachine()
 
 
-def test_a_token_of_several(reporting: Reporting, cluster: WorldCluster) -> None:
+def test_a_token_of_several_machines(reporting: Reporting, cluster: WorldCluster) -> None:
     token = token_of(cluster, add_machine(cluster), add_machine(cluster, "m2"))
     reporting.run()
     credential = told(reporting, cluster, token=token).credential
@@ -175,7 +177,7 @@ def test_a_token_of_another_machine(reporting: Reporting, cluster: WorldCluster)
 
 
 def test_a_token_of_the_former_machine_of_that_name(reporting: Reporting, cluster: WorldCluster) -> None:
-    """Its KubeadmConfig may outlive it for a while: whoever had the token then is not the Machine of today."""
+    """Its KubeadmConfig may outlive it for a while: the token's holder is not the current Machine."""
     former = add_machine(cluster)
     former["metadata"]["uid"] = "00000000-0000-4000-8000-000000000000"
     token = token_of(cluster, former)
@@ -184,7 +186,7 @@ def test_a_token_of_the_former_machine_of_that_name(reporting: Reporting, cluste
     assert credential == OtherToken("the bootstrap token was made for a former Machine default/m1")
 
 
-def test_a_token_of_nobody(reporting: Reporting, cluster: WorldCluster) -> None:
+def test_a_token_without_an_owner(reporting: Reporting, cluster: WorldCluster) -> None:
     add_machine(cluster)
     reporting.run()
     credential = told(reporting, cluster).credential
@@ -200,7 +202,7 @@ def test_tokens_are_not_traced(reporting: Reporting, cluster: WorldCluster) -> N
 
 
 def test_tokens_cannot_be_traced_at_this_moment(reporting: Reporting, cluster: WorldCluster) -> None:
-    """The attestor is told so; the core's own check makes the request wait until they can."""
+    """The attestor is informed; the core's own check makes the request wait until tracing resumes."""
     token = token_of(cluster, add_machine(cluster))
     reporting.harness.api.faults.inject("GET */kubeadmconfigs*", status=500, times=None)
     reporting.run()

@@ -85,7 +85,7 @@ def test_a_version_that_is_not_supported_is_denied_with_those_that_are(harness: 
     assert (approved.condition, approved.reason) == ("Approved", "Attested")
 
 
-def test_what_the_requester_wrote_there_is_replaced(harness: Harness) -> None:
+def test_the_requesters_message_is_replaced(harness: Harness) -> None:
     cluster = harness.cluster()
     cluster.add_machine("m", provider_id=provider_id("m"))
     harness.run()
@@ -97,8 +97,8 @@ def test_what_the_requester_wrote_there_is_replaced(harness: Harness) -> None:
     assert denied.annotations == {SUPPORTED_VERSIONS_ANNOTATION: "v1", "other": "kept"}
 
 
-def test_a_format_that_an_attestor_has_given_up(harness: Harness) -> None:
-    """The envelope is still read; it is the attestor that no longer knows what is in it."""
+def test_a_format_that_an_attestor_no_longer_supports(harness: Harness) -> None:
+    """The CSR header is still parsed; only the attestor no longer knows the content."""
     cluster = harness.cluster()
     cluster.add_machine("old", provider_id=provider_id("old"))
     entry_point = EntryPoint("keyed-mac", f"{__name__}:newer", ENTRY_POINT_GROUP)
@@ -111,8 +111,8 @@ def test_a_format_that_an_attestor_has_given_up(harness: Harness) -> None:
     assert harness.reservations() == []
 
 
-def test_another_provider_is_no_way_out(harness: Harness) -> None:
-    """Nobody gets from a version that is refused to an attestor that proves less."""
+def test_another_provider_does_not_bypass_it(harness: Harness) -> None:
+    """A refused version does not lead to an attestor with weaker proof."""
     cluster = harness.cluster()
     cluster.add_machine("m", provider_id=provider_id("m"))
     harness.run(insecure_enabled=True, insecure_namespaces=frozenset({"default"}))

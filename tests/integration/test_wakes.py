@@ -28,7 +28,7 @@ _NUMBERS: Final = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def judged() -> Iterator[Counter[str]]:
-    """How often each CSR was judged."""
+    """The number of decisions of each CSR."""
     counted: Counter[str] = Counter()
     decide = Decider.decide
 
@@ -102,7 +102,7 @@ def test_a_machine_wakes_its_own_request_only(harness: Harness, cluster: WorldCl
 def test_a_machine_that_changes_while_the_decision_is_logged_wakes_its_request(
     harness: Harness, cluster: WorldCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The line is on the disk before anything else is done; a disk may be slow."""
+    """The line is on disk before anything else is done; a disk may be slow."""
     [machine] = names(1)
     append, wake = RememberedAudit.append, RequestInformer.wake
     woken = threading.Event()
@@ -131,7 +131,9 @@ def test_a_machine_that_changes_while_the_decision_is_logged_wakes_its_request(
     is_attested(cluster, machine)
 
 
-def test_what_no_decision_reads_wakes_nobody(harness: Harness, cluster: WorldCluster, judged: Counter[str]) -> None:
+def test_a_change_irrelevant_to_decisions_wakes_no_request(
+    harness: Harness, cluster: WorldCluster, judged: Counter[str]
+) -> None:
     [machine] = names(1)
     cluster.add_machine(machine, provider_id=provider_id(machine), bootstrap_ready=False)
     harness.join(cluster)
@@ -141,7 +143,7 @@ def test_what_no_decision_reads_wakes_nobody(harness: Harness, cluster: WorldClu
     assert judged[machine] == 1
 
 
-def test_a_pool_wakes_those_whose_instances_came(harness: Harness, judged: Counter[str]) -> None:
+def test_a_pool_wakes_requests_of_its_new_instances(harness: Harness, judged: Counter[str]) -> None:
     cluster = harness.cluster(f"cluster-{next(_NUMBERS)}", policy={"nodeNameSource": "ProviderID"})
     pool, woken, sleeping, last = names(4)
     harness.join(cluster)

@@ -53,7 +53,7 @@ def labelled(harness: Harness, name: str, value: str | None, namespace: str = "d
 
 
 def touched(harness: Harness, user: str) -> set[str]:
-    """Namespaced objects that this user wrote, Events and what is the controllers' own aside."""
+    """Namespaced objects that this user wrote, except Events and the controllers' own."""
     own = f"/namespaces/{CONTROLLER_NAMESPACE}/"
     entries = [entry for entry in harness.api.requests.writes() if entry.user == user and own not in entry.path]
     return {entry.path for entry in entries if not entry.path.endswith("/events")}
@@ -64,7 +64,7 @@ def asked(cluster: WorldCluster) -> int:
     return len([entry for entry in embedded_api(cluster).requests.matching() if entry.user == CONTROLLER_USER])
 
 
-def test_each_serves_its_own_and_leaves_others_alone(harness: Harness) -> None:
+def test_each_controller_serves_its_own_clusters_only(harness: Harness) -> None:
     blue, green, plain = (
         labelled(harness, name, value) for name, value in (("b", "blue"), ("g", "green"), ("p", None))
     )
@@ -94,7 +94,7 @@ def serves(controller: RunningController, cluster: WorldCluster) -> bool:
     return controller.options.metrics.registry.get_sample_value(name, labels) is not None
 
 
-def test_a_label_that_comes_and_goes(harness: Harness) -> None:
+def test_a_label_that_is_added_and_removed(harness: Harness) -> None:
     cluster = labelled(harness, "c", None)
     blue = start(harness, "blue")
     harness.join(labelled(harness, "other", "blue"))
@@ -141,7 +141,9 @@ def test_one_identity_is_not_two_machines_under_two_filters(harness: Harness, re
     assert_one_owner_each(harness, (blue, green))
 
 
-def test_upkeep_leaves_the_records_of_other_clusters_alone(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_garbage_collection_keeps_the_records_of_other_clusters(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(garbage_collector, "ROUND_SECONDS", 0.05)
     blue, green = labelled(harness, "b", "blue"), labelled(harness, "g", "green")
     with open_controllers(harness.management) as open_one:
@@ -156,8 +158,10 @@ def test_upkeep_leaves_the_records_of_other_clusters_alone(harness: Harness, mon
     assert {found["spec"]["machineRef"]["clusterName"] for found in harness.reservations()} == {blue.name}
 
 
-def test_the_door_stays_shut_when_the_label_goes(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who takes a label off hands the Cluster over; that must not give kubeadm's automatic approval back."""
+def test_auto_approval_stays_removed_when_the_label_is_removed(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Removing a label hands the Cluster over; that must not restore kubeadm's automatic approval."""
     monkeypatch.setattr(reconciler, "MINIMUM_PAUSE_SECONDS", 0.05)
     monkeypatch.setattr(restoration, "RESYNC_SECONDS", 0.05)
     cluster = labelled(harness, "c", "blue", mode="Enforce")

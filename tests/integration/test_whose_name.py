@@ -1,4 +1,4 @@
-"""Names that nobody recorded, machines that collect names, and worlds that change while a request is reserved."""
+"""Names without a record, machines that collect names, and changes while a request is reserved."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _take_address(cluster: WorldCluster) -> None:
 @pytest.mark.parametrize(
     ("change", "hook"), [(_pause, "_cluster_changed"), (_take_address, "_machine_changed")], ids=["paused", "renamed"]
 )
-def test_what_changes_while_it_is_reserved_is_looked_at(
+def test_changes_during_the_reservation_are_checked(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, change: Callable[[WorldCluster], None], hook: str
 ) -> None:
     """`clusterctl move` may have copied the records already: nothing may be journaled here any more."""

@@ -35,7 +35,7 @@ from signer.model.bootstrap_token import (
 from signer.model.cluster import ClusterKey, ClusterView
 from signer.model.condition import MACHINE_POOL_TOKENS_EXTENDED, WAITING_FOR_ATTESTATION, PolicyCondition
 from signer.model.decision import printable
-from signer.model.kubernetes_time import format_time
+from signer.model.fields import format_time
 from signer.model.policy import MachinePoolTokens, Mode, Policy
 from signer.rules.bootstrap_token import Extend, NoChange, RemoveAnnotation, Shorten, TokenChange, token_change
 

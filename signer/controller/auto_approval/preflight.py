@@ -35,10 +35,10 @@ from signer.rules.auto_approval import (
     grants_that_explain,
     reviewed_identities,
 )
-from signer.store.cache_registry import APPLY_DEFINITIONS
+from signer.store.cache import APPLY_DEFINITIONS
 from signer.store.caches import Caches, UnreadablePolicy
 from signer.store.cluster_api import discover_cluster_api
-from signer.store.controller_key import SECRET_NAME, WHERE_MISSING, MalformedControllerKey, parse_controller_keys
+from signer.store.controller_key import MISSING_KEY_REMEDY, SECRET_NAME, MalformedControllerKey, parse_controller_keys
 
 _NODES: Final = Resource("", "v1", "nodes", namespaced=False)
 _MAXIMUM_NODES: Final = 20_000
@@ -222,7 +222,9 @@ async def _caches(client: Client, key: ClusterKey, controller_namespace: str) ->
         secret = await client.get(SECRETS.object(SECRET_NAME, controller_namespace))
         caches.authentic.use_keys(parse_controller_keys(secret))
     except NotFound:
-        raise PreflightFailed(f"Secret {controller_namespace}/{SECRET_NAME} does not exist: {WHERE_MISSING}") from None
+        raise PreflightFailed(
+            f"Secret {controller_namespace}/{SECRET_NAME} does not exist: {MISSING_KEY_REMEDY}"
+        ) from None
     except MalformedControllerKey as error:
         raise PreflightFailed(f"Secret {controller_namespace}/{SECRET_NAME}: {error}") from error
     machines, pools = caches.version.machines, caches.version.machine_pools
@@ -234,7 +236,7 @@ async def _caches(client: Client, key: ClusterKey, controller_namespace: str) ->
         policy = await client.get(NODE_ATTESTATION_POLICIES.object(key.name, key.namespace))
         caches.policies.replaced([policy])
     # Records sealed with a key that the Secret does not have are not the controller's.
-    caches.authentic.reading_keys()
+    caches.authentic.begin_key_read()
     caches.authentic.use_keys(parse_controller_keys(secret))
     return caches
 

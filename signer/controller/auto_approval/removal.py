@@ -163,7 +163,7 @@ class AutoApprovalRemoval:
         if owner == self._followed:
             return
         try:
-            await self._removed.follow(owner)
+            await self._removed.update_lineage(owner)
         except BindingsNotSaved as error:  # what is due now says it in the condition; else the next check tries again
             _LOG.warning("saved bindings cannot be read", extra={"cluster": str(owner), "error": str(error)})
         else:
@@ -178,7 +178,7 @@ class AutoApprovalRemoval:
             if not due or is_untouchable(situation.cluster):
                 return
             try:
-                await self._removed.keep(situation.owner, [grant.binding for grant in due])
+                await self._removed.save(situation.owner, [grant.binding for grant in due])
             except BindingsNotSaved as error:
                 findings.failures.append(("RemovedGrantsNotKept", f"nothing is removed that cannot be saved: {error}"))
                 return

@@ -32,7 +32,7 @@ from signer.model.cluster import ClusterKey, ClusterView, cluster_view
 from signer.model.flow import Flow, PriorityLevel
 from signer.model.policy import MachinePoolTokens, Policy
 from signer.model.saved_bindings import BindingsNotSaved, OtherLineages
-from signer.store.caches import ALL_PROVIDER_IDS, Caches, ProviderIDs
+from signer.store.caches import Caches
 from signer.store.removed_bindings import NothingSaved, RemovedBindings
 
 _LOG = logging.getLogger(__name__)
@@ -99,8 +99,8 @@ class Restoration:
         """Clusters whose policy once asked for extended bootstrap tokens, which may exist without saved bindings."""
         self._known_gone: set[ClusterKey] = set()
         """Deleted Clusters with saved bindings, which every resync finds again."""
-        caches.on_change(self._on_change)
-        caches.on_shards(self._on_shards)
+        caches.on_cluster_change(self._on_change)
+        caches.on_shards_changed(self._on_shards)
 
     async def run(self) -> None:
         """Restore until cancelled. Start it once the caches are filled."""
@@ -111,9 +111,7 @@ class Restoration:
             for number in range(WORKERS):
                 tasks.create_task(self._work(), name=f"restoration worker {number}")
 
-    def _on_change(self, cluster: ClusterKey, provider_ids: ProviderIDs) -> None:
-        if provider_ids != ALL_PROVIDER_IDS:
-            return
+    def _on_change(self, cluster: ClusterKey) -> None:
         if not self._note_policy(cluster) and cluster in self._concerned:
             self._queue_if_due(cluster)
 
@@ -220,7 +218,7 @@ class Restoration:
             BindingsNotSaved, AuthorityUnavailable, WorkloadAccessRefused, ApiError, _StillExtended: retried.
         """
         cluster = await self._require_without_policy(key)
-        nothing_saved = isinstance(await self._removed.kept(key), NothingSaved)
+        nothing_saved = isinstance(await self._removed.saved(key), NothingSaved)
         if nothing_saved and key not in self._extending:
             return
         connection = await self._connect(self._management, key)

@@ -17,8 +17,7 @@ from signer.controller.auto_approval.findings import listed
 from signer.kube.client import JsonObject
 from signer.model.condition import PolicyCondition
 from signer.model.decision import MAXIMUM_MESSAGE_CHARACTERS, printable
-from signer.model.fields import mapping_of, text_of
-from signer.model.kubernetes_time import parse_time
+from signer.model.fields import mapping_of, parse_time, text_of
 
 REMEMBERED: Final = timedelta(hours=1)
 """A kubelet posts a new request about every 15 minutes (client-go util/certificate, certificateWaitTimeout)."""

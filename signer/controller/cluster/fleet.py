@@ -38,6 +38,10 @@ class ServedCluster(Protocol):
         """Something that requests may wait for has changed."""
         ...
 
+    def machines_changed(self) -> None:
+        """Machines of the cluster have changed."""
+        ...
+
     def close(self) -> None:
         """Release everything: the cluster is no longer served."""
         ...
@@ -71,7 +75,8 @@ class Fleet:
         self._changed = asyncio.Event()
         self._draining = asyncio.Event()
         caches.on_change(self.wake)
-        caches.on_shards(self._changed.set)
+        caches.on_machine_change(self._machines_changed)
+        caches.on_shards_changed(self._changed.set)
 
     @property
     def served(self) -> frozenset[ClusterKey]:
@@ -127,6 +132,11 @@ class Fleet:
         served = self._served.get(cluster)
         if served is not None:
             served.wake(provider_ids)
+
+    def _machines_changed(self, cluster: ClusterKey, provider_ids: ProviderIDs) -> None:
+        served = self._served.get(cluster)
+        if served is not None:
+            served.machines_changed()
 
     def _reconcile(self) -> None:
         if self._draining.is_set():

@@ -1,13 +1,20 @@
-"""Protocols of optional parts: services that run for each workload cluster, and observers of its requests."""
+"""Optional parts of a workload cluster: a service that runs for it, observers of its requests, decision listeners."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
+from signer.controller.requests.reporter import DecisionListener
 from signer.controller.telemetry.metrics_collector import ServiceGauge
+from signer.decision.authority_source import AuthoritySource
 from signer.kube.client import Client, JsonObject
+from signer.model.cluster import ClusterKey
 from signer.model.condition import PolicyCondition
+from signer.store.caches import Caches
 
 
 class ClusterService(Protocol):
@@ -50,3 +57,28 @@ class RequestObserver(Protocol):
     def observed(self, manifest: JsonObject) -> None:
         """A CSR is new or has changed."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalPartContext:
+    """What the controller offers to an optional part of one workload cluster."""
+
+    key: ClusterKey
+    management: Client
+    caches: Caches
+    authority_source: AuthoritySource
+    status_changed: asyncio.Event
+    """The part sets this event when its conditions change."""
+    now: Callable[[], datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalPart:
+    """One optional part of one workload cluster."""
+
+    service: ClusterService
+    observers: tuple[RequestObserver, ...] = ()
+    listeners: tuple[DecisionListener, ...] = ()
+
+
+OptionalPartFactory = Callable[[OptionalPartContext], OptionalPart]

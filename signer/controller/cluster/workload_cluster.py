@@ -34,7 +34,7 @@ from signer.kube.supervision import supervised
 from signer.kube.tls import TlsMaterialRefused
 from signer.kube.watch import list_and_watch
 from signer.model.cluster import ClusterKey
-from signer.store.caches import ALL_PROVIDER_IDS, REACHED_AGAIN, Caches, ProviderIDs
+from signer.store.caches import ALL_PROVIDER_IDS, Caches, ProviderIDs
 
 _LOG = logging.getLogger(__name__)
 RECONCILE_SECONDS: Final = 60.0
@@ -172,14 +172,14 @@ class WorkloadCluster:
     def wake(self, provider_ids: ProviderIDs) -> None:
         """Something that requests may wait for has changed."""
         self._requests.wake(provider_ids)
-        if provider_ids == REACHED_AGAIN:
-            return
         if provider_ids == ALL_PROVIDER_IDS:
             self._status_changed.set()
             for service in self._services:
                 service.wake()
-        else:
-            self._overflow.machine_changed()
+
+    def machines_changed(self) -> None:
+        """Machines of the cluster have changed."""
+        self._overflow.machine_changed()
 
     async def _serve_one_connection(self) -> None:
         async with self._connector.attempts.turn() as release_slot:

@@ -127,7 +127,7 @@ class SharedShards:
         Raises:
             LeadershipLost: this replica's own Lease was not renewed in time, so others take its shards.
         """
-        caches.own_shards(self._shards)
+        caches.set_shards(self._shards)
         self._metrics.shards.set(self._shards.count)
         await self._membership.lead()
         _LOG.info("joined", extra={"identity": self._membership.identity})
@@ -209,7 +209,7 @@ class SharedShards:
         before, self._shards = self._shards, shards
         self._metrics.shards_owned.set(len(shards.owned))
         self._metrics.leader.set(bool(shards.owned))
-        caches.own_shards(shards)
+        caches.set_shards(shards)
         if shards.owned != before.owned:
             numbers = " ".join(str(number) for number in sorted(shards.owned))
             _LOG.info("owning shards", extra={"shards": numbers, "replicas": self._plan.living})

@@ -19,9 +19,9 @@ from signer.controller.telemetry.metrics import Metrics
 from signer.decision.decider import DecidedRequest
 from signer.kube.client import JsonObject
 from signer.model.cluster import ClusterKey
-from signer.model.csr_header import NotOurs
 from signer.model.decision import Approve, ApproveOnly, Decision, Defer, Ignore, LeftAlone
 from signer.model.reasons import Reason
+from signer.model.signing_request import NotOurs
 
 _LOG = logging.getLogger(__name__)
 _RETRY_AFTER: Final = timedelta(seconds=5)

@@ -23,7 +23,7 @@ from signer.decision.decider import DecidedRequest, Decider, deferral_of
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ApiError, Conflict, NotFound, Unauthorized, UnexpectedAnswer
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
-from signer.kube.supervision import is_told_to_end, isolated
+from signer.kube.supervision import is_cancelled, isolated
 from signer.kube.workqueue import QueueClosed
 from signer.model.cluster import ClusterKey
 from signer.model.decision import (
@@ -104,11 +104,11 @@ class RequestHandler:
         An attestor may swallow a cancellation, so the worker checks for one before it takes the next request.
         """
         with contextlib.suppress(QueueClosed):
-            while not (self._queue.is_attended() or is_told_to_end()):
+            while not (self._queue.is_attended() or is_cancelled()):
                 name = await self._queue.get()
                 self._queue.call_if_unattended()  # another worker may be available by now
                 try:
-                    with isolated(partial(self._failed, name)), log_context(csr=printable(name)):
+                    with isolated(partial(self._failed, name)), log_context(csr=name):
                         await self._handle(client, publisher, name)
                 finally:
                     self._queue.done(name)
@@ -119,7 +119,7 @@ class RequestHandler:
             self.informer.requeue_if_changed(name)
 
     def _failed(self, name: str, error: BaseException) -> None:
-        """Log an internal error, which ends no worker, and retry the request with backoff."""
+        """Log an internal error and retry the request with backoff; the worker continues."""
         _LOG.error("unexpected fault", exc_info=error, extra={"cluster": str(self._key), "csr": printable(name)})
         self._metrics.decided(str(self._key), "", Defer.__name__, Reason.INTERNAL_ERROR)
         if self._pending.get(name) is not None:
@@ -134,7 +134,7 @@ class RequestHandler:
             if requeued:
                 return
         # A decision that needs no call never awaits, and thousands of them would block the watch.
-        await self._yield_to_others(self._pending.flow(name))
+        await self._yield_to_others(self._pending.known_flow(name))
         manifest = self._pending.get(name)
         if manifest is None:
             return
@@ -145,7 +145,8 @@ class RequestHandler:
             self._set_awaited(name, decided_request.parsed, decided_request.decision)
         decision = await self._auditing.decided(name, manifest, decided_request)
         if not self._pending.has_same_uid(name, manifest):
-            self._auditing.forget(name)  # the CSR went while its line was written, and no further event will say so
+            # The CSR was deleted while its audit line was written; no later event reports it.
+            self._auditing.forget(name)
         try:
             await _publish(publisher, manifest, decided_request.parsed, decision)
         except NotFound:
@@ -156,7 +157,7 @@ class RequestHandler:
             return
         except ApiError as error:
             if isinstance(error, Unauthorized):
-                self._reachability.failed(error)  # a watch that began with these credentials would go on
+                self._reachability.failed(error)  # otherwise the watch keeps running on the rejected credentials
             decision = deferral_of(Reason.WORKLOAD_CLUSTER_UNREACHABLE, error)
         self._conclude(name, manifest, decided_request, decision)
         self._metrics.handling_seconds.labels(type(decision).__name__).observe(self._monotonic() - started)
@@ -174,9 +175,9 @@ class RequestHandler:
 
     def _needs_pre_filter(self, name: str) -> bool:
         """Whether the requester has so many ready requests that this one must be pre-filtered before it is decided."""
-        flow = self._pending.flow(name)
-        crowded = self._queue.is_crowded(flow.requester)
-        return crowded and flow.priority_level is PriorityLevel.UNFILTERED and name in self._pending
+        if name not in self._pending or not self._queue.is_crowded(self._pending.known_flow(name).requester):
+            return False
+        return self._pending.flow(name).priority_level is PriorityLevel.UNFILTERED
 
     def _pre_filter_and_requeue(self, name: str) -> bool:
         if self._pending.pre_filter(name).priority_level is PriorityLevel.UNFILTERED:

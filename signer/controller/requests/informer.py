@@ -7,21 +7,109 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from random import SystemRandom
 from typing import Final, Protocol
 
-from signer.controller.requests.batched_requeue import BATCH_SIZE, BatchedRequeue
 from signer.controller.requests.bounded_request import UnusableRequest, bounded
 from signer.controller.requests.pending import PendingRequests, Put, request_name
 from signer.controller.requests.reachability import Reachability
-from signer.controller.requests.relist import Relist
 from signer.controller.telemetry.metrics_collector import QueueGauges
 from signer.kube.client import JsonObject
 from signer.kube.errors import UnexpectedAnswer
 from signer.kube.scheduling import CooperativeYield
 from signer.kube.workqueue import WorkQueue
+from signer.model.flow import Flow
 from signer.store.caches import ALL_PROVIDER_IDS, REACHED_AGAIN, ProviderIDs
+
+BATCH_SIZE: Final = 100
+"""About 5 ms of work when each name is peeked at."""
+
+
+class BatchedRequeue:
+    """Applies a function to names in order: to a few at once, to many in batches.
+
+    One batch is applied per iteration of the event loop, which all clusters share.
+    """
+
+    def __init__(self, process: Callable[[str], None]) -> None:
+        """``process`` must not raise; it is also called with names that no longer exist."""
+        self._process = process
+        self._names: OrderedDict[str, None] = OrderedDict()
+        self._next: asyncio.Handle | None = None
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def add(self, names: Sequence[str]) -> None:
+        """Process the names. A small set does not wait behind a large one that was added before."""
+        if len(names) <= BATCH_SIZE:
+            for name in names:
+                self._process(name)
+            return
+        self._names.update(dict.fromkeys(names))
+        if self._next is None:
+            self._process_batch()
+
+    def clear(self) -> None:
+        """Drop the names that are still to be processed."""
+        self._names.clear()
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+
+    def _process_batch(self) -> None:
+        self._next = (
+            asyncio.get_running_loop().call_soon(self._process_batch) if len(self._names) > BATCH_SIZE else None
+        )
+        for _ in range(min(BATCH_SIZE, len(self._names))):
+            name, _ = self._names.popitem(last=False)
+            self._process(name)
+
+
+MAXIMUM_OBSERVED: Final = 20_000
+"""Requests that the watch may report while a list is read; they take at most 1.5 MiB."""
+
+
+class ListOvertaken(Exception):
+    """The watch restarted or reported too many requests: the rest of the list may be stale."""
+
+
+class Relist:
+    """Names that the watch has reported since the list was requested: the watch is newer than the list."""
+
+    def __init__(self, *, overtaken: bool = False) -> None:
+        """``overtaken`` means that no list is being read."""
+        self._observed: set[int] = set()  # hashes of 64 bits, under a secret of the process: a quarter of the names
+        self._overtaken = overtaken
+
+    def observe(self, name: str) -> None:
+        """The watch reported an event of the request ``name``."""
+        if len(self._observed) >= MAXIMUM_OBSERVED:
+            self.expire()
+        if not self._overtaken:
+            self._observed.add(hash(name))
+
+    def expire(self) -> None:
+        """The watch restarted with its own list, or this list was read to its end."""
+        self._overtaken = True
+        self._observed = set()
+
+    def require_current(self) -> None:
+        """Raises ListOvertaken when the list may be stale."""
+        if self._overtaken:
+            raise ListOvertaken("the watch restarted or reported too many requests meanwhile")
+
+    def is_newest(self, name: str) -> bool:
+        """Whether the list has the newest known state of the request.
+
+        Raises:
+            ListOvertaken: the list may be stale.
+        """
+        self.require_current()
+        return hash(name) not in self._observed
+
 
 RECHECK_SPREAD_SECONDS: Final = 2.0
 """Once the management cluster is back, the first request that failed for it is requeued within this random delay."""
@@ -54,7 +142,7 @@ class RequestInformer:
         self._memories = memories
         self._random = SystemRandom()
         self.pending = pending
-        self.queue: WorkQueue[str] = WorkQueue(flow_of=pending.flow)
+        self.queue: WorkQueue[str] = WorkQueue(flow_of=self._flow)
         self.relist_needed = asyncio.Event()
         """Set while there is budget for overflowed requests, which must be relisted."""
         self._requeue_batches = BatchedRequeue(self._requeue_pending)
@@ -142,7 +230,8 @@ class RequestInformer:
     def _keep(self, item: JsonObject, enqueue: Callable[[str], object] | None = None) -> None:
         """Keep the CSR if it is relevant, and queue it with ``enqueue``; by default at once."""
         name = request_name(item)
-        put = self.pending.put(item) if self.pending.is_relevant(item) else Put.UNUSABLE
+        alone = len(self.queue) == 0
+        put = self.pending.put(item, alone=alone) if self.pending.is_relevant(item) else Put.UNUSABLE
         self._forget_evicted()
         if put is not Put.KEPT:
             self.drop(name)
@@ -151,6 +240,10 @@ class RequestInformer:
             return
         self._first_seen.setdefault(name, self._monotonic())
         (enqueue or self.queue.add)(name)
+
+    def _flow(self, name: str) -> Flow:
+        """The flow to queue a CSR in. It matters only where others wait for a worker, too."""
+        return self.pending.flow(name) if len(self.queue) > 1 else self.pending.known_flow(name)
 
     def removed(self, item: JsonObject) -> None:
         """A CSR is gone."""

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Final, NoReturn
 
-from signer.controller.requests.informer import RequestInformer
+from signer.controller.requests.informer import ListOvertaken, RequestInformer
 from signer.controller.requests.reachability import Reachability
-from signer.controller.requests.relist import ListOvertaken
 from signer.kube.backoff import Backoff
 from signer.kube.calls import List
 from signer.kube.errors import ApiError

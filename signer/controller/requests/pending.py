@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from attestors.wire.names import SIGNER_DOMAIN, BuiltinSigner
-from signer.controller.requests.bounded_request import UnusableRequest, bounded
+from signer.controller.requests.bounded_request import PackedRequest, UnusableRequest, bounded
 from signer.controller.requests.listed_requests import ListedRequests, Measured
-from signer.controller.requests.packed_request import PackedRequest
 from signer.controller.requests.request_budget import BudgetExceeded, Limits, RequestBudget, SharedRequestMemory
 from signer.decision.pre_filter import PreFilter, unfiltered
 from signer.kube.client import JsonObject
@@ -20,7 +19,6 @@ from signer.model.cluster import ClusterKey
 from signer.model.decision import printable
 from signer.model.fields import mapping_of, text_of
 from signer.model.flow import Flow, PriorityLevel
-from signer.store.cache import object_key
 
 _LOG = logging.getLogger(__name__)
 _REMEMBERED_SETTLED: Final = 4096
@@ -56,6 +54,8 @@ class PendingRequests:
     ``peek`` finds the flow of a new CSR, and ``pre_filter`` the flow of a CSR that was checked closely. Without them,
     requesters share equally, and each requester's oldest requests stay. All clusters share ``shared_memory``.
 
+    A CSR that nobody waits beside needs no flow yet: it is peeked at when its flow is asked for.
+
     CSRs are kept packed, and compressed once there are many.
     """
 
@@ -71,6 +71,8 @@ class PendingRequests:
         self._peek = peek
         self._pre_filter = pre_filter
         self._evicted: list[str] = []
+        self._unpeeked: set[str] = set()
+        """Those kept that were not peeked at yet."""
         self._kept: dict[str, PackedRequest] = {}
         self._shared_memory = shared_memory if shared_memory is not None else SharedRequestMemory()
         self._budget: RequestBudget[str] = RequestBudget(
@@ -114,17 +116,22 @@ class PendingRequests:
         """Whether the CSR is pending and was not settled by this controller."""
         return is_pending(manifest) and request_uid(manifest) not in self._settled
 
-    def put(self, manifest: JsonObject) -> Put:
-        """Keep a CSR or its newer state. Unless the result is KEPT, an older state may remain under its name."""
+    def put(self, manifest: JsonObject, *, alone: bool = False) -> Put:
+        """Keep a CSR or its newer state. Unless the result is KEPT, an older state may remain under its name.
+
+        ``alone`` means that no other CSR waits for a worker: then a new one is not peeked at, unless memory is short.
+        """
+        found = self._measured.pop(id(manifest), None)
+        is_peeked = found is not None or not (alone and self._budget.is_almost_empty) or request_name(manifest) in self
         try:
-            found = self._measured.pop(id(manifest), None) or self._measure(manifest)
+            found = found or self._measure(manifest, self._peek if is_peeked else unfiltered)
         except UnusableRequest as error:
             self._ignore(manifest, error)
             return Put.UNUSABLE
         kept, flow = found.manifest, found.flow
         name = request_name(kept)
         if self.has_same_uid(name, kept):
-            flow = _refreshed_flow(self._budget.flow(name), flow)
+            flow = flow if self._is_unpeeked(name) else _refreshed_flow(self._budget.flow(name), flow)
         elif name in self._kept:
             self._budget.release(name)
             self._clear_awaited(name)
@@ -136,18 +143,24 @@ class PendingRequests:
             self._budget.admit(name, flow, packed.size)
         except BudgetExceeded:
             del self._kept[name], self._arrivals[name]
+            self._unpeeked.discard(name)
             self._mark_overflow()
             return Put.OVERFLOW
+        if is_peeked:
+            self._unpeeked.discard(name)
+        else:
+            self._unpeeked.add(name)
         if flow.priority_level is PriorityLevel.UNKNOWN_MACHINE and name not in self._awaited:
             self.set_awaited(name, (flow.provider_id,))
         return Put.KEPT
 
-    def _measure(self, manifest: JsonObject) -> Measured:
+    def _measure(self, manifest: JsonObject, peek: PreFilter) -> Measured:
         kept, _ = bounded(manifest)
-        return Measured(kept, self._peek(kept))
+        return Measured(kept, peek(kept))
 
     def _evict(self, name: str) -> None:
         del self._kept[name], self._arrivals[name]
+        self._unpeeked.discard(name)
         self._clear_awaited(name)
         self._mark_overflow()
         self._evicted.append(name)
@@ -163,8 +176,22 @@ class PendingRequests:
     # Flows
 
     def flow(self, name: str) -> Flow:
-        """The flow of a CSR that is kept; an arbitrary flow for others, which no worker handles."""
+        """The flow of a CSR that is kept, peeked at by now; an arbitrary flow for others, which no worker handles."""
+        if self._is_unpeeked(name):
+            flow = self._peek(self._kept[name].unpacked())
+            self._budget.move(name, flow)
+            if flow.priority_level is PriorityLevel.UNKNOWN_MACHINE:
+                self.set_awaited(name, (*self._awaited.get(name, ()), flow.provider_id))
+        self._unpeeked.discard(name)
+        return self.known_flow(name)
+
+    def known_flow(self, name: str) -> Flow:
+        """The same, as far as it is known: one that was not peeked at is in its requester's unfiltered flow."""
         return self._budget.flow(name) if name in self._budget else _ABSENT
+
+    def _is_unpeeked(self, name: str) -> bool:
+        """Whether the CSR is still to be peeked at: it is not once it was pre-filtered."""
+        return name in self._unpeeked and self._budget.flow(name).priority_level is PriorityLevel.UNFILTERED
 
     def pre_filter(self, name: str) -> Flow:
         """Pre-filter a CSR unless that was done already, and return its flow. Raises KeyError if it is not kept."""
@@ -243,6 +270,7 @@ class PendingRequests:
     def drop(self, name: str) -> None:
         """Remove a CSR that is settled or gone."""
         if self._kept.pop(name, None) is not None:
+            self._unpeeked.discard(name)
             del self._arrivals[name]
             self._budget.release(name)
         self._clear_awaited(name)
@@ -292,7 +320,7 @@ _ABSENT: Final = unfiltered({})
 
 def request_name(manifest: JsonObject) -> str:
     """The CSR's name; empty if it has none."""
-    return object_key(manifest)[1]
+    return text_of(mapping_of(manifest, "metadata"), "name")
 
 
 def request_uid(manifest: JsonObject) -> str:

@@ -13,11 +13,10 @@ from signer.kube.calls import Replace
 from signer.kube.client import JsonObject
 from signer.kube.errors import UnexpectedAnswer
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
-from signer.model.csr_header import Condition
 from signer.model.decision import Approve, ApproveOnly, Challenge, Deny, Fail
-from signer.model.kubernetes_time import format_time
+from signer.model.fields import format_time
 from signer.model.reasons import Reason
-from signer.model.signing_request import SigningRequest
+from signer.model.signing_request import Condition, SigningRequest
 
 _CHALLENGE_MESSAGE: Final = (
     "the evidence is good so far; answer the challenge in annotation "

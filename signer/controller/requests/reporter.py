@@ -13,7 +13,6 @@ from attestors.wire.names import NODE_USER_PREFIX, Purpose, SignerName
 from signer.controller.telemetry.metrics import Metrics
 from signer.controller.telemetry.recorder import Occurrence, Recorder, Subject
 from signer.model.cluster import MACHINE_KIND, ClusterKey, MachineView
-from signer.model.csr_header import NotOurs
 from signer.model.decision import (
     Approve,
     ApproveOnly,
@@ -30,10 +29,10 @@ from signer.model.decision import (
 )
 from signer.model.documentation import reason_url
 from signer.model.explain_command import explain_hint
-from signer.model.kubernetes_time import parse_time
+from signer.model.fields import parse_time
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, record_name
-from signer.model.signing_request import BuiltinServingRequest, Parsed, SigningRequest
+from signer.model.signing_request import BuiltinServingRequest, NotOurs, Parsed, SigningRequest
 from signer.rules.machine import MachineGone
 from signer.rules.request import claimed_provider_id
 from signer.rules.shape import node_name_of

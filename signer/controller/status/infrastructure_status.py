@@ -25,8 +25,8 @@ from signer.model.cluster import ClusterKey, ClusterView, InfrastructureReferenc
 from signer.model.fields import mapping_of
 from signer.model.policy import Policy
 from signer.store.infrastructure_definition import (
+    DEFINITION_SECONDS,
     INFRASTRUCTURE_GROUP,
-    LOOK_AGAIN_SECONDS,
     OtherDefinition,
     definition_path,
     owners_of,
@@ -162,7 +162,7 @@ class InfrastructureStatus:
         return target
 
     def _is_old(self, timestamp: float) -> bool:
-        return self._monotonic() - timestamp > LOOK_AGAIN_SECONDS
+        return self._monotonic() - timestamp > DEFINITION_SECONDS
 
     def _log_once(self, cause: str) -> None:
         """Log each cause once."""

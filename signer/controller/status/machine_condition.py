@@ -23,13 +23,12 @@ from signer.kube.workqueue import WorkQueue
 from signer.model.cluster import MACHINE_KIND, ClusterKey, MachineView
 from signer.model.decision import Decision, Deferred
 from signer.model.explain_command import with_hint, without_hint
-from signer.model.fields import mapping_of, text_of
+from signer.model.fields import format_time, mapping_of, text_of
 from signer.model.flow import Flow, PriorityLevel
-from signer.model.kubernetes_time import format_time
 from signer.model.node_attested import NODE_ATTESTED, NOT_YET, NodeAttested, node_attested_after, node_attested_by
 from signer.model.record import AttestedNode, MachineKey
 from signer.store.cache import ObjectKey
-from signer.store.caches import ALL_PROVIDER_IDS, Caches, ProviderIDs
+from signer.store.caches import Caches, ProviderIDs
 
 _LOG = logging.getLogger(__name__)
 
@@ -98,8 +97,8 @@ class MachineConditions:
         """By namespace, because grants and admission webhooks that answer Forbidden apply per namespace."""
         self._logged: set[str] = set()
         self._resync_needed = asyncio.Event()
-        caches.on_change(self._changed)
-        caches.on_shards(self._resync_needed.set)
+        caches.on_machine_change(self._changed)
+        caches.on_shards_changed(self._resync_needed.set)
 
     def decided(self, machine: MachineView, decision: Decision, hint: str = "") -> None:
         """A request that claims this Machine was decided; never waits and never raises."""
@@ -117,8 +116,6 @@ class MachineConditions:
             tasks.create_task(self._work(), name="machine conditions")
 
     def _changed(self, cluster: ClusterKey, provider_ids: ProviderIDs) -> None:
-        if provider_ids == ALL_PROVIDER_IDS:
-            return  # for a Cluster or a policy the next resync is soon enough
         for machine in self._caches.machine_objects_with(cluster, provider_ids):
             if _has_gate(machine):
                 self._queue.add_after((cluster.namespace, machine.name), SETTLE_SECONDS)

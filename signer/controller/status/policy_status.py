@@ -20,7 +20,7 @@ from signer.kube.errors import ApiError, NotFound
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.model.cluster import ClusterKey
 from signer.model.condition import PolicyCondition, with_ready
-from signer.model.kubernetes_time import format_time
+from signer.model.fields import format_time
 from signer.model.policy import Policy
 from signer.store import policy_statuses
 

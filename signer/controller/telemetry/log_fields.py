@@ -50,6 +50,6 @@ LOG_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "replicas": "Number of replicas that share the shards.",
         "path": "Requested path of the diagnostics.",
         "lease": "Namespace and name of the Lease.",
-        "failed": "Number of objects left for the next round.",
+        "failed": "Number of objects deferred to the next round.",
     }
 )

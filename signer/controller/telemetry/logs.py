@@ -26,7 +26,10 @@ _CONTEXT: Final[ContextVar[Mapping[str, str]]] = ContextVar("log_context", defau
 
 @contextlib.contextmanager
 def log_context(**fields: str) -> Iterator[None]:
-    """Add fields to every line logged within the context, including by attestors and by tasks created within."""
+    """Add fields to every line logged within the context, including by attestors and by tasks created within.
+
+    The values may be names that others chose: each line escapes them (:func:`~signer.model.decision.printable`).
+    """
     token = _CONTEXT.set({**_CONTEXT.get(), **fields})
     try:
         yield
@@ -98,4 +101,4 @@ def log_loop_fault(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
     own = {key: value for key, value in vars(record).items() if key not in _STANDARD and not key.startswith("_")}
-    return {**_CONTEXT.get(), **own}
+    return {**{key: printable(value) for key, value in _CONTEXT.get().items()}, **own}

@@ -21,7 +21,7 @@ from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError
 from signer.kube.resources import EVENTS
 from signer.model.explain_command import with_hint
-from signer.model.kubernetes_time import format_time
+from signer.model.fields import format_time
 
 _LOG = logging.getLogger(__name__)
 _QUEUE: Final = 256

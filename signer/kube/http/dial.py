@@ -1,4 +1,4 @@
-"""From a host's name to a connection: resolve, connect, shake hands."""
+"""Dialing: resolve a host name, connect, and do the TLS handshake."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ import ssl
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import aiohappyeyeballs
 
 from attestors.net.dial import most_telling
-from signer.kube.http.connection import HttpConnection
-from signer.kube.http.request import Origin
+from signer.kube.http.messages import Origin
 from signer.kube.http.tls_transport import connect
 
 KEEPALIVE_IDLE_SECONDS = 30
 KEEPALIVE_INTERVAL_SECONDS = 10
 KEEPALIVE_PROBES = 3
 HAPPY_EYEBALLS_SECONDS: Final = 0.25
-"""After which the next address is tried beside the one that does not answer (RFC 8305 section 5)."""
+"""Time after which the next address is tried in parallel (RFC 8305 section 5)."""
 MAXIMUM_ADDRESSES: Final = 8
-"""Of one family that are tried. A tenant's name server can name hundreds that never answer, and each is an open socket
-beside the others until the call's time is over."""
+"""Maximum number of addresses of one family that are tried. A tenant's name server can return hundreds that never
+answer, and each keeps a socket open until the call times out."""
 LOOKUPS_AT_ONCE: Final = 32
 _LOOKUPS: Final = ThreadPoolExecutor(LOOKUPS_AT_ONCE, thread_name_prefix="name look-up")
-"""Beside the threads of the event loop, of which two cores have six: a few name servers that answer slowly, perhaps
-tenants', would keep them from signing certificates."""
+"""Separate from the threads of the event loop, of which two cores have six: a few slow name servers, perhaps tenants',
+would block the signing of certificates."""
 _ERRNO: Final = re.compile(r"\[Errno ([0-9]+)\]")
-"""As :class:`OSError` writes it."""
+"""The form in which :class:`OSError` prints its number."""
+Dialled = TypeVar("Dialled", bound=asyncio.Protocol)
 Address = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, Any]
 
 
@@ -55,7 +55,7 @@ def keepalive_socket(address: tuple[Any, ...]) -> socket.socket:
 
 
 class Dialer:
-    """Makes connections to one origin, each verified by its certificate."""
+    """Opens connections to one origin, each verified by its certificate."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Dialer:
         server_name: str | None,
         spent: Callable[[float], None] = lambda cpu_seconds: None,
     ) -> None:
-        """``server_name`` is verified instead of the origin's host. ``spent``: as of ``TlsTransport``."""
+        """``server_name`` is verified instead of the origin's host. ``spent`` is that of ``TlsTransport``."""
         self._spent = spent
         self._origin = origin
         self._tls = tls
@@ -72,12 +72,12 @@ class Dialer:
         self._addresses: list[Address] | None = _literal(origin)
         self._lookup: asyncio.Task[list[Address]] | None = None
 
-    async def dial(self, make: Callable[[], HttpConnection]) -> HttpConnection:
-        """A connection, its handshake done.
+    async def dial(self, make: Callable[[], Dialled]) -> Dialled:
+        """A connection after its handshake.
 
         Raises:
             socket.gaierror: the host's name has no address.
-            ssl.SSLError: the handshake failed; SSLCertVerificationError where it is the server's certificate.
+            ssl.SSLError: the handshake failed; SSLCertVerificationError if the server's certificate is not valid.
             OSError: no connection.
         """
         addresses = self._addresses if self._addresses is not None else await self._resolve()
@@ -85,16 +85,18 @@ class Dialer:
         connection = make()
         try:
             await connect(opened, self._tls, self._server_name, connection, self._spent)
-        except ssl.SSLError:  # some are ValueErrors
+        except ssl.SSLError:  # some are also ValueErrors
             raise
         except ValueError:  # of the name, before anything is sent
             error = ssl.SSLError(ssl.SSL_ERROR_SSL, "server name")
-            error.reason = "the name to verify is none that a certificate can hold"
+            error.reason = "the name to verify is not valid in a certificate"
             raise error from None
         return connection
 
     async def _resolve(self) -> list[Address]:
-        """One look-up at a time, however many wait: it takes a thread of all, for as long as a name server likes."""
+        """Look the name up, one look-up at a time for all callers: it occupies a thread for as long as a name server
+        takes.
+        """
         if self._lookup is None or self._lookup.done():
             self._lookup = asyncio.get_running_loop().create_task(_resolved(self._origin))
             self._lookup.add_done_callback(_retrieve)
@@ -102,10 +104,10 @@ class Dialer:
 
 
 async def _connected(addresses: list[Address]) -> socket.socket:
-    """A socket that is connected to the first of them that answers.
+    """A socket connected to the first address that answers.
 
-    A cancellation that comes while the others are given up is kept from us: the call would go on without its time
-    limit, and a task that is to end would not.
+    The library swallows a cancellation that arrives while it gives up the other addresses: the call would lose its time
+    limit, and a task that is to end would go on.
     """
     task = asyncio.current_task()
     cancelled_before = task.cancelling() if task is not None else 0
@@ -114,7 +116,7 @@ async def _connected(addresses: list[Address]) -> socket.socket:
             addresses, happy_eyeballs_delay=HAPPY_EYEBALLS_SECONDS, socket_factory=keepalive_socket
         )
     except OSError as error:
-        # Of several errors, the library's has the texts alone; of one, asyncio's has the address for a text.
+        # For several errors the library keeps only their texts; for one, asyncio's text is the address.
         codes = [int(code) for code in _ERRNO.findall(str(error))]
         if not codes:
             raise
@@ -143,8 +145,8 @@ async def _resolved(origin: Origin) -> list[Address]:
     )
     try:
         found = await loop.run_in_executor(_LOOKUPS, look_up)
-    except UnicodeError:  # a label too long for DNS
-        raise socket.gaierror(socket.EAI_NONAME, "no name that DNS can hold") from None
+    except UnicodeError:  # a label is too long for DNS
+        raise socket.gaierror(socket.EAI_NONAME, "not a valid DNS name") from None
     if not found:
         raise socket.gaierror(socket.EAI_NONAME, "no address")
     of_family: Counter[int] = Counter()
@@ -157,6 +159,6 @@ async def _resolved(origin: Origin) -> list[Address]:
 
 
 def _retrieve(lookup: asyncio.Task[list[Address]]) -> None:
-    """So that asyncio does not complain where all who waited have gone."""
+    """Retrieve the error, so that asyncio does not log it if every caller is gone."""
     if not lookup.cancelled():
         lookup.exception()

@@ -33,7 +33,7 @@ class KeyedMACServerPlugin:
     master_key: bytes = field(repr=False)
 
     def pre_filter(self, request: AttestationRequest) -> Plausible:
-        """Verify the MAC, which asks nobody; raises like :meth:`verify_client`."""
+        """Verify the MAC, without a call; raises like :meth:`verify_client`."""
         self._verify(request)
         return Plausible()
 
@@ -56,8 +56,8 @@ class KeyedMACServerPlugin:
     def _verify(self, request: AttestationRequest) -> VerifiedIdentity:
         request.evidence.expect_fields(MAC_FIELD)
         mac = request.evidence.binary(MAC_FIELD, maximum_bytes=MAC_BYTES)
-        # The provider ID is still a claim here. It only chooses the key: whoever does not hold the key that belongs to
-        # it cannot make the MAC, and so the claim is proven by the same comparison as the binding.
+        # The provider ID is still a claim here. It only chooses the key. Only a holder of that key can make the MAC, so
+        # the comparison that proves the binding also proves the claim.
         machine_key = derive_machine_key(self.master_key, request.provider_id)
         proven = request.binding.prove(mac, through=lambda value: compute_mac(machine_key, value))
         return VerifiedIdentity(

@@ -18,7 +18,7 @@ _MACHINE_KEY_CONTEXT: Final = b"keyed-mac machine key v1"
 
 
 def derive_machine_key(master_key: bytes, provider_id: str) -> bytes:
-    """The key of the machine with this provider ID; whoever sets up machines computes it, and so does the controller.
+    """The key of the machine with this provider ID. The provisioning tool and the controller both compute it.
 
     HMAC-SHA256 (RFC 2104) under the master key; the provider ID is prefixed with its length (8 bytes, big-endian).
 

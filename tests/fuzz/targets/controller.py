@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from signer.authority import pem
+from signer.authority import der
 from signer.authority.certificate_authority import load_certificate_authority
 from signer.authority.errors import CertificateAuthorityUnavailable
 from signer.authority.lenient_certificate import CACertificate, CertificateUnreadable, parse_ca_certificate
@@ -34,7 +34,7 @@ from signer.model.bootstrap_token import (
     token_secret,
 )
 from signer.model.cluster import ClusterView, MachineView, cluster_view, machine_view
-from signer.model.kubernetes_time import format_time, parse_time
+from signer.model.fields import format_time, parse_time
 from signer.model.machine_pool import MachinePoolView, machine_pool_view
 from signer.model.policy import InvalidPolicy, Policy, parse_policy
 from signer.model.record import AttestedNode
@@ -135,8 +135,8 @@ def _controller_key(data: bytes) -> ControllerKeys:
     return parse_controller_keys(object_of(data))
 
 
-def _authority_pem(data: bytes) -> tuple[pem.PemBlock, ...]:
-    return pem.read_blocks(data, maximum_bytes=_MAXIMUM_BYTES, maximum_blocks=16)
+def _authority_pem(data: bytes) -> tuple[der.PemBlock, ...]:
+    return der.read_blocks(data, maximum_bytes=_MAXIMUM_BYTES, maximum_blocks=16)
 
 
 def _ca_certificate(data: bytes) -> CACertificate:
@@ -177,7 +177,7 @@ TARGETS: Final = (
     Target("strict-yaml", _strict_yaml, (YamlRefused,)),
     Target("controller-configuration", _configuration, (InvalidConfiguration,)),
     Target("controller-key", _controller_key, (MalformedControllerKey,), Shape.JSON),
-    Target("authority-pem", _authority_pem, (pem.PemError,)),
+    Target("authority-pem", _authority_pem, (der.PemError,)),
     Target("ca-certificate", _ca_certificate, (CertificateUnreadable,)),
     Target("certificate-authority", _certificate_authority, (CertificateAuthorityUnavailable,)),
     Target("private-key", _private_key, (CertificateAuthorityUnavailable,)),

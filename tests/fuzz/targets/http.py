@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from signer.kube.http.response import ResponseHead, ResponseParser
+from signer.kube.http.messages import ResponseHead, ResponseParser
 from tests.fuzz.target import Target, require
 
 

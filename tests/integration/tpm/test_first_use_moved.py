@@ -8,7 +8,7 @@ import pytest
 
 from signer.configuration import OperatorAttestor
 from signer.kube.resources import ATTESTED_NODES
-from signer.model.kubernetes_time import parse_time
+from signer.model.fields import parse_time
 from tests.integration.fixtures import Harness
 from tests.integration.move import Move, copy_controller_key
 from tests.integration.tpm.whose import (

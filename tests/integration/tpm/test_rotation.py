@@ -34,8 +34,8 @@ _RSA_CERTIFICATE: Final = 0x01C00002
 @pytest.fixture
 def cluster(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> WorldCluster:
     """Its controller looks at its key twenty times a second, and trusts any TPM that a Machine's annotation names."""
-    monkeypatch.setattr(controller_key, "AT_MOST_EVERY_SECONDS", 0.05)
-    monkeypatch.setattr(controller_key, "READ_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(controller_key, "MINIMUM_READ_INTERVAL_SECONDS", 0.05)
+    monkeypatch.setattr(controller_key, "READ_INTERVAL_SECONDS", 0.05)
     cluster = harness.cluster("tpm", ["tpm"])
     harness.run(attestors={"tpm": OperatorAttestor()})
     return cluster

@@ -28,12 +28,19 @@ from attestors.wire.names import (
     Purpose,
     SignerName,
 )
-from signer.model.certificate_kind import BUILTIN_KUBELET_SERVING, KUBELET_CLIENT, KUBELET_SERVING
 from signer.model.cluster import ClusterKey, ClusterView, MachineAddress, MachineView
-from signer.model.csr_header import NoCredentialNamed
 from signer.model.policy import Policy, parse_policy
-from signer.model.record import AttestedIdentity, AttestedNode, BuiltinApproval, JournalEntry, new_record
-from signer.model.signing_request import BuiltinServingRequest, SigningRequest, parse_signing_request
+from signer.model.record import (
+    BUILTIN_KUBELET_SERVING,
+    KUBELET_CLIENT,
+    KUBELET_SERVING,
+    AttestedIdentity,
+    AttestedNode,
+    BuiltinApproval,
+    JournalEntry,
+    new_record,
+)
+from signer.model.signing_request import BuiltinServingRequest, NoCredentialNamed, SigningRequest, parse_signing_request
 from signer.rules.machine import MachineFacts, MachineGone, NoRecord
 from signer.rules.request import RequestFacts
 

@@ -400,8 +400,8 @@ def test_cluster_api_changes_while_running(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The controller exits, so that it is restarted."""
-    monkeypatch.setattr(cluster_api_change, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(cluster_api_change, "LOOK_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(cluster_api_change, "CHECK_SECONDS", 0.01)
+    monkeypatch.setattr(cluster_api_change, "CONFIRM_SECONDS", 0.01)
     with EmbeddedAPI() as api:
         ours = [DEPLOYED / name for name in CRD_FILES]
         files = {file.name: file.read_text() for file in (*sorted(REDUCED.glob("*.yaml")), *ours)}
@@ -425,8 +425,8 @@ def test_cluster_api_changes_while_running(
         assert api.requests.matching(seen)
     error = capsys.readouterr().err
     assert (
-        "node-attestation-controller: restart required: the management cluster serves cluster.x-k8s.io/v1beta2 by "
-        "now, and not cluster.x-k8s.io/v1beta2 without MachinePools\n"
+        "node-attestation-controller: restart required: the management cluster now serves cluster.x-k8s.io/v1beta2 "
+        "instead of cluster.x-k8s.io/v1beta2 without MachinePools\n"
     ) in error
     assert "Traceback" not in error
 

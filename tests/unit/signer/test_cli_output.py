@@ -11,16 +11,8 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from signer.cli.output import (
-    WIDTH_WITHOUT_TERMINAL,
-    OutputNotWritten,
-    prepare_streams,
-    print_as_json,
-    print_report,
-    print_text,
-    print_to_stderr,
-    standard_output,
-)
+from attestors.standard_output import OutputNotWritten, prepare_streams, standard_output
+from signer.cli.output import WIDTH_WITHOUT_TERMINAL, print_as_json, print_report, print_text, print_to_stderr
 
 SENTENCE = " ".join(["twenty characters or"] * 12)
 

@@ -26,7 +26,6 @@ NUMBERS = {
     "NoCredential": 8,
     "NoEvidence": 9,
     "StoreUnusable": 10,
-    "OutputNotWritten": 11,
 }
 
 

@@ -27,14 +27,15 @@ from signer.audit.decision_line import WHOLE_REQUEST, logged_request, read_decis
 from signer.audit.errors import Inconsistent, NotRedacted
 from signer.audit.replay_attestors import ReplayAttestors
 from signer.configuration import operator_settings, read_attestors
-from signer.model.csr_header import NotOurs, spec_digest
 from signer.model.signing_request import (
     Malformed,
     MalformedBuiltinServingRequest,
+    NotOurs,
     Parsed,
     Settled,
     SigningRequest,
     parse_signing_request,
+    spec_digest,
 )
 from tests.unit.signer.builders import (
     PROVIDERS,

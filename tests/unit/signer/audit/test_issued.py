@@ -21,8 +21,8 @@ from signer.audit.errors import Inconsistent
 from signer.audit.issued import require_issued, require_repeated
 from signer.model.record import JournalEntry, new_record
 from signer.model.signing_request import SigningRequest, parse_signing_request
-from signer.rules.issuance import first_requested_at
 from signer.rules.machine import MachineFacts, NoRecord
+from signer.rules.request import first_requested_at
 from tests.unit.signer.audit.test_consistency import logged
 from tests.unit.signer.builders import attested_identity, journal_entry, machine_facts, machine_view, record
 

@@ -29,7 +29,7 @@ from signer.audit.replay import Replayed
 from signer.audit.replay_attestors import ReplayAttestors
 from signer.configuration import operator_settings
 from signer.model.decision import ApproveOnly, Decision, Deferred
-from signer.model.kubernetes_time import format_time
+from signer.model.fields import format_time
 from signer.rules.request import not_allowed
 from tests.unit.signer.audit.test_consistency import Content, judged, logged
 from tests.unit.signer.builders import CLUSTER, builtin_serving_manifest, builtin_serving_request

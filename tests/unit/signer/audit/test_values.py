@@ -26,10 +26,9 @@ from signer.audit.decision_inputs import (
 from signer.audit.values import InvalidValue, read, write
 from signer.model.bootstrap_token import NodeAsks, TokenAsks, TokenOwner, TracedTo
 from signer.model.cluster import ClusterView
-from signer.model.journal_lines import entry_line
-from signer.model.packed_journal import PackedJournal
 from signer.model.policy import AuthorizedAttestor
 from signer.model.record import AttestedNode, JournalEntry
+from signer.model.record_object import PackedJournal, entry_line
 from tests.unit.signer.builders import CLUSTER, cluster_view, journal_entry, machine_view, record
 
 MOMENTS = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.just(UTC))

@@ -22,8 +22,7 @@ from signer.authority import (
     load_certificate_authority,
     new_serial_number,
 )
-from signer.authority.duration import BACKDATE
-from signer.authority.profiles import MAXIMUM_KUBELET_DURATION
+from signer.authority.profiles import BACKDATE, MAXIMUM_KUBELET_DURATION
 from tests.unit.signer.authority.support import (
     NOW,
     SERVING,

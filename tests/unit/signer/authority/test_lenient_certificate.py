@@ -16,12 +16,12 @@ from signer.authority.der import (
     integer,
     object_identifier,
     octet_string,
+    read_blocks,
     read_elements,
     read_single,
     sequence,
 )
 from signer.authority.lenient_certificate import CertificateUnreadable, NotIssuedBy, OtherKey, parse_ca_certificate
-from signer.authority.pem import read_blocks
 from tests.unit.signer.authority.support import capi_secret, ec_key, make, openssl, pem_key, rsa_key, with_serial_number
 
 pytestmark = pytest.mark.usefixtures("release")

@@ -29,8 +29,7 @@ from signer.authority import (
     issue,
     profiles,
 )
-from signer.authority.duration import BACKDATE, MINIMUM_DURATION
-from signer.authority.profiles import MAXIMUM_KUBELET_DURATION, CertificateContents
+from signer.authority.profiles import BACKDATE, MAXIMUM_KUBELET_DURATION, MINIMUM_DURATION, CertificateContents
 from signer.model.policy import MAXIMUM_CERTIFICATE_DURATION
 from tests.unit.signer.authority.support import (
     CLIENT,

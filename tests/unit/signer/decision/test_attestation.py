@@ -27,12 +27,10 @@ from attestors.contract import (
     TokenOfMachine,
 )
 from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
-from signer.configuration import Configuration
 from signer.controller.telemetry.logs import describe_exception
 from signer.decision import attestation
 from signer.decision.attestation import Attestation, AttestationRequests
-from signer.decision.attestor_set import AttestorSet, ReadyAttestor
-from signer.decision.attestor_timing import AttestorTimings
+from signer.decision.attestor_set import AttestorSet, AttestorTimings, ReadyAttestor
 from signer.decision.authority_source import AuthoritySource
 from signer.decision.lookups import Lookups
 from signer.decision.snapshot import Snapshot
@@ -117,9 +115,7 @@ class World:
         attestation_requests = AttestationRequests(
             CLUSTER, self.caches, cast("BootstrapTokens", self.tokens), cast("Lookups", self.lookups)
         )
-        self._attestation = Attestation(
-            CLUSTER, Configuration("own"), cast("AuthoritySource", None), attestation_requests, timings
-        )
+        self._attestation = Attestation(CLUSTER, cast("AuthoritySource", None), attestation_requests, timings)
 
     def add_record(self, made: AttestedNode, keys: ControllerKeys = KEYS) -> None:
         self.caches.records.applied(manifest(made, keys=keys))
@@ -268,7 +264,7 @@ def test_the_machine_of_a_pool_has_the_record_of_its_instance(world: World) -> N
 def test_a_forged_record_is_not_told(world: World) -> None:
     world.add_machine("worker-1")
     world.add_record(record(machine_view(name="worker-1", uid="worker-1")), ControllerKeys(b"o" * 32))
-    world.caches.authentic.reading_keys()
+    world.caches.authentic.begin_key_read()
     world.caches.authentic.use_keys(KEYS)
     assert world.told().machine == ClaimedMachine("worker-1", SAID)
 

@@ -16,17 +16,17 @@ from signer.decision import builtin_serving as module
 from signer.decision.builtin_serving import SETTLED_REQUESTS_ARE_KEPT
 from signer.kube.errors import ServerError
 from signer.model.decision import ApproveOnly, Defer, Deferred, Deny, LeftAlone, Refused
-from signer.model.kubernetes_time import format_time
+from signer.model.fields import format_time
 from signer.model.reasons import Reason
 from signer.model.record import (
     BUILTIN_APPROVALS,
     AttestedIdentity,
     AttestedNode,
     MachineKey,
+    record_of,
 )
 from signer.model.reservation import Pair, ReservationSide
 from signer.model.signing_request import MalformedBuiltinServingRequest, parse_signing_request
-from signer.rules.builtin_serving import record_of
 from tests.unit.signer.builders import (
     CLUSTER,
     NODE,

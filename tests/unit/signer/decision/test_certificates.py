@@ -31,8 +31,8 @@ from signer.decision.certificates import (
 from signer.model.decision import Approve, Deferred
 from signer.model.record import AttestedNode, JournalEntry
 from signer.model.signing_request import SigningRequest
-from signer.rules.issuance import first_requested_at, public_key_digest
 from signer.rules.machine import NoRecord
+from signer.rules.request import first_requested_at, public_key_digest
 from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
 from tests.unit.signer import builders
 from tests.unit.signer.builders import NODE, NOW, dns, ec_key, machine_facts, public_key_info, serving_manifest

@@ -10,7 +10,7 @@ from attestors.contract import NoClaimedMachine, NotThere
 from signer.kube.coalescing_cache import FRESH_SECONDS
 from signer.kube.errors import ApiError, Cause, Forbidden, ResourceNotServed, ServerError, Unreachable
 from signer.model.cluster import InfrastructureReference, NoInfrastructure
-from signer.store.infrastructure_definition import LOOK_AGAIN_SECONDS
+from signer.store.infrastructure_definition import DEFINITION_SECONDS
 from tests.unit.signer.builders import machine_view
 from tests.unit.signer.decision.lookups_fixtures import (
     DEFINITION,
@@ -118,7 +118,7 @@ async def test_a_version_that_is_not_served_is_not_asked_for(world: World) -> No
     world.objects[DEFINITION] = definition(version("v1beta1", served=False), version())
     reference = InfrastructureReference(GROUP, "v1beta1", "TestMachine", "m1-infra")
     assert await world.annotations(machine_view(name="m1", uid="u1", infrastructure=reference)) == OURS
-    world.clock.pass_by(LOOK_AGAIN_SECONDS + 1)
+    world.clock.pass_by(DEFINITION_SECONDS + 1)
     world.objects[DEFINITION] = definition(version(served=False))
     assert cause(await world.annotations()) == "no version of TestMachine is served"
 
@@ -135,7 +135,7 @@ async def test_the_definition_is_asked_for_now_and_then(world: World) -> None:
         await world.annotations()
         world.clock.pass_by(FRESH_SECONDS + 0.1)
     assert world.asked.count(DEFINITION) == 1
-    world.clock.pass_by(LOOK_AGAIN_SECONDS)
+    world.clock.pass_by(DEFINITION_SECONDS)
     await world.annotations()
     assert world.asked.count(DEFINITION) == 2
 

@@ -10,11 +10,10 @@ from attestors.contract import Denied, Plausible, PreFiltered
 from attestors.wire.binding import BindingMismatch
 from attestors.wire.evidence import MalformedEvidence
 from signer.decision.pre_filter import flow_of_parsed, requester_of, unfiltered
-from signer.model.csr_header import NotOurs
 from signer.model.decision import Deferred, Refused
 from signer.model.flow import Flow, PriorityLevel
 from signer.model.reasons import Reason
-from signer.model.signing_request import Malformed, SigningRequest, parse_signing_request
+from signer.model.signing_request import Malformed, NotOurs, SigningRequest, parse_signing_request
 from tests.unit.signer import builders
 
 REQUESTER: Final = builders.BOOTSTRAP[0]

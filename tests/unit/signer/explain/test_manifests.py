@@ -7,7 +7,7 @@ import pytest
 
 from signer.explain import manifests
 from signer.explain.manifests import UnreadableManifests, manifests_in, manifests_of
-from signer.model.csr_header import spec_digest
+from signer.model.signing_request import spec_digest
 
 
 def test_dates_stay_text_and_numbers_numbers() -> None:

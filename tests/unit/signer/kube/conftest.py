@@ -30,7 +30,7 @@ def tls(authority: Authority) -> ssl.SSLContext:
 
 @pytest.fixture
 def unused_port() -> Iterator[int]:
-    """A port that is bound but does not listen: connecting is refused, and nobody else can take it."""
+    """A port that is bound but does not listen: connections are refused, and no other process can take it."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound.getsockname()[1]
@@ -38,7 +38,7 @@ def unused_port() -> Iterator[int]:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """For how much CPU time clients ask how long to rest, in seconds; they need not rest."""
+    """The CPU time for which clients are charged, in seconds; they never pause."""
     told: list[float] = []
 
     def pause(self: RateLimiter, cpu_seconds: float) -> float:

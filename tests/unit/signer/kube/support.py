@@ -1,4 +1,4 @@
-"""A certificate authority, API servers that misbehave to order, and an event loop whose time jumps."""
+"""A certificate authority, API servers with scripted misbehavior, and an event loop with virtual time."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def server_context(pair: Pair, client_authority: bytes | None = None) -> ssl.SSL
 
 @dataclass
 class Server:
-    """Where a test server listens, and what it was asked."""
+    """The address of a test server, and the requests that it received."""
 
     port: int
     authority: bytes
@@ -229,7 +229,7 @@ class _VirtualSelector(selectors.DefaultSelector):
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock jumps to the next timer as soon as there is nothing else to do."""
+    """An event loop whose clock jumps to the next timer as soon as nothing else is to do."""
 
     def __init__(self) -> None:
         self._virtual = _VirtualSelector()

@@ -26,6 +26,6 @@ def test_delays_stay_within_their_bounds(base: float, factor: float, jitter: flo
 @pytest.mark.parametrize(
     ("base", "maximum", "jitter"), [(0, 1, 0.5), (2, 1, 0.5), (1, 2, 1.1), (1, 2, -0.1), (-1, 1, 0)]
 )
-def test_nonsense_is_refused(base: float, maximum: float, jitter: float) -> None:
+def test_invalid_parameters_are_refused(base: float, maximum: float, jitter: float) -> None:
     with pytest.raises(ValueError, match="base_seconds"):
         Backoff(base, maximum, jitter)

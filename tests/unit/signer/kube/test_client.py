@@ -26,7 +26,7 @@ PATH = "/api/v1/namespaces/tenant/secrets/c1-ca"
 
 
 async def echo(request: web.Request) -> web.Response:
-    """What was asked, as the answer."""
+    """Answers with the request."""
     body = await request.read()
     ssl_object = request.get_extra_info("ssl_object")
     certificate = ssl_object.getpeercert() if ssl_object else None
@@ -125,7 +125,7 @@ async def test_a_path_prefix_of_the_server_is_kept(authority: Authority, tls: ss
             assert (await client.get(PATH))["target"] == f"/k8s/clusters/c1{PATH}"
 
 
-async def test_the_environment_has_no_say(
+async def test_the_environment_is_ignored(
     authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("https_proxy", "HTTPS_PROXY", "all_proxy"):
@@ -296,7 +296,7 @@ async def test_calls_share_connections_and_keep_to_the_limit(authority: Authorit
     assert len(peers) == 3
 
 
-async def test_a_cancelled_call_gives_its_slot_back(authority: Authority, tls: ssl.SSLContext) -> None:
+async def test_a_cancelled_call_releases_its_slot(authority: Authority, tls: ssl.SSLContext) -> None:
     arrived = asyncio.Event()
     released = asyncio.Event()
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from signer.kube.answers import MAXIMUM_VALUES
 from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection
-from signer.kube.decoding import MAXIMUM_VALUES
 from signer.kube.errors import (
     AlreadyExists,
     AnswerTooLarge,
@@ -44,7 +44,7 @@ PATH = "/api/v1/namespaces/tenant/secrets/c1-ca"
 
 
 async def _answers(authority: Authority, tls: ssl.SSLContext, answer: bytes, **options: Any) -> dict[str, Any]:
-    """What a Client makes of these bytes as answer to a GET."""
+    """The result of a Client for these bytes as the response to a GET."""
 
     async def script(line: str, writer: asyncio.StreamWriter) -> None:
         writer.write(answer)
@@ -158,7 +158,7 @@ GZIP = "Content-Type: application/json\r\nContent-Encoding: gzip\r\n"
         (b"HTTP/1.1 200 OK\r\n" + b"X: " + b"y" * 20_000 + b"\r\n\r\n", "not HTTP"),
     ],
 )
-async def test_what_is_no_answer_of_an_api_server(
+async def test_responses_that_are_not_of_an_api_server(
     authority: Authority, tls: ssl.SSLContext, answer: bytes, message: str
 ) -> None:
     with pytest.raises(UnexpectedAnswer, match=message):
@@ -170,7 +170,7 @@ async def test_a_content_type_with_a_charset_is_json(authority: Authority, tls: 
     assert await _answers(authority, tls, http_answer(b'{"a": 1}', headers=headers)) == {"a": 1}
 
 
-async def test_a_body_that_says_it_is_too_large_is_not_read(authority: Authority, tls: ssl.SSLContext) -> None:
+async def test_a_body_with_a_too_large_stated_length_is_not_read(authority: Authority, tls: ssl.SSLContext) -> None:
     answer = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 99999999999\r\n\r\n"
     with pytest.raises(UnexpectedAnswer, match="larger than"):
         await _answers(authority, tls, answer)
@@ -192,7 +192,7 @@ async def test_an_endless_body_is_cut_off(authority: Authority, tls: ssl.SSLCont
             await client.get(PATH)
 
 
-async def test_large_answers_of_many_servers_are_bounded_together(authority: Authority, tls: ssl.SSLContext) -> None:
+async def test_large_responses_of_many_servers_are_bounded_together(authority: Authority, tls: ssl.SSLContext) -> None:
     resource_limits = ResourceLimits(large_bytes=1000)
     body = json.dumps({"a": "x" * (SMALL_BYTES + 2000)}).encode()
     with pytest.raises(AnswerTooLarge, match="too many"):
@@ -217,10 +217,10 @@ async def _got(client: Client) -> None:
     [(_got, 2 << 20), (_got, 1 << 19), (_watched, 2 << 20)],
     ids=["cut off", "too large", "cut off watch"],
 )
-async def test_nothing_of_what_was_read_outlives_its_failure(
+async def test_no_data_outlives_its_failure(
     authority: Authority, tls: ssl.SSLContext, call: Callable[[Client], Awaitable[None]], maximum_bytes: int
 ) -> None:
-    """No cycle of references keeps it until the collector comes by, which looks at numbers and not at sizes."""
+    """No reference cycle keeps it until the garbage collector runs, which counts objects and not bytes."""
     head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n400000\r\n"
     megabyte = b" " * (1 << 20)
 
@@ -251,7 +251,7 @@ async def test_nothing_of_what_was_read_outlives_its_failure(
     assert kept < 2 << 20
 
 
-async def test_an_answer_of_too_many_values_is_not_decoded(authority: Authority, tls: ssl.SSLContext) -> None:
+async def test_a_response_with_too_many_values_is_not_decoded(authority: Authority, tls: ssl.SSLContext) -> None:
     for value in (b"{}", b"[]", b"1"):
         body = b'{"a":[%b]}' % b",".join([value] * (MAXIMUM_VALUES + 1))
         with pytest.raises(AnswerTooLarge, match="values"):
@@ -261,7 +261,7 @@ async def test_an_answer_of_too_many_values_is_not_decoded(authority: Authority,
 
 
 async def test_a_dripping_body_meets_the_total_timeout(authority: Authority, tls: ssl.SSLContext) -> None:
-    """A busy machine may need all of a short one for the handshake."""
+    """A busy machine may need all of a short timeout for the handshake."""
     dripped = 0
 
     async def drip(line: str, writer: asyncio.StreamWriter) -> None:
@@ -306,7 +306,9 @@ async def test_silence_meets_the_total_timeout(authority: Authority, tls: ssl.SS
         b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n{"a"\r\n',
     ],
 )
-async def test_a_connection_closed_within_the_answer(authority: Authority, tls: ssl.SSLContext, answer: bytes) -> None:
+async def test_a_connection_closed_within_the_response(
+    authority: Authority, tls: ssl.SSLContext, answer: bytes
+) -> None:
     with pytest.raises(Unreachable) as raised:
         await _answers(authority, tls, answer)
     assert raised.value.cause is Cause.RESET

@@ -1,4 +1,4 @@
-"""What OpenSSL is never shown of a tenant's kubeconfig, and that everything honest still reaches it."""
+"""The parts of a tenant's kubeconfig that OpenSSL never gets, and that every honest one works."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from signer.authority import der
-from signer.authority.pem import encode_block
+from signer.authority.der import encode_block
 from signer.kube.client_credential import CredentialUnusable, certificates_in, private_key_in
 from signer.kube.connection import ClusterConnection
 from signer.kube.tls import TlsMaterialRefused, client_context
@@ -41,7 +41,7 @@ def domain(identifier: str, *numbers: int) -> bytes:
 
 
 def many_iterations() -> bytes:
-    """PBES2 (RFC 8018) over and over: two thousand million times."""
+    """PBES2 (RFC 8018) with two thousand million iterations."""
     function = der.sequence(
         der.object_identifier("1.2.840.113549.1.5.12"), der.sequence(der.octet_string(bytes(8)), der.integer(2**31 - 1))
     )
@@ -75,7 +75,7 @@ def test_a_key_that_takes_minutes_to_load_is_not_loaded(authority: Authority, cl
             client_context(ClusterConnection("https://c1.example", authority.certificate, None, certificate, shown))
 
 
-def test_what_stands_beside_certificates_is_left_out(authority: Authority, client_pair: Pair) -> None:
+def test_text_beside_certificates_is_left_out(authority: Authority, client_pair: Pair) -> None:
     beside = client_pair.certificate + TAKES_MINUTES["iterations"] + authority.certificate + b"# the end\n"
     assert certificates_in(beside) == client_pair.certificate + authority.certificate
 
@@ -94,7 +94,7 @@ def test_what_stands_beside_certificates_is_left_out(authority: Authority, clien
         pem(ELLIPTIC) + TAKES_MINUTES["iterations"],
     ],
 )
-def test_keys_that_client_go_takes(key: bytes) -> None:
+def test_keys_that_client_go_accepts(key: bytes) -> None:
     found = load_pem_private_key(private_key_in(key), None)
     assert isinstance(found, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey)
     if isinstance(found, ec.EllipticCurvePrivateKey) and found.curve.key_size == 256:
@@ -114,7 +114,7 @@ def test_keys_that_client_go_takes(key: bytes) -> None:
         pem(ed25519.Ed25519PrivateKey.generate()).replace(b"MC4C", b"MC8C"),
     ],
 )
-def test_keys_that_are_not_used(key: bytes) -> None:
+def test_keys_of_unsupported_kinds(key: bytes) -> None:
     with pytest.raises(CredentialUnusable):
         private_key_in(key)
 

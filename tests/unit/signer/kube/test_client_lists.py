@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from signer.kube.client import LIST_BYTES_PER_BODY, PACED_ANSWER_BYTES, Client
+from signer.kube.client import LIST_BYTES_PER_BODY, THROTTLED_ANSWER_BYTES, Client
 from signer.kube.errors import (
     AnswerTooLarge,
     Gone,
@@ -27,7 +27,7 @@ PATH = "/api/v1/namespaces/tenant/secrets/c1-ca"
 
 @pytest.fixture
 def only_handshakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of what TLS takes: reading may take long by chance, on a machine that has much to do."""
+    """The CPU time of TLS: on a busy machine, reading may take long by chance."""
     monkeypatch.setattr(tls_transport, "READ_SECONDS", 3600.0)
 
 
@@ -63,10 +63,10 @@ async def test_pages_follow_the_continue_token(authority: Authority, tls: ssl.SS
     ]
 
 
-async def test_a_page_that_is_too_large_is_asked_for_again_in_smaller_ones(
+async def test_a_page_that_is_too_large_is_requested_again_in_smaller_ones(
     authority: Authority, tls: ssl.SSLContext
 ) -> None:
-    """CSRs of a megabyte each must not keep a cluster from being served."""
+    """CSRs of a megabyte each must not stop the service of a cluster."""
     large = "x" * 1000
 
     async def handler(request: web.Request) -> web.Response:
@@ -112,7 +112,9 @@ async def test_an_expired_continue_token_is_gone(authority: Authority, tls: ssl.
         [{"metadata": {"continue": "a"}, "items": []}] * 2,
     ],
 )
-async def test_what_is_no_list(authority: Authority, tls: ssl.SSLContext, pages: list[dict[str, Any]]) -> None:
+async def test_responses_that_are_no_list(
+    authority: Authority, tls: ssl.SSLContext, pages: list[dict[str, Any]]
+) -> None:
     async with aiohttp_server(authority, _pages(*pages), context=tls) as server, Client(server.connection) as client:
         with pytest.raises(UnexpectedAnswer):
             async for _ in client.list_pages("/api/v1/secrets"):
@@ -162,10 +164,10 @@ async def test_a_list_takes_no_longer_than_its_time(
 
 
 @pytest.mark.slow
-async def test_time_that_was_left_to_others_is_not_the_lists(
+async def test_throttled_time_does_not_count_against_the_list(
     authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else who has many hostile servers could keep an honest one's long list from ever being read."""
+    """Otherwise the owner of many hostile servers could prevent an honest one's long list from being read."""
     monkeypatch.setattr("signer.kube.listing.LIST_SECONDS", 2.0)
     monkeypatch.setattr(RateLimiter, "pause_after", lambda self, cpu_seconds: 0.55)
     handler = _pages(*({"metadata": {"continue": token}, "items": [{}]} for token in ("a", "b", "c", "d", "")))
@@ -194,8 +196,8 @@ async def test_a_list_of_many_pages_leaves_the_event_loop_to_others(
 
 
 @pytest.mark.usefixtures("only_handshakes")
-async def test_what_is_done_with_a_page_counts(authority: Authority, tls: ssl.SSLContext, asked: list[float]) -> None:
-    """Items may be such that looking at one takes a thousand times as long as at another."""
+async def test_handling_a_page_is_charged(authority: Authority, tls: ssl.SSLContext, asked: list[float]) -> None:
+    """Handling one item may take a thousand times as long as another."""
     handler = _pages({"metadata": {"continue": "1"}, "items": [{}]}, {"metadata": {}, "items": [{}]})
     async with aiohttp_server(authority, handler, context=tls) as server, Client(server.connection) as client:
         async for _ in client.list_pages("/api/v1/secrets"):
@@ -206,8 +208,8 @@ async def test_what_is_done_with_a_page_counts(authority: Authority, tls: ssl.SS
     assert all(seconds > 0.02 for seconds in asked[1:])
 
 
-async def test_a_page_with_more_items_than_were_asked_for_is_refused(authority: Authority, tls: ssl.SSLContext) -> None:
-    """Each is looked at before the event loop is left to others."""
+async def test_a_page_with_more_items_than_requested_is_refused(authority: Authority, tls: ssl.SSLContext) -> None:
+    """Each is handled before the event loop runs other tasks."""
     handler = _pages(*[{"metadata": {}, "items": [{}] * 3}] * 2)
     async with aiohttp_server(authority, handler, context=tls) as server, Client(server.connection) as client:
         assert [len(page["items"]) async for page in client.list_pages("/api/v1/secrets", limit=3)] == [3]
@@ -217,10 +219,10 @@ async def test_a_page_with_more_items_than_were_asked_for_is_refused(authority: 
 
 
 @pytest.mark.usefixtures("only_handshakes")
-async def test_all_that_one_server_says_has_one_pace(
+async def test_all_calls_to_one_server_share_one_throttle(
     authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What each watch or list may say at once begins anew with none of them; and large answers to calls count too."""
+    """The burst of a watch or list does not start again with the next; large responses to calls count too."""
     asked: list[tuple[RateLimiter, float]] = []
 
     def pause(self: RateLimiter, cpu_seconds: float) -> float:
@@ -230,7 +232,7 @@ async def test_all_that_one_server_says_has_one_pace(
     async def handler(request: web.Request) -> web.Response:
         if "watch" in request.query:
             return web.json_response({"type": "BOOKMARK", "object": {}})
-        padding = "x" * PACED_ANSWER_BYTES if "large" in request.path else ""
+        padding = "x" * THROTTLED_ANSWER_BYTES if "large" in request.path else ""
         return web.json_response({"metadata": {}, "items": [], "padding": padding})
 
     monkeypatch.setattr(RateLimiter, "pause_after", pause)

@@ -64,7 +64,7 @@ async def _watched(
         yield client, server
 
 
-async def test_events_arrive_whole_however_they_are_cut(authority: Authority, tls: ssl.SSLContext) -> None:
+async def test_events_arrive_whole_in_any_fragmentation(authority: Authority, tls: ssl.SSLContext) -> None:
     stream = _event(1) + _event(2, 300_000) + _event(3) + _event(4)
     pieces = [stream[i : i + 7001] for i in range(0, len(stream), 7001)]
     async with _watched(authority, tls, HEAD, *map(_chunk, pieces), b"0\r\n\r\n") as (client, server):
@@ -96,7 +96,7 @@ async def test_a_clean_end_without_events(authority: Authority, tls: ssl.SSLCont
         (http_answer(b"", status="204 No Content"), UnexpectedAnswer),
     ],
 )
-async def test_an_answer_that_is_no_stream(
+async def test_a_response_that_is_no_stream(
     authority: Authority, tls: ssl.SSLContext, answer: bytes, expected: type[ApiError]
 ) -> None:
     async with _watched(authority, tls, answer) as (client, _):
@@ -148,7 +148,7 @@ async def test_the_bound_holds_for_an_event_in_one_piece(authority: Authority, t
 async def test_a_stream_without_pause_leaves_the_event_loop_to_others(
     authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("signer.kube.decoding.WATCH_READ_BYTES", len(_event(1)))
+    monkeypatch.setattr("signer.kube.answers.WATCH_READ_BYTES", len(_event(1)))
     asked: list[float] = []
 
     def pause(self: RateLimiter, cpu_seconds: float) -> float:
@@ -266,7 +266,7 @@ async def test_leaving_a_watch_closes_its_connection(authority: Authority, tls: 
         await asyncio.wait_for(gone.wait(), 5)
 
 
-async def test_watches_take_no_slot_of_the_calls(authority: Authority, tls: ssl.SSLContext) -> None:
+async def test_watches_use_no_slot_of_calls(authority: Authority, tls: ssl.SSLContext) -> None:
     async def handler(request: web.Request) -> web.StreamResponse:
         if "watch" not in request.query:
             return web.json_response({"ok": True})

@@ -1,4 +1,4 @@
-"""A flood of questions costs a few calls, and what changed is seen a moment later."""
+"""A flood of requests costs a few calls, and a change takes effect a moment later."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.signer.controller.support import Clock
 
 
 class Server:
-    """Answers with what stands in ``text``, when it may."""
+    """Answers with ``text``, when it is allowed to."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -43,7 +43,7 @@ class Server:
 
 
 async def settle(rounds: int = 200) -> None:
-    """Let every task go as far as it can."""
+    """Let every task run as far as it can."""
     for _ in range(rounds):
         await asyncio.sleep(0)
 
@@ -59,7 +59,7 @@ async def test_a_flood_costs_one_call() -> None:
     assert not server.fresh._asking
 
 
-async def test_an_answer_is_handed_on_for_a_second_and_no_longer() -> None:
+async def test_a_result_is_shared_for_a_second_and_no_longer() -> None:
     server = Server()
     assert await server.ask() == "first"
     server.text = "second"
@@ -70,7 +70,7 @@ async def test_an_answer_is_handed_on_for_a_second_and_no_longer() -> None:
     assert server.calls == 2
 
 
-async def test_what_was_handed_on_is_no_fresher_for_that() -> None:
+async def test_sharing_a_result_does_not_extend_its_life() -> None:
     server = Server()
     for _ in range(5):
         await server.ask()
@@ -78,13 +78,13 @@ async def test_what_was_handed_on_is_no_fresher_for_that() -> None:
     assert server.calls == 3
 
 
-async def test_other_things_are_asked_for_by_themselves() -> None:
+async def test_other_keys_have_their_own_calls() -> None:
     server = Server()
     await asyncio.gather(server.ask("x"), server.ask("y"))
     assert server.calls == 2
 
 
-async def test_an_error_is_an_answer_too() -> None:
+async def test_an_error_is_shared_too() -> None:
     server = Server()
     server.failure = ServerError("away", status=503, retry_after_seconds=7)
     found = [(await asyncio.gather(server.ask(), return_exceptions=True))[0] for _ in range(20)]
@@ -96,7 +96,7 @@ async def test_an_error_is_an_answer_too() -> None:
     assert await server.ask() == "first"
 
 
-async def test_who_gives_up_takes_nobody_along() -> None:
+async def test_a_cancelled_request_does_not_cancel_others() -> None:
     server = Server()
     server.may_answer.clear()
     impatient, patient = (asyncio.ensure_future(server.ask()) for _ in range(2))
@@ -120,7 +120,7 @@ async def test_few_calls_are_under_way_at_once() -> None:
     assert not server.fresh._slots
 
 
-async def test_one_that_hangs_keeps_no_answer_of_another_back() -> None:
+async def test_a_hanging_server_delays_no_result_of_another() -> None:
     hanging = Server()
     hanging.may_answer.clear()
     asking = [asyncio.ensure_future(hanging.ask(str(number), "webhook")) for number in range(3 * CALLS_AT_ONCE)]
@@ -133,8 +133,8 @@ async def test_one_that_hangs_keeps_no_answer_of_another_back() -> None:
     await asyncio.gather(other, *asking)
 
 
-@pytest.mark.parametrize(("bound", "value"), [("KEPT_ANSWERS", 3), ("KEPT_BYTES", 3 * len("first"))])
-async def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch, bound: str, value: int) -> None:
+@pytest.mark.parametrize(("bound", "value"), [("MAXIMUM_RESULTS", 3), ("MAXIMUM_BYTES", 3 * len("first"))])
+async def test_cached_results_are_bounded(monkeypatch: pytest.MonkeyPatch, bound: str, value: int) -> None:
     monkeypatch.setattr(fresh_answers, bound, value)
     server = Server()
     for number in range(10):
@@ -146,7 +146,7 @@ async def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch, bound: s
     assert server.calls == 11
 
 
-async def test_what_is_old_is_not_kept() -> None:
+async def test_old_results_are_dropped() -> None:
     """It may be a Secret."""
     server = Server()
     for number in range(10):

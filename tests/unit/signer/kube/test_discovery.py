@@ -1,4 +1,4 @@
-"""What an API server serves, of whatever it answers."""
+"""API discovery, whatever the response."""
 
 from __future__ import annotations
 
@@ -36,6 +36,6 @@ async def test_an_api_server() -> None:
 
 
 @pytest.mark.parametrize("entries", [None, {}, "v1", 7, [], [None, 7, "v1", []]])
-async def test_what_names_nothing(entries: Any) -> None:
+async def test_malformed_discovery_documents(entries: Any) -> None:
     assert await served_versions(Answers("/apis/g", {"versions": entries}), "g") == frozenset()
     assert await served_plurals(Answers("/apis/g/v1", {"resources": entries}), "g", "v1") == frozenset()

@@ -38,7 +38,7 @@ def test_already_exists_is_no_conflict() -> None:
     assert not issubclass(errors.AlreadyExists, errors.Conflict)
 
 
-def test_what_may_be_tried_again() -> None:
+def test_errors_that_may_be_retried() -> None:
     assert errors.Invalid.retry is Retry.NEVER
     assert errors.Conflict.retry is Retry.REREAD
     assert errors.Unreachable.retry is Retry.BACKOFF
@@ -50,7 +50,7 @@ def test_a_reason_that_is_no_reason_is_replaced(hostile: str) -> None:
     assert error_for_status(404, reason=hostile).reason == "NotFound"
 
 
-def test_a_path_that_is_unknown_says_nothing_of_an_object() -> None:
+def test_an_unknown_path_says_nothing_about_an_object() -> None:
     error = error_for_status(404)
     assert type(error) is errors.ResourceNotServed
     assert not isinstance(error, errors.NotFound)

@@ -1,4 +1,4 @@
-"""What API servers say is repeated without what looks like a credential, and otherwise as it is."""
+"""Messages of API servers are quoted without credentials, and otherwise unchanged."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_credentials_are_not_repeated(said: str, repeated: str) -> None:
         "etcdserver: request timed out",
     ],
 )
-def test_what_servers_say_is_repeated(said: str) -> None:
+def test_server_messages_without_credentials_are_unchanged(said: str) -> None:
     assert without_credentials(said) == said
 
 
@@ -51,13 +51,13 @@ def test_tokens_are_ascii() -> None:
     assert without_credentials(said) == said
 
 
-def test_of_a_text_without_end_only_the_beginning_is_looked_at() -> None:
-    """A server may answer with millions of beginnings of a token: all clusters would wait for the look at it."""
+def test_only_the_beginning_of_an_endless_text_is_scanned() -> None:
+    """A server may send millions of token prefixes: all clusters would wait for the scan."""
     hostile = "no " + "eyJ\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9-" * 400_000
     assert len(without_credentials(hostile)) < 5000
 
 
-def test_a_credential_across_the_end_of_what_is_looked_at_is_not_repeated() -> None:
+def test_a_credential_across_the_scan_limit_is_redacted() -> None:
     token = "abcdef.0123456789abcdef"
     said = f"{'-----BEGIN A-----' + 'x' * 4040 + '-----END A-----'} sent {token} and more {'.' * 100}"
     assert without_credentials(said) == f"{REDACTED} sent {REDACTED}"

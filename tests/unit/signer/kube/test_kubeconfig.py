@@ -33,7 +33,7 @@ def _context(document: Document) -> Document:
     return document["contexts"][0]["context"]  # type: ignore[no-any-return]
 
 
-def test_what_cluster_api_writes_is_read(document: Document, authority: Authority, client_pair: Pair) -> None:
+def test_a_kubeconfig_of_cluster_api_is_parsed(document: Document, authority: Authority, client_pair: Pair) -> None:
     assert parse_kubeconfig(as_yaml(document)) == ClusterConnection(
         server="https://c1.example:6443",
         certificate_authority=authority.certificate,
@@ -219,7 +219,7 @@ def _drop(field: str) -> Change:
         (lambda d: _user(d).__setitem__("token", None), "user.token"),
     ],
 )
-def test_what_is_refused_elsewhere(document: Document, change: Change, message: str) -> None:
+def test_other_refused_fields(document: Document, change: Change, message: str) -> None:
     change(document)
     with pytest.raises(KubeconfigRefused, match=message):
         parse_kubeconfig(as_yaml(document))

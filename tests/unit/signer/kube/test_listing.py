@@ -1,4 +1,4 @@
-"""What comes after a page of a list, and which pages are none."""
+"""The call after a page of a list, and malformed pages."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ def begun(limit: int = 500) -> Listing:
     return Listing({"fieldSelector": "a=b"}, limit, maximum_bytes=100, now=0.0)
 
 
-def test_each_page_is_asked_for_with_the_token_of_the_one_before() -> None:
+def test_each_page_is_requested_with_the_token_of_the_one_before() -> None:
     listing = begun()
     assert listing.query == {"fieldSelector": "a=b", "limit": 500}
     assert listing.read(page("a", "b", token="next"), 10) == 2
-    assert listing.goes_on(1.0)
+    assert listing.has_next(1.0)
     assert listing.query == {"fieldSelector": "a=b", "limit": 500, "continue": "next"}
     assert listing.read(page(), 10) == 0
-    assert not listing.goes_on(2.0)
+    assert not listing.has_next(2.0)
 
 
 def test_smaller_pages_down_to_one_object() -> None:
     listing = begun()
     asked = [500]
-    while listing.ask_for_less():
+    while listing.reduce_page():
         asked.append(int(listing.query["limit"]))
     assert asked == [500, 62, 7, 1]
 
@@ -50,7 +50,7 @@ def test_smaller_pages_down_to_one_object() -> None:
     ],
     ids=["bytes", "items", "same page", "no metadata", "no items", "a number", "characters", "too long"],
 )
-def test_a_page_that_is_none(read: dict[str, Any], size: int) -> None:
+def test_malformed_pages(read: dict[str, Any], size: int) -> None:
     listing = begun(limit=2)
     listing.query["continue"] = "same"
     with pytest.raises(UnexpectedAnswer):
@@ -68,12 +68,12 @@ def test_a_list_without_end() -> None:
     listing = begun()
     for number in range(EMPTY_PAGES):
         listing.read(page(token=str(number)), 1)
-        assert listing.goes_on(LIST_SECONDS)
+        assert listing.has_next(LIST_SECONDS)
     listing.read(page("a", token="some"), 1)
-    assert listing.goes_on(LIST_SECONDS), "pages with something on them in between"
+    assert listing.has_next(LIST_SECONDS), "pages with something on them in between"
     with pytest.raises(UnexpectedAnswer, match="has no end"):
-        listing.goes_on(LIST_SECONDS + 1)
+        listing.has_next(LIST_SECONDS + 1)
     for number in range(EMPTY_PAGES + 1):
         listing.read(page(token=str(number)), 1)
     with pytest.raises(UnexpectedAnswer, match="has no end"):
-        listing.goes_on(0.0)
+        listing.has_next(0.0)

@@ -35,7 +35,7 @@ PATH = "/api/v1/secrets"
 
 @pytest.fixture(autouse=True)
 def no_operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No kubeconfig and no Pod but the test's own; temporary files where the test can see them."""
+    """No kubeconfig and no Pod but the test's own; temporary files in a folder of the test."""
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -59,7 +59,7 @@ class Fetches:
         return f"token{len(self.calls)}"
 
 
-async def test_a_token_is_asked_for_again_after_its_time_and_after_a_401() -> None:
+async def test_a_token_is_fetched_again_after_its_time_and_after_a_401() -> None:
     fetches = Fetches()
     source = RefreshingToken(fetches.fetch, clock=lambda: fetches.now)
     assert [await source.token(), await source.token()] == ["token1", "token1"]
@@ -76,7 +76,7 @@ async def test_calls_at_the_same_time_fetch_once() -> None:
     assert set(await asyncio.gather(*(source.token() for _ in range(10)))) == {"token1"}
 
 
-async def test_a_fetch_that_failed_is_tried_again() -> None:
+async def test_a_failed_fetch_is_retried() -> None:
     results: list[str | Exception] = [Unauthorized("no"), "token"]
 
     async def fetch(rejected: bool) -> str | None:
@@ -91,7 +91,7 @@ async def test_a_fetch_that_failed_is_tried_again() -> None:
     assert await source.token() == "token"
 
 
-async def test_a_token_that_was_rejected_is_replaced_also_where_who_asked_goes_away() -> None:
+async def test_a_rejected_token_is_replaced_even_if_the_caller_is_cancelled() -> None:
     calls: list[bool] = []
 
     async def fetch(rejected: bool) -> str | None:
@@ -135,7 +135,7 @@ except ManagementConfigurationRefused as error:
 def test_a_user_that_has_no_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, authority: Authority, client_pair: Pair
 ) -> None:
-    """A number that no list of users knows, and no HOME: the library cannot even be imported there."""
+    """A numeric user that no list of users contains, and no HOME: the library cannot even be imported there."""
     monkeypatch.delenv("HOME")
     path = _write(tmp_path / "kubeconfig", kubeconfig_document(authority, client_pair))
 
@@ -151,7 +151,7 @@ def test_a_user_that_has_no_home(
 async def test_no_temporary_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, authority: Authority, client_pair: Pair
 ) -> None:
-    """A root file system that is read-only."""
+    """A read-only root file system."""
     path = _write(tmp_path / "kubeconfig", kubeconfig_document(authority, client_pair))
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "nowhere")])
@@ -241,7 +241,7 @@ async def test_a_credential_plugin_runs_again_only_after_a_401(
 
 
 @pytest.mark.slow
-async def test_a_plugin_s_token_that_runs_out_is_replaced(
+async def test_an_expired_token_of_a_plugin_is_replaced(
     authority: Authority, client_pair: Pair, tmp_path: Path
 ) -> None:
     user = _plugin(tmp_path, token="token@", expirationTimestamp="2020-01-01T00:00:00Z")
@@ -258,7 +258,7 @@ async def test_a_plugin_s_token_that_runs_out_is_replaced(
     ],
     ids=["ends", "is none"],
 )
-async def test_a_credential_plugin_that_fails_is_named_with_what_it_says(
+async def test_a_failing_credential_plugin_is_reported_with_its_log(
     authority: Authority,
     client_pair: Pair,
     tmp_path: Path,
@@ -310,7 +310,7 @@ async def test_a_pod_s_token_is_read_again(
 
 
 @pytest.mark.slow
-async def test_where_the_configuration_comes_from(
+async def test_the_source_of_the_configuration(
     authority: Authority, client_pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def named(name: str) -> dict[str, Any]:
@@ -351,7 +351,7 @@ async def test_where_the_configuration_comes_from(
         ({"certificate-authority-data": None, "certificate-authority": "missing.pem"}, {}, "missing.pem"),
     ],
 )
-async def test_what_the_client_does_not_do_is_refused(
+async def test_unsupported_features_are_refused(
     authority: Authority, client_pair: Pair, tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any], message: str
 ) -> None:
     document = _with_user(authority, client_pair, user)
@@ -410,7 +410,7 @@ async def test_unusable_certificates_are_refused(
 
 
 @pytest.mark.slow
-async def test_a_file_that_cannot_be_read_is_refused_in_words(
+async def test_an_unreadable_file_is_refused_with_a_clear_message(
     authority: Authority, client_pair: Pair, tmp_path: Path
 ) -> None:
     with pytest.raises(ManagementConfigurationRefused, match=f"^kubeconfig {tmp_path}: no such file; give --kube"):
@@ -429,7 +429,7 @@ async def test_a_file_that_cannot_be_read_is_refused_in_words(
 
 
 @pytest.mark.slow
-async def test_the_system_s_trust_stands_in_for_a_missing_authority(
+async def test_the_system_trust_store_replaces_a_missing_authority(
     authority: Authority, client_pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     system = ssl.create_default_context(cadata=authority.certificate.decode())

@@ -1,4 +1,4 @@
-"""What clients of servers that may be hostile have together."""
+"""The limits that clients of possibly hostile servers share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Clock:
 
 
 def busy_share(resource_limits: ResourceLimits, clock: Clock, watches: int, seconds: float = 100.0) -> float:
-    """The part of the time that so many watches work, each of which has work of a millisecond at any time."""
+    """The share of time that so many watches work, each of which always has a millisecond of work."""
     worked = 0.0
     free_at = {resource_limits.rate_limiter(): 0.0 for _ in range(watches)}
     while clock.now < seconds:
@@ -36,7 +36,7 @@ def busy_share(resource_limits: ResourceLimits, clock: Clock, watches: int, seco
 
 
 @pytest.mark.parametrize("watches", [1, 3, 30])
-def test_watches_that_never_pause_get_no_more_than_their_share_together(watches: int) -> None:
+def test_endless_watches_get_no_more_than_their_share_together(watches: int) -> None:
     clock = Clock()
     resource_limits = ResourceLimits(clock=clock)
     at_first = (watches + 1) * BURST_SECONDS / 100.0
@@ -44,7 +44,7 @@ def test_watches_that_never_pause_get_no_more_than_their_share_together(watches:
     assert LOOP_SHARE * 0.9 <= share <= LOOP_SHARE * 1.1 + watches * OWN_SHARE + at_first
 
 
-def test_what_an_api_server_says_is_read_without_pause_beside_them() -> None:
+def test_an_honest_server_is_read_without_pause_beside_them() -> None:
     clock = Clock()
     resource_limits = ResourceLimits(clock=clock)
     busy_share(resource_limits, clock, 30)
@@ -55,7 +55,7 @@ def test_what_an_api_server_says_is_read_without_pause_beside_them() -> None:
         assert rate_limiter.pause_after(0.0001) == 0, "and ten in each second"
 
 
-def test_a_busy_cluster_is_read_without_pause_where_there_is_no_crowd() -> None:
+def test_a_busy_cluster_alone_is_read_without_pause() -> None:
     clock = Clock()
     rate_limiter = ResourceLimits(clock=clock).rate_limiter()
     for _ in range(10_000):
@@ -63,7 +63,7 @@ def test_a_busy_cluster_is_read_without_pause_where_there_is_no_crowd() -> None:
         assert rate_limiter.pause_after(0.0002) == 0, "a thousand events in each second"
 
 
-def test_large_answers_are_bounded_together_and_small_ones_are_not() -> None:
+def test_large_responses_are_bounded_together_and_small_ones_are_not() -> None:
     resource_limits = ResourceLimits()
     with (
         resource_limits.memory_quota() as first,

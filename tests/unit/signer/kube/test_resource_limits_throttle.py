@@ -17,7 +17,7 @@ from tests.unit.signer.kube.support import run_in_virtual_time
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What the pace asks for, one after the other; then nothing."""
+    """Returns the given pauses one after the other, then none."""
     asked: list[float] = []
     monkeypatch.setattr(RateLimiter, "pause_after", lambda self, cpu_seconds: asked.pop(0) if asked else 0.0)
     return asked
@@ -31,7 +31,7 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def test_without_work_there_is_no_rest(pauses: list[float]) -> None:
+def test_without_charges_there_is_no_pause(pauses: list[float]) -> None:
     async def main() -> None:
         pauses.append(5.0)
         taken = throttle()
@@ -41,8 +41,8 @@ def test_without_work_there_is_no_rest(pauses: list[float]) -> None:
     run_in_virtual_time(main())
 
 
-def test_what_is_owed_is_rested_for_once_by_all_together(pauses: list[float]) -> None:
-    """Else each of eight workers would have a handshake while the first one rests for those before."""
+def test_charged_time_is_paused_for_once_by_all_callers(pauses: list[float]) -> None:
+    """Otherwise each of eight workers could do a handshake while the first one pauses for the earlier ones."""
 
     async def main() -> None:
         pauses.append(5.0)
@@ -59,8 +59,8 @@ def test_what_is_owed_is_rested_for_once_by_all_together(pauses: list[float]) ->
     run_in_virtual_time(main())
 
 
-def test_what_the_watch_rests_for_holds_up_no_call(pauses: list[float]) -> None:
-    """An honest API server's watch is paced where a thief floods it; its nodes' certificates are written meanwhile."""
+def test_a_pause_of_the_watch_delays_no_call(pauses: list[float]) -> None:
+    """An honest API server's watch is throttled during a flood; its nodes' certificates are written meanwhile."""
 
     async def main() -> None:
         taken = throttle()
@@ -79,7 +79,7 @@ def test_what_the_watch_rests_for_holds_up_no_call(pauses: list[float]) -> None:
     run_in_virtual_time(main())
 
 
-def test_rests_are_bounded_and_a_call_that_would_rest_for_longer_fails(pauses: list[float]) -> None:
+def test_pauses_are_bounded_and_a_call_that_would_wait_longer_fails(pauses: list[float]) -> None:
     async def main() -> None:
         taken = throttle()
         pauses[:] = [1000.0, 1000.0]

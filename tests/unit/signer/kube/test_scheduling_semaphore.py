@@ -1,4 +1,4 @@
-"""Places for what many clusters do at once."""
+"""Slots for work that many clusters do at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def _begins(turns: TimedSemaphore) -> AsyncExitStack:
     return stack
 
 
-def test_no_more_than_so_many_are_at_it() -> None:
+def test_the_number_of_holders_is_bounded() -> None:
     async def main() -> None:
         turns = TimedSemaphore(2, seconds=1000)
         first, _ = await _begins(turns), await _begins(turns)
@@ -30,7 +30,7 @@ def test_no_more_than_so_many_are_at_it() -> None:
     run_in_virtual_time(main())
 
 
-def test_a_slow_one_makes_room_and_goes_on() -> None:
+def test_a_slow_holder_passes_its_slot_on_and_continues() -> None:
     async def main() -> None:
         turns = TimedSemaphore(1, seconds=2)
         slow = await _begins(turns)
@@ -47,7 +47,7 @@ def test_a_slow_one_makes_room_and_goes_on() -> None:
     run_in_virtual_time(main())
 
 
-def test_a_place_is_left_early_and_once() -> None:
+def test_a_slot_is_released_early_and_once() -> None:
     async def main() -> None:
         turns = TimedSemaphore(1, seconds=1000)
         async with turns.turn() as leave:

@@ -1,4 +1,4 @@
-"""Others have the event loop after each slice of CPU, and not before."""
+"""Other tasks run after each slice of CPU time, and not before."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from signer.kube import scheduling as cooperative_yield
 from signer.kube.scheduling import SLICE_SECONDS, CooperativeYield
 
 
-async def test_others_have_their_turn_when_a_slice_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_other_tasks_run_when_a_slice_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     spent = 0.0
     monkeypatch.setattr(cooperative_yield, "time", SimpleNamespace(thread_time=lambda: spent))
     turns: list[int] = []

@@ -1,4 +1,4 @@
-"""Upkeep that fails begins anew, and never ends what decides."""
+"""A failing background task is restarted, and never ends the decisions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervision, "RESTART", Backoff(base_seconds=0.001, maximum_seconds=0.002, jitter=0.5))
 
 
-async def test_what_fails_begins_anew_and_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failed_task_is_restarted_and_reported(caplog: pytest.LogCaptureFixture) -> None:
     runs = 0
 
     async def run() -> None:
@@ -39,7 +39,7 @@ class Panic(BaseException):
     """As of Rust code."""
 
 
-async def test_so_does_what_is_no_exception() -> None:
+async def test_an_error_that_is_no_exception_is_a_fault() -> None:
     faults, told = [Panic(), asyncio.CancelledError()], list[str]()
 
     async def run() -> None:
@@ -87,7 +87,7 @@ async def test_cancelled_is_cancelled() -> None:
         await task
 
 
-async def test_a_fault_inside_is_told_and_what_follows_goes_on() -> None:
+async def test_a_fault_inside_is_reported_and_the_code_after_it_runs() -> None:
     faults = [RuntimeError("defect"), Panic(), asyncio.CancelledError()]
     told: list[BaseException] = []
     for fault in faults:
@@ -98,7 +98,7 @@ async def test_a_fault_inside_is_told_and_what_follows_goes_on() -> None:
     assert told == faults
 
 
-async def test_a_task_that_is_cancelled_ends_all_the_same() -> None:
+async def test_a_cancelled_task_ends_all_the_same() -> None:
     told: list[BaseException] = []
 
     async def run() -> None:

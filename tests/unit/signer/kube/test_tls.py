@@ -28,12 +28,12 @@ def test_the_server_is_verified_and_old_tls_is_not_spoken(authority: Authority, 
     assert context.minimum_version is ssl.TLSVersion.TLSv1_2
 
 
-def test_a_server_cannot_ask_for_handshake_after_handshake(authority: Authority) -> None:
+def test_a_server_cannot_renegotiate_without_end(authority: Authority) -> None:
     """HelloRequest (RFC 5246 section 7.4.1.1), which Python's own server cannot send."""
     assert client_context(_connection(authority, None)).options & ssl.OP_NO_RENEGOTIATION
 
 
-def test_a_server_cannot_choose_what_takes_long(authority: Authority) -> None:
+def test_a_server_cannot_choose_slow_parameters(authority: Authority) -> None:
     """Ten thousand bits of its own making for Diffie-Hellman were 0.6 seconds of the event loop."""
     context = client_context(_connection(authority, None))
     exchanges = {cipher["kea"] for cipher in context.get_ciphers()}

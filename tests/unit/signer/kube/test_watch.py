@@ -36,11 +36,11 @@ Step = JsonObject | ApiError | float
 
 
 class Stop(Exception):
-    """The script is over."""
+    """The script has ended."""
 
 
 class Scripted:
-    """A source whose answers are a script; each list takes one entry, each watch another."""
+    """A source with scripted responses; each list takes one entry, each watch another."""
 
     def __init__(self, lists: Sequence[Sequence[Step]], watches: Sequence[Sequence[Step]]) -> None:
         self.lists = list(lists)
@@ -88,7 +88,7 @@ class Scripted:
 def play(
     lists: Sequence[Sequence[Step]], watches: Sequence[Sequence[Step]], **options: Any
 ) -> tuple[Scripted, Recorder]:
-    """Run the loop in virtual time until the script is over."""
+    """Run the loop in virtual time until the script has ended."""
     source, sink = Scripted(lists, watches), Recorder()
 
     async def main() -> None:
@@ -126,7 +126,7 @@ def test_list_watch_and_watch_again_from_the_last_version() -> None:
     assert len(set(source.watch_seconds)) == len(source.watch_seconds)
 
 
-def test_others_have_their_turn_while_a_page_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_tasks_run_while_a_page_is_handled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cooperative_yield, "SLICE_SECONDS", -1.0)
     order: list[str] = []
 
@@ -160,8 +160,8 @@ def test_nothing_is_watched_before_a_list_is_settled() -> None:
     ],
     ids=["silent", "not silent", "cut", "not accepted"],
 )
-def test_a_watch_that_was_accepted_and_said_nothing_is_listed_anew(watch: list[Step], log: list[str]) -> None:
-    """Else what somebody in between holds back would be missed for ever, and nothing would say so."""
+def test_after_an_accepted_silent_watch_the_collection_is_listed_again(watch: list[Step], log: list[str]) -> None:
+    """Otherwise events that a man in the middle holds back would be missed for ever, without a message."""
     source, _ = play([[page(3, "a")], [page(5, "a", "b")]], [watch, []])
     assert source.log == log
 
@@ -176,17 +176,17 @@ def test_a_watch_that_was_accepted_and_said_nothing_is_listed_anew(watch: list[S
     ids=["nothing", "one is not accepted", "one says something"],
 )
 @pytest.mark.parametrize("end", [[], [Unreachable("cut", cause=Cause.RESET)]], ids=["ended", "cut"])
-def test_short_watches_that_say_nothing_are_listed_anew_as_a_long_one_is(
+def test_short_silent_watches_lead_to_a_list_like_a_long_one(
     end: list[Step], then: list[list[Step]], watched: list[str]
 ) -> None:
-    """A server that was restored from a backup accepts a version of its future: nothing new would ever be seen."""
+    """A server that was restored from a backup accepts a version of its future: nothing new would ever be received."""
     silent: list[Step] = [40.0, *end]
     watches = [silent, silent, silent, *then, silent, []]
     source, _ = play([[page(3, "a")], [page(5, "a", "b")]], watches, timeout_seconds=40.0)
     assert source.log == ["list", *watched, "list", "watch 5"]
 
 
-def test_what_is_not_kept_is_neither_counted_nor_handed_on() -> None:
+def test_items_that_are_not_kept_are_neither_counted_nor_reported() -> None:
     _, sink = play(
         [[page(3, "ours", "b", "c")]], [[]], keep=lambda item: item["metadata"]["name"] == "ours", maximum_objects=1
     )
@@ -205,7 +205,7 @@ def test_streams_that_end_at_once_back_off_and_are_reported() -> None:
     assert len(sink.failures) == 10
 
 
-def test_backoff_starts_anew_after_a_stream_that_lived() -> None:
+def test_backoff_resets_after_a_stream_that_lived() -> None:
     source, _ = play([[page(1)]], [*[[]] * 8, [60.0], []])
     assert gaps(source)[-1] <= 60 + DEFAULT_BACKOFF.base_seconds
 
@@ -224,7 +224,7 @@ def test_gone_lists_again(gone: Step) -> None:
 
 
 def test_events_and_then_gone_for_ever_back_off() -> None:
-    """The official client asks a thousand times in two seconds here."""
+    """The official client sends a thousand requests in two seconds here."""
     source, sink = play([[page(1)]] * 10, [[event("ADDED", "a", 2), error_event(410)]] * 10)
     delays = gaps(source)
     assert delays[0] >= LEAST_DELAY
@@ -248,7 +248,7 @@ def test_gone_while_listing_lists_again() -> None:
         Forbidden("no", status=403),
     ],
 )
-def test_errors_that_lose_nothing_watch_again_from_the_same_place(error: ApiError) -> None:
+def test_errors_without_loss_watch_again_from_the_same_version(error: ApiError) -> None:
     source, sink = play([[page(1)]], [[event("ADDED", "a", 5), error], []])
     assert source.log == ["list", "watch 1", "watch 5"]
     assert sink.failures[0][0] is error
@@ -278,7 +278,7 @@ def test_errors_that_lose_nothing_watch_again_from_the_same_place(error: ApiErro
         {"type": "ADDED", "object": {"metadata": {"resourceVersion": 7}}},
     ],
 )
-def test_whatever_leaves_open_what_was_missed_lists_again(ending: Step) -> None:
+def test_errors_with_possible_loss_list_again(ending: Step) -> None:
     source, sink = play([[page(1)], [page(2)]], [[ending], []])
     assert source.log == ["list", "watch 1", "list", "watch 2"]
     assert len(sink.failures) == 1
@@ -310,7 +310,7 @@ def test_a_server_from_the_past_is_listed_again() -> None:
         [page(1, "a", "b", "c"), page(1, "d")],
     ],
 )
-def test_lists_that_are_malformed_or_too_long(pages: list[JsonObject]) -> None:
+def test_malformed_or_too_long_lists(pages: list[JsonObject]) -> None:
     source, sink = play([pages, [page(2)]], [[]], maximum_objects=3)
     assert source.log == ["list", "list", "watch 2"]
     assert isinstance(sink.failures[0][0], UnexpectedAnswer)
@@ -352,7 +352,7 @@ pages_or_errors = st.lists(st.one_of(st.integers(1, 9).map(page), steps), max_si
     seed=st.integers(),
 )
 def test_no_behaviour_makes_it_spin(lists: list[list[Step]], watches: list[list[Step]], seed: int) -> None:
-    """A turn is at most one list and one watch, and between two turns it always waits."""
+    """An iteration is at most one list and one watch, and between two iterations it always waits."""
 
     def is_page(entry: Step) -> bool:
         return isinstance(entry, (ApiError, float)) or "items" in entry
@@ -384,13 +384,13 @@ def test_no_behaviour_makes_it_spin(lists: list[list[Step]], watches: list[list[
     ],
     ids=["silence", "broken later", "broken soon", "ended soon", "refused"],
 )
-def test_a_watch_stands_when_it_was_accepted_and_has_lived(watch: list[Step], times: int) -> None:
-    """A quiet collection says nothing for a minute or more: no event is needed."""
+def test_a_watch_is_established_when_accepted_and_stable(watch: list[Step], times: int) -> None:
+    """A quiet collection sends nothing for a minute or more: no event is needed."""
     stood: list[float] = []
     source, sink = play(
         [[page(1)]],
         [watch, []],
-        standing=lambda: stood.append(asyncio.get_running_loop().time()),
+        established=lambda: stood.append(asyncio.get_running_loop().time()),
     )
     assert [at - source.at[1] for at in stood] == pytest.approx([STABLE_SECONDS] * times)
     assert sink.of("synced") == [("synced", None)]

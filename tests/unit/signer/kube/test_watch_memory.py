@@ -1,4 +1,4 @@
-"""Of what an API server sent, nothing is held while it takes its time for the next."""
+"""No data of an API server is held while waiting for more."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tests.unit.signer.kube.support import Authority, aiohttp_server, http_answe
 from tests.unit.signer.kube.watching import PATH, Recorder, event, page
 
 VALUES = "[" + "{}," * 30_000 + "{}]"
-"""Six megabytes of memory, by what is held for it."""
+"""Six megabytes of memory, by the quota's count."""
 
 
 class Forgotten(dict[str, Any]):
-    """One that can be seen to be gone."""
+    """A weakly referenceable object."""
 
 
 class Watched:
-    """A source that looks what is left of a page, or of an event, when it is asked for the next."""
+    """A source that checks what is left of a page or event when the next is requested."""
 
     def __init__(self) -> None:
         self.left: list[JsonObject] = []
@@ -67,7 +67,7 @@ class Watched:
         return self._say(lambda: event("ADDED", "a", 2), lambda: event("DELETED", "a", 3))
 
 
-async def test_nothing_is_held_while_the_next_is_waited_for() -> None:
+async def test_nothing_is_held_while_waiting_for_the_next() -> None:
     source = Watched()
     watching = asyncio.create_task(list_and_watch(source, PATH, sink=Recorder(), keep=lambda item: False))
     await source.done.wait()
@@ -75,7 +75,7 @@ async def test_nothing_is_held_while_the_next_is_waited_for() -> None:
     assert source.left == []
 
 
-async def test_a_page_takes_room_while_it_is_looked_at(authority: Authority, tls: ssl.SSLContext) -> None:
+async def test_a_page_counts_against_the_quota_while_it_is_handled(authority: Authority, tls: ssl.SSLContext) -> None:
     async def handler(request: web.Request) -> web.Response:
         return web.Response(
             text=f'{{"metadata":{{"resourceVersion":"1"}},"items":[{{"a":{VALUES}}}]}}', content_type="application/json"
@@ -94,7 +94,7 @@ async def test_a_page_takes_room_while_it_is_looked_at(authority: Authority, tls
         await client.get(PATH)
 
 
-async def test_an_event_takes_room_for_what_it_is_in_memory(authority: Authority, tls: ssl.SSLContext) -> None:
+async def test_an_event_counts_with_its_size_in_memory(authority: Authority, tls: ssl.SSLContext) -> None:
     text = f'{{"type":"ADDED","object":{{"a":{VALUES}}}}}\n'
 
     async def script(line: str, writer: asyncio.StreamWriter) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from signer.kube.backoff import Backoff
-from signer.kube.fair_queue import CROWD
-from signer.kube.workqueue import QueueClosed, WorkQueue
+from signer.kube.workqueue import CROWD, QueueClosed, WorkQueue
 from signer.model.flow import Flow, PriorityLevel
 from tests.unit.signer.kube.support import run_in_virtual_time
 from tests.unit.signer.queues import idle

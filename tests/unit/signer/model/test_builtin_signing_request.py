@@ -17,10 +17,13 @@ from attestors.wire.names import (
     BuiltinSigner,
     Purpose,
 )
-from signer.model.csr_header import CertificateCredential, NoCredentialNamed, NotOurs, OtherCredential
 from signer.model.signing_request import (
     BuiltinServingRequest,
+    CertificateCredential,
     MalformedBuiltinServingRequest,
+    NoCredentialNamed,
+    NotOurs,
+    OtherCredential,
     Settled,
     parse_signing_request,
 )

@@ -19,15 +19,16 @@ from signer.model.certificate_request import (
     MAXIMUM_EXTENSIONS,
     MAXIMUM_SUBJECT_ATTRIBUTES,
     CertificateRequest,
+    KeyKind,
     MalformedCertificateRequest,
     NoProviderID,
+    PublicKeyFacts,
     RequestedExtension,
     SelfSignature,
     SubjectAttribute,
     parse_certificate_request,
     peek_provider_id,
 )
-from signer.model.requested_key import KeyKind, PublicKeyFacts
 from tests.unit.signer.builders import (
     BMP_STRING,
     COMMON_NAME,

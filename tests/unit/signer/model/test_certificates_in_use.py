@@ -8,9 +8,16 @@ from typing import Final
 
 import pytest
 
-from signer.model.certificate_kind import BUILTIN_KUBELET_SERVING, KUBELET_CLIENT, KUBELET_SERVING
 from signer.model.certificates_in_use import EVER, EVERY_KIND, CertificatesInUse, NotAll, certificates_in_use
-from signer.model.record import HELD_AFTER_END, JOURNAL_ENTRIES, AttestedNode, Unjournaled
+from signer.model.record import (
+    BUILTIN_KUBELET_SERVING,
+    HELD_AFTER_END,
+    JOURNAL_ENTRIES,
+    KUBELET_CLIENT,
+    KUBELET_SERVING,
+    AttestedNode,
+    Unjournaled,
+)
 from tests.unit.signer.builders import (
     CA_CERT_HASH,
     NOW,

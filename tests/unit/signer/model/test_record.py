@@ -7,12 +7,12 @@ from datetime import timedelta
 import pytest
 
 from attestors.contract import Security
-from signer.model.certificate_kind import KUBELET_CLIENT
 from signer.model.certificates_in_use import EVER, certificates_in_use
 from signer.model.cluster import LONG_AGO, ClusterKey
 from signer.model.record import (
     BUILTIN_APPROVALS,
     JOURNAL_ENTRIES,
+    KUBELET_CLIENT,
     AttestedIdentity,
     AttestedNode,
     JournalEntry,

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from attestors.contract import Security
 from signer.model.cluster import ClusterKey
-from signer.model.journal_lines import approval_line, entry_line
 from signer.model.record import (
     AttestedIdentity,
     AttestedNode,
@@ -22,7 +21,7 @@ from signer.model.record import (
     JournalEntry,
     MachineKey,
 )
-from signer.model.record_object import InvalidRecord, parse_record, record_spec
+from signer.model.record_object import InvalidRecord, approval_line, entry_line, parse_record, record_spec
 from tests.unit.signer.builders import NODE, builtin_approval, record
 
 

@@ -16,13 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from attestors.wire import pem
-from signer.model.csr_header import NotOurs
 from signer.model.decision import Deferred, Refused
 from signer.model.signing_request import (
     NO_CLAIM,
     BuiltinServingRequest,
     Malformed,
     MalformedBuiltinServingRequest,
+    NotOurs,
     Settled,
     SigningRequest,
     parse_signing_request,

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from attestors.contract import Security
-from signer.authority.duration import BACKDATE
+from signer.authority.profiles import BACKDATE
 from signer.model.cluster import LONG_AGO, ClusterKey
-from signer.model.csr_header import CertificateCredential, NoCredentialNamed
 from signer.model.decision import Refused
 from signer.model.reasons import Reason
-from signer.model.record import HELD_AFTER_END, AttestedIdentity
+from signer.model.record import HELD_AFTER_END, AttestedIdentity, record_of
+from signer.model.signing_request import CertificateCredential, NoCredentialNamed
 from signer.rules.builtin_serving import (
     IN_FLIGHT,
     SLOW_CLOCK,
@@ -21,7 +21,6 @@ from signer.rules.builtin_serving import (
     BuiltinServingFacts,
     PairState,
     posted_at,
-    record_of,
     the_attested_machine,
     waits_for,
 )

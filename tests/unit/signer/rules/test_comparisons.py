@@ -12,9 +12,9 @@ import pytest
 from attestors.contract import AssertedIdentity, ChallengeIssued, Denied, Security
 from signer.model.bootstrap_token import NodeAsks, TokenAsks, TokenOwner, TracedTo, TracingOff, Untraceable
 from signer.model.certificate_request import NoProviderID
-from signer.model.csr_header import CertificateCredential
 from signer.model.record import AttestedIdentity, MachineKey
 from signer.model.reservation import Pair
+from signer.model.signing_request import CertificateCredential
 from signer.rules import step_comparisons
 from signer.rules.builtin_serving import BuiltinRequestFacts, BuiltinServingFacts, PairState
 from signer.rules.checks import (

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from attestors.wire.names import Purpose
-from signer.model.csr_header import CertificateCredential, NoCredentialNamed, OtherCredential
 from signer.model.reasons import Reason
 from signer.model.record import HELD_AFTER_END, JOURNAL_ENTRIES, AttestedNode
+from signer.model.signing_request import CertificateCredential, NoCredentialNamed, OtherCredential
 from signer.rules.machine import MachineFacts, NoRecord
 from signer.rules.serving import (
     credential_is_attested,

@@ -9,8 +9,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, x255
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_der_public_key
 
+from signer.model.certificate_request import KeyKind, PublicKeyFacts
 from signer.model.reasons import Reason
-from signer.model.requested_key import KeyKind, PublicKeyFacts
 from signer.rules.checks import CLUSTER_CHECKS, REQUEST_CHECKS
 from signer.rules.request import RequestFacts
 from signer.rules.shape import key_is_acceptable

@@ -1,4 +1,4 @@
-"""A management API that keeps objects by path, and one Cluster in it: the world of the tests of upkeep."""
+"""A management API that keeps objects by path, and one Cluster in it, for the tests of garbage collection."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ from signer.model.reservation import Pair, ReservationSide, reservation_spec
 from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
 from signer.store.garbage_collection import GarbageCollector
-from signer.store.reservation_rebuild import ReservationRebuild
-from signer.store.reservations import Reservations
+from signer.store.reservations import ReservationRebuild, Reservations
 from tests.unit.signer.builders import NOW, attested_identity, journal_entry
 from tests.unit.signer.store.test_authentic_records import KEYS, manifest
 
 OWN: Final = "own"
 VERSION: Final = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, MACHINE_POOLS_V1BETA2)
 LATER: Final = NOW + timedelta(days=30)
-"""After every certificate has run out."""
+"""After the expiry of every certificate."""
 
 
 class API:
@@ -92,7 +91,7 @@ class API:
 
 
 class World:
-    """One Cluster; what is put into it is cached at once."""
+    """One Cluster; every object that a test adds is cached at once."""
 
     def __init__(self) -> None:
         self.api = API()

@@ -20,7 +20,7 @@ from signer.model.reservation import Pair, Reservation, ReservationSide, parse_r
 from signer.rules.machine import NoRecord
 from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
-from signer.store.event_history import GONE, EventHistories, EventHistory, Heard, Order
+from signer.store.event_history import GONE, EventHistories, EventHistory, ObservedEvent, Order
 from signer.store.reservations import Reservations
 from tests.unit.signer.store.scenario import (
     MAXIMUM_CALLS,
@@ -38,18 +38,18 @@ from tests.unit.signer.store.scenario import (
 
 
 class Violation(AssertionError):
-    """The protocol broke an invariant; the message holds the schedule."""
+    """The protocol violated an invariant; the message contains the schedule."""
 
 
 class _Point:
-    """Where the scheduler takes over."""
+    """Yields to the scheduler."""
 
     def __await__(self) -> Generator[None, None, None]:
         yield
 
 
 class World:
-    """The management API's objects, the actors, and what has happened."""
+    """The management API's objects, the actors, and the events so far."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
@@ -57,26 +57,28 @@ class World:
         self.objects: dict[str, JsonObject] = {}
         self._sides: dict[str, Reservation] = {}
         self.versions = 0
-        self.log: list[Heard] = []
-        """What the watch tells of reservations, in this order."""
+        self.log: list[ObservedEvent] = []
+        """The watch events of reservations, in order."""
         self.followed: dict[int, int] = {}
-        """Since which entry of it each actor follows, while it does."""
+        """The index of the first event for each actor that follows."""
         self.machines = set(scenario.machines)
         self.records: dict[str, JsonObject] = {}
         """AttestedNodes by path."""
         self.events = list(scenario.events)
         self.actors: list[Actor] = []
         self._coroutines: dict[int, Any] = {}
-        for number, plugin in enumerate(scenario.before):
-            annotations = {"attestation.cluster.x-k8s.io/contested": "true"} if plugin.contested else {}
-            self.put(plugin.pair.name(plugin.side), f"before-{number}", reservation_spec(plugin.pair), annotations)
+        for number, existing in enumerate(scenario.before):
+            annotations = {"attestation.cluster.x-k8s.io/contested": "true"} if existing.contested else {}
+            self.put(
+                existing.pair.name(existing.side), f"before-{number}", reservation_spec(existing.pair), annotations
+            )
         for wanted in scenario.wanted:
             self.start(wanted)
         for abandoned in scenario.released:
             self.start(abandoned, releases=True)
 
     def put(self, name: str, uid: str, spec: JsonObject, annotations: JsonObject, version: str = "") -> JsonObject:
-        """Create an object, or a new version of it; what was handed out before stays as it was."""
+        """Create an object, or a new version of it; versions that were returned before are unchanged."""
         metadata = {"name": name, "namespace": NAMESPACE, "uid": uid, "resourceVersion": version or uid}
         self.objects[name] = {"metadata": {**metadata, "annotations": annotations}, "spec": spec}
         self._sides[name] = parse_reservation(self.objects[name])
@@ -90,7 +92,7 @@ class World:
         return self.objects.pop(name)
 
     def start(self, wanted: Pair, *, releases: bool = False) -> Actor:
-        """One more actor, at its first call."""
+        """Add an actor, at its first call."""
         actor = Actor(len(self.actors), wanted, releases)
         actor.excused = short_name(wanted.machine) not in self.machines or self._may_be_displaced(wanted)
         self.actors.append(actor)
@@ -114,12 +116,12 @@ class World:
     # The scheduler's choices
 
     def choices(self) -> list[str]:
-        """What can happen next: a step of an actor, or the next event."""
+        """The possible next steps: a step of an actor, or the next event."""
         found = [f"step {actor.number}" for actor in self.actors if actor.end is End.RUNNING]
         return [*found, "event"] if self.events else found
 
     def happen(self, choice: str) -> None:
-        """One thing happens, and the invariants hold."""
+        """Execute one step and check the invariants."""
         self.schedule.append(choice)
         if choice == "event":
             kind, name = self.events.pop(0)
@@ -163,11 +165,11 @@ class World:
             actor.ended_at = len(self.schedule)
 
     def run_alone(self, actor: Actor) -> None:
-        """Nobody else moves until it ends."""
+        """Run one actor to its end, without steps of others."""
         while actor.end is End.RUNNING:
             self.happen(f"step {actor.number}")
 
-    # What must hold
+    # Invariants
 
     def require(self, holds: bool, message: str) -> None:
         if not holds:
@@ -175,7 +177,7 @@ class World:
             raise Violation(f"{message}\nschedule: {self.schedule}\n{calls}\nobjects: {self._view()}")
 
     def whole(self) -> set[Pair]:
-        """The pairs of which both sides stand."""
+        """The pairs that have both sides."""
         sides = self._sides.values()
         identity_sides = {side.pair for side in sides if side.side is ReservationSide.IDENTITY}
         return {side.pair for side in sides if side.side is ReservationSide.MACHINE} & identity_sides
@@ -202,7 +204,7 @@ class World:
         held = [actor for actor in self.actors if actor.end is End.HOLDS]
         for earlier, later in itertools.combinations(sorted(held, key=lambda actor: actor.whole_at), 2):
             self._require_no_conflict(earlier, later)
-        # Of a Machine nobody even hears late that he holds it: its own side is what is looked at last.
+        # A Machine is never told late that it holds a pair: its own side is read last.
         for earlier, later in itertools.combinations(sorted(held, key=lambda actor: actor.ended_at), 2):
             if earlier.wanted.machine == later.wanted.machine:
                 self._require_no_conflict(earlier, later)
@@ -214,8 +216,8 @@ class World:
         )
 
     def aftermath(self) -> None:
-        """Nobody else comes: who crashed or gave up tries again, alone, and every wanted Machine gets its owner."""
-        # Secure ones first: whom they displace was the reason why others were refused.
+        """No other actor comes: actors that crashed or gave up retry alone, and every wanted Machine gets its owner."""
+        # Secure ones first: a pair that they displace was the reason for other refusals.
         joining = [actor for actor in self.actors if not actor.releases]
         for actor in sorted(joining, key=lambda one: one.wanted.identity.security is Security.INSECURE):
             if short_name(actor.wanted.machine) in self.machines:
@@ -269,7 +271,7 @@ class World:
 
 
 def conflicts(one: Pair, wanted: Pair) -> bool:
-    """Whether both cannot be, and ``one`` need not give way."""
+    """Whether both pairs exclude each other and ``one`` need not be displaced."""
     if one.machine == wanted.machine and one.identity.digest != wanted.identity.digest:
         return not (one.identity.security is Security.INSECURE and wanted.identity.security is Security.SECURE)
     return one.identity.digest == wanted.identity.digest and one.machine != wanted.machine
@@ -352,7 +354,7 @@ class Calls:
         return manifest
 
     def _tell(self, answer: str) -> None:
-        """An actor acts on what it is told and on nothing else: its calls are those of one coroutine."""
+        """An actor acts only on its responses: its calls are those of one coroutine."""
         self._actor.calls += 1
         self._actor.told.append(answer)
 
@@ -375,7 +377,7 @@ class Watch:
         finally:
             del self._world.followed[self._actor.number]
 
-    async def expect(self, expected: Sequence[Heard], seconds: float) -> Order:
+    async def expect(self, expected: Sequence[ObservedEvent], seconds: float) -> Order:
         if not self._world.scenario.watched:
             return Order.OTHERWISE
         await _Point()
@@ -383,7 +385,7 @@ class Watch:
         event_history = EventHistory()
         for heard in self._world.log[since:]:
             if heard[0] in self._keys:
-                event_history.tell(heard)
+                event_history.observe(heard)
             if heard == expected[-1]:
                 break
         order = await event_history.expect(expected, 0)
@@ -392,7 +394,7 @@ class Watch:
 
 
 def inventory_of(world: World, actor: Actor, version: ClusterAPIVersion = VERSION) -> Caches:
-    """One actor's, empty, whose watch of reservations is the world's."""
+    """The caches of one actor, empty, whose watch of reservations is the world's."""
     caches = Caches(version, own_namespace=NAMESPACE)
     caches.reservations.event_histories = cast("EventHistories", Watch(world, actor))
     return caches
@@ -406,7 +408,7 @@ def drive(coroutine: Coroutine[Any, Any, None]) -> None:
 
 
 def explore(scenario: Scenario, *, crashes: int = 0) -> int:
-    """Every schedule of ``scenario``, with at most so many crashes at any call; returns how many worlds there were."""
+    """Explore every schedule of ``scenario`` with at most that many crashes; returns the number of worlds."""
     seen: set[Any] = set()
     pending: list[tuple[str, ...]] = [()]
     while pending:
@@ -446,7 +448,7 @@ def _describe(side: Reservation) -> str:
 
 
 def _number(numbers: dict[str, int], text: str) -> int | str:
-    """Versions as numbers in the order of their appearance; other answers as they are."""
+    """Versions as numbers in the order of their appearance; other responses unchanged."""
     if text[:1].isdigit() or text.startswith("before-"):
         return numbers.setdefault(text, len(numbers))
     return text

@@ -64,35 +64,35 @@ def pool(name: str, cluster: str = "prod", **metadata: Any) -> JsonObject:
 
 
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What failed is tried again in milliseconds."""
+    """Retry after milliseconds."""
     soon = Backoff(base_seconds=0.001, maximum_seconds=0.005, jitter=0)
-    monkeypatch.setattr(bootstrap_tokens, "TRY_AGAIN", soon)
-    monkeypatch.setattr(bootstrap_tokens, "ASK_AGAIN", soon)
+    monkeypatch.setattr(bootstrap_tokens, "REFUSED_BACKOFF", soon)
+    monkeypatch.setattr(bootstrap_tokens, "DISCOVERY_BACKOFF", soon)
     monkeypatch.setattr(bootstrap_tokens, "list_and_watch", partial(list_and_watch, backoff=soon))
 
 
 class ManagementAPI:
-    """Discovery, lists and watches of KubeadmConfigs, and whatever goes wrong with them."""
+    """Discovery, lists and watches of KubeadmConfigs, with scripted failures."""
 
     def __init__(self) -> None:
         self.objects: dict[str, JsonObject] = {}
         self.served = {V1BETA2: ["kubeadmconfigs", "kthreesconfigs"], V1BETA1: ["kubeadmconfigs"]}
         self.errors: dict[str, ApiError] = {}
-        """By path; for as long as they stand here."""
+        """Errors by path, while they are set."""
         self.asked = 0
-        """How often for what is served."""
+        """Number of discovery calls."""
         self.listed: list[str] = []
         self.handed_on: list[JsonObject] = []
-        """The objects of the last list, as whoever asked has left them."""
+        """The objects of the last list, as the caller left them."""
         self.bounds: list[tuple[int, int | None]] = []
-        """Of each list: objects in a page, and bytes in all."""
+        """For each list: page size in objects, and maximum bytes."""
         self.lists_may_go_on = asyncio.Event()
         self.lists_may_go_on.set()
         self._version = 0
         self._events: asyncio.Queue[JsonObject | ApiError] = asyncio.Queue()
 
     def put(self, item: JsonObject, *, seen: bool = True) -> None:
-        """Store an object; without ``seen`` no watch says so."""
+        """Store an object; without ``seen`` no watch event is sent."""
         self._version += 1
         item["metadata"]["resourceVersion"] = str(self._version)
         self.objects[item["metadata"]["name"]] = item
@@ -151,12 +151,12 @@ class ManagementAPI:
 
 
 class World:
-    """The tokens over an API, an inventory with Machines, and the wake-ups."""
+    """The tokens over an API, caches with Machines, and the wake-ups."""
 
     def __init__(self) -> None:
         self.at = 100.0
         self.step = 0.001
-        """Seconds from one look at the clock to the next."""
+        """Seconds between two reads of the clock."""
         self.api = ManagementAPI()
         version = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2)
         self.caches = Caches(version, own_namespace="own")
@@ -166,7 +166,7 @@ class World:
         self._task: asyncio.Task[NoReturn] | None = None
 
     def start(self) -> None:
-        """Begin to watch what the test has put there."""
+        """Start to watch the objects that the test has stored."""
         self._task = asyncio.create_task(self.tokens.run())
 
     async def stop(self) -> None:
@@ -185,20 +185,20 @@ class World:
                 await asyncio.sleep(0.001)
 
     async def running(self) -> None:
-        """Watching, the first list seen."""
+        """Watching, after the first list."""
         if self._task is None:
             self.start()
         await self.until(lambda: isinstance(self.tokens.tracing(), TracingOn))
 
     async def off(self) -> None:
-        """Refused, for so long that it is believed."""
+        """Refused for long enough to turn tracing off."""
         if self._task is None:
             self.start()
         await self.asked_for(REFUSED_SECONDS)
         await self.until(lambda: isinstance(self.tokens.tracing(), TracingOff))
 
     async def asked_for(self, seconds: float) -> None:
-        """So much time passes, and the API server is asked several times meanwhile."""
+        """Let the time pass while the API server is called several times."""
         for _ in range(4):
             await self.asked_again()
             self.at += seconds / 4
@@ -213,4 +213,4 @@ class World:
 
     async def require(self, machine_name: str = "m1", username: str = USERNAME, untraceable: str = "Allow") -> None:
         chosen = policy(bootstrapTokens={"untraceable": untraceable})
-        await self.tokens.require_the_machines(username, machine_view(name=machine_name), chosen)
+        await self.tokens.require_token_of_machine(username, machine_view(name=machine_name), chosen)

@@ -25,14 +25,14 @@ NAMESPACE: Final = "own"
 OWNER: Final = ClusterIdentity(ClusterKey("team-a", "one"), "c-1", f"sha256:{'aa' * 32}")
 EARLIER: Final = ClusterIdentity(OWNER.key, "c-0", f"sha256:{'cc' * 32}")
 ROTATED: Final = ClusterIdentity(OWNER.key, OWNER.uid, f"sha256:{'dd' * 32}")
-"""The same Cluster, under the CA that it had before."""
+"""The same Cluster under its former CA."""
 ROLE: Final = "system:certificates.k8s.io:certificatesigningrequests:nodeclient"
 NAMES: Final = ("first", "second")
 BINDINGS: Final = CLUSTER_ROLE_BINDINGS.collection()
 
 
 def binding_manifest(name: str, role: str = ROLE, **metadata: Any) -> JsonObject:
-    """A binding as somebody creates it."""
+    """A binding as a client creates it."""
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRoleBinding",
@@ -50,13 +50,13 @@ def role_manifest(name: str = ROLE, *resources: str, **fields: Any) -> JsonObjec
 
 
 class ObjectStore:
-    """The objects of both clusters, by path, with preconditions as an API server has them; what it holds is copied."""
+    """The objects of both clusters by path, with preconditions as in an API server; stored objects are copies."""
 
     def __init__(self) -> None:
         self.objects: dict[str, JsonObject] = {}
         self._numbers = itertools.count(1)
         self.failures: dict[str, ApiError] = {}
-        """By ``METHOD path``: raised instead of doing it."""
+        """Errors by ``METHOD path``, raised instead of executing the call."""
         self.calls: list[str] = []
 
     async def get(self, path: str) -> JsonObject:
@@ -139,7 +139,7 @@ class ObjectStore:
             raise Conflict(metadata["name"], status=409)
 
     def bodies(self) -> dict[str, Any]:
-        """The bindings that exist, as somebody would create them."""
+        """The existing bindings, as a client would create them."""
         found = {}
         for path, manifest in self.objects.items():
             if path.startswith(f"{BINDINGS}/"):
@@ -148,7 +148,7 @@ class ObjectStore:
         return found
 
     def config_maps(self) -> list[JsonObject]:
-        """What is kept."""
+        """The saved bindings."""
         prefix = f"{CONFIG_MAPS.collection(NAMESPACE)}/"
         return [manifest for path, manifest in self.objects.items() if path.startswith(prefix)]
 
@@ -185,7 +185,7 @@ class _ActorCalls(ObjectStore):
 
 
 class RemovalWorld:
-    """Both clusters, removers and restorers, and calls that are still on their way."""
+    """Both clusters, removers and restorers, and calls that are still under way."""
 
     def __init__(self, actors: str) -> None:
         """``actors``: a letter for each, ``-`` removes and ``+`` restores; ``r`` restores under the next CA, ``>``
@@ -240,18 +240,18 @@ class RemovalWorld:
             del self._running[number]
 
     def _arrive(self, number: int) -> None:
-        with contextlib.suppress(ApiError):  # nobody is there to be told
+        with contextlib.suppress(ApiError):  # the caller is gone
             self._on_the_way.pop(number)()
 
     def check(self) -> None:
-        """Every binding is in the cluster, or kept."""
+        """Every binding is in the cluster, or saved."""
         kept = self._lineages().get(lineage_field(OWNER), "")
         there = self.store.bodies()
         for name in NAMES:
             assert name in there or f'"name": "{name}"' in kept, f"{name} is lost: {self.schedule}"
 
     def finish(self) -> None:
-        """Everybody else is gone; a restorer comes, then what was on its way, then a restorer again."""
+        """All other actors are gone: a restorer runs, then the pending calls arrive, then a restorer runs again."""
         while self._on_the_way:
             self._alone(_restore)
             self._arrive(0)
@@ -277,12 +277,12 @@ class RemovalWorld:
 
 
 async def _remove(calls: _ActorCalls) -> None:
-    """What Enforce does."""
+    """The removal, as under Enforce."""
     try:
         found = [parse_cluster_role_binding(await calls.get(CLUSTER_ROLE_BINDINGS.object(name))) for name in NAMES]
     except NotFound:
         return
-    await RemovedBindings(calls, NAMESPACE).keep(OWNER, found)
+    await RemovedBindings(calls, NAMESPACE).save(OWNER, found)
     for binding in found:
         try:
             path = CLUSTER_ROLE_BINDINGS.object(binding.name)
@@ -294,7 +294,7 @@ async def _remove(calls: _ActorCalls) -> None:
 async def _remove_from_an_earlier_cluster(calls: _ActorCalls) -> None:
     """The same names, so that one lineage could pass for the other."""
     found = [ClusterRoleBinding(name, "uid-earlier", "1", ROLE, ()) for name in NAMES]
-    await RemovedBindings(calls, NAMESPACE).keep(EARLIER, found)
+    await RemovedBindings(calls, NAMESPACE).save(EARLIER, found)
 
 
 async def _restore(calls: _ActorCalls) -> None:
@@ -306,8 +306,8 @@ async def _restore_under_the_next_ca(calls: _ActorCalls) -> None:
 
 
 async def _follow(calls: _ActorCalls) -> None:
-    """What Enforce does after the CA was rotated."""
-    await RemovedBindings(calls, NAMESPACE).follow(ROTATED)
+    """The update of the lineage after a rotation of the CA."""
+    await RemovedBindings(calls, NAMESPACE).update_lineage(ROTATED)
 
 
 _ACTS: Final = {"-": _remove, "+": _restore, "r": _restore_under_the_next_ca, ">": _follow}
@@ -318,7 +318,7 @@ def schedules(actors: str, crashes: int, random: Random, count: int) -> Iterator
     for _ in range(count):
         world, left = RemovalWorld(actors), crashes
         while choices := world.choices(left):
-            # Crashes are rarer than steps, or nothing would ever get far.
+            # Crashes are rarer than steps; otherwise no run would get far.
             steps = [choice for choice in choices if not choice.startswith("dies")]
             chosen = random.choice(steps if random.random() < 0.9 and steps else choices)
             left -= chosen.startswith("dies")
@@ -327,7 +327,7 @@ def schedules(actors: str, crashes: int, random: Random, count: int) -> Iterator
 
 
 def every_schedule(actors: str, crashes: int) -> Iterator[RemovalWorld]:
-    """Every schedule, each run anew from the beginning."""
+    """Every schedule, each run from the beginning."""
     prefixes: list[list[str]] = [[]]
     while prefixes:
         prefix = prefixes.pop()

@@ -1,4 +1,4 @@
-"""Who wants to reserve what, in which world: the scenarios that ``interleavings`` explores."""
+"""The scenarios that ``interleavings`` explores: the pairs that actors want to reserve, and the state of the world."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from signer.store.cluster_api import ClusterAPIVersion
 NAMESPACE: Final = "node-attestation-system"
 VERSION: Final = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, MACHINE_POOLS_V1BETA2)
 MAXIMUM_CALLS: Final = 45
-"""Of one actor, whatever the others do: three attempts (see ``fewer_attempts``) of at most 15 calls."""
+"""Calls of one actor, whatever the others do: three attempts (see ``fewer_attempts``) of at most 15 calls."""
 
 
 POOL: Final = "pool"
 
 
 def machine(name: str, cluster: str = "prod") -> MachineKey:
-    """The Machine of that name; ``i1`` is an instance of the pool, and ``s1`` the Machine that stands for it."""
+    """The Machine of that name; ``i1`` is an instance of the pool, and ``s1`` the Machine that replaces it."""
     kind, known_as = ("MachinePool", POOL) if name.startswith("i") else ("Machine", name)
     return MachineKey(ClusterKey("team-a", cluster), kind, known_as, f"test:///{name}")
 
 
 def short_name(machine: MachineKey) -> str:
-    """What :func:`machine` makes it from."""
+    """The manifest from which :func:`machine` creates it."""
     return machine.provider_id.removeprefix("test:///")
 
 
@@ -60,7 +60,7 @@ def pair(machine_name: str, identity_name: str, security: Security = Security.SE
 
 
 class End(enum.Enum):
-    """How an actor ended."""
+    """The outcome of an actor."""
 
     RUNNING = "running"
     HOLDS = "holds"
@@ -71,7 +71,7 @@ class End(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Plugin:
+class ExistingSide:
     """An object that a crash left behind before the scenario begins."""
 
     side: ReservationSide
@@ -81,20 +81,20 @@ class Plugin:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Who wants what, in which world."""
+    """The actors' wanted pairs, and the state of the world."""
 
     wanted: tuple[Pair, ...]
     """One actor each."""
-    before: tuple[Plugin, ...] = ()
+    before: tuple[ExistingSide, ...] = ()
     machines: frozenset[str] = frozenset({"m1", "m2"})
     """Machines that exist, and instances that are listed, at the beginning."""
     events: tuple[tuple[str, str], ...] = ()
     """What happens in this order, at any time: ``("gone", machine)``, ``("back", machine)``, and
     ``("join", "machine identity")``, which starts one more actor."""
     released: tuple[Pair, ...] = ()
-    """Upkeep releases these; one more actor each."""
+    """Garbage collection releases these; one more actor each."""
     watched: bool = True
-    """The actors' watches tell them of what they have written, in time."""
+    """The actors' watches deliver the events of their writes in time."""
 
 
 @dataclass
@@ -108,13 +108,13 @@ class Actor:
     calls: int = 0
     attempts: int = 0
     told: list[str] = field(default_factory=list)
-    """What its present attempt was answered."""
+    """The responses of its current attempt."""
     ended_at: int = 0
     was_whole: bool = False
-    """The wanted pair was whole at some moment of the call."""
+    """The wanted pair was complete at some moment of the call."""
     whole_at: int = 0
-    """The last such moment: a success may be told when a secure pair has begun to displace this one."""
+    """The last such moment: success may be returned after a secure pair has begun to displace this one."""
     saw_conflict: bool = False
-    """A whole pair of somebody else stood in the way at some moment of the call."""
+    """A complete pair of another was in the way at some moment of the call."""
     excused: bool = False
-    """What it holds may be taken away: its Machine was gone, or a secure one wants an insecure one's Machine."""
+    """Its pair may be taken away: its Machine was gone, or a secure actor wants an insecure one's Machine."""

@@ -1,4 +1,4 @@
-"""Of the AttestedNodes that are there, only those that we sealed are ever seen."""
+"""Only AttestedNodes that the controller sealed are ever used."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from signer.store.authentic_records import (
     InTheWay,
     KeysUnavailable,
     NothingInTheWay,
+    NotKept,
     UnreadableRecord,
     UnverifiedRecord,
     stored_record,
 )
 from signer.store.cache import Cache
-from signer.store.preserved_metadata import NotKept
 from tests.unit.signer.builders import CLUSTER, attested_identity, builtin_approval, journal_entry, machine_view, record
 
 KEYS: Final = ControllerKeys(bytes(range(32)))
@@ -36,7 +36,7 @@ ROTATED: Final = ControllerKeys(b"n" * 32, KEYS.current)
 def manifest(
     made: AttestedNode, version: str = "1", keys: ControllerKeys = KEYS, *, namespace: str = "", name: str = ""
 ) -> dict[str, Any]:
-    """The object as the API server has it; ``namespace`` and ``name`` are where it was copied to."""
+    """The object in the API server; ``namespace`` and ``name`` are where it was copied to."""
     metadata = {
         "namespace": namespace or made.machine.cluster.namespace,
         "name": name or made.name,
@@ -67,7 +67,7 @@ def world() -> World:
     return world
 
 
-def test_ours_is_found_by_name_machine_and_identity(world: World) -> None:
+def test_an_authentic_record_is_found_by_name_machine_and_identity(world: World) -> None:
     world.cache.applied(manifest(record()))
     assert world.found() == replace(record(), uid="u", resource_version="1")
     assert world.named() == [record().node_name]
@@ -112,9 +112,9 @@ FORGERIES: Final = {
 
 
 @pytest.mark.parametrize("name", FORGERIES)
-def test_a_forgery_is_no_record_and_stands_in_the_way(world: World, name: str) -> None:
+def test_a_forgery_is_no_record_and_is_reported_as_in_the_way(world: World, name: str) -> None:
     world.cache.applied(FORGERIES[name])
-    world.authentic.reading_keys()
+    world.authentic.begin_key_read()
     world.authentic.use_keys(KEYS)
     assert world.found() == NoRecord()
     assert world.authentic.values() == ()
@@ -123,11 +123,11 @@ def test_a_forgery_is_no_record_and_stands_in_the_way(world: World, name: str) -
     assert world.authentic.ignored == 1
 
 
-def test_what_is_not_ours_is_counted_for_the_cluster_that_it_names(world: World) -> None:
-    """For a person, who asks why nodes must attest again. What is no record names no cluster."""
+def test_unauthentic_objects_are_counted_for_the_cluster_they_name(world: World) -> None:
+    """For an operator who asks why nodes must attest again. An unreadable object names no cluster."""
     ours, theirs = record(), replace(CLUSTER, name="other")
     world.cache.applied(manifest(ours))
-    assert world.authentic.not_ours() == {}
+    assert world.authentic.count_unauthentic() == {}
     for name, keys in (("one", OTHER), ("two", OTHER), ("three", KEYS)):
         made = record(machine_view(cluster=theirs if name == "three" else CLUSTER), node_name=name)
         world.cache.applied(manifest(made, keys=keys))
@@ -135,9 +135,9 @@ def test_what_is_not_ours_is_counted_for_the_cluster_that_it_names(world: World)
         world.cache.applied(manifest(record(machine_view(cluster=theirs), node_name=name), keys=OTHER))
     world.cache.applied(manifest(record(node_name="six"), keys=OTHER))
     world.cache.applied({**manifest(record(node_name="seven")), "spec": {}})
-    world.authentic.reading_keys()
+    world.authentic.begin_key_read()
     world.authentic.use_keys(KEYS)
-    assert world.authentic.not_ours() == {CLUSTER: 3, theirs: 2}
+    assert world.authentic.count_unauthentic() == {CLUSTER: 3, theirs: 2}
     assert len(world.authentic.values()) == 2
 
 
@@ -156,7 +156,7 @@ def test_an_ignored_object_is_reported_once_per_version(world: World, caplog: py
     for version in ("1", "1", "2", "2"):
         made = FORGERIES["no seal"]
         world.cache.applied({**made, "metadata": {**made["metadata"], "resourceVersion": version}})
-        world.authentic.reading_keys()
+        world.authentic.begin_key_read()
         world.authentic.use_keys(KEYS)
         world.authentic.use_keys(ROTATED)
     reports = [entry for entry in caplog.records if entry.name == "signer.store.authentic_records"]
@@ -164,10 +164,8 @@ def test_an_ignored_object_is_reported_once_per_version(world: World, caplog: py
     assert world.authentic.ignored == 2
 
 
-def test_a_kind_that_this_version_does_not_know_is_said_once_per_version(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The record is ours all the same: it holds its name, and its other certificates are what they are."""
+def test_an_unknown_certificate_kind_is_logged_once_per_version(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """The record is authentic all the same: it holds its name, and its other certificates count."""
     caplog.set_level(logging.WARNING)
     unknown = journal_entry(2, kind="of-a-later-version")
     made = record(journal=(journal_entry(), unknown), builtin_approvals=(builtin_approval(kind="too"),))
@@ -184,7 +182,7 @@ def test_a_kind_that_this_version_does_not_know_is_said_once_per_version(
     assert world.authentic.ignored == 0
 
 
-def test_what_has_no_metadata_is_read_as_unreadable() -> None:
+def test_an_object_without_metadata_is_unreadable() -> None:
     assert stored_record({"spec": {}}) == UnreadableRecord("", "", "not an AttestedNode of ours: KeyError")
     assert isinstance(stored_record(manifest(record())), UnverifiedRecord)
 
@@ -192,7 +190,7 @@ def test_what_has_no_metadata_is_read_as_unreadable() -> None:
 # The indices
 
 
-def test_records_of_one_identity_in_every_namespace_last_attested_first(world: World) -> None:
+def test_records_of_one_identity_in_all_namespaces_come_last_attested_first(world: World) -> None:
     earlier = record(machine_view(name="former", cluster=replace(CLUSTER, namespace="team-b")))
     later = record(last_attestation=earlier.last_attestation + timedelta(days=1))
     of_the_machine = record(identity="ek:2", node_name="third", last_attestation=earlier.last_attestation)
@@ -207,7 +205,7 @@ def test_records_of_one_identity_in_every_namespace_last_attested_first(world: W
     }
 
 
-def test_an_identity_of_the_same_words_by_another_attestor_is_another(world: World) -> None:
+def test_the_same_identity_text_of_another_attestor_is_another_identity(world: World) -> None:
     theirs = record(machine_view(name="other"), node_name="theirs")
     made = replace(theirs, identity=replace(theirs.identity, provider="another"))
     for one in (record(), made):
@@ -216,7 +214,7 @@ def test_an_identity_of_the_same_words_by_another_attestor_is_another(world: Wor
     assert world.named(made) == ["theirs"]
 
 
-def test_one_of_several_records_goes_and_the_others_stay(world: World) -> None:
+def test_deleting_one_of_several_records_keeps_the_others(world: World) -> None:
     former = record(node_name="former")
     for made in (former, record()):
         world.cache.applied(manifest(made))
@@ -225,7 +223,7 @@ def test_one_of_several_records_goes_and_the_others_stay(world: World) -> None:
     assert [found.node_name for found in world.authentic.of_machine(record().machine)] == [record().node_name]
 
 
-def test_metadata_of_a_record_that_has_gone_is_not_kept(world: World) -> None:
+def test_metadata_of_a_deleted_record_is_not_kept(world: World) -> None:
     made = replace(record(), resource_version="1")
     world.cache.applied(manifest(made))
     assert not isinstance(world.authentic.metadata_of(made), NotKept)
@@ -234,8 +232,8 @@ def test_metadata_of_a_record_that_has_gone_is_not_kept(world: World) -> None:
     assert world.authentic.metadata_of(made) == NotKept()
 
 
-def test_an_object_that_came_back_is_ignored_anew(world: World) -> None:
-    """As after a restore of the management cluster, which counts its versions anew."""
+def test_an_object_created_again_is_ignored_and_logged_again(world: World) -> None:
+    """As after a restore of the management cluster, which numbers its versions again."""
     forgery = FORGERIES["an empty seal"]
     for _ in range(2):
         world.cache.applied(forgery)
@@ -243,7 +241,7 @@ def test_an_object_that_came_back_is_ignored_anew(world: World) -> None:
     assert world.authentic.ignored == 2
 
 
-def test_each_change_of_a_record_of_ours_is_told() -> None:
+def test_each_change_of_an_authentic_record_is_reported() -> None:
     told: list[tuple[str, str]] = []
 
     def tell(key: object, before: AttestedNode | NoRecord, after: AttestedNode | NoRecord) -> None:
@@ -263,17 +261,17 @@ def test_each_change_of_a_record_of_ours_is_told() -> None:
     assert told == [("none", "2"), ("2", "none"), ("none", "3"), ("3", "none")]
 
 
-def test_whoever_waits_for_a_key_is_told_when_there_is_another() -> None:
+def test_a_change_of_keys_is_reported() -> None:
     told: list[tuple[bytes, ...]] = []
     authentic = AuthenticRecords(keys_changed=lambda: told.append(authentic.challenge_keys("tpm")))
     for keys in (KEYS, KEYS, ROTATED, ROTATED):
-        authentic.reading_keys()
+        authentic.begin_key_read()
         authentic.use_keys(keys)
     former, newest = told
     assert former != newest, "told twice, when the new ones are in use"
 
 
-def test_a_changed_record_is_indexed_anew(world: World) -> None:
+def test_a_changed_record_is_indexed_again(world: World) -> None:
     world.cache.applied(manifest(record()))
     world.cache.applied(manifest(record(machine_view(name="other"), identity="ek:2"), "2"))
     assert world.named() == []
@@ -299,23 +297,23 @@ def test_without_the_key_everything_waits(world: World, read: str) -> None:
     calls[read]()
 
 
-def test_records_that_came_before_the_key_are_verified_with_it() -> None:
+def test_records_that_arrived_before_the_key_are_verified_with_it() -> None:
     world = World()
     for made in (record(), record(node_name="forged")):
         world.cache.applied(manifest(made, keys=OTHER if made.node_name == "forged" else KEYS))
     assert world.authentic.ignored == 0
-    world.authentic.reading_keys()
+    world.authentic.begin_key_read()
     world.authentic.use_keys(KEYS)
     assert isinstance(world.found(), AttestedNode)
     assert world.found(record(node_name="forged")) == NoRecord()
 
 
 def test_rotation(world: World) -> None:
-    """What was sealed with the previous key stays ours; what was sealed with the one before does not."""
+    """A record sealed with the previous key stays authentic; one sealed with the key before it does not."""
     world.cache.applied(manifest(record()))
     world.authentic.use_keys(ROTATED)
     assert isinstance(world.found(), AttestedNode)
-    world.authentic.reading_keys()
+    world.authentic.begin_key_read()
     world.authentic.use_keys(ControllerKeys(b"2" * 32, ROTATED.current))
     assert world.found() == NoRecord()
     assert world.named() == []
@@ -323,7 +321,7 @@ def test_rotation(world: World) -> None:
 
 
 def test_a_newer_key_of_another_replica_is_waited_for(world: World) -> None:
-    """Taking its record for a forgery would throw its journal away."""
+    """Treating its record as a forgery would discard its journal."""
     assert not world.authentic.key_wanted.is_set()
     world.cache.applied(manifest(record(), keys=ROTATED))
     assert world.authentic.key_wanted.is_set()
@@ -331,25 +329,25 @@ def test_a_newer_key_of_another_replica_is_waited_for(world: World) -> None:
         world.found()
     with pytest.raises(Deferred, match="was not read yet"):
         world.named()
-    world.authentic.reading_keys()
+    world.authentic.begin_key_read()
     assert not world.authentic.key_wanted.is_set()
     world.authentic.use_keys(ROTATED)
     assert isinstance(world.found(), AttestedNode)
 
 
-def test_what_arrives_while_the_key_is_read_may_be_newer_still(world: World) -> None:
-    world.authentic.reading_keys()
+def test_a_record_that_arrives_during_a_key_read_may_have_a_newer_key(world: World) -> None:
+    world.authentic.begin_key_read()
     world.cache.applied(manifest(record(), keys=ROTATED))
     world.authentic.use_keys(KEYS)  # as it was before the rotation
     with pytest.raises(Deferred, match="was not read yet"):
         world.found()
     assert world.authentic.key_wanted.is_set()
-    world.authentic.reading_keys()
+    world.authentic.begin_key_read()
     world.authentic.use_keys(KEYS)
     assert world.found() == NoRecord(), "a key that nobody has"
 
 
-def test_a_record_that_waits_and_goes(world: World) -> None:
+def test_a_waiting_record_can_be_deleted(world: World) -> None:
     world.cache.applied(manifest(record(), keys=OTHER))
     world.cache.removed(manifest(record()))
     assert world.found() == NoRecord()
@@ -389,7 +387,7 @@ class TestChallengeKeys:
             AuthenticRecords().challenge_keys("tpm")
         assert deferred.value.defer.reason == "ControllerKeyUnavailable"
 
-    def test_while_the_controller_key_cannot_be_had_a_request_waits(self, world: World) -> None:
+    def test_while_the_controller_key_is_unavailable_a_request_waits(self, world: World) -> None:
         before = world.authentic.challenge_keys("tpm")
         world.authentic.use_no_keys(KeysUnavailable("the Secret is gone"))
         with pytest.raises(Deferred, match="the Secret is gone"):
@@ -398,20 +396,20 @@ class TestChallengeKeys:
         assert world.authentic.challenge_keys("tpm") == before
 
 
-def test_who_needs_all_records_of_a_machine_waits_for_one_that_cannot_be_verified_yet(world: World) -> None:
-    """Else a replica that has not read the new key would say that nothing was recorded for the Machine."""
+def test_requiring_all_records_of_a_machine_waits_for_an_unverified_one(world: World) -> None:
+    """Otherwise a replica that has not read the new key would report that nothing is recorded for the Machine."""
     machine = MachineKey.of(machine_view())
     world.cache.applied(manifest(record(), keys=ROTATED))
     with pytest.raises(Deferred, match="not read yet"):
         world.authentic.require_all_known(machine)
     world.authentic.require_all_known(MachineKey.of(machine_view(name="another")))
-    world.authentic.reading_keys()
+    world.authentic.begin_key_read()
     world.authentic.use_keys(ROTATED)
     world.authentic.require_all_known(machine)
     assert [found.node_name for found in world.authentic.of_machine(machine)] == [record().node_name]
 
 
-def test_nobody_waits_for_a_record_that_is_gone_or_somebody_elses(world: World) -> None:
+def test_a_deleted_or_unauthentic_record_is_not_waited_for(world: World) -> None:
     machine = MachineKey.of(machine_view())
     for name in ("prod.a", "prod.b"):
         made = record(node_name=name.partition(".")[2])
@@ -419,7 +417,7 @@ def test_nobody_waits_for_a_record_that_is_gone_or_somebody_elses(world: World) 
     world.cache.removed(manifest(record(node_name="a")))
     with pytest.raises(Deferred, match=r"prod\.b"):
         world.authentic.require_all_known(machine)
-    world.authentic.reading_keys()
+    world.authentic.begin_key_read()
     world.authentic.use_keys(KEYS)
     world.authentic.require_all_known(machine)
     assert world.authentic.of_machine(machine) == ()

@@ -41,7 +41,7 @@ async def world() -> AsyncIterator[World]:
 
 
 async def stolen(world: World) -> None:
-    """Machine m2's token was stolen; nothing was listed live yet."""
+    """Machine m2's token was stolen; no live list has been made yet."""
     world.api.put(config("m2", "aaa111", M2))
     world.api.put(config("m1", "bbb222", M1))
     await world.running()
@@ -68,7 +68,7 @@ async def refused(world: World) -> None:
 
 
 async def test_copies_of_a_refused_request_cost_one_list(world: World) -> None:
-    """And between them whoever asks with his own token is let through, without a list."""
+    """Between them, requests with their own tokens pass without a list."""
     await stolen(world)
     for _ in range(60):
         await refused(world)
@@ -80,7 +80,7 @@ async def test_copies_of_a_refused_request_cost_one_list(world: World) -> None:
     assert world.api.listed == [NAMESPACE] * 2
 
 
-async def test_copies_that_come_while_a_list_runs_share_it(world: World) -> None:
+async def test_copies_that_arrive_during_a_list_share_it(world: World) -> None:
     await stolen(world)
     world.api.lists_may_go_on.clear()
     first = [asyncio.create_task(world.require()) for _ in range(30)]
@@ -93,7 +93,7 @@ async def test_copies_that_come_while_a_list_runs_share_it(world: World) -> None
     assert world.api.listed == [NAMESPACE]
 
 
-async def test_a_list_that_fails_is_not_made_again_at_once(world: World) -> None:
+async def test_a_failed_list_is_not_repeated_at_once(world: World) -> None:
     await stolen(world)
     world.api.errors[NAMESPACE] = ServerError("no", status=500)
     for _ in range(20):
@@ -105,8 +105,8 @@ async def test_a_list_that_fails_is_not_made_again_at_once(world: World) -> None
     await refused(world)
 
 
-async def test_a_list_that_is_broken_off_is_not_made_again_at_once(world: World) -> None:
-    """A workload cluster that breaks its connection ends what its workers are waiting for."""
+async def test_an_interrupted_list_is_not_repeated_at_once(world: World) -> None:
+    """A workload cluster that breaks its connection cancels the calls of its workers."""
     await stolen(world)
     world.api.lists_may_go_on.clear()
     for _ in range(5):
@@ -119,7 +119,7 @@ async def test_a_list_that_is_broken_off_is_not_made_again_at_once(world: World)
     await interrupted(world)
 
 
-async def test_a_namespace_does_not_wait_for_anothers_interval(world: World) -> None:
+async def test_a_namespace_does_not_wait_for_the_interval_of_another(world: World) -> None:
     await stolen(world)
     await world.tokens.trace_live(ClusterKey("team-b", "prod"), "aaa111")
     await refused(world)
@@ -142,8 +142,8 @@ async def test_few_namespaces_are_listed_at_once(world: World) -> None:
 # What a list proves that began before somebody asked
 
 
-async def test_a_list_confirms_only_what_the_mirror_says_too(world: World) -> None:
-    """The token is m1's now, and the watch has not said so: nobody is denied on the strength of either."""
+async def test_a_list_confirms_only_what_the_cache_agrees_with(world: World) -> None:
+    """The token is m1's now, and the watch has not delivered it: neither state causes a denial."""
     await stolen(world)
     world.api.put(config("m2", "aaa111", M1), seen=False)
     assert (await deferred(world)).defer.reason == Reason.BOOTSTRAP_TOKEN_UNTRACEABLE  # a list of its own
@@ -154,7 +154,7 @@ async def test_a_list_confirms_only_what_the_mirror_says_too(world: World) -> No
     await world.require()
 
 
-async def test_a_list_confirms_nothing_while_the_mirror_is_out_of_touch(world: World) -> None:
+async def test_a_list_confirms_nothing_while_the_cache_is_out_of_touch(world: World) -> None:
     await stolen(world)
     await refused(world)
     world.api.errors[CONFIGS] = ServerError("no", status=500)
@@ -207,7 +207,7 @@ async def test_a_list_is_bounded_in_objects(world: World, monkeypatch: pytest.Mo
     await interrupted(world)
 
 
-async def test_what_was_listed_is_not_kept_for_ever(world: World) -> None:
+async def test_a_list_result_is_not_kept_for_ever(world: World) -> None:
     live = LiveConfigs(world.api, world._tick)
     assert isinstance(await live.look(KUBEADM_CONFIGS_V1BETA2, "team-a"), LiveList)
     world.at += LIVE_LIST_SECONDS
@@ -237,7 +237,7 @@ def test_a_view_holds_no_more_of_a_uid(length: int) -> None:
         bounded_view(manifest)
 
 
-async def test_what_is_left_out_of_the_mirror_is_left_out_of_a_list(world: World) -> None:
+async def test_objects_left_out_of_the_cache_are_left_out_of_a_list(world: World) -> None:
     world.api.put(config("m2", "aaa111", TokenOwner("team-a", "Machine", "m" * 254)))
     assert await world.tokens.trace_live(KEY, "aaa111") == Untraceable()
     await world.running()

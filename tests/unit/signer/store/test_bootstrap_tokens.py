@@ -1,4 +1,4 @@
-"""Tracing of bootstrap tokens: whose they are, who is woken, and that a refusal is looked at twice."""
+"""Tracing of bootstrap tokens: their owners, the requests that are woken, and the live recheck of a refusal."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_several_kubeadm_configs_with_one_token(world: World) -> None:
 
 
 async def test_an_owner_of_another_cluster_does_not_count(world: World) -> None:
-    """Neither by the label, nor where the Machine itself says otherwise than the label."""
+    """Neither by the label, nor if the Machine itself is of another Cluster than the label says."""
     world.caches.machines.applied(machine("m2", cluster="lab"))
     world.api.put(config("m1", "aaa111", M1, cluster="lab"))
     world.api.put(config("m2", "aaa111", M2))
@@ -83,7 +83,7 @@ async def test_it_follows_changes(world: World) -> None:
     await world.until(lambda: world.trace("bbb222") == Untraceable())
 
 
-async def test_no_secret_half_is_kept(world: World) -> None:
+async def test_no_token_secret_is_kept(world: World) -> None:
     """Nor is one held while a list arrives."""
     world.api.put(config("m1", "aaa111", M1))
     await world.running()
@@ -94,7 +94,7 @@ async def test_no_secret_half_is_kept(world: World) -> None:
 
 
 async def test_tokens_of_pools(world: World) -> None:
-    """Not of one that is being deleted, of another cluster's (whatever the label says), or of one that is gone."""
+    """Not of a pool that is being deleted, of another cluster (whatever the label says), or gone."""
     pools = world.caches.machine_pools
     for item in (pool("p1"), pool("p2", deletionTimestamp="2026-03-01T12:00:00Z"), pool("p3", cluster="lab")):
         pools.applied(item)
@@ -120,8 +120,8 @@ async def test_a_pools_tokens_change(world: World) -> None:
 # Who is woken
 
 
-async def test_a_token_wakes_who_claims_a_provider_id_of_its_owner(world: World) -> None:
-    """A pool's token is rotated every few minutes: nobody else is to be judged again for that."""
+async def test_a_token_wakes_requests_that_claim_a_provider_id_of_its_owner(world: World) -> None:
+    """A pool's token is rotated every few minutes: no other request may be decided again because of it."""
     world.caches.machines.applied(machine("m1", "p:///1"))
     listing = pool("p1")
     listing["spec"]["providerIDList"] = ["p:///2", "p:///3"]
@@ -135,7 +135,7 @@ async def test_a_token_wakes_who_claims_a_provider_id_of_its_owner(world: World)
     assert world.wakes == [(KEY, frozenset({"p:///1"})), (KEY, frozenset({"p:///2", "p:///3"}))]
 
 
-async def test_a_change_that_says_nothing_new_wakes_nobody(world: World) -> None:
+async def test_an_irrelevant_change_wakes_no_request(world: World) -> None:
     world.caches.machines.applied(machine("m1", "p:///1"))
     world.api.put(config("m1", "aaa111", M1))
     await world.running()
@@ -168,7 +168,7 @@ async def test_the_machines_own_token(world: World) -> None:
     assert len(world.api.listed) == before
 
 
-async def test_a_stolen_token_is_refused_after_a_second_look(world: World) -> None:
+async def test_a_stolen_token_is_refused_after_a_live_recheck(world: World) -> None:
     world.api.put(config("m2", "aaa111", M2))
     await world.running()
     with pytest.raises(Refused) as caught:
@@ -178,8 +178,8 @@ async def test_a_stolen_token_is_refused_after_a_second_look(world: World) -> No
 
 
 @pytest.mark.parametrize("owner", [M1, POOL])
-async def test_a_token_that_was_given_away_a_moment_ago(world: World, owner: TokenOwner) -> None:
-    """A denial must not rest on what the watch has not brought yet."""
+async def test_a_token_whose_owner_has_just_changed(world: World, owner: TokenOwner) -> None:
+    """A denial must not depend on an event that the watch has not delivered yet."""
     world.api.put(config("m2", "aaa111", M2))
     await world.running()
     world.api.put(config("m2", "aaa111", owner), seen=False)
@@ -193,7 +193,7 @@ async def test_a_token_that_was_given_away_a_moment_ago(world: World, owner: Tok
         assert "MachinePool team-a/p1" in caught.value.deny.message
 
 
-async def test_a_preset_token_that_was_shared_a_moment_ago(world: World) -> None:
+async def test_a_preset_token_that_has_just_been_shared(world: World) -> None:
     world.api.put(config("m2", "aaa111", M2))
     await world.running()
     world.api.put(config("m1", "aaa111", M1), seen=False)
@@ -202,7 +202,7 @@ async def test_a_preset_token_that_was_shared_a_moment_ago(world: World) -> None
 
 
 @pytest.mark.parametrize("error", [Forbidden("no", status=403), ServerError("no", status=500)])
-async def test_a_second_look_that_fails_denies_nobody(world: World, error: ApiError) -> None:
+async def test_a_failed_live_recheck_denies_no_request(world: World, error: ApiError) -> None:
     world.api.put(config("m2", "aaa111", M2))
     await world.running()
     world.api.errors[KUBEADM_CONFIGS_V1BETA2.collection("team-a")] = error

@@ -1,4 +1,4 @@
-"""The cache: every event of list and watch ends in the same values, and each change is told once."""
+"""The cache: every event of list and watch leads to the same values, and each change is reported once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from signer.kube.errors import Cause, Forbidden, Unreachable
 from signer.kube.watch import list_and_watch
 from signer.store import cache as cache_module
 from signer.store.cache import Cache, InTouch, ObjectKey, OutOfTouch, object_key
-from signer.store.event_history import GONE, Heard, Order
+from signer.store.event_history import GONE, ObservedEvent, Order
 
 
 def manifest(name: str, value: Any = 0, version: str = "1") -> dict[str, Any]:
@@ -31,7 +31,7 @@ def parse(item: dict[str, Any]) -> int:
 
 
 class Told:
-    """What a cache tells of changes."""
+    """Records the changes that a cache reports."""
 
     def __init__(self) -> None:
         self.changes: list[tuple[str, int | None, int | None]] = []
@@ -76,14 +76,14 @@ def test_names_of_other_namespaces_differ() -> None:
     assert cache.get("other", "a") is None
 
 
-def test_own_write_is_there_at_once_and_told_once() -> None:
+def test_an_own_write_is_cached_at_once_and_reported_once() -> None:
     told = Told()
     assert told.cache.written(manifest("a", 7)) == 7
-    told.cache.applied(manifest("a", 7))  # the watch brings it back
+    told.cache.applied(manifest("a", 7))  # the watch delivers it too
     assert told.changes == [("a", None, 7)]
 
 
-def test_own_deletion_is_there_at_once() -> None:
+def test_an_own_deletion_is_cached_at_once() -> None:
     told = Told()
     told.cache.applied(manifest("a", 7))
     told.cache.forget("ns", "a")
@@ -100,8 +100,8 @@ def test_re_created_after_own_deletion() -> None:
     assert cache.get("ns", "a") == 7
 
 
-def test_an_answer_that_is_late_brings_nothing_back() -> None:
-    """Nobody would ever take it away again: a record that people deleted would deny its node name until a restart."""
+def test_a_late_response_does_not_restore_a_deleted_object() -> None:
+    """It would never be removed again: a record that an operator deleted would deny its node name until a restart."""
     told = Told()
     cache = told.cache
     before = manifest("a", 7)
@@ -116,7 +116,7 @@ def test_an_answer_that_is_late_brings_nothing_back() -> None:
     assert cache.written(again) == cache.get("ns", "a") == 8
 
 
-async def test_only_what_the_watch_says_is_told_to_followers() -> None:
+async def test_followers_receive_only_watch_events() -> None:
     cache = Told().cache
     cache.replaced([])
     with cache.event_histories.follow([("ns", "a")]) as event_history:
@@ -127,14 +127,14 @@ async def test_only_what_the_watch_says_is_told_to_followers() -> None:
         cache.forget("ns", "a")
         cache.applied(manifest("a", 3, "3"))
         cache.removed(manifest("a", 3, "4"))
-        life: list[Heard] = [(("ns", "a"), "1"), (("ns", "a"), "3"), (("ns", "a"), GONE)]
+        life: list[ObservedEvent] = [(("ns", "a"), "1"), (("ns", "a"), "3"), (("ns", "a"), GONE)]
         assert await event_history.expect(life, 0) is Order.EXACTLY
         cache.replaced([])
         assert await event_history.expect(life, 0) is Order.OTHERWISE
 
 
-def test_few_of_those_that_are_gone_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_module, "_REMEMBERED_GONE", 2)
+def test_the_number_of_remembered_deletions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_module, "_REMEMBERED_DELETIONS", 2)
     cache = Told().cache
     for number in range(3):
         gone = manifest("a", version=str(number))
@@ -171,7 +171,7 @@ def out_of_touch(told: Told) -> None:
     told.cache.failed(Forbidden("forbidden", status=403), 1.0)
 
 
-def test_it_is_out_of_touch_since_the_first_failure_in_a_row() -> None:
+def test_it_is_out_of_touch_since_the_first_consecutive_failure() -> None:
     told = Told()
     assert told.cache.touch() == InTouch()
     told.cache.replaced([manifest("a", 1)])
@@ -192,7 +192,7 @@ def test_it_is_out_of_touch_since_the_first_failure_in_a_row() -> None:
         lambda cache: cache.applied(manifest("a", 1)),
         lambda cache: cache.removed(manifest("a", 1)),
         lambda cache: cache.synced(),
-        lambda cache: cache.standing(),
+        lambda cache: cache.established(),
     ],
     ids=["list", "event", "own write", "deletion", "bookmark", "a watch that stands"],
 )
@@ -226,21 +226,21 @@ def test_object_without_metadata_has_an_empty_key(item: dict[str, Any]) -> None:
 
 
 def cut(cache: Cache[int], *items: dict[str, Any]) -> list[dict[str, Any]]:
-    return [item for item in items if cache.holds_of_list(item)]
+    return [item for item in items if cache.parse_list_item(item)]
 
 
-def test_of_a_list_only_what_was_parsed_is_held() -> None:
+def test_only_parsed_values_of_a_list_are_held() -> None:
     told = Told()
     (held,) = cut(told.cache, {**manifest("a", 1), "status": "secret" * 1000})
     assert "secret" not in repr(held)
-    assert told.cache.get("ns", "a") is None  # nothing counts before the list is whole
+    assert told.cache.get("ns", "a") is None  # nothing counts before the list is complete
     told.cache.replaced([held])
     assert told.changes == [("a", None, 1)]
     told.cache.applied(manifest("a", 2))
-    assert told.cache.get("ns", "a") == 1  # it is known which version that was
+    assert told.cache.get("ns", "a") == 1  # its version is known
 
 
-def test_an_object_that_cannot_be_read_is_cut_down_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unreadable_object_is_cut_down_too(caplog: pytest.LogCaptureFixture) -> None:
     told = Told()
     told.cache.replaced([manifest("a", 1)])
     with caplog.at_level(logging.WARNING):
@@ -254,7 +254,7 @@ def test_an_object_that_cannot_be_read_is_cut_down_too(caplog: pytest.LogCapture
     assert [vars(record)["error"] for record in caplog.records] == ["no number"]
 
 
-def test_what_is_known_already_is_not_parsed_again() -> None:
+def test_a_known_version_is_not_parsed_again() -> None:
     told, parsed = Told(), []
 
     def counting(item: dict[str, Any]) -> int:
@@ -269,8 +269,8 @@ def test_what_is_known_already_is_not_parsed_again() -> None:
 
 
 @pytest.mark.parametrize("is_cut", [False, True])
-def test_what_changes_while_a_list_arrives(is_cut: bool) -> None:
-    """The list has the last word, as the watch that follows begins there; whether it was cut down or not."""
+def test_a_change_while_a_list_arrives(is_cut: bool) -> None:
+    """The list decides, because the watch that follows begins there, whether it was cut down or not."""
     told = Told()
     told.cache.replaced([manifest("a", 1), manifest("b", 1)])
     items = [manifest("a", 1), manifest("b", 1), manifest("c", 1)]
@@ -282,14 +282,14 @@ def test_what_changes_while_a_list_arrives(is_cut: bool) -> None:
     assert [told.cache.get("ns", name) for name in "abc"] == [1, 1, 1]
 
 
-def test_no_server_can_say_what_was_parsed() -> None:
+def test_no_server_can_inject_a_parse_result() -> None:
     cache = Told().cache
     cache.applied({**manifest("a", 1), "read": {"value": 7}})
     assert cache.get("ns", "a") == 1
 
 
 class LargePages:
-    """A source whose list has ten pages of a megabyte each, and then a watch that says nothing."""
+    """A source whose list has ten pages of a megabyte each, and then a silent watch."""
 
     async def list_pages(
         self, path: str, params: Parameters | None = None, limit: int = 500, **options: Any
@@ -311,11 +311,11 @@ class LargePages:
 
 
 async def test_a_large_list_is_never_held_whole() -> None:
-    """Tenants write the objects, and the controller's memory is everybody's."""
+    """Tenants write the objects, and all clusters share the controller's memory."""
     cache = Told().cache
     tracemalloc.start()
     try:
-        watching = asyncio.create_task(list_and_watch(LargePages(), "/x", sink=cache, keep=cache.holds_of_list))
+        watching = asyncio.create_task(list_and_watch(LargePages(), "/x", sink=cache, keep=cache.parse_list_item))
         await cache.filled.wait()
         peak = tracemalloc.get_traced_memory()[1]
     finally:
@@ -332,13 +332,13 @@ async def test_a_large_list_is_never_held_whole() -> None:
     [
         lambda cache: cache.replaced([]),
         lambda cache: cache.synced(),
-        lambda cache: cache.standing(),
+        lambda cache: cache.established(),
         lambda cache: cache.applied(manifest("a", 1)),
         lambda cache: cache.removed(manifest("a", 1, "2")),
     ],
-    ids=["list", "bookmark", "standing", "applied", "removed"],
+    ids=["list", "bookmark", "established", "applied", "removed"],
 )
-def test_that_it_works_again_is_told_once(well: Callable[[Cache[int]], None]) -> None:
+def test_recovery_is_reported_once(well: Callable[[Cache[int]], None]) -> None:
     told: list[str] = []
     cache: Cache[int] = Cache("numbers", parse, in_touch_again=lambda: told.append("again"))
     well(cache)
@@ -350,7 +350,7 @@ def test_that_it_works_again_is_told_once(well: Callable[[Cache[int]], None]) ->
     assert told == ["again"]
 
 
-def test_it_is_in_touch_when_it_says_so() -> None:
+def test_it_is_in_touch_when_it_reports_recovery() -> None:
     touch: list[InTouch | OutOfTouch] = []
     cache: Cache[int] = Cache("numbers", parse, in_touch_again=lambda: touch.append(cache.touch()))
     cache.failed(Forbidden("403", status=403), 1.0)

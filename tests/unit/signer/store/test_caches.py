@@ -1,4 +1,4 @@
-"""The inventory: Machines by provider ID, and who is woken by what."""
+"""The caches: Machines by provider ID, and the requests that each change wakes."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from signer.kube.watch import Sink
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
 from signer.model.policy import Policy
-from signer.model.record import MachineKey
+from signer.model.record import MachineKey, record_of
 from signer.model.record_object import record_spec
 from signer.model.seal import ControllerKeys
-from signer.rules.builtin_serving import record_of
 from signer.rules.machine import MachineGone
-from signer.store import cache_registry
+from signer.store import cache as cache_module
 from signer.store.authentic_records import KeysUnavailable
 from signer.store.caches import (
     ALL_PROVIDER_IDS,
     OUT_OF_TOUCH_SECONDS,
     REACHED_AGAIN,
     Caches,
+    Listed,
     ProviderIDs,
+    UnlistedNamespace,
     UnreadablePolicy,
 )
 from signer.store.cluster_api import ClusterAPIVersion, NotServed
 from signer.store.policy_statuses import NOT_SHOWN, status_digest
-from signer.store.records_barrier import Listed, UnlistedNamespace
 from tests.unit.signer import builders
 
 KEY = ClusterKey("team-a", "prod")
@@ -60,7 +60,7 @@ def machine_pool(name: str, *provider_ids: str) -> dict[str, Any]:
 
 
 class World:
-    """An inventory, and the wake-ups since they were last looked at."""
+    """Caches, and the wake-ups since they were last read."""
 
     def __init__(self) -> None:
         self.at = 0.0
@@ -101,6 +101,19 @@ def test_machine_without_a_provider_id_is_found_by_cluster_only(world: World) ->
     assert world.wakes() == []
 
 
+def test_parts_hear_only_of_the_changes_that_concern_them(world: World) -> None:
+    clusters: list[ClusterKey] = []
+    machines: list[tuple[ClusterKey, ProviderIDs]] = []
+    world.caches.on_cluster_change(clusters.append)
+    world.caches.on_machine_change(lambda cluster, provider_ids: machines.append((cluster, provider_ids)))
+    world.caches.machines.applied(machine("m1", "p1"))
+    world.caches.machine_pools.applied(machine_pool("pool", "p2"))
+    assert (clusters, machines) == ([], [(KEY, frozenset({"p1"})), (KEY, frozenset({"p2"}))])
+    world.caches.clusters.applied({"metadata": {"namespace": KEY.namespace, "name": KEY.name, "uid": "c"}})
+    assert (clusters, len(machines)) == ([KEY], 2)
+    assert len(world.wakes()) == 3
+
+
 def test_instances_are_found_by_cluster_and_provider_id(world: World) -> None:
     world.caches.machine_pools.applied(machine_pool("pool", "p1", "p2"))
     assert world.found("p1") == ["pool"]
@@ -111,7 +124,7 @@ def test_instances_are_found_by_cluster_and_provider_id(world: World) -> None:
     assert world.caches.machine(MachineKey(KEY, "MachinePool", "pool", "p3")) == MachineGone()
 
 
-def test_only_the_instances_that_came_or_went_wake_anybody(world: World) -> None:
+def test_only_added_and_removed_instances_wake_requests(world: World) -> None:
     world.caches.machine_pools.applied(machine_pool("pool", "p1", "p2"))
     assert world.wakes() == [(KEY, frozenset({"p1", "p2"}))]
     world.caches.machine_pools.applied(machine_pool("pool", "p2", "p3"))
@@ -127,8 +140,8 @@ def test_provider_id_arrives(world: World) -> None:
     assert world.wakes() == [(KEY, frozenset({"p1"}))]
 
 
-def test_an_annotation_for_attestors_wakes_those_who_claim_the_machine(world: World) -> None:
-    """A request waits until somebody says which TPM is in the Machine."""
+def test_an_attestor_annotation_wakes_requests_that_claim_the_machine(world: World) -> None:
+    """A request waits until an operator states which TPM is in the Machine."""
     world.caches.machines.applied(machine("m1", "p1"))
     world.wakes()
     for said in ("sha256:1", "sha256:2", None):
@@ -157,7 +170,7 @@ def test_machine_changes_cluster(world: World) -> None:
     assert sorted(world.wakes(), key=str) == sorted([(KEY, frozenset({"p1"})), (lab, frozenset({"p1"}))], key=str)
 
 
-def test_machine_goes(world: World) -> None:
+def test_machine_is_deleted(world: World) -> None:
     world.caches.machines.applied(machine("m1", "p1"))
     world.wakes()
     world.caches.machines.removed(machine("m1", "p1"))
@@ -166,15 +179,15 @@ def test_machine_goes(world: World) -> None:
     assert world.wakes() == [(KEY, frozenset({"p1"}))]
 
 
-def test_what_does_not_concern_decisions_wakes_nobody(world: World) -> None:
+def test_a_change_irrelevant_to_decisions_wakes_no_request(world: World) -> None:
     world.caches.machines.applied(machine("m1", "p1", resourceVersion="1"))
     world.wakes()
     world.caches.machines.applied(machine("m1", "p1", resourceVersion="2", labels={"colour": "blue"}))
     assert world.wakes() == []
 
 
-def test_a_record_that_goes_wakes_those_whose_name_or_machine_it_blocked(world: World) -> None:
-    """Who was told to delete it, so that another may have the node's name, need not wait for minutes."""
+def test_a_deleted_record_wakes_requests_for_its_name_and_machine(world: World) -> None:
+    """After an operator has deleted it to free the node's name, a request need not wait for minutes."""
     record = builders.record()
     name = record_of(record.node_name)
     manifest = {
@@ -217,8 +230,8 @@ def test_policy_wakes_all_of_its_requests(world: World) -> None:
 
 
 @pytest.mark.parametrize("spec", [{"authorizedAttestors": [{"name": "tpm"}]}, {"mode": "Yes"}])
-def test_what_a_policys_status_is_known_by(world: World, spec: dict[str, Any]) -> None:
-    """It wakes nobody: who writes it would wake itself."""
+def test_the_digest_of_a_policy_status(world: World, spec: dict[str, Any]) -> None:
+    """It wakes nothing: the status reconciler would wake itself."""
     statuses = world.caches.policy_statuses
     metadata = {"name": "prod", "namespace": "team-a", "uid": "p", "resourceVersion": "1"}
     policy: dict[str, Any] = {"metadata": metadata, "spec": spec}
@@ -235,12 +248,12 @@ def test_what_a_policys_status_is_known_by(world: World, spec: dict[str, Any]) -
     assert statuses.shown(KEY) == NOT_SHOWN
 
 
-def test_a_status_that_json_cannot_hold_is_not_shown() -> None:
+def test_a_status_that_is_not_json_is_not_shown() -> None:
     assert status_digest({"status": {"conditions": object()}}) == NOT_SHOWN
 
 
 def test_unreadable_policy_is_kept_as_such(world: World) -> None:
-    """A cluster whose policy cannot be followed still has one: its requests wait."""
+    """A cluster with an invalid policy still has one: its requests wait."""
     metadata = {"namespace": "team-a", "name": "prod", "uid": "p", "generation": 3}
     world.caches.policies.applied({"metadata": metadata, "spec": {"mode": "Yes"}})
     policy = world.caches.policies.get("team-a", "prod")
@@ -251,7 +264,7 @@ def test_unreadable_policy_is_kept_as_such(world: World) -> None:
     assert world.wakes() == [(KEY, ALL_PROVIDER_IDS)]
 
 
-async def test_nothing_is_decided_before_every_mirror_has_had_its_list(world: World) -> None:
+async def test_nothing_is_decided_before_every_cache_has_its_first_list(world: World) -> None:
     caches = world.caches
     filled = asyncio.ensure_future(caches.filled())
     for cache in (
@@ -267,12 +280,12 @@ async def test_nothing_is_decided_before_every_mirror_has_had_its_list(world: Wo
     caches.reservations.replaced([])
     await asyncio.sleep(0)
     assert not filled.done(), "the controller key was not looked at"
-    caches.controller_key.settled.set()
+    caches.controller_key.attempted.set()
     await asyncio.wait_for(filled, 5)
 
 
 async def test_records_are_listed_after_clusters(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is there at the start needs no list of its own: the records' own is newer."""
+    """Clusters that exist at the start need no list of their own: the cache's list of records is newer."""
     begun: list[str] = []
 
     async def list_once(client: Client, path: str, *, sink: Sink, **options: object) -> None:
@@ -280,19 +293,19 @@ async def test_records_are_listed_after_clusters(world: World, monkeypatch: pyte
         if path.endswith("/clusters"):
             await asyncio.sleep(0)
             sink.replaced([{"metadata": {"namespace": KEY.namespace, "name": KEY.name, "uid": "c"}}])
-            assert isinstance(world.caches.records_barrier.of(KEY), UnlistedNamespace)
+            assert isinstance(world.caches.records_barrier.state_of(KEY), UnlistedNamespace)
 
     async def no_key(client: Client) -> None:
-        """The key is somebody else's test."""
+        """The controller key has tests of its own."""
 
-    monkeypatch.setattr(cache_registry, "list_and_watch", list_once)
+    monkeypatch.setattr(cache_module, "list_and_watch", list_once)
     monkeypatch.setattr(world.caches.controller_key, "run", no_key)
     await world.caches.run(cast("Client", None))
     assert begun[-1].endswith("/attestednodes")
-    assert world.caches.records_barrier.of(KEY) == Listed()
+    assert world.caches.records_barrier.state_of(KEY) == Listed()
 
 
-async def test_who_looks_once_lists_records_after_clusters(world: World) -> None:
+async def test_filling_once_lists_records_after_clusters(world: World) -> None:
     class Source:
         async def list_pages(self, path: str, *arguments: Any, **options: Any) -> AsyncGenerator[dict[str, Any], None]:
             found = {"metadata": {"namespace": KEY.namespace, "name": KEY.name, "uid": "c"}}
@@ -300,14 +313,14 @@ async def test_who_looks_once_lists_records_after_clusters(world: World) -> None
 
     await world.caches.fill(Source())
     assert world.caches.clusters.get(KEY.namespace, KEY.name) is not None
-    assert world.caches.records_barrier.of(KEY) == Listed()
+    assert world.caches.records_barrier.state_of(KEY) == Listed()
 
 
-def test_a_cluster_that_comes_later_has_its_records_listed(world: World) -> None:
+def test_a_cluster_that_appears_later_has_its_records_listed(world: World) -> None:
     world.caches.clusters.applied({"metadata": {"namespace": KEY.namespace, "name": KEY.name, "uid": "c"}})
-    assert isinstance(world.caches.records_barrier.of(KEY), UnlistedNamespace)
+    assert isinstance(world.caches.records_barrier.state_of(KEY), UnlistedNamespace)
     world.caches.clusters.removed({"metadata": {"namespace": KEY.namespace, "name": KEY.name, "uid": "c"}})
-    assert world.caches.records_barrier.of(KEY) == Listed()
+    assert world.caches.records_barrier.state_of(KEY) == Listed()
 
 
 async def test_no_collection_is_held_whole_while_it_is_listed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,9 +337,9 @@ async def test_no_collection_is_held_whole_while_it_is_listed(world: World, monk
         sink.replaced([listed])
 
     async def no_key(client: Client) -> None:
-        """The key is somebody else's test."""
+        """The controller key has tests of its own."""
 
-    monkeypatch.setattr(cache_registry, "list_and_watch", list_once)
+    monkeypatch.setattr(cache_module, "list_and_watch", list_once)
     monkeypatch.setattr(world.caches.controller_key, "run", no_key)
     await world.caches.run(cast("Client", None))
     assert len(held) == 6
@@ -356,7 +369,7 @@ def test_nothing_is_decided_while_any_collection_cannot_be_watched(world: World,
 
 
 @pytest.mark.parametrize("name", ["clusters", "machines", "machine_pools", "policies", "records", "reservations"])
-def test_every_cluster_hears_that_a_collection_can_be_watched_again(world: World, name: str) -> None:
+def test_every_cluster_is_woken_when_a_collection_is_watched_again(world: World, name: str) -> None:
     for cluster in ("prod", "lab"):
         world.caches.clusters.applied({"metadata": {"namespace": "team-a", "name": cluster, "uid": cluster}})
     cache = getattr(world.caches, name)
@@ -372,7 +385,7 @@ def test_every_cluster_hears_that_a_collection_can_be_watched_again(world: World
 async def test_machine_pools_that_are_not_served_are_not_waited_for() -> None:
     caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, NotServed()), own_namespace="own")
     caches.authentic.use_keys(ControllerKeys(bytes(32)))
-    caches.controller_key.settled.set()
+    caches.controller_key.attempted.set()
     for cache in (
         caches.clusters,
         caches.machines,
@@ -391,7 +404,7 @@ def test_nothing_is_decided_without_the_controller_key(world: World) -> None:
         world.caches.require_in_touch()
 
 
-def test_only_watched_namespaces_are_mirrored(world: World) -> None:
+def test_only_watched_namespaces_are_cached(world: World) -> None:
     assert world.caches.watches("team-b")
     limited = Caches(VERSION, own_namespace="own", watch_namespace="team-a")
     assert limited.watches("team-a")

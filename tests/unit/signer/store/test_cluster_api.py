@@ -1,4 +1,4 @@
-"""Which Cluster API version is read: what one document says of all versions is believed."""
+"""The Cluster API version that is read: the absence of a version is concluded from one document only."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_without_machine_pools(version: str, also: tuple[str, ...]) -> Non
     "there",
     [("clusterclasses",), ("clusters",), ("machines", "machinepools"), ("clusters", "machines")],
 )
-async def test_a_version_that_is_being_installed_is_not_taken_for_all_there_is(there: tuple[str, ...]) -> None:
+async def test_a_partly_installed_version_is_not_taken_for_complete(there: tuple[str, ...]) -> None:
     """Of definitions that are replaced one after the other the last is perhaps MachinePools: what the older version
     has is there, and its instances are not gone.
     """

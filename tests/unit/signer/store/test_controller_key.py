@@ -1,4 +1,4 @@
-"""The controller's own key: made once, read again, never overwritten, never shown."""
+"""The controller key: created once, read again, never overwritten, never logged."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from signer.rules.machine import NoRecord
 from signer.store import controller_key
 from signer.store.authentic_records import AuthenticRecords, UnverifiedRecord, stored_record
 from signer.store.controller_key import (
+    MISSING_KEY_REMEDY,
     SECRET_NAME,
-    WHERE_MISSING,
     ControllerKey,
     controller_key_secret,
     parse_controller_keys,
@@ -97,7 +97,7 @@ def world() -> World:
     return World()
 
 
-async def test_the_first_replica_makes_it(world: World) -> None:
+async def test_the_first_replica_creates_it(world: World) -> None:
     assert await world.refresh()
     assert world.api.calls == ["get", "create"]
     assert world.api.secret is not None
@@ -112,7 +112,7 @@ async def test_the_first_replica_makes_it(world: World) -> None:
     assert other.seal() != world.seal(), "random"
 
 
-async def test_the_second_replica_takes_what_the_first_made(world: World) -> None:
+async def test_the_second_replica_uses_the_key_of_the_first(world: World) -> None:
     def first() -> None:
         world.api.put(controller_key_secret(NAMESPACE, KEYS))
 
@@ -122,8 +122,8 @@ async def test_the_second_replica_takes_what_the_first_made(world: World) -> Non
     assert world.seal() == RecordSeals(KEYS).seal(record())
 
 
-def test_the_name_of_the_secret_is_for_ever() -> None:
-    """Operators copy it to where they move Clusters; under another name every record would be worthless."""
+def test_the_name_of_the_secret_never_changes() -> None:
+    """Operators copy it when they move Clusters; under another name every record would be invalid."""
     assert SECRET_NAME == "node-attestation-controller-key"
 
 
@@ -169,8 +169,8 @@ async def test_without_the_grant_everything_waits(world: World) -> None:
 
 
 @pytest.mark.parametrize("fault", [ServerError("etcd", status=500), NotFound("deleted")])
-async def test_keys_that_were_read_stay_good(world: World, fault: ApiError) -> None:
-    """And a Secret that somebody deleted is not made anew: that would make every record worthless."""
+async def test_keys_that_were_read_stay_in_use(world: World, fault: ApiError) -> None:
+    """A deleted Secret is not created again: that would make every record invalid."""
     await world.refresh()
     before, world.api.calls = world.seal(), []
     world.api.fault = fault
@@ -181,22 +181,22 @@ async def test_keys_that_were_read_stay_good(world: World, fault: ApiError) -> N
     assert (await world.refresh(), world.key.readable) == (True, True)
 
 
-async def test_that_it_was_deleted_is_said_for_whoever_has_a_copy(
+async def test_its_deletion_is_logged_as_an_error_with_the_remedy(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The next controller to start makes a new one, and no record counts any more."""
+    """The next controller to start would create a new key, and no record would count any more."""
     await world.refresh()
     world.api.fault = NotFound("deleted")
     assert not await world.refresh()
     (said,) = [one for one in caplog.records if one.levelname == "ERROR"]
-    assert said.message == "the controller key was deleted: put its copy back before this controller ends"
+    assert said.message == "the controller key was deleted: restore its copy before this controller ends"
 
 
 @pytest.mark.parametrize("was_read", [True, False])
-async def test_what_else_keeps_it_from_being_read_is_no_deletion(
+async def test_other_read_failures_are_not_reported_as_deletion(
     world: World, was_read: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nor is the answer to a create where the namespace itself is not there."""
+    """Nor is the response to a create in a missing namespace."""
     if was_read:
         await world.refresh()
         world.api.fault = Forbidden("secrets is forbidden", status=403)
@@ -211,9 +211,9 @@ def no_namespace() -> None:
     raise NotFound('namespaces "own" not found', status=404)
 
 
-def test_before_it_was_looked_at_it_is_not_said_to_be_readable(world: World) -> None:
+def test_it_is_not_readable_before_the_first_read(world: World) -> None:
     assert not world.key.readable
-    assert WHERE_MISSING.startswith("has the controller run, ")
+    assert MISSING_KEY_REMEDY.startswith("has the controller run, ")
 
 
 async def test_no_key_is_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -223,7 +223,7 @@ async def test_no_key_is_logged(world: World, caplog: pytest.LogCaptureFixture) 
     await world.refresh()
     assert world.api.secret is not None
     shown = "".join(str(entry.__dict__) for entry in caplog.records)
-    assert "made the controller key" in shown
+    assert "created the controller key" in shown
     for encoded in world.api.secret["data"].values():
         assert encoded not in shown
 
@@ -274,17 +274,17 @@ def test_both_generations_are_written_and_read() -> None:
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller_key, "AT_MOST_EVERY_SECONDS", 0.001)
-    monkeypatch.setattr(controller_key, "_FAILED", Backoff(base_seconds=0.001, maximum_seconds=0.002, jitter=0.5))
+    monkeypatch.setattr(controller_key, "MINIMUM_READ_INTERVAL_SECONDS", 0.001)
+    monkeypatch.setattr(controller_key, "_RETRY", Backoff(base_seconds=0.001, maximum_seconds=0.002, jitter=0.5))
 
 
 async def run_until(world: World, condition: Callable[[], bool]) -> None:
-    """Run in the background until it is so."""
+    """Run in the background until the condition holds."""
     running = asyncio.create_task(world.key.run(world.api))
     try:
         async with asyncio.timeout(10):
-            await world.key.settled.wait()
-            while not condition():  # noqa: ASYNC110 - what is waited for has no event
+            await world.key.attempted.wait()
+            while not condition():  # noqa: ASYNC110 - the condition has no event
                 await asyncio.sleep(0.001)
     finally:
         running.cancel()
@@ -309,9 +309,9 @@ async def test_it_is_read_again_at_once_for_an_unknown_key(world: World, soon: N
     assert world.api.calls == ["get", "get"]
 
 
-async def test_unknown_keys_do_not_make_us_ask_without_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever floods with records of other keys: the Secret is read once, then not for some time."""
-    monkeypatch.setattr(controller_key, "AT_MOST_EVERY_SECONDS", 3600.0)
+async def test_unknown_keys_do_not_cause_endless_reads(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a flood of records with other keys, the Secret is read once, then not for some time."""
+    monkeypatch.setattr(controller_key, "MINIMUM_READ_INTERVAL_SECONDS", 3600.0)
     flood = iter(range(50))
 
     def flooded() -> bool:
@@ -323,16 +323,14 @@ async def test_unknown_keys_do_not_make_us_ask_without_end(world: World, monkeyp
     assert world.api.calls == ["get"]
 
 
-async def test_while_nothing_needs_it_it_is_read_every_few_minutes(world: World, soon: None) -> None:
+async def test_it_is_read_every_few_minutes_when_nothing_needs_it(world: World, soon: None) -> None:
     world.api.put(controller_key_secret(NAMESPACE, KEYS))
     looks = iter(range(50))
     await run_until(world, lambda: next(looks, None) is None)
     assert world.api.calls == ["get"]
 
 
-async def test_one_fault_after_another_is_waited_for_ever_longer(
-    world: World, soon: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_repeated_faults_back_off(world: World, soon: None, monkeypatch: pytest.MonkeyPatch) -> None:
     attempts: list[int] = []
 
     class Noting:
@@ -340,7 +338,7 @@ async def test_one_fault_after_another_is_waited_for_ever_longer(
             attempts.append(attempt)
             return 0.001
 
-    monkeypatch.setattr(controller_key, "_FAILED", Noting())
+    monkeypatch.setattr(controller_key, "_RETRY", Noting())
     world.api.fault = ServerError("etcd", status=500)
     await run_until(world, lambda: len(attempts) >= 3)
     assert attempts[:3] == [0, 1, 2]

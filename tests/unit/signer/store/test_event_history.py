@@ -4,27 +4,27 @@ import asyncio
 
 import pytest
 
-from signer.store.event_history import GONE, EventHistories, EventHistory, Heard, Order
+from signer.store.event_history import GONE, EventHistories, EventHistory, ObservedEvent, Order
 
 FIRST, SECOND, OTHER = ("own", "first"), ("own", "second"), ("own", "other")
-CREATED: list[Heard] = [(FIRST, "1"), (SECOND, "2")]
+CREATED: list[ObservedEvent] = [(FIRST, "1"), (SECOND, "2")]
 LONG = 60.0
 
 
-async def told(*events: Heard, seconds: float = LONG) -> Order:
-    """What comes of it where all is said before it is waited for."""
+async def told(*events: ObservedEvent, seconds: float = LONG) -> Order:
+    """The result if all events arrive before the wait."""
     event_histories = EventHistories()
     with event_histories.follow([FIRST, SECOND]) as event_history:
         for event in events:
-            event_histories.tell(event)
+            event_histories.observe(event)
         return await event_history.expect(CREATED, seconds)
 
 
-async def test_what_was_heard_before_it_is_waited_for() -> None:
+async def test_events_received_before_the_wait_count() -> None:
     assert await told(*CREATED) is Order.EXACTLY
 
 
-async def test_what_is_heard_of_others_does_not_matter() -> None:
+async def test_events_of_other_objects_do_not_count() -> None:
     assert await told((OTHER, "7"), CREATED[0], (OTHER, GONE), CREATED[1]) is Order.EXACTLY
 
 
@@ -40,37 +40,37 @@ async def test_what_is_heard_of_others_does_not_matter() -> None:
         pytest.param([(FIRST, "1"), (SECOND, "4")], id="another version"),
     ],
 )
-async def test_nothing_else_may_have_been_heard(events: list[Heard]) -> None:
-    """And it is not waited for any longer."""
+async def test_any_other_event_is_a_mismatch(events: list[ObservedEvent]) -> None:
+    """The wait ends at once."""
     assert await told(*events) is Order.OTHERWISE
 
 
-async def test_a_list_tells_nothing_of_what_was_before() -> None:
+async def test_a_list_hides_earlier_events() -> None:
     event_histories = EventHistories()
     with event_histories.follow([FIRST, SECOND]) as event_history:
-        event_histories.tell(CREATED[0])
+        event_histories.observe(CREATED[0])
         event_histories.listed()
-        event_histories.tell(CREATED[1])
+        event_histories.observe(CREATED[1])
         assert await event_history.expect(CREATED, LONG) is Order.OTHERWISE
 
 
-async def test_it_is_waited_for() -> None:
+async def test_missing_events_are_waited_for() -> None:
     event_histories = EventHistories()
     with event_histories.follow([FIRST, SECOND]) as event_history:
         waiting = asyncio.ensure_future(event_history.expect(CREATED, LONG))
         for event in CREATED:
             await asyncio.sleep(0)
             assert not waiting.done()
-            event_histories.tell(event)
+            event_histories.observe(event)
         assert await waiting is Order.EXACTLY
 
 
 @pytest.mark.parametrize("events", [[], CREATED[:1]], ids=["nothing", "half"])
-async def test_it_is_not_waited_for_longer_than_was_said(events: list[Heard]) -> None:
+async def test_the_wait_ends_at_its_time_limit(events: list[ObservedEvent]) -> None:
     assert await told(*events, seconds=0.01) is Order.OTHERWISE
 
 
-async def test_who_is_cancelled_hears_nothing_more() -> None:
+async def test_a_cancelled_follower_receives_nothing_more() -> None:
     event_histories = EventHistories()
 
     async def follows() -> None:
@@ -89,13 +89,13 @@ async def test_who_is_cancelled_hears_nothing_more() -> None:
 def test_several_follow_the_same_object() -> None:
     event_histories = EventHistories()
     with event_histories.follow([FIRST]) as one, event_histories.follow([FIRST, SECOND]) as another:
-        event_histories.tell(CREATED[0])
-        assert (_heard(one), _heard(another)) == ([CREATED[0]], [CREATED[0]])
-        event_histories.tell(CREATED[1])
-        assert (_heard(one), _heard(another)) == ([CREATED[0]], CREATED)
+        event_histories.observe(CREATED[0])
+        assert (_observed(one), _observed(another)) == ([CREATED[0]], [CREATED[0]])
+        event_histories.observe(CREATED[1])
+        assert (_observed(one), _observed(another)) == ([CREATED[0]], CREATED)
         event_histories.listed()
-        assert len(_heard(another)) == 3, "told once"
+        assert len(_observed(another)) == 3, "told once"
 
 
-def _heard(event_history: EventHistory) -> list[Heard]:
-    return event_history._heard
+def _observed(event_history: EventHistory) -> list[ObservedEvent]:
+    return event_history._observed

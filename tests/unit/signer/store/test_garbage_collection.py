@@ -1,4 +1,4 @@
-"""Upkeep: what is missing comes back, what has run out goes, and nothing that may still be needed is touched."""
+"""Garbage collection: missing objects are restored, expired ones deleted, and needed ones never touched."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from signer.store import garbage_collection as upkeep_module
 from signer.store.authentic_records import KeysUnavailable
 from signer.store.caches import Caches
 from signer.store.garbage_collection import Done, GarbageCollector
-from signer.store.reservation_rebuild import ReservationRebuild, pair_of
-from signer.store.reservations import Reservations
+from signer.store.reservations import ReservationRebuild, Reservations, pair_of
 from tests.unit.signer.builders import NOW
 from tests.unit.signer.store.garbage_collection_fixtures import LATER, OWN, VERSION, World, names, pair_for
 from tests.unit.signer.store.test_authentic_records import KEYS
@@ -29,7 +28,7 @@ def world() -> World:
     return World()
 
 
-async def test_an_orderly_world_costs_no_call(world: World) -> None:
+async def test_a_consistent_state_costs_no_call(world: World) -> None:
     world.machine("m1")
     world.record()
     world.reserve(pair_for())
@@ -37,8 +36,8 @@ async def test_an_orderly_world_costs_no_call(world: World) -> None:
     assert (world.api.reads, world.api.writes) == (0, [])
 
 
-async def test_many_reservations_are_looked_at_a_few_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A digest of each of a hundred thousand at once would hold up all clusters for a quarter of a second."""
+async def test_many_reservations_are_handled_in_slices(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Computing a hundred thousand digests at once would block all clusters for a quarter of a second."""
     hashed: list[Pair] = []
 
     def noted(pair: Pair) -> int:
@@ -56,7 +55,7 @@ async def test_many_reservations_are_looked_at_a_few_at_a_time(world: World, mon
 # Reserving again
 
 
-async def test_missing_reservations_of_our_records_come_back(world: World) -> None:
+async def test_missing_reservations_of_authentic_records_are_restored(world: World) -> None:
     for name, identity in (("m1", "a"), ("m2", "b")):
         world.machine(name)
         world.record(name, identity)
@@ -82,7 +81,7 @@ async def test_a_record_whose_machine_is_gone_costs_no_call_while_it_blocks_the_
     assert (world.api.reads, world.api.writes) == (0, [])
 
 
-async def test_what_others_have_stays_theirs(world: World) -> None:
+async def test_reservations_of_others_are_kept(world: World) -> None:
     world.machine("m1")
     world.machine("m2")
     world.record("m1", "a")
@@ -104,16 +103,16 @@ async def test_a_paused_cluster_is_left_alone(world: World, name: str) -> None:
     world.cluster(**PAUSES[name])
     world.machine("m1")
     world.record("m1", "a")  # lacks its reservations
-    world.record("m2", "b")  # has run out, and its Machine is gone
-    world.reserve(pair_for("m3", "c"))  # nobody's
+    world.record("m2", "b")  # has expired, and its Machine is gone
+    world.reserve(pair_for("m3", "c"))  # without an owner
     world.now = LATER
     assert await world.garbage_collector.round() == Done()
     assert world.api.writes == []
 
 
 @pytest.mark.parametrize("name", PAUSES)
-async def test_a_pause_that_the_mirror_has_not_seen_yet(world: World, name: str) -> None:
-    """``clusterctl move`` pauses the Cluster, then deletes its Machines; watches may show that in another order."""
+async def test_a_pause_that_is_not_cached_yet(world: World, name: str) -> None:
+    """``clusterctl move`` pauses the Cluster, then deletes its Machines; watches may deliver that in another order."""
     world.record("m2", "b")
     world.reserve(pair_for("m3", "c"))
     world.cluster(cached=False, **PAUSES[name])
@@ -125,7 +124,7 @@ async def test_a_pause_that_the_mirror_has_not_seen_yet(world: World, name: str)
 # Deleting records
 
 
-async def test_a_record_goes_when_its_machine_is_gone_and_its_last_certificate_has_run_out(world: World) -> None:
+async def test_a_record_is_deleted_when_its_machine_is_gone_and_its_last_certificate_expired(world: World) -> None:
     made = world.record()
     world.reserve(pair_for())
     world.now = made.held_until - timedelta(seconds=1)
@@ -137,7 +136,7 @@ async def test_a_record_goes_when_its_machine_is_gone_and_its_last_certificate_h
     assert world.caches.authentic.values() == ()
 
 
-async def test_a_record_stays_while_its_machine_is_there(world: World) -> None:
+async def test_a_record_stays_while_its_machine_exists(world: World) -> None:
     world.machine("m1")
     world.record()
     world.reserve(pair_for())
@@ -155,8 +154,8 @@ async def test_the_api_server_says_whether_the_machine_is_gone(world: World) -> 
 
 
 @pytest.mark.parametrize("asked", ["machines/m1", "clusters/"])
-async def test_an_api_server_that_has_just_started_says_of_nothing_that_it_is_gone(world: World, asked: str) -> None:
-    """Until it has read the definitions every object of a custom resource is an unknown path to it."""
+async def test_an_api_server_that_has_just_started_makes_nothing_count_as_gone(world: World, asked: str) -> None:
+    """Until it has read the definitions, the path of every custom resource is unknown to it."""
     if asked == "machines/m1":
         world.machine("m1", cached=False)
     world.record()
@@ -172,7 +171,7 @@ async def test_an_api_server_that_has_just_started_says_of_nothing_that_it_is_go
     assert world.api.writes == []
 
 
-async def test_without_its_cluster_a_record_is_the_garbage_collectors(world: World) -> None:
+async def test_a_record_without_its_cluster_is_left_to_kubernetes_garbage_collection(world: World) -> None:
     made = world.record()
     world.reserve(pair_for())
     world.no_cluster()
@@ -181,7 +180,7 @@ async def test_without_its_cluster_a_record_is_the_garbage_collectors(world: Wor
     assert world.recorded() == {made.name}
 
 
-async def test_a_record_that_somebody_writes_meanwhile_stays(world: World) -> None:
+async def test_a_record_that_is_written_meanwhile_stays(world: World) -> None:
     made = world.record()
     world.reserve(pair_for())
     world.now = LATER
@@ -196,8 +195,8 @@ async def test_a_record_that_somebody_writes_meanwhile_stays(world: World) -> No
     assert world.reserved() == names(pair_for())
 
 
-async def test_a_record_that_is_not_ours_is_not_touched(world: World) -> None:
-    """Its expiry is anybody's word; it reserves nothing, and goes with its Cluster."""
+async def test_an_unauthentic_record_is_not_touched(world: World) -> None:
+    """Any client may have written its expiry; it reserves nothing, and is deleted with its Cluster."""
     made = world.record()
     path = ATTESTED_NODES.object(made.name, "team-a")
     found = world.api.objects[path]
@@ -246,21 +245,21 @@ async def test_reservations_of_a_namespace_that_is_not_watched_stay(world: World
     assert await world.garbage_collector.round() == Done()
 
 
-async def test_what_is_in_another_replicas_shard_is_left_to_it(world: World) -> None:
+async def test_objects_of_another_replicas_shard_are_skipped(world: World) -> None:
     lacking = ("m1", "a")
     world.machine(lacking[0])
     world.record(*lacking)
     gone = world.record("m2", "b")
     world.reserve(pair_for("m3", "c"))
     world.now = gone.held_until
-    world.caches.own_shards(SomeShards(1))
+    world.caches.set_shards(SomeShards(1))
     assert await world.garbage_collector.round() == Done()
     assert (world.api.reads, world.api.writes) == (0, [])
-    world.caches.own_shards(SomeShards(1, frozenset({0})))
+    world.caches.set_shards(SomeShards(1, frozenset({0})))
     assert await world.garbage_collector.round() == Done(reserved=1, deleted=1, released=1)
 
 
-async def test_a_record_that_appears_while_the_api_server_is_asked(world: World) -> None:
+async def test_a_record_that_appears_during_the_live_read_keeps_its_pair(world: World) -> None:
     world.reserve(pair_for())
 
     def recorded(method: str, path: str) -> None:
@@ -272,7 +271,7 @@ async def test_a_record_that_appears_while_the_api_server_is_asked(world: World)
     assert world.reserved() == names(pair_for())
 
 
-async def test_a_machine_that_is_back_when_its_sides_are_contested_keeps_them(world: World) -> None:
+async def test_a_machine_created_again_before_deletion_keeps_its_pair(world: World) -> None:
     world.reserve(pair_for())
 
     def back(method: str, path: str) -> None:
@@ -323,7 +322,7 @@ async def test_nothing_is_done_out_of_touch(world: World) -> None:
     assert world.api.reads == 0
 
 
-async def test_a_fault_ends_that_work_and_not_the_next(world: World) -> None:
+async def test_a_fault_ends_one_step_and_not_the_next(world: World) -> None:
     world.machine("m1")
     world.record()
     world.reserve(pair_for("m2", "b"))
@@ -336,7 +335,7 @@ async def test_a_fault_ends_that_work_and_not_the_next(world: World) -> None:
     assert await world.garbage_collector.round() == Done(released=1, failed=1)
 
 
-async def test_one_object_that_cannot_be_read_does_not_stop_the_others(world: World) -> None:
+async def test_one_unreadable_object_does_not_stop_the_others(world: World) -> None:
     world.machine("m1")
     world.machine("m2")
     world.record("m1", "a")
@@ -361,7 +360,7 @@ async def test_it_goes_on_round_after_round(world: World, monkeypatch: pytest.Mo
     world.reserve(pair_for())
     for cache in world.caches.watched():
         cache.filled.set()
-    world.caches.controller_key.settled.set()
+    world.caches.controller_key.attempted.set()
     running = asyncio.create_task(world.garbage_collector.run())
     await asyncio.wait_for(done.wait(), 10)
     running.cancel()

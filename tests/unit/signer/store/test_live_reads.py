@@ -1,4 +1,4 @@
-"""Whether a Machine is as the cache has it."""
+"""Whether the Machine in the API server equals the cached one."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_a_machine_that_is_gone() -> None:
     assert not await live_reads(API(None)).is_as_known(KNOWN)
 
 
-async def test_for_an_instance_of_a_pool_nobody_is_asked() -> None:
+async def test_an_instance_of_a_pool_costs_no_call() -> None:
     """A pool may list thousands."""
     api = API(None)
     assert await live_reads(api).is_as_known(replace(KNOWN, kind="MachinePool"))

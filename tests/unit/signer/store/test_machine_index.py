@@ -30,7 +30,7 @@ def machine_pool(name: str, *provider_ids: str, **changes: Any) -> MachinePoolVi
 
 
 class Followed:
-    """An index, and the objects that it was told of."""
+    """An index, and the objects that it holds."""
 
     def __init__(self) -> None:
         self.index = MachineIndex()
@@ -54,7 +54,7 @@ class Followed:
     def found(self, provider_id: str, cluster: ClusterKey = CLUSTER) -> list[tuple[str, str]]:
         return [(one.kind, one.name) for one in self.index.machines_with(cluster, provider_id)]
 
-    # The same by going through everything
+    # The same by a full scan
 
     def expected(self, provider_id: str, cluster: ClusterKey) -> set[tuple[str, str]]:
         machines = [one for one in self._machines.values() if (one.cluster, one.provider_id) == (cluster, provider_id)]
@@ -81,7 +81,7 @@ def followed() -> Followed:
     return Followed()
 
 
-def test_machine_of_the_pool_stands_for_the_instance(followed: Followed) -> None:
+def test_machine_of_the_pool_replaces_the_instance(followed: Followed) -> None:
     followed.put(machine_pool("pool", "p1", "p2"))
     assert followed.put(machine("m1", "p1", "pool")) == {CLUSTER: {"p1"}}
     assert followed.found("p1") == [("Machine", "m1")]
@@ -130,7 +130,7 @@ def test_change_of_a_large_pool_costs_what_changed(followed: Followed, monkeypat
     many = [f"p{number}" for number in range(10_000)]
     followed.put(machine_pool("pool", *many))
     touched: list[str] = []
-    for method in ("_list", "_list_no_more"):
+    for method in ("_list", "_unlist"):
         real = getattr(followed.index, method)
 
         def spied(
@@ -144,23 +144,23 @@ def test_change_of_a_large_pool_costs_what_changed(followed: Followed, monkeypat
     assert sorted(touched) == ["new", "p0"]
 
 
-def test_how_many_instances_a_pool_has_concerns_none_of_them(followed: Followed) -> None:
-    """Else each step of an autoscaler, or of a tenant, would wake ten thousand."""
+def test_the_number_of_replicas_concerns_no_instance(followed: Followed) -> None:
+    """Otherwise each step of an autoscaler, or of a tenant, would wake ten thousand requests."""
     followed.put(machine_pool("pool", "p1", "p2", replicas=2))
     assert followed.put(machine_pool("pool", "p1", "p2", replicas=3)) == {}
     assert followed.put(machine_pool("pool", "p1", "p3", replicas=4)) == {CLUSTER: {"p2", "p3"}}
 
 
-def test_of_many_with_one_provider_id_a_few_are_looked_at(followed: Followed) -> None:
+def test_of_many_machines_with_one_provider_id_a_few_are_read(followed: Followed) -> None:
     for number in range(5):
         followed.put(machine(f"m{number}", "p1"))
         followed.put(machine_pool(f"pool{number}", "p1", "p2"))
     every = followed.index.machines_with(CLUSTER, "p1")
     assert len(every) == 10
     for most in (1, 5, 7, 10, 11):
-        assert followed.index.some_with(CLUSTER, "p1", most) == every[:most]
-    assert len(followed.index.some_with(CLUSTER, "p2", 3)) == 3
-    assert followed.index.some_with(LAB, "p1", 3) == ()
+        assert followed.index.first_with(CLUSTER, "p1", most) == every[:most]
+    assert len(followed.index.first_with(CLUSTER, "p2", 3)) == 3
+    assert followed.index.first_with(LAB, "p1", 3) == ()
 
 
 def test_machines_alone(followed: Followed) -> None:
@@ -190,7 +190,7 @@ class TestByKey:
         assert followed.index.machine(key) == MachineGone()
 
     def test_instance_goes_on_as_its_machine(self, followed: Followed) -> None:
-        """Whatever was recorded for the instance holds for the Machine, and the reverse."""
+        """A record of the instance counts for the Machine, and the reverse."""
         pool, view = machine_pool("pool", "p1"), machine("m1", "p1", "pool")
         key = MachineKey(CLUSTER, "MachinePool", "pool", "p1")
         steps: tuple[tuple[Callable[[], object], MachineView | MachineGone], ...] = (
@@ -228,7 +228,7 @@ _POOLS = st.builds(
 
 
 @given(st.lists(st.tuples(st.booleans(), st.one_of(_MACHINES, _POOLS)), max_size=20))
-def test_as_going_through_everything(steps: list[tuple[bool, MachineView | MachinePoolView]]) -> None:
+def test_equals_a_full_scan(steps: list[tuple[bool, MachineView | MachinePoolView]]) -> None:
     followed = Followed()
     for removes, view in steps:
         before = {

@@ -1,4 +1,4 @@
-"""Until when a cluster's nodes have certificates: which of them count, and that changes are followed."""
+"""The expiry of a cluster's node certificates: which of them count, and that changes are followed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class World:
         self.records: dict[str, AttestedNode] = {}
 
     def node(self, name: str, end: datetime, *, security: Security = Security.SECURE) -> AttestedNode:
-        """A Machine, and a record whose last client certificate ends then."""
+        """Add a Machine, and a record whose last client certificate expires then."""
         machine = machine_view(name=name, provider_id=f"test:///{name}")
         self.machines[MachineKey.of(machine)] = machine
         identity = replace(attested_identity(name), security=security)
@@ -48,7 +48,7 @@ def budget(world: World, now: datetime = NOW) -> list[datetime]:
     return [datetime.fromtimestamp(end, tz=NOW.tzinfo) for end in ends]
 
 
-def test_the_budget_is_the_first_end_that_is_still_to_come() -> None:
+def test_the_outage_budget_is_the_next_expiry() -> None:
     world = World()
     assert budget(world) == []
     world.node("late", NOW + timedelta(days=6))
@@ -60,7 +60,7 @@ def test_the_budget_is_the_first_end_that_is_still_to_come() -> None:
     assert world.found().count_expired(NOW.timestamp()) == 1
 
 
-def test_machines_that_are_gone_or_going_do_not_count() -> None:
+def test_deleted_and_deleting_machines_do_not_count() -> None:
     world = World()
     record = world.node("first", NOW + timedelta(days=2))
     world.node("late", NOW + timedelta(days=6))
@@ -77,7 +77,7 @@ def test_machines_that_are_gone_or_going_do_not_count() -> None:
     assert budget(world) == [NOW + timedelta(days=6)]
 
 
-def test_a_renewal_moves_it_and_a_record_that_is_gone_too() -> None:
+def test_a_renewal_and_a_deleted_record_change_it() -> None:
     world = World()
     record = world.node("first", NOW + timedelta(days=2))
     assert budget(world) == [NOW + timedelta(days=2)]
@@ -90,7 +90,7 @@ def test_a_renewal_moves_it_and_a_record_that_is_gone_too() -> None:
     assert not world.lives._summed
 
 
-def test_of_two_records_of_one_machine_the_one_that_lasts_longer_counts() -> None:
+def test_of_two_records_of_one_machine_the_one_that_expires_later_counts() -> None:
     world = World()
     record = world.node("node", NOW + timedelta(days=2))
     other = replace(record, journal=(journal_entry(not_after=NOW + timedelta(days=5)),), node_name="other")
@@ -99,7 +99,7 @@ def test_of_two_records_of_one_machine_the_one_that_lasts_longer_counts() -> Non
     assert len(world.found().ends) == 1
 
 
-def test_overdue_is_who_should_have_renewed_and_could() -> None:
+def test_overdue_counts_nodes_that_should_have_renewed_and_still_can() -> None:
     world = World()
     world.node("overdue", NOW + timedelta(days=1))
     world.node("in-time", NOW + timedelta(days=2))
@@ -110,13 +110,13 @@ def test_overdue_is_who_should_have_renewed_and_could() -> None:
     assert found.count_overdue((NOW + timedelta(days=3)).timestamp()) == 0
 
 
-def test_nothing_is_added_up_again_while_nothing_changes() -> None:
+def test_the_summary_is_cached_while_nothing_changes() -> None:
     world = World()
     world.node("node", NOW)
     assert world.found() is world.found()
 
 
-def test_records_whose_journals_hold_no_client_certificate_any_more_come_and_go() -> None:
+def test_records_without_a_client_certificate_are_added_and_removed() -> None:
     """Sixteen serving certificates since the last client certificate; a fault here would end the controller."""
     world = World()
     world.node("node", NOW + LIFE)

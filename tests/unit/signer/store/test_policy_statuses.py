@@ -1,4 +1,4 @@
-"""By what the status of a policy is known that the watch shows."""
+"""The digest of the watched status of a policy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CLUSTER = ClusterKey("default", "prod")
 READY = {"status": {"conditions": [{"type": "Ready", "status": "True"}], "attestors": "tpm"}}
 
 
-def test_the_same_status_is_known_again() -> None:
+def test_equal_statuses_have_equal_digests() -> None:
     """Whatever the order of its fields, and whatever else of the object changed."""
     reordered: dict[str, Any] = {
         "metadata": {"resourceVersion": "7"},
@@ -23,7 +23,7 @@ def test_the_same_status_is_known_again() -> None:
 
 
 @pytest.mark.parametrize("other", [{}, {"status": {}}, {"status": {"attestors": "tpm"}}, {"status": "Ready"}])
-def test_another_status_is_another(other: dict[str, Any]) -> None:
+def test_different_statuses_have_different_digests(other: dict[str, Any]) -> None:
     assert status_digest(other) != status_digest(READY)
 
 
@@ -31,7 +31,7 @@ def test_no_status_is_an_empty_one() -> None:
     assert status_digest({}) == status_digest({"status": {}}) == status_digest({"status": None}) != NOT_SHOWN
 
 
-def test_what_cannot_be_read_counts_as_not_shown() -> None:
+def test_an_unreadable_status_counts_as_not_shown() -> None:
     nested: Any = "end"
     for _ in range(100_000):
         nested = [nested]
@@ -39,7 +39,7 @@ def test_what_cannot_be_read_counts_as_not_shown() -> None:
     assert status_digest({"status": object()}) == NOT_SHOWN
 
 
-def test_each_policy_is_known_by_its_last_status_until_it_is_gone() -> None:
+def test_each_policy_has_its_last_digest_until_it_is_deleted() -> None:
     statuses = PolicyStatuses()
     assert statuses.shown(CLUSTER) == NOT_SHOWN
     statuses.shows(CLUSTER, {"status": {"attestors": "aws"}})

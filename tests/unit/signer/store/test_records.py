@@ -1,4 +1,4 @@
-"""AttestedNodes: created once, changed at exactly the version that was judged, preserved metadata kept."""
+"""AttestedNodes: created once, changed at exactly the version that was read, with preserved metadata."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class World:
         self.api.put(PATH, sealed(parsed, KEYS, manifest), manifest["metadata"]["uid"])
 
     def forge(self, **spec: Any) -> dict[str, Any]:
-        """Somebody else changes the record, or writes one of his own."""
+        """Another client changes the record, or writes one of its own."""
         metadata = {"name": record_name(CLUSTER, NODE), "namespace": CLUSTER.namespace, "annotations": {"by": "tenant"}}
         found = self.api.objects.get(PATH) or sealed(record(), OTHER, {"metadata": metadata})
         forged = {**found, "spec": {**found["spec"], **spec}}
@@ -195,7 +195,7 @@ async def test_change_keeps_foreign_metadata(world: World, note: str, calls: lis
 async def test_a_record_that_was_restored_without_its_owner_gets_it_again(
     world: World, others: list[dict[str, Any]], note: str
 ) -> None:
-    """Velero leaves owners out, and without one a record outlives its Cluster."""
+    """Velero omits owners, and a record without one outlives its Cluster."""
     written = await world.write(record())
     stored = world.api.objects[PATH]
     [own] = stored["metadata"]["ownerReferences"]
@@ -205,7 +205,7 @@ async def test_a_record_that_was_restored_without_its_owner_gets_it_again(
     assert world.api.objects[PATH]["metadata"]["ownerReferences"] == [*others, own]
 
 
-async def test_change_by_whoever_has_not_seen_the_metadata_keeps_it_too(world: World) -> None:
+async def test_a_change_without_cached_metadata_keeps_it_too(world: World) -> None:
     """The version that a record was derived from need not be the one that the cache has now."""
     mine = next_version(await world.write(record()))
     stored = world.api.objects[PATH]
@@ -238,7 +238,7 @@ async def test_record_that_changed_meanwhile(world: World) -> None:
     assert [entry.csr_uid for entry in world.recorded().journal] == ["uid-1", "uid-9", "uid-2"]
 
 
-async def test_record_that_went_meanwhile(world: World) -> None:
+async def test_record_that_was_deleted_meanwhile(world: World) -> None:
     mine = next_version(await world.write(record()))
     del world.api.objects[PATH]
     with pytest.raises(RecordChanged):
@@ -254,13 +254,13 @@ async def test_record_that_was_re_created_meanwhile(world: World) -> None:
     assert world.recorded().uid == "another"
 
 
-async def test_what_is_written_is_sealed_under_the_current_key(world: World) -> None:
+async def test_a_written_record_is_sealed_with_the_current_key(world: World) -> None:
     written = await world.write(record())
     assert written.seal == world.api.objects[PATH]["spec"]["seal"] == RecordSeals(KEYS).seal(record())
     assert world.recorded() == written
 
 
-async def test_a_record_under_the_previous_key_is_sealed_anew_when_it_is_written(world: World) -> None:
+async def test_a_record_of_the_previous_key_is_sealed_again_when_written(world: World) -> None:
     await world.write(record())
     world.caches.authentic.use_keys(ROTATED)
     before = world.recorded()
@@ -284,7 +284,7 @@ FORGERIES: Final[dict[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("seen", [True, False], ids=["cached", "not cached yet"])
 @pytest.mark.parametrize("name", FORGERIES)
-async def test_what_is_not_ours_is_no_record_and_is_replaced(world: World, name: str, seen: bool) -> None:
+async def test_an_unauthentic_object_is_no_record_and_is_replaced(world: World, name: str, seen: bool) -> None:
     forged = world.forge(seal=RecordSeals(KEYS).seal(record()))
     forged = world.forge(**FORGERIES[name])
     if seen:
@@ -304,8 +304,8 @@ async def test_what_is_not_ours_is_no_record_and_is_replaced(world: World, name:
     assert stored["metadata"]["annotations"] == {"by": "tenant"}
 
 
-async def test_exactly_what_was_seen_is_replaced(world: World) -> None:
-    """Between the look and the write it became ours: another replica was first."""
+async def test_exactly_the_version_that_was_read_is_replaced(world: World) -> None:
+    """Another replica wrote an authentic record between the read and the write."""
     world.caches.records.applied(world.forge(seal=""))
     ours = sealed(record(), KEYS, world.api.objects[PATH])
 
@@ -318,15 +318,17 @@ async def test_exactly_what_was_seen_is_replaced(world: World) -> None:
     assert world.recorded().identity.identity == "ek:1"
 
 
-async def test_a_record_of_ours_is_never_replaced_by_a_first_one(world: World) -> None:
+async def test_an_authentic_record_is_never_replaced_by_a_first_one(world: World) -> None:
     await world.write(record())
     with pytest.raises(RecordChanged):
         await world.write(record(identity="ek:2"))
     assert [method for method, _ in world.api.calls] == ["create"]
 
 
-async def test_our_record_after_somebody_changed_it(world: World) -> None:
-    """He gains nothing: what we derived from it before can no longer be written, and it counts as none."""
+async def test_a_record_that_another_client_changed(world: World) -> None:
+    """It gains nothing: a record derived from the earlier version can no longer be written, and this one does not
+    count.
+    """
     written = await world.write(record())
     world.forge(nodeName=written.node_name, identity="ek:impostor")
     with pytest.raises(RecordChanged):
@@ -334,8 +336,8 @@ async def test_our_record_after_somebody_changed_it(world: World) -> None:
     assert world.records.recorded(CLUSTER, NODE) == NoRecord()
 
 
-async def test_an_older_version_put_back_is_what_it_was(world: World) -> None:
-    """A rollback costs what came after it, and changes nothing else."""
+async def test_a_restored_older_version_is_valid(world: World) -> None:
+    """A rollback loses later entries, and changes nothing else."""
     older = await world.write(record())
     spec = world.api.objects[PATH]["spec"]
     await world.write(next_version(older))
@@ -364,7 +366,7 @@ async def test_a_record_under_a_newer_key_is_not_replaced(world: World) -> None:
     assert world.api.objects[PATH] == theirs
 
 
-async def test_other_faults_are_told_and_change_nothing(world: World) -> None:
+async def test_other_errors_are_raised_and_change_nothing(world: World) -> None:
     written = await world.write(record())
 
     def fail() -> None:
@@ -376,7 +378,7 @@ async def test_other_faults_are_told_and_change_nothing(world: World) -> None:
     assert world.recorded() == written
 
 
-async def test_an_api_server_that_starts_makes_no_record_forgotten(
+async def test_an_api_server_that_starts_removes_no_record_from_the_cache(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = await world.write(record())
@@ -394,7 +396,7 @@ async def test_an_api_server_that_starts_makes_no_record_forgotten(
 
 
 async def moved(world: World) -> AttestedNode:
-    """Its records are there, and the cache has not heard of them."""
+    """Its records exist, and the cache has not received them."""
     theirs = World()
     theirs.api = world.api
     theirs.records = Records(world.api, theirs.caches)
@@ -408,7 +410,7 @@ def cluster(key: ClusterKey = CLUSTER, **spec: Any) -> dict[str, Any]:
     return {"metadata": {"namespace": key.namespace, "name": key.name, "uid": "c-1"}, "spec": spec}
 
 
-async def test_records_of_a_cluster_that_came_are_listed_once_by_one_for_all(world: World) -> None:
+async def test_records_of_a_new_cluster_are_listed_once_for_all_callers(world: World) -> None:
     written = await moved(world)
     assert world.records.recorded(CLUSTER, NODE) == NoRecord()
     with pytest.raises(Deferred, match="listed again"):
@@ -421,7 +423,7 @@ async def test_records_of_a_cluster_that_came_are_listed_once_by_one_for_all(wor
     assert world.api.calls == [("list", COLLECTION)]
 
 
-async def test_those_that_came_together_need_one_list_and_one_that_comes_meanwhile_another(world: World) -> None:
+async def test_clusters_that_appear_together_share_a_list_and_a_later_one_needs_another(world: World) -> None:
     await moved(world)
     second, late = ClusterKey(CLUSTER.namespace, "second"), ClusterKey(CLUSTER.namespace, "late")
     elsewhere = ClusterKey("team-b", CLUSTER.name)
@@ -443,7 +445,7 @@ async def test_those_that_came_together_need_one_list_and_one_that_comes_meanwhi
 
 
 async def test_one_that_is_unpaused_while_it_is_listed_is_listed_again(world: World) -> None:
-    """What was written until then need not be in the list."""
+    """Objects written before need not be in the list."""
     await moved(world)
 
     async def pause_once() -> None:
@@ -456,7 +458,7 @@ async def test_one_that_is_unpaused_while_it_is_listed_is_listed_again(world: Wo
     assert world.api.calls == [("list", COLLECTION)] * 2
 
 
-async def test_who_cannot_list_judges_nothing(world: World) -> None:
+async def test_without_a_list_no_decision_is_made(world: World) -> None:
     await moved(world)
 
     async def fail() -> None:
@@ -472,7 +474,7 @@ async def test_who_cannot_list_judges_nothing(world: World) -> None:
         world.records.require_still_listed(CLUSTER)
 
 
-async def test_a_list_that_holds_anything_else_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_list_with_other_items_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     async def pages(path: str) -> AsyncGenerator[dict[str, Any], None]:
         yield {"items": ["no object"]}
 
@@ -482,7 +484,7 @@ async def test_a_list_that_holds_anything_else_is_refused(world: World, monkeypa
         await world.records.require_listed(CLUSTER)
 
 
-async def test_what_is_known_already_is_newer_than_the_list(world: World) -> None:
+async def test_cached_records_are_newer_than_the_list(world: World) -> None:
     await moved(world)
 
     async def change() -> None:
@@ -494,7 +496,7 @@ async def test_what_is_known_already_is_newer_than_the_list(world: World) -> Non
     assert [entry.csr_uid for entry in world.recorded().journal] == ["uid-1", "uid-9"]
 
 
-async def test_a_list_of_the_mirrors_own_that_was_begun_before_takes_nothing_away_for_long(world: World) -> None:
+async def test_an_earlier_list_of_the_cache_removes_nothing_for_long(world: World) -> None:
     written = await moved(world)
     await world.records.require_listed(CLUSTER)
     world.caches.records.replaced([])

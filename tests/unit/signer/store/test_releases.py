@@ -1,4 +1,4 @@
-"""Upkeep releases a gone Machine's pair: every interleaving with nodes that join, crashes included."""
+"""Garbage collection releases a gone Machine's pair: every interleaving with joining nodes, crashes included."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from signer.model import record as record_module
 from signer.model.reservation import ReservationSide
 from signer.store import reservations
 from tests.unit.signer.store.interleavings import World, explore
-from tests.unit.signer.store.scenario import End, Plugin, Scenario, pair
+from tests.unit.signer.store.scenario import End, ExistingSide, Scenario, pair
 
 OLD: Final = pair("old", "a")
-WHOLE: Final = (Plugin(ReservationSide.MACHINE, OLD), Plugin(ReservationSide.IDENTITY, OLD))
+WHOLE: Final = (ExistingSide(ReservationSide.MACHINE, OLD), ExistingSide(ReservationSide.IDENTITY, OLD))
 BACK: Final = (("back", "old"), ("join", "old a"))
 M1: Final = frozenset({"m1"})
 SCENARIOS: Final[dict[str, Scenario]] = {
@@ -29,7 +29,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "its Machine goes again": Scenario((), WHOLE, M1, (*BACK, ("gone", "old")), (OLD,)),
 }
 LARGE: Final = "by two"
-"""More than a second: among the slow tests only."""
+"""Takes more than a second: only among the slow tests."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -53,7 +53,7 @@ def test_every_interleaving_with_a_joining_node_and_crashes(name: str) -> None:
 
 
 def alone(scenario: Scenario) -> World:
-    """Upkeep runs to its end."""
+    """Run garbage collection to its end."""
     world = World(scenario)
     world.run_alone(world.actors[0])
     assert world.actors[0].end is End.RELEASED
@@ -61,11 +61,11 @@ def alone(scenario: Scenario) -> World:
 
 
 @pytest.mark.parametrize("before", [WHOLE, WHOLE[:1], WHOLE[1:], ()], ids=["whole", "Machine", "identity", "nothing"])
-def test_what_stands_of_a_gone_machines_pair_is_released(before: tuple[Plugin, ...]) -> None:
+def test_the_remaining_sides_of_a_gone_machines_pair_are_released(before: tuple[ExistingSide, ...]) -> None:
     assert alone(Scenario((), before, released=(OLD,))).objects == {}
 
 
-def test_nothing_is_released_while_the_machine_is_there() -> None:
+def test_nothing_is_released_while_the_machine_exists() -> None:
     world = alone(Scenario((), WHOLE, frozenset({"old"}), released=(OLD,)))
     assert world.whole() == {OLD}
     assert world.actors[0].calls == 1
@@ -73,7 +73,7 @@ def test_nothing_is_released_while_the_machine_is_there() -> None:
 
 @pytest.mark.parametrize("theirs", [pair("m1", "a"), pair("old", "b")], ids=["identity", "Machine"])
 def test_only_that_pair_is_released(theirs: object) -> None:
-    """Its identity, or its Machine, belongs to others meanwhile: theirs stays."""
+    """Its identity or its Machine belongs to others meanwhile: their pair stays."""
     assert isinstance(theirs, type(OLD))
-    sides = tuple(Plugin(side, theirs) for side in ReservationSide)
+    sides = tuple(ExistingSide(side, theirs) for side in ReservationSide)
     assert alone(Scenario((), sides, released=(OLD,))).whole() == {theirs}

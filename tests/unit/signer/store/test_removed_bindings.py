@@ -1,4 +1,4 @@
-"""What is removed is kept, comes back as it was, and nothing else comes back; whoever crashes, and whenever."""
+"""Removed bindings are saved and restored exactly, and nothing else is, whichever actor crashes at whatever time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ MOVED = replace(OWNER, uid="c-moved")
 
 
 class Kept:
-    """A workload cluster from which both bindings were removed, and what is kept of them."""
+    """A workload cluster from which both bindings were removed, and the saved bindings."""
 
     def __init__(self) -> None:
         self.api = ObjectStore()
@@ -62,7 +62,7 @@ class Kept:
             self.api.put(f"{BINDINGS}/{manifest['metadata']['name']}", manifest)
         self.original = self.api.bodies()
         found = [self.there(name) for name in self.original]
-        await self.grants.keep(OWNER, found)
+        await self.grants.save(OWNER, found)
         for binding in found:
             await self.api.delete(CLUSTER_ROLE_BINDINGS.object(binding.name))
 
@@ -77,9 +77,9 @@ class Kept:
         self.api.put(CONFIG_MAP, {**self.api.objects[CONFIG_MAP], "data": {**data, FIELD: json.dumps(content)}})
 
     async def remove_later(self, owner: ClusterIdentity) -> None:
-        """Kubeadm's binding came back, of whatever cluster has the name by now, and is removed again."""
+        """Kubeadm's binding exists again in the cluster that has the name now, and is removed again."""
         self.api.put(f"{BINDINGS}/later", binding_manifest("later"))
-        await self.grants.keep(owner, [self.there("later")])
+        await self.grants.save(owner, [self.there("later")])
         await self.api.delete(f"{BINDINGS}/later")
 
 
@@ -90,17 +90,17 @@ async def kept() -> Kept:
     return kept
 
 
-async def test_bindings_come_back_exactly_as_they_were(kept: Kept) -> None:
+async def test_bindings_are_restored_exactly(kept: Kept) -> None:
     assert kept.api.bodies() == {}
     restored = await kept.grants.restore(OWNER, kept.api)
     assert (restored.back, restored.not_restored) == (NAMES, ())
     assert kept.api.bodies() == kept.original
     assert kept.api.config_maps() == []
-    assert await kept.grants.kept(OWNER.key) == NothingSaved()
+    assert await kept.grants.saved(OWNER.key) == NothingSaved()
     assert (await kept.grants.restore(OWNER, kept.api)).back == ()
 
 
-async def test_the_config_map_says_whose_it_is(kept: Kept) -> None:
+async def test_the_config_map_names_its_cluster(kept: Kept) -> None:
     (found,) = kept.api.config_maps()
     assert found["metadata"]["labels"] == {"attestation.cluster.x-k8s.io/removed-grants": "team-a"}, "for ever"
     assert found["data"]["clusterNamespace"] == "team-a"
@@ -118,12 +118,14 @@ async def test_another_cluster_under_the_same_name_gets_nothing(kept: Kept) -> N
     assert restored.others == OtherLineages(NAMESPACE, saved_name(OWNER.key), (FIELD,))
     assert kept.api.bodies() == {}
     assert kept.api.config_maps() == before
-    assert await kept.grants.kept(ClusterKey("team-a-one", "x")) == NothingSaved()
+    assert await kept.grants.saved(ClusterKey("team-a-one", "x")) == NothingSaved()
 
 
 @pytest.mark.parametrize("now", [ROTATED, MOVED], ids=["another CA", "another UID"])
-async def test_the_cluster_gets_everything_back_whatever_it_is_known_by_now(kept: Kept, now: ClusterIdentity) -> None:
-    """A rotation gives it another CA; ``clusterctl move``, or a restore, another UID."""
+async def test_all_bindings_of_the_cluster_are_restored_under_any_of_its_marks(
+    kept: Kept, now: ClusterIdentity
+) -> None:
+    """A rotation changes the CA; ``clusterctl move``, or a restore, changes the UID."""
     await kept.remove_later(now)
     restored = await kept.grants.restore(now, kept.api)
     assert (sorted(restored.back), restored.others) == (["first", "later", "second"], NothingSaved())
@@ -131,28 +133,28 @@ async def test_the_cluster_gets_everything_back_whatever_it_is_known_by_now(kept
     assert kept.api.config_maps() == []
 
 
-async def test_a_cluster_whose_ca_was_rotated_and_that_was_moved_then(kept: Kept) -> None:
-    """Nothing was removed in between: that it goes on under another CA was noted all the same."""
+async def test_a_cluster_with_a_rotated_ca_that_is_then_moved(kept: Kept) -> None:
+    """No binding was removed in between: the new CA was recorded all the same."""
     before = kept.api.bodies()
-    await kept.grants.follow(ROTATED)
+    await kept.grants.update_lineage(ROTATED)
     moved = replace(ROTATED, uid="c-moved")
     restored = await kept.grants.restore(moved, kept.api)
     assert (restored.back, restored.others) == (NAMES, NothingSaved())
     assert kept.api.bodies() == kept.original != before
 
 
-async def test_following_writes_once_and_nothing_where_nothing_is_kept(kept: Kept) -> None:
+async def test_updating_the_lineage_writes_once_and_only_if_bindings_are_saved(kept: Kept) -> None:
     for owner, writes in ((OWNER, 0), (ROTATED, 1), (ROTATED, 0), (MOVED, 1), (OWNER, 0), (LATER_CLUSTER, 0)):
         kept.api.calls.clear()
-        await kept.grants.follow(owner)
+        await kept.grants.update_lineage(owner)
         assert kept.api.calls == [f"GET {CONFIG_MAP}", *[f"PATCH {CONFIG_MAP}"] * writes], owner
     empty = Kept()
-    await empty.grants.follow(OWNER)
+    await empty.grants.update_lineage(OWNER)
     assert empty.api.config_maps() == []
 
 
-async def test_what_is_not_back_under_another_ca_is_found_under_the_next_uid(kept: Kept) -> None:
-    """Even if nothing of it could be restored at once."""
+async def test_bindings_not_restored_under_another_ca_are_found_under_the_next_uid(kept: Kept) -> None:
+    """Even if no binding could be restored at once."""
     for name in NAMES:
         kept.tamper(name, roleRef={"kind": "ClusterRole", "name": "gone"})
     assert (await kept.grants.restore(ROTATED, kept.api)).back == ()
@@ -164,31 +166,31 @@ async def test_what_is_not_back_under_another_ca_is_found_under_the_next_uid(kep
     assert not any(call.startswith("PATCH") for call in kept.api.calls)
 
 
-async def test_each_cluster_gets_back_what_was_removed_from_it(kept: Kept) -> None:
+async def test_each_cluster_gets_its_own_bindings_restored(kept: Kept) -> None:
     await kept.remove_later(LATER_CLUSTER)
     assert len(kept.api.config_maps()) == 1
     restored = await kept.grants.restore(LATER_CLUSTER, kept.api)
     assert restored.back == ("later",)
     assert restored.others == OtherLineages(NAMESPACE, saved_name(OWNER.key), (FIELD,))
     assert list(kept.api.bodies()) == ["later"]
-    # The first is back.
+    # The first is restored.
     assert (await kept.grants.restore(OWNER, kept.api)).others == NothingSaved()
     assert kept.api.config_maps() == []
     assert sorted(kept.api.bodies()) == ["first", "later", "second"]
 
 
-async def test_what_stays_kept_leaves_the_other_lineages_as_they_are(kept: Kept) -> None:
+async def test_a_binding_that_stays_saved_leaves_other_lineages_unchanged(kept: Kept) -> None:
     await kept.remove_later(LATER_CLUSTER)
     kept.tamper("first", roleRef={"kind": "ClusterRole", "name": "gone"})
     restored = await kept.grants.restore(OWNER, kept.api)
     assert (restored.back, len(restored.not_restored)) == (("second",), 1)
-    found = await kept.grants.kept(OWNER.key)
+    found = await kept.grants.saved(OWNER.key)
     assert isinstance(found, SavedBindings)
     assert (list(found.of(OWNER).bindings), list(found.of(LATER_CLUSTER).bindings)) == (["first"], ["later"])
 
 
 async def test_a_ca_that_keeps_changing_fills_one_config_map_and_no_more(kept: Kept) -> None:
-    """Whoever writes the Secret of the CA may change it every minute."""
+    """A tenant that writes the Secret of the CA may change it every minute."""
     for number in range(2 * MAXIMUM_MARKS):
         await kept.remove_later(replace(OWNER, ca_cert_hash=f"sha256:{number}"))
     (found,) = kept.api.config_maps()
@@ -198,7 +200,7 @@ async def test_a_ca_that_keeps_changing_fills_one_config_map_and_no_more(kept: K
 
 
 async def test_clusters_of_one_name_fill_one_config_map_and_no_more(kept: Kept) -> None:
-    """Whoever makes Clusters may make one of that name every minute."""
+    """A tenant that creates Clusters may create one of that name every minute."""
     for number in range(MAXIMUM_LINEAGES - 1):
         await kept.remove_later(ClusterIdentity(OWNER.key, f"c-x{number}", f"sha256:{number}"))
     with pytest.raises(BindingsNotSaved, match="more than 4 clusters of one name"):
@@ -207,11 +209,11 @@ async def test_clusters_of_one_name_fill_one_config_map_and_no_more(kept: Kept) 
     assert len(kept.api.config_maps()) == 1
 
 
-async def test_what_is_removed_later_is_added_and_the_newest_of_a_name_counts(kept: Kept) -> None:
-    """``kubeadm upgrade`` brings a binding back, with other subjects."""
+async def test_later_bindings_are_added_and_the_newest_of_a_name_counts(kept: Kept) -> None:
+    """``kubeadm upgrade`` creates a binding again, with other subjects."""
     changed = binding_manifest("first", labels={"team": "kubeadm"})
     await kept.add_and_remove(changed, binding_manifest("third"))
-    found = await kept.grants.kept(OWNER.key)
+    found = await kept.grants.saved(OWNER.key)
     assert isinstance(found, SavedBindings)
     assert sorted(found.of(OWNER).bindings) == ["first", "second", "third"]
     await kept.grants.restore(OWNER, kept.api)
@@ -219,7 +221,7 @@ async def test_what_is_removed_later_is_added_and_the_newest_of_a_name_counts(ke
 
 
 @pytest.mark.parametrize("annotations", [{}, {RESTORING_ANNOTATION: "mine"}])
-async def test_a_binding_that_is_there_again_is_left_alone(kept: Kept, annotations: dict[str, str]) -> None:
+async def test_a_binding_that_exists_again_is_not_changed(kept: Kept, annotations: dict[str, str]) -> None:
     somebodys = binding_manifest("first", labels={"team": "somebody"}, annotations=annotations)
     kept.api.put(f"{BINDINGS}/first", somebodys)
     version = kept.there("first").resource_version
@@ -231,8 +233,8 @@ async def test_a_binding_that_is_there_again_is_left_alone(kept: Kept, annotatio
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-async def test_a_binding_that_is_being_deleted_is_not_back(replaced: bool) -> None:
-    """Its finalizers hold it for a while; then it is gone, and nobody would give it back."""
+async def test_a_binding_that_is_being_deleted_does_not_count_as_restored(replaced: bool) -> None:
+    """Its finalizers hold it for a while; after its deletion no restore would follow."""
     kept = Kept()
     await kept.add_and_remove(binding_manifest("first", finalizers=["example.com/held"]), binding_manifest("second"))
     if replaced:
@@ -259,7 +261,7 @@ async def test_a_binding_that_is_being_deleted_is_not_back(replaced: bool) -> No
         (None, "is gone"),
     ],
 )
-async def test_a_backup_that_names_another_role_gives_nothing(
+async def test_a_saved_binding_of_another_role_is_not_restored(
     kept: Kept, role: dict[str, Any] | None, cause: str
 ) -> None:
     if role is not None:
@@ -270,7 +272,7 @@ async def test_a_backup_that_names_another_role_gives_nothing(
     assert [one.name for one in restored.not_restored] == ["first"]
     assert cause in str(restored.not_restored[0])
     assert list(kept.api.bodies()) == ["second"]
-    found = await kept.grants.kept(OWNER.key)
+    found = await kept.grants.saved(OWNER.key)
     assert isinstance(found, SavedBindings)
     assert list(found.of(OWNER).bindings) == ["first"]
 
@@ -284,7 +286,7 @@ async def test_a_role_that_grants_more_by_now_is_not_bound_again(kept: Kept) -> 
     assert (await kept.grants.restore(OWNER, kept.api)).back == NAMES
 
 
-async def test_a_builtin_role_that_is_missing_comes_back_with_the_api_server(kept: Kept) -> None:
+async def test_a_missing_builtin_role_is_restored_by_the_api_server(kept: Kept) -> None:
     await kept.api.delete(CLUSTER_ROLES.object(ROLE))
     assert (await kept.grants.restore(OWNER, kept.api)).back == NAMES
 
@@ -292,7 +294,7 @@ async def test_a_builtin_role_that_is_missing_comes_back_with_the_api_server(kep
 async def test_a_name_that_leaves_its_path_is_refused(kept: Kept) -> None:
     kept.tamper("../secrets/x", renamed="../secrets/x")
     restored = await kept.grants.restore(OWNER, kept.api)
-    assert [one.cause.partition(":")[0] for one in restored.not_restored] == ["a name that no path can have"]
+    assert [one.cause.partition(":")[0] for one in restored.not_restored] == ["its name is no path segment"]
     assert not any("secrets" in call for call in kept.api.calls)
 
 
@@ -311,17 +313,17 @@ async def test_a_name_that_leaves_its_path_is_refused(kept: Kept) -> None:
         {"clusterName": "two"},
     ],
 )
-async def test_a_config_map_that_somebody_changed_is_left_for_a_person(kept: Kept, change: dict[str, str]) -> None:
+async def test_a_changed_config_map_is_left_to_an_operator(kept: Kept, change: dict[str, str]) -> None:
     found = kept.api.objects[CONFIG_MAP]
     stored = kept.api.put(CONFIG_MAP, {**found, "data": {**found["data"], **change}})
-    for call in (kept.grants.kept(OWNER.key), kept.grants.keep(OWNER, []), kept.grants.restore(OWNER, kept.api)):
+    for call in (kept.grants.saved(OWNER.key), kept.grants.save(OWNER, []), kept.grants.restore(OWNER, kept.api)):
         with pytest.raises(BindingsNotSaved, match=saved_name(OWNER.key)):
             await call
     assert kept.api.objects[CONFIG_MAP] == stored
     assert kept.api.bodies() == {}
 
 
-async def test_a_config_map_that_says_nothing_is_left_out_of_the_list(kept: Kept, caplog: Any) -> None:
+async def test_an_unreadable_config_map_is_left_out_of_the_list(kept: Kept, caplog: Any) -> None:
     stranger = CONFIG_MAPS.object("stranger", NAMESPACE)
     kept.api.put(stranger, {"metadata": {"name": "stranger", "labels": {SAVED_LABEL: ""}}, "data": {}})
     kept.api.put(CONFIG_MAPS.object("other", NAMESPACE), {"metadata": {"name": "other"}, "data": {}})
@@ -341,32 +343,32 @@ FAULTS = [
 
 @pytest.mark.parametrize("method", ["GET", "PATCH"])
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: type(fault).__name__)
-async def test_nothing_counts_as_kept_while_the_management_cluster_fails(
+async def test_nothing_counts_as_saved_while_the_management_cluster_fails(
     kept: Kept, method: str, fault: ApiError
 ) -> None:
     kept.api.failures[f"{method} {CONFIG_MAP}"] = fault
     with pytest.raises(BindingsNotSaved, match="of the management cluster"):
-        await kept.grants.keep(OWNER, [])
+        await kept.grants.save(OWNER, [])
 
 
-async def test_a_first_write_that_fails_is_not_kept() -> None:
+async def test_a_failed_first_write_saves_nothing() -> None:
     kept = Kept()
     kept.api.failures[f"POST {CONFIG_MAPS.collection(NAMESPACE)}"] = ServerError("etcd", status=500)
     with pytest.raises(BindingsNotSaved):
-        await kept.grants.keep(OWNER, [])
+        await kept.grants.save(OWNER, [])
 
 
-async def test_a_config_map_that_keeps_changing_is_given_up_for_now(kept: Kept) -> None:
+async def test_a_config_map_that_keeps_changing_ends_the_attempt(kept: Kept) -> None:
     kept.api.failures[f"PATCH {CONFIG_MAP}"] = Conflict("stale", status=409)
     with pytest.raises(BindingsNotSaved, match="keep changing"):
-        await kept.grants.keep(OWNER, [])
+        await kept.grants.save(OWNER, [])
     kept.api.failures[f"DELETE {CONFIG_MAP}"] = Conflict("stale", status=409)
     with pytest.raises(BindingsNotSaved, match="keep changing"):
         await kept.grants.restore(OWNER, kept.api)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: type(fault).__name__)
-async def test_what_cannot_be_taken_out_of_what_is_kept_is_no_success(kept: Kept, fault: ApiError) -> None:
+async def test_a_restored_binding_that_stays_saved_is_no_success(kept: Kept, fault: ApiError) -> None:
     kept.api.failures[f"DELETE {CONFIG_MAP}"] = fault
     with pytest.raises(BindingsNotSaved, match="of the management cluster"):
         await kept.grants.restore(OWNER, kept.api)
@@ -376,7 +378,7 @@ async def test_what_cannot_be_taken_out_of_what_is_kept_is_no_success(kept: Kept
 
 
 async def test_an_empty_lineage_of_another_cluster_holds_nothing(kept: Kept) -> None:
-    await kept.grants.keep(LATER_CLUSTER, [])
+    await kept.grants.save(LATER_CLUSTER, [])
     found = kept.api.objects[CONFIG_MAP]
     marks = {"clusterUIDs": [LATER_CLUSTER.uid], "caCertHashes": [LATER_CLUSTER.ca_cert_hash]}
     empty = {lineage_field(LATER_CLUSTER): json.dumps({"items": [], "lineage": marks})}
@@ -385,14 +387,14 @@ async def test_an_empty_lineage_of_another_cluster_holds_nothing(kept: Kept) -> 
     assert kept.api.config_maps() == []
 
 
-async def test_kept_grants_that_cannot_be_listed(kept: Kept) -> None:
+async def test_saved_bindings_that_cannot_be_listed(kept: Kept) -> None:
     kept.api.failures[f"GET {CONFIG_MAPS.collection(NAMESPACE)}"] = Forbidden("no", status=403)
     with pytest.raises(BindingsNotSaved, match="cannot be listed"):
         await kept.grants.owners()
 
 
 @pytest.mark.parametrize("fault", [Forbidden("no", status=403), Invalid("bad", status=422)])
-async def test_a_binding_that_may_not_be_created_stays_kept(kept: Kept, fault: ApiError) -> None:
+async def test_a_binding_that_may_not_be_created_stays_saved(kept: Kept, fault: ApiError) -> None:
     kept.api.failures[f"POST {BINDINGS}"] = fault
     restored = await kept.grants.restore(OWNER, kept.api)
     assert restored.back == ()

@@ -1,4 +1,4 @@
-"""How much of the controller's namespace removed grants take, and that nobody takes the others' part."""
+"""Bounds for removed bindings in the controller's namespace, so that no tenant takes the space of others."""
 
 from __future__ import annotations
 
@@ -17,55 +17,55 @@ from tests.unit.signer.store.removed_bindings_fixtures import NAMESPACE, OWNER, 
 from tests.unit.signer.store.test_removed_bindings import Kept
 
 
-async def test_more_than_can_be_kept_is_not_kept() -> None:
+async def test_more_bindings_than_fit_are_not_saved() -> None:
     kept = Kept()
     many = [ClusterRoleBinding(f"b{number}", "u", "1", ROLE, ()) for number in range(MAXIMUM_SAVED_BINDINGS + 1)]
     with pytest.raises(BindingsNotSaved, match="more than 64"):
-        await kept.grants.keep(OWNER, many)
+        await kept.grants.save(OWNER, many)
     large = [ClusterRoleBinding(f"b{n}", "u", "1", ROLE, (), annotations={"x": "y" * 15_000}) for n in range(20)]
     with pytest.raises(BindingsNotSaved, match="64 KiB"):
-        await kept.grants.keep(OWNER, large)
+        await kept.grants.save(OWNER, large)
     assert kept.api.objects.keys() == {CLUSTER_ROLES.object(ROLE)}
 
 
-async def test_a_namespace_fills_only_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clusters come and go under ever new names, and what is kept of them stays."""
+async def test_a_namespace_uses_only_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clusters with ever new names are created and deleted, and their saved bindings stay."""
     monkeypatch.setattr(removed_bindings, "MAXIMUM_CLUSTERS_OF_NAMESPACE", 2)
     kept = Kept()
     one, two, three = (ClusterIdentity(ClusterKey("team-a", name), "u", "h") for name in ("one", "two", "three"))
     for owner in (one, two, two):
-        await kept.grants.keep(owner, [])
+        await kept.grants.save(owner, [])
     with pytest.raises(BindingsNotSaved, match=f"2 clusters of namespace team-a.*{SAVED_LABEL}=team-a"):
-        await kept.grants.keep(three, [])
-    await kept.grants.keep(ClusterIdentity(ClusterKey("team-b", "three"), "u", "h"), [])
-    # A controller that was started anew counts what is there, and what is there no more.
+        await kept.grants.save(three, [])
+    await kept.grants.save(ClusterIdentity(ClusterKey("team-b", "three"), "u", "h"), [])
+    # A restarted controller counts the existing ConfigMaps, and no deleted ones.
     kept.grants = RemovedBindings(kept.api, NAMESPACE)
     assert len(await kept.grants.owners()) == 3
     with pytest.raises(BindingsNotSaved, match="are gone"):
-        await kept.grants.keep(three, [])
+        await kept.grants.save(three, [])
     await kept.api.delete(CONFIG_MAPS.object(saved_name(one.key), NAMESPACE))
     await kept.grants.owners()
-    await kept.grants.keep(three, [])
+    await kept.grants.save(three, [])
 
 
-async def test_config_maps_that_were_not_made_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_config_maps_that_were_not_created_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(removed_bindings, "MAXIMUM_CLUSTERS_OF_NAMESPACE", 1)
     kept = Kept()
     kept.api.failures[f"POST {CONFIG_MAPS.collection(NAMESPACE)}"] = Forbidden("no", status=403)
     for _ in range(2):
         with pytest.raises(BindingsNotSaved, match="of the management cluster"):
-            await kept.grants.keep(OWNER, [])
+            await kept.grants.save(OWNER, [])
     kept.api.failures.clear()
-    await kept.grants.keep(OWNER, [])
+    await kept.grants.save(OWNER, [])
     with pytest.raises(BindingsNotSaved, match="1 clusters of namespace"):
-        await kept.grants.keep(ClusterIdentity(ClusterKey(OWNER.key.namespace, "two"), "u", "h"), [])
+        await kept.grants.save(ClusterIdentity(ClusterKey(OWNER.key.namespace, "two"), "u", "h"), [])
 
 
-async def test_too_many_clusters_take_nothing_from_the_first(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    """Who has Clusters made without end would otherwise switch restoration off for everybody."""
+async def test_too_many_clusters_leave_the_first_ones_unaffected(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    """Otherwise a tenant that creates Clusters without end would stop restoration for all."""
     monkeypatch.setattr(removed_bindings, "MAXIMUM_CLUSTERS", 2)
     kept = Kept()
     for number in range(5):
-        await kept.grants.keep(ClusterIdentity(ClusterKey("team-a", f"c{number}"), "u", "h"), [])
+        await kept.grants.save(ClusterIdentity(ClusterKey("team-a", f"c{number}"), "u", "h"), [])
     assert await kept.grants.owners() == {ClusterKey("team-a", f"c{number}") for number in range(3)}
-    assert caplog.records[0].getMessage() == "grants of too many clusters are kept"
+    assert caplog.records[0].getMessage() == "bindings of too many clusters are saved"

@@ -22,49 +22,61 @@ from signer.rules.machine import NoRecord
 from signer.store import reservations
 from signer.store.caches import Caches
 from signer.store.cluster_api import NotServed
-from signer.store.event_history import Heard, Order
+from signer.store.event_history import ObservedEvent, Order
 from signer.store.reservations import Reservations
 from tests.unit.signer.builders import attested_identity, machine_view
 from tests.unit.signer.builders import record as a_record
 from tests.unit.signer.store.interleavings import Calls, Violation, Watch, World, drive, explore, inventory_of
-from tests.unit.signer.store.scenario import NAMESPACE, VERSION, Actor, End, Plugin, Scenario, identity, machine, pair
+from tests.unit.signer.store.scenario import (
+    NAMESPACE,
+    VERSION,
+    Actor,
+    End,
+    ExistingSide,
+    Scenario,
+    identity,
+    machine,
+    pair,
+)
 
 INSECURE: Final = Security.INSECURE
 MACHINE_SIDE, IDENTITY_SIDE = ReservationSide.MACHINE, ReservationSide.IDENTITY
 
 
-def whole(one: Pair, *, contested: bool = False) -> tuple[Plugin, Plugin]:
-    return Plugin(MACHINE_SIDE, one, contested), Plugin(IDENTITY_SIDE, one, contested)
+def whole(one: Pair, *, contested: bool = False) -> tuple[ExistingSide, ExistingSide]:
+    return ExistingSide(MACHINE_SIDE, one, contested), ExistingSide(IDENTITY_SIDE, one, contested)
 
 
 SCENARIOS: Final[dict[str, Scenario]] = {
     "the same pair twice": Scenario((pair("m1", "a"), pair("m1", "a"))),
     "two identities for one Machine": Scenario((pair("m1", "a"), pair("m1", "b"))),
     "one identity for two Machines": Scenario((pair("m1", "a"), pair("m2", "a"))),
-    "crossed": Scenario((pair("m1", "a"), pair("m2", "b")), (Plugin(MACHINE_SIDE, pair("m1", "b")),)),
+    "crossed": Scenario((pair("m1", "a"), pair("m2", "b")), (ExistingSide(MACHINE_SIDE, pair("m1", "b")),)),
     "insecure and secure": Scenario((pair("m1", "a", INSECURE), pair("m1", "b"))),
     "secure finds insecure": Scenario((pair("m1", "a", INSECURE), pair("m1", "b")), whole(pair("m1", "a", INSECURE))),
     "two secure find insecure": Scenario((pair("m1", "a"), pair("m1", "b")), whole(pair("m1", "x", INSECURE))),
     "two insecure": Scenario((pair("m1", "a", INSECURE), pair("m1", "b", INSECURE))),
     "half of the Machine's side": Scenario(
-        (pair("m1", "a"), pair("m1", "b")), (Plugin(MACHINE_SIDE, pair("m1", "a")),)
+        (pair("m1", "a"), pair("m1", "b")), (ExistingSide(MACHINE_SIDE, pair("m1", "a")),)
     ),
     "half of the identity's side": Scenario(
-        (pair("m1", "a"), pair("m2", "a")), (Plugin(IDENTITY_SIDE, pair("m1", "a")),)
+        (pair("m1", "a"), pair("m2", "a")), (ExistingSide(IDENTITY_SIDE, pair("m1", "a")),)
     ),
-    "a foreign half in the way": Scenario((pair("m1", "a"), pair("m1", "b")), (Plugin(MACHINE_SIDE, pair("m1", "x")),)),
+    "a side of another in the way": Scenario(
+        (pair("m1", "a"), pair("m1", "b")), (ExistingSide(MACHINE_SIDE, pair("m1", "x")),)
+    ),
     "a dead half of a moved identity": Scenario(
-        (pair("m1", "a"), pair("m1", "b")), (Plugin(MACHINE_SIDE, pair("m1", "b")), *whole(pair("m2", "b")))
+        (pair("m1", "a"), pair("m1", "b")), (ExistingSide(MACHINE_SIDE, pair("m1", "b")), *whole(pair("m2", "b")))
     ),
     "a dead identity's side": Scenario(
-        (pair("m1", "a"), pair("m2", "a")), (Plugin(IDENTITY_SIDE, pair("m2", "a")), *whole(pair("m2", "b")))
+        (pair("m1", "a"), pair("m2", "a")), (ExistingSide(IDENTITY_SIDE, pair("m2", "a")), *whole(pair("m2", "b")))
     ),
     "marks left by a crash": Scenario((pair("m1", "a"), pair("m1", "b")), whole(pair("m1", "a"), contested=True)),
     "a marked half left by a crash": Scenario(
-        (pair("m1", "a"), pair("m1", "b")), (Plugin(MACHINE_SIDE, pair("m1", "b"), contested=True),)
+        (pair("m1", "a"), pair("m1", "b")), (ExistingSide(MACHINE_SIDE, pair("m1", "b"), contested=True),)
     ),
     "released by both": Scenario((pair("m1", "a"), pair("m2", "a")), whole(pair("old", "a")), frozenset({"m1", "m2"})),
-    # The mover's new Machine is wanted by another too, who finds the mover's side dead while it becomes whole.
+    # Another actor wants the mover's new Machine too, and finds the mover's side dead while the pair is completed.
     "released while its new half looks dead": Scenario(
         (pair("m1", "a"), pair("m1", "b")), whole(pair("old", "a")), frozenset({"m1"})
     ),
@@ -92,18 +104,18 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "other word for its security": Scenario(
         (pair("m1", "a"), pair("m1", "a")),
         tuple(
-            Plugin(side, Pair(machine("m1"), replace(identity("a"), security=INSECURE)))
+            ExistingSide(side, Pair(machine("m1"), replace(identity("a"), security=INSECURE)))
             for side in (MACHINE_SIDE, IDENTITY_SIDE)
         ),
     ),
 }
 LARGE: Final = ("gone and back", "released by both", "gone at some time", "an instance that is no longer listed")
-"""More than a second: among the slow tests only."""
+"""Takes more than a second: only among the slow tests."""
 
 
 @pytest.fixture(autouse=True, scope="module")
 def fewer_attempts() -> Iterator[None]:
-    """Each attempt begins anew, so three show what eight do; digests are taken once, for speed."""
+    """Each attempt starts over, so three show as much as eight; digests are computed once, for speed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reservations, "_ATTEMPTS", 3)
         patch.setattr(record_module, "_digest", functools.cache(record_module._digest))
@@ -124,12 +136,12 @@ def test_every_interleaving_of_two_with_crashes(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in LARGE])
-def test_every_interleaving_of_two_whose_watches_tell_nothing(name: str) -> None:
+def test_every_interleaving_of_two_whose_watches_are_silent(name: str) -> None:
     assert explore(replace(SCENARIOS[name], watched=False), crashes=1) > 2
 
 
 def _found_dead_while_it_becomes_whole() -> World:
-    """The third frees the identity between the moment when the second finds the first's side dead, and its removal."""
+    """The third frees the identity after the second has found the first's side dead, and before its removal."""
     wanted, other, former = pair("m1", "a"), pair("m1", "b"), pair("old", "a")
     world = World(Scenario((wanted, other), whole(former), frozenset({"m1"}), released=(former,)))
     first, second, third = world.actors
@@ -145,12 +157,12 @@ def _found_dead_while_it_becomes_whole() -> World:
     return world
 
 
-def test_a_mark_made_before_the_pair_was_whole_is_heard_of() -> None:
+def test_a_mark_set_before_the_pair_was_complete_is_received() -> None:
     assert _found_dead_while_it_becomes_whole().whole() == {pair("m1", "a")}
 
 
-def test_who_did_not_listen_would_lose_what_he_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def believe(watch: Watch, expected: Sequence[Heard], seconds: float) -> Order:
+def test_an_owner_that_ignores_the_watch_would_lose_its_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def believe(watch: Watch, expected: Sequence[ObservedEvent], seconds: float) -> Order:
         return Order.EXACTLY
 
     monkeypatch.setattr(Watch, "expect", believe)
@@ -165,7 +177,7 @@ _PAIRS: Final = st.one_of(
     st.builds(pair, _MACHINES, st.sampled_from(["a", "b"])),
     st.builds(pair, _MACHINES, st.sampled_from(["x", "y"]), st.just(INSECURE)),
 )
-_PLUGINS: Final = st.builds(Plugin, st.sampled_from(ReservationSide), _PAIRS, st.booleans())
+_PLUGINS: Final = st.builds(ExistingSide, st.sampled_from(ReservationSide), _PAIRS, st.booleans())
 _SCENARIOS: Final = st.builds(
     Scenario,
     st.lists(_PAIRS, min_size=3, max_size=4).map(tuple),
@@ -222,7 +234,7 @@ def test_many_random_interleavings_of_four(scenario: Scenario, draws: list[int],
 
 
 def alone(scenario: Scenario) -> tuple[World, Actor]:
-    """The first actor runs to its end."""
+    """Run the first actor to its end."""
     world = World(scenario)
     world.run_alone(world.actors[0])
     return world, world.actors[0]
@@ -233,7 +245,7 @@ def alone(scenario: Scenario) -> tuple[World, Actor]:
     [(Security.SECURE, True, 2), (Security.SECURE, False, 3), (INSECURE, True, 3)],
     ids=["secure", "the watch tells nothing", "insecure"],
 )
-def test_first_reservation_is_two_creates_and_one_look_at_the_watch_or_the_machines_side(
+def test_first_reservation_is_two_creates_and_one_read_or_watch_confirmation(
     security: Security, watched: bool, calls: int
 ) -> None:
     world, actor = alone(Scenario((pair("m1", "a", security),), watched=watched))
@@ -256,14 +268,14 @@ def test_repeating_it_succeeds() -> None:
     ],
     ids=["other identity", "other Machine", "insecure after secure", "insecure after insecure"],
 )
-def test_whole_pair_of_another_is_a_conflict(wanted: Pair, before: Pair) -> None:
+def test_complete_pair_of_another_is_a_conflict(wanted: Pair, before: Pair) -> None:
     world, actor = alone(Scenario((wanted,), whole(before)))
     assert actor.end is End.REFUSED
     assert world.whole() == {before}
     assert len(world.objects) == 2
 
 
-def test_refusal_names_what_is_in_the_way() -> None:
+def test_refusal_names_the_owner() -> None:
     world = World(Scenario((), whole(pair("m2", "a"))))
     actor = Actor(0, pair("m1", "a"))
     wanted = Reservations(Calls(world, actor), inventory_of(world, actor))
@@ -274,7 +286,7 @@ def test_refusal_names_what_is_in_the_way() -> None:
 
 
 def test_refusal_names_no_machine_of_another_namespace() -> None:
-    """Whoever reads CSRs of one tenant's cluster learns nothing of another's; the operator finds it all the same."""
+    """A reader of one tenant's CSRs learns nothing of another's; the operator finds it all the same."""
     world = World(Scenario((), whole(pair("m2", "a"))))
     ours = Pair(replace(machine("m1"), cluster=ClusterKey("team-b", "prod")), identity("a"))
     actor = Actor(0, ours)
@@ -294,7 +306,7 @@ def test_secure_displaces_insecure() -> None:
     assert len(world.objects) == 2, "nothing is left of what was displaced"
 
 
-def test_what_the_displaced_one_has_elsewhere_by_now_stays() -> None:
+def test_other_pairs_of_a_displaced_machine_stay() -> None:
     elsewhere = pair("m2", "x", INSECURE)
     world, actor = alone(Scenario((pair("m1", "a"),), (whole(pair("m1", "x", INSECURE))[0], *whole(elsewhere))))
     assert actor.end is End.HOLDS
@@ -304,7 +316,7 @@ def test_what_the_displaced_one_has_elsewhere_by_now_stays() -> None:
 @pytest.mark.parametrize(
     ("theirs", "end"), [(pair("old", "a"), End.HOLDS), (pair("m2", "a"), End.REFUSED)], ids=["gone", "there"]
 )
-def test_nobody_is_displaced_for_an_identity_that_belongs_elsewhere(theirs: Pair, end: End) -> None:
+def test_no_pair_is_displaced_for_an_identity_that_belongs_elsewhere(theirs: Pair, end: End) -> None:
     insecure = pair("m1", "x", INSECURE)
     world, actor = alone(Scenario((pair("m1", "a"),), (*whole(insecure), *whole(theirs))))
     assert actor.end is end
@@ -314,19 +326,19 @@ def test_nobody_is_displaced_for_an_identity_that_belongs_elsewhere(theirs: Pair
 @pytest.mark.parametrize(
     "dead",
     [
-        (Plugin(MACHINE_SIDE, pair("m1", "b")), *whole(pair("m2", "b"))),
-        (Plugin(IDENTITY_SIDE, pair("m2", "a")), *whole(pair("m2", "b"))),
-        (Plugin(IDENTITY_SIDE, pair("m2", "a")),),
+        (ExistingSide(MACHINE_SIDE, pair("m1", "b")), *whole(pair("m2", "b"))),
+        (ExistingSide(IDENTITY_SIDE, pair("m2", "a")), *whole(pair("m2", "b"))),
+        (ExistingSide(IDENTITY_SIDE, pair("m2", "a")),),
     ],
     ids=["Machine's side of a moved identity", "identity's side of another's Machine", "identity's side alone"],
 )
-def test_a_dead_side_is_removed(dead: tuple[Plugin, ...]) -> None:
+def test_a_dead_side_is_removed(dead: tuple[ExistingSide, ...]) -> None:
     world, actor = alone(Scenario((pair("m1", "a"),), dead))
     assert actor.end is End.HOLDS
     assert world.whole() == {pair("m1", "a"), *(plugin.pair for plugin in dead[1:])}
 
 
-def test_the_same_two_are_written_anew_under_another_word_for_its_security() -> None:
+def test_the_same_pair_with_another_security_is_written_again() -> None:
     for before in (
         SCENARIOS["other word for its security"].before,
         SCENARIOS["other word for its security"].before[1:],
@@ -343,7 +355,7 @@ def test_pair_of_a_gone_machine_is_released() -> None:
 
 
 def test_machine_with_another_provider_id_is_gone() -> None:
-    """Re-created under its old name: another Machine."""
+    """Created again under its old name: another Machine."""
     former = Pair(replace(machine("m1"), provider_id="test:///former"), identity("a"))
     world, actor = alone(Scenario((pair("m1", "a"),), whole(former)))
     assert actor.end is End.HOLDS
@@ -357,13 +369,13 @@ def test_pair_of_an_instance_that_is_no_longer_listed_is_released() -> None:
 
 
 @pytest.mark.parametrize("there", ["i1", "s1"])
-def test_instance_is_there_while_it_is_listed_or_has_its_machine(there: str) -> None:
+def test_instance_exists_while_it_is_listed_or_has_its_machine(there: str) -> None:
     world, actor = alone(Scenario((pair("m1", "a"),), whole(pair("i1", "a")), frozenset({"m1", there})))
     assert actor.end is End.REFUSED
     assert world.whole() == {pair("i1", "a")}
 
 
-def test_machine_of_another_provider_id_does_not_stand_for_an_instance() -> None:
+def test_machine_of_another_provider_id_does_not_replace_an_instance() -> None:
     world, actor = alone(Scenario((pair("m1", "a"),), whole(pair("i1", "a")), frozenset({"m1", "s2"})))
     assert actor.end is End.HOLDS
     assert world.whole() == {pair("m1", "a")}
@@ -376,7 +388,7 @@ def test_instance_of_a_pool_that_is_another_clusters_now_is_gone() -> None:
     assert world.whole() == {pair("m1", "a")}
 
 
-def test_without_machine_pools_no_instance_is_there() -> None:
+def test_without_machine_pools_no_instance_exists() -> None:
     """Moved to a management cluster that does not serve them."""
     world = World(Scenario((), whole(pair("i1", "a")), frozenset({"m1", "i1"})))
     version = replace(VERSION, machine_pools=NotServed())
@@ -407,7 +419,7 @@ def test_unreadable_reservation_is_waited_for(side: ReservationSide) -> None:
 MIRRORED: Final = Pair(MachineKey.of(machine_view()), attested_identity())
 
 
-def test_what_is_found_standing_is_mirrored_and_what_is_found_gone_is_not() -> None:
+def test_reads_update_the_cache() -> None:
     world = World(Scenario((), whole(pair("m1", "a"))))
     mine = Reservations(Calls(world, Actor(0, pair("m1", "a"))), Caches(VERSION, own_namespace=NAMESPACE))
     drive(mine.reserve(pair("m1", "a"), NoRecord()))
@@ -418,20 +430,20 @@ def test_what_is_found_standing_is_mirrored_and_what_is_found_gone_is_not() -> N
     assert not mine.cached(pair("m1", "a"))
 
 
-def test_what_the_watch_said_to_be_gone_is_read_all_the_same() -> None:
-    """It may be faster than the answer to the call that made it."""
+def test_an_object_that_the_watch_reported_deleted_is_read_all_the_same() -> None:
+    """The watch may be faster than the response to the call."""
     world = World(Scenario((), whole(pair("m2", "b"), contested=True)))
     caches = Caches(VERSION, own_namespace=NAMESPACE)
     for uid in ("1", "2", "before-0", "before-1"):
         caches.reservations.removed({"metadata": {"namespace": NAMESPACE, "name": uid, "uid": uid}})
-    caches.reservations.failed(ServerError("etcd", status=500), 1.0)  # nothing is waited for
+    caches.reservations.failed(ServerError("etcd", status=500), 1.0)  # no wait for the watch
     for wanted in (pair("m1", "a"), pair("m2", "b")):
         drive(Reservations(Calls(world, Actor(0, wanted)), caches).reserve(wanted, NoRecord()))
     assert world.whole() == {pair("m1", "a"), pair("m2", "b")}
 
 
 class NoCalls:
-    """A management API that must not be asked."""
+    """A management API that must not be called."""
 
     async def _refuse(self, *_: object, **__: object) -> Any:
         raise NotImplementedError
@@ -448,7 +460,7 @@ def cached(*sides: ReservationSide) -> Reservations:
 
 
 @pytest.mark.parametrize("side", ReservationSide)
-def test_a_mirror_that_says_another_pair_is_not_believed(side: ReservationSide) -> None:
+def test_a_cache_with_another_pair_is_not_trusted(side: ReservationSide) -> None:
     """The object has the name that the pair's own would have."""
     caches = Caches(VERSION, own_namespace=NAMESPACE)
     other = (
@@ -464,7 +476,7 @@ def test_a_mirror_that_says_another_pair_is_not_believed(side: ReservationSide) 
     assert not Reservations(NoCalls(), caches).cached(MIRRORED)
 
 
-def test_mirror_is_believed_where_the_record_names_the_pair() -> None:
+def test_the_cache_is_trusted_if_the_record_names_the_pair() -> None:
     drive(cached(*ReservationSide).reserve(MIRRORED, a_record()))
 
 
@@ -479,7 +491,7 @@ def test_mirror_is_believed_where_the_record_names_the_pair() -> None:
     ],
     ids=["identity's side missing", "Machine's side missing", "no record", "other identity", "other Machine"],
 )
-def test_else_the_api_is_asked(sides: tuple[ReservationSide, ...], record: AttestedNode | NoRecord) -> None:
-    """A cache may be behind: what it says of a pair that was taken away must not be believed."""
+def test_otherwise_the_api_server_is_asked(sides: tuple[ReservationSide, ...], record: AttestedNode | NoRecord) -> None:
+    """A cache may be stale: its state of a pair that was taken away must not be trusted."""
     with pytest.raises(NotImplementedError):
         drive(cached(*sides).reserve(MIRRORED, record))

@@ -1,4 +1,4 @@
-"""A first reservation beside a cache whose watch tells of it: how many calls it takes, and what it waits for."""
+"""A first reservation with a working watch: the number of calls, and the wait for events."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WANTED = pair("m1", "a")
 
 
 class Server:
-    """A management API whose watch tells the cache of each write before the answer does."""
+    """A management API whose watch delivers each write before the response arrives."""
 
     def __init__(self) -> None:
         self.caches = Caches(VERSION, own_namespace=NAMESPACE)
@@ -65,7 +65,7 @@ class Server:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
-    """What is waited for in vain would be noticed."""
+    """A wait that times out would be noticed."""
     monkeypatch.setattr(module, "_WATCH_SECONDS", 600.0)
     return Server()
 
@@ -80,7 +80,7 @@ async def test_an_insecure_pair_is_read_once_more(server: Server) -> None:
 
 
 @pytest.mark.parametrize("side", ReservationSide)
-async def test_what_was_there_before_is_read_and_no_event_is_waited_for(server: Server, side: ReservationSide) -> None:
+async def test_an_existing_side_is_read_without_waiting_for_events(server: Server, side: ReservationSide) -> None:
     await server.reserve()
     del server.objects[WANTED.name(side.other)]
     server.cache.forget(NAMESPACE, WANTED.name(side.other))
@@ -88,7 +88,7 @@ async def test_what_was_there_before_is_read_and_no_event_is_waited_for(server: 
     assert sorted(await server.reserve()) == ["create", "create", "get", "get"]
 
 
-async def test_a_list_in_between_tells_nothing(server: Server) -> None:
+async def test_a_list_in_between_confirms_nothing(server: Server) -> None:
     def listed(made: JsonObject) -> None:
         server.cache.replaced([*server.objects.values()])
 
@@ -102,9 +102,7 @@ async def test_a_watch_that_fails_is_not_waited_for(server: Server) -> None:
     assert await server.reserve() == ["create", "create", "get"]
 
 
-async def test_a_watch_that_is_late_is_waited_for_no_longer_than_that(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_late_watch_is_waited_for_up_to_its_limit(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_WATCH_SECONDS", 0.01)
     server.tell = lambda made: None
     began = time.monotonic()
@@ -113,7 +111,7 @@ async def test_a_watch_that_is_late_is_waited_for_no_longer_than_that(
     assert len(server.cache.event_histories) == 0
 
 
-async def test_a_watch_that_hangs_holds_up_one_and_not_each(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hanging_watch_delays_one_call_and_not_each(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_WATCH_SECONDS", 0.01)
     server.tell = lambda made: None
     await server.reserve()
@@ -126,8 +124,8 @@ async def test_a_watch_that_hangs_holds_up_one_and_not_each(server: Server, monk
     assert await server.reserve(pair("m3", "c")) == ["create", "create"], "it says something again"
 
 
-async def test_what_became_of_the_machines_side_meanwhile_is_read(server: Server) -> None:
-    """Somebody marked it, and took the mark back."""
+async def test_a_change_of_the_machines_side_is_read(server: Server) -> None:
+    """Another actor set a mark, and cleared it."""
     machine_side = WANTED.name(ReservationSide.MACHINE)
 
     def told(made: JsonObject) -> None:

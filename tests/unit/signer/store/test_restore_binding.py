@@ -1,4 +1,4 @@
-"""A binding that is still there when it is to be restored: a deletion under way must not take it."""
+"""A binding that still exists when it is to be restored: a pending deletion must not remove it."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def there(api: ObjectStore) -> ClusterRoleBinding:
 
 
 async def delete(api: ObjectStore, binding: ClusterRoleBinding) -> Any:
-    """As whoever removes it, at exactly the version that was kept."""
+    """As the remover deletes it, at exactly the version that was saved."""
     path = CLUSTER_ROLE_BINDINGS.object(binding.name)
     return await api.delete(path, uid=binding.uid, resource_version=binding.resource_version)
 
 
-async def test_a_deletion_under_way_fails(api: ObjectStore) -> None:
+async def test_a_pending_deletion_fails(api: ObjectStore) -> None:
     kept, before = there(api), api.bodies()
     await restore_binding(kept, api)
     with pytest.raises(Conflict):
@@ -47,7 +47,7 @@ async def test_a_deletion_under_way_fails(api: ObjectStore) -> None:
     assert api.bodies() == before, "it is marked no more"
 
 
-async def test_what_a_restorer_marked_before_it_crashed_is_unmarked(api: ObjectStore) -> None:
+async def test_a_mark_left_by_a_crash_is_cleared(api: ObjectStore) -> None:
     kept, before = there(api), api.bodies()
     patch = {"uid": kept.uid, "resourceVersion": kept.resource_version, "annotations": {RESTORING_ANNOTATION: "true"}}
     await api.patch(PATH, {"metadata": patch})
@@ -55,8 +55,8 @@ async def test_what_a_restorer_marked_before_it_crashed_is_unmarked(api: ObjectS
     assert api.bodies() == before
 
 
-async def test_what_others_changed_is_not_touched(api: ObjectStore) -> None:
-    """Its version is another one: the deletion fails without our help."""
+async def test_an_object_that_others_changed_is_not_touched(api: ObjectStore) -> None:
+    """Its version differs, so the deletion fails by itself."""
     kept = there(api)
     api.put(PATH, {**api.objects[PATH], "subjects": []})
     await restore_binding(kept, api)
@@ -65,7 +65,7 @@ async def test_what_others_changed_is_not_touched(api: ObjectStore) -> None:
 
 @pytest.mark.parametrize("method", ["GET", "PATCH"])
 @pytest.mark.parametrize("fault", [NotFound("gone", status=404), Conflict("changed", status=409)])
-async def test_what_changes_meanwhile_is_looked_at_again(api: ObjectStore, method: str, fault: ApiError) -> None:
+async def test_a_concurrent_change_is_read_again(api: ObjectStore, method: str, fault: ApiError) -> None:
     api.failures[f"{method} {PATH}"] = fault
     with pytest.raises(GrantChanged):
         await restore_binding(there(api), api)

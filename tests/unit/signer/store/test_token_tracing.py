@@ -1,4 +1,4 @@
-"""When bootstrap tokens are traced, when that is off, and when it is interrupted."""
+"""When tracing of bootstrap tokens is on, off, or interrupted."""
 
 from __future__ import annotations
 
@@ -47,15 +47,13 @@ async def world() -> AsyncIterator[World]:
     await made.stop()
 
 
-async def test_before_the_first_list_it_cannot_be_told() -> None:
+async def test_before_the_first_list_tracing_is_interrupted() -> None:
     world = World()
     assert isinstance(world.trace(), TracingInterrupted)
     assert isinstance(world.tokens.pool_tokens(KEY), TracingInterrupted)
 
 
-async def test_without_the_grant_tracing_is_off_and_says_so_once(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_without_the_grant_tracing_is_off_and_logged_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.api.errors[CONFIGS] = Forbidden("may not list kubeadmconfigs", status=403)
     with caplog.at_level(logging.WARNING):
         await world.off()
@@ -69,7 +67,7 @@ async def test_without_the_grant_tracing_is_off_and_says_so_once(
     assert world.tokens.pool_tokens(KEY) == off
 
 
-async def test_a_grant_that_comes_later(world: World) -> None:
+async def test_a_grant_that_is_added_later(world: World) -> None:
     world.caches.machines.applied(machine("m1", "p:///1"))
     world.api.put(config("m1", "aaa111", M1), seen=False)
     world.api.errors[CONFIGS] = Forbidden("may not list kubeadmconfigs", status=403)
@@ -79,7 +77,7 @@ async def test_a_grant_that_comes_later(world: World) -> None:
     assert world.wakes == [(KEY, frozenset({"p:///1"}))]
 
 
-async def test_a_grant_that_is_taken_back(world: World) -> None:
+async def test_a_grant_that_is_removed(world: World) -> None:
     world.api.put(config("m1", "aaa111", M1), seen=False)
     await world.running()
     world.api.errors[CONFIGS] = Forbidden("may not watch kubeadmconfigs", status=403)
@@ -87,7 +85,7 @@ async def test_a_grant_that_is_taken_back(world: World) -> None:
     await world.until(lambda: isinstance(world.trace(), TracingInterrupted))
     await world.off()
     world.api.errors.clear()
-    world.api.objects.clear()  # gone while nobody looked
+    world.api.objects.clear()  # deleted between two lists
     await world.running()
     assert world.trace() == Untraceable()
 
@@ -110,7 +108,7 @@ async def test_kubeadm_configs_that_are_uninstalled(world: World) -> None:
 
 @pytest.mark.parametrize("error", [ResourceNotServed("not yet", status=404), Forbidden("not yet", status=403)])
 async def test_an_api_server_that_starts_lets_no_stolen_token_pass(world: World, error: ApiError) -> None:
-    """It says for a moment that there are no KubeadmConfigs, or that nobody may read them."""
+    """For a moment it answers that there are no KubeadmConfigs, or that they may not be read."""
     world.caches.machines.applied(machine("m2", "p:///2"))
     world.api.put(config("m1", "aaa111", M1), seen=False)
     await world.running()
@@ -129,8 +127,10 @@ async def test_an_api_server_that_starts_lets_no_stolen_token_pass(world: World,
 
 
 @pytest.mark.parametrize("error", [ResourceNotServed("not yet", status=404), Forbidden("not yet", status=403)])
-async def test_nor_does_one_that_starts_together_with_the_controller(world: World, error: ApiError) -> None:
-    """No request is judged before the answer is believed, and one refusal is none."""
+async def test_an_api_server_that_starts_with_the_controller_lets_no_stolen_token_pass(
+    world: World, error: ApiError
+) -> None:
+    """No decision is made before the refusals count, and one refusal does not."""
     world.caches.machines.applied(machine("m2", "p:///2"))
     world.api.put(config("m1", "aaa111", M1), seen=False)
     world.api.errors[GROUP] = world.api.errors[CONFIGS] = error
@@ -144,8 +144,8 @@ async def test_nor_does_one_that_starts_together_with_the_controller(world: Worl
         await world.require("m2")
 
 
-async def test_what_was_never_traced_is_off_soon(world: World) -> None:
-    """Who grants nothing, or has no KubeadmConfigs, does not wait long at each start."""
+async def test_tracing_that_never_worked_turns_off_soon(world: World) -> None:
+    """An installation without the grant, or without KubeadmConfigs, does not wait long at each start."""
     world.api.served = {}
     world.start()
     await world.asked_for(token_tracing.FIRST_REFUSED_SECONDS)
@@ -153,7 +153,7 @@ async def test_what_was_never_traced_is_off_soon(world: World) -> None:
     assert isinstance(world.trace(), TracingOff)
 
 
-async def test_one_that_has_been_traced_for_long_is_not_off_at_once(world: World) -> None:
+async def test_tracing_that_worked_for_long_does_not_turn_off_at_once(world: World) -> None:
     world.api.put(config("m1", "aaa111", M1), seen=False)
     await world.running()
     world.at += 10 * token_tracing.INTERRUPTION_SECONDS
@@ -171,7 +171,7 @@ async def test_one_that_has_been_traced_for_long_is_not_off_at_once(world: World
         (CONFIGS, ServerError("etcd has another leader", status=500)),
     ],
 )
-async def test_two_starts_far_apart_are_no_refusal(world: World, path: str, between: ApiError) -> None:
+async def test_refusals_at_two_starts_do_not_add_up(world: World, path: str, between: ApiError) -> None:
     world.api.put(config("m1", "aaa111", M1), seen=False)
     await world.running()
     world.api.errors[CONFIGS] = Forbidden("not yet", status=403)
@@ -188,8 +188,8 @@ async def test_two_starts_far_apart_are_no_refusal(world: World, path: str, betw
     assert isinstance(world.trace(), TracingInterrupted)
 
 
-async def test_refusals_with_a_list_between_them_are_none(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """Each ends a watch of which nothing else was heard."""
+async def test_refusals_with_a_list_between_them_do_not_add_up(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """Each ends a watch that delivered nothing else."""
     world.api.put(config("m1", "aaa111", M1), seen=False)
     for _ in range(5):
         await world.running()
@@ -200,7 +200,7 @@ async def test_refusals_with_a_list_between_them_are_none(world: World, caplog: 
     assert "not traced" not in caplog.text
 
 
-async def test_two_refusals_with_a_call_that_hung_between_them_are_no_refusal(world: World) -> None:
+async def test_refusals_with_a_hanging_call_between_them_do_not_add_up(world: World) -> None:
     world.api.put(config("m1", "aaa111", M1), seen=False)
     await world.running()
     world.api.errors[CONFIGS] = world.api.errors[GROUP] = Forbidden("not yet", status=403)
@@ -213,7 +213,7 @@ async def test_two_refusals_with_a_call_that_hung_between_them_are_no_refusal(wo
     await world.off()
 
 
-async def test_where_answers_take_long_they_are_believed_all_the_same(world: World) -> None:
+async def test_slow_refusals_count_all_the_same(world: World) -> None:
     world.api.served = {}
     world.step = 0.4
     world.start()
@@ -221,10 +221,10 @@ async def test_where_answers_take_long_they_are_believed_all_the_same(world: Wor
     assert isinstance(world.trace(), TracingOff)
 
 
-async def test_what_is_refused_is_asked_again_several_times_before_that_is_believed(
+async def test_a_refusal_is_retried_several_times_before_tracing_turns_off(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bootstrap_tokens, "ASK_AGAIN", Backoff(base_seconds=600, maximum_seconds=600, jitter=0))
+    monkeypatch.setattr(bootstrap_tokens, "DISCOVERY_BACKOFF", Backoff(base_seconds=600, maximum_seconds=600, jitter=0))
     monkeypatch.setattr(token_tracing, "REFUSED_SECONDS", 0.02)
     world.api.put(config("m1", "aaa111", M1), seen=False)
     await world.running()
@@ -234,7 +234,7 @@ async def test_what_is_refused_is_asked_again_several_times_before_that_is_belie
     await world.until(lambda: world.api.asked >= asked + 3)
 
 
-async def test_what_was_well_for_long_is_asked_again_soon(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_watch_that_worked_for_long_is_retried_soon(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     attempts: list[int] = []
 
     class Noting:
@@ -242,7 +242,7 @@ async def test_what_was_well_for_long_is_asked_again_soon(world: World, monkeypa
             attempts.append(attempt)
             return 0.001
 
-    monkeypatch.setattr(bootstrap_tokens, "ASK_AGAIN", Noting())
+    monkeypatch.setattr(bootstrap_tokens, "DISCOVERY_BACKOFF", Noting())
     world.api.put(config("m1", "aaa111", M1), seen=False)
     for _ in range(3):
         await world.running()
@@ -254,7 +254,7 @@ async def test_what_was_well_for_long_is_asked_again_soon(world: World, monkeypa
     assert attempts.count(0) >= 3
 
 
-async def test_what_cluster_api_up_to_1_10_serves(world: World) -> None:
+async def test_cluster_api_up_to_1_10(world: World) -> None:
     del world.api.served[V1BETA2]
     world.api.put(config("m1", "aaa111", M1))
     await world.running()
@@ -270,7 +270,7 @@ async def test_a_fault_at_the_start_is_an_interruption(world: World) -> None:
     await world.running()
 
 
-async def test_a_fault_while_it_is_off_lets_nobody_wait(world: World) -> None:
+async def test_a_fault_while_it_is_off_makes_no_request_wait(world: World) -> None:
     world.api.served = {}
     await world.off()
     world.api.errors[GROUP] = ServerError("etcd is gone", status=500)
@@ -279,7 +279,7 @@ async def test_a_fault_while_it_is_off_lets_nobody_wait(world: World) -> None:
     assert isinstance(world.trace(), TracingOff)
 
 
-async def test_a_first_list_that_fails_is_an_answer(world: World) -> None:
+async def test_a_failed_first_list_ends_the_wait(world: World) -> None:
     world.api.errors[CONFIGS] = ServerError("conversion webhook for KubeadmConfig failed", status=500)
     world.start()
     await world.until(world.tokens.answered.is_set)
@@ -287,7 +287,7 @@ async def test_a_first_list_that_fails_is_an_answer(world: World) -> None:
 
 
 async def test_a_first_list_that_fails_for_minutes_leaves_it_to_the_policy(world: World) -> None:
-    """Tenants write KubeadmConfigs: one of them may not keep everybody's nodes from joining."""
+    """Tenants write KubeadmConfigs: no tenant may stop all nodes from joining."""
     world.api.errors[CONFIGS] = ServerError("conversion webhook for KubeadmConfig failed", status=500)
     world.start()
     await world.until(lambda: "webhook" in str(world.trace()))
@@ -308,7 +308,7 @@ async def test_a_first_list_that_fails_for_minutes_leaves_it_to_the_policy(world
     await world.running()
 
 
-async def test_it_counts_from_the_start_and_not_from_the_making(world: World) -> None:
+async def test_it_counts_from_the_start_and_not_from_construction(world: World) -> None:
     world.at += 2 * token_tracing.INTERRUPTION_SECONDS
     world.api.lists_may_go_on.clear()
     world.start()
@@ -316,7 +316,7 @@ async def test_it_counts_from_the_start_and_not_from_the_making(world: World) ->
     assert isinstance(world.trace(), TracingInterrupted)
 
 
-async def test_a_first_list_that_takes_for_ever_holds_up_nobody(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_endless_first_list_blocks_no_request_for_ever(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_tracing, "INTERRUPTION_SECONDS", 0.01)
     world.api.lists_may_go_on.clear()
     world.start()
@@ -341,8 +341,8 @@ async def test_an_interruption_that_lasts_leaves_it_to_the_policy(world: World) 
     await world.until(lambda: world.trace() == TracedTo(frozenset({M1})))
 
 
-async def test_out_of_touch_for_too_long_is_no_ground_for_anything(world: World) -> None:
-    """Neither Untraceable, which a policy may allow, nor an owner, which may deny."""
+async def test_out_of_touch_for_too_long_interrupts_tracing(world: World) -> None:
+    """Neither Untraceable, which a policy may allow, nor an owner, which may cause a denial."""
     world.api.put(config("m1", "aaa111", M1), seen=False)
     await world.running()
     world.api.errors[CONFIGS] = ServerError("conversion webhook for KubeadmConfig failed", status=500)
@@ -374,7 +374,7 @@ class Clock:
         return self.tracing.is_lasting(REFUSED)
 
 
-def test_what_was_traced_must_be_refused_for_longer_than_what_never_was() -> None:
+def test_tracing_that_worked_needs_refusals_for_longer() -> None:
     clock = Clock()
     assert clock.tracing.refused_seconds == token_tracing.FIRST_REFUSED_SECONDS
     clock.tracing.listed(1)
@@ -385,8 +385,8 @@ def test_what_was_traced_must_be_refused_for_longer_than_what_never_was() -> Non
     assert clock.refused(1)
 
 
-def test_an_interruption_counts_from_the_first_refusal_of_what_was_traced() -> None:
-    """And not from the next ones: else it would never end."""
+def test_an_interruption_counts_from_the_first_refusal() -> None:
+    """Not from later ones: otherwise it would never end."""
     clock = Clock()
     clock.tracing.begins()
     clock.at += 10 * token_tracing.INTERRUPTION_SECONDS
@@ -399,7 +399,7 @@ def test_an_interruption_counts_from_the_first_refusal_of_what_was_traced() -> N
     assert isinstance(clock.tracing.now(InTouch()), TracingOff)
 
 
-def test_what_was_traced_is_believed_until_it_is_out_of_touch_for_too_long() -> None:
+def test_the_cache_is_trusted_until_it_is_out_of_touch_for_too_long() -> None:
     clock = Clock()
     clock.tracing.listed(1)
     error = ServerError("etcd", status=500)
@@ -411,7 +411,7 @@ def test_what_was_traced_is_believed_until_it_is_out_of_touch_for_too_long() -> 
 
 
 @pytest.mark.parametrize(("apart", "lasting"), [(5.0, True), (5.1, False)])
-def test_refusals_count_together_that_are_not_far_apart(apart: float, lasting: bool) -> None:
+def test_refusals_add_up_unless_far_apart(apart: float, lasting: bool) -> None:
     clock = Clock()
     assert not clock.refused(0)
     assert clock.refused(apart) is lasting

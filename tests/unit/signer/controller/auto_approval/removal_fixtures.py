@@ -122,7 +122,7 @@ class RemovalHarness:
         )
 
     async def kept(self) -> list[str]:
-        found = await self.removed.kept(self.owner.key)
+        found = await self.removed.saved(self.owner.key)
         return sorted(found.of(self.owner).bindings) if isinstance(found, SavedBindings) else []
 
     def writes(self) -> list[str]:

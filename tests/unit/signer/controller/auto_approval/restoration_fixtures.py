@@ -29,7 +29,7 @@ from signer.kube.resources import (
 from signer.model.auto_approval import ClusterIdentity, parse_cluster_role_binding
 from signer.model.bootstrap_token import EXTENDED_UNTIL_ANNOTATION
 from signer.model.cluster import ClusterKey
-from signer.model.kubernetes_time import format_time
+from signer.model.fields import format_time
 from signer.store.caches import Caches
 from signer.store.cluster_api import discover_cluster_api
 from signer.store.removed_bindings import RemovedBindings
@@ -109,7 +109,7 @@ class RestorationHarness:
         manifest = await self.management.get(CLUSTER)
         owner = ClusterIdentity(KEY, uid or manifest["metadata"]["uid"], ca_cert_hash or self.cluster.ca_cert_hash)
         found = [self.api.get("clusterrolebindings", name) for name in (FIRST, RENEWAL)]
-        await self.removed.keep(owner, [parse_cluster_role_binding(one) for one in found])
+        await self.removed.save(owner, [parse_cluster_role_binding(one) for one in found])
         for name in (FIRST, RENEWAL):
             self.api.delete("clusterrolebindings", name)
 

@@ -31,7 +31,7 @@ from signer.kube.client import JsonObject, Parameters
 from signer.kube.errors import ApiError, Cause, Conflict, Forbidden, Gone, NotFound, ServerError, Unreachable
 from signer.model.bootstrap_token import EXTENDED_UNTIL_ANNOTATION, PoolTokenIDs, TracingInterrupted, TracingOff
 from signer.model.condition import AUTO_APPROVAL_REMOVED, PolicyCondition
-from signer.model.kubernetes_time import format_time
+from signer.model.fields import format_time
 from tests.unit.signer.builders import CLUSTER, NOW, cluster_view, policy
 from tests.unit.signer.outcomes import assert_printable
 

@@ -22,7 +22,7 @@ from signer.model import condition as condition_types
 from signer.model.cluster import ClusterKey
 from signer.model.condition import PolicyCondition
 from signer.model.decision import Approve
-from signer.model.kubernetes_time import format_time
+from signer.model.fields import format_time
 from signer.model.policy import Mode
 from signer.store.caches import UnreadablePolicy
 from tests.unit.signer.builders import cluster_view, policy

@@ -48,7 +48,7 @@ async def test_leaving_enforce_restores_the_original_bindings(harness: RemovalHa
     condition = await harness.reconcile("Observe")
     assert (condition.met, condition.reason) == (False, "Observing")
     assert harness.bindings() == before
-    assert await harness.removed.kept(harness.owner.key) == NothingSaved()
+    assert await harness.removed.saved(harness.owner.key) == NothingSaved()
 
 
 async def test_renewal_waits_for_the_machines_that_need_it(harness: RemovalHarness) -> None:

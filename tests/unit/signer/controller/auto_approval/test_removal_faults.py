@@ -66,7 +66,7 @@ async def test_a_binding_that_cannot_be_saved_is_not_deleted(harness: RemovalHar
 
 
 async def name_of_config_map(harness: RemovalHarness) -> str:
-    await RemovedBindings(harness.management, NAMESPACE).keep(harness.owner, [])
+    await RemovedBindings(harness.management, NAMESPACE).save(harness.owner, [])
     return str(harness.management.config_maps()[0]["metadata"]["name"])
 
 
@@ -450,7 +450,7 @@ async def test_a_binding_held_by_finalizers_is_not_restored(harness: RemovalHarn
     assert FIRST in harness.bindings()
     condition = await harness.reconcile("Observe")
     assert (condition.met, condition.reason) == (False, "RestorationIncomplete")
-    assert f"ClusterRoleBinding {FIRST}: one of its name is being deleted" in condition.message
+    assert f"ClusterRoleBinding {FIRST}: a binding of that name is being deleted" in condition.message
     harness.api.patch("clusterrolebindings", FIRST, {"metadata": {"finalizers": None}})
     assert FIRST not in harness.bindings()
     assert (await harness.reconcile("Observe")).reason == "Observing"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,7 +16,6 @@ from signer.kube.resources import (
 )
 from signer.model.cluster import DELETE_FOR_MOVE_ANNOTATION, ClusterKey, WatchFilter
 from signer.model.shard import SomeShards
-from signer.store.caches import ALL_PROVIDER_IDS
 from signer.store.removed_bindings import RemovedBindings
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import CONTROLLER_NAMESPACE
@@ -112,14 +111,14 @@ async def test_saved_bindings_are_resynced_periodically(
 
 async def test_irrelevant_changes_cause_no_calls(harness: RestorationHarness) -> None:
     harness.authorize()
-    harness.restoration._on_change(KEY, frozenset({"test:///machine"}))
-    harness.restoration._on_change(KEY, ALL_PROVIDER_IDS)  # it has a policy
-    harness.restoration._on_change(ClusterKey("default", "another"), ALL_PROVIDER_IDS)
+    cast("Any", harness.caches)._tell_of_machines(KEY, frozenset({"test:///machine"}))
+    harness.restoration._on_change(KEY)  # it has a policy
+    harness.restoration._on_change(ClusterKey("default", "another"))
     assert len(harness.restoration._queue) == 0
     harness.delete_policy()
     assert len(harness.restoration._queue) == 1
     harness.restoration._queue.discard(KEY)
-    harness.restoration._on_change(KEY, frozenset({"test:///machine"}))
+    cast("Any", harness.caches)._tell_of_machines(KEY, frozenset({"test:///machine"}))
     assert len(harness.restoration._queue) == 0
 
 
@@ -202,7 +201,7 @@ async def test_a_cluster_of_a_namespace_that_is_not_watched(
         for _ in range(2):  # at the live recheck, whatever came of the first has been queued
             listed.clear()
             await listed.wait()
-        harness.caches.own_shards(SomeShards(1, frozenset({0})))
+        harness.caches.set_shards(SomeShards(1, frozenset({0})))
         assert len(harness.restoration._queue) == 0
         assert harness.log.records == []
         harness.is_not_restored()
@@ -213,7 +212,7 @@ async def test_a_cluster_of_a_namespace_that_is_not_watched(
 
 async def test_a_cluster_in_another_replicas_shard(harness: RestorationHarness) -> None:
     await harness.remove()
-    harness.caches.own_shards(SomeShards(1))
+    harness.caches.set_shards(SomeShards(1))
     with pytest.raises(_NotNow, match="another replica's shard"):
         await harness.restoration._restore(KEY)
     harness.is_not_restored()
@@ -223,19 +222,19 @@ async def test_a_policy_that_was_deleted_while_the_shard_was_another_replicas(ha
     """That replica has ended since, without restoring."""
     harness.authorize()
     harness.caches.clusters.applied(harness.cluster.management.client.get(CLUSTER))
-    harness.caches.own_shards(SomeShards(1))
+    harness.caches.set_shards(SomeShards(1))
     async with harness.running():
         await harness.remove()
         harness.delete_policy()
         assert len(harness.restoration._queue) == 0
-        harness.caches.own_shards(SomeShards(1, frozenset({0})))
+        harness.caches.set_shards(SomeShards(1, frozenset({0})))
         await harness.is_restored()
 
 
 async def test_deleted_clusters_of_other_replicas_shards_are_forgotten(harness: RestorationHarness) -> None:
     """Regardless of whether the policy or the Cluster goes first."""
     manifest = harness.cluster.management.client.get(CLUSTER)
-    harness.caches.own_shards(SomeShards(1))
+    harness.caches.set_shards(SomeShards(1))
     restoration = harness.restoration
     for policy_first in (True, False):
         harness.authorize()

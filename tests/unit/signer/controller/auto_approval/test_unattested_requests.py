@@ -13,7 +13,7 @@ from signer.controller.auto_approval.unattested_requests import MAXIMUM_REQUESTE
 from signer.kube.client import JsonObject
 from signer.model.condition import AUTO_APPROVAL_REMOVED, PolicyCondition
 from signer.model.decision import MAXIMUM_MESSAGE_CHARACTERS
-from signer.model.kubernetes_time import format_time
+from signer.model.fields import format_time
 from tests.unit.signer.controller.support import NOW
 
 CLIENT = "kubernetes.io/kube-apiserver-client-kubelet"

@@ -29,6 +29,7 @@ class Served:
         self.cancelled = False
         self.closed = False
         self.wakes: list[ProviderIDs] = []
+        self.machine_changes = 0
         self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.finishes_when_stopped = True
         self.stopped = False
@@ -54,6 +55,9 @@ class Served:
 
     def wake(self, provider_ids: ProviderIDs) -> None:
         self.wakes.append(provider_ids)
+
+    def machines_changed(self) -> None:
+        self.machine_changes += 1
 
     def close(self) -> None:
         assert not self.running
@@ -125,7 +129,7 @@ async def serving(*names: str, shards: SomeShards | None = None) -> AsyncIterato
     for name in names:
         world.put(name)
     if shards is not None:
-        world.caches.own_shards(shards)
+        world.caches.set_shards(shards)
     async with world.running():
         await until(lambda: world.names() == sorted(names))
         yield world
@@ -201,10 +205,10 @@ async def test_changes_wake_the_affected_cluster() -> None:
         one, other = sorted(world.started, key=lambda served: served.key.name)
         spec = {"clusterName": "one", "providerID": "p1"}
         world.caches.machines.applied({"metadata": {"namespace": "ns", "name": "m1"}, "spec": spec})
-        assert one.wakes == [frozenset({"p1"})]
-        assert other.wakes == []
+        assert (one.wakes, one.machine_changes) == ([frozenset({"p1"})], 1)
+        assert (other.wakes, other.machine_changes) == ([], 0)
         world.put("other", policy=False, annotations={"cluster.x-k8s.io/paused": ""})
-        assert other.wakes == [ALL_PROVIDER_IDS]
+        assert (other.wakes, other.machine_changes) == ([ALL_PROVIDER_IDS], 0)
 
 
 async def test_records_and_machines_cause_no_reconciliation_of_the_fleet() -> None:
@@ -301,7 +305,7 @@ def everything(handed_over: bool = False) -> SomeShards:
 async def handing_over(world: World) -> asyncio.Task[None]:
     """All shards are being handed over; the cluster's task was stopped and still runs."""
     world.started[0].finishes_when_stopped = False
-    world.caches.own_shards(everything(handed_over=True))
+    world.caches.set_shards(everything(handed_over=True))
     task = asyncio.create_task(world.fleet.hand_over(everywhere, 3600))
     await until(lambda: world.started[0].stopped)
     return task
@@ -314,10 +318,10 @@ class TestShards:
         world = World()
         for number in range(8):
             world.put(f"c{number}")
-        world.caches.own_shards(SomeShards(2))
+        world.caches.set_shards(SomeShards(2))
         async with world.running():
             for number in (0, 1):
-                world.caches.own_shards(SomeShards(2, frozenset({number})))
+                world.caches.set_shards(SomeShards(2, frozenset({number})))
                 ours = [name for name in map("c{}".format, range(8)) if shard_of(ClusterKey("ns", name), 2) == number]
                 assert 0 < len(ours) < 8
                 await until(partial(lambda names: world.names() == names, ours))
@@ -335,13 +339,13 @@ class TestShards:
     async def test_what_does_not_end_in_time_is_cancelled(self) -> None:
         async with serving("hangs", shards=everything()) as world:
             world.started[0].finishes_when_stopped = False
-            world.caches.own_shards(everything(handed_over=True))
+            world.caches.set_shards(everything(handed_over=True))
             await world.fleet.hand_over(everywhere, 0.01)
             assert (world.started[0].cancelled, world.names()) == (True, [])
 
     async def test_a_shard_that_is_lost_is_cancelled_at_once(self) -> None:
         async with serving("one", shards=everything()) as world:
-            world.caches.own_shards(SomeShards(4))
+            world.caches.set_shards(SomeShards(4))
             await until(lambda: world.names() == [])
             assert (world.started[0].stopped, world.started[0].cancelled) == (False, True)
 
@@ -350,7 +354,7 @@ class TestShards:
         async with serving("fails", shards=everything()) as world:
             world.started[0].fail()
             await until(lambda: world.names() == [])
-            world.caches.own_shards(everything(handed_over=True))
+            world.caches.set_shards(everything(handed_over=True))
             async with asyncio.timeout(5):
                 await world.fleet.hand_over(everywhere, 3600)
             assert world.fleet.served == frozenset()
@@ -366,7 +370,7 @@ class TestShards:
     async def test_a_shard_that_comes_back_is_served_when_the_former_task_has_ended(self) -> None:
         async with serving("one", shards=everything()) as world:
             handover = await handing_over(world)
-            world.caches.own_shards(everything())
+            world.caches.set_shards(everything())
             for _ in range(10):
                 await asyncio.sleep(0)
             assert len(world.started) == 1
@@ -378,7 +382,7 @@ class TestShards:
         async with serving("hangs", "well", shards=everything()) as world:
             for served in world.started:
                 served.finishes_when_stopped = served.key.name == "well"
-            world.caches.own_shards(everything(handed_over=True))
+            world.caches.set_shards(everything(handed_over=True))
             hanging = asyncio.create_task(world.fleet.hand_over(lambda cluster: cluster.name == "hangs", 3600))
             async with asyncio.timeout(5):
                 await world.fleet.hand_over(lambda cluster: cluster.name == "well", 3600)

@@ -1,4 +1,4 @@
-"""Optional services of a workload cluster: they run while connected, and have conditions and gauges."""
+"""Optional parts of a workload cluster: their service runs while it is connected; they observe requests."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import pytest
 from prometheus_client import generate_latest
 
 from signer.controller.cluster import workload_cluster as workload_cluster_module
+from signer.controller.cluster.service import OptionalPart, OptionalPartContext
 from signer.controller.requests.request_budget import SharedRequestMemory
 from signer.controller.requests.workers import SharedWorkerPool
 from signer.controller.run import compose_workload_cluster
 from signer.controller.telemetry.metrics import Metrics
 from signer.controller.telemetry.metrics_collector import MetricFamily, ServiceGauge
+from signer.kube.client import JsonObject
 from signer.model.cluster import ClusterKey
 from signer.model.condition import ConditionType, PolicyCondition, under_enforce
 from signer.store.caches import ALL_PROVIDER_IDS
@@ -30,9 +32,11 @@ class Wing:
 
     name = "wing"
 
-    def __init__(self, key: ClusterKey) -> None:
-        self.key = key
+    def __init__(self, context: OptionalPartContext) -> None:
+        self.context = context
         self.woken = 0
+        self.seen: list[object] = []
+        self.decisions: list[object] = []
         self.ran = asyncio.Event()
 
     @property
@@ -49,12 +53,29 @@ class Wing:
         self.ran.set()
         await asyncio.Event().wait()
 
+    def listed(self, manifest: JsonObject) -> None:
+        self.seen.append(manifest)
+
+    def list_ended(self) -> None:
+        self.seen.append("list ended")
+
+    def observed(self, manifest: JsonObject) -> None:
+        self.seen.append(manifest)
+
+    def decided(self, machine: object, decision: object, hint: str) -> None:
+        self.decisions.append(decision)
+
+
+def wing_part(context: OptionalPartContext) -> OptionalPart:
+    wing = Wing(context)
+    return OptionalPart(wing, observers=(wing,), listeners=(wing,))
+
 
 def composed(metrics: Metrics) -> tuple[Any, Wing]:
     shared = MagicMock()
     shared.request_memory = SharedRequestMemory()
     shared.worker_pool = SharedWorkerPool()
-    options = MagicMock(services=(Wing,), metrics=metrics, monotonic=lambda: 1000.0)
+    options = MagicMock(optional_parts=(wing_part,), metrics=metrics, monotonic=lambda: 1000.0)
     cluster: Any = compose_workload_cluster(KEY, MagicMock(workers_per_cluster=2), options, shared)
     return cluster, cluster._services[-1]
 
@@ -78,11 +99,25 @@ async def test_a_service_runs_once_the_api_server_has_answered(monkeypatch: pyte
 
 def test_a_service_is_created_per_cluster_and_woken_with_it() -> None:
     cluster, wing = composed(Metrics())
-    assert wing.key == KEY
+    assert wing.context.key == KEY
     cluster.wake(ALL_PROVIDER_IDS)
     assert wing.woken == 1
     cluster.wake(frozenset({"p:///1"}))
     assert wing.woken == 1
+
+
+def test_a_part_sees_the_requests_and_the_decisions_of_its_cluster() -> None:
+    cluster, wing = composed(Metrics())
+    cluster.replaced([])
+    assert wing.seen == ["list ended"]
+    assert wing in cluster._handler._reporter._listeners
+
+
+def test_a_part_announces_changed_conditions() -> None:
+    cluster, wing = composed(Metrics())
+    assert not cluster._status_changed.is_set()
+    wing.context.status_changed.set()
+    assert cluster._status_changed.is_set()
 
 
 def test_conditions_of_a_service_are_in_the_policy_status() -> None:

@@ -13,8 +13,7 @@ import pytest
 from attestors.wire.names import BuiltinSigner
 from signer.controller.cluster import workload_cluster as workload_cluster_module
 from signer.controller.requests import pending as pending_module
-from signer.controller.requests.batched_requeue import BATCH_SIZE
-from signer.controller.requests.informer import RECHECK_SPREAD_SECONDS, RECHECKS_PER_SECOND
+from signer.controller.requests.informer import BATCH_SIZE, RECHECK_SPREAD_SECONDS, RECHECKS_PER_SECOND
 from signer.decision.decider import DecidedRequest
 from signer.kube import supervision
 from signer.kube.backoff import Backoff

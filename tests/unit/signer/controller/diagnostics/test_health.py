@@ -37,7 +37,7 @@ class World:
     def hear(self, *but: str) -> None:
         for cache in self.caches.watched():
             if cache.name not in but:
-                cache.standing()
+                cache.established()
 
 
 def test_ready_from_the_start_while_in_touch() -> None:

@@ -19,13 +19,12 @@ from signer.controller.telemetry.metrics import Metrics
 from signer.decision.decider import DecidedRequest, Decider
 from signer.kube.client import JsonObject
 from signer.model.cluster import ClusterKey
-from signer.model.csr_header import NotOurs
 from signer.model.decision import Decision, Ignore
-from signer.model.flow import Flow, PriorityLevel
+from signer.model.flow import Flow, PriorityLevel, requester_of
+from signer.model.signing_request import NotOurs
 from tests.unit.signer.requests import csr
 
 WORKERS: Final = 8
-THIEF: Final = "system:bootstrap:thief"
 
 
 class FakeDecider:
@@ -38,7 +37,7 @@ class FakeDecider:
 
     def peek(self, manifest: JsonObject) -> Flow:
         self.peeks += 1
-        return Flow(PriorityLevel.UNKNOWN_MACHINE, THIEF, manifest["metadata"]["name"])
+        return Flow(PriorityLevel.UNKNOWN_MACHINE, requester_of(manifest), manifest["metadata"]["name"])
 
     def pre_filter(self, manifest: JsonObject) -> Flow:
         raise AssertionError("what nothing in the Cluster has is not looked at")
@@ -64,7 +63,7 @@ class SlowDecider(FakeDecider):
 
     def peek(self, manifest: JsonObject) -> Flow:
         super().peek(manifest)
-        return Flow(PriorityLevel.UNFILTERED, THIEF, "test:///machine")
+        return Flow(PriorityLevel.UNFILTERED, requester_of(manifest), "test:///machine")
 
     async def decide(self, manifest: JsonObject) -> DecidedRequest:
         fault, self.fault = self.fault, None

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from signer.controller.requests import bounded_request
 from signer.controller.requests.bounded_request import UnusableRequest, bounded
-from signer.kube.decoding import MAXIMUM_DEPTH
+from signer.kube.answers import MAXIMUM_DEPTH
 from signer.model.signing_request import MAXIMUM_REQUEST_TEXT
 from tests.unit.signer.requests import APPROVED, csr
 

@@ -13,12 +13,11 @@ from signer.controller.requests.workers import OWN_WORKERS, SharedWorkerPool
 from signer.decision.decider import DecidedRequest
 from signer.kube.backoff import Backoff
 from signer.kube.client import Client, JsonObject
-from signer.kube.fair_queue import CROWD
-from signer.model.csr_header import AttestedCSRHeader, NotOurs
+from signer.kube.workqueue import CROWD
 from signer.model.decision import Defer, Ignore
 from signer.model.flow import Flow
 from signer.model.reasons import Reason
-from signer.model.signing_request import Malformed
+from signer.model.signing_request import AttestedCSRHeader, Malformed, NotOurs
 from tests.unit.signer.controller.requests.handling_fixtures import (
     WORKERS,
     FakeDecider,

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from signer.kube.answers import decoded
 from signer.kube.client import JsonObject
-from signer.kube.decoding import decoded
 from signer.kube.resource_limits import ResourceLimits
 from signer.kube.watch import list_and_watch
 from tests.unit.signer.controller.cluster.served_cluster import Served, csr

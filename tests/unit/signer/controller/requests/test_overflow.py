@@ -148,7 +148,7 @@ async def test_a_machine_that_appears_during_a_relist_causes_another(
         async def list_pages(self, path: str, *, limit: int) -> AsyncIterator[dict[str, Any]]:
             async for page in super().list_pages(path, limit=limit):
                 yield page
-            cluster.wake(frozenset({"test:///m"}))
+            cluster.machines_changed()
             cluster._overflow.check()
 
     monkeypatch.setattr(pending_module, "MAXIMUM_REQUESTS", 2)
@@ -169,7 +169,7 @@ async def test_a_machine_that_appears_during_the_watchs_list_causes_a_relist(
     pending.begin_list()
     listed = [one for one in (csr(name, f"uid-{name}") for name in "abc") if pending.add_listed(one)]
     assert not pending.overflow
-    cluster.wake(frozenset({"test:///m"}))
+    cluster.machines_changed()
     cluster.replaced(listed)
     cluster._overflow.check()
     assert cluster._requests.relist_needed.is_set()

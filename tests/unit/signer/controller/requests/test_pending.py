@@ -11,7 +11,7 @@ import pytest
 from signer.controller.requests import bounded_request
 from signer.controller.requests import pending as module
 from signer.controller.requests import request_budget as budget
-from signer.controller.requests.packed_request import PackedRequest
+from signer.controller.requests.bounded_request import PackedRequest
 from signer.controller.requests.pending import PendingRequests, Put, is_pending
 from signer.controller.requests.request_budget import BOOKKEEPING_BYTES, SharedRequestMemory
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS

@@ -10,10 +10,9 @@ import pytest
 from signer.controller.requests import listed_requests
 from signer.controller.requests import pending as module
 from signer.controller.requests.pending import PendingRequests, Put
-from signer.kube.fair_queue import LOOKS
-from signer.kube.workqueue import WorkQueue
+from signer.kube.workqueue import LOOKS, WorkQueue
 from signer.model.cluster import ClusterKey
-from signer.model.flow import Flow, PriorityLevel
+from signer.model.flow import Flow, PriorityLevel, requester_of
 from tests.unit.signer.requests import csr
 
 THIEF = "system:bootstrap:thief0"
@@ -287,3 +286,46 @@ async def test_without_a_crowd_nothing_is_pre_filtered() -> None:
     assert not any(queue.is_crowded(f"system:node:{name}") for name in names)
     assert [await queue.get() for _ in names] == names
     assert pre_filtered.pre_filtered == []
+
+
+def unknown(manifest: Any) -> Flow:
+    """A peek that finds no Machine."""
+    return Flow(PriorityLevel.UNKNOWN_MACHINE, requester_of(manifest), manifest["metadata"]["name"])
+
+
+def test_a_request_with_none_beside_it_is_peeked_at_when_its_flow_is_asked_for() -> None:
+    pending = PendingRequests(ClusterKey("team-a", "one"), peek=unknown)
+    assert pending.put(posted("node"), alone=True) is Put.KEPT
+    assert pending.known_flow("node") == Flow(PriorityLevel.UNFILTERED, THIEF)
+    assert pending.names_waiting_for(["node"]) == []
+    pending.set_awaited("node", ["other"])
+    assert pending.flow("node") == pending.known_flow("node") == Flow(PriorityLevel.UNKNOWN_MACHINE, THIEF, "node")
+    assert pending.names_waiting_for(["node"]) == pending.names_waiting_for(["other"]) == ["node"]
+
+
+def test_a_newer_state_of_a_request_is_always_peeked_at() -> None:
+    """Its requester can change it at will: the first state may claim nothing."""
+    pending = PendingRequests(ClusterKey("team-a", "one"), peek=unknown)
+    for _ in range(2):
+        assert pending.put(posted("node"), alone=True) is Put.KEPT
+    assert pending.known_flow("node") == Flow(PriorityLevel.UNKNOWN_MACHINE, THIEF, "node")
+
+
+def test_a_late_peek_does_not_undo_the_pre_filter() -> None:
+    plausible = Flow(PriorityLevel.PLAUSIBLE, THIEF, "node", "1")
+    pending = PendingRequests(ClusterKey("team-a", "one"), peek=unknown, pre_filter=lambda manifest: plausible)
+    pending.put(posted("node"), alone=True)
+    pending._budget.move("node", plausible)  # as when another one was to be evicted
+    assert pending.flow("node") == plausible
+
+
+def test_every_request_is_peeked_at_once_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which one is evicted depends on the flows."""
+    monkeypatch.setattr(module, "MAXIMUM_BYTES", 8 * 4096)
+    pending = PendingRequests(ClusterKey("team-a", "one"), peek=unknown)
+    found = []
+    for number in range(4):
+        assert pending.put(posted(f"node-{number}"), alone=True) is Put.KEPT
+        found.append(pending.known_flow(f"node-{number}").priority_level)
+    assert found[0] is PriorityLevel.UNFILTERED
+    assert found[-1] is PriorityLevel.UNKNOWN_MACHINE

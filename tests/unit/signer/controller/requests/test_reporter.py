@@ -17,13 +17,20 @@ from signer.controller.telemetry.metrics import Metrics
 from signer.controller.telemetry.recorder import Occurrence, Subject
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey, MachineView
-from signer.model.csr_header import AttestedCSRHeader, NoCredentialNamed, NotOurs
 from signer.model.decision import Approve, ApproveOnly, Challenge, Decision, Defer, Deny, Ignore, LeftAlone
 from signer.model.reasons import Reason
 from signer.model.record import JournalEntry
 from signer.model.record_object import record_spec
 from signer.model.seal import ControllerKeys, RecordSeals
-from signer.model.signing_request import BuiltinServingRequest, Malformed, Parsed, parse_signing_request
+from signer.model.signing_request import (
+    AttestedCSRHeader,
+    BuiltinServingRequest,
+    Malformed,
+    NoCredentialNamed,
+    NotOurs,
+    Parsed,
+    parse_signing_request,
+)
 from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
 from tests.unit.signer import builders

@@ -17,9 +17,9 @@ from signer.controller.requests.publisher import Publisher
 from signer.controller.requests.workers import OWN_WORKERS, SharedWorkerPool, Workers
 from signer.decision.decider import DecidedRequest
 from signer.kube.client import Client, JsonObject
-from signer.model.csr_header import NotOurs
 from signer.model.decision import Ignore
 from signer.model.flow import Flow, PriorityLevel
+from signer.model.signing_request import NotOurs
 from signer.store.caches import ALL_PROVIDER_IDS
 from tests.unit.signer.controller.requests.handling_fixtures import handler_with
 from tests.unit.signer.kube.support import VirtualTimeLoop

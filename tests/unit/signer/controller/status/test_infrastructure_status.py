@@ -18,7 +18,7 @@ from signer.controller.status.infrastructure_status import (
 from signer.kube.errors import ApiError, Forbidden, Invalid, NotFound, ServerError
 from signer.model.cluster import ClusterView, cluster_view
 from signer.model.policy import Policy, parse_policy
-from signer.store.infrastructure_definition import LOOK_AGAIN_SECONDS
+from signer.store.infrastructure_definition import DEFINITION_SECONDS
 from tests.unit.signer.controller.support import Clock, registry
 
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/testclusters.infrastructure.cluster.x-k8s.io"
@@ -139,7 +139,7 @@ async def test_an_unchanged_state_costs_no_call_until_it_is_verified_again() -> 
         await world.publish()
     assert world.calls == ["definition", "get", "patch"]
     world.object["status"].pop("kubeletClientCertificateSigner")
-    world.clock.pass_by(LOOK_AGAIN_SECONDS + 1)
+    world.clock.pass_by(DEFINITION_SECONDS + 1)
     await world.publish()
     assert world.calls == ["definition", "get", "patch"] * 2
     assert world.shown()[0] == CLIENT.format("good")
@@ -297,7 +297,7 @@ async def test_failures_are_logged_once(
     with caplog.at_level(logging.INFO):
         for _ in range(3):
             assert words in cause(await world.publish())
-            world.clock.pass_by(LOOK_AGAIN_SECONDS + 1)
+            world.clock.pass_by(DEFINITION_SECONDS + 1)
     assert len(caplog.records) == 1
     world.failure.clear()
     assert await world.publish() == Published()

@@ -18,7 +18,7 @@ from signer.kube import scheduling as cooperative_yield
 from signer.kube.errors import Forbidden, NotFound, ServerError
 from signer.model.cluster import WATCH_FILTER_LABEL, MachineView, WatchFilter
 from signer.model.decision import Decision, Deferred, Deny
-from signer.model.kubernetes_time import format_time
+from signer.model.fields import format_time
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, MachineKey
 from signer.model.shard import SomeShards
@@ -93,14 +93,14 @@ async def test_machines_of_another_watch_filter_are_not_written() -> None:
 
 async def test_machines_of_another_replicas_shard_are_written_once_the_shard_is_ours() -> None:
     world = World()
-    world.caches.own_shards(SomeShards(1))
+    world.caches.set_shards(SomeShards(1))
     async with working(world):
         world.conditions.decided(world.cache(), DENIED)
         await world.settle()
         assert world.calls == []
         resyncing = asyncio.create_task(world.conditions._resync_forever())
         await asyncio.sleep(0)
-        world.caches.own_shards(SomeShards(1, frozenset({0})))
+        world.caches.set_shards(SomeShards(1, frozenset({0})))
         await asyncio.wait_for(world.patched.wait(), 5)
         resyncing.cancel()
         await asyncio.gather(resyncing, return_exceptions=True)

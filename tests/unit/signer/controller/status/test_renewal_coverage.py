@@ -17,7 +17,7 @@ from signer.controller.status.policy_status import permitted_in
 from signer.controller.status.renewal_coverage import Attested, MachineCoverage, RenewalCoverage, Starting, Unattested
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import MachineView
-from signer.model.kubernetes_time import format_time
+from signer.model.fields import format_time
 from signer.model.record import AttestedIdentity, AttestedNode
 from signer.model.seal import ControllerKeys, RecordSeals
 from signer.store.authentic_records import UnverifiedRecord

@@ -131,12 +131,12 @@ async def test_run_reconciles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_name_without_a_cluster_is_in_a_shard_too() -> None:
     world = World()
-    world.caches.own_shards(SomeShards(1))
+    world.caches.set_shards(SomeShards(1))
     world.policy("typo")
     for _ in range(3):
         await world.policies.check()
     assert world.calls == []
-    world.caches.own_shards(SomeShards(1, frozenset({0})))
+    world.caches.set_shards(SomeShards(1, frozenset({0})))
     for _ in range(2):
         await world.policies.check()
     assert world.reasons("typo") == NOT_FOUND

@@ -1,4 +1,4 @@
-"""A TLS server that says to order what it likes, on each connection, whether it was asked or not."""
+"""A TLS server that sends scripted bytes on each connection, requested or not."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Conversation:
         self._asked = asked
 
     async def hear(self) -> Asked:
-        """The next request; raises IncompleteReadError where the client has gone."""
+        """The next request; raises IncompleteReadError if the client is gone."""
         head = await self.reader.readuntil(b"\r\n\r\n")
         length = _LENGTH.search(head)
         body = b"" if length is None else await self.reader.readexactly(int(length[1]))
@@ -46,21 +46,21 @@ class Conversation:
         return asked
 
     async def say(self, data: bytes) -> None:
-        """These bytes, whatever they are."""
+        """Send these bytes."""
         self.writer.write(data)
         await self.writer.drain()
 
 
 @dataclass
 class Talkative:
-    """Where the server listens, and what it was asked."""
+    """The server's address, and the requests that it received."""
 
     connection: ClusterConnection
     asked: list[Asked] = field(default_factory=list)
     opened: int = 0
     """Connections so far."""
     gone: dict[int, asyncio.Event] = field(default_factory=dict)
-    """For each connection: the client has closed it."""
+    """For each connection: set when the client has closed it."""
 
     @property
     def lines(self) -> list[tuple[int, str]]:

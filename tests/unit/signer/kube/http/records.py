@@ -1,4 +1,4 @@
-"""TLS 1.3 records of a server by hand (RFC 8446): what OpenSSL would not send, such as key updates in any number."""
+"""Handmade TLS 1.3 records of a server (RFC 8446) that OpenSSL would not send, such as any number of key updates."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Sealing:
     sequence: int = 0
 
     def record(self, content: bytes, kind: int = DATA) -> bytes:
-        """One, sealed (section 5.2)."""
+        """Seal one record (section 5.2)."""
         key, initial = self._expanded(b"key", 32), self._expanded(b"iv", 12)
         nonce = (int.from_bytes(initial) ^ self.sequence).to_bytes(12)
         self.sequence += 1
@@ -42,7 +42,7 @@ class Sealing:
         return head + AESGCM(key).encrypt(nonce, content + bytes([kind]), head)
 
     def opened(self, record: bytes) -> tuple[int, bytes]:
-        """Of the other side's: content type and content."""
+        """Open a record of the other side: content type and content."""
         key, initial = self._expanded(b"key", 32), self._expanded(b"iv", 12)
         nonce = (int.from_bytes(initial) ^ self.sequence).to_bytes(12)
         self.sequence += 1
@@ -50,7 +50,7 @@ class Sealing:
         return content[-1], content[:-1]
 
     def renew(self) -> None:
-        """The next keys (section 7.2)."""
+        """Switch to the next keys (section 7.2)."""
         self.secret, self.sequence = self._expanded(b"traffic upd", 48), 0
 
     def key_update(self, request: int = NOT_REQUESTED) -> bytes:
@@ -67,7 +67,7 @@ class Sealing:
 
 @dataclass
 class Spoken:
-    """A connection after its handshake; what is written goes out as it is."""
+    """A connection after its handshake; bytes are sent unchanged."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -75,12 +75,12 @@ class Spoken:
     of_client: Sealing
 
     async def record(self) -> tuple[int, bytes]:
-        """The client's next: content type and content."""
+        """The client's next record: content type and content."""
         head = await self.reader.readexactly(5)
         return self.of_client.opened(head + await self.reader.readexactly(int.from_bytes(head[3:])))
 
     async def hang(self) -> None:
-        """Read nothing any more."""
+        """Stop reading."""
         await asyncio.get_running_loop().create_future()
 
 
@@ -125,7 +125,7 @@ async def by_hand(
             of_server, of_client = (Sealing(_keys(log)[side]) for side in (_OF_SERVER, _OF_CLIENT))
             of_server.sequence += bool(word)
             await script(Spoken(reader, writer, of_server, of_client))
-        except (OSError, asyncio.CancelledError):  # a cancelled task would be complained of by asyncio's streams
+        except (OSError, asyncio.CancelledError):  # asyncio's streams would log a cancelled task
             pass
         finally:
             running.discard(task)

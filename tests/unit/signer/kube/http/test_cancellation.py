@@ -1,4 +1,4 @@
-"""A call that is cancelled, wherever it waits: it ends, and leaves neither a connection nor its place behind."""
+"""A call that is cancelled at any wait ends, and leaves neither a connection nor a slot behind."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def answering(conversation: Conversation) -> None:
 
 @pytest.fixture
 def silent_port() -> Iterator[int]:
-    """Where whoever connects waits for an answer: the backlog is full."""
+    """Connecting waits for a response: the backlog is full."""
     with contextlib.ExitStack() as opened:
         listening = opened.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         for _ in range(2):
@@ -71,7 +71,7 @@ async def test_nothing_is_left_behind(
     call: Callable[[Client], Coroutine[Any, Any, None]],
     late: bool,
 ) -> None:
-    """Its server has two addresses, the first of which is given up while the second is connected."""
+    """Its server has two addresses; the first is given up while the second is connected."""
 
     def addresses(host: str, port: int, *_: object, **__: object) -> list[Any]:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", number)) for number in (silent_port, port)]
@@ -88,6 +88,6 @@ async def test_nothing_is_left_behind(
                     assert number > 4
                     return
                 assert end is End.CANCELLED, number
-                await client.get(PATH)  # there is a place
+                await client.get(PATH)  # a slot is free
                 assert client._pool is not None
                 assert len(client._pool._open) == 1

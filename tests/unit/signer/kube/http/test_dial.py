@@ -43,7 +43,7 @@ async def answering(conversation: Conversation) -> None:
 
 
 def named(server: Talkative, host: str) -> ClusterConnection:
-    """The same server, by a name."""
+    """The same server, by name."""
     port = server.connection.server.rpartition(":")[2]
     return ClusterConnection(f"https://{host}:{port}", server.connection.certificate_authority)
 
@@ -78,10 +78,10 @@ async def test_the_next_address_is_tried(
         assert await client.get(PATH) == {}
 
 
-async def test_of_many_addresses_some_of_each_family_are_tried(
+async def test_a_few_addresses_of_each_family_are_tried(
     authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server listens at another address than those, so that each is refused and the next tried."""
+    """The server listens on another address, so each of these is refused and the next is tried."""
     tried: list[tuple[Any, ...]] = []
 
     def recording(address: tuple[Any, ...]) -> socket.socket:
@@ -112,10 +112,10 @@ async def test_all_addresses_refuse(authority: Authority, unused_port: int, monk
 
 
 @pytest.mark.parametrize("hosts", [("fe80::1", "127.0.0.1"), ("127.0.0.1", "fe80::1"), ("127.0.0.1", "127.0.0.2")])
-async def test_a_server_that_refuses_is_told_whatever_the_other_family_does(
+async def test_a_refused_connection_is_reported_whatever_the_other_family_does(
     authority: Authority, unused_port: int, monkeypatch: pytest.MonkeyPatch, hosts: tuple[str, ...]
 ) -> None:
-    """Most machines have no way to some address of a name that has both. That one is refused can be mended."""
+    """Most machines have no route to one of the two families. A refusal is the error that an operator can fix."""
     resolve(monkeypatch, "api.example", *hosts)
     async with Client(ClusterConnection(f"https://api.example:{unused_port}", authority.certificate)) as client:
         with pytest.raises(Unreachable, match="connection refused: nothing listens there") as raised:
@@ -131,7 +131,7 @@ async def test_a_server_that_refuses_is_told_whatever_the_other_family_does(
     ],
     ids=["asyncio", "aiohappyeyeballs"],
 )
-async def test_what_the_kernel_says_is_told(
+async def test_the_kernels_error_is_reported(
     authority: Authority, unused_port: int, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     async def fail(*_: Any, **__: Any) -> socket.socket:
@@ -144,7 +144,7 @@ async def test_what_the_kernel_says_is_told(
     assert raised.value.cause is Cause.NETWORK
 
 
-async def test_a_silent_address_keeps_nobody_from_the_next(
+async def test_a_silent_address_does_not_delay_the_next(
     authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolve(monkeypatch, "api.example", *["::1"] * 8, "127.0.0.1")
@@ -158,7 +158,7 @@ async def test_a_silent_address_keeps_nobody_from_the_next(
 async def test_one_look_up_at_a_time(
     authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A slow name server, perhaps a tenant's, holds one thread of those that all clusters share."""
+    """A slow name server, perhaps a tenant's, occupies one of the threads that all clusters share."""
     running = most = total = 0
 
     def slow(host: str, port: int, *_: Any, **__: Any) -> list[Any]:
@@ -184,9 +184,7 @@ async def test_one_look_up_at_a_time(
     assert (most, total) == (1, 1)
 
 
-async def test_slow_name_servers_take_no_thread_that_others_need(
-    authority: Authority, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_slow_name_servers_use_their_own_threads(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
     """Certificates are signed in threads of the event loop, which has at most 32."""
 
     def slow(host: str, port: int, *_: Any, **__: Any) -> list[Any]:
@@ -209,7 +207,7 @@ async def test_slow_name_servers_take_no_thread_that_others_need(
         assert {type(outcome) for outcome in await asyncio.gather(*calls, return_exceptions=True)} == {Unreachable}
 
 
-async def test_a_failed_look_up_is_made_again(
+async def test_a_failed_look_up_is_repeated(
     authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcomes: list[list[Any] | Exception] = [socket.gaierror(-2, "unknown"), UnicodeError("label"), []]
@@ -248,7 +246,7 @@ async def test_a_name_that_no_certificate_can_hold(authority: Authority, tls: ss
 
 
 @pytest.mark.parametrize("reads", [10_000, 1], ids=["closed", "reset"])  # what is left unread makes it a reset (tcp(7))
-async def test_a_handshake_that_is_broken_off(authority: Authority, reads: int) -> None:
+async def test_a_handshake_that_is_interrupted(authority: Authority, reads: int) -> None:
     async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(reads)
         writer.transport.abort()
@@ -261,7 +259,7 @@ async def test_a_handshake_that_is_broken_off(authority: Authority, reads: int) 
     assert raised.value.cause is Cause.NETWORK
 
 
-async def test_an_address_of_the_sixth_version(authority: Authority, tls: ssl.SSLContext) -> None:
+async def test_an_ipv6_address(authority: Authority, tls: ssl.SSLContext) -> None:
     try:
         with socket.socket(socket.AF_INET6) as probe:
             probe.bind(("::1", 0))

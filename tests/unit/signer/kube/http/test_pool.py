@@ -1,4 +1,4 @@
-"""Connections: which request goes where, which answer is whose, and what a hostile server can do about it."""
+"""Connections: which request uses which, which response belongs to which, and what a hostile server can do."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ import pytest
 from signer.kube.client import Client
 from signer.kube.errors import Cause, ServerError, UnexpectedAnswer, Unreachable
 from signer.kube.http import pool as pool_module
-from signer.kube.http.connection import MAXIMUM_HELD_BYTES, HttpConnection
 from signer.kube.http.dial import Dialer
-from signer.kube.http.errors import ConnectionClosed
-from signer.kube.http.pool import Pool
-from signer.kube.http.request import Origin, RequestWriter
+from signer.kube.http.messages import ConnectionClosed, Origin, RequestWriter
+from signer.kube.http.pool import MAXIMUM_HELD_BYTES, HttpConnection, Pool
 from signer.kube.tls import client_context
 from tests.unit.signer.kube.http.conversation import Conversation, Talkative, conversations
 from tests.unit.signer.kube.support import Authority, http_answer, status_body
@@ -37,13 +35,13 @@ async def client_of(
 
 
 async def answering(conversation: Conversation) -> None:
-    """Which connection it was, for ever."""
+    """A permanent identity of the connection."""
     while True:
         await conversation.hear()
         await conversation.say(http_answer(b'{"connection":%d}' % conversation.number))
 
 
-async def test_a_connection_is_used_again(authority: Authority, tls: ssl.SSLContext) -> None:
+async def test_a_connection_is_reused(authority: Authority, tls: ssl.SSLContext) -> None:
     async with client_of(authority, tls, answering) as (client, server):
         for _ in range(3):
             assert await client.get(PATH) == {"connection": 0}
@@ -64,7 +62,7 @@ async def test_a_connection_is_used_again(authority: Authority, tls: ssl.SSLCont
     ],
     ids=["close", "older", "with another behind", "with a byte behind"],
 )
-async def test_a_connection_that_is_not_used_again(authority: Authority, tls: ssl.SSLContext, response: bytes) -> None:
+async def test_a_connection_that_is_not_reused(authority: Authority, tls: ssl.SSLContext, response: bytes) -> None:
     async def script(conversation: Conversation) -> None:
         while True:
             await conversation.hear()
@@ -78,7 +76,7 @@ async def test_a_connection_that_is_not_used_again(authority: Authority, tls: ss
 
 @pytest.mark.parametrize("later", [EVIL, b"\r\n", b"x"])
 @pytest.mark.parametrize("seen", [True, False], ids=["seen by the event loop", "not seen yet"])
-async def test_what_comes_unasked_is_nobodys_answer(
+async def test_unrequested_data_is_never_taken_for_a_response(
     authority: Authority, tls: ssl.SSLContext, later: bytes, seen: bool
 ) -> None:
     got, said = asyncio.Event(), asyncio.Event()
@@ -104,10 +102,10 @@ async def test_what_comes_unasked_is_nobodys_answer(
 
 
 @pytest.mark.parametrize("seen", [True, False], ids=["seen by the event loop", "not seen yet"])
-async def test_what_the_server_has_closed_is_not_used_again(
+async def test_a_connection_closed_by_the_server_is_not_reused(
     authority: Authority, tls: ssl.SSLContext, seen: bool
 ) -> None:
-    """Also where the request could not be repeated."""
+    """Even if the request could not be repeated."""
     closed = asyncio.Event()
 
     async def script(conversation: Conversation) -> None:
@@ -152,14 +150,14 @@ async def _hang_up_on_the_second(conversation: Conversation) -> None:
     await conversation.hear()
 
 
-async def test_what_changes_nothing_is_asked_again_once(authority: Authority, tls: ssl.SSLContext) -> None:
+async def test_a_repeatable_request_is_sent_again_once(authority: Authority, tls: ssl.SSLContext) -> None:
     async with client_of(authority, tls, _hang_up_on_the_second) as (client, server):
         assert [await client.get(PATH) for _ in range(3)] == [{"connection": number} for number in range(3)]
     assert [number for number, _ in server.lines] == [0, 0, 1, 1, 2]
 
 
 @pytest.mark.parametrize("call", [_create, _replace, _patch, _delete])
-async def test_what_may_have_been_done_is_not_asked_again(
+async def test_a_request_that_may_have_taken_effect_is_not_sent_again(
     authority: Authority, tls: ssl.SSLContext, call: Callable[[Client], Awaitable[object]]
 ) -> None:
     async with client_of(authority, tls, _hang_up_on_the_second) as (client, server):
@@ -170,7 +168,7 @@ async def test_what_may_have_been_done_is_not_asked_again(
     assert [number for number, _ in server.lines] == [0, 0]
 
 
-async def test_on_a_new_connection_nothing_is_asked_again(authority: Authority, tls: ssl.SSLContext) -> None:
+async def test_on_a_new_connection_nothing_is_sent_again(authority: Authority, tls: ssl.SSLContext) -> None:
     async def script(conversation: Conversation) -> None:
         await conversation.hear()
 
@@ -180,7 +178,7 @@ async def test_on_a_new_connection_nothing_is_asked_again(authority: Authority, 
     assert server.opened == 1
 
 
-async def test_nothing_is_asked_again_when_the_answer_had_begun(authority: Authority, tls: ssl.SSLContext) -> None:
+async def test_nothing_is_sent_again_after_the_response_began(authority: Authority, tls: ssl.SSLContext) -> None:
     async def script(conversation: Conversation) -> None:
         await conversation.hear()
         await conversation.say(http_answer(b"{}"))
@@ -194,7 +192,7 @@ async def test_nothing_is_asked_again_when_the_answer_had_begun(authority: Autho
     assert server.opened == 1
 
 
-async def test_the_answer_to_a_cancelled_call_is_nobodys(authority: Authority, tls: ssl.SSLContext) -> None:
+async def test_the_response_to_a_cancelled_call_is_dropped(authority: Authority, tls: ssl.SSLContext) -> None:
     heard, release = asyncio.Event(), asyncio.Event()
 
     async def script(conversation: Conversation) -> None:
@@ -218,8 +216,8 @@ async def test_the_answer_to_a_cancelled_call_is_nobodys(authority: Authority, t
     assert [number for number, _ in server.lines] == [0, 1]
 
 
-async def test_what_is_left_unread_is_not_kept(authority: Authority, tls: ssl.SSLContext) -> None:
-    """An error that is no JSON is not read; where all of it has come the connection serves on, else it is closed."""
+async def test_a_connection_with_unread_data_is_not_kept(authority: Authority, tls: ssl.SSLContext) -> None:
+    """An error that is no JSON is not read. If all of it has arrived the connection is reused, else closed."""
 
     async def script(conversation: Conversation) -> None:
         await conversation.hear()
@@ -233,8 +231,10 @@ async def test_what_is_left_unread_is_not_kept(authority: Authority, tls: ssl.SS
 
 
 @pytest.mark.parametrize("version", ["HTTP/1.1", "HTTP/1.0"])
-async def test_an_answer_must_say_where_it_ends(authority: Authority, tls: ssl.SSLContext, version: str) -> None:
-    """Whoever can cut the connection could cut it short, and asyncio does not say whether TLS was ended in order."""
+async def test_a_response_must_state_its_length(authority: Authority, tls: ssl.SSLContext, version: str) -> None:
+    """An attacker that can cut the connection could truncate it, and asyncio does not report whether TLS ended in
+    order.
+    """
     status = ["200 OK", "503 X"]
 
     async def script(conversation: Conversation) -> None:
@@ -261,7 +261,7 @@ async def test_an_answer_must_say_where_it_ends(authority: Authority, tls: ssl.S
     ],
     ids=["head", "field", "informational", "chunk extension", "trailers"],
 )
-async def test_what_has_no_end_is_cut_off(
+async def test_an_endless_response_is_cut_off(
     authority: Authority, tls: ssl.SSLContext, begin: bytes, again: bytes
 ) -> None:
     async def script(conversation: Conversation) -> None:
@@ -277,8 +277,8 @@ async def test_what_has_no_end_is_cut_off(
         await asyncio.wait_for(server.gone[0].wait(), 5)
 
 
-async def test_an_answer_before_the_request_is_sent(authority: Authority, tls: ssl.SSLContext) -> None:
-    """It counts. What is left of the request is not sent any more: the next one goes over another connection."""
+async def test_a_response_before_the_request_is_sent(authority: Authority, tls: ssl.SSLContext) -> None:
+    """It counts. The rest of the request is not sent: the next one uses another connection."""
 
     async def script(conversation: Conversation) -> None:
         if conversation.number == 0:
@@ -296,8 +296,8 @@ async def test_an_answer_before_the_request_is_sent(authority: Authority, tls: s
     assert server.lines == [(1, f"GET {PATH}")]
 
 
-async def test_a_server_that_answers_and_reads_nothing(authority: Authority, tls: ssl.SSLContext) -> None:
-    """It would have request after request wait in our memory, each with a continue token as long as it likes."""
+async def test_a_server_that_responds_and_reads_nothing(authority: Authority, tls: ssl.SSLContext) -> None:
+    """Requests would pile up in memory, each with a continue token of any length."""
 
     async def script(conversation: Conversation) -> None:
         assert await conversation.reader.read(1) in {b"P", b"G"}
@@ -312,7 +312,7 @@ async def test_a_server_that_answers_and_reads_nothing(authority: Authority, tls
 
 
 async def test_a_server_that_ends_and_reads_nothing(authority: Authority, tls: ssl.SSLContext) -> None:
-    """What is left of the request keeps neither the call nor the connection."""
+    """The rest of the request keeps neither the call nor the connection."""
 
     async def script(conversation: Conversation) -> None:
         assert await conversation.reader.read(1) == b"P"
@@ -340,7 +340,7 @@ async def pool_of(server: Talkative) -> AsyncIterator[tuple[Pool, bytes]]:
         yield pool, RequestWriter(origin, {}).write("GET", PATH, {}, None)
 
 
-async def test_what_nobody_reads_stays_with_the_server(authority: Authority, tls: ssl.SSLContext) -> None:
+async def test_unread_data_stays_with_the_server(authority: Authority, tls: ssl.SSLContext) -> None:
     total = 16 << 20
     sent = asyncio.Event()
 
@@ -357,7 +357,7 @@ async def test_what_nobody_reads_stays_with_the_server(authority: Authority, tls
         connection = response._connection
         assert connection is not None
         async with asyncio.timeout(30):
-            while not connection._paused:  # noqa: ASYNC110 - nobody is told of it
+            while not connection._paused:  # noqa: ASYNC110 - there is no event for it
                 await asyncio.sleep(0.001)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(sent.wait(), 0.3)

@@ -1,4 +1,4 @@
-"""What a server can make us compute is bounded at once, and counted: whoever asks it, or reads on, rests."""
+"""CPU time that a server can cause is bounded at once and charged: the next call or read is throttled."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import ssl
 
 import pytest
 
-from signer.kube.client import PACED_ANSWER_BYTES, Client
+from signer.kube.client import THROTTLED_ANSWER_BYTES, Client
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import Unreachable
 from signer.kube.http import tls_transport
@@ -63,10 +63,10 @@ async def test_data_in_the_smallest_pieces_counts(
     assert (sum(spent) - handshake > 0.005) is counts
 
 
-async def test_whoever_asks_next_rests(
+async def test_the_next_call_is_throttled(
     authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch, asked: list[float]
 ) -> None:
-    """Else a server that closes each connection could have one handshake after the other."""
+    """Otherwise a server that closes each connection could cause one handshake after the other."""
 
     async def script(conversation: Conversation) -> None:
         await conversation.hear()
@@ -85,7 +85,7 @@ async def test_whoever_asks_next_rests(
     assert all(seconds > 0.0001 for seconds in asked)
 
 
-async def test_whoever_reads_rests_meanwhile(
+async def test_reads_are_throttled(
     authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch, asked: list[float]
 ) -> None:
     async def script(conversation: Conversation) -> None:
@@ -103,10 +103,10 @@ async def test_whoever_reads_rests_meanwhile(
     assert sum(seconds > 0.9 for seconds in asked) >= 5
 
 
-async def test_a_call_rests_no_longer_than_it_may_take(
+async def test_a_call_is_throttled_no_longer_than_its_limit(
     authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Workers that have a request for too long count as stuck. What would have to rest for longer fails at once."""
+    """A worker that holds a request for too long counts as stuck. A call that would pause longer fails at once."""
     rested: list[float] = []
     sleep = asyncio.sleep
 
@@ -117,7 +117,7 @@ async def test_a_call_rests_no_longer_than_it_may_take(
     async def script(conversation: Conversation) -> None:
         while True:
             await conversation.hear()
-            await conversation.say(http_answer(b"{%b}" % (b" " * PACED_ANSWER_BYTES)))
+            await conversation.say(http_answer(b"{%b}" % (b" " * THROTTLED_ANSWER_BYTES)))
 
     async with conversations(authority, tls, script) as server, Client(server.connection) as client:
         await client.get(PATH)
@@ -125,7 +125,7 @@ async def test_a_call_rests_no_longer_than_it_may_take(
         monkeypatch.setattr("signer.kube.resource_limits.asyncio.sleep", noted)
         await client.get(PATH)
         for _ in range(2):
-            with pytest.raises(Unreachable, match="more than its share of time"):
+            with pytest.raises(Unreachable, match="the API server exceeded its CPU budget"):
                 await client.get(PATH)
         monkeypatch.undo()
     assert rested == [CALL_THROTTLE_SECONDS]

@@ -1,4 +1,4 @@
-"""The bytes below HTTP: what comes, in order and once, and what a server can do instead of sending data."""
+"""The bytes below HTTP: data in order and once, and what a server can send instead of data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Script = Callable[[Conversation], Awaitable[None]]
 
 
 class Recording(asyncio.Protocol):
-    """What it was told."""
+    """Records the protocol's calls."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -44,7 +44,7 @@ class Recording(asyncio.Protocol):
         self.lost.set_result(error)
 
     async def has(self, count: int) -> None:
-        """Until so many bytes have come."""
+        """Wait until so many bytes have arrived."""
         async with asyncio.timeout(10):
             while len(self.data) < count:
                 self.came.clear()
@@ -79,20 +79,20 @@ async def gone(conversation: Conversation) -> None:
 
 
 async def test_a_server_that_speaks_first(authority: Authority, tls: ssl.SSLContext) -> None:
-    """What comes with the end of the handshake is not left lying until more comes."""
+    """Data that arrives with the end of the handshake is delivered without waiting for more."""
 
     async def script(conversation: Conversation) -> None:
         await conversation.say(b"hello")
         await gone(conversation)
 
-    for _ in range(20):  # in one segment with the tickets, or behind them
+    for _ in range(20):  # in one segment with the tickets, or after them
         async with conversations(authority, tls, script) as server, transport_to(server) as (_, recording):
             await recording.has(5)
             assert recording.data == b"hello"
 
 
 @pytest.mark.slow
-async def test_what_is_large_arrives_in_order_both_ways(authority: Authority, tls: ssl.SSLContext) -> None:
+async def test_large_data_arrives_in_order_both_ways(authority: Authority, tls: ssl.SSLContext) -> None:
     sent = b"".join(b"%08d" % number for number in range(1 << 21))
 
     async def script(conversation: Conversation) -> None:
@@ -100,10 +100,10 @@ async def test_what_is_large_arrives_in_order_both_ways(authority: Authority, tl
         await gone(conversation)
 
     async with conversations(authority, tls, script) as server, transport_to(server) as (transport, recording):
-        plugin = len(sent) // 2
-        transport.write(sent[:plugin])
+        middle = len(sent) // 2
+        transport.write(sent[:middle])
         assert transport.get_write_buffer_size() > 0
-        transport.write(sent[plugin:])  # while some of the first waits
+        transport.write(sent[middle:])  # while some of the first waits
         await recording.has(len(sent))
         assert recording.data == sent
         assert transport.get_write_buffer_size() == 0
@@ -112,7 +112,7 @@ async def test_what_is_large_arrives_in_order_both_ways(authority: Authority, tl
 
 
 async def test_a_pause(authority: Authority, tls: ssl.SSLContext) -> None:
-    """What was decrypted by then comes with the end of the pause, not with the server's next word."""
+    """Decrypted data is delivered at the end of the pause, not with the server's next data."""
 
     async def script(conversation: Conversation) -> None:
         await conversation.say(b"a" * 10_000 + b"b" * 10_000)
@@ -144,7 +144,7 @@ async def test_a_pause(authority: Authority, tls: ssl.SSLContext) -> None:
         transport.resume_reading()
         transport.abort()
         transport.pause_reading()
-        transport.resume_reading()  # of one that is closed: nothing
+        transport.resume_reading()  # of a closed one: no effect
         assert await protocol.lost is None
 
 
@@ -161,7 +161,7 @@ async def test_the_servers_end(authority: Authority, tls: ssl.SSLContext, in_ord
         assert bytes(recording.data) == b"last"
         assert recording.ended
         assert transport.is_closing()
-        transport.write(b"x")  # nobody is there any more
+        transport.write(b"x")  # the peer is gone
         assert transport.get_write_buffer_size() == 0
 
 
@@ -180,7 +180,7 @@ async def test_a_reset(authority: Authority, tls: ssl.SSLContext) -> None:
         assert not recording.ended
 
 
-async def test_what_is_no_tls(authority: Authority, tls: ssl.SSLContext) -> None:
+async def test_data_that_is_not_tls(authority: Authority, tls: ssl.SSLContext) -> None:
     async def script(conversation: Conversation) -> None:
         conversation.writer.transport.get_extra_info("socket")._sock.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await gone(conversation)
@@ -192,7 +192,7 @@ async def test_what_is_no_tls(authority: Authority, tls: ssl.SSLContext) -> None
 
 
 async def test_a_fault_of_the_protocol_ends_the_connection(authority: Authority, tls: ssl.SSLContext) -> None:
-    """Else the event loop would come back to it for ever."""
+    """Otherwise the event loop would call it again for ever."""
     said: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: said.append(context["exception"]))
 
@@ -214,7 +214,7 @@ async def test_a_fault_of_the_protocol_ends_the_connection(authority: Authority,
 
 
 def ticketing(authority: Authority, tickets: int) -> ssl.SSLContext:
-    """A server that sends so many session tickets behind its handshake, about 230 bytes each."""
+    """A server that sends so many session tickets after its handshake, about 230 bytes each."""
     context = server_context(authority.issue("server", "127.0.0.1"))
     context.num_tickets = tickets
     return context
@@ -227,7 +227,9 @@ async def test_session_tickets_without_end(authority: Authority) -> None:
     tls = ticketing(authority, MAXIMUM_OVERHEAD_BYTES // 100)
     async with conversations(authority, tls, script) as server:
         async with Client(server.connection) as client:
-            with pytest.raises(Unreachable, match="TLS failed: the server sends what is no data") as raised:
+            with pytest.raises(
+                Unreachable, match="TLS failed: the server sends too many records without data"
+            ) as raised:
                 await client.get(PATH)
         assert raised.value.cause is Cause.TLS
 
@@ -246,7 +248,7 @@ async def test_a_hundred_session_tickets(authority: Authority) -> None:
 
 
 async def test_data_in_the_smallest_pieces(authority: Authority, tls: ssl.SSLContext) -> None:
-    """Each in a record of its own, of which the data is one byte in twenty-three."""
+    """Each in a record of its own, with one byte of data in twenty-three."""
     count = 3 * MAXIMUM_OVERHEAD_BYTES // 22
 
     async def script(conversation: Conversation) -> None:
@@ -260,8 +262,10 @@ async def test_data_in_the_smallest_pieces(authority: Authority, tls: ssl.SSLCon
         assert recording.data == b"x" * count
 
 
-async def test_one_turn_of_the_event_loop_reads_so_much_and_no_more(authority: Authority, tls: ssl.SSLContext) -> None:
-    """However fast a hostile server sends, others have their turns."""
+async def test_one_iteration_of_the_event_loop_reads_a_bounded_amount(
+    authority: Authority, tls: ssl.SSLContext
+) -> None:
+    """However fast a hostile server sends, other tasks run."""
 
     async def script(conversation: Conversation) -> None:
         await conversation.say(b"x" * (1 << 20))
@@ -289,9 +293,7 @@ async def test_one_turn_of_the_event_loop_reads_so_much_and_no_more(authority: A
 
 
 @pytest.mark.parametrize("how", ["cancelled", "refused"])
-async def test_a_handshake_that_comes_to_nothing_leaves_no_socket(
-    authority: Authority, tls: ssl.SSLContext, how: str
-) -> None:
+async def test_a_failed_handshake_leaves_no_socket(authority: Authority, tls: ssl.SSLContext, how: str) -> None:
     began = asyncio.Event()
 
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -315,8 +317,8 @@ async def test_a_handshake_that_comes_to_nothing_leaves_no_socket(
     gc.collect()
 
 
-async def test_the_server_hears_why_it_was_refused(authority: Authority, tls: ssl.SSLContext) -> None:
-    """An operator who reads its log sees an alert, not a connection that broke."""
+async def test_the_server_receives_the_alert(authority: Authority, tls: ssl.SSLContext) -> None:
+    """An operator reads an alert in the server's log, not a broken connection."""
     heard: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""A hostile server's ends, pauses and key updates, and ours: nothing twice, nothing lost, nothing left behind."""
+"""A hostile server's and the client's ends, pauses and key updates: no data twice, none lost, nothing left behind."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RESET = struct.pack("ii", 1, 0)
 
 @pytest.fixture
 def own_tls(authority: Authority) -> ssl.SSLContext:
-    """Of one test, which may change it."""
+    """A context for one test, which may change it."""
     return server_context(authority.issue("server", "127.0.0.1"))
 
 
@@ -60,7 +60,7 @@ class Acting(Recording):
 
 @contextlib.asynccontextmanager
 async def transport_of(connection: ClusterConnection, protocol: asyncio.Protocol) -> AsyncIterator[TlsTransport]:
-    """Which sends little at once, so that more has to wait. Afterwards nothing watches its socket."""
+    """A transport with a small send buffer, so that more data waits. Afterwards its socket must not be watched."""
     opened = await connected(connection)
     descriptor = opened.fileno()
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
@@ -84,7 +84,7 @@ async def lost(protocol: Recording) -> Exception | None:
 
 
 async def test_a_handshake_without_end(authority: Authority) -> None:
-    """OpenSSL passes over each request to begin anew; the socket always has more, and the clock would never be read."""
+    """OpenSSL skips each renegotiation request; the socket always has more, and the timer would never run."""
     requests = bytes(4) * 4096
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -124,8 +124,8 @@ async def test_a_chain_of_certificates_without_end(authority: Authority) -> None
             assert raised.value.reason == "the server's handshake is too long"
 
 
-async def test_a_server_that_is_refused_and_has_gone_was_refused(authority: Authority, own_tls: ssl.SSLContext) -> None:
-    """Not "the connection broke": the alert that nobody takes is no news."""
+async def test_a_refused_server_that_is_gone_counts_as_refused(authority: Authority, own_tls: ssl.SSLContext) -> None:
+    """Not "the connection broke": that the alert cannot be sent is irrelevant."""
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         connection = ClusterConnection(
@@ -142,7 +142,7 @@ async def test_a_server_that_is_refused_and_has_gone_was_refused(authority: Auth
             own_tls.wrap_bio(incoming, outgoing, server_side=True).do_handshake()
         accepted.send(outgoing.read())
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-        accepted.close()  # before the client's next turn
+        accepted.close()  # before the client's next iteration
         with pytest.raises(ssl.SSLCertVerificationError):
             await connecting
         assert opened.fileno() == -1
@@ -151,7 +151,7 @@ async def test_a_server_that_is_refused_and_has_gone_was_refused(authority: Auth
 # The beginning
 
 
-async def test_no_place_among_what_the_event_loop_watches(
+async def test_the_event_loop_cannot_watch_the_socket(
     authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
@@ -181,10 +181,10 @@ async def test_a_protocol_that_ends_it_at_once(authority: Authority, tls: ssl.SS
         assert await lost(protocol) is None
 
 
-async def test_a_word_in_one_segment_with_the_handshake(
+async def test_data_in_one_segment_with_the_handshake(
     authority: Authority, own_tls: ssl.SSLContext, tmp_path: Path
 ) -> None:
-    """It is not left lying until more comes."""
+    """It is delivered without waiting for more."""
     protocol = Acting(lambda _: None)
     async with (
         by_hand(authority, own_tls, tmp_path, Spoken.hang, word=b"hello") as connection,
@@ -198,7 +198,7 @@ async def test_a_word_in_one_segment_with_the_handshake(
 
 
 @pytest.mark.parametrize("goodbye", [True, False], ids=["close_notify", "cut off"])
-async def test_an_end_behind_what_is_paused(
+async def test_an_end_after_paused_data(
     authority: Authority, own_tls: ssl.SSLContext, tmp_path: Path, goodbye: bool
 ) -> None:
     """Five records and the end in one segment: each comes once, in order, and then the end."""
@@ -225,7 +225,7 @@ async def test_an_end_behind_what_is_paused(
             assert len(protocol.pieces) == number
             assert not protocol.ended
             transport.resume_reading()
-            transport.resume_reading()  # twice is once
+            transport.resume_reading()  # idempotent
         assert await lost(protocol) is None
         assert protocol.ended
         assert protocol.pieces == [b"0", b"1", b"2", b"3", b"4"]
@@ -246,7 +246,7 @@ async def test_a_pause_that_ends_at_once(authority: Authority, own_tls: ssl.SSLC
         assert protocol.pieces == [b"0", b"1", b"2", b"3", b"4"]
 
 
-async def test_nothing_comes_behind_an_abort(authority: Authority, own_tls: ssl.SSLContext, tmp_path: Path) -> None:
+async def test_nothing_arrives_after_an_abort(authority: Authority, own_tls: ssl.SSLContext, tmp_path: Path) -> None:
     async def script(spoken: Spoken) -> None:
         spoken.writer.write(spoken.sealing.record(b"1") + spoken.sealing.record(b"2"))
         await spoken.hang()
@@ -262,8 +262,8 @@ async def test_nothing_comes_behind_an_abort(authority: Authority, own_tls: ssl.
         assert not protocol.ended
 
 
-async def test_a_write_into_a_reset_loses_nothing_that_came_before(authority: Authority, tls: ssl.SSLContext) -> None:
-    """Such as the answer that says why."""
+async def test_a_write_after_a_reset_loses_no_earlier_data(authority: Authority, tls: ssl.SSLContext) -> None:
+    """Such as the response that gives the reason."""
     reset = asyncio.Event()
 
     async def script(conversation: Conversation) -> None:
@@ -272,7 +272,7 @@ async def test_a_write_into_a_reset_loses_nothing_that_came_before(authority: Au
         await conversation.say(b"2")
         conversation.writer.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         conversation.writer.transport.abort()
-        await asyncio.sleep(0)  # it is closed in the next turn
+        await asyncio.sleep(0)  # it is closed in the next iteration
         await asyncio.sleep(0)
         reset.set()
 
@@ -294,7 +294,7 @@ async def test_a_write_into_a_reset_loses_nothing_that_came_before(authority: Au
 
 
 async def test_an_end_while_bytes_wait(authority: Authority, own_tls: ssl.SSLContext, tmp_path: Path) -> None:
-    """``transport_of`` looks at what is still watched."""
+    """``transport_of`` checks what is still watched."""
     protocol = Recording()
     async with (
         by_hand(authority, own_tls, tmp_path, Spoken.hang) as connection,
@@ -311,7 +311,7 @@ async def test_an_end_while_bytes_wait(authority: Authority, own_tls: ssl.SSLCon
 
 
 async def test_a_fault_at_the_end_ends_the_connection(authority: Authority, tls: ssl.SSLContext) -> None:
-    """Else the event loop would find the same end in each turn."""
+    """Otherwise the event loop would find the same end in each iteration."""
     said: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: said.append(context["exception"]))
 
@@ -333,8 +333,10 @@ async def test_a_fault_at_the_end_ends_the_connection(authority: Authority, tls:
 # Key updates
 
 
-async def test_new_keys(authority: Authority, own_tls: ssl.SSLContext, tmp_path: Path) -> None:
-    """The server asks for them, between two words and twice in a row: it gets them, and each hears the other."""
+async def test_a_key_update(authority: Authority, own_tls: ssl.SSLContext, tmp_path: Path) -> None:
+    """The server requests key updates, between two messages and twice in a row: it gets them, and both sides still
+    receive.
+    """
     heard: list[tuple[int, bytes]] = []
     new_keys = (HANDSHAKE, bytes([24, 0, 0, 1, 0]))
 
@@ -344,7 +346,7 @@ async def test_new_keys(authority: Authority, own_tls: ssl.SSLContext, tmp_path:
         heard.append(await spoken.record())
         spoken.of_client.renew()
         heard.append(await spoken.record())
-        # OpenSSL puts its own off until the next thing it does (RFC 8446 section 4.6.3): here that is to read on.
+        # OpenSSL delays its own until its next operation (RFC 8446 section 4.6.3), which is a read here.
         spoken.writer.write(sealing.key_update(REQUESTED) + sealing.key_update())
         heard.append(await spoken.record())
         spoken.writer.write(sealing.record(b"3"))
@@ -362,10 +364,10 @@ async def test_new_keys(authority: Authority, own_tls: ssl.SSLContext, tmp_path:
     assert heard == [new_keys, (DATA, b"first"), new_keys]
 
 
-async def test_a_server_that_asks_for_new_keys_and_does_not_read(
+async def test_a_server_that_requests_key_updates_and_does_not_read(
     authority: Authority, own_tls: ssl.SSLContext, tmp_path: Path
 ) -> None:
-    """With data between, which pays for it: what is to be sent would grow without end."""
+    """With data in between, which offsets them: the data to send would grow without end."""
 
     async def script(spoken: Spoken) -> None:
         sealing = spoken.sealing
@@ -384,7 +386,7 @@ async def test_a_server_that_asks_for_new_keys_and_does_not_read(
     async with by_hand(authority, own_tls, tmp_path, script) as connection, transport_of(connection, protocol):
         error = await lost(protocol)
         assert isinstance(error, ssl.SSLError)
-        assert error.reason == "the server asks for new keys and does not read"
+        assert error.reason == "the server requests key updates and does not read"
     assert MAXIMUM_OVERHEAD_BYTES < largest <= MAXIMUM_OVERHEAD_BYTES + 2 * READ_BYTES
 
 
@@ -400,7 +402,7 @@ async def test_key_updates_alone(authority: Authority, own_tls: ssl.SSLContext, 
     async with by_hand(authority, own_tls, tmp_path, script) as connection, transport_of(connection, protocol):
         error = await lost(protocol)
         assert isinstance(error, ssl.SSLError)
-        assert error.reason == "the server sends what is no data"
+        assert error.reason == "the server sends too many records without data"
 
 
 async def test_a_request_within_the_servers_own_message(
