@@ -279,10 +279,10 @@ __all__ = ["IssuingSet"]
 
 @dataclass(frozen=True, slots=True)
 class IssuingSet:
-    """The CAs of one workload cluster, by purpose: which signs what, which evidence may name, which no longer count.
+    """The CAs of one workload cluster by purpose: those that sign, those that evidence may name, and retired ones.
 
-    kubeadm has one CA for clients and servers. RKE2 and K3s have two, and during a rotation there are more: CAs that
-    are accepted but do not sign yet, or no longer. No caller has to know whether they are one or several.
+    kubeadm has one CA for clients and servers. RKE2 and K3s have two. During a rotation there are more: CAs that are
+    accepted but do not sign yet, or no longer. Callers select a CA by purpose and need not know how many there are.
 
     Evidence may name a CA only if the controller has its private key for this cluster, or if such a CA chains to it.
     The types enforce this: ``client``, ``serving`` and ``also_accepted`` were loaded with their keys. Retired CAs are

@@ -1,4 +1,4 @@
-"""The subset of DER (ITU-T X.690) for reading a certificate's outline and writing a to-be-signed certificate.
+"""The subset of DER (ITU-T X.690) for reading a certificate's outline and writing a to-be-signed certificate; and PEM.
 
 `cryptography` parses and encodes names, keys and extensions. This module does what that library has no interface for: a
 certificate's exact bytes field by field, and a common name of more than 64 characters (see

@@ -1,4 +1,4 @@
-"""Certificate profiles. Each is a closed set of constraints on the certificates that may be issued.
+"""Certificate profiles, each a closed set of constraints on the certificates that may be issued; and their validity.
 
 `signer.authority.issuance.issue` issues a certificate only with a profile. The profile is enforced twice: on the
 request, and on the parsed new certificate, by code that does not know the request. All profiles are defined in

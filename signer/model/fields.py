@@ -98,6 +98,6 @@ def required_time(parent: Mapping[str, Any], key: str) -> datetime:
     """The time at ``key``.
 
     Raises:
-        KeyError, TypeError, ValueError: missing, or no time as Kubernetes writes it.
+        KeyError, TypeError, ValueError: it is missing, or not a time in Kubernetes' format.
     """
     return parse_time(required_text(parent, key))

@@ -351,5 +351,5 @@ def _digest(*parts: str) -> str:
 
 
 def record_of(node_name: str) -> str:
-    """A node's record among the provider IDs that requests wait for, which have another form."""
+    """The key of a node's record among the keys that requests wait for. No provider ID has this form."""
     return f"{NODE_USER_PREFIX}{node_name}"

@@ -145,17 +145,17 @@ _FASTEST: Final = 1
 
 
 class PackedJournal(Sequence[JournalEntry]):
-    """The entries of a long journal, newest last; equal to a tuple of the same.
+    """The entries of a long journal, newest last. It equals a tuple of the same entries.
 
-    They are packed, for a fleet's records are many and seldom looked at. A record with sixteen entries takes 12 KiB as
-    objects and 5 KiB with the entries packed. A node that renews for some months has so many: for ten thousand such
-    nodes packing saves 70 MiB.
+    The entries are compressed, because a fleet has many records and most are rarely read. A record with 16 entries
+    takes 12 KiB as objects and 5 KiB with the entries compressed. A node has so many after some months of renewals. For
+    10,000 such nodes, compression saves 70 MiB.
     """
 
     __slots__ = ("_count", "_packed")
 
     def __init__(self, lines: Sequence[str]) -> None:
-        """``lines`` are those of entries, and can be read: see :func:`~signer.model.record_object.parse_line`."""
+        """``lines`` are valid lines of entries: see :func:`~signer.model.record_object.parse_line`."""
         self._count = len(lines)
         self._packed = zlib.compress("\n".join(lines).encode("utf-8"), _FASTEST)
 

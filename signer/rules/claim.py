@@ -149,20 +149,20 @@ def _of_owners(owners: frozenset[TokenOwner], machine: MachineView | NoClaimedMa
 
 @dataclass(frozen=True, slots=True)
 class TokenFacts:
-    """What the check of the bootstrap token looks at."""
+    """The input of the bootstrap token check."""
 
     asks: NodeAsks | TokenAsks
     machine: MachineView
-    """Whom the evidence proves."""
+    """The Machine that the evidence proves."""
     policy: Policy
 
 
 def token_is_the_machines(facts: TokenFacts) -> None:
-    """A token that was made for another Machine was taken from there; one of the Machine's own pool is its own.
+    """The bootstrap token was made for this Machine, or for its MachinePool.
 
     Raises:
-        Refused: it was made for others.
-        Deferred: it cannot be told whose it is, and the policy wants to know; or at this moment nobody can tell.
+        Refused: the token was made for other owners.
+        Deferred: the token's owner is unknown and the policy requires it, or tracing is interrupted.
     """
     if isinstance(facts.asks, NodeAsks):
         return
