@@ -62,7 +62,7 @@ class ApprovedBefore:
             return copied
         if snapshot.policy.approval_by_others is ApprovalByOthers.REFUSE:
             return Fail(
-                Reason.APPROVED_BY_OTHERS, "approved by somebody else, which the policy's approvalByOthers refuses"
+                Reason.APPROVED_BY_OTHERS, "approved by another client, which the policy's approvalByOthers refuses"
             )
         return NotRepeatable()
 

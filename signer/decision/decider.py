@@ -145,10 +145,10 @@ class Decider:
         if not isinstance(decision, Deny | Challenge) or not _is_approved(parsed):
             return decision
         if isinstance(decision, Challenge):
-            return Fail(Reason.APPROVED_BY_OTHERS, "approved by somebody else before its challenge was answered")
+            return Fail(Reason.APPROVED_BY_OTHERS, "approved by another client before its challenge was answered")
         if isinstance(parsed, SigningRequest) and not isinstance(self._approved_before.journaled(parsed), Unjournaled):
             return Fail(decision.reason, f"approved by us before this changed: {decision.message}")
-        return Fail(Reason.APPROVED_BY_OTHERS, f"approved by somebody else. {decision.reason}: {decision.message}")
+        return Fail(Reason.APPROVED_BY_OTHERS, f"approved by another client. {decision.reason}: {decision.message}")
 
     def peek(self, manifest: JsonObject) -> Flow:
         """The flow in which a CSR waits before it is pre-filtered, by its claim. Never raises; about 0.03 ms of CPU

@@ -197,8 +197,10 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
             "The evidence proves the machine, but the request asks for a node name that is not its Machine's. The "
             "request waits instead of being denied if the node was attested under that name before: its Machine's "
             "addresses, or the policy, have changed since.",
-            "Correct the kubelet's host name, the Machine's addresses, or the policy's `nodeNameSource`. The message "
-            "has both names.",
+            "The message has both names. If the name in the request is wrong, correct the kubelet's host name. If the "
+            "Machine's name is wrong, correct the Machine's addresses or choose another "
+            "[`nodeNameSource`](internals.md#node-name). If the node is not misconfigured, the machine asks for "
+            "another node's name: treat it as compromised.",
         ),
         Reason.IDENTITY_CONFLICT: ReasonExplanation(
             "The identity belongs to another Machine, the Machine to another identity, or the node name to another "

@@ -69,7 +69,7 @@ MACHINE_CHECKS: Final[tuple[Check[MachineFacts], ...]] = (
     Check(machine.machine_is_not_paused, "the Machine is not paused", matched.machine_paused),
     Check(machine.machine_has_bootstrap_data, "the Machine has its bootstrap data", matched.bootstrap_data),
     Check(machine.node_name_is_the_machines, "the node name is that of the Machine", matched.node_name),
-    Check(machine.node_ref_agrees, "the Machine's nodeRef does not disagree", matched.node_ref),
+    Check(machine.node_ref_agrees, "the Machine's nodeRef is empty or names this node", matched.node_ref),
     Check(machine.node_name_is_free, "the node name is free, or held by this identity", matched.name_holder),
     Check(
         machine.node_name_is_no_other_machines,
@@ -114,7 +114,7 @@ BUILTIN_SERVING_CHECKS: Final[tuple[Check[BuiltinServingFacts], ...]] = (
     Check(builtin_serving.attestor_is_still_authorized, "that attestor is still authorized", matched.recorded_attestor),
     Check(machine.machine_is_not_deleting, "its Machine is not being deleted", matched.machine_deleting),
     Check(machine.machine_is_not_paused, "its Machine is not paused", matched.machine_paused),
-    Check(machine.node_ref_agrees, "the Machine's nodeRef does not disagree", matched.node_ref),
+    Check(machine.node_ref_agrees, "the Machine's nodeRef is empty or names this node", matched.node_ref),
     Check(
         builtin_serving.machine_is_the_attested_one,
         "the Machine was not recreated since the node was attested",

@@ -86,7 +86,7 @@ def test_an_approved_request_fails_where_it_would_be_denied(harness: Harness, po
         verdict = cluster.wait_until_decided(name)
         assert (verdict.condition, verdict.reason, verdict.certificate) == ("Failed", "ApprovedByOthers", b"")
         if policy == "Honor" or name == "malformed":
-            assert f"approved by somebody else. {why}: " in verdict.message
+            assert f"approved by another client. {why}: " in verdict.message
         assert_readable(verdict.message)
     assert harness.records(cluster) == []
 
