@@ -101,7 +101,7 @@ async def run_controller(
 
     ``connection`` is the management cluster's. ``started`` is called once with the caches and the fleet, when decisions
     can be made. With shards, this replica serves none until
-    :meth:`~signer.store.caches.Caches.own_shards` is called.
+    :meth:`~signer.store.caches.Caches.set_shards` is called.
 
     Raises:
         ApiError: the management cluster is unreachable at the start, or does not serve Cluster API.

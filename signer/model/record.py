@@ -134,7 +134,7 @@ class JournalEntry:
     """One certificate that the controller signs: the approved CSR, and the fields that determine the certificate."""
 
     kind: str
-    """This version may not know it."""
+    """One of the kinds above, or one that this version does not know."""
     csr_name: str
     csr_uid: str
     spec_digest: str
