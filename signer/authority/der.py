@@ -6,9 +6,9 @@ certificate's exact bytes field by field, and a common name of more than 64 char
 
 It also reads the textual encoding (PEM, RFC 7468) of certificates and keys in a cluster's CA Secret, line by line.
 Cluster API reads the first block of ``tls.crt`` and of ``tls.key`` and ignores the rest. A lenient loader might find
-another certificate than Cluster API and the API server do. So this reader is strict about boundaries: explanatory text
-may precede a block (RFC 7468 section 2; ``openssl x509 -text`` and ``openssl pkcs12`` write it), only white space may
-follow the last block, and no other line may look like a boundary.
+another certificate than Cluster API and the API server do. So this one is strict about boundaries: explanatory text may
+precede a block (RFC 7468 section 2; ``openssl x509 -text`` and ``openssl pkcs12`` write it), only white space may
+follow the last one, and nothing else may look like a boundary.
 """
 
 from __future__ import annotations

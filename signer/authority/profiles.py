@@ -2,7 +2,7 @@
 
 `signer.authority.issuance.issue` issues a certificate only with a profile. The profile is enforced twice: on the
 request, and on the parsed new certificate, by code that does not know the request. All profiles are defined in
-:mod:`signer.authority`; a test lists them. This module also plans the validity of certificates.
+:mod:`signer.authority`; a test lists them. This module also plans the validity of a certificate.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ The controller writes the journal entry of a certificate before it approves the 
 certificate (serial number, validity, CA). So after a crash, the controller issues that same certificate and no second
 one.
 
-The set of certificate kinds is open: each part of the program declares the kinds of its certificates where it defines
-them. A record may name a kind that this version does not know, because a newer version wrote it. No approval depends on
-such a certificate, and :mod:`signer.model.certificates_in_use` reports its result as incomplete.
+The set of kinds of certificates is open: each part of the program declares the kinds of its certificates where it
+defines them. A record may name a kind that this version does not know, because a newer version wrote it. No approval
+depends on such a certificate, and :mod:`signer.model.certificates_in_use` reports its result as incomplete.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class JournalEntry:
     """One certificate that the controller signs: the approved CSR, and the fields that determine the certificate."""
 
     kind: str
-    """See :mod:`signer.model.record`; this version may not know it."""
+    """One of the kinds above, or one that this version does not know."""
     csr_name: str
     csr_uid: str
     spec_digest: str

@@ -1,8 +1,8 @@
 """Writes the ``AttestedNode`` object of a record, and parses it strictly.
 
-The certificates of a record are lines, one JSON object each. A line is a single string, because the API server parses,
-prunes, validates and copies every field of a list of objects. For 16 entries that would cost four times as much as the
-rest of the record.
+The object holds the record's certificates as lines, one JSON object each. A line is a single string, because the API
+server parses, prunes, validates and copies every field of a list of objects. For 16 entries that would cost four times
+as much as the rest of the record.
 
 A line has the fields of one of two forms: a certificate that the controller signs (:class:`JournalEntry`), or one that
 it approved for another signer (:class:`BuiltinApproval`). Unknown kinds are allowed, unknown fields are not.
