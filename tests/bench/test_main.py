@@ -58,4 +58,4 @@ def test_a_measurement_is_printed_and_written(tmp_path: Path, capsys: pytest.Cap
     assert written.settings == QUICK
     (table,) = written.tables
     assert table.section == "start"
-    assert "times a bare Python interpreter | ≤ 3 times:" in (tmp_path / "bench/table.md").read_text()
+    assert "times a bare Python interpreter | ≤ 2 times:" in (tmp_path / "bench/table.md").read_text()
