@@ -111,14 +111,14 @@ async def test_saved_bindings_are_resynced_periodically(
 
 async def test_irrelevant_changes_cause_no_calls(harness: RestorationHarness) -> None:
     harness.authorize()
-    cast("Any", harness.caches)._tell_of_machines(KEY, frozenset({"test:///machine"}))
+    cast("Any", harness.caches)._wake_machines(KEY, frozenset({"test:///machine"}))
     harness.restoration._on_change(KEY)  # it has a policy
     harness.restoration._on_change(ClusterKey("default", "another"))
     assert len(harness.restoration._queue) == 0
     harness.delete_policy()
     assert len(harness.restoration._queue) == 1
     harness.restoration._queue.discard(KEY)
-    cast("Any", harness.caches)._tell_of_machines(KEY, frozenset({"test:///machine"}))
+    cast("Any", harness.caches)._wake_machines(KEY, frozenset({"test:///machine"}))
     assert len(harness.restoration._queue) == 0
 
 
