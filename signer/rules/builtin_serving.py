@@ -13,13 +13,13 @@ from typing import Final
 
 from attestors.contract import IPAddress, Security, VerifiedIdentity
 from attestors.wire.names import Purpose
-from signer.model.certificates_in_use import EVER, certificates_in_use
+from signer.model.certificates_in_use import EVER, CertificatesInUse, NotAll, certificates_in_use
 from signer.model.cluster import LONG_AGO, ClusterView, MachineView
 from signer.model.decision import Deferred, Refused
 from signer.model.fields import parse_time
 from signer.model.policy import Policy
 from signer.model.reasons import Reason
-from signer.model.record import KUBELET_CLIENT, AttestedNode, JournalEntry, record_of
+from signer.model.record import KUBELET_CLIENT, AttestedNode, record_of
 from signer.model.signing_request import BuiltinServingRequest, Credential, NoCredentialNamed
 from signer.rules.machine import MachineGone, NoRecord
 from signer.rules.serving import valid_clients
@@ -182,7 +182,8 @@ def no_former_credential_is_valid(facts: BuiltinServingFacts) -> None:
     """
     if not isinstance(facts.credential, NoCredentialNamed):
         return
-    ends = [entry.not_after for entry in former_clients(facts)]
+    in_use = clients_in_use(facts)
+    ends = [entry.not_after for entry in in_use.former]
     if ends:
         free = max(ends) + IN_FLIGHT
         raise Deferred(
@@ -192,12 +193,20 @@ def no_former_credential_is_valid(facts: BuiltinServingFacts) -> None:
             "certificate was used: the controller decides the kubelet's next request anew",
             free - facts.now if free <= facts.created else None,  # otherwise waiting does not change it
         )
+    if NotAll.LEFT_THE_JOURNAL in in_use.not_all:
+        raise Deferred(
+            Reason.NODE_NOT_ATTESTED,
+            f"the journal of node {facts.node_name} no longer has every certificate that was valid when this request "
+            "was created, and this API server does not say which certificate was used: the controller decides the "
+            "kubelet's next request anew",
+            None,
+        )
 
 
-def former_clients(facts: BuiltinServingFacts) -> tuple[JournalEntry, ...]:
-    """The client certificates of former nodes that may have been used to post the request."""
+def clients_in_use(facts: BuiltinServingFacts) -> CertificatesInUse:
+    """The client certificates that may have been used to post the request."""
     posted = max(min(facts.created, facts.now), LONG_AGO) - IN_FLIGHT  # an API server may send any year
-    return certificates_in_use((facts.record,), posted, KUBELET_CLIENT).former
+    return certificates_in_use((facts.record,), posted, KUBELET_CLIENT)
 
 
 def posted_since_attested(facts: BuiltinServingFacts) -> None:

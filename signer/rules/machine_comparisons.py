@@ -13,11 +13,12 @@ from signer.model.certificate_request import (
     COMMON_NAME,
     ORGANIZATION,
 )
+from signer.model.certificates_in_use import NotAll
 from signer.model.cluster import MachineView
 from signer.model.decision import Deferred
 from signer.model.record import AttestedNode
 from signer.model.signing_request import CertificateCredential, NoCredentialNamed
-from signer.rules.builtin_serving import BuiltinServingFacts, former_clients, own_since
+from signer.rules.builtin_serving import BuiltinServingFacts, clients_in_use, own_since
 from signer.rules.comparison import Comparison, listed
 from signer.rules.machine import MachineFacts, MachineGone, MatchedFacts, NoRecord
 from signer.rules.node_name import node_names
@@ -191,7 +192,10 @@ def former_certificates(facts: BuiltinServingFacts) -> Comparison:
     """``no_former_credential_is_valid``."""
     if not isinstance(facts.credential, NoCredentialNamed):
         return Comparison("the API server names the credential", "not checked then")
-    former = [f"valid until {entry.not_after:{_MINUTES}}" for entry in former_clients(facts)]
+    in_use = clients_in_use(facts)
+    former = [f"valid until {entry.not_after:{_MINUTES}}" for entry in in_use.former]
+    if NotAll.LEFT_THE_JOURNAL in in_use.not_all:
+        former.append("perhaps one that was dropped from the journal")
     return Comparison(f"of former nodes: {listed(former)}", f"none when created, at {facts.created:{_MINUTES}}")
 
 

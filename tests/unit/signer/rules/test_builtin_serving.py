@@ -348,6 +348,15 @@ class TestTheFormerNode:
         """A workload API server dates its requests as it likes."""
         assert "2026-03-08 12:00 UTC" in deferred(judge, self.asked(created, now=self.LATER)).message
 
+    def test_may_have_a_certificate_that_was_dropped_from_the_journal(self) -> None:
+        """A takeover, then so many requests of the new node that the former node's entry leaves the journal."""
+        dropped = replace(self.RECORD, journal=(self.ENTRY,), dropped_not_after=journal_entry().not_after)
+        defer = deferred(judge, self.asked(self.LATER, record=dropped))
+        assert defer.reason == Reason.NODE_NOT_ATTESTED
+        assert "no longer has every certificate" in defer.message
+        judge(self.asked(self.FREE + HELD_AFTER_END, record=dropped))
+        judge(self.asked(self.LATER, record=dropped, credential=CertificateCredential("11" * 32)))
+
     def test_has_no_client_certificate(self) -> None:
         serving = journal_entry(1, signer_name=SERVING_SIGNER)
         given = replace(self.RECORD, journal=(serving, self.ENTRY))
