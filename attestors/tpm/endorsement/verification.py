@@ -186,7 +186,7 @@ def _require_endorsement_use(certificate: Certificate) -> None:
         )
     _require_endorsement_purpose(extensions)
     if extensions.key_usage is not None:
-        _require_key_establishment(extensions.key_usage, certificate.public_key)
+        _require_key_establishment(extensions.key_usage, certificate)
 
 
 def _require_endorsement_purpose(extensions: Extensions) -> None:
@@ -202,13 +202,20 @@ def _require_endorsement_purpose(extensions: Extensions) -> None:
         )
 
 
-def _require_key_establishment(usage: KeyUsage, key: PublicKey) -> None:
+def _require_key_establishment(usage: KeyUsage, certificate: Certificate) -> None:
     """An endorsement key decrypts. Only this distinguishes Google's attestation key certificates from its EK ones.
 
-    Further bits do not matter (`swtpm_setup --allow-signing` sets digitalSignature). An elliptic key may have either
-    bit: the profile requires keyAgreement, and Intel's certificates have keyEncipherment.
+    Further bits do not matter (`swtpm_setup --allow-signing` sets digitalSignature). The profile requires
+    keyEncipherment for RSA keys and keyAgreement for elliptic ones. Intel's elliptic certificates have keyEncipherment,
+    and Microsoft Pluton's RSA certificates have keyAgreement. An RSA key cannot agree on a key, so there the extended
+    key usage must name endorsement keys.
     """
-    if usage.key_encipherment or (usage.key_agreement and isinstance(key, ec.EllipticCurvePublicKey)):
+    if usage.key_encipherment:
+        return
+    if usage.key_agreement and (
+        isinstance(certificate.public_key, ec.EllipticCurvePublicKey)
+        or ENDORSEMENT_KEY_CERTIFICATE in (certificate.extensions.purposes or ())
+    ):
         return
     if usage.digital_signature:
         raise NotAnEndorsementCertificate(

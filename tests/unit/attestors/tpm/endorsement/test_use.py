@@ -147,15 +147,65 @@ def test_a_version_1_root_is_no_endorsement_key() -> None:
         Attempt(certificate, key=elliptic_key("root"), roots=[certificate]).verify()
 
 
-@pytest.mark.parametrize("bits", [write.KEY_ENCIPHERMENT, b"\x03\x02\x00\xa0", b"\x03\x03\x07\x20\x80"])
-def test_an_rsa_key_for_encipherment_is_accepted(bits: bytes) -> None:
-    Attempt(endorsement(rsa_key(), extensions=(write.key_usage(bits),)), key=rsa_key()).verify()
+OTHER_USE = "does not fit an endorsement key"
+SIGNS_ONLY = "for signing only"
+NO_BIT, BOTH_BITS, SIGNS_AND_AGREES, SIGNS_AND_ENCIPHERS = (
+    b"\x03\x01\x00",
+    b"\x03\x02\x03\x28",
+    b"\x03\x02\x03\x88",
+    b"\x03\x02\x05\xa0",
+)
+ENCIPHERS_DATA, SIGNS_CONTENT, DECIPHERS_ONLY = b"\x03\x02\x04\x10", b"\x03\x02\x06\xc0", b"\x03\x03\x07\x00\x80"
 
 
-def test_an_rsa_key_for_agreement_only_is_refused() -> None:
-    certificate = endorsement(rsa_key(), extensions=(write.key_usage(write.KEY_AGREEMENT),))
-    with pytest.raises(NotAnEndorsementCertificate, match="does not fit an endorsement key"):
-        Attempt(certificate, key=rsa_key()).verify()
+@pytest.mark.parametrize(
+    ("bits", "elliptic", "rsa_for_endorsement", "rsa_for_anything"),
+    [
+        (write.KEY_ENCIPHERMENT, "", "", ""),
+        (b"\x03\x02\x00\x20", "", "", ""),
+        (b"\x03\x03\x07\x20\x80", "", "", ""),
+        (BOTH_BITS, "", "", ""),
+        (SIGNS_AND_ENCIPHERS, "", "", ""),
+        (write.KEY_AGREEMENT, "", "", OTHER_USE),
+        (SIGNS_AND_AGREES, "", "", SIGNS_ONLY),
+        (write.DIGITAL_SIGNATURE, SIGNS_ONLY, SIGNS_ONLY, SIGNS_ONLY),
+        (SIGNS_CONTENT, SIGNS_ONLY, SIGNS_ONLY, SIGNS_ONLY),
+        (ENCIPHERS_DATA, OTHER_USE, OTHER_USE, OTHER_USE),
+        (DECIPHERS_ONLY, OTHER_USE, OTHER_USE, OTHER_USE),
+        (NO_BIT, OTHER_USE, OTHER_USE, OTHER_USE),
+    ],
+    ids=[
+        "keyEncipherment",
+        "keyEncipherment, unused bits not counted",
+        "keyEncipherment and decipherOnly",
+        "keyEncipherment and keyAgreement",
+        "keyEncipherment and digitalSignature",
+        "keyAgreement",
+        "keyAgreement and digitalSignature",
+        "digitalSignature",
+        "digitalSignature and nonRepudiation",
+        "dataEncipherment",
+        "decipherOnly",
+        "no bit",
+    ],
+)
+def test_which_key_usage_fits_which_key(
+    bits: bytes, elliptic: str, rsa_for_endorsement: str, rsa_for_anything: str
+) -> None:
+    """Each column is the message of the refusal, or empty for acceptance.
+
+    Microsoft Pluton's RSA certificates have keyAgreement alone, and the purpose of endorsement key certificates.
+    """
+    usage = write.key_usage(bits)
+    for purpose in ((PURPOSE,), (write.purposes(ANY_PURPOSE),), ()):
+        rsa_words = rsa_for_endorsement if purpose == (PURPOSE,) else rsa_for_anything
+        for key, words in ((elliptic_key("endorsement"), elliptic), (rsa_key(), rsa_words)):
+            attempt = Attempt(endorsement(key, extensions=(CONSTRAINTS, usage, *purpose)), key=key)
+            if words:
+                with pytest.raises(NotAnEndorsementCertificate, match=words):
+                    attempt.verify()
+            else:
+                assert attempt.verify().public_key == key.public_key()
 
 
 @pytest.mark.parametrize("curve", [ec.SECP384R1(), ec.SECP521R1()], ids=lambda curve: curve.name)
