@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from signer.kube.calls import GetList
-from signer.kube.client import LIST_PAGE_OBJECTS, JsonObject, Parameters
+from signer.kube.client import LIST_PAGE_OBJECTS, WATCH_IDLE_SECONDS, JsonObject, Parameters
 from signer.kube.errors import AlreadyExists, Conflict, NotFound
 from signer.kube.resources import segment
 from signer.model.decision import printable
@@ -62,6 +62,7 @@ class DryRunClient:
         params: Parameters | None = None,
         *,
         timeout_seconds: float,
+        idle_seconds: float = WATCH_IDLE_SECONDS,
         accepted: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[JsonObject, None]:
         """Not implemented: a dry run never watches."""

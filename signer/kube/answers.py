@@ -135,6 +135,12 @@ def limit_depth(raw: bytes) -> bytes:
 WATCH_READ_BYTES = 16 * 1024
 """Bytes of a watch that are read at once: at most about ten milliseconds of work before the event loop runs other
 tasks."""
+
+
+class WatchSilent(TimeoutError):
+    """A watch sent nothing for the allowed time, and it was not yet due to end."""
+
+
 TOO_MANY_EVENTS = "too many large events are being read"
 
 
@@ -151,14 +157,19 @@ async def read_lines(
 
     Raises:
         UnexpectedAnswer: a line is too large or truncated, or the memory quota is exceeded.
-        TimeoutError: silence for ``idle_seconds``, or the event loop's time has passed ``ends_at``.
+        WatchSilent: silence for ``idle_seconds``.
+        TimeoutError: the event loop's time has passed ``ends_at``.
         MalformedAnswer, OSError: the stream broke.
     """
     loop = asyncio.get_running_loop()
     pending = bytearray()
     while True:
-        async with asyncio.timeout(min(idle_seconds, max(0.0, ends_at - loop.time()))):
-            chunk = await answer.read(WATCH_READ_BYTES)
+        left_seconds = max(0.0, ends_at - loop.time())
+        try:
+            async with asyncio.timeout(min(idle_seconds, left_seconds)):
+                chunk = await answer.read(WATCH_READ_BYTES)
+        except TimeoutError:
+            raise (WatchSilent if idle_seconds < left_seconds else TimeoutError) from None
         if loop.time() > ends_at:  # a stream that never pauses would never meet the timeout above
             raise TimeoutError
         if not chunk:
@@ -291,6 +302,8 @@ def _connection_closed(error: ConnectionClosed) -> tuple[str, Cause]:
 
 
 def _not_connected(error: OSError) -> tuple[str, Cause]:
+    if isinstance(error, WatchSilent):
+        return "timeout: the watch was silent for too long", Cause.SILENCE
     if isinstance(error, TimeoutError):
         return "timeout: the server did not answer in time", Cause.TIMEOUT
     if isinstance(error, socket.gaierror):

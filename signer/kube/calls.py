@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from typing import Protocol
 
-from signer.kube.client import LIST_PAGE_OBJECTS, JsonObject, Parameters
+from signer.kube.client import LIST_PAGE_OBJECTS, WATCH_IDLE_SECONDS, JsonObject, Parameters
 
 
 class Get(Protocol):
@@ -44,6 +44,7 @@ class Watch(Protocol):
         params: Parameters | None = None,
         *,
         timeout_seconds: float,
+        idle_seconds: float = WATCH_IDLE_SECONDS,
         accepted: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[JsonObject, None]:
         """See Client."""

@@ -55,8 +55,9 @@ _PAGE_CPU_SECONDS = 0.0005
 _CPU_SECONDS_PER_BYTE = 1.5e-8
 _CPU_SECONDS_PER_ITEM = 3e-5
 """Approximate cost of requesting a page, reading a response, and handling an item of a list (measured)."""
-WATCH_IDLE_SECONDS = 150.0
-"""API servers send a bookmark about once a minute (apiserver ``storage/cacher``); two may be missed."""
+WATCH_IDLE_SECONDS = 120.0
+"""API servers send a bookmark about once a minute (apiserver ``storage/cacher``). Kubernetes 1.20 sends none before the
+collection's first event since the start of the API server."""
 WATCH_GRACE_SECONDS = 10.0
 """The client ends a watch that lasts this much longer than requested."""
 
@@ -231,11 +232,11 @@ class Client:
     ) -> AsyncGenerator[JsonObject, None]:
         """The raw events (``{"type": …, "object": …}``) of one watch, until the server ends it cleanly.
 
-        ``timeout_seconds`` is the duration requested from the server. Silence for ``idle_seconds``, or ten seconds more
-        than requested, raises Unreachable (timeout); so does a broken stream. An event that is too large or no JSON
-        object raises UnexpectedAnswer. In-stream ERROR events are passed on. ``accepted`` is called when the server has
-        answered with 200, after which a quiet collection sends nothing. Use ``contextlib.aclosing``: closing the
-        iterator closes the connection.
+        ``timeout_seconds`` is the duration requested from the server. Silence for ``idle_seconds`` raises Unreachable
+        (silence); so do ten seconds more than requested (timeout) and a broken stream. An event that is too large or no
+        JSON object raises UnexpectedAnswer. In-stream ERROR events are passed on. ``accepted`` is called when the
+        server has answered with 200, after which a quiet collection sends nothing. Use ``contextlib.aclosing``: closing
+        the iterator closes the connection.
         """
         await self._throttle.before()
         loop = asyncio.get_running_loop()

@@ -57,6 +57,8 @@ class Cause(enum.Enum):
     TLS = "tls"
     RESET = "connection-reset"
     TIMEOUT = "timeout"
+    SILENCE = "silence"
+    """An accepted watch sent nothing for longer than bookmarks are apart."""
 
 
 def bounded_text(text: str, limit: int = MAXIMUM_MESSAGE_CHARACTERS) -> str:

@@ -4,6 +4,9 @@ This is not the official client's loop, which spins on a clean end of stream and
 API concepts, "Efficient detection of changes"): list all pages; watch from the list's resourceVersion with bookmarks;
 watch again from the last resourceVersion received; list again when it is older than the server's history.
 
+A watch that is accepted and then silent, without bookmarks, is either quiet or hangs. The loop lists again, which
+answers the question: Kubernetes 1.20 sends no bookmarks for a collection without events, and that is no failure.
+
 Every iteration waits at least half of ``Backoff.base_seconds``, whatever the server does.
 """
 
@@ -42,6 +45,9 @@ WATCH_SECONDS = 290.0
 STABLE_SECONDS = 10.0
 """A stream that lived this long shows that the server works."""
 MAXIMUM_OBJECTS = 100_000
+LIST_AFTER_SILENCE_SECONDS = 25.0
+"""A list after a silent watch that takes longer is a failure: perhaps the watch hung, too. So a server that hangs is
+reported two and a half minutes after it accepted a watch."""
 FAILURES_BEFORE_RELIST = 5
 """A server that was restored from a backup refuses a resourceVersion of its future, but never with 410."""
 _EMPTY_STREAMS_TOLERATED = 3
@@ -69,6 +75,8 @@ class Sink(Protocol):
 
 class _Next(enum.Enum):
     LIST = enum.auto()
+    LIST_AFTER_SILENCE = enum.auto()
+    """List within ``LIST_AFTER_SILENCE_SECONDS``."""
     WATCH = enum.auto()
 
 
@@ -80,6 +88,7 @@ async def list_and_watch(
     params: Parameters | None = None,
     backoff: Backoff = DEFAULT_BACKOFF,
     timeout_seconds: float = WATCH_SECONDS,
+    idle_seconds: float = WATCH_IDLE_SECONDS,
     page_limit: int = LIST_PAGE_OBJECTS,
     keep: Callable[[JsonObject], bool] = lambda item: True,
     maximum_objects: int = MAXIMUM_OBJECTS,
@@ -94,10 +103,11 @@ async def list_and_watch(
     ``params`` are selectors of every list and watch. Only those items of a list for which ``keep`` returns true are
     held and reported: other clients may fill a collection with unrelated objects. ``keep`` is called as a page arrives,
     and may cut an object down in place to the part that ``sink.replaced`` needs, so that no list is ever held whole.
-    More than ``maximum_objects`` kept items are refused (UnexpectedAnswer to ``sink.failed``). ``established`` is
-    called when an accepted watch has lived for ``STABLE_SECONDS``, even if it was silent. ``settle`` is awaited after
-    each ``sink.replaced``, before anything else is reported, for the remaining work of a large list. ``clock``
-    (seconds, monotonic), ``sleep`` and ``random`` are for tests.
+    More than ``maximum_objects`` kept items are refused (UnexpectedAnswer to ``sink.failed``). After watches
+    that were silent for ``idle_seconds``, the collection is listed again. ``established`` is called when an accepted
+    watch has lived for ``STABLE_SECONDS``, even if it was silent. ``settle`` is awaited after each ``sink.replaced``,
+    before anything else is reported, for the remaining work of a large list. ``clock`` (seconds, monotonic), ``sleep``
+    and ``random`` are for tests.
 
     Raises only what ``sink`` raises.
     """
@@ -108,6 +118,7 @@ async def list_and_watch(
         params=params or {},
         backoff=backoff,
         timeout_seconds=timeout_seconds,
+        idle_seconds=idle_seconds,
         page_limit=page_limit,
         keep=keep,
         maximum_objects=maximum_objects,
@@ -130,6 +141,7 @@ class _Loop:
     params: Parameters
     backoff: Backoff
     timeout_seconds: float
+    idle_seconds: float
     page_limit: int
     keep: Callable[[JsonObject], bool]
     maximum_objects: int
@@ -152,7 +164,7 @@ class _Loop:
         delay = await self._turn()
         # Silent watches add up, however short each is: a server that was restored from a backup may accept a version of
         # its future, and is silent until it reaches it.
-        if self.silent_seconds > WATCH_IDLE_SECONDS:
+        if self.next is _Next.WATCH and self.silent_seconds > self.idle_seconds:
             self.next = _Next.LIST
         return delay
 
@@ -160,16 +172,18 @@ class _Loop:
         watching_since: float | None = None
         try:
             self.progressed = self.silent = False
-            if self.next is _Next.LIST:
+            if self.next is not _Next.WATCH:
                 await self._list()
             watching_since = self.clock()
             await self._watch()
         except Gone as error:
             return self._failure(error, watching_since, _Next.LIST)
         except Unreachable as error:
-            # Bookmarks arrive every minute, unless a man in the middle holds them back from each watch.
-            held_back = self.silent and error.cause is Cause.TIMEOUT
-            return self._failure(error, watching_since, _Next.LIST if held_back else self.next)
+            if self.silent and error.cause is Cause.SILENCE:
+                return self._silence()
+            # Silent, and did not end when it should have: a man in the middle may hold events back from each watch.
+            overdue = self.silent and error.cause is Cause.TIMEOUT
+            return self._failure(error, watching_since, _Next.LIST if overdue else self.next)
         except (TooManyRequests, ServerError, Unauthorized, Forbidden) as error:
             return self._failure(error, watching_since, self.next)
         except ApiError as error:
@@ -189,6 +203,12 @@ class _Loop:
             self.sink.failed(UnexpectedAnswer("the server ends every watch at once"), delay)
         return delay
 
+    def _silence(self) -> float:
+        """The watch was silent for ``idle_seconds``. The next list tells whether the server works."""
+        self.attempt = self.empty_streams = 0
+        self.next = _Next.LIST_AFTER_SILENCE
+        return self.backoff.delay(0, self.random)
+
     def _failure(self, error: ApiError, watching_since: float | None, next_step: _Next) -> float:
         lived = watching_since is not None and self.clock() - watching_since >= STABLE_SECONDS
         # Events followed by 410, repeatedly, must back off; events followed by a broken connection need not.
@@ -203,13 +223,14 @@ class _Loop:
         return delay
 
     async def _list(self) -> None:
-        objects: list[JsonObject] = []
-        version = ""
-        async with contextlib.aclosing(self.client.list_pages(self.path, self.params, self.page_limit)) as pages:
-            async for page in pages:
-                await self._take_page(page, objects)
-                version = _resource_version(page)
-                del page  # do not hold it while waiting for the next
+        seconds = LIST_AFTER_SILENCE_SECONDS if self.next is _Next.LIST_AFTER_SILENCE else None
+        self.next = _Next.LIST  # without a bound: a large list may need longer
+        try:
+            async with asyncio.timeout(seconds):
+                objects, version = await self._list_pages()
+        except TimeoutError:
+            message = "timeout: the watch was silent, and then the list did not arrive in time"
+            raise Unreachable(message, cause=Cause.TIMEOUT) from None
         self.resource_version = version
         self.next = _Next.WATCH
         self.silent_seconds = 0.0
@@ -217,6 +238,17 @@ class _Loop:
         if self.settle is not None:
             await self.settle()
         self.sink.synced()
+
+    async def _list_pages(self) -> tuple[list[JsonObject], str]:
+        """The kept items, and the list's resourceVersion."""
+        objects: list[JsonObject] = []
+        version = ""
+        async with contextlib.aclosing(self.client.list_pages(self.path, self.params, self.page_limit)) as pages:
+            async for page in pages:
+                await self._take_page(page, objects)
+                version = _resource_version(page)
+                del page  # do not hold it while waiting for the next
+        return objects, version
 
     async def _take_page(self, page: JsonObject, objects: list[JsonObject]) -> None:
         cooperative_yield = CooperativeYield()
@@ -238,7 +270,9 @@ class _Loop:
             self.silent = True
             stable.append(asyncio.get_running_loop().call_later(STABLE_SECONDS, self.established))
 
-        events = self.client.watch(self.path, query, timeout_seconds=seconds, accepted=accepted)
+        events = self.client.watch(
+            self.path, query, timeout_seconds=seconds, idle_seconds=self.idle_seconds, accepted=accepted
+        )
         began = self.clock()
         try:
             async with contextlib.aclosing(events):

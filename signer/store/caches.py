@@ -136,7 +136,8 @@ watches work again."""
 OUT_OF_TOUCH_SECONDS: Final = 60.0
 """Time for which list and watch may fail before decisions no longer rely on the cache.
 
-A watch that is accepted and silent fails only after ``client.WATCH_IDLE_SECONDS``; the collection is then listed again.
+A watch that is accepted and silent for ``client.WATCH_IDLE_SECONDS`` is no failure; the collection is then listed
+again, which fails after ``watch.LIST_AFTER_SILENCE_SECONDS`` at the latest.
 """
 OUT_OF_TOUCH_RETRY_SECONDS: Final = 10.0
 """Upper bound: a collection that is watched again wakes the requests that wait for it."""

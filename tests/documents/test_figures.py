@@ -33,7 +33,7 @@ from signer.controller.status import infrastructure_status
 from signer.controller.telemetry import recorder
 from signer.decision import attestation, authority_source
 from signer.decision import builtin_serving as builtin_serving
-from signer.kube import client, workqueue
+from signer.kube import client, watch, workqueue
 from signer.model import auto_approval as auto_approval
 from signer.model import (
     bootstrap_token,
@@ -262,7 +262,8 @@ def test_a_minute_is_how_long_a_secret_is_kept() -> None:
 def test_a_minute_is_how_long_the_management_cluster_may_be_out_of_touch() -> None:
     """As the explanation of ``ManagementClusterUnreachable`` says."""
     assert inventory.OUT_OF_TOUCH_SECONDS == 60
-    assert client.WATCH_IDLE_SECONDS == 150  # "two and a half"
+    assert client.WATCH_IDLE_SECONDS == 120  # "two"
+    assert watch.LIST_AFTER_SILENCE_SECONDS == 25
 
 
 def test_an_hour_is_how_long_an_approval_is_kept() -> None:

@@ -189,16 +189,20 @@ async def test_a_broken_stream_is_unreachable(authority: Authority, tls: ssl.SSL
     assert raised.value.cause is Cause.RESET
 
 
-async def test_silence_is_bounded(authority: Authority, tls: ssl.SSLContext) -> None:
+async def test_silence_is_bounded(authority: Authority, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch) -> None:
     never = asyncio.Event()
 
     async def silence(writer: asyncio.StreamWriter) -> None:
         await never.wait()
 
     async with _watched(authority, tls, HEAD, silence) as (client, _):
-        with pytest.raises(Unreachable, match="timeout"):
+        with pytest.raises(Unreachable, match="timeout") as silent:
             await _events(client, idle_seconds=0.05)
+        monkeypatch.setattr("signer.kube.client.WATCH_GRACE_SECONDS", 0.1)
+        with pytest.raises(Unreachable, match="timeout") as overdue:
+            await _events(client, idle_seconds=60.0, timeout_seconds=0.0)
         never.set()
+    assert (silent.value.cause, overdue.value.cause) == (Cause.SILENCE, Cause.TIMEOUT)
 
 
 async def test_a_stream_may_not_outlive_its_time(

@@ -49,6 +49,7 @@ class Scripted:
         self.limits: list[int] = []
         self.at: list[float] = []
         self.watch_seconds: list[float] = []
+        self.idle_seconds: list[float] = []
 
     async def _play(self, scripts: list[Sequence[Step]], entry: str) -> AsyncGenerator[JsonObject, None]:
         if not scripts:
@@ -75,11 +76,13 @@ class Scripted:
         params: Parameters | None = None,
         *,
         timeout_seconds: float,
+        idle_seconds: float = 0.0,
         accepted: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[JsonObject, None]:
         assert params is not None
         assert params["allowWatchBookmarks"] is True
         self.watch_seconds.append(timeout_seconds)
+        self.idle_seconds.append(idle_seconds)
         if self.watches and not (self.watches[0] and isinstance(self.watches[0][0], ApiError)):
             accepted()
         return self._play(self.watches, f"watch {params['resourceVersion']}")
@@ -150,20 +153,82 @@ def test_nothing_is_watched_before_a_list_is_settled() -> None:
     assert sink.calls == [("replaced", ["a"]), ("synced", None)]
 
 
+SILENT: list[Step] = [120.0, Unreachable("silent", cause=Cause.SILENCE)]
+"""What a watch says that is accepted and has neither events nor bookmarks: ``WATCH_IDLE_SECONDS`` of silence."""
+
+
 @pytest.mark.parametrize(
-    ("watch", "log"),
+    ("watch", "log", "failures"),
     [
-        ([150.0, Unreachable("silent", cause=Cause.TIMEOUT)], ["list", "watch 3", "list", "watch 5"]),
-        ([event("BOOKMARK", "", 4), 150.0, Unreachable("idle", cause=Cause.TIMEOUT)], ["list", "watch 3", "watch 4"]),
-        ([150.0, Unreachable("cut", cause=Cause.RESET)], ["list", "watch 3", "watch 3"]),
-        ([Unreachable("not accepted", cause=Cause.TIMEOUT)], ["list", "watch 3", "watch 3"]),
+        (SILENT, ["list", "watch 3", "list", "watch 5"], 0),
+        ([119.0, Unreachable("overdue", cause=Cause.TIMEOUT)], ["list", "watch 3", "list", "watch 5"], 1),
+        ([event("BOOKMARK", "", 4), *SILENT], ["list", "watch 3", "watch 4"], 1),
+        ([119.0, Unreachable("cut", cause=Cause.RESET)], ["list", "watch 3", "watch 3"], 1),
+        ([Unreachable("not accepted", cause=Cause.TIMEOUT)], ["list", "watch 3", "watch 3"], 1),
     ],
-    ids=["silent", "not silent", "cut", "not accepted"],
+    ids=["silent", "silent, and does not end when it should", "not silent", "cut", "not accepted"],
 )
-def test_after_an_accepted_silent_watch_the_collection_is_listed_again(watch: list[Step], log: list[str]) -> None:
-    """Otherwise events that a man in the middle holds back would be missed for ever, without a message."""
-    source, _ = play([[page(3, "a")], [page(5, "a", "b")]], [watch, []])
+def test_after_an_accepted_silent_watch_the_collection_is_listed_again(
+    watch: list[Step], log: list[str], failures: int
+) -> None:
+    """Otherwise events that a man in the middle holds back would be missed for ever, without a message.
+
+    Kubernetes 1.20 sends no bookmarks for a quiet collection, so the silence alone is no failure.
+    """
+    source, sink = play([[page(3, "a")], [page(5, "a", "b")]], [watch, []])
     assert source.log == log
+    assert len(sink.failures) == failures
+
+
+def test_a_quiet_collection_is_listed_every_two_minutes_for_ever() -> None:
+    source, sink = play([[page(3, "a")]] * 20, [SILENT] * 20)
+    assert source.log == ["list", "watch 3"] * 20
+    assert sink.of("failed", "synced") == [("synced", None)] * 20
+    assert all(120 < gap < 121 for gap in gaps(source))
+    assert set(source.idle_seconds) == {120.0}
+
+
+def test_silent_watches_of_an_earlier_minute_excuse_no_server_that_hangs() -> None:
+    """The controller asks workload clusters for watches of 40 seconds, and gives one that hangs up after 50."""
+    quiet: list[Step] = [40.0]
+    source, sink = play(
+        [[page(3)]], [quiet, quiet, [50.0, Unreachable("hangs", cause=Cause.TIMEOUT)]], timeout_seconds=40.0
+    )
+    assert source.log == ["list", "watch 3", "watch 3", "watch 3"]
+    assert [str(error) for error, _ in sink.failures] == ["Unreachable: hangs"]
+
+
+class Timed(Recorder):
+    """Remembers when it was told of failures, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failed_at: list[float] = []
+
+    def failed(self, error: ApiError, retry_in_seconds: float) -> None:
+        super().failed(error, retry_in_seconds)
+        self.failed_at.append(asyncio.get_running_loop().time())
+
+
+@pytest.mark.parametrize(
+    "list_after_it",
+    [[3600.0], [10.0, page(5, "a"), 14.9, page(5, "b"), 3600.0], [Unreachable("no list", cause=Cause.REFUSED)]],
+    ids=["hangs", "comes too slowly", "fails"],
+)
+def test_a_server_that_hangs_is_reported_within_two_and_a_half_minutes(list_after_it: list[Step]) -> None:
+    """The time for which decisions still rely on the objects (``OUT_OF_TOUCH_SECONDS``) begins then."""
+    source, sink = Scripted([[page(3)], list_after_it, [60.0, page(7, "late")]], [SILENT, []]), Timed()
+
+    async def main() -> None:
+        with pytest.raises(Stop):
+            await list_and_watch(source, PATH, sink=sink, random=Random(7))
+
+    run_in_virtual_time(main())
+    assert len(sink.failed_at) == 1
+    assert sink.failed_at[0] - source.at[1] < 150
+    assert isinstance(sink.failures[0][0], Unreachable)
+    assert source.log == ["list", "watch 3", "list", "list", "watch 7"], "the next list has all the time that it needs"
+    assert sink.of("replaced") == [("replaced", []), ("replaced", ["late"])]
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ class Watched:
         params: Parameters | None = None,
         *,
         timeout_seconds: float,
+        idle_seconds: float = 0.0,
         accepted: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[JsonObject, None]:
         return self._say(lambda: event("ADDED", "a", 2), lambda: event("DELETED", "a", 3))

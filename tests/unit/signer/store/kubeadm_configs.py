@@ -138,6 +138,7 @@ class ManagementAPI:
         params: Parameters | None = None,
         *,
         timeout_seconds: float,
+        idle_seconds: float = 0.0,
         accepted: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[JsonObject, None]:
         if path in self.errors:

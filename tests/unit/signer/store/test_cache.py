@@ -304,6 +304,7 @@ class LargePages:
         params: Parameters | None = None,
         *,
         timeout_seconds: float,
+        idle_seconds: float = 0.0,
         accepted: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[JsonObject, None]:
         await asyncio.Event().wait()
