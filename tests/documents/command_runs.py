@@ -230,6 +230,12 @@ TABLE: Final = (
     ),
     Entry(
         "docs/first-cluster.md",
+        "podman build",
+        RunBy("tests/e2e/test_container_image.py::test_nodes_join_by_a_controller_in_a_container"),
+    ),
+    Entry("docs/first-cluster.md", "podman push", NotRun("no registry is at hand where the tests run")),
+    Entry(
+        "docs/first-cluster.md",
         "",
         RunBy("tests/e2e/test_first_cluster.py::test_a_new_user_gets_from_nothing_to_enforce_and_mends_a_refused_node"),
     ),

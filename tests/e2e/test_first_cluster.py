@@ -1,19 +1,22 @@
 """A new user on a real kube-apiserver: every command of ``docs/first-cluster.md``, in its order.
 
-The controller runs as its Deployment says, beside the API server. Machines start between the commands, where the page
-says so: the node's program, with a software TPM.
+The controller runs as its Deployment says, beside the API server; the image, which another test builds, is compared by
+its name. Machines start between the commands, where the page says so: the node's program, with a software TPM. The test
+is Cluster API: it makes the machine of `kubeadm init`, and replaces it when it is told to.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +25,7 @@ import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
+from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS, MACHINES_V1BETA2, Resource
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, WorldCluster
 from tests.documents.markdown import ROOT, Block, blocks
@@ -42,6 +45,38 @@ PAGE: Final = ROOT / "docs/first-cluster.md"
 RSA_CERTIFICATE: Final = 0x01C00002
 DENIED: Final = 7
 """Exit code of ``kubelet-authenticator``."""
+THERE_IS_SOMETHING_TO_DO: Final = 3
+"""Exit code of ``preflight``."""
+FIRST: Final = "production-first"
+SECOND: Final = "production-second"
+"""The control plane's machines."""
+MACHINES: Final = ("worker-1", "worker-2", FIRST, SECOND)
+CONTROL_PLANES: Final = Resource("controlplane.cluster.x-k8s.io", "v1beta2", "kubeadmcontrolplanes", namespaced=True)
+NODES: Final = Resource("", "v1", "nodes", namespaced=False)
+KUBEADM_CONTROL_PLANES: Final = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: kubeadmcontrolplanes.controlplane.cluster.x-k8s.io
+spec:
+  group: controlplane.cluster.x-k8s.io
+  names: {kind: KubeadmControlPlane, plural: kubeadmcontrolplanes, singular: kubeadmcontrolplane}
+  scope: Namespaced
+  versions:
+    - name: v1beta2
+      served: true
+      storage: true
+      schema:
+        openAPIV3Schema:
+          type: object
+          properties:
+            spec:
+              type: object
+              properties:
+                replicas: {type: integer}
+                rollout: {type: object, properties: {after: {type: string, format: date-time}}}
+"""
+"""The part of Cluster API's definition that this page uses."""
 SECONDS: Final = 90.0
 
 
@@ -76,6 +111,13 @@ class Reader:
         """The next block is done otherwise."""
         assert self.unread.pop(0).text.strip() == text
 
+    def provide_image(self) -> str:
+        """The next block builds and pushes an image; returns its name."""
+        build, push = (shlex.split(command) for command in self.unread.pop(0).text.splitlines())
+        assert build == ["podman", "build", "--tag", push[-1], "."], "as tests/e2e/test_container_image.py builds it"
+        assert push[:2] == ["podman", "push"]
+        return push[-1]
+
     def _run(self, command: str, exit_code: int) -> str:
         for word, meant in self.words.items():
             command = command.replace(word, meant)
@@ -95,7 +137,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class Scene:
-    """The management cluster, a Cluster with two Machines, their TPMs, and the reader."""
+    """The management cluster, a Cluster with a control plane and workers, their TPMs, and the reader."""
 
     plane: ControlPlane
     cluster: WorldCluster
@@ -105,9 +147,39 @@ class Scene:
 
     def add_machine(self, name: str) -> None:
         """Cluster API and its provider have made the Machine."""
-        address = {"worker-1": "192.0.2.1", "worker-2": "192.0.2.2"}[name]
+        address = f"192.0.2.{MACHINES.index(name) + 1}"
         addresses = [("Hostname", name), ("InternalIP", address)]
         self.cluster.add_machine(name, provider_id=provider_id(name), addresses=addresses)
+
+    def add_first_control_plane(self) -> None:
+        """The machine of `kubeadm init`: its node is there, and its kubelet's certificate is by kubeadm."""
+        self.plane.install_crd(yaml.safe_load(KUBEADM_CONTROL_PLANES))
+        control_plane = {
+            "apiVersion": "controlplane.cluster.x-k8s.io/v1beta2",
+            "kind": "KubeadmControlPlane",
+            "metadata": {"name": self.cluster.name, "namespace": self.cluster.namespace},
+            "spec": {"replicas": 1},
+        }
+        node = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": FIRST},
+            "spec": {"providerID": provider_id(FIRST)},
+        }
+        self.cluster.management.client.create(CONTROL_PLANES.collection(self.cluster.namespace), control_plane)
+        self.cluster.client().create(NODES.collection(), node)
+        self.add_machine(FIRST)
+
+    def is_told_to_replace_the_control_plane(self) -> bool:
+        """Whether a KubeadmControlPlane controller would replace the machines that are older than now."""
+        path = CONTROL_PLANES.object(self.cluster.name, self.cluster.namespace)
+        rollout = self.cluster.management.client.get(path)["spec"].get("rollout", {})
+        return "after" in rollout and datetime.fromisoformat(rollout["after"]) <= datetime.now(UTC)
+
+    def delete_first_control_plane(self) -> None:
+        """Cluster API has drained it and deleted its Machine and Node."""
+        self.cluster.client().delete(NODES.object(FIRST))
+        self.cluster.management.client.delete(MACHINES_V1BETA2.object(FIRST, self.cluster.namespace))
 
     def machine(self, name: str) -> NodeProgram:
         """The node's program on that machine, which has just been given a bootstrap token."""
@@ -159,6 +231,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         plane.seed_kubeadm()
         worker_1 = stack.enter_context(SoftwareTPM())
         worker_2 = stack.enter_context(SoftwareTPM(same_authority_as=worker_1))
+        second = stack.enter_context(SoftwareTPM(same_authority_as=worker_1))
         management = stack.enter_context(ManagementCluster(plane, capi_crds=cluster_api_crds(), without_ours=True))
         cluster = management.add_cluster("production", plane)
         reader = Reader(tmp_path / "reader", _environment(tmp_path, plane, programs))
@@ -167,8 +240,13 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
             "FINGERPRINT-OF-WORKER-1": fingerprint(worker_1),
             "FINGERPRINT-OF-ANOTHER": fingerprint(worker_1),
             "FINGERPRINT-OF-WORKER-2": fingerprint(worker_2),
+            "FINGERPRINT-OF-NEW-MACHINE": fingerprint(second),
+            "NEW-MACHINE": SECOND,
+            "NOW": f"{datetime.now(UTC):%FT%TZ}",
         }
-        scene = Scene(plane, cluster, {"worker-1": worker_1, "worker-2": worker_2}, reader, tmp_path)
+        chips = {"worker-1": worker_1, "worker-2": worker_2, SECOND: second}
+        scene = Scene(plane, cluster, chips, reader, tmp_path)
+        scene.add_first_control_plane()
         scene.add_machine("worker-1")
         yield scene
 
@@ -198,6 +276,7 @@ def test_a_new_user_gets_from_nothing_to_enforce_and_mends_a_refused_node(scene:
     reader = scene.reader
     reader.skip("make demo")  # `.ci/run` runs it
 
+    image = reader.provide_image()
     values = yaml.safe_load(reader.copy("values.yaml"))
     ports = {"health": {"port": free_port()}, "diagnostics": {"port": free_port(), "insecure": True}}
     (reader.folder / "values.yaml").write_text(yaml.safe_dump({**values, **ports}))  # beside other tests' controllers
@@ -205,6 +284,7 @@ def test_a_new_user_gets_from_nothing_to_enforce_and_mends_a_refused_node(scene:
     assert "STATUS: deployed" in said
 
     controller = DeployedController(scene.plane, CONTROLLER_NAMESPACE, "node-attestation-controller", scene.folder)
+    assert controller.pod.container["image"] == image
     with controller:
         said = reader.next("kubectl annotate", "kubectl apply")
         assert "production created" in said
@@ -213,8 +293,14 @@ def test_a_new_user_gets_from_nothing_to_enforce_and_mends_a_refused_node(scene:
         assert "production" in said
         assert "worker-1" in said
 
-        said = reader.next("node-attestation-controller preflight", "node-attestation-controller status")
+        said = reader.next(
+            "node-attestation-controller preflight",
+            "node-attestation-controller status",
+            exit_codes={"preflight": THERE_IS_SOMETHING_TO_DO},
+        )
         assert "default/production" in said
+        assert FIRST in said
+        _replace_the_first_control_plane(scene)
 
         said = reader.next("kubectl patch", "kubectl wait")
         assert "condition met" in said
@@ -222,6 +308,19 @@ def test_a_new_user_gets_from_nothing_to_enforce_and_mends_a_refused_node(scene:
 
         reader.next("kubectl patch")
     assert not reader.unread
+
+
+def _replace_the_first_control_plane(scene: Scene) -> None:
+    reader = scene.reader
+    assert not scene.is_told_to_replace_the_control_plane()
+    said = reader.next("kubectl patch kubeadmcontrolplane", "kubectl get machines")
+    assert FIRST in said
+    assert scene.is_told_to_replace_the_control_plane()
+    scene.add_machine(SECOND)
+    reader.next("kubectl annotate")
+    assert scene.machine(SECOND).credential().exit_code == 0
+    scene.delete_first_control_plane()
+    assert FIRST not in reader.next("node-attestation-controller preflight")
 
 
 def _mend_a_refused_node(scene: Scene) -> None:
