@@ -113,6 +113,7 @@ def _cluster(one: ClusterStatus, now: datetime) -> dict[str, Any]:
         "unreachable": requests.message if isinstance(requests, Unreachable) else "",
         "certificateAuthorityNotAfter": not_after,
         "needs": list(one.needs(now)),
+        "notes": list(one.notes()),
     }
 
 
@@ -133,9 +134,9 @@ def show(found: Sequence[ClusterStatus], now: datetime, console: Console, namesp
     else:
         _show_narrow(found, now, console)
     for one in found:
-        for need in one.needs(now):
-            console.print(Text.assemble((str(one.cluster), "bold"), f" {need}"))
-    if not any(one.needs(now) for one in found):
+        for line in (*one.needs(now), *one.notes()):
+            console.print(Text.assemble((str(one.cluster), "bold"), f" {line}"))
+    if not any((*one.needs(now), *one.notes()) for one in found):
         console.print(Text("Nothing needs attention.", style="green"))
 
 

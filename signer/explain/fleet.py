@@ -26,6 +26,7 @@ from signer.model.cluster import ClusterKey
 from signer.model.condition import READY
 from signer.model.decision import Deferred, printable
 from signer.model.fields import items_of, mapping_of, text_of
+from signer.model.policy import Mode
 from signer.store.authentic_records import KeysUnavailable
 from signer.store.caches import Caches
 from signer.store.controller_key import MISSING_KEY_REMEDY, SECRET_NAME
@@ -34,6 +35,9 @@ from signer.store.node_certificates import OVERDUE_SHARE, NodeCertificates
 DAYS: Final = (1, 3, 7)
 """Upper bounds, in days to expiry, of the classes of certificates; certificates beyond the last are "more"."""
 AUTHORITY_WARNING: Final = timedelta(days=30)
+OBSERVE_PROTECTS_NOTHING: Final = (
+    "mode Observe protects nothing: auto-approval gives any bootstrap token a certificate for any node name"
+)
 _AT_ONCE: Final = 16
 
 
@@ -157,6 +161,10 @@ class ClusterStatus:
             needs.append(f"its CA expires at {self.authority.not_after:%Y-%m-%d %H:%M} UTC")
         return tuple(printable(need) for need in needs)
 
+    def notes(self) -> tuple[str, ...]:
+        """What the operator has chosen, and must not take for protection."""
+        return () if self.mode == Mode.ENFORCE.value else (OBSERVE_PROTECTS_NOTHING,)
+
 
 async def fleet_status(
     management: Client,
@@ -209,7 +217,7 @@ async def _status(
     names = [text_of(one, "name") for one in items_of(spec, "authorizedAttestors") if isinstance(one, Mapping)]
     return ClusterStatus(
         cluster=key,
-        mode=printable(text_of(spec, "mode") or "Observe"),
+        mode=printable(text_of(spec, "mode") or Mode.OBSERVE.value),
         attestors=printable(", ".join(names) or "none"),
         ready=_readiness(status),
         attestations=_attestations(key, caches, registry, permits, now),

@@ -37,6 +37,7 @@ from tests.unit.signer.builders import record as attested_node
 PAGE: Final = ROOT / "docs/quickstart-kind.md"
 WORKERS: Final = ROOT / "deploy/kind/workers.yaml"
 CLUSTER: Final = "quickstart"
+CONTROL_PLANE: Final = "quickstart-control-plane"
 FIRST: Final = "quickstart-attested-1"
 SECOND: Final = "quickstart-attested-2"
 TRIED: Final = RunBy("tests/documents/test_quickstart.py::test_the_quick_start")
@@ -78,8 +79,22 @@ def cluster(make_workload_cluster: MakeWorkloadCluster, attestation_controller: 
     except MissingPart as missing:
         skip_or_fail(missing)
     cluster = make_workload_cluster(CLUSTER)
+    add_control_plane(cluster)
     attestation_controller(insecure_enabled=True, insecure_namespaces=frozenset(["default"]))
     return cluster
+
+
+def add_control_plane(cluster: WorldCluster) -> None:
+    """The machine of `kubeadm init`, which every such cluster has: nobody attested its node."""
+    identifier = f"docker:////{CONTROL_PLANE}"
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": CONTROL_PLANE},
+        "spec": {"providerID": identifier},
+    }
+    embedded_api(cluster).create(node)
+    cluster.add_machine(CONTROL_PLANE, provider_id=identifier, addresses=[("Hostname", CONTROL_PLANE)])
 
 
 @pytest.fixture
@@ -160,7 +175,9 @@ def test_the_quick_start(
     assert columns(page.next("kubectl get nodeattestationpolicies")) == columns(SHOWN[0])
 
     assert join(FIRST).certificate().subject.rfc4514_string() == f"CN=system:node:{FIRST},O=system:nodes"
-    assert FIRST in page.next("kubectl get machines")
+    machines = page.next("kubectl get machines")
+    assert FIRST in machines
+    assert CONTROL_PLANE in machines
     shown = page.next("kubectl get attestednodes")
     assert columns(shown) == columns(SHOWN[1])
     assert re.search(rf"{CLUSTER}\.{FIRST} +{FIRST} +{FIRST} +insecure", shown)
@@ -183,6 +200,7 @@ def test_the_quick_start(
 
     said = page.next("node-attestation-controller preflight quickstart", exit_code=3)
     assert FIRST in said
+    assert CONTROL_PLANE in said
     page.next("kubectl delete cluster quickstart")
     assert page.is_at_its_end()
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from signer.cli import main
+from signer.explain.fleet import OBSERVE_PROTECTS_NOTHING
 from signer.kube.resources import SECRETS
 from signer.store.controller_key import SECRET_NAME
 from signer.testing.fixtures import embedded_api
@@ -62,6 +63,7 @@ def test_a_healthy_fleet(harness: Harness, cluster: WorldCluster, run: Run) -> N
     code, found = report(run)
     (one,) = found["clusters"]
     assert (code, found["needsAttention"], one["needs"]) == (0, False, [])
+    assert one["notes"] == [OBSERVE_PROTECTS_NOTHING]
     assert (one["cluster"], one["mode"], one["attestors"]) == ("default/workload", "Observe", "keyed-mac")
     assert one["ready"] == {"status": "True", "reason": "Ready", "message": "requests are decided"}
     assert (one["machines"], one["attested"]) == (2, 1)
@@ -79,7 +81,8 @@ def test_a_healthy_fleet(harness: Harness, cluster: WorldCluster, run: Run) -> N
     assert {entry.method for entry in reads} == {"GET"}
     code, text = run("--namespace", "default")
     assert code == 0
-    assert "Nothing needs attention." in text
+    assert OBSERVE_PROTECTS_NOTHING in " ".join(text.split())
+    assert "Nothing needs attention." not in text, "a stolen bootstrap token works in Observe"
     assert "NodeNameMismatch 1" in text
     assert "\x1b" not in text
 

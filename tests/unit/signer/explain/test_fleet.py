@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from rich.console import Console
 
 from attestors.contract import Security
+from signer.cli.status import show
 from signer.explain.fleet import (
+    OBSERVE_PROTECTS_NOTHING,
     Attestations,
     AuthorityLife,
     ClusterStatus,
@@ -90,6 +94,24 @@ def test_classes_by_days() -> None:
     found = lives(*((365 * DAY, one) for one in left))
     assert (found.expired, dict(found.below), found.more) == (1, {1: 2, 3: 2, 7: 2}, 2)
     assert found.overdue == 7, "of those in the classes"
+
+
+@pytest.mark.parametrize(
+    ("mode", "notes", "last"),
+    [
+        ("Enforce", (), "Nothing needs attention."),
+        ("Observe", (OBSERVE_PROTECTS_NOTHING,), f"{CLUSTER} {OBSERVE_PROTECTS_NOTHING}"),
+        ("Enforced", (OBSERVE_PROTECTS_NOTHING,), f"{CLUSTER} {OBSERVE_PROTECTS_NOTHING}"),
+    ],
+    ids=["Enforce", "Observe", "no mode"],
+)
+def test_only_enforce_protects(mode: str, notes: tuple[str, ...], last: str) -> None:
+    found = replace(status(lives((DAY, DAY))), mode=mode)
+    assert (found.needs(NOW), found.notes()) == ((), notes)
+    console = Console(width=300, file=io.StringIO())
+    with console.capture() as printed:
+        show([found], NOW, console)
+    assert printed.get().splitlines()[-1] == last
 
 
 def test_unverified_records() -> None:
