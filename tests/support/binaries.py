@@ -75,7 +75,14 @@ def find_control_plane() -> ControlPlaneBinaries:
     Raises ``MissingPart``.
     """
     assets = os.environ.get(ASSETS_VARIABLE)
-    folder = Path(assets) if assets else build_cache()
+    return control_plane_in(Path(assets) if assets else build_cache())
+
+
+def control_plane_in(folder: Path) -> ControlPlaneBinaries:
+    """The binaries of that folder; etcd may be on ``PATH`` instead.
+
+    Raises ``MissingPart``.
+    """
     kube_apiserver = _executable(folder, "kube-apiserver")
     beside = folder / "etcd"
     if _is_executable(beside):

@@ -191,6 +191,15 @@ class ControlPlane(ClosedAtTheEnd):
             self._apiserver = self._launch_apiserver()
             self._apiserver.wait_ready(self._apiserver_is_ready)
 
+    def upgrade(self, binaries: ControlPlaneBinaries) -> None:
+        """Replace kube-apiserver by that of another version, on the same port; etcd keeps running.
+
+        kube-controller-manager, if it was started, stays as it is.
+        """
+        self.stop_apiserver()
+        self.binaries = binaries
+        self.start_apiserver()
+
     def start_controllers(
         self,
         *,
