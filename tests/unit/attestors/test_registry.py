@@ -22,9 +22,9 @@ MODULE = "attestor_for_registry_test"
 NAMES_NOTHING = "fails when imported: (AttributeError|AssertionError)"  # before Python 3.13, and since
 
 WORKING = """
-from attestors.contract import AttestorDescription, Security
+from attestors.contract import AttestorDescription, Freshness, Security
 class Attestor:
-    description = AttestorDescription("example", Security.SECURE, ("v1",), renews=True, serves=True)
+    description = AttestorDescription("example", Security.SECURE, ("v1",), Freshness.TIMESTAMP)
     def server_plugin(self, settings): ...
     def agent_plugin(self, settings): ...
 plugin = Attestor()

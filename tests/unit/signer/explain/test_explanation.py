@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from attestors.contract import AttestorDescription, ReasonExplanation, Security
+from attestors.contract import AttestorDescription, Freshness, ReasonExplanation, Security
 from attestors.registry import Registry
 from attestors.wire.names import ENTRY_POINT_GROUP
 from signer.explain.explanation import _explanations_of
@@ -18,7 +18,7 @@ OWN = ReasonExplanation("the chip is another", "see to the chip")
 class Explaining:
     """An attestor that returns a given explanation, or raises a given error."""
 
-    description = AttestorDescription("explaining", Security.SECURE, ("v1",), renews=True, serves=True)
+    description = AttestorDescription("explaining", Security.SECURE, ("v1",), Freshness.TIMESTAMP)
 
     def __init__(self, explanations: object) -> None:
         self._explanations = explanations
