@@ -148,13 +148,13 @@ def test_a_decision_names_no_other_node() -> None:
         require_about(read_decision_line(logged("Approve")), "worker-2")
 
 
-@pytest.mark.parametrize("time", ["2026-11-22T07:03:35.679302Z", "2026-11-22T09:03:35.679302Z"])
+@pytest.mark.parametrize("time", ["2026-11-26T18:52:55.240675Z", "2026-11-26T20:52:55.240675Z"])
 def test_a_line_is_written_within_an_hour(time: str) -> None:
     content = logged("Approve")
-    assert content["decision_inputs"]["snapshot"]["now"] == "2026-11-22T08:03:35.679302Z"
+    assert content["decision_inputs"]["snapshot"]["now"] == "2026-11-26T19:52:55.240675Z"
     content["time"] = time
     assert judged(content) == Reproduced()
-    content["time"] = time.replace("302Z", "301Z" if "T07" in time else "303Z")
+    content["time"] = time.replace("675Z", "674Z" if "T18" in time else "676Z")
     assert judged(content) == Differs("the line's time is not that of the decision")
 
 
