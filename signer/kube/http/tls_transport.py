@@ -291,11 +291,10 @@ async def connect(
         ValueError: the name is not valid in a certificate.
         ssl.SSLError, OSError: as :meth:`TlsTransport.do_handshake`.
     """
-    try:
+    with contextlib.ExitStack() as undo:
+        undo.callback(connected.close)
         transport = TlsTransport(asyncio.get_running_loop(), connected, tls, server_name, spent)
         await transport.do_handshake()
         transport.begin(protocol)
-    except BaseException:
-        connected.close()
-        raise
+        undo.pop_all()
     return transport
