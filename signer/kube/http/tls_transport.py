@@ -199,7 +199,7 @@ class TlsTransport(asyncio.Transport):
         except ssl.SSLError as error:
             self._fail(error)
             return
-        except BaseException:
+        except BaseException:  # a fault of the protocol ends its connection
             self._end(None)
             raise
         if self._overhead > MAXIMUM_OVERHEAD_BYTES and not self._paused:
