@@ -191,6 +191,7 @@ def test_a_request_of_which_nothing_is_replaced_is_logged_as_it_was_posted() -> 
         ({"name": b"bytes"}, "redacted_fields() of attestor aws returned values that are not strings"),
         (None, "redacted_fields() of attestor aws failed with TypeError"),
         (KeyError("a credential"), "redacted_fields() of attestor aws failed with KeyError"),
+        (SystemExit(0), "redacted_fields() of attestor aws failed with SystemExit"),
     ],
 )
 def test_an_attestor_that_does_not_say_what_to_leave_out_is_named(
@@ -199,7 +200,7 @@ def test_an_attestor_that_does_not_say_what_to_leave_out_is_named(
     """Its request is approved by no controller that has an audit log, and the log's disk is not to blame."""
 
     def redacted_fields(self: object, evidence: object) -> Any:
-        if isinstance(gives, Exception):
+        if isinstance(gives, BaseException):
             raise gives
         return gives
 
