@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from signer.controller.status.condition_log import ConditionLog
 from signer.controller.status.infrastructure_status import InfrastructureStatus
 from signer.controller.status.policy_owner import PolicyOwner
 from signer.controller.status.policy_status import PolicyStatus
@@ -59,6 +60,7 @@ class StatusReconciler:
         self._infrastructure_status = infrastructure_status
         self._sources = sources
         self._now = now
+        self._condition_log = ConditionLog(key)
         self.conditions: tuple[PolicyCondition, ...] = ()
         """The conditions of the last reconciliation, including ``Ready``."""
         self.authority_available = True
@@ -73,6 +75,7 @@ class StatusReconciler:
             found = [self._attestors_condition(policy), authority, *others, self._tokens_condition()]
             followed = policy if isinstance(policy, Policy) else None
             self.conditions = with_ready(found, followed)
+            self._condition_log.found(found)
             await self._policy_status.write(policy.generation, followed, found)
         cluster = self._caches.clusters.get(self._key.namespace, self._key.name)
         if isinstance(policy, Policy) and cluster is not None:
