@@ -19,6 +19,8 @@ from attestors.contract import Attestor, AttestorDescription, InvalidOutcome
 from attestors.wire.names import ENTRY_POINT_GROUP, InvalidProviderName, check_provider_name
 
 _PLUGINS: Final = ("server_plugin", "agent_plugin")
+# The text of glibc's dlopen for a library that a Python module links to.
+_MISSING_SHARED_LIBRARY: Final = re.compile(r"(?P<name>[\w.+-]{1,100}): cannot open shared object file", re.ASCII)
 
 
 class AttestorUnavailable(Exception):
@@ -189,6 +191,12 @@ def missing_extra(entry_point: importlib.metadata.EntryPoint, error: ImportError
         return MissingExtra(
             f"attestor {entry_point.name!r} of {distribution} cannot be imported: {what}: do their versions fit each "
             "other?"
+        )
+    shared = _MISSING_SHARED_LIBRARY.match(str(error))
+    if shared is not None:  # the Python package is there: pip would install nothing
+        return MissingExtra(
+            f"attestor {entry_point.name!r} needs the system library {shared['name']}, which is not installed: install "
+            "the package of the operating system that contains it"
         )
     declared = entry_point.dist.metadata.get_all("Provides-Extra") or [] if entry_point.dist is not None else []
     extras = entry_point.extras or [extra for extra in declared if extra == entry_point.name]
