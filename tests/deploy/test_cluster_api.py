@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +18,7 @@ from signer.kube.resources import CUSTOM_RESOURCE_DEFINITIONS
 from signer.testing.api import APIError, EmbeddedAPI
 from signer.testing.clients import BlockingClient
 from tests.deploy.manifests import CLUSTER_CLASS, CONTROL_PLANE, WORKER, every_object, objects, template_of_class
+from tests.documents.markdown import ROOT
 from tests.support.cluster_api import VARIABLE, cluster_api_crds
 from tests.support.control_plane import ControlPlane
 from tests.support.kubectl import run_kubectl
@@ -94,6 +96,26 @@ def test_a_misspelt_field_is_noticed(kind: str, field: str, value: object, api: 
     spec["joinConfiguration"]["nodeRegistration"][field] = value
     [gone] = differences(manifest, api.create(copy.deepcopy(manifest)))
     assert gone.endswith(f".{field} is gone")
+
+
+def test_a_control_plane_can_be_told_to_replace_its_machines() -> None:
+    """By the patch in ``docs/first-cluster.md``."""
+    folder = crd_files()[0].parent
+    page = (ROOT / "docs/first-cluster.md").read_text(encoding="utf-8")
+    [patch] = re.findall(
+        r"^kubectl patch kubeadmcontrolplane production --type merge --patch '(.*)'$", page, re.MULTILINE
+    )
+    spec = json.loads(patch.replace("NOW", "2026-11-26T20:00:00Z"))["spec"]
+    infrastructure = {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "DevMachineTemplate", "name": "production"}
+    manifest = {
+        "apiVersion": "controlplane.cluster.x-k8s.io/v1beta2",
+        "kind": "KubeadmControlPlane",
+        "metadata": {"name": "production", "namespace": "default"},
+        "spec": {"version": "v1.36.0", "machineTemplate": {"spec": {"infrastructureRef": infrastructure}}, **spec},
+    }
+    with EmbeddedAPI() as api:
+        api.install_crds([folder / "controlplane.cluster.x-k8s.io_kubeadmcontrolplanes.yaml"])
+        assert differences(manifest, api.create(copy.deepcopy(manifest))) == []
 
 
 @pytest.mark.parametrize("arguments", [{"rotate-certificates": "false"}, [{"name": "rotate-certificates"}]])

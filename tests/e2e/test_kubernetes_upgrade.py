@@ -112,12 +112,19 @@ class World:
         pair = program.client_pair.read_bytes()
         return replace(self.plane.connection(), client_certificate=pair, client_key=pair)
 
+    def kubernetes(self) -> tuple[int, int]:
+        """The version that the API server states."""
+        with RawClient(self.plane.connection()) as client:
+            version = client.get("/version").expect(200)
+        return int(version["major"]), int(version["minor"].rstrip("+"))
+
     def may_read_its_node(self, program: NodeProgram) -> bool:
         with RawClient(self.as_node(program)) as client:
             return client.get(f"/api/v1/nodes/{program.node.node_name}").status == 200
 
     def serve(self, program: NodeProgram) -> x509.Certificate:
-        """Get a serving certificate with the stored client certificate."""
+        """Get another serving certificate, with the stored client certificate."""
+        program.serving_pair.unlink(missing_ok=True)
         ran = program.run("request", "--serving")
         assert ran.exit_code == 0, ran.log
         return x509.load_pem_x509_certificate(program.serving_pair.read_bytes())
@@ -159,6 +166,7 @@ def test_nodes_that_have_joined_go_on(world: World, upgrade: Upgrade) -> None:
         before = world.journal("joined")
 
         world.plane.upgrade(upgrade.after)
+        assert world.kubernetes() == upgrade.after.kubernetes()
         assert world.may_read_its_node(joined), "the certificate of before counts"
         world.renew(joined)
         assert world.may_read_its_node(joined)
