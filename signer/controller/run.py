@@ -48,7 +48,7 @@ from signer.controller.telemetry.recorder import Recorder
 from signer.controller.wait_for_api import cluster_api
 from signer.controller.workload_access import WorkloadConnector
 from signer.decision.attestor_set import AttestorTimings
-from signer.decision.authority_source import AuthoritySource
+from signer.decision.authority_source import AuthoritySource, ChosenSecrets
 from signer.decision.decider import Decider
 from signer.decision.lookups import Lookups
 from signer.kube.client import Client, TokenSource
@@ -141,7 +141,13 @@ def compose_workload_cluster(
     caches, now, monotonic, random = shared.caches, options.now, options.monotonic, SystemRandom()
     status_changed, reconnect = asyncio.Event(), asyncio.Event()
     permits = permitted_in(key.namespace, configuration, options.registry)
-    authority_source = AuthoritySource(shared.management, key, now=now, monotonic=monotonic)
+    authority_source = AuthoritySource(
+        shared.management,
+        key,
+        choose=ChosenSecrets(key, caches, configuration.authorities),
+        now=now,
+        monotonic=monotonic,
+    )
     decider = Decider(
         key,
         configuration=configuration,

@@ -36,7 +36,8 @@ from signer.audit.decision_inputs import Answer, AnswerStage, Asks, ClaimStage, 
 from signer.audit.recorded_calls import CallRecorder, RecordedManagementCluster
 from signer.authority import IssuingSet
 from signer.decision.attestor_set import AttestorTiming, AttestorTimings, TimedAwaitable
-from signer.decision.authority_source import AuthoritySource, AuthorityUnavailable
+from signer.decision.authority_secrets import AuthorityUnavailable
+from signer.decision.authority_source import AuthoritySource
 from signer.decision.lookups import Lookups
 from signer.decision.snapshot import Snapshot
 from signer.kube.errors import ApiError

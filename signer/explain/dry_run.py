@@ -11,7 +11,8 @@ from typing import Any
 from attestors.registry import Registry
 from signer.configuration import Configuration
 from signer.decision.attestor_set import AttestorTimings
-from signer.decision.authority_source import AuthoritySource, LoadAuthority
+from signer.decision.authority_secrets import LoadAuthority
+from signer.decision.authority_source import AuthoritySource, ChosenSecrets
 from signer.decision.decider import DecidedRequest, Decider
 from signer.decision.lookups import Lookups
 from signer.explain.dry_run_client import DryRunClient
@@ -75,7 +76,12 @@ async def judge(manifest: Mapping[str, Any], key: ClusterKey, around: Circumstan
         lookups=Lookups(dry_run_client, time.monotonic),
         timings=AttestorTimings(lambda provider, seconds: None, lambda: 0.0),  # untimed: no other request waits here
         authority_source=AuthoritySource(
-            dry_run_client, key, now=around.now, monotonic=time.monotonic, load=around.load_authority
+            dry_run_client,
+            key,
+            choose=ChosenSecrets(key, caches, around.configuration.authorities),
+            now=around.now,
+            monotonic=time.monotonic,
+            load=around.load_authority,
         ),
         now=around.now,
         monotonic=time.monotonic,

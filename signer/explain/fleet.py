@@ -14,7 +14,7 @@ from signer.authority import CertificateAuthorityUnavailable, load_authority_cer
 from signer.configuration import Configuration
 from signer.controller.status.policy_status import Permits, permitted_in
 from signer.controller.status.renewal_coverage import Attested, RenewalCoverage
-from signer.decision.authority_source import UnreadableSecret, decode_secret
+from signer.decision.authority_secrets import UnreadableSecret, decode_secret
 from signer.explain.dry_run import filled_caches
 from signer.explain.dry_run_client import DryRunClient
 from signer.explain.source import items_of_list

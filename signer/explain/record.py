@@ -17,7 +17,7 @@ import yaml
 
 from attestors.contract import digest_of
 from signer.audit.decision_line import WHOLE_REQUEST, logged_request
-from signer.decision.authority_source import UnreadableSecret, decode_secret
+from signer.decision.authority_secrets import UnreadableSecret, decode_secret
 from signer.explain.current_conditions import as_posted
 from signer.explain.dry_run import Circumstances, DryRunResult
 from signer.explain.explanation import NOT_POSTED, Explanation
