@@ -20,6 +20,7 @@ from signer.audit.log import AuditLog, NoAuditLog
 from signer.configuration import Configuration, Sharding
 from signer.controller.auto_approval.reconciler import CHECK_SECONDS, CHECKS_AT_ONCE, AutoApprovalReconciler
 from signer.controller.auto_approval.restoration import Restoration
+from signer.controller.canary.service import CanaryService
 from signer.controller.cluster.fleet import Fleet
 from signer.controller.cluster.service import OptionalPart, OptionalPartContext, OptionalPartFactory
 from signer.controller.cluster.workload_cluster import CONNECT_SECONDS, CONNECTS_AT_ONCE, WorkloadCluster
@@ -60,7 +61,7 @@ from signer.model.cluster import ClusterKey
 from signer.model.shard import EVERY_SHARD, SomeShards
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.cache import InTouch
-from signer.store.caches import Caches
+from signer.store.caches import ALL_PROVIDER_IDS, Caches
 from signer.store.garbage_collection import GarbageCollector
 from signer.store.records import Records
 from signer.store.removed_bindings import RemovedBindings
@@ -148,6 +149,15 @@ def compose_workload_cluster(
         now=now,
         monotonic=monotonic,
     )
+    canary = CanaryService(
+        key,
+        source=authority_source,
+        cluster_uid=partial(_cluster_uid, caches, key),
+        resource_limits=shared.connector.resource_limits,
+        now=now,
+        monotonic=monotonic,
+        random=random,
+    )
     decider = Decider(
         key,
         configuration=configuration,
@@ -159,6 +169,7 @@ def compose_workload_cluster(
         lookups=shared.lookups,
         timings=shared.attestor_timings,
         authority_source=authority_source,
+        trust=canary,
         now=now,
         monotonic=monotonic,
         audited=not isinstance(options.audit_log, NoAuditLog),
@@ -184,6 +195,7 @@ def compose_workload_cluster(
         now=now,
     )
     parts = (
+        OptionalPart(canary),
         OptionalPart(auto_approval, observers=(auto_approval,), listeners=(auto_approval,)),
         *(make(context) for make in options.optional_parts),
     )
@@ -213,6 +225,7 @@ def compose_workload_cluster(
     )
     backoff = DeferralBackoff()
     informer = RequestInformer(pending, reachability, monotonic=monotonic, memories=(reporter, auditing, backoff))
+    canary.on_change(partial(_found_by_canary, informer, status_changed))
     handler = RequestHandler(
         key,
         decider=decider,
@@ -263,6 +276,16 @@ def compose_workload_cluster(
         random=random,
         now=now,
     )
+
+
+def _cluster_uid(caches: Caches, key: ClusterKey) -> str:
+    cluster = caches.clusters.get(key.namespace, key.name)
+    return "" if cluster is None else cluster.uid
+
+
+def _found_by_canary(informer: RequestInformer, status_changed: asyncio.Event) -> None:
+    status_changed.set()
+    informer.wake(ALL_PROVIDER_IDS)
 
 
 async def _run(

@@ -17,6 +17,7 @@ from signer.decision.decider import DecidedRequest, Decider
 from signer.decision.lookups import Lookups
 from signer.explain.dry_run_client import DryRunClient
 from signer.explain.findings import Findings
+from signer.explain.shown_trust import ShownTrust
 from signer.explain.unsigned import Unsigned
 from signer.kube.calls import GetList
 from signer.model.cluster import ClusterKey
@@ -83,6 +84,7 @@ async def judge(manifest: Mapping[str, Any], key: ClusterKey, around: Circumstan
             monotonic=time.monotonic,
             load=around.load_authority,
         ),
+        trust=ShownTrust(dry_run_client, key),
         now=around.now,
         monotonic=time.monotonic,
         signing=Unsigned(),
