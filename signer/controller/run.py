@@ -152,7 +152,7 @@ def compose_workload_cluster(
     canary = CanaryService(
         key,
         source=authority_source,
-        cluster_uid=partial(_cluster_uid, caches, key),
+        caches=caches,
         resource_limits=shared.connector.resource_limits,
         now=now,
         monotonic=monotonic,
@@ -276,11 +276,6 @@ def compose_workload_cluster(
         random=random,
         now=now,
     )
-
-
-def _cluster_uid(caches: Caches, key: ClusterKey) -> str:
-    cluster = caches.clusters.get(key.namespace, key.name)
-    return "" if cluster is None else cluster.uid
 
 
 def _found_by_canary(informer: RequestInformer, status_changed: asyncio.Event) -> None:

@@ -89,6 +89,10 @@ class AttestationRequests:
         """All Machines and instances of the Cluster with that provider ID."""
         return self._caches.matching(self._key, provider_id)
 
+    def recorded_authorities(self) -> frozenset[str]:
+        """The hashes of the CAs in the records of the cluster's nodes."""
+        return self._caches.certificate_lives.authorities_of(self._key)
+
     def claim(
         self,
         request: SigningRequest,
@@ -203,6 +207,7 @@ class Attestation:
         self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription, authority: IssuingSet
     ) -> RequestFacts:
         """The facts for the checks of the request."""
+        known = authority.waiting_hashes | self._attestation_requests.recorded_authorities()
         signing = authority.signer_of(request.header.signer.purpose).certificate
         facts = RequestFacts(
             request=request,
@@ -212,7 +217,7 @@ class Attestation:
             insecure_allowed=snapshot.attestors.insecure_allowed,
             operator_allows=snapshot.attestors.operator_allows(description.provider),
             ca_cert_hashes=authority.accepted_hashes,
-            waiting_ca_cert_hashes=authority.waiting_hashes,
+            waiting_ca_cert_hashes=known - authority.accepted_hashes,
         )
         snapshot.decision_inputs.request = RequestStage(
             description,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from signer.authority import IssuingSet
 from signer.configuration import AllowedAuthorities
@@ -23,13 +23,15 @@ from signer.decision.authority_secrets import (
 from signer.kube.calls import Get
 from signer.kube.errors import ApiError, Forbidden
 from signer.model.authority_suffixes import BY_CONTROL_PLANE, AuthoritySuffixes, ByExistence, suffixes_for
-from signer.model.cluster import ClusterKey
+from signer.model.cluster import ClusterKey, ClusterView
 from signer.model.policy import Policy
-from signer.store.caches import Caches
+from signer.store.caches import Caches, UnreadablePolicy
 
 KEPT_SECONDS: Final = 60.0
 """Time for which a CA is used before its Secret is read again."""
 FAILURE_KEPT_SECONDS: Final = 5.0
+
+_Policy: TypeAlias = Policy | UnreadablePolicy | None
 
 
 class ChooseSecrets(Protocol):
@@ -44,18 +46,27 @@ class ChooseSecrets(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ChosenSecrets:
     """Implements :class:`ChooseSecrets` by the cluster's policy, within the operator's bounds, and by its Cluster."""
 
     key: ClusterKey
     caches: Caches
     allowed: AllowedAuthorities
+    _chosen: tuple[_Policy, ClusterView | None, AuthoritySuffixes | ByExistence] | None = field(
+        default=None, init=False
+    )
+    """The policy and Cluster that were looked at last, and their choice."""
 
     def __call__(self) -> AuthoritySuffixes | ByExistence:
         """See ChooseSecrets."""
         policy = self.caches.policies.get(self.key.namespace, self.key.name)
         cluster = self.caches.clusters.get(self.key.namespace, self.key.name)
+        if self._chosen is None or self._chosen[0] is not policy or self._chosen[1] is not cluster:
+            self._chosen = policy, cluster, self._choose(policy, cluster)
+        return self._chosen[2]
+
+    def _choose(self, policy: _Policy, cluster: ClusterView | None) -> AuthoritySuffixes | ByExistence:
         choice = policy.certificate_authorities if isinstance(policy, Policy) else BY_CONTROL_PLANE
         if isinstance(choice, AuthoritySuffixes):
             allowed = self.allowed.allowed_in(self.key.namespace)

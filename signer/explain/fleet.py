@@ -22,7 +22,6 @@ from signer.explain.dry_run_client import DryRunClient
 from signer.explain.source import items_of_list
 from signer.explain.workload_requests import RequestCounts, Unreachable, count_requests
 from signer.kube.client import Client, JsonObject
-from signer.kube.errors import ApiError
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.model.cluster import ClusterKey
 from signer.model.condition import READY

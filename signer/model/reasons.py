@@ -305,10 +305,10 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
             "[CertificateAuthorityAvailable](troubleshooting.md#the-ca): they say which.",
         ),
         Reason.CERTIFICATE_AUTHORITY_CHANGING: ReasonExplanation(
-            "The node names a CA that Secret `<cluster>-ca` lists beside the CA that signs, and that this CA does not "
-            "chain to: a CA that is coming in or going out.",
-            "Finish the change of CA: the request waits until the Secret's first certificate is the CA that the node "
-            "names, or chains to it. Or give the node a kubeconfig whose first CA is the one that signs.",
+            "The node names a CA of this cluster that does not sign and that the CAs that sign do not chain to. It is "
+            "coming in or going out: a CA's Secret lists it, or earlier certificates of the cluster's nodes are of it.",
+            "Finish the change of CA: the request waits until a CA that signs is the one that the node names, or "
+            "chains to it. Or give the node a kubeconfig whose first CA is one that signs.",
         ),
         Reason.CERTIFICATE_AUTHORITY_NOT_TRUSTED: ReasonExplanation(
             "The API server refuses client certificates of the CA that the controller signs with. A node could not use "

@@ -41,6 +41,7 @@ from signer.model.condition import CERTIFICATE_AUTHORITY_TRUSTED, PolicyConditio
 from signer.model.decision import Deferred, printable
 from signer.model.fields import mapping_of, text_of
 from signer.model.reasons import Reason
+from signer.store.caches import Caches
 
 _LOG = logging.getLogger(__name__)
 REFUSED_SECONDS: Final = 60.0
@@ -91,7 +92,7 @@ class CanaryService:
         key: ClusterKey,
         *,
         source: AuthoritySource,
-        cluster_uid: Callable[[], str],
+        caches: Caches,
         resource_limits: ResourceLimits,
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
@@ -100,7 +101,7 @@ class CanaryService:
         """``resource_limits`` are those of all workload clusters."""
         self._key = key
         self._source = source
-        self._cluster_uid = cluster_uid
+        self._caches = caches
         self._resource_limits = resource_limits
         self._changed: Callable[[], None] = lambda: None
         self._now = now
@@ -138,7 +139,8 @@ class CanaryService:
                 raise Deferred(Reason.CERTIFICATE_AUTHORITY_NOT_PROVEN, message, _DEFERRED)
 
     def _finding_on(self, authority: IssuingSet) -> _Finding:
-        return self._finding if self._subject == self._subject_of(authority) else _NOT_TRIED
+        subject = self._subject_of(authority)
+        return self._finding if subject is not None and subject == self._subject else _NOT_TRIED
 
     async def _first_finding_on(self, authority: IssuingSet) -> _Finding:
         """Let the service try the canary, and wait for its finding for a while."""
@@ -152,11 +154,10 @@ class CanaryService:
         return self._finding_on(authority)
 
     def _subject_of(self, authority: IssuingSet) -> _Subject | None:
-        server = self._server
-        if server is None:
+        server, cluster = self._server, self._caches.clusters.get(self._key.namespace, self._key.name)
+        if server is None or cluster is None:
             return None
-        certificate = authority.client.certificate
-        return _Subject(self._cluster_uid(), certificate, server.server, server.tls_server_name or "")
+        return _Subject(cluster.uid, authority.client.certificate, server.server, server.tls_server_name or "")
 
     # ClusterService
 
@@ -198,6 +199,8 @@ class CanaryService:
             return REFUSED_SECONDS  # condition CertificateAuthorityAvailable says why; a change of the CA is earlier
         self._wanted.clear()
         subject = self._subject_of(authority)
+        if subject is None:
+            return REFUSED_SECONDS  # the Cluster is gone: this task ends soon
         if subject != self._subject:
             self._subject, self._finding, self._failures = subject, _NOT_TRIED, 0
         if isinstance(self._finding, Trusted):
@@ -237,8 +240,7 @@ class CanaryService:
             return NotProven(printable(message))
         return NotTrusted(
             printable(
-                f"the API server refuses client {authority_name} ({finding.message}); "
-                f"{await self._accepted_by(client)}"
+                f"the API server refuses client {authority_name} ({finding.message}); {await self._accepted_by(client)}"
             )
         )
 

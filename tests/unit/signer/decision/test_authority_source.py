@@ -84,7 +84,7 @@ class World:
             raise NotFound(path)
         return self.secrets[suffix]
 
-    def put(self, number: int, suffix: str = "ca", **data: bytes | None) -> None:
+    def put(self, number: int, suffix: str = "ca", /, **data: bytes | None) -> None:
         """Write a Secret; ``data`` replaces what Cluster API puts there."""
         whole = {**authority(number).secret_data, **{key.replace("_", "."): value for key, value in data.items()}}
         kept = {key: value for key, value in whole.items() if value is not None}
