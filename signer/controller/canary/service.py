@@ -232,8 +232,10 @@ class CanaryService:
         finding = await try_canary(canary, client.server, authority, self._resource_limits)
         if isinstance(finding, Trusted):
             return finding
-        fields = {"cluster": str(self._key), "caCertHash": _hash_of(authority), "error": finding.message}
-        _LOG.warning("the API server has not accepted the canary", extra=fields)
+        _LOG.warning(
+            "the API server has not accepted the canary",
+            extra={"cluster": str(self._key), "caCertHash": _hash_of(authority), "error": finding.message},
+        )
         authority_name = f"certificates of CA {_hash_of(authority)}"
         if isinstance(finding, NotProven):
             message = f"nothing shows yet that the API server accepts client {authority_name}: {finding.message}"
@@ -245,14 +247,16 @@ class CanaryService:
         )
 
     def _report(self, canary: CanaryCertificate, authority: IssuingSet) -> None:
-        fields = {
-            "cluster": str(self._key),
-            "user": canary.user,
-            "serialNumber": f"{canary.serial_number:x}",
-            "notAfter": canary.not_after.isoformat(),
-            "caCertHash": _hash_of(authority),
-        }
-        _LOG.info("issued a canary", extra=fields)
+        _LOG.info(
+            "issued a canary",
+            extra={
+                "cluster": str(self._key),
+                "requester": canary.user,
+                "serialNumber": f"{canary.serial_number:x}",
+                "notAfter": canary.not_after.isoformat(),
+                "caCertHash": _hash_of(authority),
+            },
+        )
 
     async def _accepted_by(self, client: Client) -> str:
         """The CAs whose client certificates the API server accepts, for people."""
