@@ -178,10 +178,14 @@ class CanaryService:
     async def run(self, client: Client) -> None:
         """See ClusterService."""
         self._server = client.server
+        self._found.set()  # what was found at this address before counts again
         pause: float | None = 0.0
-        while True:
-            await self._until_wanted(pause)
-            pause = await self._look(client)
+        try:
+            while True:
+                await self._until_wanted(pause)
+                pause = await self._look(client)
+        finally:
+            self._server = None  # the next connection may be to another API server
 
     async def _until_wanted(self, seconds: float | None) -> None:
         with contextlib.suppress(TimeoutError):
