@@ -154,6 +154,7 @@ def compose_workload_cluster(
         source=authority_source,
         caches=caches,
         resource_limits=shared.connector.resource_limits,
+        audit_log=options.audit_log,
         now=partial(datetime.now, UTC),  # the API server compares it with its own clock, whatever clock decides
         monotonic=monotonic,
         random=random,

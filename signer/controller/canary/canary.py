@@ -9,6 +9,8 @@ is always answered with 401, even where anonymous requests are allowed (apiserve
 
 from __future__ import annotations
 
+import hashlib
+import ssl
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, TypeAlias
@@ -49,6 +51,11 @@ class CanaryCertificate:
     not_after: datetime
     certificate: bytes = field(repr=False)
     key: bytes = field(repr=False)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the certificate's DER encoding, in hexadecimal."""
+        return hashlib.sha256(ssl.PEM_cert_to_DER_cert(self.certificate.decode("ascii"))).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

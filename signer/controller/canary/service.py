@@ -16,6 +16,9 @@ from random import Random
 from typing import Final, TypeAlias
 
 from attestors.net.rate_limiter import TokenBucket
+from signer.audit.canary_line import CanaryLine
+from signer.audit.lines import CanaryContent
+from signer.audit.log import AuditLog, AuditLogUnavailable
 from signer.authority import CACertificate, IssuanceRefused, IssuingSet, discovery_hashes
 from signer.authority.errors import CertificateAuthorityUnavailable
 from signer.controller.canary.canary import (
@@ -94,6 +97,7 @@ class CanaryService:
         source: AuthoritySource,
         caches: Caches,
         resource_limits: ResourceLimits,
+        audit_log: AuditLog,
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
         random: Random,
@@ -103,6 +107,7 @@ class CanaryService:
         self._source = source
         self._caches = caches
         self._resource_limits = resource_limits
+        self._audit_log = audit_log
         self._changed: Callable[[], None] = lambda: None
         self._now = now
         self._monotonic = monotonic
@@ -232,7 +237,10 @@ class CanaryService:
             canary = await asyncio.to_thread(issue_canary, authority, self._now())
         except (CertificateAuthorityUnavailable, IssuanceRefused) as error:
             return NotProven(f"no canary can be issued: {error}")
-        self._report(canary, authority)
+        try:
+            await self._journal(canary, client.server, authority)
+        except AuditLogUnavailable as error:
+            return NotProven(f"the canary is not in the audit log: {error}")
         finding = await try_canary(canary, client.server, authority, self._resource_limits)
         if isinstance(finding, Trusted):
             return finding
@@ -250,7 +258,23 @@ class CanaryService:
             )
         )
 
-    def _report(self, canary: CanaryCertificate, authority: IssuingSet) -> None:
+    async def _journal(self, canary: CanaryCertificate, server: ClusterConnection, authority: IssuingSet) -> None:
+        """Write it to the audit log before it is used.
+
+        Raises:
+            AuditLogUnavailable: it is not in the log.
+        """
+        line = CanaryLine(
+            cluster=str(self._key),
+            time=self._now(),
+            server=server.server,
+            user=canary.user,
+            serial_number=f"{canary.serial_number:x}",
+            not_after=canary.not_after,
+            ca_cert_hash=_hash_of(authority),
+            certificate_digest=canary.digest,
+        )
+        await self._audit_log.append(CanaryContent(line.encode()))
         _LOG.info(
             "issued a canary",
             extra={

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,6 +14,9 @@ from typing import Any, cast
 
 import pytest
 
+from signer.audit.canary_line import CanaryLine, read_canary_line
+from signer.audit.lines import CanaryContent, Content
+from signer.audit.log import AuditLogUnavailable
 from signer.authority import IssuingSet, load_certificate_authority
 from signer.controller.canary import service as module
 from signer.controller.canary.canary import Finding, NotProven, NotTrusted, Trusted
@@ -66,6 +70,8 @@ class World:
         self.put_cluster("c-1")
         self.findings: dict[str, Finding] = {}
         self.tried: list[tuple[str, str]] = []
+        self.logged: list[CanaryLine] = []
+        self.log_is_full = False
         self.changes = 0
         self.answers = asyncio.Event()
         self.answers.set()
@@ -75,6 +81,7 @@ class World:
             source=cast("Any", self.source),
             caches=self.caches,
             resource_limits=ResourceLimits.unlimited(),
+            audit_log=self,
             now=lambda: datetime.now(UTC),
             monotonic=lambda: asyncio.get_running_loop().time(),
             random=Random(1),
@@ -82,6 +89,13 @@ class World:
         self.service.on_change(self._changed)
         monkeypatch.setattr(module, "try_canary", self._try)
         monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.2)
+
+    async def append(self, content: Content) -> None:
+        """Implements AuditLog."""
+        if self.log_is_full:
+            raise AuditLogUnavailable("no space left")
+        assert isinstance(content, CanaryContent)
+        self.logged.append(read_canary_line(json.loads(content.encoded)))
 
     def put_cluster(self, uid: str) -> None:
         metadata = {"namespace": CLUSTER.namespace, "name": CLUSTER.name, "uid": uid}
@@ -149,6 +163,24 @@ async def test_one_attempt_for_many_requests(world: World) -> None:
         await asyncio.gather(*(world.service.require_trusted(ONE) for _ in range(20)))
     assert len(world.tried) == 1
     assert (world.changes, world.condition) == (1, (True, "Trusted"))
+
+
+async def test_a_canary_is_in_the_audit_log_before_it_is_used(world: World) -> None:
+    world.answers.clear()
+    async with world.connected():
+        await world.deferred()
+        assert world.tried == []
+        (line,) = world.logged
+        assert (line.cluster, line.server) == (str(CLUSTER), "https://one")
+        assert line.ca_cert_hash == ONE.client.certificate.public_key_hash
+
+
+async def test_a_canary_that_is_not_in_the_audit_log_is_not_used(world: World) -> None:
+    world.log_is_full = True
+    async with world.connected():
+        reason, message = await world.deferred()
+        assert (reason, world.tried) == ("CertificateAuthorityNotProven", [])
+        assert "the canary is not in the audit log: no space left" in message
 
 
 async def test_another_certificate_is_not_trusted_because_one_is(world: World) -> None:
