@@ -20,6 +20,7 @@ from signer.model.program_version import program_version
 VERSION: Final = "audit.attestation.cluster.x-k8s.io/v1"
 START: Final = "Start"
 DECISION: Final = "Decision"
+CANARY: Final = "Canary"
 NOTHING_BEFORE: Final = "sha256:" + "0" * 64
 MAXIMUM_LINE_BYTES: Final = 1024 * 1024
 
@@ -146,7 +147,7 @@ def read_line(line: bytes) -> AnyLine:
     version, kind, chain, sequence, previous = (content.pop(name) for name in _HEADER)
     if version != VERSION:
         return Unreadable("is of an unknown version", digest, ended=True)
-    if kind not in (START, DECISION) or not all(isinstance(text, str) for text in (chain, previous)):
+    if kind not in (START, DECISION, CANARY) or not all(isinstance(text, str) for text in (chain, previous)):
         return Unreadable("is of an unknown kind", digest, ended=True)
     if type(sequence) is not int or not 0 <= sequence <= _MAXIMUM_SEQUENCE or _CHAIN.fullmatch(chain) is None:
         return Unreadable("has no valid place in a chain", digest, ended=True)

@@ -11,13 +11,14 @@ import fcntl
 import os
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from signer.audit.chain import (
+    CANARY,
     DECISION,
     MAXIMUM_LINE_BYTES,
     NOTHING_BEFORE,
@@ -35,6 +36,25 @@ MAXIMUM_HEADER_BYTES: Final = 512
 """Maximum size of a line's fields of the chain."""
 
 
+@dataclass(frozen=True, slots=True)
+class CanaryContent:
+    """The content of a canary's line, a JSON object. Plain bytes are a decision's."""
+
+    encoded: bytes
+
+
+Content: TypeAlias = bytes | CanaryContent
+
+
+def encoded(content: Content) -> bytes:
+    """The content's JSON object."""
+    return content.encoded if isinstance(content, CanaryContent) else content
+
+
+def _kind(content: Content) -> str:
+    return CANARY if isinstance(content, CanaryContent) else DECISION
+
+
 class AuditLogInUse(Exception):
     """Another controller writes to that file."""
 
@@ -42,8 +62,8 @@ class AuditLogInUse(Exception):
 class Lines(Protocol):
     """Destination of lines, written in batches. Not thread-safe."""
 
-    def write(self, contents: list[bytes]) -> None:
-        """Append decisions, and flush them.
+    def write(self, contents: Sequence[Content]) -> None:
+        """Append the lines, and flush them.
 
         Raises:
             OSError: not all of them were written and flushed.
@@ -67,14 +87,14 @@ class StreamLines:
         self._link = _new_chain()
         self._begun = self._unended = False
 
-    def write(self, contents: list[bytes]) -> None:
+    def write(self, contents: Sequence[Content]) -> None:
         """See :class:`Lines`."""
         try:
             if not self._begun:
                 self._put(START, start_content(""))
                 self._begun = True
             for content in contents:
-                self._put(DECISION, content)
+                self._put(_kind(content), encoded(content))
         except OSError:
             self._begun = False  # the next write begins with a start line after the partial line
             raise
@@ -140,13 +160,13 @@ class FileLines:
             os.close(self._lock)
             raise
 
-    def write(self, contents: list[bytes]) -> None:
+    def write(self, contents: Sequence[Content]) -> None:
         """See :class:`Lines`."""
         try:
             file = self._in_place()
             for content in contents:
-                file = self._rotated(file, len(content) + MAXIMUM_HEADER_BYTES)
-                self._put(file, DECISION, content)
+                file = self._rotated(file, len(encoded(content)) + MAXIMUM_HEADER_BYTES)
+                self._put(file, _kind(content), encoded(content))
             self._flush_all(file)
             self._require_in_place(file)
         except OSError:

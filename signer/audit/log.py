@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from signer.audit.chain import MAXIMUM_LINE_BYTES
-from signer.audit.lines import MAXIMUM_HEADER_BYTES, FileLines, Lines, StreamLines
+from signer.audit.lines import MAXIMUM_HEADER_BYTES, Content, FileLines, Lines, StreamLines, encoded
 
 STANDARD_OUTPUT: Final = "-"
 DEFAULT_MAXIMUM_MEBIBYTES: Final = 100
@@ -23,7 +23,7 @@ class AuditLogUnavailable(Exception):
 class AuditLog(Protocol):
     """Interface of the audit log."""
 
-    async def append(self, content: bytes) -> None:
+    async def append(self, content: Content) -> None:
         """Append a line and return once it is on the disk.
 
         Raises:
@@ -35,7 +35,7 @@ class AuditLog(Protocol):
 class NoAuditLog:
     """Implements :class:`AuditLog` for a controller without ``--audit-log-path``."""
 
-    async def append(self, content: bytes) -> None:
+    async def append(self, content: Content) -> None:
         """Discard the line."""
 
 
@@ -44,12 +44,12 @@ class GroupedAuditLog:
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
-        self._waiting: list[tuple[bytes, asyncio.Future[None]]] = []
+        self._waiting: list[tuple[Content, asyncio.Future[None]]] = []
         self._writing: asyncio.Task[None] | None = None
 
-    async def append(self, content: bytes) -> None:
+    async def append(self, content: Content) -> None:
         """See :class:`AuditLog`."""
-        if len(content) + MAXIMUM_HEADER_BYTES > MAXIMUM_LINE_BYTES:
+        if len(encoded(content)) + MAXIMUM_HEADER_BYTES > MAXIMUM_LINE_BYTES:
             raise AuditLogUnavailable(f"the line would be larger than {MAXIMUM_LINE_BYTES} bytes")
         written = asyncio.get_running_loop().create_future()
         self._waiting.append((content, written))

@@ -8,9 +8,11 @@ from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from signer.audit.chain import DECISION, START, AnyLine, ChainedLine, Link, Unreadable, read_lines
+from signer.audit.canary_line import read_canary_line
+from signer.audit.chain import CANARY, DECISION, START, AnyLine, ChainedLine, Link, Unreadable, read_lines
 from signer.audit.comparison import Comparison, Differs, compare
 from signer.audit.decision_line import DecisionLine, read_decision_line
+from signer.audit.errors import Inconsistent
 from signer.audit.replay_attestors import ReplayAttestors
 from signer.audit.values import InvalidValue
 from signer.model.decision import printable
@@ -192,6 +194,9 @@ async def verify(paths: Sequence[Path], plugins: ReplayAttestors) -> AsyncIterat
                 any_of_ours = True
                 if line.kind == DECISION:
                     yield _by_version(await _replayed(place, line, plugins), written_by)
+                elif line.kind == CANARY:
+                    for found in _of_canary(place, line):
+                        yield found
                 else:
                     written_by = str(line.content["program"])
         if not any_of_ours:
@@ -207,6 +212,13 @@ def _by_version(finding: ReplayedDecision | Broken, written_by: str) -> Replayed
     writer = f"version {written_by}" if written_by else "an unknown version"
     advice = f"written by {writer}, replayed by {program_version()}: verify it with the version that wrote it"
     return replace(finding, comparison=Differs(printable(f"{finding.comparison.why}; {advice}")))
+
+
+def _of_canary(place: Place, line: ChainedLine) -> Iterator[Broken]:
+    try:
+        read_canary_line(line.content)
+    except (InvalidValue, Inconsistent) as error:
+        yield Broken(place, printable(f"the line is not a valid canary: {error}"))
 
 
 async def _replayed(place: Place, line: ChainedLine, plugins: ReplayAttestors) -> ReplayedDecision | Broken:

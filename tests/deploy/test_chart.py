@@ -16,7 +16,7 @@ import yaml
 
 from signer.cli import run as run_command
 from signer.cli.leader_election import leader_election
-from signer.configuration import Sharding, read_attestors
+from signer.configuration import AllowedAuthorities, Sharding, read_attestors, read_authorities
 from signer.crds.expressions import FIRST_VERSION
 from signer.testing.world import CONTROLLER_NAMESPACE
 from tests.deploy import packages
@@ -159,6 +159,19 @@ class TestChart:
             ({"health": {"port": 8443}}, "must differ"),
             ({"replicas": 2, "leaderElection": {"enabled": False}}, "leaderElection.enabled or shards"),
             ({"config": {"attestors": {"tpm": {}}, "existingSecret": "mine"}}, "not both"),
+            (
+                {
+                    "config": {
+                        "certificateAuthorities": {"suffixesByNamespace": {"a": ["ca"]}},
+                        "existingSecret": "mine",
+                    }
+                },
+                "not both",
+            ),
+            (
+                {"config": {"certificateAuthorities": {"suffixes": ["-ca"]}}},
+                "/config/certificateAuthorities/suffixes/0",
+            ),
             ({"serviceAccount": {"create": False}}, "serviceAccount.name"),
             ({"auditLog": {"enabled": True, "path": "/audit/log"}}, "a file needs auditLog.persistentVolumeClaim"),
             ({"auditLog": {"enabled": True, "persistentVolumeClaim": "audit"}}, "nothing would be written to"),
@@ -314,6 +327,7 @@ class TestDeployment:
         [(provider, attestor)] = read_attestors(file).items()
         assert (provider, attestor.namespaces) == ("tpm", frozenset({"team-a"}))
         assert attestor.settings == {"endorsementRootsFolder": "/roots"}
+        assert read_authorities(file) == AllowedAuthorities()
 
     def test_another_configuration_makes_other_pods(self) -> None:
         def checksum(values: dict[str, Any]) -> str:

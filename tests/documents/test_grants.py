@@ -221,7 +221,11 @@ def test_the_controller_needs_exactly_these_grants(
     let_sign_for_the_looking_node(cluster)
     tokens = {WORKER: add_machine(cluster), INSTANCE: add_machine_pool(cluster), LOOKED_UP: add_looked_up(cluster)}
     cluster.authorize("keyed-mac", reporting_attestor.PROVIDER, **EVERYTHING)
+    workload.faults.inject("POST */selfsubjectreviews", status=401)
     first = start(ControllerOptions(registry=reporting_attestor.registry()))
+    wait_for_condition(cluster, "CertificateAuthorityTrusted", "False")
+    set_mode(cluster, "Observe")  # a change of the policy has the canary tried again
+    set_mode(cluster, "Enforce")
     wait_for_condition(cluster, "AutoApprovalRemoved", "False", "WaitingForAttestation")
     join_and_be_attested(cluster, tokens)
     wait_for_condition(cluster, "AutoApprovalRemoved", "True", "Removed")

@@ -7,8 +7,10 @@ import json
 from collections import Counter
 
 from attestors.registry import Registry
+from signer.audit.canary_line import CanaryLine, read_canary_line
 from signer.audit.comparison import Comparison, Differs, ReproducedInPart, compare
 from signer.audit.decision_line import DecisionLine, read_decision_line
+from signer.audit.lines import CanaryContent, Content
 from signer.audit.replay_attestors import OperatorSettingsOf, ReplayAttestors
 
 
@@ -17,9 +19,13 @@ class RememberedAudit:
 
     def __init__(self) -> None:
         self.contents: list[bytes] = []
+        self.canaries: list[CanaryLine] = []
 
-    async def append(self, content: bytes) -> None:
-        self.contents.append(content)
+    async def append(self, content: Content) -> None:
+        if isinstance(content, CanaryContent):
+            self.canaries.append(read_canary_line(json.loads(content.encoded)))
+        else:
+            self.contents.append(content)
 
     @property
     def lines(self) -> list[DecisionLine]:
