@@ -25,7 +25,7 @@ from signer.model.signing_request import (
     SigningRequest,
 )
 from signer.rules.claim import TokenFacts, require_as_told, token_is_the_machines
-from signer.rules.machine import MachineFacts, require_not_deleting, the_machine
+from signer.rules.machine import MachineFacts, RepeatFacts, require_repeatable, the_machine
 from signer.rules.plan import PROCEED, Note, Proceed
 from signer.rules.request import (
     IdentityFacts,
@@ -123,13 +123,17 @@ class ReplayedRequest:
         """Whether the record has an entry of exactly this request, so that this controller approved it.
 
         Raises:
-            Refused: its Machine is being deleted.
+            Refused: its Machine or Cluster is being deleted, and the request is no renewal.
         """
         repeat = self.decision_inputs.repeat
         if isinstance(repeat, NotReached):
             return False
         machines = reached(self.decision_inputs.matched, "the record's Machine")
-        require_not_deleting(_the_machine(repeat.record.machine.provider_id, machines))
+        machine = _the_machine(repeat.record.machine.provider_id, machines)
+        snapshot = self.snapshot
+        require_repeatable(
+            RepeatFacts(self.request.header.username, snapshot.cluster, snapshot.policy, machine, repeat.record)
+        )
         entry = repeat.record.entry_for(self.request.header.uid, self.line.request.spec_digest)
         return not isinstance(entry, Unjournaled)
 

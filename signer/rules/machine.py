@@ -29,6 +29,30 @@ class MachineGone:
     """The Machine that a record names no longer exists."""
 
 
+class DeletionFacts(Protocol):
+    """The input of the checks of what is being deleted."""
+
+    @property
+    def cluster(self) -> ClusterView:
+        """The cluster."""
+        ...
+
+    @property
+    def machine(self) -> MachineView:
+        """The Machine."""
+        ...
+
+    @property
+    def policy(self) -> Policy:
+        """The cluster's policy."""
+        ...
+
+    @property
+    def renews(self) -> bool:
+        """Whether an attested node renews its own certificate; otherwise the request is a first join."""
+        ...
+
+
 class MatchedFacts(Protocol):
     """The input of the checks that apply to every Machine, whether evidence or a record leads to it."""
 
@@ -49,6 +73,8 @@ class MachineFacts:
 
     node_name: str
     """From the CSR's common name."""
+    requester: str
+    """The CSR's username."""
     signer_name: str
     created: datetime
     """The CSR's creation time by the workload API server's clock. It can only make a check stricter."""
@@ -68,7 +94,7 @@ class MachineFacts:
     recorded_machine: MachineView | MachineGone
     """The Machine that the record names, as it is now."""
     others_called_so: tuple[MachineView, ...]
-    """Other Machines of the cluster, not being deleted, that have the node name as a name or in nodeRef."""
+    """Other Machines of the cluster that have the node name as a name or in nodeRef."""
     other_names: tuple[AttestedNode, ...]
     """The records of this same Machine under other node names."""
     conflicting_names: frozenset[str]
@@ -76,6 +102,13 @@ class MachineFacts:
     credential: Credential
     """The requester's credential, as far as the workload API server names it."""
     now: datetime
+
+    @property
+    def renews(self) -> bool:
+        """Whether the request is a renewal: see :func:`is_renewal`."""
+        return is_attested_as_that_node(self) and is_renewal(
+            self.requester, self.node_name, self.record, self.machine, self.cluster
+        )
 
 
 _RECHECK_AFTER_NO_MATCH: Final = timedelta(minutes=5)
@@ -108,19 +141,82 @@ def machine_is_of_this_cluster(facts: MachineFacts) -> None:
         raise Deferred(Reason.INTERNAL_ERROR, f"{facts.machine} is not of Cluster {facts.cluster.key}")
 
 
-def machine_is_not_deleting(facts: MatchedFacts) -> None:
-    """The Machine is not being deleted."""
-    require_not_deleting(facts.machine)
+def is_renewal(
+    requester: str,
+    node_name: str,
+    record: AttestedNode | NoRecord,
+    machine: MachineView | MachineGone,
+    cluster: ClusterView,
+) -> bool:
+    """Whether a node itself requests its certificate, and the record says that it was attested as this Machine's node.
+
+    Every other request is a first join: that of a bootstrap token, of a node that was never attested, and of a Machine
+    that was recreated since.
+    """
+    return (
+        requester == NODE_USER_PREFIX + node_name
+        and isinstance(record, AttestedNode)
+        and isinstance(machine, MachineView)
+        and record.machine == MachineKey.of(machine)
+        and record.is_of(machine, cluster.created)
+    )
 
 
-def require_not_deleting(machine: MachineView) -> None:
-    """The same check for a Machine alone.
+def cluster_admits_the_request(facts: DeletionFacts) -> None:
+    """The Cluster is not being deleted, or one of its attested nodes renews a certificate.
+
+    Hooks and finalizers may keep a Cluster for days after its deletion was requested. Its nodes run until then.
+    """
+    if facts.cluster.deleting:
+        _require_renewal(facts, Reason.CLUSTER_DELETING, f"Cluster {facts.cluster.key}")
+
+
+def machine_admits_the_request(facts: DeletionFacts) -> None:
+    """The Machine is not being deleted, or its attested node renews a certificate.
+
+    PodDisruptionBudgets and the hooks before drain and termination may delay the deletion for days. A node whose
+    certificate expires meanwhile cannot end its drain.
+    """
+    if facts.machine.deleting:
+        _require_renewal(facts, Reason.MACHINE_DELETING, str(facts.machine))
+
+
+def _require_renewal(facts: DeletionFacts, reason: Reason, deleted: str) -> None:
+    if not facts.renews:
+        raise Refused(reason, f"{deleted} is being deleted, so no node joins any more: only attested nodes renew")
+    if not facts.policy.deleting_duration:
+        raise Refused(reason, f"{deleted} is being deleted, and the policy's certificates.deletingDuration is 0s")
+
+
+def is_being_deleted(facts: DeletionFacts) -> bool:
+    """Whether the Machine or its Cluster is being deleted."""
+    return facts.machine.deleting or facts.cluster.deleting
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatFacts:
+    """The input of the same checks for a certificate that a record already has: it is issued again."""
+
+    requester: str
+    cluster: ClusterView
+    policy: Policy
+    machine: MachineView
+    record: AttestedNode
+
+    @property
+    def renews(self) -> bool:
+        """See :class:`DeletionFacts`."""
+        return is_renewal(self.requester, self.record.node_name, self.record, self.machine, self.cluster)
+
+
+def require_repeatable(facts: RepeatFacts) -> None:
+    """The certificate may be issued again.
 
     Raises:
-        Refused: it is being deleted.
+        Refused: the Cluster or the Machine is being deleted, and the request is no renewal.
     """
-    if machine.deleting:
-        raise Refused(Reason.MACHINE_DELETING, f"{machine} is being deleted")
+    cluster_admits_the_request(facts)
+    machine_admits_the_request(facts)
 
 
 def machine_is_not_paused(facts: MatchedFacts) -> None:
@@ -130,22 +226,36 @@ def machine_is_not_paused(facts: MatchedFacts) -> None:
 
 
 def machine_has_bootstrap_data(facts: MachineFacts) -> None:
-    """The proposal's core check: the Machine has condition BootstrapReady (v1beta2: BootstrapConfigReady)."""
-    if not facts.machine.bootstrap_ready:
+    """The proposal's core check: the Machine has condition BootstrapReady (v1beta2: BootstrapConfigReady).
+
+    It concerns the first join alone. A node that runs has used its bootstrap data, whose object may be deleted: Cluster
+    API then sets the condition to False (reason DoesNotExist), and a restore may never set it again.
+    """
+    if not facts.machine.bootstrap_ready and not _has_joined(facts):
         raise Deferred(Reason.MACHINE_NOT_READY, f"{facts.machine} has no bootstrap data yet")
+
+
+def _has_joined(facts: MachineFacts) -> bool:
+    """Whether the requester is this Machine's node, which was attested or joined before this controller came."""
+    runs_there = facts.requester == NODE_USER_PREFIX + facts.node_name and facts.machine.node_ref == facts.node_name
+    return facts.renews or runs_there
 
 
 def node_name_is_the_machines(facts: MachineFacts) -> None:
     """The CN's node name is one that this Machine's node may have.
 
     If this same identity was attested as that node before, the Machine or the policy has changed since. That is not the
-    node's fault and can be corrected, so the request is deferred.
+    node's fault and can be corrected, so the request is deferred. A renewal does not wait for names that are not known
+    yet, as after a move or restore: the record has the name that was the Machine's at the first join.
     """
     attested = facts.proven.node_names if facts.proven is not None else ()
     try:
         require_node_name(facts.node_name, facts.machine, facts.policy.node_name_source, attested)
+    except Deferred:
+        if not facts.renews:
+            raise
     except Refused as error:
-        if not _is_attested_as_that_node(facts):
+        if not is_attested_as_that_node(facts):
             raise
         raise Deferred(
             Reason.NODE_NAME_MISMATCH,
@@ -155,7 +265,8 @@ def node_name_is_the_machines(facts: MachineFacts) -> None:
         ) from None
 
 
-def _is_attested_as_that_node(facts: MachineFacts) -> bool:
+def is_attested_as_that_node(facts: MachineFacts) -> bool:
+    """Whether the record says that this identity is this Machine, and this node."""
     record = facts.record
     return (
         isinstance(record, AttestedNode)
@@ -239,7 +350,8 @@ def node_name_is_no_other_machines(facts: MachineFacts) -> None:
     """No other Machine of the cluster has the node name as a name or in nodeRef.
 
     A name without a record may be that of a running node, whose Machine joined before this controller was installed.
-    The data may be wrong or change, so the check only defers. It does not apply to an identity that was attested under
+    A Machine that is being deleted counts: its node may still drain. The data may be wrong or change, so the check only
+    defers. It does not apply to an identity that was attested under
     the name. A Machine whose nodeRef has the name ignores other Machines that merely report it as a name.
     """
     record = facts.record
@@ -280,7 +392,7 @@ def machine_has_one_node_name(facts: MachineFacts) -> None:
 def holds_node_name(facts: MachineFacts) -> bool:
     """Whether a record holds the node name for this identity as this same Machine."""
     record = facts.record
-    return isinstance(record, AttestedNode) and _is_attested_as_that_node(facts) and record.held_until > facts.now
+    return isinstance(record, AttestedNode) and is_attested_as_that_node(facts) and record.held_until > facts.now
 
 
 def request_is_not_superseded(facts: MachineFacts) -> None:

@@ -176,6 +176,25 @@ class TestDurations:
         assert parse(certificates={field: None}) == parse()
 
 
+class TestDeletingDuration:
+    @pytest.mark.parametrize(("value", "hours"), [("0s", 0), ("0h", 0), ("1h", 1), ("8784h", 8784)])
+    def test_none_or_within_bounds(self, value: str, hours: int) -> None:
+        assert parse(certificates={"deletingDuration": value}).deleting_duration == timedelta(hours=hours)
+
+    @pytest.mark.parametrize("value", ["1s", "59m59s", "8785h"])
+    def test_out_of_bounds(self, value: str) -> None:
+        message = "spec.certificates.deletingDuration must be between 1h and 8784h (366 days), or 0s for none"
+        assert invalid(certificates={"deletingDuration": value}) == message
+
+    @pytest.mark.parametrize("value", ["", 0, "0", False])
+    def test_of_another_form(self, value: Any) -> None:
+        message = invalid(certificates={"deletingDuration": value})
+        assert message.startswith("spec.certificates.deletingDuration: a duration must be")
+
+    def test_missing_is_a_day(self) -> None:
+        assert parse().deleting_duration == timedelta(hours=24)
+
+
 @pytest.mark.parametrize("value", ["x", [], [{}], 5, True, ""])
 def test_parts_that_are_no_objects(value: Any) -> None:
     assert invalid(certificates=value) == "spec.certificates must be an object"

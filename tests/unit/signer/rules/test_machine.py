@@ -11,13 +11,16 @@ from signer.model.cluster import ClusterKey, MachineAddress
 from signer.model.reasons import Reason
 from signer.model.record import AttestedIdentity, AttestedNode
 from signer.rules.checks import MACHINE_CHECKS
-from signer.rules.machine import MachineGone, former_identity_has_run_out, the_machine
+from signer.rules.machine import MachineFacts, MachineGone, NoRecord, former_identity_has_run_out, the_machine
 from tests.unit.signer.builders import (
+    AS_NODE,
+    BOOTSTRAP,
     CLUSTER,
     NODE,
     NOW,
     PROVIDER_ID,
     attested_identity,
+    cluster_view,
     machine_facts,
     machine_view,
     policy,
@@ -51,13 +54,52 @@ class TestTheMachine:
         assert deferred(lambda _: the_machine(PROVIDER_ID, machines[:2]), None).reason == Reason.MACHINE_AMBIGUOUS
 
 
+def renewal_facts(**changes: Any) -> MachineFacts:
+    """The facts of the node that was attested as the Machine."""
+    given: dict[str, Any] = {"requester": AS_NODE[0], "record": record(), "recorded_machine": machine_view()}
+    return machine_facts(**given | changes)
+
+
+NO_RENEWALS: dict[str, dict[str, Any]] = {
+    "a bootstrap token": {"requester": BOOTSTRAP[0]},
+    "no record": {"record": NoRecord(), "recorded_machine": MachineGone()},
+    "another identity": {"identity": attested_identity("ek:2")},
+}
+
+
 class TestState:
     @pytest.mark.parametrize("key", [ClusterKey("team-a", "other"), ClusterKey("team-b", "prod")])
     def test_of_another_cluster(self, key: ClusterKey) -> None:
         assert deferred(judge, machine_facts(machine=machine_view(cluster=key))).reason == Reason.INTERNAL_ERROR
 
-    def test_deleting(self) -> None:
-        assert refused(judge, machine_facts(machine=machine_view(deleting=True))).reason == Reason.MACHINE_DELETING
+    @pytest.mark.parametrize(
+        ("changes", "reason"),
+        [
+            ({"machine": machine_view(deleting=True)}, Reason.MACHINE_DELETING),
+            ({"cluster": cluster_view(deleting=True)}, Reason.CLUSTER_DELETING),
+        ],
+    )
+    class TestDeleting:
+        def test_a_first_join(self, changes: dict[str, Any], reason: Reason) -> None:
+            deny = refused(judge, machine_facts(**changes))
+            assert deny.reason == reason
+            assert deny.message.endswith("is being deleted, so no node joins any more: only attested nodes renew")
+
+        def test_a_renewal(self, changes: dict[str, Any], reason: Reason) -> None:
+            judge(renewal_facts(**changes))
+            deny = refused(judge, renewal_facts(**changes, policy=policy(certificates={"deletingDuration": "0s"})))
+            assert deny.reason == reason
+            assert deny.message.endswith("is being deleted, and the policy's certificates.deletingDuration is 0s")
+
+        @pytest.mark.parametrize("other", NO_RENEWALS.values(), ids=NO_RENEWALS)
+        def test_no_renewal(self, changes: dict[str, Any], reason: Reason, other: dict[str, Any]) -> None:
+            assert refused(judge, renewal_facts(**{**other, **changes})).reason == reason
+
+    def test_deleting_and_recreated(self) -> None:
+        """Bare metal: the new Machine has the name and provider ID of the attested one, and no node yet."""
+        facts = renewal_facts(machine=machine_view(deleting=True, uid="m-2"))
+        assert refused(judge, facts).reason == Reason.MACHINE_DELETING
+        judge(replace(facts, cluster=cluster_view(created=NOW + timedelta(hours=1))))  # moved with its Cluster
 
     def test_paused(self) -> None:
         assert deferred(judge, machine_facts(machine=machine_view(paused=True))).reason == Reason.MACHINE_PAUSED
@@ -66,8 +108,34 @@ class TestState:
         facts = machine_facts(machine=machine_view(bootstrap_ready=False))
         assert deferred(judge, facts).reason == Reason.MACHINE_NOT_READY
 
+    def test_whose_bootstrap_data_is_gone(self) -> None:
+        gone = machine_view(bootstrap_ready=False)
+        judge(renewal_facts(machine=gone))
+        # A node that joined before this controller was installed.
+        judge(machine_facts(requester=AS_NODE[0], machine=replace(gone, node_ref=NODE)))
+
+    @pytest.mark.parametrize("other", NO_RENEWALS.values(), ids=NO_RENEWALS)
+    def test_without_bootstrap_data_and_no_renewal(self, other: dict[str, Any]) -> None:
+        facts = renewal_facts(**{"machine": machine_view(bootstrap_ready=False), **other})
+        assert deferred(judge, facts).reason == Reason.MACHINE_NOT_READY
+
+    def test_a_token_joins_no_machine_without_bootstrap_data(self) -> None:
+        facts = machine_facts(machine=machine_view(bootstrap_ready=False, node_ref=NODE))
+        assert deferred(judge, facts).reason == Reason.MACHINE_NOT_READY
+
 
 class TestNodeName:
+    def test_not_known_yet(self) -> None:
+        """After a move or restore, status.addresses is empty until the infrastructure provider fills it again."""
+        facts = machine_facts(machine=machine_view(addresses=()))
+        assert deferred(judge, facts).reason == Reason.MACHINE_ADDRESSES_UNKNOWN
+        judge(renewal_facts(machine=machine_view(addresses=())))
+
+    @pytest.mark.parametrize("other", NO_RENEWALS.values(), ids=NO_RENEWALS)
+    def test_not_known_yet_and_no_renewal(self, other: dict[str, Any]) -> None:
+        facts = renewal_facts(**{"machine": machine_view(addresses=()), **other})
+        assert deferred(judge, facts).reason == Reason.MACHINE_ADDRESSES_UNKNOWN
+
     @pytest.mark.parametrize("name", ["other", "x" + NODE, NODE[1:], "prod-md-0-x7k2p", "10.0.0.1"])
     def test_of_another_machine(self, name: str) -> None:
         deny = refused(judge, machine_facts(node_name=name))
