@@ -75,6 +75,14 @@ from attestors.contract.settings import (
     NoChallengeKeys,
     no_challenge_keys,
 )
+from attestors.contract.termination import (
+    FormerInstance,
+    InstanceExists,
+    InstanceGone,
+    InstanceTerminationProver,
+    Termination,
+    TerminationNotProvable,
+)
 
 __all__ = [
     "UNRECORDED",
@@ -97,9 +105,13 @@ __all__ = [
     "Document",
     "DocumentKind",
     "EvidenceUnavailable",
+    "FormerInstance",
     "GatherRequest",
     "IPAddress",
     "ExplainsReasons",
+    "InstanceExists",
+    "InstanceGone",
+    "InstanceTerminationProver",
     "InvalidOutcome",
     "InvalidSettings",
     "JSONValue",
@@ -121,6 +133,8 @@ __all__ = [
     "RequesterCredential",
     "PreFiltered",
     "Security",
+    "Termination",
+    "TerminationNotProvable",
     "TokenNotTraceableNow",
     "TokenOfMachine",
     "Unrecorded",

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from attestors.contract import AssertedIdentity, ChallengeIssued, Denied, NotProvableYet, Security, VerifiedIdentity
 from attestors.wire.binding import Binding
-from signer.audit.attestor_replay import answered
+from signer.audit.attestor_replay import answered, terminated
 from signer.audit.decision_inputs import DecisionInputs, NotReached, RequestStage, SnapshotStage
 from signer.audit.decision_line import WHOLE_REQUEST, DecisionLine, NoEntry
 from signer.audit.errors import DecisionInputsEnd, Inconsistent
@@ -25,7 +25,16 @@ from signer.model.signing_request import (
     SigningRequest,
 )
 from signer.rules.claim import TokenFacts, require_as_told, token_is_the_machines
-from signer.rules.machine import MachineFacts, RepeatFacts, require_repeatable, the_machine
+from signer.rules.machine import (
+    MachineFacts,
+    NoRecord,
+    NothingToProve,
+    RepeatFacts,
+    instance_to_prove_gone,
+    require_proven_gone,
+    require_repeatable,
+    the_machine,
+)
 from signer.rules.plan import PROCEED, Note, Proceed
 from signer.rules.request import (
     IdentityFacts,
@@ -227,6 +236,19 @@ class ReplayedRequest:
         """See RequestSupplies."""
         asks = reached(self.decision_inputs.token, "the bootstrap token").asks()
         token_is_the_machines(TokenFacts(asks, self.machine, self.snapshot.policy))
+        return PROCEED
+
+    async def former_instance_gone(self, note: Note) -> Proceed:
+        """See RequestSupplies."""
+        former, record = instance_to_prove_gone(self.facts), self.facts.record
+        if isinstance(former, NothingToProve) or isinstance(record, NoRecord):
+            return PROCEED
+        stage = reached(self.decision_inputs.former_instance, "whether the former instance is gone")
+        provider = self.request.header.signer.provider
+        termination = await terminated(
+            record, stage, provider, self.plugins.of(provider, self.snapshot.policy), self.taken
+        )
+        self.facts = require_proven_gone(self.facts, termination)
         return PROCEED
 
     async def reserve(self, note: Note) -> Proceed:

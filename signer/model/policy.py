@@ -59,6 +59,8 @@ class NodeNameReuse(enum.Enum):
 
     AFTER_EXPIRY = "AfterExpiry"
     IMMEDIATE = "Immediate"
+    WHEN_FORMER_INSTANCE_IS_GONE = "WhenFormerInstanceIsGone"
+    """As AFTER_EXPIRY, or once the attestor proves that the former instance is gone."""
 
 
 class BuiltinServingRequests(enum.Enum):

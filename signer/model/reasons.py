@@ -266,8 +266,9 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
             "Another identity holds the node name: its certificates are still valid, its Machine is still being "
             "deleted, or an AttestedNode of another node has the same object name. Or this Machine is recorded as "
             "another node, or another Machine has the same node name.",
-            "Wait until the time in the message, or set `nodeNameReuse: Immediate` in the policy. If the message names "
-            "another Machine, correct the name or address of the Machine that is not that node.",
+            "Wait until the time in the message, or choose another `nodeNameReuse` in the policy: see [names that come "
+            "again](operating.md#names-that-come-again). If the message names another Machine, correct the name or "
+            "address of the Machine that is not that node.",
         ),
         Reason.NODE_NOT_ATTESTED: ReasonExplanation(
             "The node asks for a serving certificate and has no valid attestation. There is no AttestedNode of an "

@@ -174,7 +174,7 @@ BUILTIN_SERVING_CHECKS: Final[tuple[Check[BuiltinServingFacts], ...]] = (
 RESERVED_CHECKS: Final[tuple[Check[MachineFacts], ...]] = (
     Check(
         machine.former_identity_has_run_out,
-        "no certificate of another identity that had the node name is valid",
+        "no certificate of another identity that had the node name is valid, or its instance is gone",
         matched.former_identity,
     ),
 )
@@ -223,6 +223,11 @@ REQUEST_PLAN: Final[Plan[RequestSupplies[Any]]] = Plan(
             lambda one: one.former_machine_gone,
         ),
         _Step("token", "the bootstrap token was made for that Machine, if it can be traced", lambda one: one.token),
+        _Step(
+            "former_instance_gone",
+            "if the policy asks for it, the attestor proves that the instance that had the node name is gone",
+            lambda one: one.former_instance_gone,
+        ),
         _Step("reserve", "identity and Machine are, or can be, reserved for each other", lambda one: one.reserve),
         _Group("reserved", RESERVED_CHECKS, lambda one: one.reserved_facts, recheck=lambda one: one.recheck_record),
         _Step(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import enum
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
-from attestors.contract import IPAddress, Security, VerifiedIdentity
+from attestors.contract import InstanceGone, IPAddress, Security, Termination, VerifiedIdentity
 from attestors.wire.names import NODE_USER_PREFIX, Purpose
 from signer.model.cluster import ClusterView, MachineView
 from signer.model.decision import Deferred, Refused
@@ -17,6 +18,8 @@ from signer.model.signing_request import Credential
 from signer.rules.node_name import require_node_name
 
 _RECHECK_AFTER: Final = timedelta(minutes=5)
+_ASK_AGAIN_AFTER: Final = timedelta(seconds=30)
+"""An instance is terminated within minutes, and a cloud lists it for an hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,14 @@ class NoRecord:
 @dataclass(frozen=True, slots=True)
 class MachineGone:
     """The Machine that a record names no longer exists."""
+
+
+class FormerInstanceState(enum.Enum):
+    """What is known about the instance that had the node name before."""
+
+    NOT_PROVEN_GONE = enum.auto()
+    PROVEN_GONE = enum.auto()
+    """The attestor proved in this decision that it ended for good."""
 
 
 class DeletionFacts(Protocol):
@@ -102,6 +113,8 @@ class MachineFacts:
     credential: Credential
     """The requester's credential, as far as the workload API server names it."""
     now: datetime
+    former_instance: FormerInstanceState = FormerInstanceState.NOT_PROVEN_GONE
+    """Set by step ``former_instance_gone``."""
 
     @property
     def renews(self) -> bool:
@@ -287,7 +300,11 @@ def node_ref_agrees(facts: MatchedFacts) -> None:
 
 
 def node_name_is_free(facts: MachineFacts) -> None:
-    """The node name has no record, this identity's record, or one whose certificates have expired."""
+    """The node name has no record, this identity's record, or one whose certificates have expired.
+
+    If the policy lets the attestor prove that the former instance is gone, the attestor is asked later, once all checks
+    that need no call have passed: :func:`former_identity_has_run_out` then decides.
+    """
     record = facts.record
     if isinstance(record, NoRecord):
         return
@@ -317,11 +334,12 @@ def node_name_is_free(facts: MachineFacts) -> None:
         raise Refused(
             Reason.IDENTITY_CONFLICT, f"node {facts.node_name} belongs to {record.machine}, not to {facts.machine}"
         )
-    _require_expired(facts, record, f"the former {record.machine}")
+    if isinstance(instance_to_prove_gone(facts), NothingToProve):
+        _require_expired(facts, record, f"the former {record.machine}")
 
 
 def former_identity_has_run_out(facts: MachineFacts) -> None:
-    """The certificates of another, secure identity that had the node name have expired.
+    """The certificates of another, secure identity that had the node name have expired, or its instance is gone.
 
     This check runs once identity and Machine are reserved for each other, which settles which identity has the Machine.
     The Machine may have been recreated with other hardware, while the former hardware is another Machine now: the two
@@ -334,8 +352,52 @@ def former_identity_has_run_out(facts: MachineFacts) -> None:
         _require_expired(facts, record, f"the identity that {record.machine} had before")
 
 
+@dataclass(frozen=True, slots=True)
+class NothingToProve:
+    """Whether a former instance is gone does not matter for the request."""
+
+
+def instance_to_prove_gone(facts: MachineFacts) -> AttestedIdentity | NothingToProve:
+    """The identity that had the node name before, and that the attestor has to prove gone before its certificates
+    expire.
+
+    Asserted identities are none of the attestor's instances.
+    """
+    record = facts.record
+    if (
+        facts.policy.node_name_reuse is not NodeNameReuse.WHEN_FORMER_INSTANCE_IS_GONE
+        or isinstance(record, NoRecord)
+        or record.identity.digest == facts.identity.digest
+        or record.identity.security is not Security.SECURE
+        or record.held_until <= facts.now
+    ):
+        return NothingToProve()
+    return record.identity
+
+
+def require_proven_gone(facts: MachineFacts, termination: Termination) -> MachineFacts:
+    """The facts with the attestor's answer about the former instance.
+
+    Raises:
+        Deferred: it is not proven gone.
+    """
+    if isinstance(termination, InstanceGone):
+        return replace(facts, former_instance=FormerInstanceState.PROVEN_GONE)
+    record = facts.record
+    if isinstance(record, NoRecord):
+        raise Deferred(Reason.INTERNAL_ERROR, "a former instance was asked about, and there is no record of one")
+    raise Deferred(
+        Reason.NODE_NAME_BLOCKED,
+        f"node {facts.node_name} was {record.machine}, whose certificates may be in use until "
+        f"{record.held_until:%Y-%m-%d %H:%M} UTC unless its instance is gone: {termination.message}",
+        min(record.held_until - facts.now, _ASK_AGAIN_AFTER),
+    )
+
+
 def _require_expired(facts: MachineFacts, record: AttestedNode, holder: str) -> None:
     if facts.policy.node_name_reuse is NodeNameReuse.IMMEDIATE or record.held_until <= facts.now:
+        return
+    if facts.former_instance is FormerInstanceState.PROVEN_GONE:
         return
     raise Deferred(
         Reason.NODE_NAME_BLOCKED,

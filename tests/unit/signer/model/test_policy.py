@@ -118,7 +118,7 @@ def test_the_mode_of_what_cannot_be_followed(spec: Any, mode: Mode | None) -> No
         ("nodeNameSource", ["Automatic", "MachineAddress", "MachineName", "InfrastructureMachineName", "ProviderID"]),
         ("builtinServingRequests", ["FollowMode", "Approve", "Ignore"]),
         ("approvalByOthers", ["Refuse", "Honor"]),
-        ("nodeNameReuse", ["AfterExpiry", "Immediate"]),
+        ("nodeNameReuse", ["AfterExpiry", "Immediate", "WhenFormerInstanceIsGone"]),
     ],
 )
 def test_choices(field: str, choices: list[str]) -> None:

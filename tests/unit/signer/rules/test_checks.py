@@ -215,7 +215,7 @@ def test_what_stands_between_a_request_and_its_answer() -> None:
         IDENTITY_CHECKS,
         *("unchanged", "match"),
         MACHINE_CHECKS,
-        *("former_machine_gone", "token", "reserve"),
+        *("former_machine_gone", "token", "former_instance_gone", "reserve"),
         RESERVED_CHECKS,
         "journal",
     ]

@@ -6,12 +6,22 @@ from typing import Any
 
 import pytest
 
-from attestors.contract import Security
+from attestors.contract import InstanceExists, InstanceGone, Security, TerminationNotProvable
 from signer.model.cluster import ClusterKey, MachineAddress
+from signer.model.decision import Deferred
 from signer.model.reasons import Reason
 from signer.model.record import AttestedIdentity, AttestedNode
 from signer.rules.checks import MACHINE_CHECKS
-from signer.rules.machine import MachineFacts, MachineGone, NoRecord, former_identity_has_run_out, the_machine
+from signer.rules.machine import (
+    MachineFacts,
+    MachineGone,
+    NoRecord,
+    NothingToProve,
+    former_identity_has_run_out,
+    instance_to_prove_gone,
+    require_proven_gone,
+    the_machine,
+)
 from tests.unit.signer.builders import (
     AS_NODE,
     BOOTSTRAP,
@@ -277,6 +287,52 @@ class TestRecord:
         assert deferred(judge, nearly).retry_after == timedelta(seconds=1)
         judge(replace(facts, now=free))
         judge(replace(facts, policy=policy(nodeNameReuse="Immediate")))
+
+    def test_of_an_instance_that_may_be_proven_gone(self) -> None:
+        """The attestor is asked after all other checks; without its proof, the last check of all defers."""
+        facts = machine_facts(
+            record=record(OTHER, "ek:2"),
+            recorded_machine=MachineGone(),
+            policy=policy(nodeNameReuse="WhenFormerInstanceIsGone"),
+        )
+        judge(facts)
+        assert instance_to_prove_gone(facts) == attested_identity("ek:2")
+        assert deferred(former_identity_has_run_out, facts).reason == Reason.NODE_NAME_BLOCKED
+        former_identity_has_run_out(require_proven_gone(facts, InstanceGone()))
+        for answer in (InstanceExists("it is running"), TerminationNotProvable("the cloud does not answer")):
+            with pytest.raises(Deferred, match=answer.message) as caught:
+                require_proven_gone(facts, answer)
+            assert caught.value.defer.reason == Reason.NODE_NAME_BLOCKED
+            assert caught.value.defer.retry_after == timedelta(seconds=30)
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"policy": policy(nodeNameReuse="AfterExpiry")},
+            {"policy": policy(nodeNameReuse="Immediate")},
+            {"record": NoRecord()},
+            {"record": record()},
+            {"now": record().held_until},
+            {"record": replace(record(OTHER), identity=AttestedIdentity("insecure", "x", Security.INSECURE))},
+        ],
+        ids=["after-expiry", "immediate", "no-record", "own", "expired", "asserted"],
+    )
+    def test_nothing_to_prove(self, changes: dict[str, Any]) -> None:
+        facts = machine_facts(
+            record=record(OTHER, "ek:2"),
+            recorded_machine=MachineGone(),
+            policy=policy(nodeNameReuse="WhenFormerInstanceIsGone"),
+        )
+        assert isinstance(instance_to_prove_gone(replace(facts, **changes)), NothingToProve)
+
+    def test_of_an_asserted_identity_blocks_until_expiry(self) -> None:
+        asserted = replace(record(OTHER), identity=AttestedIdentity("insecure", "x", Security.INSECURE))
+        facts = machine_facts(
+            record=asserted,
+            recorded_machine=MachineGone(),
+            policy=policy(nodeNameReuse="WhenFormerInstanceIsGone"),
+        )
+        assert deferred(judge, facts).reason == Reason.NODE_NAME_BLOCKED
 
     @pytest.mark.parametrize(
         "other",

@@ -72,7 +72,7 @@ async def test_a_machine_without_the_readiness_gate_is_not_written(gates: list[A
 
 
 async def test_paused_machines_are_not_written() -> None:
-    paused = {"annotations": {"cluster.x-k8s.io/paused": ""}}
+    paused: dict[str, Any] = {"annotations": {"cluster.x-k8s.io/paused": ""}}
     assert (await settled(World(**paused))).calls == []
     world = World()
     world.cluster(**paused)
@@ -81,7 +81,7 @@ async def test_paused_machines_are_not_written() -> None:
 
 async def test_machines_are_written_until_they_are_gone() -> None:
     """While its node drains, a deleted Machine's certificates are renewed or expire."""
-    going = {"deletionTimestamp": "2026-03-01T12:00:00Z"}
+    going: dict[str, Any] = {"deletionTimestamp": "2026-03-01T12:00:00Z"}
     assert (await settled(World(**going))).calls == ["get", "patch"]
     world = World()
     world.cluster(**going)
