@@ -32,10 +32,12 @@ from attestors.aws.document import (
 from attestors.aws.ec2.directory import NotListed
 from attestors.aws.ec2.instance import Instance
 from attestors.aws.ec2.trust import RoleTrust, require_trust
+from attestors.aws.identity import InstanceIdentity
 from attestors.aws.issuers import KeyNotPublishedYet, UnknownKey
 from attestors.aws.partitions import Region
 from attestors.aws.services import AWSServices
 from attestors.aws.settings import AnyRegion, AWSSettings, NotDescribed, Role
+from attestors.aws.termination import termination_of
 from attestors.aws.web_identity import WebIdentity, parse_web_identity_token
 from attestors.clouds.errors import CloudError, CloudObjectMissing
 from attestors.clouds.json_web_token import InvalidToken, UnverifiedToken
@@ -43,10 +45,12 @@ from attestors.clouds.recorded_calls import ask_recorded
 from attestors.contract import (
     AttestationRequest,
     Denied,
+    FormerInstance,
     Outcome,
     Plausible,
     PreFiltered,
     RecordedCalls,
+    Termination,
     VerifiedIdentity,
 )
 from attestors.verdict import Ended, denied, not_until_fixed, not_yet
@@ -76,7 +80,7 @@ _Proof: TypeAlias = _Presigned | _Token
 
 @dataclass(frozen=True, slots=True)
 class AWSServerPlugin:
-    """Implements :class:`attestors.contract.ServerPlugin`."""
+    """Implements :class:`attestors.contract.ServerPlugin` and :class:`attestors.contract.InstanceTerminationProver`."""
 
     settings: AWSSettings
     services: AWSServices = field(repr=False)
@@ -108,6 +112,10 @@ class AWSServerPlugin:
     async def verify_serving(self, request: AttestationRequest) -> Outcome:
         """Same as :meth:`verify_client`: every outcome holds the instance's names and addresses."""
         return await self.verify_client(request)
+
+    async def termination_of(self, former: FormerInstance) -> Termination:
+        """See :class:`attestors.contract.InstanceTerminationProver`."""
+        return await termination_of(former, self.settings, self.services.instances)
 
     # Steps 1 to 5.
 
@@ -275,7 +283,7 @@ class AWSServerPlugin:
     async def _describe(
         self, document: InstanceIdentityDocument, role: Role, binding: ProvenBinding, recorded_calls: RecordedCalls
     ) -> VerifiedIdentity:
-        identity = f"aws:{role.partition}:{document.account_id}:{document.region.name}:{document.instance_id}"
+        identity = str(InstanceIdentity(document.account_id, document.region, document.instance_id))
         rules = self.settings.instance_rules
         if isinstance(rules, NotDescribed):
             # An instance keeps its first private address for as long as it exists.

@@ -77,6 +77,14 @@ from attestors.contract.settings import (
     NoChallengeKeys,
     no_challenge_keys,
 )
+from attestors.contract.termination import (
+    FormerInstance,
+    InstanceExists,
+    InstanceGone,
+    InstanceTerminationProver,
+    Termination,
+    TerminationNotProvable,
+)
 
 __all__ = [
     "INSECURE_PROVIDER",
@@ -100,10 +108,14 @@ __all__ = [
     "Document",
     "DocumentKind",
     "EvidenceUnavailable",
+    "FormerInstance",
     "Freshness",
     "GatherRequest",
     "IPAddress",
     "ExplainsReasons",
+    "InstanceExists",
+    "InstanceGone",
+    "InstanceTerminationProver",
     "InvalidOutcome",
     "InvalidSettings",
     "JSONValue",
@@ -125,6 +137,8 @@ __all__ = [
     "RequesterCredential",
     "PreFiltered",
     "Security",
+    "Termination",
+    "TerminationNotProvable",
     "TokenNotTraceableNow",
     "TokenOfMachine",
     "Unrecorded",

@@ -170,5 +170,10 @@ def _check_annotations(annotations: Mapping[str, str]) -> None:
 def _check_reason_and_message(reason: str, message: str) -> None:
     if not _REASON.fullmatch(reason):
         raise InvalidOutcome("a reason is one CamelCase word of at most 64 characters")
+    check_message(message)
+
+
+def check_message(message: str) -> None:
+    """Raise InvalidOutcome unless ``message`` is short and printable."""
     if not 0 < len(message) <= _MAXIMUM_MESSAGE_CHARACTERS or not message.isprintable():
         raise InvalidOutcome(f"a message has 1 to {_MAXIMUM_MESSAGE_CHARACTERS} printable characters")

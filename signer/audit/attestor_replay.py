@@ -8,18 +8,30 @@ from attestors.contract import (
     AnswerNotRecorded,
     AttestationRequest,
     ClaimedMachine,
+    FormerInstance,
+    InstanceTerminationProver,
     NoClaimedMachine,
     NoManagementCluster,
     NoRecordedIdentity,
     Outcome,
     RecordedIdentity,
+    ServerPlugin,
+    Termination,
+    TerminationNotProvable,
 )
 from attestors.registry import AttestorFailed, attestor_code
 from attestors.wire import binding as binding_format
 from attestors.wire.binding import Binding, BindingMismatch
 from attestors.wire.evidence import MalformedEvidence
 from attestors.wire.names import Purpose
-from signer.audit.decision_inputs import OUTCOMES, Answer, AnswerStage, ClaimStage, NotReached
+from signer.audit.decision_inputs import (
+    OUTCOMES,
+    Answer,
+    AnswerStage,
+    ClaimStage,
+    FormerInstanceStage,
+    NotReached,
+)
 from signer.audit.decision_line import DecisionLine
 from signer.audit.errors import DecisionInputsEnd, Inconsistent
 from signer.audit.recorded_calls import RecordedManagementCluster, ReplayedCalls
@@ -27,6 +39,7 @@ from signer.audit.replay_attestors import NotAsked, ReplayAttestors
 from signer.model.cluster import MACHINE_KIND, MachineView
 from signer.model.decision import Deferred, Refused
 from signer.model.reasons import Reason
+from signer.model.record import AttestedNode
 from signer.model.signing_request import SigningRequest
 from signer.rules.claim import requester_credential, role_of
 
@@ -54,6 +67,40 @@ async def answered(
     elif again.without_words() != stage.answer.without_words():
         raise Inconsistent(f"the attestor answers {_shown(again)}, and {_shown(stage.answer)} is logged")
     return _outcome(stage.answer, attestation.binding), attestation.binding
+
+
+async def terminated(
+    record: AttestedNode,
+    stage: FormerInstanceStage,
+    provider: str,
+    plugin: ServerPlugin | NotAsked,
+    taken: list[str],
+) -> Termination:
+    """The attestor's answer about the former instance, which ``record`` names. ``taken`` gets it if it could not be
+    replayed.
+
+    Raises:
+        Inconsistent: the attestor's answer is not the logged one.
+    """
+    logged = stage.termination()
+    if isinstance(plugin, NotAsked):
+        taken.append(f"the attestor's answer about the former instance: {plugin.why}")
+        return logged
+    again: Termination = TerminationNotProvable("the attestor was not asked")
+    if record.identity.provider == provider and isinstance(plugin, InstanceTerminationProver):
+        calls = ReplayedCalls(stage.recorded_calls)
+        former = FormerInstance(record.identity.identity, record.machine.provider_id, calls)
+        try:
+            again = await plugin.termination_of(former)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's bug says nothing about the log
+            why = str(error) if isinstance(error, AnswerNotRecorded) else f"it fails with {type(error).__name__}"
+            taken.append(f"the attestor's answer about the former instance: {why}")
+            return logged
+    if type(again) is not type(logged):
+        raise Inconsistent(
+            f"the attestor answers {type(again).__name__} about the former instance, and {stage.kind} is logged"
+        )
+    return logged
 
 
 def _shown(answer: Answer) -> str:

@@ -7,7 +7,7 @@ are not recorded: the replay parses the request again.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -17,9 +17,13 @@ from attestors.contract import (
     AttestorDescription,
     ChallengeIssued,
     Denied,
+    InstanceExists,
+    InstanceGone,
     IPAddress,
     NotProvableYet,
     Outcome,
+    Termination,
+    TerminationNotProvable,
     VerifiedIdentity,
     digest_of,
 )
@@ -245,6 +249,40 @@ class MachineStage:
 
 
 @dataclass(frozen=True, slots=True)
+class FormerInstanceStage:
+    """The attestor's answer about the instance that had the node name before, and the answers to its own calls."""
+
+    kind: str
+    """Name of the class of the answer."""
+    message: str
+    recorded_calls: tuple[Mapping[str, Any], ...]
+
+    @classmethod
+    def of(cls, termination: Termination, recorded_calls: Iterable[Mapping[str, Any]]) -> FormerInstanceStage:
+        """Record an answer."""
+        message = "" if isinstance(termination, InstanceGone) else termination.message
+        return cls(type(termination).__name__, message, tuple(recorded_calls))
+
+    def termination(self) -> Termination:
+        """The recorded answer.
+
+        Raises:
+            InvalidValue: it is not a valid answer.
+        """
+        try:
+            match self.kind:
+                case InstanceGone.__name__:
+                    return InstanceGone()
+                case InstanceExists.__name__:
+                    return InstanceExists(self.message)
+                case TerminationNotProvable.__name__:
+                    return TerminationNotProvable(self.message)
+        except ValueError as error:
+            raise InvalidValue(f"the answer about the former instance: {error}") from error
+        raise InvalidValue("the answer about the former instance is of an unknown kind")
+
+
+@dataclass(frozen=True, slots=True)
 class RepeatStage:
     """The record from which the certificate of a request that was approved before is published."""
 
@@ -281,6 +319,7 @@ class DecisionInputs:
     """The Machines of the Cluster with the proven provider ID afterwards."""
     machine: MachineStage | NotReached = NOT_REACHED
     token: Asks | NotReached = NOT_REACHED
+    former_instance: FormerInstanceStage | NotReached = field(default=NOT_REACHED, metadata=MAY_BE_MISSING)
     reserved: bool = False
     """Whether identity and Machine were, or became, reserved for each other."""
     repeat: RepeatStage | NotReached = NOT_REACHED

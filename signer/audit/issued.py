@@ -18,7 +18,7 @@ from signer.authority import certificate_validity
 from signer.authority.errors import CertificateAuthorityUnavailable, IssuanceRefused
 from signer.model.record import KUBELET_KINDS, JournalEntry
 from signer.model.signing_request import SigningRequest
-from signer.rules.machine import MachineFacts, NoRecord
+from signer.rules.machine import MachineFacts, NoRecord, is_being_deleted
 from signer.rules.request import certificate_duration, public_key_digest, requested_duration
 from signer.rules.shape import node_name_of
 
@@ -48,7 +48,9 @@ def require_issued(line: DecisionLine, request: SigningRequest, facts: MachineFa
         raise Inconsistent("the journal entry names another CA than the evidence")
     if entry.csr_name != request.header.name or entry.decided != _decided(entry, facts):
         raise Inconsistent("the journal entry has another name of the request or time of decision")
-    duration = certificate_duration(facts.policy, facts.purpose, facts.identity.security)
+    duration = certificate_duration(
+        facts.policy, facts.purpose, facts.identity.security, deleting=is_being_deleted(facts)
+    )
     try:
         validity = certificate_validity(
             facts.now, duration, requested_duration(request, facts.record), stage.ca_not_after

@@ -29,6 +29,7 @@ def machine_facts(
     """The facts of a Machine's checks. ``node_name`` is the subject's; ``found`` has the records."""
     return MachineFacts(
         node_name=node_name,
+        requester=request.header.username,
         signer_name=str(request.header.signer),
         created=first_requested_at(request, found.record, now),
         public_key_digest=public_key_digest(request),

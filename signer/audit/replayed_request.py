@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from attestors.contract import AssertedIdentity, ChallengeIssued, Denied, NotProvableYet, Security, VerifiedIdentity
 from attestors.wire.binding import Binding
-from signer.audit.attestor_replay import answered
+from signer.audit.attestor_replay import answered, terminated
 from signer.audit.decision_inputs import DecisionInputs, NotReached, RequestStage, SnapshotStage
 from signer.audit.decision_line import WHOLE_REQUEST, DecisionLine, NoEntry
 from signer.audit.errors import DecisionInputsEnd, Inconsistent
@@ -25,7 +25,16 @@ from signer.model.signing_request import (
     SigningRequest,
 )
 from signer.rules.claim import TokenFacts, require_as_told, token_is_the_machines
-from signer.rules.machine import MachineFacts, require_not_deleting, the_machine
+from signer.rules.machine import (
+    MachineFacts,
+    NoRecord,
+    NothingToProve,
+    RepeatFacts,
+    instance_to_prove_gone,
+    require_proven_gone,
+    require_repeatable,
+    the_machine,
+)
 from signer.rules.plan import PROCEED, Note, Proceed
 from signer.rules.request import (
     IdentityFacts,
@@ -123,13 +132,17 @@ class ReplayedRequest:
         """Whether the record has an entry of exactly this request, so that this controller approved it.
 
         Raises:
-            Refused: its Machine is being deleted.
+            Refused: its Machine or Cluster is being deleted, and the request is no renewal.
         """
         repeat = self.decision_inputs.repeat
         if isinstance(repeat, NotReached):
             return False
         machines = reached(self.decision_inputs.matched, "the record's Machine")
-        require_not_deleting(_the_machine(repeat.record.machine.provider_id, machines))
+        machine = _the_machine(repeat.record.machine.provider_id, machines)
+        snapshot = self.snapshot
+        require_repeatable(
+            RepeatFacts(self.request.header.username, snapshot.cluster, snapshot.policy, machine, repeat.record)
+        )
         entry = repeat.record.entry_for(self.request.header.uid, self.line.request.spec_digest)
         return not isinstance(entry, Unjournaled)
 
@@ -227,6 +240,19 @@ class ReplayedRequest:
         """See RequestSupplies."""
         asks = reached(self.decision_inputs.token, "the bootstrap token").asks()
         token_is_the_machines(TokenFacts(asks, self.machine, self.snapshot.policy))
+        return PROCEED
+
+    async def former_instance_gone(self, note: Note) -> Proceed:
+        """See RequestSupplies."""
+        former, record = instance_to_prove_gone(self.facts), self.facts.record
+        if isinstance(former, NothingToProve) or isinstance(record, NoRecord):
+            return PROCEED
+        stage = reached(self.decision_inputs.former_instance, "whether the former instance is gone")
+        provider = self.request.header.signer.provider
+        termination = await terminated(
+            record, stage, provider, self.plugins.of(provider, self.snapshot.policy), self.taken
+        )
+        self.facts = require_proven_gone(self.facts, termination)
         return PROCEED
 
     async def reserve(self, note: Note) -> Proceed:

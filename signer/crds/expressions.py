@@ -52,6 +52,11 @@ POLICY_RULES: Final = (
     ValidationRule(("certificates", "clientDuration"), _IN_RANGE, _RANGE),
     ValidationRule(("certificates", "servingDuration"), _IN_RANGE, _RANGE),
     ValidationRule(("certificates", "insecureDuration"), _IN_RANGE, _RANGE),
+    ValidationRule(
+        ("certificates", "deletingDuration"),
+        f"duration(self) == duration('0s') || ({_IN_RANGE})",
+        f"{_RANGE}, or 0s for none",
+    ),
 )
 
 

@@ -17,7 +17,7 @@ from signer.model.policy import ApprovalByOthers
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, JournalEntry, Unjournaled, record_name
 from signer.model.signing_request import SigningRequest
-from signer.rules.machine import NoRecord, require_not_deleting, the_machine
+from signer.rules.machine import NoRecord, RepeatFacts, require_repeatable, the_machine
 from signer.rules.shape import node_name_of
 from signer.store.caches import Caches
 from signer.store.records import Records
@@ -45,7 +45,8 @@ class ApprovedBefore:
         """The journaled certificate, or a failure; otherwise NotRepeatable, and the request is decided as any other.
 
         Raises:
-            Refused, Deferred: the record's Machine is missing or being deleted, or there is no CA.
+            Refused, Deferred: the record's Machine is missing, or being deleted and the request is no renewal; or there
+                is no CA.
             ApiError: from the management cluster.
         """
         journaled = self.journaled(request)
@@ -98,11 +99,12 @@ class ApprovedBefore:
     async def _authority_to_repeat(
         self, request: SigningRequest, record: AttestedNode, snapshot: Snapshot
     ) -> IssuingSet:
-        """The CA, if the record's Machine exists and is not being deleted."""
+        """The CA, if the record's Machine exists, and is not being deleted or the request is a renewal."""
         provider_id = record.machine.provider_id
         matched = snapshot.decision_inputs.matched = self._caches.matching(self._key, provider_id)
         snapshot.decision_inputs.repeat = RepeatStage(record)
-        require_not_deleting(the_machine(provider_id, matched))
+        machine = the_machine(provider_id, matched)
+        require_repeatable(RepeatFacts(request.header.username, snapshot.cluster, snapshot.policy, machine, record))
         authority = await self._authority()
         purpose = request.header.signer.purpose
         not_after = authority.signer_of(purpose).certificate.not_after

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 
 from attestors.contract import (
     AssertedIdentity,
@@ -55,6 +55,8 @@ from signer.rules.plan import Note
 from signer.rules.request import RequestFacts, claimed_provider_id
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches
+
+T = TypeVar("T")
 
 _LOG = logging.getLogger(__name__)
 _ATTESTATION_SECONDS: Final = 30.0
@@ -275,24 +277,42 @@ class Attestation:
         plugin: ServerPlugin = snapshot.attestors.ready(signer.provider).server_plugin
         judged = plugin.verify_client if signer.purpose is Purpose.CLIENT else plugin.verify_serving
         verify = partial(_outcome_of, self._timings.of(signer.provider, self._key), judged)
-        limit = asyncio.timeout(_ATTESTATION_SECONDS)
+
+        async def ask() -> Outcome:
+            return await (_noted(verify, attestation, snapshot) if snapshot.audited else verify(attestation))
+
         try:
-            async with limit:
-                return await (_noted(verify, attestation, snapshot) if snapshot.audited else verify(attestation))
+            return await self._within_time(signer.provider, ask)
         except BindingMismatch as error:
             raise Refused(Reason.BINDING_MISMATCH, str(error)) from error
         except MalformedEvidence as error:
             raise Refused(Reason.MALFORMED_EVIDENCE, str(error)) from error
-        except (Deferred, Refused, ApiError):  # the core's own errors, through the attestor's lookups
+
+    async def guarded(self, provider: str, call: Callable[[], Awaitable[T]]) -> T:
+        """The result of another call of an attestor; its type is not checked.
+
+        Raises:
+            Deferred: the attestor failed, or did not answer in time.
+        """
+        timing = self._timings.of(provider, self._key)
+        return await self._within_time(provider, lambda: _answer_of(timing, call))
+
+    async def _within_time(self, provider: str, ask: Callable[[], Awaitable[T]]) -> T:
+        limit = asyncio.timeout(_ATTESTATION_SECONDS)
+        try:
+            async with limit:
+                return await ask()
+        # The core's own errors, through the attestor's lookups; and those of evidence, which the caller handles.
+        except (Deferred, Refused, ApiError, BindingMismatch, MalformedEvidence):
             raise
         except Exception as error:  # an attestor is a plugin, and may have any defect
             # A TimeoutError of the attestor itself, as of a socket, is a fault like others.
             if isinstance(error, TimeoutError) and limit.expired():
                 raise Deferred(
                     Reason.ATTESTOR_UNAVAILABLE,
-                    f"attestor {signer.provider} did not answer within {_ATTESTATION_SECONDS:.0f} seconds",
+                    f"attestor {provider} did not answer within {_ATTESTATION_SECONDS:.0f} seconds",
                 ) from error
-            raise self._fault_of(signer.provider, error) from error
+            raise self._fault_of(provider, error) from error
 
     def _fault_of(self, provider: str, error: Exception) -> Deferred:
         """The deferral for a fault of an attestor. It names the attestor; of the exceptions, only the contract's own is
@@ -309,15 +329,25 @@ async def _outcome_of(
     timing: AttestorTiming, verify: Callable[[AttestationRequest], Awaitable[Outcome]], attestation: AttestationRequest
 ) -> Outcome:
     """The attestor's outcome, after a check of its type: not every attestor is type-checked."""
+    outcome = await _answer_of(timing, lambda: verify(attestation))
+    if not isinstance(outcome, Outcome):
+        raise Deferred(
+            Reason.INTERNAL_ERROR, f"attestor {timing.provider} returned {type(outcome).__name__}, which is no outcome"
+        )
+    return outcome
+
+
+async def _answer_of(timing: AttestorTiming, call: Callable[[], Awaitable[T]]) -> T:
     try:
         with timing:
-            judging: object = verify(attestation)
+            judging: object = call()
         if not isinstance(judging, Awaitable):
             raise Deferred(
                 Reason.INTERNAL_ERROR,
                 f"attestor {timing.provider}: what it verifies with is not async; write async def",
             )
-        outcome = await TimedAwaitable(judging, timing)
+        answer: T = await TimedAwaitable(judging, timing)
+        return answer
     except SystemExit as error:  # a command-line library may raise it: it would end the controller
         raise AttestorEnded(type(error).__name__) from error
     except BaseException as error:
@@ -325,11 +355,6 @@ async def _outcome_of(
         if isinstance(error, Exception) or is_task_ending(error):
             raise
         raise AttestorEnded(type(error).__name__) from error
-    if not isinstance(outcome, Outcome):
-        raise Deferred(
-            Reason.INTERNAL_ERROR, f"attestor {timing.provider} returned {type(outcome).__name__}, which is no outcome"
-        )
-    return outcome
 
 
 async def _noted(

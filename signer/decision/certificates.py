@@ -33,7 +33,7 @@ from signer.model.decision import Approve, Deferred, Refused
 from signer.model.reasons import Reason
 from signer.model.record import KUBELET_KINDS, AttestedNode, JournalEntry
 from signer.model.signing_request import SigningRequest
-from signer.rules.machine import MachineFacts
+from signer.rules.machine import MachineFacts, is_being_deleted
 from signer.rules.request import certificate_duration, public_key_digest, requested_duration
 
 _AS_LONG: Final = timedelta(minutes=1)
@@ -58,7 +58,9 @@ def plan(request: SigningRequest, facts: MachineFacts, authority: IssuingSet) ->
         Deferred: the CA has expired.
         Refused: the request asks for an invalid validity.
     """
-    duration = certificate_duration(facts.policy, facts.purpose, facts.identity.security)
+    duration = certificate_duration(
+        facts.policy, facts.purpose, facts.identity.security, deleting=is_being_deleted(facts)
+    )
     asked = requested_duration(request, facts.record)
     try:
         validity = certificate_validity(

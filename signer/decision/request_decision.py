@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from attestors.contract import AssertedIdentity, AttestorDescription, ChallengeIssued, VerifiedIdentity
-from signer.audit.decision_inputs import DecisionInputs, SnapshotStage
+from signer.audit.decision_inputs import NOT_REACHED, DecisionInputs, SnapshotStage
 from signer.authority import IssuingSet
 from signer.decision.approved_before import ApprovedBefore
 from signer.decision.attestation import Attestation, Claim
 from signer.decision.authority_trust import AuthorityTrust
 from signer.decision.certificates import NotRepeatable
+from signer.decision.former_instance import ask_whether_gone
 from signer.decision.reserve_and_journal import ReserveAndJournal
 from signer.decision.snapshot import Snapshot, Snapshots
 from signer.model.cluster import ClusterKey, MachineView
@@ -25,7 +26,13 @@ from signer.model.reasons import Reason
 from signer.model.record import MachineKey
 from signer.model.signing_request import Condition, Malformed, SigningRequest
 from signer.rules import step_comparisons as compared
-from signer.rules.machine import MachineFacts
+from signer.rules.machine import (
+    MachineFacts,
+    NoRecord,
+    NothingToProve,
+    instance_to_prove_gone,
+    require_proven_gone,
+)
 from signer.rules.plan import PROCEED, Note, Proceed
 from signer.rules.request import (
     IdentityFacts,
@@ -182,6 +189,7 @@ class RequestDecision:
         note(lambda: compared.unchanged(self.parts.key))
         self.parts.reserve_and_journal.require_unchanged(self.snapshot)
         self.decision_inputs.reserved = False
+        self.decision_inputs.former_instance = NOT_REACHED
         return PROCEED
 
     async def match(self, note: Note) -> Proceed:
@@ -211,6 +219,18 @@ class RequestDecision:
     async def token(self, note: Note) -> Proceed:
         """See RequestSupplies."""
         await self.parts.reserve_and_journal.require_own_token(self.request, self.snapshot, self.machine, note)
+        return PROCEED
+
+    async def former_instance_gone(self, note: Note) -> Proceed:
+        """See RequestSupplies."""
+        former, record = instance_to_prove_gone(self.facts), self.facts.record
+        if isinstance(former, NothingToProve) or isinstance(record, NoRecord):
+            note(lambda: compared.former_instance(NothingToProve(), NothingToProve()))
+            return PROCEED
+        parts, provider = self.parts, self.description.provider
+        termination = await ask_whether_gone(former, record.machine, provider, self.snapshot, parts.attestation)
+        note(lambda: compared.former_instance(former, termination))
+        self.facts = require_proven_gone(self.facts, termination)
         return PROCEED
 
     async def reserve(self, note: Note) -> Proceed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from itertools import chain, islice
 from typing import Final
@@ -51,6 +52,7 @@ from signer.rules.machine import (
     MachineGone,
     NoRecord,
     holds_node_name,
+    is_being_deleted,
     the_machine,
 )
 from signer.rules.plan import Note
@@ -232,7 +234,7 @@ class ReserveAndJournal:
             caches.machines_with(self._key, provider_id)
             for provider_id in sorted(caches.names.other_instances_named(machine, node_name))
         )
-        return tuple(islice((other for other in chain(others, instances) if not other.deleting), _MOST_OTHERS))
+        return tuple(islice(chain(others, instances), _MOST_OTHERS))
 
     def _held_by_others(self, request: SigningRequest, machine: MachineView) -> frozenset[str]:
         asked = request.certificate_request
@@ -269,7 +271,13 @@ class ReserveAndJournal:
         self._require_still(snapshot, facts)
         with self._one_new_name(facts):
             written = await self._records.write(wanted, facts.cluster)
-        return approval(written, wanted.journal[-1], certificate)
+        approve = approval(written, wanted.journal[-1], certificate)
+        if not is_being_deleted(facts):
+            return approve
+        end = f"{issuance.not_after:%Y-%m-%d %H:%M} UTC"
+        return replace(
+            approve, message=f"{approve.message}, which is being deleted; the certificate is valid until {end}"
+        )
 
     @contextlib.contextmanager
     def _one_new_name(self, facts: MachineFacts) -> Iterator[None]:

@@ -19,10 +19,14 @@ from attestors.contract import (
     AttestorSettings,
     Auditable,
     ChallengeIssued,
+    FormerInstance,
+    InstanceTerminationProver,
     NotProvableYet,
     Outcome,
     PreFiltered,
     ServerPlugin,
+    Termination,
+    TerminationNotProvable,
 )
 from attestors.registry import Registry
 from attestors.wire.binding import BindingMismatch
@@ -101,7 +105,8 @@ class _OfflineAttestor(WrappedAttestor):
     def server_plugin(self, settings: AttestorSettings) -> ServerPlugin:
         keys = _CountedKeys(settings.challenge_keys)
         plugin = self.attestor.server_plugin(replace(settings, challenge_keys=keys))
-        return _OfflinePlugin(plugin, keys, self.answers)
+        made = _OfflineProver if isinstance(plugin, InstanceTerminationProver) else _OfflinePlugin
+        return made(plugin, keys, self.answers)
 
 
 class _OfflineAuditableAttestor(WrapsAuditable, _OfflineAttestor):
@@ -157,6 +162,14 @@ class _OfflinePlugin:
         if self.keys.asked > asked and not isinstance(outcome, ChallengeIssued):
             raise _no_challenge_keys()
         return outcome
+
+
+@dataclass(frozen=True, slots=True)
+class _OfflineProver(_OfflinePlugin):
+    """A class of its own: a policy that needs the proof asks for the method."""
+
+    async def termination_of(self, former: FormerInstance) -> Termination:
+        return TerminationNotProvable("not called: offline")
 
 
 def _not_called(refused: Mapping[str, None]) -> NotProvableYet:

@@ -14,10 +14,13 @@ from attestors.contract import (
     AttestorSettings,
     Auditable,
     ExplainsReasons,
+    FormerInstance,
+    InstanceTerminationProver,
     Outcome,
     PreFiltered,
     ReasonExplanation,
     ServerPlugin,
+    Termination,
 )
 from attestors.registry import Registry
 from attestors.wire.evidence import Evidence
@@ -77,7 +80,9 @@ class _NotingAttestor(WrapsAuditable, WrappedAttestor):
     noted: list[dict[str, Any]] = field(repr=False)
 
     def server_plugin(self, settings: AttestorSettings) -> ServerPlugin:
-        return _NotingPlugin(self.attestor.server_plugin(settings), self.noted)
+        plugin = self.attestor.server_plugin(settings)
+        made = _NotingProver if isinstance(plugin, InstanceTerminationProver) else _NotingPlugin
+        return made(plugin, self.noted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +107,13 @@ class _NotingPlugin:
         finally:
             self.noted[:] = recorded_calls.recorded
         return outcome
+
+
+@dataclass(frozen=True, slots=True)
+class _NotingProver(_NotingPlugin):
+    """A class of its own: a policy that needs the proof asks for the method."""
+
+    async def termination_of(self, former: FormerInstance) -> Termination:
+        if not isinstance(self.plugin, InstanceTerminationProver):
+            raise TypeError("the wrapped plugin proves no termination")
+        return await self.plugin.termination_of(former)

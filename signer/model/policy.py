@@ -21,6 +21,7 @@ DEFAULT_CERTIFICATE_DURATION: Final = timedelta(days=7)
 DEFAULT_INSECURE_CERTIFICATE_DURATION: Final = timedelta(days=365)
 MINIMUM_CERTIFICATE_DURATION: Final = timedelta(hours=1)
 MAXIMUM_CERTIFICATE_DURATION: Final = timedelta(days=366)
+DEFAULT_DELETING_CERTIFICATE_DURATION: Final = timedelta(hours=24)
 
 _DURATION: Final = re.compile(r"(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,6})s)?")
 
@@ -59,6 +60,8 @@ class NodeNameReuse(enum.Enum):
 
     AFTER_EXPIRY = "AfterExpiry"
     IMMEDIATE = "Immediate"
+    WHEN_FORMER_INSTANCE_IS_GONE = "WhenFormerInstanceIsGone"
+    """As AFTER_EXPIRY, or once the attestor proves that the former instance is gone."""
 
 
 class BuiltinServingRequests(enum.Enum):
@@ -109,6 +112,8 @@ class Policy:
     client_duration: timedelta
     serving_duration: timedelta
     insecure_duration: timedelta
+    deleting_duration: timedelta = DEFAULT_DELETING_CERTIFICATE_DURATION
+    """Maximum lifetime of a certificate while the Machine or the Cluster is being deleted; zero: none is issued."""
     builtin_serving_requests: BuiltinServingRequests = BuiltinServingRequests.FOLLOW_MODE
     untraceable_tokens: UntraceableTokens = UntraceableTokens.ALLOW
     machine_pool_tokens: MachinePoolTokens = MachinePoolTokens.ROTATE
@@ -163,6 +168,7 @@ def parse_policy(manifest: Mapping[str, Any]) -> Policy:
         client_duration=_duration(certificates, "clientDuration", DEFAULT_CERTIFICATE_DURATION),
         serving_duration=_duration(certificates, "servingDuration", DEFAULT_CERTIFICATE_DURATION),
         insecure_duration=_duration(certificates, "insecureDuration", DEFAULT_INSECURE_CERTIFICATE_DURATION),
+        deleting_duration=_deleting_duration(certificates),
         builtin_serving_requests=_choice(
             BuiltinServingRequests,
             spec.get("builtinServingRequests", BuiltinServingRequests.FOLLOW_MODE.value),
@@ -255,7 +261,8 @@ def _metadata(metadata: Mapping[str, Any], key: str, default: _Value) -> _Value:
     return value
 
 
-def _duration(certificates: Mapping[str, Any], key: str, default: timedelta) -> timedelta:
+def _duration(certificates: Mapping[str, Any], key: str, default: timedelta, *, or_none: bool = False) -> timedelta:
+    """The duration at ``key``; ``or_none`` allows zero."""
     path = f"spec.certificates.{key}"
     value = certificates.get(key)
     if value is None:
@@ -264,9 +271,18 @@ def _duration(certificates: Mapping[str, Any], key: str, default: timedelta) -> 
         duration = parse_duration(value if isinstance(value, str) else "")
     except ValueError as error:
         raise InvalidPolicy(f"{path}: {error}") from error
+    if or_none and not duration:
+        return duration
     if not MINIMUM_CERTIFICATE_DURATION <= duration <= MAXIMUM_CERTIFICATE_DURATION:
         raise InvalidPolicy(f"{path} must be between 1h and 8784h (366 days)")
     return duration
+
+
+def _deleting_duration(certificates: Mapping[str, Any]) -> timedelta:
+    try:
+        return _duration(certificates, "deletingDuration", DEFAULT_DELETING_CERTIFICATE_DURATION, or_none=True)
+    except InvalidPolicy as error:
+        raise InvalidPolicy(f"{error}, or 0s for none") from error
 
 
 _Member = TypeVar("_Member", bound=enum.Enum)

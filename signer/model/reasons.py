@@ -213,10 +213,16 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
             "now and renews under that name, delete its AttestedNode of the old name.",
         ),
         Reason.MACHINE_DELETING: ReasonExplanation(
-            "The Machine is being deleted.", "Nothing. Its node gets no further certificate."
+            "The Machine is being deleted, and a node asks to join as it; or its attested node renews, and the "
+            "policy's `certificates.deletingDuration` is `0s`.",
+            "Nothing: no node joins as it any more. If its node has to renew until it is drained, set "
+            "`certificates.deletingDuration`.",
         ),
         Reason.CLUSTER_DELETING: ReasonExplanation(
-            "The Cluster is being deleted.", "Nothing. Its nodes get no further certificates."
+            "The Cluster is being deleted, and a node asks to join it; or an attested node renews, and the "
+            "policy's `certificates.deletingDuration` is `0s`.",
+            "Nothing: no node joins it any more. If its nodes have to renew until they are gone, set "
+            "`certificates.deletingDuration`.",
         ),
         Reason.BOOTSTRAP_TOKEN_MISMATCH: ReasonExplanation(
             "The bootstrap token was made for another Machine or MachinePool than the one that the evidence proves.",
@@ -262,8 +268,9 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
             "Another identity holds the node name: its certificates are still valid, its Machine is still being "
             "deleted, or an AttestedNode of another node has the same object name. Or this Machine is recorded as "
             "another node, or another Machine has the same node name.",
-            "Wait until the time in the message, or set `nodeNameReuse: Immediate` in the policy. If the message names "
-            "another Machine, correct the name or address of the Machine that is not that node.",
+            "Wait until the time in the message, or choose another `nodeNameReuse` in the policy: see [names that come "
+            "again](operating.md#names-that-come-again). If the message names another Machine, correct the name or "
+            "address of the Machine that is not that node.",
         ),
         Reason.NODE_NOT_ATTESTED: ReasonExplanation(
             "The node asks for a serving certificate and has no valid attestation. There is no AttestedNode of an "

@@ -90,6 +90,11 @@ class BuiltinServingFacts:
         return Purpose.SERVING
 
     @property
+    def renews(self) -> bool:
+        """True: only nodes' requests are decided, and the record says that the node was attested."""
+        return True
+
+    @property
     def proven(self) -> VerifiedIdentity | None:
         """None: no attestor is called, so none proves a name."""
         return None

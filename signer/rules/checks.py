@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 
 CLUSTER_CHECKS: Final[tuple[Check[ClusterFacts], ...]] = (
     Check(shape.cluster_is_not_paused, "the Cluster is not paused", asked.paused),
-    Check(shape.cluster_is_not_deleting, "the Cluster is not being deleted", asked.deleting),
+    Check(shape.cluster_is_not_moving, "the Cluster is not being moved", asked.moving),
 )
 """Run before all other checks."""
 
@@ -65,9 +65,22 @@ IDENTITY_CHECKS: Final[tuple[Check[IdentityFacts], ...]] = (
 
 MACHINE_CHECKS: Final[tuple[Check[MachineFacts], ...]] = (
     Check(machine.machine_is_of_this_cluster, "the Machine is of this cluster", matched.machines_cluster),
-    Check(machine.machine_is_not_deleting, "the Machine is not being deleted", matched.machine_deleting),
+    Check(
+        machine.cluster_admits_the_request,
+        "the Cluster is not being deleted, or an attested node renews",
+        matched.cluster_deleting,
+    ),
+    Check(
+        machine.machine_admits_the_request,
+        "the Machine is not being deleted, or its attested node renews",
+        matched.machine_deleting,
+    ),
     Check(machine.machine_is_not_paused, "the Machine is not paused", matched.machine_paused),
-    Check(machine.machine_has_bootstrap_data, "the Machine has its bootstrap data", matched.bootstrap_data),
+    Check(
+        machine.machine_has_bootstrap_data,
+        "the Machine has its bootstrap data, or its node has joined",
+        matched.bootstrap_data,
+    ),
     Check(machine.node_name_is_the_machines, "the node name is that of the Machine", matched.node_name),
     Check(machine.node_ref_agrees, "the Machine's nodeRef is empty or names this node", matched.node_ref),
     Check(machine.node_name_is_free, "the node name is free, or held by this identity", matched.name_holder),
@@ -112,7 +125,16 @@ BUILTIN_SERVING_CHECKS: Final[tuple[Check[BuiltinServingFacts], ...]] = (
     Check(builtin_serving.record_is_this_nodes, "the record is of this node", matched.whose_record),
     Check(builtin_serving.attestation_was_secure, "a secure attestor attested the node", matched.recorded_security),
     Check(builtin_serving.attestor_is_still_authorized, "that attestor is still authorized", matched.recorded_attestor),
-    Check(machine.machine_is_not_deleting, "its Machine is not being deleted", matched.machine_deleting),
+    Check(
+        machine.cluster_admits_the_request,
+        "the Cluster is not being deleted, or the policy lets its nodes renew",
+        matched.cluster_deleting,
+    ),
+    Check(
+        machine.machine_admits_the_request,
+        "its Machine is not being deleted, or the policy lets its node renew",
+        matched.machine_deleting,
+    ),
     Check(machine.machine_is_not_paused, "its Machine is not paused", matched.machine_paused),
     Check(machine.node_ref_agrees, "the Machine's nodeRef is empty or names this node", matched.node_ref),
     Check(
@@ -152,7 +174,7 @@ BUILTIN_SERVING_CHECKS: Final[tuple[Check[BuiltinServingFacts], ...]] = (
 RESERVED_CHECKS: Final[tuple[Check[MachineFacts], ...]] = (
     Check(
         machine.former_identity_has_run_out,
-        "no certificate of another identity that had the node name is valid",
+        "no certificate of another identity that had the node name is valid, or its instance is gone",
         matched.former_identity,
     ),
 )
@@ -202,6 +224,11 @@ REQUEST_PLAN: Final[Plan[RequestSupplies[Any]]] = Plan(
             lambda one: one.former_machine_gone,
         ),
         _Step("token", "the bootstrap token was made for that Machine, if it can be traced", lambda one: one.token),
+        _Step(
+            "former_instance_gone",
+            "if the policy asks for it, the attestor proves that the instance that had the node name is gone",
+            lambda one: one.former_instance_gone,
+        ),
         _Step("reserve", "identity and Machine are, or can be, reserved for each other", lambda one: one.reserve),
         _Group("reserved", RESERVED_CHECKS, lambda one: one.reserved_facts, recheck=lambda one: one.recheck_record),
         _Step(

@@ -20,7 +20,7 @@ from signer.model.record import AttestedNode
 from signer.model.signing_request import CertificateCredential, NoCredentialNamed
 from signer.rules.builtin_serving import BuiltinServingFacts, clients_in_use, own_since
 from signer.rules.comparison import Comparison, listed
-from signer.rules.machine import MachineFacts, MachineGone, MatchedFacts, NoRecord
+from signer.rules.machine import DeletionFacts, MachineFacts, MachineGone, MatchedFacts, NoRecord
 from signer.rules.node_name import node_names
 from signer.rules.request import IdentityFacts
 from signer.rules.serving import AlternativeNameFacts, CredentialFacts, valid_clients
@@ -59,9 +59,25 @@ def machines_cluster(facts: MachineFacts) -> Comparison:
     return Comparison(f"{facts.machine} of Cluster {facts.machine.cluster}", f"Cluster {facts.cluster.key}")
 
 
-def machine_deleting(facts: MatchedFacts) -> Comparison:
-    """``machine_is_not_deleting``."""
-    return Comparison(f"{facts.machine}{_is(facts.machine.deleting, 'being deleted')}", "not being deleted")
+def cluster_deleting(facts: DeletionFacts) -> Comparison:
+    """``cluster_admits_the_request``."""
+    return Comparison(f"Cluster {facts.cluster.key}{_deleted(facts.cluster.deleting, facts)}", _admitted(facts))
+
+
+def machine_deleting(facts: DeletionFacts) -> Comparison:
+    """``machine_admits_the_request``."""
+    return Comparison(f"{facts.machine}{_deleted(facts.machine.deleting, facts)}", _admitted(facts))
+
+
+def _deleted(deleting: bool, facts: DeletionFacts) -> str:
+    asks = "a renewal" if facts.renews else "a first join"
+    return f"{_is(deleting, 'being deleted')}{f'; the request is {asks}' if deleting else ''}"
+
+
+def _admitted(facts: DeletionFacts) -> str:
+    if not facts.policy.deleting_duration:
+        return "not being deleted (deletingDuration: 0s)"
+    return f"not being deleted, or a renewal (deletingDuration: {facts.policy.deleting_duration})"
 
 
 def machine_paused(facts: MatchedFacts) -> Comparison:
@@ -71,7 +87,9 @@ def machine_paused(facts: MatchedFacts) -> Comparison:
 
 def bootstrap_data(facts: MachineFacts) -> Comparison:
     """``machine_has_bootstrap_data``."""
-    return Comparison("yes" if facts.machine.bootstrap_ready else "not yet", "condition BootstrapConfigReady is True")
+    joined = "; the node has joined" if facts.machine.node_ref == facts.node_name or facts.renews else ""
+    ready = "yes" if facts.machine.bootstrap_ready else "not yet"
+    return Comparison(f"{ready}{joined}", "condition BootstrapConfigReady is True, or a node that has joined")
 
 
 def node_name(facts: MachineFacts) -> Comparison:

@@ -224,11 +224,15 @@ def provider_id_is_proven(facts: IdentityFacts) -> None:
         )
 
 
-def certificate_duration(policy: Policy, purpose: Purpose, security: Security) -> timedelta:
-    """The certificate lifetime that the policy sets for this purpose and kind of attestor."""
+def certificate_duration(policy: Policy, purpose: Purpose, security: Security, *, deleting: bool) -> timedelta:
+    """The certificate lifetime that the policy sets for this purpose and kind of attestor.
+
+    ``deleting``: the Machine or its Cluster is being deleted.
+    """
+    duration = policy.serving_duration if purpose is Purpose.SERVING else policy.client_duration
     if security is Security.INSECURE:
-        return policy.insecure_duration
-    return policy.serving_duration if purpose is Purpose.SERVING else policy.client_duration
+        duration = policy.insecure_duration
+    return min(duration, policy.deleting_duration) if deleting else duration
 
 
 def requested_duration(request: SigningRequest, record: AttestedNode | NoRecord) -> int | None:

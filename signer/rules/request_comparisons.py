@@ -39,11 +39,9 @@ def paused(facts: ClusterFacts) -> Comparison:
     return Comparison("paused" if facts.cluster.paused else "not paused", "not paused")
 
 
-def deleting(facts: ClusterFacts) -> Comparison:
-    """``cluster_is_not_deleting``."""
-    if facts.cluster.deleting_for_move:
-        return Comparison("being moved", "not being moved")
-    return Comparison("being deleted" if facts.cluster.deleting else "not being deleted", "not being deleted")
+def moving(facts: ClusterFacts) -> Comparison:
+    """``cluster_is_not_moving``."""
+    return Comparison("being moved" if facts.cluster.deleting_for_move else "not being moved", "not being moved")
 
 
 def requester(facts: ShapeFacts) -> Comparison:

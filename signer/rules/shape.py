@@ -82,12 +82,10 @@ def cluster_is_not_paused(facts: ClusterFacts) -> None:
         raise Deferred(Reason.CLUSTER_PAUSED, f"Cluster {facts.cluster.key} is paused")
 
 
-def cluster_is_not_deleting(facts: ClusterFacts) -> None:
-    """The Cluster is not being deleted, nor moved to another management cluster."""
+def cluster_is_not_moving(facts: ClusterFacts) -> None:
+    """The Cluster is not being moved to another management cluster, which deletes it here."""
     if facts.cluster.deleting_for_move:
         raise Deferred(Reason.CLUSTER_PAUSED, f"Cluster {facts.cluster.key} is being moved")
-    if facts.cluster.deleting:
-        raise Refused(Reason.CLUSTER_DELETING, f"Cluster {facts.cluster.key} is being deleted")
 
 
 def requester_may_ask(facts: ShapeFacts) -> None:

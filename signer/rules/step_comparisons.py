@@ -8,8 +8,10 @@ from attestors.contract import (
     AssertedIdentity,
     ChallengeIssued,
     Denied,
+    InstanceGone,
     NotProvableYet,
     Outcome,
+    Termination,
     VerifiedIdentity,
 )
 from signer.model.bootstrap_token import (
@@ -23,10 +25,10 @@ from signer.model.bootstrap_token import (
 )
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.policy import Policy
-from signer.model.record import AttestedNode, MachineKey
+from signer.model.record import AttestedIdentity, AttestedNode, MachineKey
 from signer.model.reservation import Pair
 from signer.rules.comparison import Comparison, listed
-from signer.rules.machine import NoRecord
+from signer.rules.machine import NoRecord, NothingToProve
 
 
 def read(signer_name: str) -> Comparison:
@@ -91,6 +93,14 @@ def former_machine(machine: MachineKey, record: AttestedNode | NoRecord) -> Comp
     if isinstance(record, NoRecord) or record.machine == machine:
         return Comparison("no other Machine", "checked only if another Machine had the node name")
     return Comparison(str(record.machine), "a Machine that the API server does not have")
+
+
+def former_instance(former: AttestedIdentity | NothingToProve, termination: Termination | NothingToProve) -> Comparison:
+    """``former_instance_gone``."""
+    if isinstance(former, NothingToProve) or isinstance(termination, NothingToProve):
+        return Comparison("nothing to prove", "asked only with nodeNameReuse: WhenFormerInstanceIsGone")
+    found = "gone" if isinstance(termination, InstanceGone) else termination.message
+    return Comparison(found, f"{former.identity} is gone")
 
 
 def match(provider_id: str, machines: tuple[MachineView, ...]) -> Comparison:

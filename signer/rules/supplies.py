@@ -103,6 +103,10 @@ class RequestSupplies(Protocol[Result]):
         """Find the owner of the bootstrap token."""
         ...
 
+    async def former_instance_gone(self, note: Note) -> Proceed:
+        """Ask the attestor whether the instance that had the node name before is gone, if its proof is needed."""
+        ...
+
     async def reserve(self, note: Note) -> Proceed:
         """Reserve identity and Machine for each other."""
         ...

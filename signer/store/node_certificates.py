@@ -1,9 +1,9 @@
 """The expiry of each cluster's node certificates: the time that remains if no more are issued.
 
 A node counts if an authentic AttestedNode exists and its Machine, or instance of a MachinePool, exists and is not being
-deleted. If several records name one Machine, the one whose certificate expires last counts. The cost of a change of a
-record or Machine does not depend on the number of records; a cluster's summary is computed again only when it is read
-after a change.
+deleted: the node of one that is being deleted is switched off at some time, and would count as expired. If several
+records name one Machine, the one whose certificate expires last counts. The cost of a change of a record or Machine
+does not depend on the number of records; a cluster's summary is computed again only when it is read after a change.
 
 The journals also tell the CAs under which the cluster's certificates were issued, and which the nodes' evidence named.
 """

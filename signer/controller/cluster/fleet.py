@@ -145,7 +145,8 @@ class Fleet:
         desired = {
             cluster.key
             for cluster in self._caches.clusters.values()
-            if not cluster.deleting
+            # A Cluster that is deleted for good has nodes until it is gone.
+            if not (cluster.deleting and cluster.deleting_for_move)
             and self._caches.serves(cluster)
             and policies.get(cluster.key.namespace, cluster.key.name) is not None
         }

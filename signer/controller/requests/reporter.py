@@ -164,7 +164,9 @@ class Reporter:
                 "serialNumber": f"{decision.entry.serial_number:x}" if isinstance(decision, Approve) else "",
             },
         )
-        if subject is not None and not _is_routine(decision, header.username):
+        if subject is not None and not (
+            _is_routine(decision, header.username) and not self._is_last(decision, machines)
+        ):
             text = f"{machines[0].provider_id}: {message}" if _is_pool_instance(machines) and message else message
             self._recorder.record(_occurrence(subject, name, decision, reason, text, hint))
 
@@ -234,6 +236,13 @@ class Reporter:
             machine = caches.machine(record.machine) if isinstance(record, AttestedNode) else MachineGone()
             return (machine,) if isinstance(machine, MachineView) else ()
         return ()
+
+    def _is_last(self, decision: Decision, machines: tuple[MachineView, ...]) -> bool:
+        """Whether this is a certificate of a Machine or Cluster that is being deleted: each has an Event."""
+        if isinstance(decision, Challenge):
+            return False
+        cluster = self._caches.clusters.get(self._key.namespace, self._key.name)
+        return any(machine.deleting for machine in machines) or (cluster is not None and cluster.deleting)
 
     def _subject(self, machines: tuple[MachineView, ...]) -> Subject | None:
         """The subject of an Event: the claimed Machine or MachinePool, otherwise the Cluster."""

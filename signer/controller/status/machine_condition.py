@@ -225,11 +225,11 @@ class MachineConditions:
         """Whether this controller serves the Machine's Cluster; during a move another controller writes."""
         cluster = self._caches.clusters.get(machine.cluster.namespace, machine.cluster.name)
         policy = self._caches.policies.get(machine.cluster.namespace, machine.cluster.name)
-        if cluster is None or policy is None or cluster.paused or cluster.deleting:
+        if cluster is None or policy is None or cluster.paused or cluster.deleting_for_move:
             return False
         if not self._caches.serves(cluster):
             return False
-        return not machine.paused and not machine.deleting
+        return not machine.paused
 
     async def _write(self, machine: MachineView, content: NodeAttested) -> NodeAttested:
         """Write the condition if it differs, and return the current one.

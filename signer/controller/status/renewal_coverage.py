@@ -1,4 +1,7 @@
-"""Renewal coverage: which Machines are attested and can renew once renewal without attestation ends."""
+"""Renewal coverage: which Machines are attested and can renew once renewal without attestation ends.
+
+A Machine that is being deleted counts while its node may drain: a node that loses its renewal cannot end its drain.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import Final, TypeAlias
 from attestors.contract import Security
 from attestors.registry import AttestorUnavailable, Registry
 from signer.controller.status.policy_status import Permits
-from signer.model.cluster import LONG_AGO, ClusterKey, MachineView
+from signer.model.cluster import LONG_AGO, MACHINE_POOL_KIND, ClusterKey, MachineView
 from signer.model.node_attested import valid_until
 from signer.model.policy import Policy
 from signer.model.record import AttestedNode, MachineKey
@@ -73,14 +76,13 @@ class RenewalCoverage:
         self._now = now
 
     def all(self) -> tuple[MachineCoverage, ...]:
-        """The coverage of each Machine that is not being deleted, sorted by name.
+        """The coverage of each Machine whose node runs or may come, sorted by name.
 
         Raises:
             Deferred: the controller key is not available.
         """
-        found = (machine for machine in self._machines() if not machine.deleting)
-        renewal_coverage = [self._of(machine) for machine in sorted(found, key=lambda one: (one.name, one.provider_id))]
-        return (*renewal_coverage, *self._unlisted())
+        found = sorted(self._machines(), key=lambda one: (one.name, one.provider_id))
+        return (*(coverage for machine in found for coverage in self._of(machine)), *self._unlisted())
 
     async def unattested(self) -> tuple[Unattested, ...]:
         """Machines that would lose renewal, sorted by name; the first :data:`MAXIMUM_UNATTESTED` that are found.
@@ -94,9 +96,7 @@ class RenewalCoverage:
         for number, machine in enumerate(self._machines(), start=1):
             if number % _BATCH_SIZE == 0:
                 await asyncio.sleep(_PAUSE_SECONDS)
-            coverage = Starting(machine) if machine.deleting else self._of(machine)
-            if isinstance(coverage, Unattested):
-                found.append(coverage)
+            found.extend(coverage for coverage in self._of(machine) if isinstance(coverage, Unattested))
             if len(found) == MAXIMUM_UNATTESTED:
                 break
         found.sort(key=lambda one: (one.machine.name, one.machine.provider_id))
@@ -113,7 +113,20 @@ class RenewalCoverage:
         yield from self._caches.machines_of(self._key)
         yield from self._caches.instances_of(self._key)
 
-    def _of(self, machine: MachineView) -> MachineCoverage:
+    def _of(self, machine: MachineView) -> Iterator[MachineCoverage]:
+        """The coverage; nothing if the Machine is being deleted and its node cannot renew any more, or never was."""
+        if not machine.deleting:
+            yield self._coverage(machine)
+            return
+        may_run = bool(machine.node_ref) or machine.kind == MACHINE_POOL_KIND
+        policy = self._caches.policies.get(self._key.namespace, self._key.name)
+        if not may_run or (isinstance(policy, Policy) and not policy.deleting_duration):
+            return
+        records = self._caches.authentic.of_machine(MachineKey.of(machine)) if machine.provider_id else ()
+        if not records or max(valid_until(record) for record in records) > self._now():
+            yield self._coverage(machine)
+
+    def _coverage(self, machine: MachineView) -> MachineCoverage:
         if not machine.provider_id:
             return Unattested(machine, "has a node and no provider ID") if machine.node_ref else Starting(machine)
         records = self._caches.authentic.of_machine(MachineKey.of(machine))

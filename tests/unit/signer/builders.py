@@ -407,6 +407,7 @@ def record(machine: MachineView | None = None, identity: str = "ek:1", **changes
 def machine_facts(**changes: Any) -> MachineFacts:
     facts = MachineFacts(
         node_name=NODE,
+        requester=BOOTSTRAP[0],
         signer_name=CLIENT_SIGNER,
         created=NOW - timedelta(seconds=1),
         public_key_digest="0" * 64,

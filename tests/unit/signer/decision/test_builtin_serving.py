@@ -82,6 +82,7 @@ class TestApproval:
     async def test_again_is_judged_again(self, world: World) -> None:
         await world.decide()
         world.machine(deletionTimestamp="2026-03-01T12:00:00Z")
+        world.policy(certificates={"deletingDuration": "0s"})
         assert (await world.refused()).reason == Reason.MACHINE_DELETING
 
     async def test_of_one_that_was_re_created_is_another(self, world: World) -> None:
@@ -276,11 +277,15 @@ class TestMachineThatChanged:
 
     async def test_deleting(self, world: World) -> None:
         world.machine(deletionTimestamp="2026-03-01T12:00:00Z")
+        assert await world.decide() == APPROVED
+        world.policy(certificates={"deletingDuration": "0s"})
+        world.api.calls.clear()
         assert (await world.refused()).reason == Reason.MACHINE_DELETING
         assert world.api.calls == ["get Machine"]
 
     async def test_gone_and_still_known_as_one_that_is_going(self, world: World) -> None:
         world.machine(deletionTimestamp="2026-03-01T12:00:00Z")
+        world.policy(certificates={"deletingDuration": "0s"})
         world.api.machines.clear()
         assert (await world.deferred()).reason == Reason.RESERVATION_PENDING
 

@@ -53,9 +53,9 @@ def test_of_thousands_a_few_say_as_much_as_all() -> None:
     assert len(caches.matching(KEY, "test:///one")) == MOST_MATCHING
     reserve_and_journal = cast("ReserveAndJournal", SimpleNamespace(_caches=caches, _key=KEY))
     others = ReserveAndJournal._others_called(reserve_and_journal, machine_view(name="m0", cluster=KEY), "node")
-    assert [other.name for other in others[:2]] == ["z", "m1"], "whose node it is, and then the others"
+    assert [other.name for other in others[:2]] == ["z", "a0"], "whose node it is, and then the others"
     assert len(others) == 8
-    assert not any(other.deleting for other in others)
+    assert any(other.deleting for other in others), "its node may still drain"
 
 
 class Harness:

@@ -138,7 +138,7 @@ def test_the_mode_of_what_cannot_be_followed(spec: Any, mode: Mode | None) -> No
         ("nodeNameSource", ["Automatic", "MachineAddress", "MachineName", "InfrastructureMachineName", "ProviderID"]),
         ("builtinServingRequests", ["FollowMode", "Approve", "Ignore"]),
         ("approvalByOthers", ["Refuse", "Honor"]),
-        ("nodeNameReuse", ["AfterExpiry", "Immediate"]),
+        ("nodeNameReuse", ["AfterExpiry", "Immediate", "WhenFormerInstanceIsGone"]),
     ],
 )
 def test_choices(field: str, choices: list[str]) -> None:
@@ -194,6 +194,25 @@ class TestDurations:
 
     def test_missing_is_the_default(self, field: str) -> None:
         assert parse(certificates={field: None}) == parse()
+
+
+class TestDeletingDuration:
+    @pytest.mark.parametrize(("value", "hours"), [("0s", 0), ("0h", 0), ("1h", 1), ("8784h", 8784)])
+    def test_none_or_within_bounds(self, value: str, hours: int) -> None:
+        assert parse(certificates={"deletingDuration": value}).deleting_duration == timedelta(hours=hours)
+
+    @pytest.mark.parametrize("value", ["1s", "59m59s", "8785h"])
+    def test_out_of_bounds(self, value: str) -> None:
+        message = "spec.certificates.deletingDuration must be between 1h and 8784h (366 days), or 0s for none"
+        assert invalid(certificates={"deletingDuration": value}) == message
+
+    @pytest.mark.parametrize("value", ["", 0, "0", False])
+    def test_of_another_form(self, value: Any) -> None:
+        message = invalid(certificates={"deletingDuration": value})
+        assert message.startswith("spec.certificates.deletingDuration: a duration must be")
+
+    def test_missing_is_a_day(self) -> None:
+        assert parse().deleting_duration == timedelta(hours=24)
 
 
 @pytest.mark.parametrize("value", ["x", [], [{}], 5, True, ""])

@@ -80,10 +80,8 @@ class TestTheRequestAlone:
         moving = cluster_view(paused=True, deleting=True)
         assert deferred(judge_request, request_facts(cluster=moving)).reason == Reason.CLUSTER_PAUSED
 
-    def test_in_a_cluster_that_is_deleted(self) -> None:
-        assert refused(judge_request, request_facts(cluster=cluster_view(deleting=True))).reason == (
-            Reason.CLUSTER_DELETING
-        )
+    def test_in_a_cluster_that_is_moved(self) -> None:
+        judge_request(request_facts(cluster=cluster_view(deleting=True)))
         moved = cluster_view(deleting=True, deleting_for_move=True)
         assert deferred(judge_request, request_facts(cluster=moved)).reason == Reason.CLUSTER_PAUSED
 
@@ -248,8 +246,17 @@ class TestTheAttestation:
         assert "no longer authorizes attestor tpm" in not_attested(facts(policy=other))
         assert "no longer allows attestor tpm" in not_attested(facts(operator_allows=False))
 
-    def test_of_a_machine_that_is_deleted(self) -> None:
-        assert refused(judge, facts(machine=machine_view(deleting=True))).reason == Reason.MACHINE_DELETING
+    @pytest.mark.parametrize(
+        ("changes", "reason"),
+        [
+            ({"machine": machine_view(deleting=True)}, Reason.MACHINE_DELETING),
+            ({"cluster": cluster_view(deleting=True)}, Reason.CLUSTER_DELETING),
+        ],
+    )
+    def test_while_it_is_deleted(self, changes: dict[str, Any], reason: Reason) -> None:
+        judge(facts(**changes))
+        none = policy(certificates={"deletingDuration": "0s"})
+        assert refused(judge, facts(**changes, policy=none)).reason == reason
 
     def test_of_a_paused_machine(self) -> None:
         assert deferred(judge, facts(machine=machine_view(paused=True))).reason == Reason.MACHINE_PAUSED

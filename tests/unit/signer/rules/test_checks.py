@@ -50,7 +50,7 @@ def names(listed: tuple[Check, ...]) -> list[str]:  # type: ignore[type-arg]
 
 def test_the_lists() -> None:
     """Reviewed, together with the order: whoever takes a check out takes it out here too."""
-    assert names(CLUSTER_CHECKS) == ["cluster_is_not_paused", "cluster_is_not_deleting"]
+    assert names(CLUSTER_CHECKS) == ["cluster_is_not_paused", "cluster_is_not_moving"]
     assert names(REQUEST_CHECKS) == [
         "facts_belong_together",
         "requester_may_ask",
@@ -72,7 +72,8 @@ def test_the_lists() -> None:
     assert names(IDENTITY_CHECKS) == ["security_is_declared", "binding_is_this_requests", "provider_id_is_proven"]
     assert names(MACHINE_CHECKS) == [
         "machine_is_of_this_cluster",
-        "machine_is_not_deleting",
+        "cluster_admits_the_request",
+        "machine_admits_the_request",
         "machine_is_not_paused",
         "machine_has_bootstrap_data",
         "node_name_is_the_machines",
@@ -100,7 +101,8 @@ def test_the_lists() -> None:
         "record_is_this_nodes",
         "attestation_was_secure",
         "attestor_is_still_authorized",
-        "machine_is_not_deleting",
+        "cluster_admits_the_request",
+        "machine_admits_the_request",
         "machine_is_not_paused",
         "node_ref_agrees",
         "machine_is_the_attested_one",
@@ -149,7 +151,7 @@ def test_the_stages() -> None:
 
 def test_the_numbers() -> None:
     """The checks alone are counted, in the order in which they run."""
-    for plan, last in ((REQUEST_PLAN, 34), (BUILTIN_PLAN, 24)):
+    for plan, last in ((REQUEST_PLAN, 35), (BUILTIN_PLAN, 25)):
         numbered = plan.numbered()
         assert [one for _, one in numbered] == list(plan.listed())
         assert [number for number, one in numbered if isinstance(one, Check)] == list(range(1, last + 1))
@@ -247,7 +249,7 @@ def test_what_stands_between_a_request_and_its_answer() -> None:
         IDENTITY_CHECKS,
         *("unchanged", "match"),
         MACHINE_CHECKS,
-        *("former_machine_gone", "token", "reserve"),
+        *("former_machine_gone", "token", "former_instance_gone", "reserve"),
         RESERVED_CHECKS,
         "journal",
     ]

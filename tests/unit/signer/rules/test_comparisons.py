@@ -107,10 +107,10 @@ STOPPED: dict[str, tuple[Callable[[], Any], str, str]] = {
         "paused",
         "not paused",
     ),
-    "cluster_is_not_deleting": (
-        lambda: builders.request_facts(cluster=builders.cluster_view(deleting=True)),
-        "being deleted",
-        "not being deleted",
+    "cluster_is_not_moving": (
+        lambda: builders.request_facts(cluster=builders.cluster_view(deleting=True, deleting_for_move=True)),
+        "being moved",
+        "not being moved",
     ),
     "requester_may_ask": (
         lambda: of_csr_header(username="eve", groups=frozenset({"g"})),
@@ -178,10 +178,18 @@ STOPPED: dict[str, tuple[Callable[[], Any], str, str]] = {
         f"proven: {PROVIDER_ID}",
         "claimed: aws:///x",
     ),
-    "machine_is_not_deleting": (
-        lambda: builders.machine_facts(machine=builders.machine_view(deleting=True)),
-        "is being deleted",
-        "not being deleted",
+    "cluster_admits_the_request": (
+        lambda: builders.machine_facts(cluster=builders.cluster_view(deleting=True)),
+        "is being deleted; the request is a first join",
+        "not being deleted, or a renewal (deletingDuration: 1 day, 0:00:00)",
+    ),
+    "machine_admits_the_request": (
+        lambda: builders.machine_facts(
+            machine=builders.machine_view(deleting=True),
+            policy=builders.policy(certificates={"deletingDuration": "0s"}),
+        ),
+        "is being deleted; the request is a first join",
+        "not being deleted (deletingDuration: 0s)",
     ),
     "machine_is_not_paused": (
         lambda: builders.machine_facts(machine=builders.machine_view(paused=True)),

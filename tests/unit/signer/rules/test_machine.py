@@ -6,18 +6,31 @@ from typing import Any
 
 import pytest
 
-from attestors.contract import Security
+from attestors.contract import InstanceExists, InstanceGone, Security, TerminationNotProvable
 from signer.model.cluster import ClusterKey, MachineAddress
+from signer.model.decision import Deferred
 from signer.model.reasons import Reason
 from signer.model.record import AttestedIdentity, AttestedNode
 from signer.rules.checks import MACHINE_CHECKS
-from signer.rules.machine import MachineGone, former_identity_has_run_out, the_machine
+from signer.rules.machine import (
+    MachineFacts,
+    MachineGone,
+    NoRecord,
+    NothingToProve,
+    former_identity_has_run_out,
+    instance_to_prove_gone,
+    require_proven_gone,
+    the_machine,
+)
 from tests.unit.signer.builders import (
+    AS_NODE,
+    BOOTSTRAP,
     CLUSTER,
     NODE,
     NOW,
     PROVIDER_ID,
     attested_identity,
+    cluster_view,
     machine_facts,
     machine_view,
     policy,
@@ -51,13 +64,52 @@ class TestTheMachine:
         assert deferred(lambda _: the_machine(PROVIDER_ID, machines[:2]), None).reason == Reason.MACHINE_AMBIGUOUS
 
 
+def renewal_facts(**changes: Any) -> MachineFacts:
+    """The facts of the node that was attested as the Machine."""
+    given: dict[str, Any] = {"requester": AS_NODE[0], "record": record(), "recorded_machine": machine_view()}
+    return machine_facts(**given | changes)
+
+
+NO_RENEWALS: dict[str, dict[str, Any]] = {
+    "a bootstrap token": {"requester": BOOTSTRAP[0]},
+    "no record": {"record": NoRecord(), "recorded_machine": MachineGone()},
+    "another identity": {"identity": attested_identity("ek:2")},
+}
+
+
 class TestState:
     @pytest.mark.parametrize("key", [ClusterKey("team-a", "other"), ClusterKey("team-b", "prod")])
     def test_of_another_cluster(self, key: ClusterKey) -> None:
         assert deferred(judge, machine_facts(machine=machine_view(cluster=key))).reason == Reason.INTERNAL_ERROR
 
-    def test_deleting(self) -> None:
-        assert refused(judge, machine_facts(machine=machine_view(deleting=True))).reason == Reason.MACHINE_DELETING
+    @pytest.mark.parametrize(
+        ("changes", "reason"),
+        [
+            ({"machine": machine_view(deleting=True)}, Reason.MACHINE_DELETING),
+            ({"cluster": cluster_view(deleting=True)}, Reason.CLUSTER_DELETING),
+        ],
+    )
+    class TestDeleting:
+        def test_a_first_join(self, changes: dict[str, Any], reason: Reason) -> None:
+            deny = refused(judge, machine_facts(**changes))
+            assert deny.reason == reason
+            assert deny.message.endswith("is being deleted, so no node joins any more: only attested nodes renew")
+
+        def test_a_renewal(self, changes: dict[str, Any], reason: Reason) -> None:
+            judge(renewal_facts(**changes))
+            deny = refused(judge, renewal_facts(**changes, policy=policy(certificates={"deletingDuration": "0s"})))
+            assert deny.reason == reason
+            assert deny.message.endswith("is being deleted, and the policy's certificates.deletingDuration is 0s")
+
+        @pytest.mark.parametrize("other", NO_RENEWALS.values(), ids=NO_RENEWALS)
+        def test_no_renewal(self, changes: dict[str, Any], reason: Reason, other: dict[str, Any]) -> None:
+            assert refused(judge, renewal_facts(**{**other, **changes})).reason == reason
+
+    def test_deleting_and_recreated(self) -> None:
+        """Bare metal: the new Machine has the name and provider ID of the attested one, and no node yet."""
+        facts = renewal_facts(machine=machine_view(deleting=True, uid="m-2"))
+        assert refused(judge, facts).reason == Reason.MACHINE_DELETING
+        judge(replace(facts, cluster=cluster_view(created=NOW + timedelta(hours=1))))  # moved with its Cluster
 
     def test_paused(self) -> None:
         assert deferred(judge, machine_facts(machine=machine_view(paused=True))).reason == Reason.MACHINE_PAUSED
@@ -66,8 +118,34 @@ class TestState:
         facts = machine_facts(machine=machine_view(bootstrap_ready=False))
         assert deferred(judge, facts).reason == Reason.MACHINE_NOT_READY
 
+    def test_whose_bootstrap_data_is_gone(self) -> None:
+        gone = machine_view(bootstrap_ready=False)
+        judge(renewal_facts(machine=gone))
+        # A node that joined before this controller was installed.
+        judge(machine_facts(requester=AS_NODE[0], machine=replace(gone, node_ref=NODE)))
+
+    @pytest.mark.parametrize("other", NO_RENEWALS.values(), ids=NO_RENEWALS)
+    def test_without_bootstrap_data_and_no_renewal(self, other: dict[str, Any]) -> None:
+        facts = renewal_facts(**{"machine": machine_view(bootstrap_ready=False), **other})
+        assert deferred(judge, facts).reason == Reason.MACHINE_NOT_READY
+
+    def test_a_token_joins_no_machine_without_bootstrap_data(self) -> None:
+        facts = machine_facts(machine=machine_view(bootstrap_ready=False, node_ref=NODE))
+        assert deferred(judge, facts).reason == Reason.MACHINE_NOT_READY
+
 
 class TestNodeName:
+    def test_not_known_yet(self) -> None:
+        """After a move or restore, status.addresses is empty until the infrastructure provider fills it again."""
+        facts = machine_facts(machine=machine_view(addresses=()))
+        assert deferred(judge, facts).reason == Reason.MACHINE_ADDRESSES_UNKNOWN
+        judge(renewal_facts(machine=machine_view(addresses=())))
+
+    @pytest.mark.parametrize("other", NO_RENEWALS.values(), ids=NO_RENEWALS)
+    def test_not_known_yet_and_no_renewal(self, other: dict[str, Any]) -> None:
+        facts = renewal_facts(**{"machine": machine_view(addresses=()), **other})
+        assert deferred(judge, facts).reason == Reason.MACHINE_ADDRESSES_UNKNOWN
+
     @pytest.mark.parametrize("name", ["other", "x" + NODE, NODE[1:], "prod-md-0-x7k2p", "10.0.0.1"])
     def test_of_another_machine(self, name: str) -> None:
         deny = refused(judge, machine_facts(node_name=name))
@@ -209,6 +287,52 @@ class TestRecord:
         assert deferred(judge, nearly).retry_after == timedelta(seconds=1)
         judge(replace(facts, now=free))
         judge(replace(facts, policy=policy(nodeNameReuse="Immediate")))
+
+    def test_of_an_instance_that_may_be_proven_gone(self) -> None:
+        """The attestor is asked after all other checks; without its proof, the last check of all defers."""
+        facts = machine_facts(
+            record=record(OTHER, "ek:2"),
+            recorded_machine=MachineGone(),
+            policy=policy(nodeNameReuse="WhenFormerInstanceIsGone"),
+        )
+        judge(facts)
+        assert instance_to_prove_gone(facts) == attested_identity("ek:2")
+        assert deferred(former_identity_has_run_out, facts).reason == Reason.NODE_NAME_BLOCKED
+        former_identity_has_run_out(require_proven_gone(facts, InstanceGone()))
+        for answer in (InstanceExists("it is running"), TerminationNotProvable("the cloud does not answer")):
+            with pytest.raises(Deferred, match=answer.message) as caught:
+                require_proven_gone(facts, answer)
+            assert caught.value.defer.reason == Reason.NODE_NAME_BLOCKED
+            assert caught.value.defer.retry_after == timedelta(seconds=30)
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"policy": policy(nodeNameReuse="AfterExpiry")},
+            {"policy": policy(nodeNameReuse="Immediate")},
+            {"record": NoRecord()},
+            {"record": record()},
+            {"now": record().held_until},
+            {"record": replace(record(OTHER), identity=AttestedIdentity("insecure", "x", Security.INSECURE))},
+        ],
+        ids=["after-expiry", "immediate", "no-record", "own", "expired", "asserted"],
+    )
+    def test_nothing_to_prove(self, changes: dict[str, Any]) -> None:
+        facts = machine_facts(
+            record=record(OTHER, "ek:2"),
+            recorded_machine=MachineGone(),
+            policy=policy(nodeNameReuse="WhenFormerInstanceIsGone"),
+        )
+        assert isinstance(instance_to_prove_gone(replace(facts, **changes)), NothingToProve)
+
+    def test_of_an_asserted_identity_blocks_until_expiry(self) -> None:
+        asserted = replace(record(OTHER), identity=AttestedIdentity("insecure", "x", Security.INSECURE))
+        facts = machine_facts(
+            record=asserted,
+            recorded_machine=MachineGone(),
+            policy=policy(nodeNameReuse="WhenFormerInstanceIsGone"),
+        )
+        assert deferred(judge, facts).reason == Reason.NODE_NAME_BLOCKED
 
     @pytest.mark.parametrize(
         "other",

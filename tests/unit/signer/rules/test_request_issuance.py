@@ -27,7 +27,14 @@ CSR = manifest()
 CSR["spec"]["expirationSeconds"] = 86400
 REQUEST = signing_request(CSR)
 KEY = hashlib.sha256(REQUEST.certificate_request.subject_public_key_info).hexdigest()
-DURATIONS = policy(certificates={"clientDuration": "24h", "servingDuration": "48h", "insecureDuration": "72h"})
+DURATIONS = policy(
+    certificates={
+        "clientDuration": "24h",
+        "servingDuration": "48h",
+        "insecureDuration": "72h",
+        "deletingDuration": "36h",
+    }
+)
 
 
 def journaled(**changes: Any) -> AttestedNode:
@@ -44,7 +51,8 @@ def journaled(**changes: Any) -> AttestedNode:
     ],
 )
 def test_how_long_it_is_valid(purpose: Purpose, security: Security, hours: int) -> None:
-    assert certificate_duration(DURATIONS, purpose, security) == timedelta(hours=hours)
+    assert certificate_duration(DURATIONS, purpose, security, deleting=False) == timedelta(hours=hours)
+    assert certificate_duration(DURATIONS, purpose, security, deleting=True) == timedelta(hours=min(hours, 36))
 
 
 def test_a_key_is_known_by_its_digest() -> None:

@@ -158,13 +158,28 @@ async def test_clusters_with_a_policy_are_served_and_no_others() -> None:
     world = World()
     world.put("with")
     world.put("without", policy=False)
-    world.put("going", deletionTimestamp="2026-03-01T12:00:00Z")
+    moves = {"clusterctl.cluster.x-k8s.io/delete-for-move": ""}
+    world.put("moves", deletionTimestamp="2026-03-01T12:00:00Z", annotations=moves)
     async with world.running():
         await until(lambda: world.names() == ["with"])
         assert world.fleet.served == {ClusterKey("ns", "with")}
         world.put("later")
         await until(lambda: world.names() == ["later", "with"])
     assert world.names() == []
+
+
+async def test_cluster_that_is_being_deleted_is_served_until_it_is_gone() -> None:
+    """Its nodes run, and may drain, for as long as hooks and finalizers keep it."""
+    world = World()
+    world.put("going")
+    async with world.running():
+        await until(lambda: world.names() == ["going"])
+        world.put("going", deletionTimestamp="2026-03-01T12:00:00Z")
+        world.put("later", deletionTimestamp="2026-03-01T12:00:00Z")
+        await until(lambda: world.names() == ["going", "later"])
+        assert len(world.started) == 2, "the first was not started again"
+        world.remove("going", policy_only=False)
+        await until(lambda: world.names() == ["later"])
 
 
 async def test_unreadable_policy_is_a_policy() -> None:

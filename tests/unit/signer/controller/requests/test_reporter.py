@@ -43,6 +43,7 @@ KEY = ClusterKey("team-a", "one")
 @dataclass
 class Cluster:
     uid: str = "cluster-uid"
+    deleting: bool = False
 
 
 @dataclass
@@ -279,11 +280,13 @@ class Fleet:
     def record(self, occurrence: Occurrence) -> None:
         self.recorded.append(occurrence)
 
-    def machine(self, name: str, provider_id: str = "", *, cluster: str = builders.CLUSTER.name) -> None:
+    def machine(
+        self, name: str, provider_id: str = "", *, cluster: str = builders.CLUSTER.name, **metadata: Any
+    ) -> None:
         spec = {"clusterName": cluster, "providerID": provider_id}
         namespace = builders.CLUSTER.namespace
         self.caches.machines.applied(
-            {"metadata": {"namespace": namespace, "name": name, "uid": f"uid-{name}"}, "spec": spec}
+            {"metadata": {"namespace": namespace, "name": name, "uid": f"uid-{name}", **metadata}, "spec": spec}
         )
 
     def pool(self, name: str, *provider_ids: str) -> None:
@@ -310,6 +313,25 @@ async def test_the_event_is_on_the_machine_that_the_request_claims() -> None:
         "see https://node-attestation.example/troubleshooting/#nodenamemismatch)"
     )
     assert fleet.listener.decisions == [("claimed", "Deny")]
+
+
+@pytest.mark.parametrize("whole_cluster", [False, True])
+async def test_each_renewal_of_a_machine_that_is_being_deleted_has_an_event(whole_cluster: bool) -> None:
+    fleet = Fleet()
+    going = {"deletionTimestamp": "2026-03-01T12:00:00Z"}
+    renewal = builders.signing_request(builders.manifest(requester=builders.AS_NODE))
+    fleet.machine("claimed", builders.PROVIDER_ID, **({} if whole_cluster else going))
+    if whole_cluster:
+        metadata = {"namespace": builders.CLUSTER.namespace, "name": builders.CLUSTER.name, "uid": "c-1", **going}
+        fleet.caches.clusters.replaced([{"metadata": metadata}])
+    assert fleet.report(approval(Reason.ATTESTED), renewal).subject.name == "claimed"
+    fleet.report(approval(Reason.ATTESTED), renewal)
+    fleet.report(Challenge("prove it"), renewal)
+    assert [event.reason for event in fleet.recorded] == ["Attested", "Attested"]
+    fleet.machine("claimed", builders.PROVIDER_ID)
+    fleet.caches.clusters.replaced([{"metadata": {"namespace": "team-a", "name": "prod", "uid": "c-1"}}])
+    fleet.report(approval(Reason.ATTESTED), renewal)
+    assert len(fleet.recorded) == 2
 
 
 async def test_the_event_of_a_pool_instance_names_the_instance() -> None:

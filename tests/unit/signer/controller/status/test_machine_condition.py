@@ -71,14 +71,24 @@ async def test_a_machine_without_the_readiness_gate_is_not_written(gates: list[A
     assert world.calls == []
 
 
-@pytest.mark.parametrize(
-    "metadata", [{"annotations": {"cluster.x-k8s.io/paused": ""}}, {"deletionTimestamp": "2026-03-01T12:00:00Z"}]
-)
-async def test_paused_or_deleted_machines_are_not_written(metadata: dict[str, Any]) -> None:
-    assert (await settled(World(**metadata))).calls == []
+async def test_paused_machines_are_not_written() -> None:
+    paused: dict[str, Any] = {"annotations": {"cluster.x-k8s.io/paused": ""}}
+    assert (await settled(World(**paused))).calls == []
     world = World()
-    world.cluster(**metadata)
+    world.cluster(**paused)
     assert (await settled(world)).calls == []
+
+
+async def test_machines_are_written_until_they_are_gone() -> None:
+    """While its node drains, a deleted Machine's certificates are renewed or expire."""
+    going: dict[str, Any] = {"deletionTimestamp": "2026-03-01T12:00:00Z"}
+    assert (await settled(World(**going))).calls == ["get", "patch"]
+    world = World()
+    world.cluster(**going)
+    assert (await settled(world)).calls == ["get", "patch"]
+    moved = World()
+    moved.cluster(**going, annotations={"clusterctl.cluster.x-k8s.io/delete-for-move": ""})
+    assert (await settled(moved)).calls == []
 
 
 async def test_machines_of_another_watch_filter_are_not_written() -> None:

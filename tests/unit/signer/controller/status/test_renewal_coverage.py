@@ -78,8 +78,31 @@ def test_a_machine_without_a_node_is_starting() -> None:
     assert renewal_coverage(machine_view(provider_id="")) == (Starting(machine_view(provider_id="")),)
 
 
-def test_a_machine_that_is_being_deleted_is_ignored() -> None:
-    assert renewal_coverage(machine_view(deleting=True)) == ()
+class TestDeleting:
+    """A node that drains needs its renewal; one that is off, or never joined, does not."""
+
+    DRAINING = machine_view(deleting=True, node_ref="n")
+
+    def test_without_a_node(self) -> None:
+        assert renewal_coverage(machine_view(deleting=True)) == ()
+
+    def test_with_an_attested_node(self) -> None:
+        assert isinstance(renewal_coverage(self.DRAINING, good_record())[0], Attested)
+
+    def test_with_a_node_that_nothing_attested(self) -> None:
+        assert why(renewal_coverage(self.DRAINING)) == "has no AttestedNode that counts"
+
+    def test_with_a_node_that_cannot_renew_any_more(self) -> None:
+        assert renewal_coverage(self.DRAINING, good_record(journal=(journal_entry(not_after=NOW),))) == ()
+
+    def test_where_the_policy_ends_renewal(self) -> None:
+        caches = with_machine(caches_of(certificates={"deletingDuration": "0s"}), self.DRAINING)
+        assert coverage_of(caches).all() == ()
+
+    def test_an_instance(self) -> None:
+        """It has no nodeRef of its own."""
+        going = pool(1, deletionTimestamp="2026-03-01T12:00:00Z").all()
+        assert why(going) == "has no AttestedNode that counts"
 
 
 @pytest.mark.parametrize(
@@ -185,13 +208,13 @@ def test_the_longest_lived_record_counts() -> None:
     assert why(renewal_coverage(machine_view(), old, good_record())) == ""
 
 
-def pool(listed: int, replicas: int = 0) -> RenewalCoverage:
+def pool(listed: int, replicas: int = 0, **metadata: Any) -> RenewalCoverage:
     """Caches with a MachinePool that lists that many instances."""
     caches = caches_of()
     provider_ids = [f"test:///{number}" for number in range(listed)]
     spec = {"clusterName": CLUSTER.name, "providerIDList": provider_ids, "replicas": replicas}
     caches.machine_pools.applied(
-        {"metadata": {"namespace": CLUSTER.namespace, "name": "pool", "uid": "p"}, "spec": spec}
+        {"metadata": {"namespace": CLUSTER.namespace, "name": "pool", "uid": "p", **metadata}, "spec": spec}
     )
     return coverage_of(caches)
 
@@ -205,7 +228,7 @@ async def test_pool_instances_without_provider_ids_are_unattested(listed: int, r
     assert len(found) - len(unlisted) == listed
 
 
-async def test_unattested_machines_are_sorted_and_exclude_deleted_ones() -> None:
+async def test_unattested_machines_are_sorted_and_exclude_deleted_ones_without_a_node() -> None:
     caches = caches_of()
     for name, deleting in (("c", False), ("b", True), ("a", False)):
         machine = machine_view(name=name, provider_id=f"test:///{name}", deleting=deleting)
