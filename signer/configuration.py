@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import yaml
 
+from attestors.net.strict_yaml import position
 from attestors.wire.names import PROVIDER_ID_OID, InvalidProviderName, check_provider_name
-from signer.kube.strict_yaml import position
 from signer.model.cluster import EVERY_CLUSTER, WatchFilter
 from signer.model.decision import printable
 from signer.model.lease import ElectionTimes
