@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import yaml
 
+from attestors.net.strict_yaml import position
 from attestors.wire.names import PROVIDER_ID_OID, InvalidProviderName, check_provider_name
-from signer.kube.strict_yaml import position
 from signer.model.authority_suffixes import CLIENT_CA, CLUSTER_CA, SUFFIX, SUFFIX_FORM
 from signer.model.cluster import EVERY_CLUSTER, WatchFilter
 from signer.model.decision import printable

@@ -11,8 +11,9 @@ from typing import Final
 
 from attestors.wire.names import MAXIMUM_PROVIDER_ID_CHARACTERS, PROVIDER_ID_OID
 
-# `scheme://rest` without white space or control characters: the form that every Cluster API provider writes.
-_PROVIDER_ID: Final = re.compile(r"[a-z][a-z0-9+.-]*://[\x21-\x7e]+")
+# Cluster API sets no form. Most providers write `scheme://rest`; Alibaba Cloud writes `<region>.<instance>`, and MAAS
+# puts the name of a zone into it, which may have spaces. In ASCII no two texts look alike, and none has a second form.
+_PRINTABLE: Final = re.compile(r"[\x20-\x7e]+")
 _MAXIMUM_DER_BYTES: Final = MAXIMUM_PROVIDER_ID_CHARACTERS + 8
 _UTF8_STRING: Final = 0x0C
 """Identifier octet of a primitive UTF8String (X.690 section 8.23)."""
@@ -47,15 +48,21 @@ class InvalidProviderID(ValueError):
 
 
 def check_provider_id(text: str) -> str:
-    """Return ``text`` if it is a provider ID: ``<provider>://<identifier>``, printable ASCII, at most 512 characters.
+    """Return ``text`` if it can be a provider ID: 1 to 512 characters of printable ASCII, without spaces at its ends.
+
+    Source: ``minLength`` and ``maxLength`` of ``Machine.spec.providerID``; ``Node.spec.providerID`` has no bounds.
 
     Raises:
         InvalidProviderID: anything else.
     """
+    if not text:
+        raise InvalidProviderID("empty")
     if len(text) > MAXIMUM_PROVIDER_ID_CHARACTERS:
         raise InvalidProviderID(f"longer than {MAXIMUM_PROVIDER_ID_CHARACTERS} characters")
-    if not _PROVIDER_ID.fullmatch(text):
-        raise InvalidProviderID("not of the form <provider>://<identifier> in printable ASCII without spaces")
+    if not _PRINTABLE.fullmatch(text):
+        raise InvalidProviderID("not printable ASCII")
+    if text != text.strip(" "):
+        raise InvalidProviderID("begins or ends with a space")
     return text
 
 

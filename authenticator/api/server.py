@@ -147,7 +147,7 @@ class _Connection(http.client.HTTPSConnection):
 
     def connect(self) -> None:
         """Connect within a call's time; the exchange after that may take longer, but is bounded."""
-        expected = self._cluster.tls_server_name or self._cluster.host
+        expected = (self._cluster.tls_server_name or self._cluster.host).rstrip(".")  # the root's: RFC 6066 section 3
         expected.encode("idna")  # report an invalid name before connecting
         with dial(self._cluster.host, self._cluster.port, self.connecting) as plain:
             # It takes the descriptor away from ``plain``.

@@ -32,6 +32,17 @@ def load_chain(pem: bytes) -> list[x509.Certificate]:
             raise ValueError("a certificate of an unknown version") from error
 
 
+def is_readable(der: bytes) -> bool:
+    """Whether the library can read that certificate and its key."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Parsed a serial number which wasn't positive")
+        try:
+            public_key_info_of(x509.load_der_x509_certificate(der))
+        except (ValueError, x509.InvalidVersion):
+            return False
+    return True
+
+
 def name_of(holder: x509.Certificate | x509.CertificateSigningRequest) -> x509.Name:
     """The subject.
 

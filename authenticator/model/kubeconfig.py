@@ -1,8 +1,8 @@
 """Kubeconfigs on the node: the bootstrap kubeconfig, which is read, and the one with the exec stanza, which is written.
 
-Format: ``staging/src/k8s.io/client-go/tools/clientcmd/api/v1/types.go``. A bootstrap kubeconfig that holds more than
-server, CA and one credential is refused: if this program ignored a proxy or an exec plugin, it would act differently
-from what the file says.
+Format: ``staging/src/k8s.io/client-go/tools/clientcmd/api/v1/types.go``, read as client-go reads it. A bootstrap
+kubeconfig that holds more than server, CA and one credential is refused: if this program ignored a proxy or an exec
+plugin, it would act differently from what the file says. Other fields mean nothing for it, and are ignored.
 """
 
 from __future__ import annotations
@@ -14,6 +14,17 @@ from typing import Any, Final
 
 import yaml
 
+from attestors.net.kubeconfig import (
+    UnusableValue,
+    certificates_in,
+    decode_base64,
+    is_host,
+    pem_text,
+    private_key_in,
+    server_address,
+)
+from attestors.net.strict_yaml import YamlRefused, load_strict_yaml
+from authenticator.model.chain import is_readable
 from authenticator.model.cluster import BearerToken, Bootstrap, ClientCertificate, Cluster, Credential, InvalidCluster
 from authenticator.model.exec_credential import API_VERSIONS
 
@@ -44,9 +55,9 @@ def parse_bootstrap(data: bytes, read_file: ReadFile) -> Bootstrap:
         UnusableKubeconfig: it is not a kubeconfig, names no API server with a CA, or holds no token or certificate.
     """
     document = _document(data)
-    context = _named(document, "contexts", "context", str(document.get("current-context") or ""))
-    cluster = _cluster(_named(document, "clusters", "cluster", str(context.get("cluster") or "")), read_file)
-    user = _named(document, "users", "user", str(context.get("user") or ""))
+    context = _context(document)
+    cluster = _cluster(_named(document, "clusters", "cluster", context.get("cluster")), read_file)
+    user = _named(document, "users", "user", context.get("user"))
     return Bootstrap(cluster, _credential(user, read_file))
 
 
@@ -57,8 +68,7 @@ def cluster_of_kubeconfig(data: bytes) -> Cluster:
         UnusableKubeconfig: it names no API server with an inline CA.
     """
     document = _document(data)
-    context = _named(document, "contexts", "context", str(document.get("current-context") or ""))
-    return _cluster(_named(document, "clusters", "cluster", str(context.get("cluster") or "")), _no_file)
+    return _cluster(_named(document, "clusters", "cluster", _context(document).get("cluster")), _no_file)
 
 
 def cluster_of_exec_info(info: Mapping[str, object]) -> Cluster:
@@ -117,43 +127,36 @@ def _command(user: object) -> str:
     return user if isinstance(user, str) else ""
 
 
-class _Loader(yaml.SafeLoader):
-    """Rejects aliases: kubeconfigs have none, and a few lines of them can expand beyond memory."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            raise UnusableKubeconfig("it holds a YAML alias (*name): write out the value")
-        return super().compose_node(parent, index)
-
-
 def _document(data: bytes) -> Mapping[str, Any]:
     if len(data) > MAXIMUM_KUBECONFIG_BYTES:
         raise UnusableKubeconfig(f"it is larger than {MAXIMUM_KUBECONFIG_BYTES} bytes")
     try:
-        document = yaml.load(data, Loader=_Loader)  # noqa: S506 - it is a SafeLoader
-    except UnusableKubeconfig:
-        raise
-    except (yaml.YAMLError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
-        # PyYAML's constructors raise various exceptions: KeyError for `!!bool x`, AttributeError for `!!timestamp x`.
-        # The parser's own message quotes the line, which may hold a token.
-        mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
-        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
-        raise UnusableKubeconfig(f"it is not YAML{where}") from None
-    if not isinstance(document, dict) or document.get("kind") != "Config":
-        raise UnusableKubeconfig("it is not a kubeconfig (kind: Config)")
+        document = load_strict_yaml(data)
+    except YamlRefused as refused:
+        raise UnusableKubeconfig(f"it is not plain YAML: {refused}") from None
+    if not isinstance(document, dict):
+        raise UnusableKubeconfig("it is not a kubeconfig, which is a mapping")
+    if (document.get("kind") or "Config") != "Config" or (document.get("apiVersion") or "v1") != "v1":
+        raise UnusableKubeconfig("it is not a kubeconfig: kind must be Config and apiVersion v1, or absent")
     return document
 
 
-def _named(document: Mapping[str, Any], listing: str, field: str, name: str) -> Mapping[str, Any]:
+def _context(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _named(document, "contexts", "context", document.get("current-context"))
+
+
+def _named(document: Mapping[str, Any], listing: str, field: str, name: object) -> Mapping[str, Any]:
+    referrer = "current-context" if listing == "contexts" else f"the current context's {field}"
+    if not isinstance(name, str) or not name:
+        raise UnusableKubeconfig(f"{referrer} is missing: it names one of the {listing}")
     entries = document.get(listing)
-    found = [
-        entry.get(field)
-        for entry in (entries if isinstance(entries, list) else ())
-        if isinstance(entry, dict) and entry.get("name") == name
-    ]
-    if len(found) != 1 or not isinstance(found[0], dict):
-        where = "current-context" if listing == "contexts" else "the context"
-        raise UnusableKubeconfig(f"{where} must name exactly one of its {listing}")
+    if not isinstance(entries, list):
+        raise UnusableKubeconfig(f"{listing} is missing, or is no list")
+    found = [entry.get(field) for entry in entries if isinstance(entry, dict) and entry.get("name") == name]
+    if len(found) != 1:
+        raise UnusableKubeconfig(f"{referrer} names {len(found) or 'none'} of the {listing} instead of one")
+    if not isinstance(found[0], dict):
+        raise UnusableKubeconfig(f"{referrer} names an entry without {field}")
     return found[0]
 
 
@@ -165,7 +168,14 @@ def _cluster(fields: Mapping[str, Any], read_file: ReadFile) -> Cluster:
     if not authority:
         raise UnusableKubeconfig("certificate-authority-data is missing: evidence names the cluster by its CA")
     try:
-        return Cluster(str(fields.get("server") or ""), authority, str(fields.get("tls-server-name") or ""))
+        server = server_address(_text(fields, "server"))
+    except UnusableValue as error:
+        raise UnusableKubeconfig(f"server: {error}") from None
+    name = _text(fields, "tls-server-name")
+    if name and not is_host(name):
+        raise UnusableKubeconfig("tls-server-name: must be a host name or an IP address")
+    try:
+        return Cluster(server, _certificates(authority, "certificate-authority", skips_unreadable=True), name)
     except InvalidCluster as error:
         raise UnusableKubeconfig(str(error)) from None
 
@@ -174,35 +184,77 @@ def _credential(fields: Mapping[str, Any], read_file: ReadFile) -> Credential:
     for name in _UNUSED_USER_FIELDS:
         if fields.get(name):
             raise UnusableKubeconfig(f"{name} is not supported; a bootstrap kubeconfig holds a token")
-    token = fields.get("token") or (_read(fields["tokenFile"], read_file) if fields.get("tokenFile") else "")
+    token = _token(fields, read_file)
     if token:
-        text = token.strip() if isinstance(token, str) else ""
-        if not text or not text.isascii() or not text.isprintable():
-            raise UnusableKubeconfig("token must be printable ASCII text")
-        return BearerToken(text)
+        return BearerToken(token)
     certificate = _inline_or_file(fields, "client-certificate", read_file)
     key = _inline_or_file(fields, "client-key", read_file)
     if not certificate or not key:
         raise UnusableKubeconfig("its user has neither a token nor a client certificate with its key")
-    return ClientCertificate(certificate, key)
+    try:
+        key_text = private_key_in(key)
+    except UnusableValue as error:
+        raise UnusableKubeconfig(f"client-key: {error}") from None
+    return ClientCertificate(_certificates(certificate, "client-certificate", skips_unreadable=False), key_text)
 
 
-def _inline_or_file(fields: Mapping[str, Any], name: str, read_file: ReadFile) -> str:
-    """Inline data takes precedence, as in client-go."""
-    inline = fields.get(f"{name}-data")
+def _token(fields: Mapping[str, Any], read_file: ReadFile) -> str:
+    """The token; a file that can be read takes precedence, as in client-go. Empty without any."""
+    inline = _text(fields, "token")
+    path = _text(fields, "tokenFile")
+    try:
+        found = _read(path, read_file).decode("ascii").strip() if path else ""
+    except UnusableKubeconfig:
+        if not inline:
+            raise
+        found = ""
+    except ValueError:
+        raise UnusableKubeconfig(f"{path}: token must be printable ASCII text") from None
+    token = found or inline.strip()
+    if not token.isascii() or not token.isprintable() or (inline and not token):
+        raise UnusableKubeconfig("token must be printable ASCII text")
+    return token
+
+
+def _certificates(pem: bytes, field: str, *, skips_unreadable: bool) -> str:
+    """The certificates as PEM without anything else; client-go skips a CA that it cannot read."""
+    try:
+        found = certificates_in(pem)
+    except UnusableValue as error:
+        raise UnusableKubeconfig(f"{field}: {error}") from None
+    usable = [one for one in found if is_readable(one)]
+    if not usable or (len(usable) < len(found) and not skips_unreadable):
+        raise UnusableKubeconfig(f"{field}: {len(found) - len(usable)} of its {len(found)} certificates are unreadable")
+    return "".join(pem_text("CERTIFICATE", one) for one in usable)
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    """The text of a field; empty if it is absent, which null is too."""
+    value = fields.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise UnusableKubeconfig(f"{name} must be a string")
+    return value
+
+
+def _inline_or_file(fields: Mapping[str, Any], name: str, read_file: ReadFile) -> bytes:
+    """Inline data takes precedence, as in client-go. Empty without any."""
+    inline = _text(fields, f"{name}-data")
     if inline:
         try:
-            return base64.b64decode(str(inline), validate=True).decode("ascii")
-        except ValueError:
-            raise UnusableKubeconfig(f"{name}-data is not PEM in base64") from None
-    return _read(fields[name], read_file) if fields.get(name) else ""
+            return decode_base64(inline)
+        except UnusableValue as error:
+            raise UnusableKubeconfig(f"{name}-data {error}") from None
+    path = _text(fields, name)
+    return _read(path, read_file) if path else b""
 
 
-def _read(path: object, read_file: ReadFile) -> str:
+def _read(path: str, read_file: ReadFile) -> bytes:
     try:
-        return read_file(str(path)).decode("ascii")
+        return read_file(path)
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "not ASCII text"
+        why = error.strerror if isinstance(error, OSError) else "not the path of a file"
         raise UnusableKubeconfig(f"{path}: {why}") from None
 
 

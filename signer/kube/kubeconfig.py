@@ -1,31 +1,51 @@
 """Kubeconfigs from Secrets, parsed by allow-list.
 
 A tenant may have written the Secret. client-go's format (``client-go/tools/clientcmd/api/v1``) can name files to read,
-programs to run and proxies to use; all of these are refused. Any field that is not on the allow-list is refused. The
-error names the field and the remedy, never the field's content.
+programs to run and proxies to use; all of these are refused. Any field that is not on the allow-list is refused, unless
+it is empty: client-go takes it for absent. The error names the field and the remedy, never the field's content. What
+has one harmless meaning to client-go is read as client-go reads it.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import ipaddress
 import re
+import ssl
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
-from urllib.parse import urlsplit
 
+from attestors.net.kubeconfig import (
+    UnusableValue,
+    certificates_in,
+    decode_base64,
+    is_host,
+    pem_text,
+    server_address,
+)
+from attestors.net.strict_yaml import YamlRefused, load_strict_yaml
 from signer.kube.connection import ClusterConnection
-from signer.kube.strict_yaml import YamlRefused, load_strict_yaml
 from signer.kube.tls import TlsMaterialRefused, client_context
 
 MAXIMUM_KUBECONFIG_BYTES = 64 * 1024
 
-_TOP_LEVEL = frozenset({"apiVersion", "kind", "preferences", "current-context", "clusters", "contexts", "users"})
-_CLUSTER = frozenset({"server", "certificate-authority-data", "tls-server-name", "insecure-skip-tls-verify"})
-_CONTEXT = frozenset({"cluster", "user", "namespace"})
-_USER = frozenset({"client-certificate-data", "client-key-data", "token"})
+_EXTENSIONS = "extensions"
+"""Data of other programs; minikube and others write them."""
+_TOP_LEVEL = frozenset(
+    {"apiVersion", "kind", "preferences", "current-context", "clusters", "contexts", "users", _EXTENSIONS}
+)
+_CLUSTER = frozenset(
+    {
+        "server",
+        "certificate-authority-data",
+        "tls-server-name",
+        "insecure-skip-tls-verify",
+        "disable-compression",  # of answers, which are never requested compressed
+        "api-version",  # of kubectl before 1.0; ignored since then
+        _EXTENSIONS,
+    }
+)
+_CONTEXT = frozenset({"cluster", "user", "namespace", _EXTENSIONS})
+_USER = frozenset({"client-certificate-data", "client-key-data", "token", _EXTENSIONS})
 
 _FILES = "files are never read for a kubeconfig from a Secret; embed the content in the field that ends in -data"
 _ADVICE: Mapping[str, str] = {
@@ -45,14 +65,8 @@ _ADVICE: Mapping[str, str] = {
 }
 
 _FIELD_NAME = re.compile(r"[A-Za-z][A-Za-z-]{0,39}", re.ASCII)
-_HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?", re.ASCII)
-_MAXIMUM_LABEL_BYTES = 63
-"""RFC 1035 section 2.3.4; TLS can neither name nor verify a server with a longer label."""
-_PATH_PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)*/?", re.ASCII)
-_SERVER_CHARACTERS = re.compile(r"[!-~]{1,1024}", re.ASCII)
 _TOKEN = re.compile(r"[!-~]{1,16384}", re.ASCII)
 """Wider than RFC 6750's b64token: tokens with a colon are in use."""
-_PEM_CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 
 
 class KubeconfigRefused(ValueError):
@@ -74,15 +88,13 @@ def parse_kubeconfig(data: bytes) -> ClusterConnection:
         raise KubeconfigRefused(f"the kubeconfig is not plain YAML: {refused}") from None
     config = _mapping(document, "the kubeconfig")
     _allow_only(config, _TOP_LEVEL, "")
-    if config.get("apiVersion") != "v1" or config.get("kind") != "Config":
-        raise KubeconfigRefused("apiVersion and kind: must be v1 and Config")
-    if config.get("preferences"):
-        raise KubeconfigRefused("preferences: must be empty; remove it")
+    if (config.get("apiVersion") or "v1") != "v1":
+        raise KubeconfigRefused("apiVersion: must be v1, or absent")
+    if (config.get("kind") or "Config") != "Config":
+        raise KubeconfigRefused("kind: must be Config, or absent")
 
     context = _named(config, "contexts", "context", _text(config, "current-context", ""))
     _allow_only(context, _CONTEXT, "context.")
-    if "namespace" in context:
-        _text(context, "namespace", "context.")
     cluster = _named(config, "clusters", "cluster", _text(context, "cluster", "context."))
     user = _named(config, "users", "user", _text(context, "user", "context."))
     return _connection(cluster, user)
@@ -91,26 +103,23 @@ def parse_kubeconfig(data: bytes) -> ClusterConnection:
 def _connection(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ClusterConnection:
     _allow_only(cluster, _CLUSTER, "cluster.")
     _allow_only(user, _USER, "user.")
-    if cluster.get("insecure-skip-tls-verify", False) is not False:
+    if cluster.get("insecure-skip-tls-verify") not in (False, None):
         raise KubeconfigRefused("cluster.insecure-skip-tls-verify: the server is always verified; remove it")
-    if ("client-certificate-data" in user) != ("client-key-data" in user):
+    certificate, key = (_optional(user, name, "user.") for name in ("client-certificate-data", "client-key-data"))
+    if (certificate is None) != (key is None):
         raise KubeconfigRefused("user: client-certificate-data and client-key-data come together or not at all")
-    if "client-certificate-data" not in user and "token" not in user:
+    token = _token(user)
+    if certificate is None and token is None:
         raise KubeconfigRefused(
             "user: holds no credential; give it client-certificate-data and client-key-data, or token"
         )
-    authority = _decoded(cluster, "certificate-authority-data", "cluster.")
-    if _PEM_CERTIFICATE not in authority:
-        raise KubeconfigRefused("cluster.certificate-authority-data: holds no PEM certificate")
     connection = ClusterConnection(
-        server=_server(_text(cluster, "server", "cluster.")),
-        certificate_authority=authority,
+        server=_server(cluster),
+        certificate_authority=_authority(cluster),
         tls_server_name=_server_name(cluster),
-        client_certificate=_decoded(user, "client-certificate-data", "user.")
-        if "client-certificate-data" in user
-        else None,
-        client_key=_decoded(user, "client-key-data", "user.") if "client-key-data" in user else None,
-        bearer_token=_token(user),
+        client_certificate=certificate,
+        client_key=key,
+        bearer_token=token,
     )
     try:
         # Create the TLS context now: a connection that is returned can be opened.
@@ -126,11 +135,16 @@ def _mapping(value: Any, field: str) -> Mapping[str, Any]:
 
 
 def _allow_only(mapping: Mapping[str, Any], allowed: frozenset[str], prefix: str) -> None:
-    for key in mapping:
-        if key not in allowed:
+    for key, value in mapping.items():
+        if key not in allowed and not _is_absent(value):
             # An unknown key may be a misplaced secret: only text that looks like a field name is quoted.
             name = key if _FIELD_NAME.fullmatch(key) else "(a field that is no known name)"
             raise KubeconfigRefused(f"{prefix}{name}: {_ADVICE.get(key, 'unknown field; remove it')}")
+
+
+def _is_absent(value: Any) -> bool:
+    """Whether client-go takes a field with this value for an absent one: null, or the type's empty value."""
+    return value is None or value is False or value in ("", [], {})
 
 
 def _text(mapping: Mapping[str, Any], key: str, prefix: str) -> str:
@@ -159,63 +173,61 @@ def _named(config: Mapping[str, Any], plural: str, singular: str, wanted: str) -
     return _mapping(found.get(singular), singular)
 
 
+def _optional(mapping: Mapping[str, Any], key: str, prefix: str) -> bytes | None:
+    return None if _is_absent(mapping.get(key)) else _decoded(mapping, key, prefix)
+
+
 def _decoded(mapping: Mapping[str, Any], key: str, prefix: str) -> bytes:
     text = _text(mapping, key, prefix)
     try:
-        raw = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        raise KubeconfigRefused(f"{prefix}{key}: must be base64 (RFC 4648 section 4) on one line") from None
-    if base64.b64encode(raw) != text.encode("ascii"):
-        raise KubeconfigRefused(f"{prefix}{key}: must be canonical base64 (RFC 4648 section 3.5)")
-    return raw
+        return decode_base64(text)
+    except UnusableValue as error:
+        raise KubeconfigRefused(f"{prefix}{key}: {error}") from None
+
+
+def _authority(cluster: Mapping[str, Any]) -> bytes:
+    """The certificates that OpenSSL can read, as PEM without anything else: client-go skips what it cannot read."""
+    field = "cluster.certificate-authority-data"
+    if _is_absent(cluster.get("certificate-authority-data")):
+        raise KubeconfigRefused(f"{field}: is missing; the system's certificates are never trusted")
+    try:
+        found = certificates_in(_decoded(cluster, "certificate-authority-data", "cluster."))
+    except UnusableValue as error:
+        raise KubeconfigRefused(f"{field}: {error}") from None
+    usable = [certificate for certificate in found if _is_certificate(certificate)]
+    if not usable:
+        raise KubeconfigRefused(f"{field}: none of its {len(found)} PEM blocks holds a certificate that can be read")
+    return "".join(pem_text("CERTIFICATE", certificate) for certificate in usable).encode("ascii")
+
+
+def _is_certificate(der: bytes) -> bool:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=der)
+    except (ssl.SSLError, ValueError):
+        return False
+    return True
 
 
 def _token(user: Mapping[str, Any]) -> str | None:
-    if "token" not in user:
+    if _is_absent(user.get("token")):
         return None
-    token = _text(user, "token", "user.")
+    token = _text(user, "token", "user.").strip()
     if _TOKEN.fullmatch(token) is None:
         raise KubeconfigRefused("user.token: must be visible ASCII characters, without spaces or line ends")
     return token
 
 
-def _is_host(host: str) -> bool:
-    if ":" in host:
-        try:
-            return ipaddress.IPv6Address(host).scope_id is None
-        except ValueError:
-            return False
-    if _HOST_NAME.fullmatch(host) is None:
-        return False
-    return all(0 < len(label) <= _MAXIMUM_LABEL_BYTES for label in host.split("."))
-
-
 def _server_name(cluster: Mapping[str, Any]) -> str | None:
-    if "tls-server-name" not in cluster:
+    if _is_absent(cluster.get("tls-server-name")):
         return None
     name = _text(cluster, "tls-server-name", "cluster.")
-    if not _is_host(name):
+    if not is_host(name):
         raise KubeconfigRefused("cluster.tls-server-name: must be a host name or an IP address")
     return name
 
 
-def _server(url: str) -> str:
-    """``https://host[:port][/prefix]`` without a trailing slash; RFC 3986, without its optional parts."""
-    remedy = KubeconfigRefused(
-        "cluster.server: must be https://host[:port][/prefix], without user, query or fragment; correct the address"
-    )
-    if _SERVER_CHARACTERS.fullmatch(url) is None or not url.startswith("https://") or set(url) & set("@?#%\\"):
-        raise remedy
+def _server(cluster: Mapping[str, Any]) -> str:
     try:
-        parts = urlsplit(url)
-        port, host = parts.port, parts.hostname
-    except ValueError:
-        raise remedy from None
-    if not host or not _is_host(host) or port == 0 or _PATH_PREFIX.fullmatch(parts.path) is None:
-        raise remedy
-    if parts.netloc.endswith(":") or ("[" in parts.netloc) != (":" in host):
-        raise remedy
-    if any(part in {".", ".."} for part in parts.path.split("/")):
-        raise remedy
-    authority = f"[{host}]" if ":" in host else host
-    return f"https://{authority}{'' if port is None else f':{port}'}{parts.path.rstrip('/')}"
+        return server_address(_text(cluster, "server", "cluster."))
+    except UnusableValue as error:
+        raise KubeconfigRefused(f"cluster.server: {error}") from None

@@ -240,7 +240,7 @@ def _described(error: Exception) -> str:
     import yaml
     from kubernetes.aio.config import ConfigException
 
-    from signer.kube.strict_yaml import position
+    from attestors.net.strict_yaml import position
 
     if isinstance(error, yaml.YAMLError):
         return f"it is not YAML{position(error)}"

@@ -104,8 +104,8 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
             "Upgrade or fix the program that made the request. The message names the line or the part.",
         ),
         Reason.INVALID_PROVIDER_ID: ReasonExplanation(
-            "The provider-ID extension is missing, is not a UTF8String, is longer than 512 characters, or is not "
-            "`<provider>://<identifier>`.",
+            "The provider-ID extension is missing, is not a UTF8String, or does not hold 1 to 512 characters of "
+            "printable ASCII without spaces at the ends.",
             "Set the node's provider ID to the value of `Machine.spec.providerID`. If the controller runs with "
             "`--provider-id-oids`, the node must use one of those OIDs.",
         ),

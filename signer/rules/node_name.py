@@ -197,7 +197,9 @@ def scale_set_names(provider_id: str) -> tuple[str, ...]:
 
 
 def _scheme(machine: MachineView) -> str:
-    return machine.provider_id.partition("://")[0]
+    """The provider ID's scheme; empty without one."""
+    scheme, separator, _ = machine.provider_id.partition("://")
+    return scheme if separator else ""
 
 
 def _host(node_name: str) -> str:

@@ -143,7 +143,7 @@ def provider_id(facts: RequestFacts) -> Comparison:
     if isinstance(found, NoProviderID):
         value = found.value
         found = f"{len(value)} bytes: {value[:32].hex()}" if value else "no provider-ID extension"
-    return Comparison(found, "<provider>://<identifier>, UTF8String")
+    return Comparison(found, "printable ASCII, UTF8String")
 
 
 def cluster_authority(facts: RequestFacts) -> Comparison:

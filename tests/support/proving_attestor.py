@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from keyed_mac import KeyedMACAttestor
-from keyed_mac.controller import KeyedMACServerPlugin, master_key_from
+from keyed_mac.controller import KeyedMACServerPlugin, server_plugin_from
 
 from attestors.contract import (
     AnswerForm,
     AttestorDescription,
     AttestorSettings,
     FormerInstance,
+    Freshness,
     InstanceExists,
     InstanceGone,
     Security,
@@ -64,11 +65,11 @@ class ProvingServerPlugin(KeyedMACServerPlugin):
 class ProvingAttestor(KeyedMACAttestor):
     """Implements :class:`attestors.contract.Attestor`."""
 
-    description = AttestorDescription(PROVIDER, Security.SECURE, ("v1",), renews=True, serves=True)
+    description = AttestorDescription(PROVIDER, Security.SECURE, ("v1",), Freshness.TIMESTAMP)
 
     def server_plugin(self, settings: AttestorSettings) -> ProvingServerPlugin:
         """A plugin that asks the cloud."""
-        return ProvingServerPlugin(master_key_from(settings))
+        return ProvingServerPlugin(server_plugin_from(settings).master_key)
 
 
 plugin: Final = ProvingAttestor()

@@ -24,7 +24,7 @@ IMPORTS_INSIDE: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
     ),
     "signer/kube/management.py": (
         LAZY + "only a configuration of the management cluster that comes from a file needs PyYAML",
-        frozenset({"signer.kube.strict_yaml"}),
+        frozenset({"attestors.net.strict_yaml"}),
     ),
     "authenticator/cli.py": (
         LAZY + "a stored certificate is printed although nothing else can be imported",

@@ -21,6 +21,12 @@ _NUMBER_BYTES: Final = 36
 _KEY_PREFIX: Final = "sha256:"
 _KEY: Final = re.compile(rf"{_KEY_PREFIX}[0-9a-f]{{64}}")
 _LINE: Final = re.compile(rf"[ \t]*(?P<provider_id>[^\s#]\S*)[ \t]+(?P<key>{_KEY.pattern})[ \t]*\r?")
+_NO_KEY: Final = rf"(?![!-~]*{_KEY_PREFIX})"
+_LINE_OF_WORDS: Final = re.compile(
+    rf"[ \t]*(?P<provider_id>{_NO_KEY}[a-z][a-z0-9+.-]*://[!-~]*(?: +{_NO_KEY}[!-~]+)+)[ \t]+"
+    rf"(?P<key>{_KEY.pattern})[ \t]*\r?"
+)
+"""A provider ID with spaces, as MAAS writes them. The line may also be meant otherwise, so its words stay at fault."""
 _WORD: Final = re.compile(r"\S+")
 _WORDS_AT_FAULT: Final = 4
 """Words of an unreadable line that may be the provider ID, which may stand after the key or after another ID."""
@@ -91,7 +97,7 @@ def parse_listing(text: str) -> Listing:
     An error in a line affects only the provider IDs in it: one provider ID with two keys, one key under two provider
     IDs, a line without a key. A repeated line is no error. In an unreadable line, each of the first words counts as a
     possible provider ID or key, with and without surrounding punctuation, and so does each part of a provider ID
-    between punctuation.
+    between punctuation. A provider ID with spaces begins with a scheme.
 
     Raises:
         InvalidListing: too many characters, lines or unreadable lines; or one line with several machines: the text lost
@@ -112,11 +118,13 @@ def parse_listing(text: str) -> Listing:
         if found is None:
             words = _words_at_fault(line)
             _require_line_ends(line, number, words)
-            unreadable += bool(words)
-            if unreadable > MAXIMUM_UNREADABLE_LINES:
-                raise InvalidListing(f"more than {MAXIMUM_UNREADABLE_LINES} lines cannot be read")
             for word in words:
                 faults.setdefault(word, set()).add(number)
+            found = _LINE_OF_WORDS.fullmatch(line)
+            unreadable += bool(words) and found is None
+            if unreadable > MAXIMUM_UNREADABLE_LINES:
+                raise InvalidListing(f"more than {MAXIMUM_UNREADABLE_LINES} lines cannot be read")
+        if found is None:
             continue
         provider_id, key = found.groups()
         if _PUNCTUATED.search(provider_id):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+from attestors.net.strict_yaml import YamlRefused, load_strict_yaml
 from signer.authority import der
 from signer.authority.certificate_authority import load_certificate_authority
 from signer.authority.errors import CertificateAuthorityUnavailable
@@ -14,7 +15,6 @@ from signer.authority.private_key import read_private_key
 from signer.configuration import InvalidConfiguration, OperatorAttestor, read_attestors
 from signer.kube.connection import ClusterConnection
 from signer.kube.kubeconfig import KubeconfigRefused, parse_kubeconfig
-from signer.kube.strict_yaml import YamlRefused, load_strict_yaml
 from signer.model.auto_approval import (
     ClusterRole,
     ClusterRoleBinding,

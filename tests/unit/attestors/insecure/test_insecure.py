@@ -71,7 +71,7 @@ class TestAgentPlugin:
     def test_knows_the_configured_provider_id(self) -> None:
         assert plugin.agent_plugin({"provider-id": PROVIDER_ID}).provider_id() == PROVIDER_ID
 
-    @pytest.mark.parametrize("settings", [{}, {"provider-id": ""}, {"provider-id": "node 1"}])
+    @pytest.mark.parametrize("settings", [{}, {"provider-id": ""}, {"provider-id": "node 1 "}])
     def test_says_what_to_set(self, settings: dict[str, str]) -> None:
         with pytest.raises(EvidenceUnavailable, match="set provider-id"):
             plugin.agent_plugin(settings).provider_id()

@@ -318,7 +318,7 @@ class TestSettings:
             pytest.param({"machine-key": "", "provider-id": PROVIDER_ID}, id="empty-key"),
             pytest.param({"machine-key": base64_of(bytes(16)), "provider-id": PROVIDER_ID}, id="short-key"),
             pytest.param({"machine-key": base64_of(MACHINE_KEY), "provider-id": ""}, id="empty-provider-id"),
-            pytest.param({"machine-key": base64_of(MACHINE_KEY), "provider-id": "node"}, id="no-provider-id-at-all"),
+            pytest.param({"machine-key": base64_of(MACHINE_KEY), "provider-id": "node\n"}, id="no-provider-id-at-all"),
             pytest.param(
                 {"machine-key": base64_of(MACHINE_KEY), "provider-id": PROVIDER_ID, "master-key": "x"}, id="another"
             ),

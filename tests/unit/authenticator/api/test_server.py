@@ -196,6 +196,11 @@ def test_the_server_may_have_the_name_that_the_kubeconfig_says() -> None:
         assert ApiServer(server.cluster(tls_server_name="api.example"), TOKEN).get("n") == STORED
 
 
+def test_the_roots_dot_is_no_part_of_a_name_in_a_certificate() -> None:
+    with serving(answers(200, STORED), names=["api.example"], addresses=["192.0.2.7"]) as server:
+        assert ApiServer(server.cluster(tls_server_name="api.example."), TOKEN).get("n") == STORED
+
+
 def test_the_name_that_the_kubeconfig_says_replaces_the_address() -> None:
     with serving(answers(200, STORED)) as server, pytest.raises(Untrusted):
         ApiServer(server.cluster(tls_server_name="other.example"), TOKEN).get("n")

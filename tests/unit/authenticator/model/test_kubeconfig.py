@@ -38,6 +38,7 @@ from tests.unit.authenticator.builders import (
 
 CERTIFICATE = pem_of(certificate())
 INLINE = {"client-certificate-data": encoded(CERTIFICATE), "client-key-data": encoded(key_pem())}
+BROKEN = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 FILES = {
     "ca.crt": authority().encode(),
     "token": f"{TOKEN}\n".encode(),
@@ -102,11 +103,14 @@ def test_files_beside_it() -> None:
     assert found.credential == ClientCertificate(CERTIFICATE, key_pem())
 
 
+def test_a_token_file_that_can_be_read_wins_over_a_token() -> None:
+    """As in client-go, where a token in a file can be replaced."""
+    for user in ({"token": TOKEN, "tokenFile": "no"}, {"token": "other", "tokenFile": "token"}):
+        assert parsed(kubeconfig(user=user)) == bootstrap()
+
+
 def test_inline_data_wins_over_files() -> None:
-    found = parsed(
-        kubeconfig(target=target(**{"certificate-authority": "missing"}), user={"token": TOKEN, "tokenFile": "no"})
-    )
-    assert found == bootstrap()
+    assert parsed(kubeconfig(target=target(**{"certificate-authority": "missing"}))) == bootstrap()
     user = INLINE | {"client-certificate": "missing", "client-key": "missing"}
     assert parsed(kubeconfig(user=user)).credential == ClientCertificate(CERTIFICATE, key_pem())
 
@@ -137,26 +141,35 @@ def test_settings_that_are_off_do_no_harm() -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        pytest.param(b"", "it is not a kubeconfig", id="empty"),
+        pytest.param(b"", "^it is not plain YAML: it is empty$", id="empty"),
         pytest.param(b"\xff\xfe", "it is no|it is not", id="binary"),
-        pytest.param(b"{", "^it is not YAML at line 1, column 2$", id="cut-off"),
-        pytest.param(b"token: [" + TOKEN.encode(), "^it is not YAML at line 1, column 32$", id="quoting-the-line"),
-        pytest.param(b"kind: Config\nusers:\n\t- a", "^it is not YAML at line 3, column 1$", id="tab"),
+        pytest.param(b"{", "^it is not plain YAML: syntax error at line 2, column 1$|line 1", id="cut-off"),
+        pytest.param(b"token: [" + TOKEN.encode(), "^it is not plain YAML: syntax error at", id="quoting-the-line"),
         pytest.param([], "it is not a kubeconfig", id="list"),
-        pytest.param({"kind": "Secret"}, r"it is not a kubeconfig \(kind: Config\)", id="another-kind"),
-        pytest.param({"kind": ["Config"]}, "it is not a kubeconfig", id="list-as-kind"),
-        pytest.param({"kind": "Config"}, "^current-context must name exactly one of its contexts", id="nothing"),
-        pytest.param(kubeconfig() | {"current-context": "other"}, "current-context must name", id="no-context"),
-        pytest.param(kubeconfig(contexts={}), "current-context must name", id="contexts-no-list"),
-        pytest.param(kubeconfig(contexts=["bootstrap"]), "current-context must name", id="contexts-of-texts"),
-        pytest.param(kubeconfig(contexts=[{"name": "bootstrap"}]), "current-context must name", id="empty-context"),
         pytest.param(
-            kubeconfig(contexts=twice("contexts")), "current-context must name exactly one", id="two-contexts"
+            {"kind": "Secret"},
+            "^it is not a kubeconfig: kind must be Config and apiVersion v1, or absent$",
+            id="another-kind",
         ),
-        pytest.param(kubeconfig(clusters=[]), "^the context must name exactly one of its clusters", id="no-cluster"),
-        pytest.param(kubeconfig(clusters=twice("clusters")), "the context must name exactly one", id="two-clusters"),
-        pytest.param(kubeconfig(users=None), "the context must name exactly one of its users", id="no-user"),
-        pytest.param(kubeconfig(users=twice("users")), "exactly one of its users", id="two-users"),
+        pytest.param({"kind": ["Config"]}, "it is not a kubeconfig", id="list-as-kind"),
+        pytest.param({"kind": "Config"}, "^current-context is missing: it names one of the contexts$", id="nothing"),
+        pytest.param(
+            kubeconfig() | {"current-context": "other"}, "^current-context names none of the", id="no-context"
+        ),
+        pytest.param(kubeconfig(contexts={}), "^contexts is missing, or is no list$", id="contexts-no-list"),
+        pytest.param(kubeconfig(contexts=["bootstrap"]), "^current-context names none", id="contexts-of-texts"),
+        pytest.param(
+            kubeconfig(contexts=[{"name": "bootstrap"}]), "names an entry without context", id="empty-context"
+        ),
+        pytest.param(
+            kubeconfig(contexts=twice("contexts")), "^current-context names 2 of the contexts", id="two-contexts"
+        ),
+        pytest.param(kubeconfig(clusters=[]), "^the current context's cluster names none of the cl", id="no-cluster"),
+        pytest.param(
+            kubeconfig(clusters=twice("clusters")), "cluster names 2 of the clusters instead", id="two-clusters"
+        ),
+        pytest.param(kubeconfig(users=None), "^users is missing, or is no list$", id="no-user"),
+        pytest.param(kubeconfig(users=twice("users")), "user names 2 of the users", id="two-users"),
         pytest.param(
             kubeconfig(target=target(**{"insecure-skip-tls-verify": True})),
             "^insecure-skip-tls-verify: the API server must be verified; give",
@@ -168,22 +181,22 @@ def test_settings_that_are_off_do_no_harm() -> None:
         pytest.param(kubeconfig(target={"server": SERVER}), "certificate-authority-data is missing", id="no-ca"),
         pytest.param(
             kubeconfig(target=target(**{"certificate-authority-data": "no base64"})),
-            "certificate-authority-data is not PEM in base64",
+            "^certificate-authority-data has spaces in its base64; a YAML scalar in several lines must begin with",
             id="ca-no-base64",
         ),
         pytest.param(
             kubeconfig(target=target(**{"certificate-authority-data": f"!{encoded(authority())}"})),
-            "certificate-authority-data is not PEM in base64",
+            "^certificate-authority-data must be base64",
             id="ca-almost-base64",
         ),
         pytest.param(
             kubeconfig(target=target(**{"certificate-authority-data": base64.b64encode(b"\xff").decode()})),
-            "certificate-authority-data is not PEM in base64",
+            "^certificate-authority: holds no PEM certificate",
             id="ca-binary",
         ),
         pytest.param(
             kubeconfig(target=target(**{"certificate-authority-data": encoded("text")})),
-            "CA certificate is unreadable",
+            "^certificate-authority: holds no PEM certificate",
             id="ca-no-certificate",
         ),
         pytest.param(
@@ -193,12 +206,12 @@ def test_settings_that_are_off_do_no_harm() -> None:
         ),
         pytest.param(
             kubeconfig(target={"server": SERVER, "certificate-authority": "binary"}),
-            "^binary: not ASCII text$",
+            "^certificate-authority: holds no PEM certificate",
             id="ca-file-binary",
         ),
-        pytest.param(kubeconfig(target=target(server="")), "must be https://", id="no-server"),
-        pytest.param(kubeconfig(target=target(server="https://[")), "must be https://", id="bad-server"),
-        pytest.param(kubeconfig(target=target(server=7)), "must be https://", id="number-as-server"),
+        pytest.param(kubeconfig(target=target(server="")), "^server: must be https://", id="no-server"),
+        pytest.param(kubeconfig(target=target(server="https://[")), "^server: has a malformed host", id="bad-server"),
+        pytest.param(kubeconfig(target=target(server=[7])), "^server must be a string", id="list-as-server"),
         pytest.param(kubeconfig(target={}), "certificate-authority-data is missing", id="empty-cluster"),
         *(
             pytest.param(
@@ -206,12 +219,21 @@ def test_settings_that_are_off_do_no_harm() -> None:
             )
             for name in ("exec", "auth-provider", "username", "password", "as", "as-uid", "as-groups")
         ),
+        pytest.param(
+            kubeconfig(target=target(**{"tls-server-name": "a b"})), "^tls-server-name: must be a host", id="name"
+        ),
+        pytest.param(
+            kubeconfig(user=INLINE | {"client-certificate-data": encoded(CERTIFICATE + BROKEN)}),
+            "^client-certificate: 1 of its 2 certificates are unreadable$",
+            id="broken-chain",
+        ),
         pytest.param(kubeconfig(user={}), "neither a token nor a client certificate", id="no-credential"),
         pytest.param(kubeconfig(user={"tokenFile": "empty"}), "neither a token nor", id="empty-token-file"),
-        pytest.param(kubeconfig(user={"tokenFile": "blank"}), "token must be printable", id="blank-token-file"),
+        pytest.param(kubeconfig(user={"tokenFile": "blank"}), "neither a token nor", id="blank-token-file"),
+        pytest.param(kubeconfig(user={"tokenFile": "binary"}), "^binary: token must be", id="binary-token-file"),
         pytest.param(kubeconfig(user={"tokenFile": "missing"}), "^missing: No such file", id="token-file-missing"),
         pytest.param(kubeconfig(user={"token": " \n"}), "token must be printable ASCII text", id="blank-token"),
-        pytest.param(kubeconfig(user={"token": 123456.5}), "token must be printable ASCII text", id="number-as-token"),
+        pytest.param(kubeconfig(user={"token": [TOKEN]}), "^token must be a string$", id="list-as-token"),
         pytest.param(kubeconfig(user={"token": "\u00e4"}), "token must be printable ASCII text", id="token-not-ascii"),
         pytest.param(kubeconfig(user={"token": "a\r\nX-Remote-User: b"}), "token must be printable", id="two-lines"),
         pytest.param(
@@ -223,7 +245,7 @@ def test_settings_that_are_off_do_no_harm() -> None:
             kubeconfig(user={"client-key-data": INLINE["client-key-data"]}), "neither a token nor", id="key-alone"
         ),
         pytest.param(
-            kubeconfig(user=INLINE | {"client-key-data": key_pem()}), "client-key-data is not PEM", id="key-no-base64"
+            kubeconfig(user=INLINE | {"client-key-data": key_pem()}), "^client-key-data has spaces", id="key-no-base64"
         ),
     ],
 )
@@ -232,35 +254,22 @@ def test_what_cannot_be_used_is_refused(document: object, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "message"),
     [
-        b"!!bool x",
-        b"!!int ''",
-        b"!!float ''",
-        b"!!timestamp x",
-        b"!!binary x",
-        b"!!python/object:os.system x",
-        b"a: 2001-99-99",
-        b"a: 1" + b":0" * 300 + b".5",
-        b"? [a]\n: b",
-        b"[" * 600,
-        b"a: b: c",
-        b"a\n---\nb",
+        (b"!!bool x", "explicit tags are not accepted"),
+        (b"!!binary x", "explicit tags are not accepted"),
+        (b"!!python/object:os.system x", "explicit tags are not accepted"),
+        (b"? [a]\n: b", "a mapping key is not a string"),
+        (b"[" * 600, "it is nested deeper than 16 levels"),
+        (b"a: b: c", "syntax error at line 1"),
+        (b"a\n---\nb", "it holds more than one document"),
+        (b"kind: &a Config\ncurrent-context: *a", "anchors and aliases are not accepted"),
+        (b"&a [*a]", "anchors and aliases are not accepted"),
+        (b"a: b\na: c", "a mapping key appears twice"),
     ],
 )
-def test_what_the_library_cannot_make_is_not_yaml(text: bytes) -> None:
-    refuse(text, "^it is not YAML( at line 1, column [0-9]+| at line 2, column 1)?$")
-
-
-@pytest.mark.parametrize("text", [b"kind: &a Config\ncurrent-context: *a", b"&a [*a]", b"a: &a {b: c}\nd:\n  <<: *a"])
-def test_an_alias_is_refused(text: bytes) -> None:
-    refuse(text, r"^it holds a YAML alias \(\*name\): write out the value$")
-
-
-def test_aliases_that_unfold_without_end_are_refused() -> None:
-    lines = ["kind: Config", "x:", "- &a0 [x]"]
-    lines += [f"- &a{level} [*a{level - 1}, *a{level - 1}]" for level in range(1, 60)]
-    refuse("\n".join([*lines, "current-context: *a59"]).encode(), "it holds a YAML alias")
+def test_what_is_not_plain_yaml(text: bytes, message: str) -> None:
+    refuse(text, f"^it is not plain YAML: {message}")
 
 
 def test_the_size_is_bounded() -> None:
@@ -280,9 +289,9 @@ def test_what_is_not_named_is_not_found(missing: str, name: str) -> None:
     document["contexts"][0]["context"] = {"cluster": name, "user": name}
     assert parsed(document) == bootstrap()
     del (document if missing == "current-context" else document["contexts"][0]["context"])[missing]
-    refuse(document, "must name exactly one of its")
+    refuse(document, " is missing: it names one of the ")
     if missing != "user":
-        with pytest.raises(UnusableKubeconfig, match="must name exactly one of its"):
+        with pytest.raises(UnusableKubeconfig, match=" is missing: it names one of the "):
             cluster_of_kubeconfig(as_yaml(document))
 
 

@@ -83,7 +83,7 @@ def test_what_the_library_warns_of() -> None:
         blocks(pkcs10(extensions=[])),
         blocks(pkcs10(extensions=[provider_id_extension(), provider_id_extension()])),
         blocks(pkcs10(extensions=[provider_id_extension(b"aws:///no/DER")])),
-        blocks(pkcs10(extensions=[provider_id_extension(tlv(0x0C, b"no provider ID"))])),
+        blocks(pkcs10(extensions=[provider_id_extension(tlv(0x0C, b"no provider ID\n"))])),
         blocks(pkcs10(extensions=[provider_id_extension(), extension("2.5.29.19", b"no DER")])),
         blocks(pkcs10(subject=node_subject("n" * 200), extensions=[extension("2.5.29.19", sequence(b"no DER"))])),
         pem.encode(pem.Block("CERTIFICATE", b"x")) + blocks(),

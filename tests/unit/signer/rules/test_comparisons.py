@@ -155,7 +155,7 @@ STOPPED: dict[str, tuple[Callable[[], Any], str, str]] = {
     "provider_id_is_well_formed": (
         lambda: of_request({"provider_id": NoProviderID(b"\x0c\x01\xff", "not UTF-8")}),
         "3 bytes: 0c01ff",
-        "<provider>",
+        "printable ASCII",
     ),
     "evidence_names_this_cluster": (
         lambda: builders.request_facts(ca_cert_hashes=frozenset({"sha256:" + "00" * 32})),

@@ -114,6 +114,11 @@ class TestAutomatic:
             ("prod-md-0-x7k2p",), OtherNames.UNKNOWN
         )
 
+    @pytest.mark.parametrize("provider_id", ["aws", "azure", "docker", "cn-hangzhou.i-bp1"])
+    def test_what_has_no_scheme_is_of_no_known_provider(self, provider_id: str) -> None:
+        view = machine(provider_id, ("InternalDNS", "d"), ("Hostname", "h"))
+        assert final(view) == ("h",)
+
     @pytest.mark.parametrize("provider_id", ["gce://p/z/n1", "docker:////c", "azure:///x", "vsphere://x"])
     def test_attested_names_come_first(self, provider_id: str) -> None:
         view = machine(provider_id, ("Hostname", "h"), ("InternalDNS", "d"), ("InternalDNS", "n1.example"))

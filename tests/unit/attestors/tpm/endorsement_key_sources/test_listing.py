@@ -92,6 +92,31 @@ def test_a_provider_id_may_hold_punctuation() -> None:
     assert listing.line_of("rack://[1]") == ListingLine(TWO)
 
 
+@pytest.mark.parametrize("provider_id", ["maas:///Rack 1/abc123", "maas:///a  b c/d", "p://x (old) y"])
+def test_a_provider_id_may_hold_spaces(provider_id: str) -> None:
+    """As those of MAAS, in the name of a zone. The words may also be meant otherwise, and stay at fault."""
+    listing = parse_listing(f"\t{provider_id} \t{ONE}\nq {TWO}")
+    assert listing.line_of(provider_id) == ListingLine(ONE)
+    assert listing.line_of("q") == ListingLine(TWO)
+    assert listing.lists(ONE)
+    for word in provider_id.split():
+        assert listing.line_of(word) == Contradiction((1,))
+    assert parse_listing(f"{provider_id} {ONE}\n{provider_id} {TWO}").line_of(provider_id) == Contradiction((1, 2))
+    assert parse_listing(f"{provider_id} {ONE}\nq {ONE}").line_of("q") == Contradiction((1, 2))
+
+
+@pytest.mark.parametrize(
+    "line", ["- p://x {}", "p {0} # {0}", "p://x #{0} {0}", "p://x {0} {0}", "x p://x {}", "#p://x y {}"]
+)
+def test_other_lines_of_several_words_list_no_key(line: str) -> None:
+    assert not parse_listing(line.replace("{0}", ONE).replace("{}", ONE)).lists(ONE)
+
+
+def test_many_provider_ids_with_spaces_are_no_broken_inventory() -> None:
+    lines = [f"maas:///Rack 1/m{number} sha256:{number:064x}" for number in range(MAXIMUM_UNREADABLE_LINES + 1)]
+    assert parse_listing("\n".join(lines)).line_of("maas:///Rack 1/m7") == ListingLine(f"sha256:{7:064x}")
+
+
 def test_one_that_holds_punctuation_is_at_fault_as_a_whole() -> None:
     """Without its line, what an operator wrote about it would say nothing, and a source behind would be asked."""
     for provider_id in ("azure:///rg(1)/vm,2", "rack://[1]", '"rack://1'):

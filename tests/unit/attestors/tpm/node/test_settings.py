@@ -51,8 +51,9 @@ def test_unknown_endorsement_key() -> None:
 
 def test_provider_id() -> None:
     assert NodeSettings.parse({"provider-id": "metal://rack-1/host-2"}).provider_id == "metal://rack-1/host-2"
-    with pytest.raises(InvalidSettings, match="provider-id: not of the form"):
-        NodeSettings.parse({"provider-id": "host-2"})
+    assert NodeSettings.parse({"provider-id": "host-2"}).provider_id == "host-2"
+    with pytest.raises(InvalidSettings, match="provider-id: not printable ASCII"):
+        NodeSettings.parse({"provider-id": "host-2\n"})
 
 
 def test_unknown_setting() -> None:

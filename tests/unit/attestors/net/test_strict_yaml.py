@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signer.kube.strict_yaml import MAXIMUM_DEPTH, YamlRefused, load_strict_yaml
+from attestors.net.strict_yaml import MAXIMUM_DEPTH, YamlRefused, load_strict_yaml
 
 
 def test_mappings_lists_and_the_four_scalars() -> None:
@@ -22,11 +22,24 @@ def test_json_is_yaml() -> None:
     assert load_strict_yaml(b'{"a": ["b", {"c": "d"}]}') == {"a": ["b", {"c": "d"}]}
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
+def test_a_byte_order_mark_names_the_encoding(encoding: str) -> None:
+    """PowerShell writes UTF-16."""
+    assert load_strict_yaml("a: \u0160koda\r\n".encode(encoding)) == {"a": "\u0160koda"}
+
+
+def test_an_empty_document_behind_is_no_second_one() -> None:
+    assert load_strict_yaml(b"---\na: b\n---\n") == {"a": "b"}
+    assert load_strict_yaml(b"---\na: b\n...\n") == {"a": "b"}
+
+
 @pytest.mark.parametrize(
     ("document", "why"),
     [
         (b"", "empty"),
-        (b"\xff\xfe", "UTF-8"),
+        (b"\xff\xfe", "empty"),
+        (b"\xff\xfea", "UTF-8"),
+        (b"\xff", "UTF-8"),
         (b"a: &x b", "anchors"),
         (b"a: &x b\nc: *x", "anchors"),
         (b"a: &x [b]\nc: {<<: *x}", "anchors"),
@@ -38,6 +51,8 @@ def test_json_is_yaml() -> None:
         (b"1: a\nnull: b", "not a string"),
         (b"[a]: b", "not a string"),
         (b"a: b\n---\nc: d", "more than one"),
+        (b"---\n---\nc: d", "more than one"),
+        (b"a: b\n---\n---\nc", "more than one"),
         (b"a: [", "syntax error at line 2"),
         (b"a: \x00", "characters"),
         (b"[" * (MAXIMUM_DEPTH + 2) + b"]" * (MAXIMUM_DEPTH + 2), "deeper"),

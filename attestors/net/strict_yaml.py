@@ -2,17 +2,19 @@
 
 The document is built from the parser's events, so only these types can occur: mappings with string keys, lists, and
 scalars that are a string, true, false or null. Refused: anchors, aliases (and so alias bombs), explicit tags, repeated
-keys, several documents, deep nesting. A plain scalar that looks like a number or a date stays a string.
+keys, a second document with content, deep nesting. A plain scalar that looks like a number or a date stays a string.
 """
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterator
 from typing import Any
 
 import yaml
 
 MAXIMUM_DEPTH = 16
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _PLAIN: dict[str, bool | None] = {"": None, "~": None, "null": None, "true": True, "false": False}
 
@@ -22,12 +24,12 @@ class YamlRefused(ValueError):
 
 
 def load_strict_yaml(data: bytes) -> Any:
-    """The one document in ``data``: UTF-8, within the subset above.
+    """The one document in ``data``, within the subset above: UTF-8, or UTF-16 with a byte order mark, as YAML says.
 
     The caller bounds the size. Raises YamlRefused, and no other error, whatever the bytes.
     """
     try:
-        text = data.decode("utf-8")
+        text = data.decode("utf-16" if data.startswith(_UTF_16) else "utf-8")
     except UnicodeDecodeError:
         raise YamlRefused("it is not UTF-8") from None
     try:
@@ -53,12 +55,14 @@ def _document(events: Iterator[yaml.Event]) -> Any:
             continue
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
-            if documents > 1:
-                raise YamlRefused("it holds more than one document")
             if event.tags:
                 raise YamlRefused("tag directives are not accepted")
             continue
-        value = _node(event, events, 0)
+        found = _node(event, events, 0)
+        if documents == 1:
+            value = found
+        elif found is not None:
+            raise YamlRefused("it holds more than one document")
     if documents == 0:
         raise YamlRefused("it is empty")
     return value
