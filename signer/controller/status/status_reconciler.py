@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 from signer.controller.status.infrastructure_status import InfrastructureStatus
 from signer.controller.status.policy_owner import PolicyOwner
@@ -20,6 +20,9 @@ from signer.model.policy import Policy
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches, UnreadablePolicy
 from signer.store.token_tracing import TracingOn
+
+_MOST_SHOWN: Final = 3
+"""Machines, and addresses of each, in a message."""
 
 
 class ConditionSource(Protocol):
@@ -70,7 +73,13 @@ class StatusReconciler:
         policy = self._caches.policies.get(self._key.namespace, self._key.name)
         if policy is not None:
             others = [condition for source in self._sources for condition in source.conditions]
-            found = [self._attestors_condition(policy), authority, *others, self._tokens_condition()]
+            found = [
+                self._attestors_condition(policy),
+                authority,
+                *others,
+                self._tokens_condition(),
+                self._addresses_condition(),
+            ]
             followed = policy if isinstance(policy, Policy) else None
             self.conditions = with_ready(found, followed)
             await self._policy_status.write(policy.generation, followed, found)
@@ -89,6 +98,15 @@ class StatusReconciler:
                 return PolicyCondition(kind, False, "TracingOff", printable(cause))
             case TracingInterrupted(cause):
                 return PolicyCondition(kind, None, "TracingInterrupted", printable(cause))
+
+    def _addresses_condition(self) -> PolicyCondition:
+        kind = condition_types.MACHINE_ADDRESSES_READABLE
+        machines = self._caches.names.unreadable(self._key)
+        if not machines:
+            return PolicyCondition(kind, True, "Readable", "every address of the Machines has one reading")
+        shown = sorted(f"{machine}: {', '.join(machine.unreadable_addresses[:_MOST_SHOWN])}" for machine in machines)
+        more = f"; and {len(shown) - _MOST_SHOWN} more Machines" if len(shown) > _MOST_SHOWN else ""
+        return PolicyCondition(kind, False, "Unreadable", printable("; ".join(shown[:_MOST_SHOWN]) + more))
 
     async def _authority_condition(self) -> PolicyCondition:
         kind = condition_types.CERTIFICATE_AUTHORITY_AVAILABLE
