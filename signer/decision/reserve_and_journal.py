@@ -29,7 +29,7 @@ from signer.decision.certificates import (
     repeat_for_key,
 )
 from signer.decision.live_recheck import LiveRecheck, rests_on_cached_objects
-from signer.decision.serving_facts import serving_facts
+from signer.decision.serving_facts import ServingFactsSource
 from signer.decision.snapshot import Snapshot, Snapshots
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.decision import Approve, Deferred, Refused
@@ -79,9 +79,11 @@ class ReserveAndJournal:
         records: Records,
         tokens: BootstrapTokens,
         *,
+        serving: ServingFactsSource,
         signing: Signing = SIGNING_BY_KEY,
     ) -> None:
         self._key = key
+        self._serving = serving
         self._snapshots = snapshots
         self._caches = caches
         self._reservations = reservations
@@ -215,7 +217,7 @@ class ReserveAndJournal:
             ),
             self._caches.authentic.of_machine(MachineKey.of(machine)),
             self._held_by_others(request, machine),
-            serving_facts(self._caches, snapshot.policy, machine, request.certificate_request),
+            self._serving.facts(snapshot.policy, machine, request.certificate_request),
         )
         return machine_facts(
             request,

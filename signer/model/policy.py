@@ -16,6 +16,7 @@ from attestors.wire.names import InvalidProviderName, check_provider_name
 from signer.model.addresses import NUMBER, is_subdomain
 from signer.model.cluster import DELETE_FOR_MOVE_ANNOTATION, ClusterKey
 from signer.model.fields import mapping_of
+from signer.model.serving_networks import InvalidNetworks, IPNetwork, parse_networks
 
 MAXIMUM_DOMAINS: Final = 16
 DEFAULT_CERTIFICATE_DURATION: Final = timedelta(days=7)
@@ -129,6 +130,8 @@ class Policy:
     builtin_serving_requests: BuiltinServingRequests = BuiltinServingRequests.FOLLOW_MODE
     untraceable_tokens: UntraceableTokens = UntraceableTokens.ALLOW
     machine_pool_tokens: MachinePoolTokens = MachinePoolTokens.ROTATE
+    serving_networks: tuple[IPNetwork, ...] = ()
+    """``spec.servingAddresses.networks``; those that the operator does not allow are not used."""
     deleting_for_move: bool = False
     """``clusterctl move`` deletes it here. It continues in another management cluster."""
 
@@ -191,6 +194,7 @@ def parse_policy(manifest: Mapping[str, Any]) -> Policy:
             tokens.get("machinePools", MachinePoolTokens.ROTATE.value),
             "spec.bootstrapTokens.machinePools",
         ),
+        serving_networks=_networks(_object(spec, "servingAddresses", "spec.servingAddresses")),
         deleting_for_move=DELETE_FOR_MOVE_ANNOTATION in mapping_of(metadata, "annotations"),
     )
 
@@ -243,6 +247,13 @@ def _node_names(rules: Mapping[str, Any]) -> NodeNameRules:
         sources=tuple(_choice(NodeNameSource, source, path) for source in sources) or NodeNameRules().sources,
         domains=tuple(map(_domain, _items(rules, "domains", "spec.nodeNames.domains", MAXIMUM_DOMAINS))),
     )
+
+
+def _networks(addresses: Mapping[str, Any]) -> tuple[IPNetwork, ...]:
+    try:
+        return parse_networks(addresses.get("networks"))
+    except InvalidNetworks as error:
+        raise InvalidPolicy(f"spec.servingAddresses.networks {error}") from error
 
 
 def _domain(value: Any) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from signer.model.serving_networks import IPNetwork
+
 
 @dataclass(frozen=True, slots=True)
 class ServingFacts:
@@ -18,3 +20,5 @@ class ServingFacts:
     """The requested names, in canonical form, whose host another Machine has too, in any domain. Empty if the policy
     names no domains.
     """
+    networks: tuple[IPNetwork, ...] = ()
+    """The policy's networks that the operator allows: nodes may have their addresses."""

@@ -140,7 +140,8 @@ def alternative_names(facts: AlternativeNameFacts) -> Comparison:
     own = [facts.node_name, *(one.address for one in facts.machine.readable_addresses)]
     if facts.proven is not None:
         own += [*facts.proven.dns_names, *(str(address) for address in facts.proven.ip_addresses)]
-    expected = f"of: {listed(dict.fromkeys(own))}{unreadable_text(facts.machine)}"
+    networks = f", or in {listed(facts.serving.networks)}" if facts.serving.networks else ""
+    expected = f"of: {listed(dict.fromkeys(own))}{networks}{unreadable_text(facts.machine)}"
     return Comparison(listed([*facts.dns_names, *facts.ip_addresses]), expected)
 
 

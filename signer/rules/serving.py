@@ -19,7 +19,8 @@ names of other Machines and nodes   addresses and names of the cluster's other M
 ==================================  =======================================================================
 
 Everything else must belong to the Machine: its node name, ``status.addresses``, a name that the attestor proved, or the
-same host in a domain that the policy names.
+same host in a domain that the policy names. An address may also be in a network that the policy names and the operator
+allows. Nothing proves such an address, and no record holds it: several nodes of the cluster may get one and the same.
 
 DNS names are case-insensitive (RFC 4343; RFC 9525 section 6.3). Every check compares lower case, and the certificate
 holds the name as requested: a kubelet requests its Node's addresses as they are written there and expects the same
@@ -214,10 +215,14 @@ def alternative_names_are_the_machines(facts: AlternativeNameFacts) -> None:
     for address in facts.ip_addresses:
         _require_usable(address, facts)
         written = tuple(str(equivalent) for equivalent in equivalent_addresses(address))
-        if str(address) not in own_addresses:
+        if str(address) in own_addresses:
+            _require_no_conflict(str(address), written, facts)
+        elif _is_in_policys_network(address, written, facts):
+            _require_endpoint_known(address, facts)
+            _require_no_possible_conflict(str(address), written, facts)
+        else:
             any_of_its_family = any((":" in own) == (address.version == 6) for own in own_addresses)
             raise _foreign(str(address), written, any_of_its_family, facts)
-        _require_no_conflict(str(address), written, facts)
 
 
 def _host_name(asked: str, facts: AlternativeNameFacts) -> str:
@@ -283,6 +288,12 @@ def _foreign(
             Reason.MACHINE_ADDRESSES_UNKNOWN,
             f"alternative name {name} is not known to belong to {facts.machine}{unreadable}",
         )
+    if any(name == str(address) and _is_in_forbidden_network(address, facts) for address in facts.ip_addresses):
+        return Deferred(
+            Reason.MACHINE_ADDRESSES_UNKNOWN,
+            f"alternative name {name} does not belong to {facts.machine}, and is in a network of the policy that the "
+            "operator does not allow: see condition ServingNetworksAllowed",
+        )
     if facts.machine.addresses and (any_of_its_kind or not facts.conflicting_names.isdisjoint(written)):
         return _refused(name, facts, f"does not belong to {facts.machine}")
     if facts.machine.kind == MACHINE_POOL_KIND:
@@ -305,11 +316,35 @@ def _require_no_conflict(name: str, written: tuple[str, ...], facts: Alternative
             Reason.MACHINE_AMBIGUOUS,
             f"alternative name {name} belongs to {facts.machine}, and to another Machine or node of the cluster too",
         )
+    _require_no_possible_conflict(name, written, facts)
+
+
+def _require_no_possible_conflict(name: str, written: tuple[str, ...], facts: AlternativeNameFacts) -> None:
     if not facts.serving.possibly_conflicting_names.isdisjoint(written):
         raise Deferred(
             Reason.MACHINE_AMBIGUOUS,
             f"alternative name {name} may be an address of another Machine, which cannot be read: the policy's "
             "condition MachineAddressesReadable names it",
+        )
+
+
+def _is_in_policys_network(address: IPAddress, written: tuple[str, ...], facts: AlternativeNameFacts) -> bool:
+    """Whether the policy lets nodes have the address. An address of another Machine it does not."""
+    return any(address in network for network in facts.serving.networks) and facts.conflicting_names.isdisjoint(written)
+
+
+def _is_in_forbidden_network(address: IPAddress, facts: AlternativeNameFacts) -> bool:
+    """Whether the address is in a network of the policy that the operator may yet allow."""
+    return any(address in network for network in facts.policy.serving_networks if network not in facts.serving.networks)
+
+
+def _require_endpoint_known(address: IPAddress, facts: AlternativeNameFacts) -> None:
+    """The Cluster has a control-plane endpoint: until then, an address of a network may become its address."""
+    if not facts.cluster.control_plane_host:
+        raise Deferred(
+            Reason.MACHINE_ADDRESSES_UNKNOWN,
+            f"alternative name {address} is in a network of the policy, and Cluster {facts.cluster.key} has no "
+            "control-plane endpoint yet, which must be another address",
         )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 
-from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
+from signer.model.serving_networks import OperatorNetworks
 from signer.testing.world import WorldCluster
 from tests.integration.fixtures import Harness, assert_readable, node_of, pending, provider_id
 from tests.integration.kubelets import Kubelet, add_machine, attest, builtin_serving_request
+from tests.support.processes import wait_until
 
 
 def _serve(kubelet: Kubelet, csr: str, *names: str) -> WorldCluster:
@@ -72,8 +73,7 @@ def test_a_guest_that_is_called_by_its_fully_qualified_name(harness: Harness) ->
     _serve(kubelet, "serve", "md1", full, "192.0.2.60")
     assert cluster.wait_until_decided("serve").reason == "Attested"
     kubelet.submit(builtin_serving_request("built-in", full, ["md1", full]))
-    cluster.client().wait_for(CERTIFICATE_SIGNING_REQUESTS.collection(), "built-in", lambda item: "status" in item)
-    assert cluster.verdict("built-in").reason == "Attested"
+    wait_until(lambda: cluster.verdict("built-in").reason == "Attested", "the built-in serving request is approved")
 
 
 def test_a_derived_name_of_two_machines(harness: Harness) -> None:
@@ -85,3 +85,27 @@ def test_a_derived_name_of_two_machines(harness: Harness) -> None:
     harness.wait_for_event("NodeNameBlocked", "web.a.example", part="by a domain of the policy")
     pending(cluster, "derived")
     attest(cluster, "web.b.example")
+
+
+def test_an_address_that_the_platform_never_reports(harness: Harness) -> None:
+    """A VLAN beside what Cluster API's Hetzner provider knows, issue 2095; within the operator's bounds."""
+    named = {"networks": ["10.0.1.0/24", "10.0.2.0/24"]}
+    cluster = harness.cluster(policy={"servingAddresses": named, "builtinServingRequests": "Approve"})
+    add_machine(cluster, "foo", "198.51.100.20")
+    add_machine(cluster, "control-plane", "10.0.1.9")
+    harness.run(serving_networks=OperatorNetworks((), {"default": (ip_network("10.0.0.0/23"),)}))
+    condition = harness.wait_for_condition(cluster, "ServingNetworksAllowed", "False")
+    assert condition["reason"] == "NetworkNotAllowed"
+    assert condition["message"].endswith("does not allow them in namespace default: 10.0.2.0/24")
+    kubelet = attest(cluster, "foo")
+    _serve(kubelet, "vlan", "foo", "198.51.100.20", "10.0.1.5")
+    assert cluster.wait_until_decided("vlan").reason == "Attested"
+    _serve(kubelet, "anothers", "foo", "10.0.1.9")
+    assert cluster.wait_until_decided("anothers").reason == "InvalidSubjectAlternativeNames"
+    _serve(kubelet, "beside", "foo", "10.0.3.5")
+    assert cluster.wait_until_decided("beside").reason == "InvalidSubjectAlternativeNames"
+    _serve(kubelet, "forbidden", "foo", "10.0.2.5")
+    harness.wait_for_event("MachineAddressesUnknown", "foo", part="that the operator does not allow")
+    pending(cluster, "forbidden")
+    kubelet.submit(builtin_serving_request("built-in", "foo", ["foo", "10.0.1.5"]))
+    wait_until(lambda: cluster.verdict("built-in").reason == "Attested", "the built-in serving request is approved")

@@ -18,6 +18,7 @@ from signer.model.cluster import ClusterKey
 from signer.model.condition import PolicyCondition, with_ready
 from signer.model.decision import Deferred, printable
 from signer.model.policy import Policy
+from signer.model.serving_networks import OperatorNetworks
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches, UnreadablePolicy
 from signer.store.token_tracing import TracingOn
@@ -49,6 +50,7 @@ class StatusReconciler:
         policy_owner: PolicyOwner,
         policy_status: PolicyStatus,
         infrastructure_status: InfrastructureStatus,
+        operator_networks: OperatorNetworks,
         sources: Sequence[ConditionSource],
         now: Callable[[], datetime],
     ) -> None:
@@ -61,6 +63,7 @@ class StatusReconciler:
         self._policy_owner = policy_owner
         self._policy_status = policy_status
         self._infrastructure_status = infrastructure_status
+        self._operator_networks = operator_networks
         self._sources = sources
         self._now = now
         self._condition_log = ConditionLog(key)
@@ -82,6 +85,7 @@ class StatusReconciler:
                 *others,
                 self._tokens_condition(),
                 self._addresses_condition(),
+                *self._networks_conditions(policy),
             ]
             followed = policy if isinstance(policy, Policy) else None
             self.conditions = with_ready(found, followed)
@@ -120,6 +124,21 @@ class StatusReconciler:
         shown = sorted(f"{machine}: {', '.join(machine.unreadable_addresses[:_MOST_SHOWN])}" for machine in machines)
         more = f"; and {len(shown) - _MOST_SHOWN} more Machines" if len(shown) > _MOST_SHOWN else ""
         return PolicyCondition(kind, False, "Unreadable", printable("; ".join(shown[:_MOST_SHOWN]) + more))
+
+    def _networks_conditions(self, policy: Policy | UnreadablePolicy) -> tuple[PolicyCondition, ...]:
+        """One condition, if the policy names networks."""
+        if isinstance(policy, UnreadablePolicy) or not policy.serving_networks:
+            return ()
+        kind = condition_types.SERVING_NETWORKS_ALLOWED
+        allowed = self._operator_networks.allowed(policy.serving_networks, self._key.namespace)
+        forbidden = [str(network) for network in policy.serving_networks if network not in allowed]
+        if not forbidden:
+            return (PolicyCondition(kind, True, "Allowed", "the operator allows every network of the policy"),)
+        message = (
+            f"not used, because the operator does not allow them in namespace {self._key.namespace}: "
+            f"{', '.join(forbidden)}"
+        )
+        return (PolicyCondition(kind, False, "NetworkNotAllowed", message),)
 
     async def _authority_condition(self) -> PolicyCondition:
         kind = condition_types.CERTIFICATE_AUTHORITY_AVAILABLE

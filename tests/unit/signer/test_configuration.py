@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ from signer.configuration import (
     OperatorAttestor,
     operator_settings,
     read_attestors,
+    read_configuration_file,
 )
+from signer.model.serving_networks import NO_NETWORKS, OperatorNetworks
 
 
 def read(folder: Path, text: str | bytes) -> dict[str, OperatorAttestor]:
@@ -94,12 +97,29 @@ def test_nothing_set(tmp_path: Path, text: str) -> None:
             "attestors:\n  tpm:\n\t  namespaces: []",
             "is not YAML at line 3, column 1: there is a tab; indent with spaces",
         ),
-        ("[]", "must be an object, whose only top-level field is attestors"),
-        ("false", "must be an object, whose only top-level field is attestors"),
-        ("''", "must be an object, whose only top-level field is attestors"),
-        ("[attestors]", "must be an object, whose only top-level field is attestors"),
-        ("attestors: {}\nmode: x", "the only top-level field is attestors, and not 'mode'"),
-        ("attestors: {}\n7: x", "the only top-level field is attestors, and not a field of another form"),
+        ("[]", "must be an object, whose top-level fields are attestors and servingAddresses"),
+        ("false", "must be an object, whose top-level fields are attestors and servingAddresses"),
+        ("''", "must be an object, whose top-level fields are attestors and servingAddresses"),
+        ("[attestors]", "must be an object, whose top-level fields are attestors and servingAddresses"),
+        ("attestors: {}\nmode: x", "the top-level fields are attestors and servingAddresses, and not 'mode'"),
+        (
+            "attestors: {}\n7: x",
+            "the top-level fields are attestors and servingAddresses, and not a field of another form",
+        ),
+        ("servingAddresses: []", "servingAddresses must be an object"),
+        ("servingAddresses: {network: []}", "has the fields networks and networksByNamespace, and not 'network'"),
+        ("servingAddresses: {networks: 10.0.0.0/8}", "servingAddresses.networks must be a list of at most 16"),
+        (
+            "servingAddresses: {networks: [10.0.0.1/8]}",
+            "servingAddresses.networks must hold networks such as 10.0.1.0/24",
+        ),
+        ("servingAddresses: {networksByNamespace: []}", "servingAddresses.networksByNamespace must be an object"),
+        ("servingAddresses: {networksByNamespace: {'*': []}}", "'*' is no namespace"),
+        ("servingAddresses: {networksByNamespace: {A: []}}", "'A' is no namespace"),
+        (
+            "servingAddresses: {networksByNamespace: {a: [x]}}",
+            "servingAddresses.networksByNamespace.a must hold networks",
+        ),
         ("attestors: []", "attestors must map provider names"),
         ("attestors: [tpm]", "attestors must map provider names"),
         ("attestors: {UPPER: {}}", "attestors.UPPER"),
@@ -207,3 +227,19 @@ def test_nesting_has_a_bound(tmp_path: Path, more: int) -> None:
             read_attestors(path)
     else:
         assert set(read_attestors(path)) == {"tpm"}
+
+
+def test_serving_addresses(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        "servingAddresses:\n  networks: ['2001:db8::/48']\n"
+        "  networksByNamespace:\n    team-a: [10.0.1.0/24]\n    team-b:\n",
+        encoding="utf-8",
+    )
+    found = read_configuration_file(file)
+    assert found.attestors == {}
+    bounds = {"team-a": (ip_network("10.0.1.0/24"),), "team-b": ()}
+    assert found.serving_networks == OperatorNetworks((ip_network("2001:db8::/48"),), bounds)
+    for empty in ("", "attestors: {}", "servingAddresses:", "servingAddresses: {networks: }"):
+        file.write_text(empty, encoding="utf-8")
+        assert read_configuration_file(file).serving_networks == NO_NETWORKS

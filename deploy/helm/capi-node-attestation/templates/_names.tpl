@@ -55,8 +55,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if and (gt (int .Values.replicas) 1) (not .Values.leaderElection.enabled) (eq (int .Values.shards) 0) -}}
 {{- fail "replicas: more than one needs leaderElection.enabled or shards; otherwise each replica does all the work" -}}
 {{- end -}}
-{{- if and .Values.config.existingSecret .Values.config.attestors -}}
-{{- fail "config: set attestors or existingSecret, not both" -}}
+{{- if and .Values.config.existingSecret (or .Values.config.attestors .Values.config.servingAddresses.networks .Values.config.servingAddresses.networksByNamespace) -}}
+{{- fail "config: set existingSecret, or attestors and servingAddresses, not both" -}}
 {{- end -}}
 {{- if and (gt (int .Values.replicas) 1) .Values.auditLog.enabled .Values.auditLog.persistentVolumeClaim -}}
 {{- fail "auditLog: a file has one writer; with several replicas, write to standard output (path \"-\")" -}}

@@ -13,10 +13,12 @@ import pytest
 
 from attestors.contract import Security
 from signer.decision.reserve_and_journal import ReserveAndJournal
+from signer.decision.serving_facts import ServingFactsSource
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
 from signer.model.record import AttestedNode, MachineKey
+from signer.model.serving_networks import NO_NETWORKS
 from signer.rules.machine import MachineFacts, MachineGone
 from signer.store.caches import MOST_MATCHING, Caches
 from signer.store.cluster_api import ClusterAPIVersion, NotServed
@@ -86,7 +88,9 @@ class Harness:
         snapshots = SimpleNamespace(require_unchanged=self._require_unchanged)
         records = SimpleNamespace(require_still_listed=lambda key: None)
         self.reserve_and_journal = ReserveAndJournal(
-            KEY, *cast("Any", (snapshots, caches, reservations, records, None))
+            KEY,
+            *cast("Any", (snapshots, caches, reservations, records, None)),
+            serving=ServingFactsSource(cast("Any", caches), NO_NETWORKS),
         )
 
     async def _is_gone(self, machine: MachineKey) -> bool:

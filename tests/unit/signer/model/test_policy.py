@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import timedelta
+from ipaddress import ip_network
 from typing import Any
 
 import pytest
@@ -76,6 +77,7 @@ def test_everything() -> None:
         nodeNames={"sources": ["InfrastructureMachineName", "Automatic"], "domains": ["corp.example", "lab"]},
         approvalByOthers="Honor",
         nodeNameReuse="Immediate",
+        servingAddresses={"networks": ["10.0.1.0/24", "2001:db8::/64"]},
         certificates={"clientDuration": "24h", "servingDuration": "1h30m", "insecureDuration": "8784h"},
     )
     assert policy.mode is Mode.ENFORCE
@@ -91,6 +93,7 @@ def test_everything() -> None:
     sources = (NodeNameSource.INFRASTRUCTURE_MACHINE_NAME, NodeNameSource.AUTOMATIC)
     assert policy.node_names == NodeNameRules(sources, ("corp.example", "lab"))
     assert str(policy.node_names) == "InfrastructureMachineName, Automatic; domains corp.example, lab"
+    assert policy.serving_networks == (ip_network("10.0.1.0/24"), ip_network("2001:db8::/64"))
     assert policy.approval_by_others is ApprovalByOthers.HONOR
     assert policy.node_name_reuse is NodeNameReuse.IMMEDIATE
     assert policy.client_duration == timedelta(hours=24)
@@ -141,6 +144,17 @@ def test_sources_of_node_names() -> None:
 def test_domains_that_are_none(domain: Any) -> None:
     """The host 10 in the domain 0.0.1 would look like an IP address."""
     assert "spec.nodeNames.domains must hold DNS domains" in invalid(nodeNames={"domains": [domain]})
+
+
+def test_networks_that_are_none() -> None:
+    path = "spec.servingAddresses"
+    assert invalid(servingAddresses={"networks": ["10.0.1.1/24"]}).startswith(
+        f"{path}.networks must hold networks such as"
+    )
+    assert invalid(servingAddresses={"networks": "x"}).startswith(f"{path}.networks must be a list of at most 16")
+    assert invalid(servingAddresses=[]) == f"{path} must be an object"
+    empty: list[Any] = [None, {}, {"networks": None}, {"networks": []}]
+    assert all(parse(servingAddresses=value).serving_networks == () for value in empty)
 
 
 def test_so_many_domains_and_no_more() -> None:

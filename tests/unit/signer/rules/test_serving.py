@@ -167,6 +167,69 @@ class TestOwn:
         not_permitted(serving((), ("2001:db8::2",), machine=only, proven=proven), "2001:db8::2", "does not belong to")
 
 
+class TestNetworks:
+    """Addresses that no Machine lists, in networks that the policy names and the operator allows."""
+
+    NETWORKS = (ip_network("10.0.1.0/24"), ip_network("2001:db8:7::/64"), ip_network("10.96.0.0/12"))
+    CLUSTER = cluster_view(control_plane_host="10.0.1.7", service_networks=(ip_network("10.96.0.0/16"),))
+
+    def facts(self, *addresses: str, **changes: Any) -> MachineFacts:
+        given: dict[str, Any] = {
+            "cluster": self.CLUSTER,
+            "serving": ServingFacts(networks=self.NETWORKS),
+            "proven": None,
+        }
+        return serving((), addresses, **given | changes)
+
+    @pytest.mark.parametrize("machine", [with_addresses("10.0.0.1"), machine_view(addresses=())])
+    def test_in_a_network(self, machine: Any) -> None:
+        judge(self.facts("10.0.1.5", "2001:db8:7::5", machine=machine))
+
+    def test_for_an_instance_of_a_pool(self) -> None:
+        instance = machine_view(kind="MachinePool", name="pool", provider_id="test:///i-1", addresses=())
+        judge(self.facts("10.0.1.5", machine=instance))
+
+    @pytest.mark.parametrize("address", ["10.0.2.5", "2001:db8:8::5", "::ffff:10.0.1.5", "64:ff9b::10.0.1.5"])
+    def test_beside_the_networks(self, address: str) -> None:
+        written = str(ip_address(address))
+        facts = self.facts(address, machine=with_addresses("10.0.0.1", "2001:db8::1"))
+        deny = refused(judge, facts)
+        assert deny.message.startswith(f"alternative name {written} ")
+
+    def test_not_without_them(self) -> None:
+        not_permitted(self.facts("10.0.1.5", serving=ServingFacts()), "10.0.1.5", "does not belong to")
+
+    @pytest.mark.parametrize(("address", "why"), [("10.0.1.7", "control-plane endpoint"), ("10.96.0.1", "Services")])
+    def test_never_of_the_cluster(self, address: str, why: str) -> None:
+        not_permitted(self.facts(address), address, why)
+
+    def test_never_another_machines(self) -> None:
+        """A control plane Machine's, for example; also inside another address, and by any reading."""
+        not_permitted(self.facts("10.0.1.5", conflicting_names=frozenset({"10.0.1.5"})), "10.0.1.5", "does not belong")
+        networks = (ip_network("64:ff9b::/96"),)
+        facts = self.facts(
+            "64:ff9b::10.0.1.5", serving=ServingFacts(networks=networks), conflicting_names=frozenset({"10.0.1.5"})
+        )
+        not_permitted(facts, "64:ff9b::a00:105", "does not belong to")
+        possible = ServingFacts(frozenset({"10.0.1.5"}), networks=self.NETWORKS)
+        assert deferred(judge, self.facts("10.0.1.5", serving=possible)).reason == Reason.MACHINE_AMBIGUOUS
+
+    def test_not_before_the_endpoint_is_known(self) -> None:
+        defer = deferred(judge, self.facts("10.0.1.5", cluster=cluster_view(control_plane_host="")))
+        assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
+        assert "has no control-plane endpoint yet" in defer.message
+
+    def test_what_the_operator_does_not_allow_waits(self) -> None:
+        """It is no fault of the node, and the operator may still allow it."""
+        named = policy(servingAddresses={"networks": ["10.0.1.0/24", "10.0.2.0/24"]})
+        some = ServingFacts(networks=(ip_network("10.0.2.0/24"),))
+        defer = deferred(judge, self.facts("10.0.1.5", policy=named, serving=some))
+        assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
+        assert "in a network of the policy that the operator does not allow" in defer.message
+        judge(self.facts("10.0.2.5", policy=named, serving=some))
+        not_permitted(self.facts("10.0.3.5", policy=named, serving=some), "10.0.3.5", "does not belong to")
+
+
 class TestUnreadableAddresses:
     """Of the Machine itself, and of others."""
 
