@@ -20,6 +20,7 @@ from signer.model.authority_suffixes import CLIENT_CA, CLUSTER_CA, SUFFIX, SUFFI
 from signer.model.cluster import EVERY_CLUSTER, WatchFilter
 from signer.model.decision import printable
 from signer.model.lease import ElectionTimes
+from signer.model.serving_networks import NO_NETWORKS, InvalidNetworks, IPNetwork, OperatorNetworks, parse_networks
 
 ALL_NAMESPACES: Final = "*"
 # apimachinery ``validation.IsDNS1123Label``.
@@ -29,12 +30,14 @@ MAXIMUM_DEPTH: Final = 64
 """Maximum nesting of the file; no attestor's settings come near."""
 DEFAULT_WORKERS: Final = 32
 DEFAULT_LEASE_NAME: Final = "node-attestation-controller"
-_TOP_LEVEL: Final = frozenset({"attestors", "certificateAuthorities"})
 _FIELDS: Final = frozenset({"namespaces", "settings", "settingsByNamespace"})
 """Fields of an attestor in the file."""
 # What a message may quote: a longer key, or one with other characters, may hold a value, as in {masterKey:SECRET}.
 _FIELD_NAME: Final = re.compile(r"[A-Za-z][A-Za-z-]{0,39}", re.ASCII)
 _AUTHORITY_FIELDS: Final = frozenset({"suffixes", "suffixesByNamespace"})
+_TOP_LEVEL: Final = "attestors, certificateAuthorities and servingAddresses"
+_TOP_LEVEL_FIELDS: Final = frozenset({"attestors", "certificateAuthorities", "servingAddresses"})
+_SERVING_FIELDS: Final = frozenset({"networks", "networksByNamespace"})
 
 
 class InvalidConfiguration(ValueError):
@@ -119,6 +122,8 @@ class Configuration:
     insecure_namespaces: frozenset[str] = frozenset()
     attestors: Mapping[str, OperatorAttestor] = field(default_factory=dict)
     """By provider name. An attestor that is not listed is allowed everywhere without settings, except ``insecure``."""
+    serving_networks: OperatorNetworks = NO_NETWORKS
+    """The networks that policies may name for serving certificates."""
     workers_per_cluster: int = DEFAULT_WORKERS
     provider_id_oids: tuple[str, ...] = (PROVIDER_ID_OID,)
     """OIDs of the extension in which a request carries its provider ID."""
@@ -179,7 +184,16 @@ class _NoRepeatedKeys(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def read_attestors(path: Path) -> Mapping[str, OperatorAttestor]:
+@dataclass(frozen=True, slots=True)
+class ConfigurationFile:
+    """The content of the configuration file."""
+
+    attestors: Mapping[str, OperatorAttestor] = field(default_factory=dict)
+    serving_networks: OperatorNetworks = NO_NETWORKS
+    authorities: AllowedAuthorities = field(default_factory=AllowedAuthorities)
+
+
+def read_configuration_file(path: Path) -> ConfigurationFile:
     """Read the configuration file::
 
         attestors:
@@ -188,34 +202,65 @@ def read_attestors(path: Path) -> Mapping[str, OperatorAttestor]:
             settings: {endorsementRootsFolder: /etc/node-attestation/endorsement}
             settingsByNamespace:
               team-a: {allowTrustOnFirstUse: true}
-
-    Raises:
-        InvalidConfiguration: the file cannot be read, or a field is invalid.
-    """
-    entries = _top_level(path).get("attestors")
-    if entries is None:
-        return {}
-    if not isinstance(entries, Mapping):
-        raise InvalidConfiguration(f"--config: {path}: attestors must map provider names to their settings")
-    return {
-        str(provider): _attestor(f"{path}: attestors.{provider}", provider, entry)
-        for provider, entry in entries.items()
-    }
-
-
-def read_authorities(path: Path) -> AllowedAuthorities:
-    """Read the suffixes that policies may name, of the same file; without them, the default::
-
         certificateAuthorities:
           suffixes: [ca, cca]
           suffixesByNamespace:
             team-a: [ca, kubelet-client-ca]
+        servingAddresses:
+          networks: [2001:db8:7::/48]
+          networksByNamespace:
+            team-a: [10.0.1.0/24]
 
     Raises:
         InvalidConfiguration: the file cannot be read, or a field is invalid.
     """
-    where = f"{path}: certificateAuthorities"
-    stated = _object(where, _top_level(path).get("certificateAuthorities"))
+    document = _top_level(path)
+    entries = document.get("attestors")
+    if entries is not None and not isinstance(entries, Mapping):
+        raise InvalidConfiguration(f"--config: {path}: attestors must map provider names to their settings")
+    return ConfigurationFile(
+        {
+            str(provider): _attestor(f"{path}: attestors.{provider}", provider, entry)
+            for provider, entry in (entries or {}).items()
+        },
+        _serving_networks(f"{path}: servingAddresses", document.get("servingAddresses")),
+        _authorities(f"{path}: certificateAuthorities", document.get("certificateAuthorities")),
+    )
+
+
+def read_attestors(path: Path) -> Mapping[str, OperatorAttestor]:
+    """The attestors in the configuration file.
+
+    Raises:
+        InvalidConfiguration: the file cannot be read, or a field is invalid.
+    """
+    return read_configuration_file(path).attestors
+
+
+def _serving_networks(path: str, entry: Any) -> OperatorNetworks:
+    fields = _object(path, entry)
+    for unknown in _unknown(fields, _SERVING_FIELDS):
+        raise InvalidConfiguration(
+            f"--config: {path} has the fields networks and networksByNamespace, and not {unknown}"
+        )
+    by_namespace = _object(f"{path}.networksByNamespace", fields.get("networksByNamespace"))
+    for namespace in by_namespace:
+        _require_namespace(f"{path}.networksByNamespace", namespace, "; networks of all namespaces belong in networks")
+    return OperatorNetworks(
+        _networks(f"{path}.networks", fields.get("networks")),
+        {namespace: _networks(f"{path}.networksByNamespace.{namespace}", of) for namespace, of in by_namespace.items()},
+    )
+
+
+def _networks(path: str, value: Any) -> tuple[IPNetwork, ...]:
+    try:
+        return parse_networks(value)
+    except InvalidNetworks as error:
+        raise InvalidConfiguration(f"--config: {path} {error}") from error
+
+
+def _authorities(where: str, entry: Any) -> AllowedAuthorities:
+    stated = _object(where, entry)
     for unknown in _unknown(stated, _AUTHORITY_FIELDS):
         fields = ", ".join(sorted(_AUTHORITY_FIELDS))
         raise InvalidConfiguration(f"--config: {where} has the fields {fields}, and not {unknown}")
@@ -242,19 +287,13 @@ def _suffixes(path: str, value: Any) -> frozenset[str]:
 
 
 def _top_level(path: Path) -> Mapping[str, Any]:
-    """The fields of the file.
-
-    Raises:
-        InvalidConfiguration: the file cannot be read, or has another field.
-    """
     document = _document(path)
     if document is None:
         return {}
-    fields = " and ".join(sorted(_TOP_LEVEL))
     if not isinstance(document, Mapping):
-        raise InvalidConfiguration(f"--config: {path} must be an object, whose top-level fields are {fields}")
-    for unknown in _unknown(document, _TOP_LEVEL):
-        raise InvalidConfiguration(f"--config: {path}: the top-level fields are {fields}, and not {unknown}")
+        raise InvalidConfiguration(f"--config: {path} must be an object, whose top-level fields are {_TOP_LEVEL}")
+    for unknown in _unknown(document, _TOP_LEVEL_FIELDS):
+        raise InvalidConfiguration(f"--config: {path}: the top-level fields are {_TOP_LEVEL}, and not {unknown}")
     return document
 
 

@@ -15,12 +15,11 @@ from attestors.wire.provider_id import InvalidOID, read_oids
 from signer.configuration import (
     NAMESPACE,
     NAMESPACE_FORM,
-    AllowedAuthorities,
     Configuration,
+    ConfigurationFile,
     InvalidConfiguration,
     OperatorAttestor,
-    read_attestors,
-    read_authorities,
+    read_configuration_file,
 )
 from signer.model.cluster import WATCH_FILTER_LABEL, ClusterKey, WatchFilter
 from signer.model.decision import printable
@@ -131,15 +130,17 @@ def configuration_of(options: argparse.Namespace) -> Configuration:
         raise InvalidConfiguration(
             "give --enable-insecure-attestor and --insecure-attestor-namespaces together, or neither"
         )
+    file = read_configuration_file(options.config) if options.config is not None else ConfigurationFile()
     return Configuration(
         namespace=options.controller_namespace,
         watch_namespace=options.namespace,
         watch_filter=_watch_filter(options.watch_filter),
         insecure_enabled=options.enable_insecure_attestor,
         insecure_namespaces=insecure_namespaces,
-        attestors=read_attestors(options.config) if options.config is not None else {},
+        attestors=file.attestors,
+        serving_networks=file.serving_networks,
         provider_id_oids=_provider_id_oids(options.provider_id_oids),
-        authorities=read_authorities(options.config) if options.config is not None else AllowedAuthorities(),
+        authorities=file.authorities,
     )
 
 

@@ -257,6 +257,7 @@ def compose_workload_cluster(
             monotonic,
         ),
         infrastructure_status=shared.infrastructure_status,
+        operator_networks=configuration.serving_networks,
         sources=(reachability, *services),
         now=now,
     )

@@ -17,6 +17,7 @@ from attestors.wire.names import NODE_USER_PREFIX
 from signer.audit.decision_inputs import BuiltinStage, DecisionInputs, SnapshotStage
 from signer.configuration import Configuration
 from signer.decision.live_recheck import LiveRecheck, rests_on_cached_objects
+from signer.decision.serving_facts import ServingFactsSource
 from signer.decision.snapshot import Snapshot, Snapshots
 from signer.model.cluster import LONG_AGO, ClusterKey, MachineView
 from signer.model.decision import ApproveOnly, Deferred, Ignore, LeftAlone, Refused
@@ -73,9 +74,11 @@ class BuiltinServing:
         caches: Caches,
         records: Records,
         live_reads: LiveReads,
+        serving: ServingFactsSource,
         trace: Trace = SILENCE,
     ) -> None:
         self._key = key
+        self._serving = serving
         self._configuration = configuration
         self.snapshots = snapshots
         self._caches = caches
@@ -149,10 +152,11 @@ class BuiltinServing:
             operator_allows=operator.allows(self._key.namespace),
             pair=self._standing(Pair(record.machine, record.identity)),
             conflicting_names=conflicting_names(self._caches, self._records, machine, dns_names, ip_addresses),
+            serving=self._serving.facts(snapshot.policy, machine, request.certificate_request),
             now=snapshot.now,
         )
         snapshot.decision_inputs.builtin = BuiltinStage(
-            record, machine, facts.operator_allows, facts.pair, facts.conflicting_names
+            record, machine, facts.operator_allows, facts.pair, facts.conflicting_names, facts.serving
         )
         return facts
 

@@ -31,6 +31,7 @@ from signer.decision.lookups import Lookups
 from signer.decision.pre_filter import flow_of_parsed
 from signer.decision.request_decision import DecidesWith, RequestDecision
 from signer.decision.reserve_and_journal import ReserveAndJournal
+from signer.decision.serving_facts import ServingFactsSource
 from signer.decision.snapshot import Snapshot, Snapshots
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, ServerError, TooManyRequests
@@ -106,6 +107,7 @@ class Decider:
         self._attestation = Attestation(
             key, authority_source, AttestationRequests(key, caches, tokens, lookups), timings
         )
+        serving = ServingFactsSource(caches, configuration.serving_networks)
         self._approved_before = ApprovedBefore(key, caches, records, self._attestation.authority, signing)
         self._parts = DecidesWith(
             key=key,
@@ -115,13 +117,13 @@ class Decider:
             attestation=self._attestation,
             trust=trust,
             reserve_and_journal=ReserveAndJournal(
-                key, self._snapshots, caches, reservations, records, tokens, signing=signing
+                key, self._snapshots, caches, reservations, records, tokens, serving=serving, signing=signing
             ),
             monotonic=monotonic,
             audited=audited,
         )
         self._builtin_serving = BuiltinServing(
-            key, configuration, self._snapshots, caches, records, reservations.live_reads, trace
+            key, configuration, self._snapshots, caches, records, reservations.live_reads, serving, trace
         )
 
     async def decide(self, manifest: Mapping[str, Any]) -> DecidedRequest:

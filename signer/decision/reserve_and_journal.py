@@ -30,6 +30,7 @@ from signer.decision.certificates import (
     repeat_for_key,
 )
 from signer.decision.live_recheck import LiveRecheck, rests_on_cached_objects
+from signer.decision.serving_facts import ServingFactsSource
 from signer.decision.snapshot import Snapshot, Snapshots
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.decision import Approve, Deferred, Refused
@@ -55,6 +56,7 @@ from signer.rules.machine import (
     is_being_deleted,
     the_machine,
 )
+from signer.rules.node_name import is_derived
 from signer.rules.plan import Note
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches
@@ -79,9 +81,11 @@ class ReserveAndJournal:
         records: Records,
         tokens: BootstrapTokens,
         *,
+        serving: ServingFactsSource,
         signing: Signing = SIGNING_BY_KEY,
     ) -> None:
         self._key = key
+        self._serving = serving
         self._snapshots = snapshots
         self._caches = caches
         self._reservations = reservations
@@ -203,9 +207,19 @@ class ReserveAndJournal:
         found = snapshot.decision_inputs.machine = MachineStage(
             record,
             self._recorded_machine(record),
-            self._others_called(machine, node_name),
+            self._others_called(
+                machine,
+                node_name,
+                is_derived(
+                    node_name,
+                    machine,
+                    snapshot.policy.node_names,
+                    outcome.node_names if isinstance(outcome, VerifiedIdentity) else (),
+                ),
+            ),
             self._caches.authentic.of_machine(MachineKey.of(machine)),
             self._held_by_others(request, machine),
+            self._serving.facts(snapshot.policy, machine, request.certificate_request),
         )
         return machine_facts(
             request,
@@ -222,14 +236,15 @@ class ReserveAndJournal:
     def _recorded_machine(self, record: AttestedNode | NoRecord) -> MachineView | MachineGone:
         return MachineGone() if isinstance(record, NoRecord) else self._caches.machine(record.machine)
 
-    def _others_called(self, machine: MachineView, node_name: str) -> tuple[MachineView, ...]:
-        """Other Machines with that node name: first those whose node has it, then those that have the name themselves.
-        A few suffice.
+    def _others_called(self, machine: MachineView, node_name: str, derived: bool) -> tuple[MachineView, ...]:
+        """Other Machines with that node name: first those whose node has it, then those that have the name themselves,
+        and if the name is derived, those that have its host. A few suffice.
         """
         caches = self._caches
-        others = filter(
-            None, (caches.machines.get(*key) for key in caches.names.other_machines_named(machine, node_name))
-        )
+        keys = caches.names.other_machines_named(machine, node_name)
+        if derived:
+            keys = tuple(dict.fromkeys((*keys, *caches.names.other_machines_with_host(machine, node_name))))
+        others = filter(None, (caches.machines.get(*key) for key in keys))
         instances = chain.from_iterable(
             caches.machines_with(self._key, provider_id)
             for provider_id in sorted(caches.names.other_instances_named(machine, node_name))

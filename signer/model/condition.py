@@ -36,6 +36,10 @@ def _where_untraceable_tokens_are_refused(policy: Policy | None) -> bool:
     return policy is not None and policy.untraceable_tokens is UntraceableTokens.REFUSE
 
 
+def _where_networks_are_named(policy: Policy | None) -> bool:
+    return policy is not None and bool(policy.serving_networks)
+
+
 READY: Final = ConditionType("Ready")
 CONTROLLER_KEY_AVAILABLE: Final = ConditionType("ControllerKeyAvailable")
 CERTIFICATE_AUTHORITY_AVAILABLE: Final = ConditionType("CertificateAuthorityAvailable")
@@ -44,6 +48,9 @@ WORKLOAD_CLUSTER_REACHABLE: Final = ConditionType("WorkloadClusterReachable")
 ATTESTORS_CONFIGURED: Final = ConditionType("AttestorsConfigured")
 AUTO_APPROVAL_REMOVED: Final = ConditionType("AutoApprovalRemoved", under_enforce)
 BOOTSTRAP_TOKENS_TRACEABLE: Final = ConditionType("BootstrapTokensTraceable", _where_untraceable_tokens_are_refused)
+MACHINE_ADDRESSES_READABLE: Final = ConditionType("MachineAddressesReadable", lambda policy: False)
+"""An infrastructure provider writes addresses, and no setting of the policy changes them."""
+SERVING_NETWORKS_ALLOWED: Final = ConditionType("ServingNetworksAllowed", _where_networks_are_named)
 MACHINE_POOL_TOKENS_EXTENDED: Final = ConditionType("MachinePoolTokensExtended", under_enforce)
 
 WAITING_FOR_ATTESTATION: Final = "WaitingForAttestation"

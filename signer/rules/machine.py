@@ -14,6 +14,7 @@ from signer.model.decision import Deferred, Refused
 from signer.model.policy import NodeNameReuse, Policy
 from signer.model.reasons import Reason
 from signer.model.record import AttestedIdentity, AttestedNode, MachineKey
+from signer.model.serving_facts import ServingFacts
 from signer.model.signing_request import Credential
 from signer.rules.node_name import require_node_name
 
@@ -105,11 +106,14 @@ class MachineFacts:
     recorded_machine: MachineView | MachineGone
     """The Machine that the record names, as it is now."""
     others_called_so: tuple[MachineView, ...]
-    """Other Machines of the cluster that have the node name as a name or in nodeRef."""
+    """Other Machines of the cluster that have the node name as a name or in nodeRef. If the node has the name only by a
+    domain of the policy, also those that have the same host in any domain.
+    """
     other_names: tuple[AttestedNode, ...]
     """The records of this same Machine under other node names."""
     conflicting_names: frozenset[str]
     """The alternative names that belong to other Machines and nodes of the cluster, in canonical form."""
+    serving: ServingFacts
     credential: Credential
     """The requester's credential, as far as the workload API server names it."""
     now: datetime
@@ -263,7 +267,7 @@ def node_name_is_the_machines(facts: MachineFacts) -> None:
     """
     attested = facts.proven.node_names if facts.proven is not None else ()
     try:
-        require_node_name(facts.node_name, facts.machine, facts.policy.node_name_source, attested)
+        require_node_name(facts.node_name, facts.machine, facts.policy.node_names, attested)
     except Deferred:
         if not facts.renews:
             raise
@@ -273,7 +277,7 @@ def node_name_is_the_machines(facts: MachineFacts) -> None:
         raise Deferred(
             Reason.NODE_NAME_MISMATCH,
             f"{error.deny.message}; it was attested as node {facts.node_name} before: correct the Machine's addresses, "
-            "or nodeNameSource in the policy",
+            "or nodeNames in the policy",
             _RECHECK_AFTER,
         ) from None
 
@@ -425,8 +429,8 @@ def node_name_is_no_other_machines(facts: MachineFacts) -> None:
             continue
         raise Deferred(
             Reason.NODE_NAME_BLOCKED,
-            f"{other} has the name {facts.node_name} too, as an address or in nodeRef: it is not clear which Machine "
-            "the node belongs to",
+            f"{other} has the name {facts.node_name} too, as an address, in nodeRef or by a domain of the policy: it "
+            "is not clear which Machine the node belongs to",
             _RECHECK_AFTER,
             waits_for=(other.provider_id,) if other.provider_id else (),
         )

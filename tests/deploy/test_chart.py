@@ -8,6 +8,7 @@ import functools
 import json
 import tomllib
 from collections.abc import Mapping
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,8 +17,9 @@ import yaml
 
 from signer.cli import run as run_command
 from signer.cli.leader_election import leader_election
-from signer.configuration import AllowedAuthorities, Sharding, read_attestors, read_authorities
+from signer.configuration import AllowedAuthorities, Sharding, read_attestors, read_configuration_file
 from signer.crds.expressions import FIRST_VERSION
+from signer.model.serving_networks import OperatorNetworks
 from signer.testing.world import CONTROLLER_NAMESPACE
 from tests.deploy import packages
 from tests.deploy.packages import DEPLOY, ROOT
@@ -36,7 +38,10 @@ EVERYTHING: Final[dict[str, Any]] = {
     "replicas": 3,
     "leaderElection": {"leaseName": "blue"},
     "watch": {"namespace": "team-a", "filter": "blue"},
-    "config": {"attestors": {"tpm": {"namespaces": ["team-a"], "settings": {"endorsementRootsFolder": "/roots"}}}},
+    "config": {
+        "attestors": {"tpm": {"namespaces": ["team-a"], "settings": {"endorsementRootsFolder": "/roots"}}},
+        "servingAddresses": {"networksByNamespace": {"team-a": ["10.0.1.0/24"]}},
+    },
     "folders": [{"mountPath": "/roots", "configMap": "tpm-roots"}, {"mountPath": "/denied", "secret": "denied"}],
     "providerIDOIDs": ["1.2.3.4", "1.2.3.5"],
     "insecureAttestor": {"enabled": True, "namespaces": ["trial-a", "trial-b"]},
@@ -171,6 +176,10 @@ class TestChart:
             (
                 {"config": {"certificateAuthorities": {"suffixes": ["-ca"]}}},
                 "/config/certificateAuthorities/suffixes/0",
+            ),
+            (
+                {"config": {"servingAddresses": {"networks": ["10.0.1.0/24"]}, "existingSecret": "mine"}},
+                "not both",
             ),
             ({"serviceAccount": {"create": False}}, "serviceAccount.name"),
             ({"auditLog": {"enabled": True, "path": "/audit/log"}}, "a file needs auditLog.persistentVolumeClaim"),
@@ -327,7 +336,9 @@ class TestDeployment:
         [(provider, attestor)] = read_attestors(file).items()
         assert (provider, attestor.namespaces) == ("tpm", frozenset({"team-a"}))
         assert attestor.settings == {"endorsementRootsFolder": "/roots"}
-        assert read_authorities(file) == AllowedAuthorities()
+        networks = read_configuration_file(file).serving_networks
+        assert networks == OperatorNetworks((), {"team-a": (ip_network("10.0.1.0/24"),)})
+        assert read_configuration_file(file).authorities == AllowedAuthorities()
 
     def test_another_configuration_makes_other_pods(self) -> None:
         def checksum(values: dict[str, Any]) -> str:
@@ -336,6 +347,7 @@ class TestDeployment:
             return found
 
         assert checksum({}) != checksum({"config": {"attestors": {"insecure": {"namespaces": []}}}})
+        assert checksum({}) != checksum({"config": {"servingAddresses": {"networks": ["10.0.1.0/24"]}}})
 
     def test_the_default_strategy_is_explicit(self) -> None:
         """Otherwise Helm's server-side apply would keep rollingUpdate, the API server's default, beside Recreate."""

@@ -19,7 +19,7 @@ from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
 from authenticator import commands as authenticator_commands
 from authenticator.configuration import KIND, Given, configure
 from signer import cli
-from signer.configuration import read_attestors
+from signer.configuration import ConfigurationFile, read_configuration_file
 from signer.crds import custom_resource_definitions
 from signer.model.cluster import WATCH_FILTER_LABEL
 from signer.testing.api import EmbeddedAPI
@@ -120,7 +120,7 @@ def test_yaml_is_accepted(block: Block, api: EmbeddedAPI, tmp_path: Path) -> Non
         else:
             file = tmp_path / "configuration.yaml"
             file.write_text(block.text)
-            assert read_attestors(file)
+            assert read_configuration_file(file) != ConfigurationFile()
 
 
 def assert_configures_installation(document: dict[str, Any]) -> None:

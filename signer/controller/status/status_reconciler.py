@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 from signer.controller.status.condition_log import ConditionLog
 from signer.controller.status.infrastructure_status import InfrastructureStatus
@@ -19,9 +19,13 @@ from signer.model.cluster import ClusterKey
 from signer.model.condition import PolicyCondition, with_ready
 from signer.model.decision import Deferred, printable
 from signer.model.policy import Policy
+from signer.model.serving_networks import OperatorNetworks
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches, UnreadablePolicy
 from signer.store.token_tracing import TracingOn
+
+_MOST_SHOWN: Final = 3
+"""Machines, and addresses of each, in a message."""
 
 
 class ConditionSource(Protocol):
@@ -47,6 +51,7 @@ class StatusReconciler:
         policy_owner: PolicyOwner,
         policy_status: PolicyStatus,
         infrastructure_status: InfrastructureStatus,
+        operator_networks: OperatorNetworks,
         sources: Sequence[ConditionSource],
         now: Callable[[], datetime],
     ) -> None:
@@ -59,6 +64,7 @@ class StatusReconciler:
         self._policy_owner = policy_owner
         self._policy_status = policy_status
         self._infrastructure_status = infrastructure_status
+        self._operator_networks = operator_networks
         self._sources = sources
         self._now = now
         self._condition_log = ConditionLog(key)
@@ -79,6 +85,8 @@ class StatusReconciler:
                 authority,
                 *others,
                 self._tokens_condition(),
+                self._addresses_condition(),
+                *self._networks_conditions(policy),
             ]
             followed = policy if isinstance(policy, Policy) else None
             self.conditions = with_ready(found, followed)
@@ -108,6 +116,30 @@ class StatusReconciler:
                 return PolicyCondition(kind, False, "TracingOff", printable(cause))
             case TracingInterrupted(cause):
                 return PolicyCondition(kind, None, "TracingInterrupted", printable(cause))
+
+    def _addresses_condition(self) -> PolicyCondition:
+        kind = condition_types.MACHINE_ADDRESSES_READABLE
+        machines = self._caches.names.unreadable(self._key)
+        if not machines:
+            return PolicyCondition(kind, True, "Readable", "every address of the Machines has one reading")
+        shown = sorted(f"{machine}: {', '.join(machine.unreadable_addresses[:_MOST_SHOWN])}" for machine in machines)
+        more = f"; and {len(shown) - _MOST_SHOWN} more Machines" if len(shown) > _MOST_SHOWN else ""
+        return PolicyCondition(kind, False, "Unreadable", printable("; ".join(shown[:_MOST_SHOWN]) + more))
+
+    def _networks_conditions(self, policy: Policy | UnreadablePolicy) -> tuple[PolicyCondition, ...]:
+        """One condition, if the policy names networks."""
+        if isinstance(policy, UnreadablePolicy) or not policy.serving_networks:
+            return ()
+        kind = condition_types.SERVING_NETWORKS_ALLOWED
+        allowed = self._operator_networks.allowed(policy.serving_networks, self._key.namespace)
+        forbidden = [str(network) for network in policy.serving_networks if network not in allowed]
+        if not forbidden:
+            return (PolicyCondition(kind, True, "Allowed", "the operator allows every network of the policy"),)
+        message = (
+            f"not used, because the operator does not allow them in namespace {self._key.namespace}: "
+            f"{', '.join(forbidden)}"
+        )
+        return (PolicyCondition(kind, False, "NetworkNotAllowed", message),)
 
     async def _authority_condition(self) -> PolicyCondition:
         kind = condition_types.CERTIFICATE_AUTHORITY_AVAILABLE

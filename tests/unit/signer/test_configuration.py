@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,9 @@ from signer.configuration import (
     OperatorAttestor,
     operator_settings,
     read_attestors,
-    read_authorities,
+    read_configuration_file,
 )
+from signer.model.serving_networks import NO_NETWORKS, OperatorNetworks
 
 
 def read(folder: Path, text: str | bytes) -> dict[str, OperatorAttestor]:
@@ -96,14 +98,37 @@ def test_nothing_set(tmp_path: Path, text: str) -> None:
             "attestors:\n  tpm:\n\t  namespaces: []",
             "is not YAML at line 3, column 1: there is a tab; indent with spaces",
         ),
-        ("[]", "must be an object, whose top-level fields are attestors and certificateAuthorities"),
-        ("false", "must be an object, whose top-level fields are attestors and certificateAuthorities"),
-        ("''", "must be an object, whose top-level fields are attestors and certificateAuthorities"),
-        ("[attestors]", "must be an object, whose top-level fields are attestors and certificateAuthorities"),
-        ("attestors: {}\nmode: x", "the top-level fields are attestors and certificateAuthorities, and not 'mode'"),
+        ("[]", "must be an object, whose top-level fields are attestors, certificateA"),
+        (
+            "false",
+            "must be an object, whose top-level fields are attestors, certificateA",
+        ),
+        ("''", "must be an object, whose top-level fields are attestors, certificateA"),
+        (
+            "[attestors]",
+            "must be an object, whose top-level fields are attestors, certificateA",
+        ),
+        (
+            "attestors: {}\nmode: x",
+            "certificateAuthorities and servingAddresses, and not 'mode'",
+        ),
         (
             "attestors: {}\n7: x",
-            "the top-level fields are attestors and certificateAuthorities, and not a field of another form",
+            "certificateAuthorities and servingAddresses, and not a field of another form",
+        ),
+        ("servingAddresses: []", "servingAddresses must be an object"),
+        ("servingAddresses: {network: []}", "has the fields networks and networksByNamespace, and not 'network'"),
+        ("servingAddresses: {networks: 10.0.0.0/8}", "servingAddresses.networks must be a list of at most 16"),
+        (
+            "servingAddresses: {networks: [10.0.0.1/8]}",
+            "servingAddresses.networks must hold networks such as 10.0.1.0/24",
+        ),
+        ("servingAddresses: {networksByNamespace: []}", "servingAddresses.networksByNamespace must be an object"),
+        ("servingAddresses: {networksByNamespace: {'*': []}}", "'*' is no namespace"),
+        ("servingAddresses: {networksByNamespace: {A: []}}", "'A' is no namespace"),
+        (
+            "servingAddresses: {networksByNamespace: {a: [x]}}",
+            "servingAddresses.networksByNamespace.a must hold networks",
         ),
         ("attestors: []", "attestors must map provider names"),
         ("attestors: [tpm]", "attestors must map provider names"),
@@ -178,7 +203,7 @@ def test_file_that_cannot_be_read(tmp_path: Path) -> None:
 def authorities(folder: Path, text: str) -> AllowedAuthorities:
     path = folder / "config.yaml"
     path.write_text(text)
-    return read_authorities(path)
+    return read_configuration_file(path).authorities
 
 
 @pytest.mark.parametrize("text", ["", "attestors: {}", "certificateAuthorities:", "certificateAuthorities: {}"])
@@ -251,3 +276,19 @@ def test_nesting_has_a_bound(tmp_path: Path, more: int) -> None:
             read_attestors(path)
     else:
         assert set(read_attestors(path)) == {"tpm"}
+
+
+def test_serving_addresses(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        "servingAddresses:\n  networks: ['2001:db8::/48']\n"
+        "  networksByNamespace:\n    team-a: [10.0.1.0/24]\n    team-b:\n",
+        encoding="utf-8",
+    )
+    found = read_configuration_file(file)
+    assert found.attestors == {}
+    bounds = {"team-a": (ip_network("10.0.1.0/24"),), "team-b": ()}
+    assert found.serving_networks == OperatorNetworks((ip_network("2001:db8::/48"),), bounds)
+    for empty in ("", "attestors: {}", "servingAddresses:", "servingAddresses: {networks: }"):
+        file.write_text(empty, encoding="utf-8")
+        assert read_configuration_file(file).serving_networks == NO_NETWORKS

@@ -55,8 +55,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if and (gt (int .Values.replicas) 1) (not .Values.leaderElection.enabled) (eq (int .Values.shards) 0) -}}
 {{- fail "replicas: more than one needs leaderElection.enabled or shards; otherwise each replica does all the work" -}}
 {{- end -}}
-{{- $inline := or .Values.config.attestors .Values.config.certificateAuthorities.suffixesByNamespace -}}
-{{- if and .Values.config.existingSecret $inline -}}
+{{- $authorities := .Values.config.certificateAuthorities.suffixesByNamespace -}}
+{{- $networks := or .Values.config.servingAddresses.networks .Values.config.servingAddresses.networksByNamespace -}}
+{{- if and .Values.config.existingSecret (or .Values.config.attestors $authorities $networks) -}}
 {{- fail "config: set existingSecret or the others, not both" -}}
 {{- end -}}
 {{- if and (gt (int .Values.replicas) 1) .Values.auditLog.enabled .Values.auditLog.persistentVolumeClaim -}}

@@ -11,6 +11,7 @@ from attestors.registry import Registry
 from signer.audit.decision_inputs import DecisionInputs
 from signer.configuration import Configuration
 from signer.decision.builtin_serving import BuiltinServing
+from signer.decision.serving_facts import ServingFactsSource
 from signer.decision.snapshot import Snapshots
 from signer.kube.errors import AlreadyExists, Conflict, NotFound
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
@@ -106,7 +107,13 @@ class World:
         given = Configuration(namespace="own", **configuration)
         snapshots = Snapshots(CLUSTER, given, Registry([]), self.caches, self.clock.now, self.clock.monotonic)
         self.builtin_serving = BuiltinServing(
-            CLUSTER, given, snapshots, self.caches, self.records, LiveReads(self.api, self.caches)
+            CLUSTER,
+            given,
+            snapshots,
+            self.caches,
+            self.records,
+            LiveReads(self.api, self.caches),
+            ServingFactsSource(self.caches, given.serving_networks),
         )
         self.version = 0
         self.cluster()

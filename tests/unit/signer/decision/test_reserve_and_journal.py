@@ -13,10 +13,12 @@ import pytest
 
 from attestors.contract import Security
 from signer.decision.reserve_and_journal import ReserveAndJournal
+from signer.decision.serving_facts import ServingFactsSource
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
 from signer.model.record import AttestedNode, MachineKey
+from signer.model.serving_networks import NO_NETWORKS
 from signer.rules.machine import MachineFacts, MachineGone
 from signer.store.caches import MOST_MATCHING, Caches
 from signer.store.cluster_api import ClusterAPIVersion, NotServed
@@ -52,10 +54,21 @@ def test_of_thousands_a_few_say_as_much_as_all() -> None:
         caches.machines.applied(manifest)
     assert len(caches.matching(KEY, "test:///one")) == MOST_MATCHING
     reserve_and_journal = cast("ReserveAndJournal", SimpleNamespace(_caches=caches, _key=KEY))
-    others = ReserveAndJournal._others_called(reserve_and_journal, machine_view(name="m0", cluster=KEY), "node")
+    others = ReserveAndJournal._others_called(reserve_and_journal, machine_view(name="m0", cluster=KEY), "node", False)
     assert [other.name for other in others[:2]] == ["z", "a0"], "whose node it is, and then the others"
     assert len(others) == 8
     assert any(other.deleting for other in others), "its node may still drain"
+
+
+def test_a_derived_name_is_also_of_the_machines_with_its_host() -> None:
+    caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, NotServed()), own_namespace="here")
+    for manifest in (machine("m1"), machine("m2"), machine("node.lab.example")):
+        caches.machines.applied(manifest)
+    reserve_and_journal = cast("ReserveAndJournal", SimpleNamespace(_caches=caches, _key=KEY))
+    for derived, names in ((True, ["m2", "node.lab.example"]), (False, [])):
+        own = machine_view(name="m1", cluster=KEY)
+        others = ReserveAndJournal._others_called(reserve_and_journal, own, "node.corp.example", derived)
+        assert [other.name for other in others] == names
 
 
 class Harness:
@@ -75,7 +88,9 @@ class Harness:
         snapshots = SimpleNamespace(require_unchanged=self._require_unchanged)
         records = SimpleNamespace(require_still_listed=lambda key: None)
         self.reserve_and_journal = ReserveAndJournal(
-            KEY, *cast("Any", (snapshots, caches, reservations, records, None))
+            KEY,
+            *cast("Any", (snapshots, caches, reservations, records, None)),
+            serving=ServingFactsSource(cast("Any", caches), NO_NETWORKS),
         )
 
     async def _is_gone(self, machine: MachineKey) -> bool:

@@ -9,20 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attestors.wire.names import Purpose
+from signer.model.addresses import canonical
 from signer.model.cluster import MachineAddress
 from signer.model.decision import Deferred, Refused
 from signer.model.reasons import Reason
+from signer.model.serving_facts import ServingFacts
 from signer.rules.machine import MachineFacts
-from signer.rules.serving import (
-    alternative_names_are_the_machines,
-    canonical,
-    equivalent_addresses,
-)
+from signer.rules.serving import alternative_names_are_the_machines, equivalent_addresses
 from tests.unit.signer.builders import (
     NODE,
     cluster_view,
     machine_facts,
     machine_view,
+    policy,
     verified,
 )
 from tests.unit.signer.outcomes import deferred, refused
@@ -166,6 +165,152 @@ class TestOwn:
         proven = verified(ip_addresses=(ip_address("2001:db8::1"),))
         only = with_addresses("10.0.0.1")
         not_permitted(serving((), ("2001:db8::2",), machine=only, proven=proven), "2001:db8::2", "does not belong to")
+
+
+class TestNetworks:
+    """Addresses that no Machine lists, in networks that the policy names and the operator allows."""
+
+    NETWORKS = (ip_network("10.0.1.0/24"), ip_network("2001:db8:7::/64"), ip_network("10.96.0.0/12"))
+    CLUSTER = cluster_view(control_plane_host="10.0.1.7", service_networks=(ip_network("10.96.0.0/16"),))
+
+    def facts(self, *addresses: str, **changes: Any) -> MachineFacts:
+        given: dict[str, Any] = {
+            "cluster": self.CLUSTER,
+            "serving": ServingFacts(networks=self.NETWORKS),
+            "proven": None,
+        }
+        return serving((), addresses, **given | changes)
+
+    @pytest.mark.parametrize("machine", [with_addresses("10.0.0.1"), machine_view(addresses=())])
+    def test_in_a_network(self, machine: Any) -> None:
+        judge(self.facts("10.0.1.5", "2001:db8:7::5", machine=machine))
+
+    def test_for_an_instance_of_a_pool(self) -> None:
+        instance = machine_view(kind="MachinePool", name="pool", provider_id="test:///i-1", addresses=())
+        judge(self.facts("10.0.1.5", machine=instance))
+
+    @pytest.mark.parametrize("address", ["10.0.2.5", "2001:db8:8::5", "::ffff:10.0.1.5", "64:ff9b::10.0.1.5"])
+    def test_beside_the_networks(self, address: str) -> None:
+        written = str(ip_address(address))
+        facts = self.facts(address, machine=with_addresses("10.0.0.1", "2001:db8::1"))
+        deny = refused(judge, facts)
+        assert deny.message.startswith(f"alternative name {written} ")
+
+    def test_not_without_them(self) -> None:
+        not_permitted(self.facts("10.0.1.5", serving=ServingFacts()), "10.0.1.5", "does not belong to")
+
+    @pytest.mark.parametrize(("address", "why"), [("10.0.1.7", "control-plane endpoint"), ("10.96.0.1", "Services")])
+    def test_never_of_the_cluster(self, address: str, why: str) -> None:
+        not_permitted(self.facts(address), address, why)
+
+    def test_never_another_machines(self) -> None:
+        """A control plane Machine's, for example; also inside another address, and by any reading."""
+        not_permitted(self.facts("10.0.1.5", conflicting_names=frozenset({"10.0.1.5"})), "10.0.1.5", "does not belong")
+        networks = (ip_network("64:ff9b::/96"),)
+        facts = self.facts(
+            "64:ff9b::10.0.1.5", serving=ServingFacts(networks=networks), conflicting_names=frozenset({"10.0.1.5"})
+        )
+        not_permitted(facts, "64:ff9b::a00:105", "does not belong to")
+        possible = ServingFacts(frozenset({"10.0.1.5"}), networks=self.NETWORKS)
+        assert deferred(judge, self.facts("10.0.1.5", serving=possible)).reason == Reason.MACHINE_AMBIGUOUS
+
+    def test_not_before_the_endpoint_is_known(self) -> None:
+        defer = deferred(judge, self.facts("10.0.1.5", cluster=cluster_view(control_plane_host="")))
+        assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
+        assert "has no control-plane endpoint yet" in defer.message
+
+    def test_what_the_operator_does_not_allow_waits(self) -> None:
+        """It is no fault of the node, and the operator may still allow it."""
+        named = policy(servingAddresses={"networks": ["10.0.1.0/24", "10.0.2.0/24"]})
+        some = ServingFacts(networks=(ip_network("10.0.2.0/24"),))
+        defer = deferred(judge, self.facts("10.0.1.5", policy=named, serving=some))
+        assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
+        assert "in a network of the policy that the operator does not allow" in defer.message
+        judge(self.facts("10.0.2.5", policy=named, serving=some))
+        not_permitted(self.facts("10.0.3.5", policy=named, serving=some), "10.0.3.5", "does not belong to")
+
+
+class TestUnreadableAddresses:
+    """Of the Machine itself, and of others."""
+
+    @pytest.mark.parametrize("text", ["10.0.0.7/24", " 10.0.0.7", "10.0.0.7:22", "[::ffff:10.0.0.7]"])
+    def test_every_form_with_one_reading_is_the_machines(self, text: str) -> None:
+        judge(serving((), ("10.0.0.7",), machine=with_addresses(text), proven=None))
+
+    @pytest.mark.parametrize("text", ["10.0.0.010", "10.0.0.256", "10.0.0.0/24", ""])
+    @pytest.mark.parametrize("asked", ["10.0.0.8", "2001:db8::1"])
+    def test_a_name_waits_while_the_machine_has_an_unreadable_address(self, text: str, asked: str) -> None:
+        """The text may be that name, once it is corrected; a denial is final."""
+        machine = with_addresses("10.0.0.1", text)
+        defer = deferred(judge, serving((), (asked,), machine=machine, proven=None))
+        assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
+        assert f"Addresses that cannot be read: InternalIP {text!r} " in defer.message
+        judge(serving((NODE,), ("10.0.0.1",), machine=machine, proven=None))
+        held = frozenset({asked})
+        held_too = serving((), (asked,), machine=machine, proven=None, conflicting_names=held)
+        assert deferred(judge, held_too).reason == Reason.MACHINE_ADDRESSES_UNKNOWN
+
+    def test_only_some_are_shown(self) -> None:
+        machine = with_addresses(*(f"10.0.0.01{number}" for number in range(5)))
+        assert "'10.0.0.012' has leading zeros" in deferred(judge, serving(("x",), machine=machine)).message
+        assert deferred(judge, serving(("x",), machine=machine)).message.endswith(", and 2 more")
+
+    @pytest.mark.parametrize("asked", ["10.0.0.1", NODE])
+    def test_what_may_be_anothers_waits(self, asked: str) -> None:
+        facts = serving((NODE,), ("10.0.0.1",), serving=ServingFacts(frozenset({asked})))
+        defer = deferred(judge, facts)
+        assert defer.reason == Reason.MACHINE_AMBIGUOUS
+        assert f"alternative name {asked} may be an address of another Machine, which cannot be read" in defer.message
+
+    def test_a_face_of_an_address_that_may_be_anothers_waits(self) -> None:
+        address = nat64("192.0.2.1")
+        facts = serving((), (address,), serving=ServingFacts(frozenset({"192.0.2.1"})), **everywhere(address))
+        assert deferred(judge, facts).reason == Reason.MACHINE_AMBIGUOUS
+
+    @pytest.mark.parametrize("host", ["192.0.2.010", "192.0.2.8:6443", "[::ffff:192.0.2.8]:6443"])
+    def test_every_reading_of_the_endpoint_counts(self, host: str) -> None:
+        facts = serving((), ("192.0.2.8",), cluster=cluster_view(control_plane_host=host), **everywhere("192.0.2.8"))
+        not_permitted(facts, "192.0.2.8", "is the control-plane endpoint")
+
+
+class TestDomains:
+    """The same host in a domain that the policy names."""
+
+    POLICY = policy(nodeNames={"domains": ["corp.example", "prod.example"]})
+
+    def facts(self, *names: str, **changes: Any) -> MachineFacts:
+        given: dict[str, Any] = {"node_name": "vm1", "policy": self.POLICY, "proven": None}
+        return serving(names, **given | {"machine": with_addresses("vm2.corp.example")} | changes)
+
+    @pytest.mark.parametrize(
+        "name", ["vm1.corp.example", "vm1.prod.example", "vm2", "vm2.prod.example", "VM1.Corp.Example"]
+    )
+    def test_own(self, name: str) -> None:
+        judge(self.facts("vm1", name))
+
+    @pytest.mark.parametrize("name", ["vm3.corp.example", "vm1.other.example", "x.vm1.corp.example", "corp.example"])
+    def test_foreign(self, name: str) -> None:
+        not_permitted(self.facts(name), name, f"does not belong to {MACHINE}")
+
+    def test_not_without_the_policy(self) -> None:
+        not_permitted(self.facts("vm1.corp.example", policy=policy()), "vm1.corp.example", "does not belong to")
+
+    def test_never_of_the_cluster(self) -> None:
+        cluster = cluster_view(service_domain="prod.example", control_plane_host="vm1.corp.example")
+        not_permitted(self.facts("vm1.prod.example", cluster=cluster), "vm1.prod.example", "is in the domain")
+        not_permitted(self.facts("vm1.corp.example", cluster=cluster), "vm1.corp.example", "control-plane endpoint")
+
+    def test_a_host_of_another_machine_too(self) -> None:
+        """By the same rule, the name may be that Machine's. Names that are not derived stay its own."""
+        shared = ServingFacts(names_of_shared_hosts=frozenset({"vm1.corp.example", "vm1", "vm2.corp.example"}))
+        defer = deferred(judge, self.facts("vm1.corp.example", serving=shared))
+        assert defer.reason == Reason.MACHINE_AMBIGUOUS
+        assert "by a domain of the policy, and another Machine of the cluster has the same host" in defer.message
+        judge(self.facts("vm1", "vm2.corp.example", serving=shared))
+
+    def test_anothers(self) -> None:
+        facts = self.facts("vm1.corp.example", conflicting_names=frozenset({"vm1.corp.example"}))
+        assert deferred(judge, facts).reason == Reason.MACHINE_AMBIGUOUS
 
 
 class TestNoHostsName:
@@ -434,7 +579,9 @@ class TestCanonical:
             ("10.0.0.1%eth0", "10.0.0.1"),
             ("2001:db8::5efe:10.0.0.1", "2001:db8::5efe:a00:1"),
             ("", ""),
-            ("10.0.0.1/8", "10.0.0.1/8"),
+            ("10.0.0.1/8", "10.0.0.1"),
+            ("[2001:DB8::1]:22", "2001:db8::1"),
+            ("010.0.0.1", "010.0.0.1"),
         ],
     )
     def test_one_spelling(self, text: str, one: str) -> None:

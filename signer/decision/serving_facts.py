@@ -1,0 +1,36 @@
+"""Gathers the facts about the alternative names of a serving request."""
+
+from __future__ import annotations
+
+from signer.model.addresses import canonical
+from signer.model.certificate_request import CertificateRequest
+from signer.model.cluster import MachineView
+from signer.model.policy import Policy
+from signer.model.serving_facts import ServingFacts
+from signer.model.serving_networks import OperatorNetworks
+from signer.store.caches import Caches
+from signer.store.records import possibly_conflicting_names
+
+
+class ServingFactsSource:
+    """Gathers these facts for the requests of one cluster."""
+
+    def __init__(self, caches: Caches, operator_networks: OperatorNetworks) -> None:
+        self._caches = caches
+        self._operator_networks = operator_networks
+
+    def facts(self, policy: Policy, machine: MachineView, request: CertificateRequest) -> ServingFacts:
+        """The current facts about the names in ``request``, which is for the node of ``machine``."""
+        return ServingFacts(
+            possibly_conflicting_names(self._caches, machine, request.dns_names, request.ip_addresses),
+            self._names_of_shared_hosts(policy, machine, request),
+            self._operator_networks.allowed(policy.serving_networks, policy.cluster.namespace),
+        )
+
+    def _names_of_shared_hosts(
+        self, policy: Policy, machine: MachineView, request: CertificateRequest
+    ) -> frozenset[str]:
+        if not policy.node_names.domains:
+            return frozenset()  # no name is derived
+        names = frozenset(map(canonical, request.dns_names))
+        return frozenset(name for name in names if self._caches.names.other_machines_with_host(machine, name))
