@@ -1,4 +1,4 @@
-"""Finds installed attestors through entry points and imports each one on first use.
+"""Finds installed attestors through entry points, imports each one on first use, and contains what their code raises.
 
 The group is ``node_attestation.attestors``; the entry point's name is the provider name. Third-party attestors install
 with ``pip`` and need no change here.
@@ -10,7 +10,8 @@ import functools
 import importlib
 import importlib.metadata
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -18,6 +19,8 @@ from attestors.contract import Attestor, AttestorDescription, InvalidOutcome
 from attestors.wire.names import ENTRY_POINT_GROUP, InvalidProviderName, check_provider_name
 
 _PLUGINS: Final = ("server_plugin", "agent_plugin")
+# The text of glibc's dlopen for a library that a Python module links to.
+_MISSING_SHARED_LIBRARY: Final = re.compile(r"(?P<name>[\w.+-]{1,100}): cannot open shared object file", re.ASCII)
 
 
 class AttestorUnavailable(Exception):
@@ -34,6 +37,33 @@ class MissingExtra(AttestorUnavailable):
 
 class InvalidAttestor(AttestorUnavailable):
     """The entry point's object is not an attestor, or two distributions provide the same provider name."""
+
+
+class AttestorFailed(Exception):
+    """An attestor's code raised an error that its contract does not name. The message is the error's type: its text may
+    hold secrets.
+    """
+
+    def __init__(self, fault: BaseException) -> None:
+        super().__init__(type(fault).__name__)
+        self.fault = fault
+        """The error."""
+
+
+@contextmanager
+def attestor_code(*expected: type[Exception]) -> Iterator[None]:
+    """Run an attestor's code in the block. It may raise anything, also SystemExit as scripts do, and must end
+    neither the calling task nor the process.
+
+    Raises:
+        AttestorFailed: it raised an error that is not ``expected``.
+    """
+    try:
+        yield
+    except expected:
+        raise
+    except (Exception, SystemExit) as error:  # an attestor is a plugin, and may have any defect
+        raise AttestorFailed(error) from error
 
 
 class Registry:
@@ -107,10 +137,11 @@ def _installed() -> tuple[importlib.metadata.EntryPoint, ...]:
 
 
 def _imported(entry_point: importlib.metadata.EntryPoint) -> Any:
-    """The entry point's object. SystemExit counts as a fault: a script without ``if __name__`` raises it on import."""
+    """The entry point's object."""
     name = f"attestor {entry_point.name!r}"
     try:
-        importlib.import_module(entry_point.module)
+        with attestor_code(InvalidOutcome, ImportError):
+            importlib.import_module(entry_point.module)
     except InvalidOutcome as error:
         raise InvalidAttestor(f"{name} of {_distribution(entry_point)}: {error}") from error
     except ImportError as error:
@@ -118,9 +149,9 @@ def _imported(entry_point: importlib.metadata.EntryPoint) -> Any:
             no_module = f"{entry_point.value} names no module that exists; write package.module:object"
             raise InvalidAttestor(f"{name} of {_distribution(entry_point)}: {no_module}") from error
         raise missing_extra(entry_point, error) from error
-    except (Exception, SystemExit) as error:
-        failed = f"{name} of {_distribution(entry_point)} fails when imported: {_what_failed(entry_point, error)}"
-        raise InvalidAttestor(failed) from error
+    except AttestorFailed as failed:
+        what = _what_failed(entry_point, failed.fault)
+        raise InvalidAttestor(f"{name} of {_distribution(entry_point)} fails when imported: {what}") from failed.fault
     try:
         return entry_point.load()
     except AttributeError as error:
@@ -129,10 +160,12 @@ def _imported(entry_point: importlib.metadata.EntryPoint) -> Any:
 
 def _is_described(entry_point: importlib.metadata.EntryPoint, attestor: object) -> bool:
     try:
-        return isinstance(getattr(attestor, "description", None), AttestorDescription)
-    except (Exception, SystemExit) as error:
-        failed = f"attestor {entry_point.name!r} of {_distribution(entry_point)}: its description fails"
-        raise InvalidAttestor(f"{failed}: {_what_failed(entry_point, error)}") from error
+        with attestor_code():
+            return isinstance(getattr(attestor, "description", None), AttestorDescription)
+    except AttestorFailed as failed:
+        name = f"attestor {entry_point.name!r} of {_distribution(entry_point)}"
+        what = _what_failed(entry_point, failed.fault)
+        raise InvalidAttestor(f"{name}: its description fails: {what}") from failed.fault
 
 
 def _what_failed(entry_point: importlib.metadata.EntryPoint, error: BaseException) -> str:
@@ -158,6 +191,12 @@ def missing_extra(entry_point: importlib.metadata.EntryPoint, error: ImportError
         return MissingExtra(
             f"attestor {entry_point.name!r} of {distribution} cannot be imported: {what}: do their versions fit each "
             "other?"
+        )
+    shared = _MISSING_SHARED_LIBRARY.match(str(error))
+    if shared is not None:  # the Python package is there: pip would install nothing
+        return MissingExtra(
+            f"attestor {entry_point.name!r} needs the system library {shared['name']}, which is not installed: install "
+            "the package of the operating system that contains it"
         )
     declared = entry_point.dist.metadata.get_all("Provides-Extra") or [] if entry_point.dist is not None else []
     extras = entry_point.extras or [extra for extra in declared if extra == entry_point.name]

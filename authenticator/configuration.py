@@ -178,7 +178,7 @@ def configure(given: Given, environment: Mapping[str, str], *, needs_attestor: b
         ),
         kubeconfig=path(given.kubeconfig, "KUBECONFIG", "kubeconfig", DEFAULT_KUBECONFIG),
         store=path(given.store, "STORE", "store", DEFAULT_STORE),
-        timeout=_timeout(given, environment, content),
+        timeout=_timeout(given, environment, content, file),
         serving=_serving(given, content, file),
         file=file,
     )
@@ -203,7 +203,7 @@ def _read_file(named: str | None) -> tuple[Path | None, Mapping[str, Any]]:
     except _Repeated as error:
         raise InvalidConfiguration(f"{path}: {error} is repeated") from None
     except (ValueError, RecursionError) as error:
-        where = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
+        where = f" at line {error.lineno}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
         raise InvalidConfiguration(f"{path}: not JSON{where}") from None
     if not isinstance(content, dict) or content.get("apiVersion") != API_VERSION or content.get("kind") != KIND:
         raise InvalidConfiguration(f"{path}: must be an object with apiVersion {API_VERSION} and kind {KIND}")
@@ -256,13 +256,21 @@ def _settings(
 
 
 def _texts_by_name(value: object, where: str) -> dict[str, str]:
-    if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
+    if not isinstance(value, dict):
         raise InvalidConfiguration(f"{where}: must be an object of strings")
+    for name, one in value.items():
+        if not isinstance(one, str):
+            raise InvalidConfiguration(f"{where}: {name} must be a string")
     return dict(value)
 
 
-def _timeout(given: Given, environment: Mapping[str, str], content: Mapping[str, Any]) -> float:
-    found = given.timeout or environment.get(f"{ENVIRONMENT_PREFIX}TIMEOUT") or content.get("timeoutSeconds")
+def _timeout(given: Given, environment: Mapping[str, str], content: Mapping[str, Any], file: Path | None) -> float:
+    variable = f"{ENVIRONMENT_PREFIX}TIMEOUT"
+    found, where = content.get("timeoutSeconds"), f"{file}: timeoutSeconds"
+    if environment.get(variable):
+        found, where = environment[variable], variable
+    if given.timeout:
+        found, where = given.timeout, "--timeout"
     if found is None:
         return DEFAULT_TIMEOUT_SECONDS
     least, most = _TIMEOUT_BOUNDS
@@ -273,7 +281,7 @@ def _timeout(given: Given, environment: Mapping[str, str], content: Mapping[str,
     except (TypeError, ValueError, OverflowError):
         timeout = 0.0
     if not least <= timeout <= most:
-        raise InvalidConfiguration(f"timeout: must be a number of seconds from {least:.0f} to {most:.0f}")
+        raise InvalidConfiguration(f"{where} must be a number of seconds from {least:.0f} to {most:.0f}")
     return timeout
 
 

@@ -32,6 +32,8 @@ DEFAULT_LEASE_NAME: Final = "node-attestation-controller"
 _TOP_LEVEL: Final = frozenset({"attestors", "certificateAuthorities"})
 _FIELDS: Final = frozenset({"namespaces", "settings", "settingsByNamespace"})
 """Fields of an attestor in the file."""
+# What a message may quote: a longer key, or one with other characters, may hold a value, as in {masterKey:SECRET}.
+_FIELD_NAME: Final = re.compile(r"[A-Za-z][A-Za-z-]{0,39}", re.ASCII)
 _AUTHORITY_FIELDS: Final = frozenset({"suffixes", "suffixesByNamespace"})
 
 
@@ -133,7 +135,7 @@ class Configuration:
 
 
 class _RepeatedKey(yaml.constructor.ConstructorError):
-    """A mapping has the same key twice; the mark is where the mapping begins."""
+    """A mapping has the same key twice; the mark is where the key is repeated."""
 
 
 class _NoValue(yaml.constructor.ConstructorError):
@@ -168,9 +170,12 @@ class _NoRepeatedKeys(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Refuse repeated keys."""
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        if len(keys) != len({str(key) for key in keys}):
-            raise _RepeatedKey(None, None, "a key is repeated", node.start_mark)
+        keys = set()
+        for key_node, _ in node.value:
+            key = str(self.construct_object(key_node, deep=True))
+            if key in keys:
+                raise _RepeatedKey(None, None, "a key is repeated", key_node.start_mark)
+            keys.add(key)
         return super().construct_mapping(node, deep)
 
 
@@ -211,8 +216,9 @@ def read_authorities(path: Path) -> AllowedAuthorities:
     """
     where = f"{path}: certificateAuthorities"
     stated = _object(where, _top_level(path).get("certificateAuthorities"))
-    if set(stated) - _AUTHORITY_FIELDS:
-        raise InvalidConfiguration(f"--config: {where} has the fields {', '.join(sorted(_AUTHORITY_FIELDS))}")
+    for unknown in _unknown(stated, _AUTHORITY_FIELDS):
+        fields = ", ".join(sorted(_AUTHORITY_FIELDS))
+        raise InvalidConfiguration(f"--config: {where} has the fields {fields}, and not {unknown}")
     by_namespace = _object(f"{where}.suffixesByNamespace", stated.get("suffixesByNamespace"))
     for namespace in by_namespace:
         _require_namespace(f"{where}.suffixesByNamespace", namespace, "; those of all others belong in suffixes")
@@ -244,8 +250,11 @@ def _top_level(path: Path) -> Mapping[str, Any]:
     document = _document(path)
     if document is None:
         return {}
-    if not isinstance(document, Mapping) or set(document) - _TOP_LEVEL:
-        raise InvalidConfiguration(f"--config: {path}: the top-level fields are {' and '.join(sorted(_TOP_LEVEL))}")
+    fields = " and ".join(sorted(_TOP_LEVEL))
+    if not isinstance(document, Mapping):
+        raise InvalidConfiguration(f"--config: {path} must be an object, whose top-level fields are {fields}")
+    for unknown in _unknown(document, _TOP_LEVEL):
+        raise InvalidConfiguration(f"--config: {path}: the top-level fields are {fields}, and not {unknown}")
     return document
 
 
@@ -266,9 +275,25 @@ def _document(path: Path) -> Any:
         why = "there is no such value; quote text that looks like a number or a date"
         raise InvalidConfiguration(f"--config: {path} is not YAML{position(error)}: {why}") from error
     except yaml.YAMLError as error:
-        raise InvalidConfiguration(f"--config: {path} is not YAML{position(error)}") from error
+        raise InvalidConfiguration(f"--config: {path} is not YAML{position(error)}{_tab(error)}") from error
     except ValueError:  # an escape sequence for no character, or a key with more digits than Python converts
         raise InvalidConfiguration(f"--config: {path} is not YAML") from None
+
+
+def _tab(error: yaml.YAMLError) -> str:
+    """The remedy if the error is a tab, which YAML allows nowhere in indentation; else nothing."""
+    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+    is_tab = mark is not None and mark.buffer is not None and mark.buffer[mark.pointer : mark.pointer + 1] == "\t"
+    return ": there is a tab; indent with spaces" if is_tab else ""
+
+
+def _unknown(fields: Mapping[Any, Any], known: frozenset[str]) -> list[str]:
+    """The fields that the file cannot have, as a message may name them."""
+    return [
+        repr(field) if _FIELD_NAME.fullmatch(str(field)) else "a field of another form"
+        for field in fields
+        if field not in known
+    ]
 
 
 def _attestor(path: str, provider: Any, entry: Any) -> OperatorAttestor:
@@ -276,8 +301,11 @@ def _attestor(path: str, provider: Any, entry: Any) -> OperatorAttestor:
         check_provider_name(str(provider))
     except InvalidProviderName as error:
         raise InvalidConfiguration(f"--config: {path}: {error}") from error
-    if not isinstance(entry, Mapping) or set(entry) - _FIELDS:
-        raise InvalidConfiguration(f"--config: {path} has the fields {', '.join(sorted(_FIELDS))}")
+    fields = ", ".join(sorted(_FIELDS))
+    if not isinstance(entry, Mapping):
+        raise InvalidConfiguration(f"--config: {path} must be an object with the fields {fields}")
+    for unknown in _unknown(entry, _FIELDS):
+        raise InvalidConfiguration(f"--config: {path} has the fields {fields}, and not {unknown}")
     namespaces = entry.get("namespaces", [ALL_NAMESPACES])
     if not isinstance(namespaces, list) or not all(isinstance(namespace, str) for namespace in namespaces):
         raise InvalidConfiguration(f"--config: {path}.namespaces must be a list of names, or ['*']")

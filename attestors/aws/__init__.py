@@ -9,7 +9,7 @@ import importlib.util
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from attestors.contract import AttestorDescription, AttestorSettings, ReasonExplanation, Security
+from attestors.contract import AttestorDescription, AttestorSettings, Freshness, ReasonExplanation, Security
 from attestors.wire.evidence import Evidence
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class AWSAttestor:
     """Implements :class:`attestors.contract.Attestor`."""
 
     description = AttestorDescription(
-        provider="aws", security=Security.SECURE, evidence_versions=("v1",), renews=True, serves=True
+        provider="aws", security=Security.SECURE, evidence_versions=("v1",), freshness=Freshness.TIMESTAMP
     )
 
     def __init__(self, elsewhere: Elsewhere | None = None) -> None:

@@ -7,6 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -73,19 +74,21 @@ class SingleFlightCache(Generic[_Key, _Value]):
             return entry.value
         task = self._under_way.get(key)
         if task is None:
-            task = asyncio.get_running_loop().create_task(self._ask(key, ask, self._clock()))
+            task = asyncio.get_running_loop().create_task(_answer(ask))
             self._under_way[key] = task
-            task.add_done_callback(lambda ended: self._under_way.pop(key))
+            # Before the callers' own callbacks: a caller that goes on finds the answer here.
+            task.add_done_callback(partial(self._ended, key, self._clock()))
         return await asyncio.shield(task)
 
-    async def _ask(self, key: _Key, ask: Callable[[], Awaitable[_Value]], asked: float) -> _Value:
-        try:
-            value = await ask()
-        except Exception as error:
+    def _ended(self, key: _Key, asked: float, task: asyncio.Task[_Value]) -> None:
+        del self._under_way[key]
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            self._keep(key, _Kept(task.result(), asked + self._lifetime))
+        elif isinstance(error, Exception):
             self._keep(key, _Failed(error, asked + self._failure_lifetime))
-            raise
-        self._keep(key, _Kept(value, asked + self._lifetime))
-        return value
 
     def _keep(self, key: _Key, entry: _Kept[_Value] | _Failed) -> None:
         now = self._clock()
@@ -97,3 +100,7 @@ class SingleFlightCache(Generic[_Key, _Value]):
             if len(self._entries) <= self._maximum and now < self._entries[oldest].until:
                 break
             del self._entries[oldest]
+
+
+async def _answer(ask: Callable[[], Awaitable[_Value]]) -> _Value:
+    return await ask()

@@ -9,6 +9,7 @@ no free place fails at once, like an outage.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import threading
 import time
@@ -130,11 +131,10 @@ class CloudCalls:
         if not flow.places.acquire(blocking=False):
             raise CloudThrottled(service, "not called: too many calls are in progress already")
         deadline = Deadline(service, self._deadline_seconds, site=site)
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(flow.places.release)
             future = flow.pool.submit(call, deadline)
-        except BaseException:
-            flow.places.release()
-            raise
+            undo.pop_all()
         # The place becomes free with the thread, not when the caller stops waiting.
         future.add_done_callback(flow.leave)
         try:

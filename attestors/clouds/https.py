@@ -143,13 +143,10 @@ class _Connection(http.client.HTTPSConnection):
 
     def connect(self) -> None:
         """Override of :class:`http.client.HTTPSConnection`: open the connection."""
-        plain = dial(self._route.address, self._route.port, self._deadline.remaining())
-        try:
+        with dial(self._route.address, self._route.port, self._deadline.remaining()) as plain:
             plain.settimeout(self._deadline.remaining())
+            # It takes the descriptor away from ``plain``.
             self.sock = self._route.trusted.wrap_socket(plain, server_hostname=self.host)
-        except BaseException:
-            plain.close()
-            raise
 
 
 def _read(response: http.client.HTTPResponse, deadline: Deadline, maximum_bytes: int) -> bytes:

@@ -50,11 +50,13 @@ from attestors.contract.outcome import (
     VerifiedIdentity,
 )
 from attestors.contract.plugins import (
+    INSECURE_PROVIDER,
     AgentPlugin,
     AttestationRequest,
     Attestor,
     AttestorDescription,
     EvidenceUnavailable,
+    Freshness,
     GatherRequest,
     Security,
     ServerPlugin,
@@ -77,6 +79,7 @@ from attestors.contract.settings import (
 )
 
 __all__ = [
+    "INSECURE_PROVIDER",
     "UNRECORDED",
     "AnswerForm",
     "AnswerNotRecorded",
@@ -97,6 +100,7 @@ __all__ = [
     "Document",
     "DocumentKind",
     "EvidenceUnavailable",
+    "Freshness",
     "GatherRequest",
     "IPAddress",
     "ExplainsReasons",

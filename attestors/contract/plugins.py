@@ -38,30 +38,65 @@ class Security(enum.Enum):
     INSECURE = "insecure"
 
 
+class Freshness(enum.Enum):
+    """How an attestor knows that evidence is not a replay (proposal, "Provider Specification").
+
+    The binding alone leaves a replay of the same request for the same key. A secure attestor excludes that as well.
+    """
+
+    CHALLENGE = "challenge"
+    """The node answers a challenge of the controller."""
+    TIMESTAMP = "timestamp"
+    """The signed part of the evidence states a time, and the attestor refuses evidence that is too old."""
+    NONE = "none"
+    """It does not know. Only the insecure attestor may say so."""
+
+
+INSECURE_PROVIDER: Final = "insecure"
+"""The only attestor that may prove nothing (proposal: an insecure provider must use this signer)."""
+
+
 @dataclass(frozen=True, slots=True)
 class AttestorDescription:
-    """What the core must know about an attestor before it passes it a request.
-
-    An insecure attestor cannot renew or serve (proposal, "Insecure providers").
-    """
+    """What the core must know about an attestor before it passes it a request."""
 
     provider: str
     """The provider name, as in its signer names and its entry point."""
     security: Security
     evidence_versions: tuple[str, ...]
     """Evidence versions that the attestor reads, newest last."""
-    renews: bool
-    serves: bool
+    freshness: Freshness
+
+    @property
+    def renews(self) -> bool:
+        """Whether nodes renew their client certificates by attestation.
+
+        A secure attestor must renew and serve, an insecure one cannot (proposal, "Provider Specification").
+        """
+        return self.security is Security.SECURE
+
+    @property
+    def serves(self) -> bool:
+        """Whether the attestor verifies requests for serving certificates; as :attr:`renews`."""
+        return self.security is Security.SECURE
 
     def __post_init__(self) -> None:
         # Not every attestor is type-checked: the text "insecure" would compare unequal to Security.INSECURE.
         if not isinstance(self.security, Security):
             raise InvalidOutcome("an attestor's security is Security.SECURE or Security.INSECURE")
-        if not all(isinstance(declared, bool) for declared in (self.renews, self.serves)):
-            raise InvalidOutcome("renews and serves are True or False")
+        if not isinstance(self.freshness, Freshness):
+            raise InvalidOutcome("an attestor's freshness is Freshness.CHALLENGE, TIMESTAMP or NONE")
         require_tuple_of("evidence_versions", self.evidence_versions, str)
-        if self.security is Security.INSECURE and (self.renews or self.serves):
-            raise InvalidOutcome("an insecure attestor can neither renew nor sign serving certificates")
+        insecure = self.security is Security.INSECURE
+        if insecure != (self.provider == INSECURE_PROVIDER):
+            raise InvalidOutcome(
+                f"the attestor called {INSECURE_PROVIDER} is insecure and no other is: {self.provider} declares itself "
+                f"{self.security.value}"
+            )
+        if not insecure and self.freshness is Freshness.NONE:
+            raise InvalidOutcome("a secure attestor verifies that evidence is fresh, by a challenge or by a timestamp")
+        if insecure and self.freshness is not Freshness.NONE:
+            raise InvalidOutcome("an insecure attestor verifies nothing: its freshness is Freshness.NONE")
         if not all(VERSION_FORM.fullmatch(version) for version in self.evidence_versions):
             raise InvalidOutcome('an evidence version is "v" and a number')
         if not self.evidence_versions:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
-from attestors.contract import AttestorDescription, AttestorSettings, ReasonExplanation, Security
+from attestors.contract import AttestorDescription, AttestorSettings, Freshness, ReasonExplanation, Security
 from attestors.wire.evidence import Evidence
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class GCPAttestor:
     """
 
     description = AttestorDescription(
-        provider="gcp", security=Security.SECURE, evidence_versions=("v1",), renews=True, serves=True
+        provider="gcp", security=Security.SECURE, evidence_versions=("v1",), freshness=Freshness.TIMESTAMP
     )
 
     def __init__(self, certificates_url: str | None = None) -> None:

@@ -2,7 +2,7 @@
 
 Any holder of a bootstrap token can get a certificate for any Machine of the cluster. This is exactly the security of
 Cluster API without attestation, so the attestor runs only if the controller's flag, the controller's list of namespaces
-and the cluster's policy all name it. It neither renews nor signs serving certificates (proposal, "Insecure providers").
+and the cluster's policy all name it. It neither renews nor serves (proposal, "Provider Specification").
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from types import MappingProxyType
 from typing import Final
 
 from attestors.contract import (
+    INSECURE_PROVIDER,
     AssertedIdentity,
     AttestationRequest,
     AttestorDescription,
     AttestorSettings,
     Denied,
     EvidenceUnavailable,
+    Freshness,
     GatherRequest,
     InvalidSettings,
     Outcome,
@@ -28,7 +30,7 @@ from attestors.wire.binding import CACertHash
 from attestors.wire.evidence import Evidence
 from attestors.wire.provider_id import InvalidProviderID, check_provider_id
 
-PROVIDER: Final = "insecure"
+PROVIDER: Final = INSECURE_PROVIDER
 PROVIDER_ID_SETTING: Final = "provider-id"
 
 
@@ -81,7 +83,7 @@ class InsecureAttestor:
     """The entry point."""
 
     description = AttestorDescription(
-        provider=PROVIDER, security=Security.INSECURE, evidence_versions=("v1",), renews=False, serves=False
+        provider=PROVIDER, security=Security.INSECURE, evidence_versions=("v1",), freshness=Freshness.NONE
     )
 
     def server_plugin(self, settings: AttestorSettings) -> InsecureServerPlugin:

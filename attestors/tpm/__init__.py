@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from attestors.contract import AttestorDescription, AttestorSettings, ReasonExplanation, Security
+from attestors.contract import AttestorDescription, AttestorSettings, Freshness, ReasonExplanation, Security
 from attestors.wire.evidence import Evidence
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class TPMAttestor:
     """Implements :class:`attestors.contract.Attestor`."""
 
     description = AttestorDescription(
-        provider="tpm", security=Security.SECURE, evidence_versions=("v1",), renews=True, serves=True
+        provider="tpm", security=Security.SECURE, evidence_versions=("v1",), freshness=Freshness.CHALLENGE
     )
 
     def server_plugin(self, settings: AttestorSettings) -> TPMServerPlugin:

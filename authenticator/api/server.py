@@ -149,12 +149,9 @@ class _Connection(http.client.HTTPSConnection):
         """Connect within a call's time; the exchange after that may take longer, but is bounded."""
         expected = self._cluster.tls_server_name or self._cluster.host
         expected.encode("idna")  # report an invalid name before connecting
-        plain = dial(self._cluster.host, self._cluster.port, self.connecting)
-        try:
+        with dial(self._cluster.host, self._cluster.port, self.connecting) as plain:
+            # It takes the descriptor away from ``plain``.
             connected = self._context_in_use.wrap_socket(plain, server_hostname=expected)
-        except BaseException:
-            plain.close()
-            raise
         if isinstance(connected, _DeadlineSocket):
             connected.end = time.monotonic() + self._exchanging
         self.sock = connected

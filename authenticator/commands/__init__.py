@@ -38,7 +38,7 @@ def run(arguments: list[str]) -> int:
     except SystemExit as end:
         _exit_past_threads(threads, end.code if isinstance(end.code, int) else ExitCode.UNEXPECTED)
         raise
-    except Exception:
+    except Exception:  # a defect must not wait for an attestor's threads either
         if _has_new_threads(threads):
             traceback.print_exc()
         _exit_past_threads(threads, ExitCode.UNEXPECTED)

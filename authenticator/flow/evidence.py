@@ -14,7 +14,7 @@ from typing import Any, Final
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from attestors.contract import AgentPlugin, AttestorDescription, EvidenceUnavailable, GatherRequest, InvalidSettings
-from attestors.registry import AttestorUnavailable, Registry
+from attestors.registry import AttestorFailed, AttestorUnavailable, Registry, attestor_code
 from attestors.wire import binding, certificate_request, evidence, request
 from attestors.wire.binding import CACertHash
 from attestors.wire.certificate_request import TooManyNames
@@ -35,6 +35,8 @@ USAGES: Final = {
 """Without key encipherment, as the kubelet requests for keys other than RSA (Kubernetes, ``GetUsages``)."""
 
 _METHODS: Final = ("provider_id", "gather")
+_OUR_FRAMES: Final = 3
+"""Number of stack frames before the attestor's: those of ``attestor_code``, of ``_attestor_code`` and of its caller."""
 _FRAMES: Final = 4
 """Number of innermost stack frames in the message about a failed attestor."""
 _MAXIMUM_MESSAGE_CHARACTERS: Final = 1024
@@ -48,18 +50,19 @@ def _attestor_code(provider: str, *expected: type[Exception]) -> Iterator[None]:
         NoEvidence: it called ``sys.exit``, or raised an exception that is not ``expected``.
     """
     try:
-        yield
-    except expected:
-        raise
-    except BrokenPipeError:  # the reader of our output is gone
-        raise
-    except SystemExit as error:
-        raise NoEvidence(f"attestor {provider} called sys.exit() instead of raising an exception") from error
-    except Exception as error:
-        # The exception's text may hold secrets, and goes into a file. The attestor's author needs the stack frames.
-        frames = traceback.extract_tb(error.__traceback__)[2:][-_FRAMES:]  # without this frame and its caller
-        places = ", ".join(f"{PurePath(frame.filename).name}:{frame.lineno}" for frame in frames)
-        raise NoEvidence(f"attestor {provider} failed with {type(error).__name__} at {places}") from error
+        with attestor_code(*expected, BrokenPipeError):  # BrokenPipeError: the reader of our output is gone
+            yield
+    except AttestorFailed as failed:
+        raise NoEvidence(f"attestor {provider} {_what_failed(failed)}") from failed.fault
+
+
+def _what_failed(failed: AttestorFailed) -> str:
+    if isinstance(failed.fault, SystemExit):
+        return "called sys.exit() instead of raising an exception"
+    # The exception's text may hold secrets, and goes into a file. The attestor's author needs the stack frames.
+    frames = traceback.extract_tb(failed.fault.__traceback__)[_OUR_FRAMES:][-_FRAMES:]
+    places = ", ".join(f"{PurePath(frame.filename).name}:{frame.lineno}" for frame in frames)
+    return f"failed with {failed} at {places}"
 
 
 @dataclass(frozen=True, slots=True)

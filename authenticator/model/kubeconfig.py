@@ -133,10 +133,12 @@ def _document(data: bytes) -> Mapping[str, Any]:
         document = yaml.load(data, Loader=_Loader)  # noqa: S506 - it is a SafeLoader
     except UnusableKubeconfig:
         raise
-    except (yaml.YAMLError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError):
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
         # PyYAML's constructors raise various exceptions: KeyError for `!!bool x`, AttributeError for `!!timestamp x`.
         # The parser's own message quotes the line, which may hold a token.
-        raise UnusableKubeconfig("it is not YAML") from None
+        mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+        raise UnusableKubeconfig(f"it is not YAML{where}") from None
     if not isinstance(document, dict) or document.get("kind") != "Config":
         raise UnusableKubeconfig("it is not a kubeconfig (kind: Config)")
     return document

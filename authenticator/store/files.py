@@ -38,10 +38,9 @@ def write_atomically(path: Path, content: str, *, mode: int = PRIVATE) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    finally:
         with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
+            temporary.unlink()  # it is there only if that failed
     _sync_folder(path.parent)
 
 

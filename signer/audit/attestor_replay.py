@@ -14,6 +14,7 @@ from attestors.contract import (
     Outcome,
     RecordedIdentity,
 )
+from attestors.registry import AttestorFailed, attestor_code
 from attestors.wire import binding as binding_format
 from attestors.wire.binding import Binding, BindingMismatch
 from attestors.wire.evidence import MalformedEvidence
@@ -92,17 +93,18 @@ async def _again(
         return plugin
     verify = plugin.verify_client if signer.purpose is Purpose.CLIENT else plugin.verify_serving
     try:
-        return Answer.of(await verify(attestation))
+        with attestor_code(BindingMismatch, MalformedEvidence, AnswerNotRecorded):
+            return Answer.of(await verify(attestation))
     except BindingMismatch as error:
         return Answer(_BINDING_MISMATCH, message=str(error))
     except MalformedEvidence as error:
         return Answer(_MALFORMED_EVIDENCE, message=str(error))
     except AnswerNotRecorded as error:
         return NotAsked(str(error))
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's bug says nothing about the log
-        if stage.answer.kind == type(error).__name__:
+    except AttestorFailed as failed:
+        if stage.answer.kind == str(failed):
             return stage.answer
-        return NotAsked(f"attestor {signer.provider} fails with {type(error).__name__}")
+        return NotAsked(f"attestor {signer.provider} fails with {failed}")
 
 
 def _attestation_request(

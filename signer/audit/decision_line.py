@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from attestors.contract import Auditable, digest_of
-from attestors.registry import AttestorUnavailable, Registry
+from attestors.registry import AttestorFailed, AttestorUnavailable, Registry, attestor_code
 from attestors.wire import evidence as evidence_format
 from attestors.wire import request as request_format
 from attestors.wire.evidence import Evidence, MalformedEvidence
@@ -201,9 +201,10 @@ def _redacted_fields(provider: str, evidence: Evidence, registry: Registry) -> M
 
 def _redacted_by(attestor: Auditable, provider: str, evidence: Evidence) -> Mapping[str, str]:
     try:
-        fields: dict[Any, Any] = dict(attestor.redacted_fields(evidence))
-    except Exception as error:
-        raise NotRedacted(f"redacted_fields() of attestor {provider} failed with {type(error).__name__}") from error
+        with attestor_code():
+            fields: dict[Any, Any] = dict(attestor.redacted_fields(evidence))
+    except AttestorFailed as failed:
+        raise NotRedacted(f"redacted_fields() of attestor {provider} failed with {failed}") from failed.fault
     if not all(isinstance(text, str) for field in fields.items() for text in field):
         raise NotRedacted(f"redacted_fields() of attestor {provider} returned values that are not strings")
     return fields

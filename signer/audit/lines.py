@@ -219,7 +219,8 @@ class FileLines:
     def _opened(self) -> _Open:
         """Open or create the file, and append a start line."""
         descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(os.close, descriptor)
             size = os.fstat(descriptor).st_size
             tail = _Tail.of(descriptor, size, self._end)
             file = _Open(descriptor, size, self._continued(tail.link))
@@ -227,9 +228,7 @@ class FileLines:
                 file.size += _write_whole(self._write, descriptor, b"\n")
             self._put(file, START, start_content(digest_of_line(tail.torn) if tail.torn else ""))
             self._flush_all(file)
-        except BaseException:
-            os.close(descriptor)
-            raise
+            undo.pop_all()
         return file
 
     def _continued(self, found: Link) -> Link:
@@ -288,14 +287,13 @@ def _write_whole(write: Callable[[int, bytes], int], descriptor: int, data: byte
 
 def _locked(path: Path) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(descriptor)
-        raise AuditLogInUse(f"another controller writes to {path.with_suffix('')}") from error
-    except BaseException:
-        os.close(descriptor)
-        raise
+    with contextlib.ExitStack() as undo:
+        undo.callback(os.close, descriptor)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise AuditLogInUse(f"another controller writes to {path.with_suffix('')}") from error
+        undo.pop_all()
     return descriptor
 
 

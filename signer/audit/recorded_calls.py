@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Any, Final, TypeVar
 
 from attestors.contract import (
@@ -50,23 +51,22 @@ class CallRecorder:
         """See the contract."""
         found = answer()
         written = form.write(found)
-        self._record(self._reserved(question), {"question": question, "answer": written})
+        self.record(self._reserved(question), {"question": question, "answer": written})
         return found
 
     async def ask(self, question: str, answer: Callable[[], Awaitable[T]], form: AnswerForm[T]) -> T:
         """See the contract. A question that is asked while answering another one is not recorded separately."""
         place = self._reserved(question)
-        within = _WITHIN.set((*_WITHIN.get(), self))
-        try:
+        with _Asking(self, place, question):
             found = await answer()
             written = form.write(found)
-        except BaseException as error:  # includes cancellation by the attestor's own timeout, which is recorded
-            self._record(place, {"question": question, "failed": type(error).__name__})
-            raise
-        finally:
-            _WITHIN.reset(within)
-        self._record(place, {"question": question, "answer": written})
+        self.record(place, {"question": question, "answer": written})
         return found
+
+    def record(self, place: _Place, entry: dict[str, Any]) -> None:
+        """Replace the entry at a reserved place."""
+        if place is not _NOWHERE:
+            self.recorded[place.index] = entry
 
     def _reserved(self, question: str) -> _Place:
         """Reserve the place of a question: the answers to concurrent questions come in any order."""
@@ -75,9 +75,27 @@ class CallRecorder:
         self.recorded.append({"question": question, "failed": _UNANSWERED})
         return _Place(len(self.recorded) - 1)
 
-    def _record(self, place: _Place, entry: dict[str, Any]) -> None:
-        if place is not _NOWHERE:
-            self.recorded[place.index] = entry
+
+@dataclass(slots=True)
+class _Asking:
+    """A context manager around a question's answer. It records every error, also the cancellation by the attestor's own
+    timeout.
+    """
+
+    recorder: CallRecorder
+    place: _Place
+    question: str
+    _within: Token[tuple[CallRecorder, ...]] = field(init=False)
+
+    def __enter__(self) -> None:
+        self._within = _WITHIN.set((*_WITHIN.get(), self.recorder))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _WITHIN.reset(self._within)
+        if kind is not None:
+            self.recorder.record(self.place, {"question": self.question, "failed": kind.__name__})
 
 
 @dataclass(slots=True)

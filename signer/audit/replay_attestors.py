@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from attestors.contract import AttestorSettings, Auditable, InvalidSettings, ServerPlugin
-from attestors.registry import AttestorUnavailable, Registry
+from attestors.registry import AttestorFailed, AttestorUnavailable, Registry, attestor_code
 from signer.model.policy import Policy
 
 OperatorSettingsOf: TypeAlias = Callable[[str, str], Mapping[str, Any]]
@@ -41,16 +41,17 @@ class ReplayAttestors:
 
     def _make(self, provider: str, namespace: str, policy_settings: Mapping[str, Any]) -> ServerPlugin | NotAsked:
         try:
-            attestor = self.registry.load(provider)
-            if not isinstance(attestor, Auditable):
-                return NotAsked(f"attestor {provider} does not support replays")
-            settings = AttestorSettings(  # copies, as in the controller
-                operator=deepcopy(self._operator_settings_of(provider, namespace)), policy=deepcopy(policy_settings)
-            )
-            return attestor.server_plugin(settings)
+            with attestor_code(AttestorUnavailable, ImportError, InvalidSettings):
+                attestor = self.registry.load(provider)
+                if not isinstance(attestor, Auditable):
+                    return NotAsked(f"attestor {provider} does not support replays")
+                settings = AttestorSettings(  # copies, as in the controller
+                    operator=deepcopy(self._operator_settings_of(provider, namespace)), policy=deepcopy(policy_settings)
+                )
+                return attestor.server_plugin(settings)
         except (AttestorUnavailable, ImportError) as error:
             return NotAsked(str(error))
         except InvalidSettings as error:
             return NotAsked(f"settings of attestor {provider}: {error}; see --config")
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's bug must not end the verification
-            return NotAsked(f"attestor {provider} fails with {type(error).__name__}")
+        except AttestorFailed as failed:
+            return NotAsked(f"attestor {provider} fails with {failed}")

@@ -15,12 +15,16 @@ from signer.configuration import (
     NoLeaderElection,
     Sharding,
 )
-from signer.kube.resources import segment
+from signer.model.decision import printable
 from signer.model.lease import ElectionTimes, InvalidTimes
 from signer.model.shard import MAXIMUM_SHARDS
 
 _LONGEST_MICROSECONDS: Final = 24 * 60 * 60 * 10**6
 _PART: Final = re.compile(r"(?P<number>[0-9]{1,9}(?:\.[0-9]{1,9})?)(?P<unit>ms|us|h|m|s)", re.ASCII)
+# apimachinery ``validation.IsDNS1123Subdomain``, for the name of a Lease.
+_SUBDOMAIN: Final = re.compile(
+    r"(?=.{1,253}\Z)[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*", re.ASCII
+)
 _LABEL_VALUE: Final = re.compile(r"(?=.{1,63}\Z)[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?", re.ASCII)
 _MICROSECONDS: Final = {"h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1000, "us": 1}
 
@@ -77,12 +81,14 @@ def leader_election(options: argparse.Namespace) -> LeaderElection | Sharding | 
             renew_deadline=options.leader_elect_renew_deadline,
             retry_period=options.leader_elect_retry_period,
         )
-        segment(options.leader_elect_resource_name)
     except InvalidTimes as error:
         raise InvalidConfiguration(str(error)) from error
-    except ValueError as error:
-        raise InvalidConfiguration(f"--leader-elect-resource-name: {error}") from error
     name = options.leader_elect_resource_name
+    if _SUBDOMAIN.fullmatch(name) is None:
+        raise InvalidConfiguration(
+            f"--leader-elect-resource-name: {printable(name)!r} cannot be a Lease's name: at most 253 of a-z, 0-9, - "
+            "and ., with a letter or digit at both ends and beside each dot"
+        )
     if not sharded:
         return LeaderElection(times, name)
     if _LABEL_VALUE.fullmatch(name) is None:

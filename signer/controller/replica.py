@@ -14,6 +14,7 @@ from signer.controller.replicas.shards import SharedShards
 from signer.controller.run import ControllerOptions, run_controller
 from signer.kube.client import Client, TokenSource
 from signer.kube.connection import ClusterConnection
+from signer.kube.supervision import is_cancelled
 from signer.model.lease import ElectionTimes
 from signer.store.caches import Caches
 
@@ -91,7 +92,9 @@ async def _run_as_leader(
     options: ControllerOptions,
     stop: asyncio.Event,
 ) -> None:
-    """Stand by until elected, then work while the Lease is held."""
+    """Stand by until elected, then work while the Lease is held. It is released unless this task is cancelled, which is
+    like a crash.
+    """
     await _until_first_ends(leadership.lead(), stop.wait())
     try:
         if not stop.is_set():
@@ -99,14 +102,15 @@ async def _run_as_leader(
             options.metrics.leader.set(1)
             # The Lease is renewed until all work has ended, and then released.
             await _until_first_ends(work(lambda caches, fleet: started(caches)), leadership.renew_until_lost())
-    except Exception:
-        await leadership.release()
-        raise
-    await leadership.release()
+    finally:
+        if not is_cancelled():
+            await leadership.release()
 
 
 async def _run_sharded(shared: SharedShards, work: _Work, started: Callable[[Caches], None]) -> None:
-    """Serve this replica's shards; it takes none before its caches are filled."""
+    """Serve this replica's shards; it takes none before its caches are filled. They are released unless this task is
+    cancelled, which is like a crash.
+    """
     serving: asyncio.Future[tuple[Caches, Fleet]] = asyncio.get_running_loop().create_future()
 
     def on_started(caches: Caches, fleet: Fleet) -> None:
@@ -118,10 +122,9 @@ async def _run_sharded(shared: SharedShards, work: _Work, started: Callable[[Cac
 
     try:
         await _until_first_ends(work(on_started), share())
-    except Exception:
-        await shared.release()
-        raise
-    await shared.release()
+    finally:
+        if not is_cancelled():
+            await shared.release()
 
 
 async def _until_first_ends(*coroutines: Coroutine[Any, Any, object]) -> None:

@@ -9,7 +9,7 @@ from signer.decision.authority_secrets import UnreadableSecret, decode_secret
 from signer.kube.calls import Get
 from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection
-from signer.kube.errors import ApiError, NotFound
+from signer.kube.errors import ApiError, Forbidden, NotFound, Unauthorized
 from signer.kube.kubeconfig import KubeconfigRefused, parse_kubeconfig
 from signer.kube.resource_limits import ResourceLimits
 from signer.kube.resources import SECRETS
@@ -39,7 +39,10 @@ async def workload_connection(management: Get, key: ClusterKey) -> ClusterConnec
     name = f"{key.name}-kubeconfig"
     try:
         secret = await management.get(SECRETS.object(name, key.namespace))
-        return parse_kubeconfig(decode_secret(secret).get("value", b""))
+        data = decode_secret(secret)
+        if "value" not in data:
+            raise KubeconfigRefused("it has no key 'value', which must hold the kubeconfig")
+        return parse_kubeconfig(data["value"])
     except NotFound:
         raise WorkloadAccessRefused("KubeconfigMissing", f"Secret {key.namespace}/{name} does not exist") from None
     except (KubeconfigRefused, UnreadableSecret) as error:
@@ -47,6 +50,16 @@ async def workload_connection(management: Get, key: ClusterKey) -> ClusterConnec
     except ApiError as error:
         message = f"Secret {key.namespace}/{name} cannot be read in the management cluster: {error}"
         raise WorkloadAccessRefused("ManagementClusterUnreachable", message) from error
+
+
+def remedy_in_workload(error: BaseException, key: ClusterKey) -> str:
+    """What to do about an API server's answer, to append to its message; empty if none is known."""
+    secret = f"Secret {key.namespace}/{key.name}-kubeconfig"
+    if isinstance(error, Unauthorized):
+        return f": the credential in {secret} is unknown or expired; renew it"
+    if isinstance(error, Forbidden):
+        return f": grant that to the user of {secret} (docs/operating.md, Grants)"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

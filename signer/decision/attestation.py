@@ -285,7 +285,7 @@ class Attestation:
             raise Refused(Reason.MALFORMED_EVIDENCE, str(error)) from error
         except (Deferred, Refused, ApiError):  # the core's own errors, through the attestor's lookups
             raise
-        except Exception as error:
+        except Exception as error:  # an attestor is a plugin, and may have any defect
             # A TimeoutError of the attestor itself, as of a socket, is a fault like others.
             if isinstance(error, TimeoutError) and limit.expired():
                 raise Deferred(
@@ -321,7 +321,7 @@ async def _outcome_of(
     except SystemExit as error:  # a command-line library may raise it: it would end the controller
         raise AttestorEnded(type(error).__name__) from error
     except BaseException as error:
-        # The cancellation of a task that the attestor's requests share, or a panic of Rust code.
+        # Perhaps the cancellation of a task that the attestor's requests share, or a panic of Rust code.
         if isinstance(error, Exception) or is_task_ending(error):
             raise
         raise AttestorEnded(type(error).__name__) from error
@@ -346,7 +346,7 @@ async def _noted(
     except (BindingMismatch, MalformedEvidence) as error:
         answer = Answer(type(error).__name__, message=str(error))
         raise
-    except Exception as error:
+    except Exception as error:  # every failure is recorded
         answer = Answer(type(error).__name__)  # never its message
         raise
     finally:

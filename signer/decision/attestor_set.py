@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from attestors.contract import AttestorDescription, AttestorSettings, InvalidSettings, Security, ServerPlugin
-from attestors.registry import AttestorUnavailable, Registry
+from attestors.registry import AttestorFailed, AttestorUnavailable, Registry, attestor_code
 from signer.configuration import Configuration, operator_settings
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
@@ -115,23 +115,24 @@ class AttestorSet:
             challenge_keys=partial(self._challenge_keys, provider),
         )
         try:
-            attestor = self._registry.load(provider)
-            insecure = attestor.description.security is Security.INSECURE
-            if insecure and not self.insecure_allowed:
-                return BrokenAttestor(provider, insecure_not_allowed(provider, namespace), forbidden=True)
-            plugin = attestor.server_plugin(settings)
-            if wrong := _wrong_with(plugin, attestor.description):
-                return BrokenAttestor(provider, f"attestor {provider}: its server plugin {wrong}")
-            return ReadyAttestor(attestor.description, plugin)
+            with attestor_code(ImportError, AttestorUnavailable, InvalidSettings):
+                attestor = self._registry.load(provider)
+                insecure = attestor.description.security is Security.INSECURE
+                if insecure and not self.insecure_allowed:
+                    return BrokenAttestor(provider, insecure_not_allowed(provider, namespace), forbidden=True)
+                plugin = attestor.server_plugin(settings)
+                if wrong := _wrong_with(plugin, attestor.description):
+                    return BrokenAttestor(provider, f"attestor {provider}: its server plugin {wrong}")
+                return ReadyAttestor(attestor.description, plugin)
         except ImportError as error:
             return BrokenAttestor(provider, str(self._registry.missing_extra(provider, error)))
         except AttestorUnavailable as error:
             return BrokenAttestor(provider, str(error))
         except InvalidSettings as error:
             return BrokenAttestor(provider, f"settings of attestor {provider}: {error}")
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - its requests wait; it must not end the task or process
-            _LOG.error("an attestor cannot be prepared", exc_info=error, extra={"provider": provider})
-            return BrokenAttestor(provider, f"attestor {provider} failed with {type(error).__name__}; see the log")
+        except AttestorFailed as failed:  # its requests wait
+            _LOG.error("an attestor cannot be prepared", exc_info=failed.fault, extra={"provider": provider})
+            return BrokenAttestor(provider, f"attestor {provider} failed with {failed}; see the log")
 
 
 def _wrong_with(plugin: object, description: AttestorDescription) -> str:

@@ -34,6 +34,7 @@ from signer.decision.reserve_and_journal import ReserveAndJournal
 from signer.decision.snapshot import Snapshot, Snapshots
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, ServerError, TooManyRequests
+from signer.kube.supervision import isolated
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Challenge, Decision, Defer, Deferred, Deny, Fail, Ignore, Refused, printable
 from signer.model.flow import Flow, PriorityLevel, requester_of
@@ -158,10 +159,8 @@ class Decider:
         time.
         """
         provider_id = NO_CLAIM
-        try:
+        with isolated(self._not_read):
             provider_id = peek_claimed_provider_id(manifest, self._providers, self._configuration.provider_id_oids)
-        except Exception as error:  # noqa: BLE001 - called by the watch: a fault must not end its task
-            _LOG.error("unexpected fault while reading", exc_info=error, extra={"cluster": str(self._key)})
         return self._placed(Flow(PriorityLevel.UNFILTERED, requester_of(manifest), provider_id))
 
     def _placed(self, flow: Flow) -> Flow:
@@ -172,15 +171,18 @@ class Decider:
     def pre_filter(self, manifest: JsonObject) -> Flow:
         """The flow in which a CSR waits; never raises."""
         requester = requester_of(manifest)
-        try:
-            parsed = parse_signing_request(manifest, self._providers, self._configuration.provider_id_oids)
-            snapshot = self._snapshots.take()
-        except Deferred:
-            return Flow(PriorityLevel.UNFILTERED, requester)
-        except Exception as error:  # noqa: BLE001 - as in ``peek``; an unfiltered one would be retried
-            _LOG.error("unexpected fault while reading", exc_info=error, extra={"cluster": str(self._key)})
-            return Flow(PriorityLevel.REFUSED, requester)
-        return self._placed(flow_of_parsed(requester, parsed, partial(self._pre_filter, snapshot)))
+        with isolated(self._not_read):
+            try:
+                parsed = parse_signing_request(manifest, self._providers, self._configuration.provider_id_oids)
+                snapshot = self._snapshots.take()
+            except Deferred:
+                return Flow(PriorityLevel.UNFILTERED, requester)
+            return self._placed(flow_of_parsed(requester, parsed, partial(self._pre_filter, snapshot)))
+        return Flow(PriorityLevel.REFUSED, requester)  # an unfiltered one would be retried
+
+    def _not_read(self, error: BaseException) -> None:
+        """Log a fault of ours, which must not end the watch that calls."""
+        _LOG.error("unexpected fault while reading", exc_info=error, extra={"cluster": str(self._key)})
 
     def _pre_filter(self, snapshot: Snapshot, request: SigningRequest) -> PreFiltered:
         provider = request.header.signer.provider

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from attestors.contract import Denied, PreFiltered
+from attestors.registry import AttestorFailed, attestor_code
 from attestors.wire.binding import BindingMismatch
 from attestors.wire.evidence import MalformedEvidence
 from signer.kube.client import JsonObject
@@ -56,14 +57,15 @@ def _flow_of_evidence(
 ) -> Flow:
     provider_id = ""
     try:
-        provider_id = claimed_provider_id(request)
-        found = pre_filter(request)
+        with attestor_code(Refused, MalformedEvidence, BindingMismatch, Deferred):
+            provider_id = claimed_provider_id(request)
+            found = pre_filter(request)
     except (Refused, MalformedEvidence, BindingMismatch):
         return Flow(PriorityLevel.REFUSED, requester, provider_id)
     except Deferred:
         return Flow(PriorityLevel.UNFILTERED, requester, provider_id)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin's fault must not end the watch or a worker
-        _LOG.error("a request could not be pre-filtered", exc_info=error, extra={"provider": request.provider})
+    except AttestorFailed as failed:
+        _LOG.error("a request could not be pre-filtered", exc_info=failed.fault, extra={"provider": request.provider})
         return Flow(PriorityLevel.REFUSED, requester, provider_id)
     if isinstance(found, Denied):
         return Flow(PriorityLevel.REFUSED, requester, provider_id)

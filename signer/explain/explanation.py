@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from attestors.contract import ExplainsReasons, ReasonExplanation
-from attestors.registry import AttestorUnavailable, Registry
+from attestors.registry import AttestorFailed, AttestorUnavailable, Registry, attestor_code
 from attestors.wire.names import SignerName
 from signer.controller.requests.bounded_request import UnusableRequest, bounded
 from signer.explain.current_conditions import CurrentConditions, as_posted, current_conditions_of
@@ -240,14 +240,12 @@ def _explanation_of(reason: str, verdict: Verdict, provider: str, registry: Regi
 def _explanations_of(provider: str, registry: Registry) -> Mapping[str, ReasonExplanation]:
     """The attestor's explanations, if it has any, and the controller's. A fault in the attestor's is ignored."""
     try:
-        attestor = registry.load(provider)
-    except AttestorUnavailable:
+        with attestor_code(AttestorUnavailable):
+            attestor = registry.load(provider)
+            given: Mapping[str, object] = attestor.explanations() if isinstance(attestor, ExplainsReasons) else {}
+            own = {reason: one for reason, one in given.items() if isinstance(one, ReasonExplanation)}
+    except (AttestorUnavailable, AttestorFailed):
         return _OURS
-    try:
-        given: Mapping[str, object] = attestor.explanations() if isinstance(attestor, ExplainsReasons) else {}
-        own = {reason: one for reason, one in given.items() if isinstance(one, ReasonExplanation)}
-    except Exception:  # noqa: BLE001 - a plugin's defect
-        own = {}
     return {**own, **_OURS}
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from types import TracebackType
 from typing import Any, TypeVar
 
 from signer.kube.errors import ApiError
@@ -45,6 +45,10 @@ class Finding:
     message: str = ""
 
 
+def _nothing() -> Comparison:
+    return NOTHING_COMPARED
+
+
 class Findings:
     """A :class:`~signer.rules.plan.Trace` that keeps everything; of what is run twice, how it went last."""
 
@@ -55,27 +59,17 @@ class Findings:
 
     def passed(self, check: Check[Facts], facts: Facts) -> None:
         """See Trace."""
-        self._keep(check, Outcome.PASSED, lambda: check.compares(facts))
+        self.keep(check, Outcome.PASSED, lambda: check.compares(facts))
         if isinstance(facts, MachineFacts):
             self.facts = [facts]
 
     def stopped(self, check: Check[Facts], facts: Facts, error: Refused | Deferred) -> None:
         """See Trace."""
-        self._keep(check, Outcome.STOPPED, lambda: check.compares(facts), error)
+        self.keep(check, Outcome.STOPPED, lambda: check.compares(facts), error)
 
     def step(self, step: Step[Any]) -> AbstractContextManager[Note]:
         """See Trace."""
-        return self._around(step)
-
-    @contextmanager
-    def _around(self, step: Step[Any]) -> Iterator[Note]:
-        noted: list[Compares] = []
-        try:
-            yield noted.append
-        except Exception as error:
-            self._keep(step, Outcome.STOPPED, noted[-1] if noted else _nothing, error)
-            raise
-        self._keep(step, Outcome.PASSED, noted[-1] if noted else _nothing)
+        return _Around(self, step)
 
     def refused_afterwards(self, step: Step[Any], reason: str, message: str) -> None:
         """The step passed, and what it found out is the reason of a decision against the request."""
@@ -91,11 +85,35 @@ class Findings:
             findings.append(replace(self._found.get(one, _not_reached(one)), number=number))
         return tuple(findings)
 
-    def _keep(self, one: Listed, outcome: Outcome, compares: Compares, error: Exception | None = None) -> None:
+    def keep(self, one: Listed, outcome: Outcome, compares: Compares, error: Exception | None = None) -> None:
+        """Keep how a check or step went; ``error`` is what it was stopped by."""
         reason, message = ("", "") if error is None else _why(error)
         self._found[one] = replace(
             _not_reached(one), outcome=outcome, comparison=_compared(compares), reason=reason, message=message
         )
+
+
+@dataclass(slots=True)
+class _Around:
+    """A context manager around a step. It keeps how the step went, with what was noted last."""
+
+    findings: Findings
+    step: Step[Any]
+    noted: Compares = _nothing
+
+    def __enter__(self) -> Note:
+        return self._note
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.findings.keep(self.step, Outcome.PASSED, self.noted)
+        elif isinstance(error, Exception):
+            self.findings.keep(self.step, Outcome.STOPPED, self.noted, error)
+
+    def _note(self, compares: Compares) -> None:
+        self.noted = compares
 
 
 def _not_reached(one: Listed) -> Finding:
@@ -108,10 +126,6 @@ def _compared(compares: Compares) -> Comparison:
         return compares()
     except Exception as error:  # noqa: BLE001 - whatever a hostile request holds must not hide what was decided
         return Comparison(f"cannot be shown: {type(error).__name__}", "")
-
-
-def _nothing() -> Comparison:
-    return NOTHING_COMPARED
 
 
 def _why(error: Exception) -> tuple[str, str]:

@@ -88,7 +88,9 @@ class RefreshingToken:
         self._clock = clock
         self._token: str | None = None
         self._fetched_at: float | None = None
-        self._rejected = False
+        self._rejections = 0
+        self._rejections_answered = 0
+        """Those after which a new token was fetched."""
         self._one_at_a_time = asyncio.Lock()  # a credential plugin may take seconds
 
     async def token(self) -> str | None:
@@ -96,21 +98,21 @@ class RefreshingToken:
         if self._is_stale():
             async with self._one_at_a_time:
                 if self._is_stale():
-                    rejected, self._rejected = self._rejected, False
-                    try:
-                        self._token = await self._fetch(rejected)
-                    except BaseException:  # also if the caller is cancelled
-                        self._rejected |= rejected
-                        raise
+                    rejections = self._rejections  # further ones may come meanwhile
+                    self._token = await self._fetch(self._is_rejected())
+                    self._rejections_answered = rejections
                     self._fetched_at = self._clock()
         return self._token
 
     def _is_stale(self) -> bool:
-        return self._rejected or self._fetched_at is None or self._clock() - self._fetched_at >= TOKEN_SECONDS
+        return self._is_rejected() or self._fetched_at is None or self._clock() - self._fetched_at >= TOKEN_SECONDS
+
+    def _is_rejected(self) -> bool:
+        return self._rejections > self._rejections_answered
 
     def rejected(self) -> None:
         """The API server answered 401."""
-        self._rejected = True
+        self._rejections += 1
 
 
 def _in_cluster() -> ManagementAccess:

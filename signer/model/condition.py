@@ -37,6 +37,7 @@ def _where_untraceable_tokens_are_refused(policy: Policy | None) -> bool:
 
 
 READY: Final = ConditionType("Ready")
+CONTROLLER_KEY_AVAILABLE: Final = ConditionType("ControllerKeyAvailable")
 CERTIFICATE_AUTHORITY_AVAILABLE: Final = ConditionType("CertificateAuthorityAvailable")
 CERTIFICATE_AUTHORITY_TRUSTED: Final = ConditionType("CertificateAuthorityTrusted")
 WORKLOAD_CLUSTER_REACHABLE: Final = ConditionType("WorkloadClusterReachable")

@@ -111,7 +111,7 @@ def operator_allows_the_attestor(provider: str, namespace: str, *, allowed: bool
 def attestor_supports_the_purpose(facts: RequestFacts) -> None:
     """The attestor supports serving certificates or renewal, if the request is for one.
 
-    Insecure attestors support neither (proposal, "Insecure providers").
+    Insecure attestors support neither (proposal, "Provider Specification").
     """
     header = facts.request.header
     if header.signer.purpose is Purpose.SERVING and not facts.attestor.serves:

@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, NoReturn, Protocol, TypeAlias, TypeVar
 from signer.kube.calls import List, ListWatch
 from signer.kube.client import JsonObject, Parameters
 from signer.kube.errors import ApiError, ResourceNotServed
-from signer.kube.resources import Resource
+from signer.kube.resources import ATTESTED_NODES, IDENTITY_RESERVATIONS, NODE_ATTESTATION_POLICIES, Resource
 from signer.kube.watch import list_and_watch
 from signer.model.decision import printable
 from signer.model.fields import mapping_of, text_of
@@ -225,8 +225,16 @@ class Cache(Generic[Value]):
         self._last_error = error
         _LOG.warning(
             "cannot watch in the management cluster",
-            extra={"resource": self.name, "error": str(error), "retryInSeconds": round(retry_in_seconds, 1)},
+            extra={
+                "resource": self.name,
+                "error": f"{error}{self._remedy(error)}",
+                "retryInSeconds": round(retry_in_seconds, 1),
+            },
         )
+
+    def _remedy(self, error: ApiError) -> str:
+        """To append to the error's message; empty if none is known."""
+        return f": {APPLY_DEFINITIONS}" if isinstance(error, ResourceNotServed) and self.name in _OURS else ""
 
     def quiet_seconds(self) -> float:
         """Time since list and watch last reported anything, success or failure."""
@@ -299,6 +307,10 @@ def _fields(resource: str, key: ObjectKey, error: str) -> dict[str, Any]:
 
 
 APPLY_DEFINITIONS: Final = "apply what `node-attestation-controller crds` prints"
+_OURS: Final = frozenset(
+    resource.plural for resource in (ATTESTED_NODES, IDENTITY_RESERVATIONS, NODE_ATTESTATION_POLICIES)
+)
+"""The resources that these definitions define."""
 
 
 class Scope(enum.Enum):

@@ -81,4 +81,4 @@ def test_copied_evidence_is_worthless(
 @pytest.mark.parametrize("provider_id", ["test:///1", "test:///2"])
 def test_the_settings_are_those_of_the_agent_plugin(provider_id: str, make_node: MakeNode) -> None:
     node = make_node("worker-1", provider_id, "keyed-mac", node_settings(provider_id))
-    assert set(node.evidence().fields) == {"mac"}
+    assert set(node.evidence().fields) == {"mac", "madeAt"}

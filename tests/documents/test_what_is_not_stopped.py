@@ -124,7 +124,7 @@ def test_one_machine_that_is_not_attested_keeps_renewal_open_for_all(
     assert may(workload_cluster, NODES, "selfnodeclient")
 
 
-def test_the_same_key_may_present_the_same_evidence_again(
+def test_the_same_key_may_present_fresh_evidence_again(
     workload_cluster: WorldCluster, node: SimulatedNode, start: Start
 ) -> None:
     assert says("**Freshness is the attestor's.**")
@@ -141,7 +141,9 @@ def test_the_same_key_may_present_the_same_evidence_again(
     assert ask("copy") == issued, "while more than half of its life is left, the same certificate"
     first.kill()
     start(ControllerOptions(now=lambda: datetime.now(UTC) + timedelta(days=4)))
-    assert ask("later") != issued
+    workload_cluster.submit_with_token(node.client_request("later", evidence_of=evidence))
+    verdict = workload_cluster.wait_until_decided("later")
+    assert (verdict.condition, verdict.reason) == ("Denied", "EvidenceExpired")
 
 
 @pytest.mark.parametrize("put_back", [True, False], ids=["an older copy", "as it is"])

@@ -30,7 +30,9 @@ Run = Callable[..., tuple[int, dict[str, Any], str]]
 
 
 def _configured(master_key: str) -> str:
-    return yaml.safe_dump({"attestors": {"keyed-mac": {"settings": {"masterKey": master_key}}}})
+    return yaml.safe_dump(
+        {"attestors": {"keyed-mac": {"settings": {"masterKey": master_key, "acceptUndatedEvidence": True}}}}
+    )
 
 
 @pytest.fixture

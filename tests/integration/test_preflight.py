@@ -13,6 +13,7 @@ from signer.cli import main
 from signer.kube.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NODE_ATTESTATION_POLICIES, SECRETS
 from signer.model.auto_approval import ApprovalSubresource
 from signer.store.controller_key import SECRET_NAME
+from signer.testing.api.kubeconfig import kubeconfig_of
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
 from tests.integration.fixtures import Harness, provider_id
@@ -184,9 +185,44 @@ def test_without_a_policy(harness: Harness, cluster: WorldCluster, run: Run) -> 
     assert "NodeAttestationPolicy" in report["steps"][0]
 
 
+def test_a_ca_with_which_the_controller_cannot_sign(harness: Harness, run: Run) -> None:
+    """Enforce would remove auto-approval, and no node would get a certificate any more."""
+    cluster = harness.cluster(api={"seed_kubeadm": True})
+    cluster.put_secret("ca", {"tls.crt": cluster.api.ca_certificate_pem})
+    harness.run()
+    harness.wait_for_condition(cluster, "CertificateAuthorityAvailable", "False")
+    code, report = found(run, "workload")
+    assert (code, report["ready"]) == (3, False)
+    (step,) = report["steps"]
+    assert step.startswith("Correct what condition CertificateAuthorityAvailable of the policy reports: ")
+    assert "Secret default/workload-ca: CertificateAuthorityKeyMissing: tls.key is missing or empty" in step
+
+
+def test_attestors_that_cannot_be_used(harness: Harness, cluster: WorldCluster, run: Run) -> None:
+    path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
+    attestors = [{"name": "keyed-mac"}, {"name": "misspelt"}]
+    harness.management.client.patch(path, {"spec": {"authorizedAttestors": attestors}})
+    harness.wait_for_condition(cluster, "AttestorsConfigured", "False")
+    code, report = found(run, "workload")
+    assert code == 3
+    (step,) = report["steps"]
+    assert "condition AttestorsConfigured of the policy" in step
+    assert "attestor 'misspelt' is not installed" in step
+
+
 @pytest.mark.parametrize(
     ("break_it", "said"),
     [
+        (
+            lambda harness, cluster: cluster.put_secret("kubeconfig", {"config": b"x"}),
+            "Secret default/workload-kubeconfig: it has no key 'value', which must hold the kubeconfig",
+        ),
+        (
+            lambda harness, cluster: cluster.put_secret(
+                "kubeconfig", {"value": kubeconfig_of(cluster.api.token_connection("unknown"), "workload").encode()}
+            ),
+            "Unauthorized: the credential in Secret default/workload-kubeconfig is unknown or expired",
+        ),
         (
             lambda harness, cluster: cluster.delete_secret("kubeconfig"),
             "Secret default/workload-kubeconfig does not exist",
@@ -213,7 +249,15 @@ def test_without_a_policy(harness: Harness, cluster: WorldCluster, run: Run) -> 
             "(127.0.0.1:1)",
         ),
     ],
-    ids=["no kubeconfig", "a kubeconfig with a program", "no key", "a malformed key", "a cluster that does not answer"],
+    ids=[
+        "another key",
+        "an unknown token",
+        "no kubeconfig",
+        "a kubeconfig with a program",
+        "no key",
+        "a malformed key",
+        "a cluster that does not answer",
+    ],
 )
 def test_findings_that_cannot_be_determined(
     harness: Harness, cluster: WorldCluster, run: Run, break_it: Any, said: str

@@ -241,6 +241,9 @@ def test_with_a_malformed_key_nothing_is_decided(harness: Harness, read_often: N
     assert f"Secret {CONTROLLER_NAMESPACE}/{SECRET_NAME}" in message
     pending(cluster, "csr")
     assert harness.reservations() == []
+    ready = harness.wait_for_condition(cluster, "Ready", "False")
+    assert ready["reason"] == "ControllerKeyUnavailable"
+    assert f"Secret {CONTROLLER_NAMESPACE}/{SECRET_NAME}" in ready["message"]
     set_keys(harness, secret["data"])
     assert cluster.wait_until_decided("csr").condition == "Approved"
     assert keys_of(harness) == THEIR_KEYS, "never overwritten"

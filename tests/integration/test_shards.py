@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 import pytest
@@ -39,7 +40,8 @@ def wait_until_shared(clusters: Iterable[WorldCluster], *replicas: RunningContro
     wait_until(shared, f"{len(replicas)} replicas share all clusters")
 
 
-def test_replicas_join_and_leave_during_requests(harness: Harness) -> None:
+def test_replicas_join_and_leave_during_requests(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     clusters = [harness.cluster(f"c{number}") for number in range(CLUSTERS)]
 
     def all_ask(when: str) -> None:
@@ -58,9 +60,12 @@ def test_replicas_join_and_leave_during_requests(harness: Harness) -> None:
     second.stop()
     all_ask("second-leaves")
     wait_until_shared(clusters, first, third)
+    second.wait_ended()
+    caplog.clear()
     first.kill()
     all_ask("first-dies")
     wait_until_shared(clusters, third)
+    assert "released the Lease" not in caplog.text
     for cluster in clusters:
         for when in ("alone", "second-joins", "third-joins", "second-leaves", "first-dies"):
             machine = f"{cluster.name}-{when}"

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from attestors.contract import AttestorDescription, Security
+from attestors.contract import AttestorDescription, Freshness, Security
 from attestors.registry import Registry
 from attestors.wire import pem
 from attestors.wire.names import ENTRY_POINT_GROUP, SUPPORTED_VERSIONS_ANNOTATION, Purpose, SignerName
@@ -35,7 +35,7 @@ RECORDINGS: Final = sorted((Path(__file__).parents[2] / "fixtures" / "requests")
 class NewerAttestor:
     """keyed-mac as it may be one day: it no longer reads the first version."""
 
-    description = AttestorDescription("keyed-mac", Security.SECURE, ("v2", "v3"), renews=True, serves=True)
+    description = AttestorDescription("keyed-mac", Security.SECURE, ("v2", "v3"), Freshness.TIMESTAMP)
 
     def server_plugin(self, settings: object) -> Any:
         """Never asked: the version is looked at before."""

@@ -6,7 +6,7 @@ import hashlib
 from types import MappingProxyType
 from typing import Final
 
-from attestors.contract import AttestorDescription, GatherRequest, Security
+from attestors.contract import AttestorDescription, Freshness, GatherRequest, Security
 from attestors.wire.binding import CACertHash
 from attestors.wire.evidence import Evidence
 from authenticator.configuration import Configuration
@@ -50,5 +50,5 @@ def answer_to(challenge: str) -> str:
 
 def load(configuration: Configuration) -> Attestation:
     """Replaces :meth:`Attestation.of`."""
-    description = AttestorDescription(PROVIDER, Security.SECURE, (OLD_VERSION, NEW_VERSION), renews=True, serves=False)
+    description = AttestorDescription(PROVIDER, Security.SECURE, (OLD_VERSION, NEW_VERSION), Freshness.CHALLENGE)
     return BothVersions(description, ChallengeAgentPlugin(), configuration.provider_id, configuration.provider_id_oid)

@@ -17,6 +17,7 @@ from attestors.contract import (
     AttestorSettings,
     Document,
     DocumentKind,
+    Freshness,
     GatherRequest,
     NotThere,
     Plausible,
@@ -104,7 +105,7 @@ class ReportingAgentPlugin:
 class ReportingAttestor:
     """Implements :class:`attestors.contract.Attestor`."""
 
-    description = AttestorDescription(PROVIDER, Security.SECURE, ("v1",), renews=True, serves=True)
+    description = AttestorDescription(PROVIDER, Security.SECURE, ("v1",), Freshness.TIMESTAMP)
 
     def server_plugin(self, settings: AttestorSettings) -> ReportingServerPlugin:
         """A plugin that reports to the recipient in the operator's settings."""

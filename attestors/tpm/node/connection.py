@@ -124,13 +124,15 @@ class TPM:
     @contextlib.contextmanager
     def _flushed(self, handle: Any) -> Iterator[None]:
         """Flush ``handle`` on exit in every case: a TPM has space for three keys, and nothing else flushes it."""
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._flush_if_possible, handle)  # the first error is the one to report
             yield
-        except BaseException:
-            with contextlib.suppress(EvidenceUnavailable):  # the first error is the one to report
-                self._flush(handle)
-            raise
+            undo.pop_all()
         self._flush(handle)
+
+    def _flush_if_possible(self, handle: Any) -> None:
+        with contextlib.suppress(EvidenceUnavailable):
+            self._flush(handle)
 
     def _flush(self, handle: Any) -> None:
         self.ask("flush what this program had loaded", self.esys.flush_context, handle)

@@ -18,14 +18,15 @@ from signer.controller.auto_approval.workload_grants import TokensUnread, openin
 from signer.controller.named_cluster import NoSuchCluster, require_cluster
 from signer.controller.status.policy_status import permitted_in
 from signer.controller.status.renewal_coverage import Attested, MachineCoverage, RenewalCoverage, Unattested
-from signer.controller.workload_access import workload_connection
+from signer.controller.workload_access import remedy_in_workload, workload_connection
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ApiError, Forbidden, NotFound, ResourceNotServed
 from signer.kube.resources import ATTESTED_NODES, NODE_ATTESTATION_POLICIES, SECRETS, Resource
 from signer.model.auto_approval import BOTH_SUBRESOURCES, ApprovalSubresource, shown
 from signer.model.cluster import ClusterKey
+from signer.model.condition import ATTESTORS_CONFIGURED, CERTIFICATE_AUTHORITY_AVAILABLE
 from signer.model.decision import printable
-from signer.model.fields import mapping_of, text_of
+from signer.model.fields import items_of, mapping_of, text_of
 from signer.model.policy import Mode
 from signer.rules.auto_approval import (
     AllowedReview,
@@ -56,6 +57,14 @@ class UnknownNode:
 
 
 @dataclass(frozen=True, slots=True)
+class UnmetCondition:
+    """A condition of the policy that the controller last wrote as False."""
+
+    type: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Preflight:
     """The result of the check."""
 
@@ -69,6 +78,8 @@ class Preflight:
     grants: tuple[Grant, ...]
     openings: tuple[AllowedReview, ...]
     notes: tuple[str, ...]
+    unmet: tuple[UnmetCondition, ...] = ()
+    """What keeps the controller from signing with the CA, or for an attestor: its nodes would lose renewal."""
 
     @property
     def losing_renewal(self) -> tuple[Unattested, ...]:
@@ -123,14 +134,17 @@ class Preflight:
 
     @property
     def is_ready(self) -> bool:
-        """Whether Enforce would remove all auto-approval at once and no node would lose renewal."""
-        return not (self.policy_problem or self.losing_renewal or self.unknown_nodes or self.not_removed)
+        """Whether Enforce would remove all auto-approval at once, no node would lose renewal, and the controller can
+        sign.
+        """
+        return not (self.policy_problem or self.unmet or self.losing_renewal or self.unknown_nodes or self.not_removed)
 
     def steps(self) -> tuple[str, ...]:
         """The steps to take before Enforce, in order."""
         steps: list[str] = []
         if self.policy_problem:
             steps.append(f"Write a NodeAttestationPolicy for the cluster: {self.policy_problem}.")
+        steps += [f"Correct what condition {one.type} of the policy reports: {one.message}." for one in self.unmet]
         if self.losing_renewal:
             steps.append(
                 f"Attest the nodes of the Machines that are not attested ({len(self.losing_renewal)}) with an attestor "
@@ -166,7 +180,7 @@ async def preflight(
             the workload cluster cannot be read.
         ApiError: from the management cluster.
     """
-    caches = await _caches(management, key, configuration.namespace)
+    caches, unmet = await _caches(management, key, configuration.namespace)
     permits = permitted_in(key.namespace, configuration, registry)
     renewal_coverage = RenewalCoverage(key, registry=registry, caches=caches, permits=permits, now=now).all()
     policy = caches.policies.get(key.namespace, key.name)
@@ -196,6 +210,7 @@ async def preflight(
         grants=grants,
         openings=openings,
         notes=tuple(notes),
+        unmet=unmet,
     )
 
 
@@ -206,11 +221,13 @@ async def _workload(management: Client, key: ClusterKey) -> AsyncIterator[Client
         async with Client(connection) as workload:
             yield workload
     except ApiError as error:
-        raise PreflightFailed(f"the API server of Cluster {key}: {error}") from error
+        raise PreflightFailed(f"the API server of Cluster {key}: {error}{remedy_in_workload(error, key)}") from error
 
 
-async def _caches(client: Client, key: ClusterKey, controller_namespace: str) -> Caches:
-    """The caches that the controller keeps, for one namespace, filled once."""
+async def _caches(
+    client: Client, key: ClusterKey, controller_namespace: str
+) -> tuple[Caches, tuple[UnmetCondition, ...]]:
+    """The caches that the controller keeps, for one namespace, filled once; and the policy's unmet conditions."""
     caches = Caches(
         await discover_cluster_api(client), own_namespace=controller_namespace, watch_namespace=key.namespace
     )
@@ -232,13 +249,28 @@ async def _caches(client: Client, key: ClusterKey, controller_namespace: str) ->
     if isinstance(pools, Resource):
         caches.machine_pools.replaced(await _list_all(client, pools.collection(key.namespace)))
     caches.records.replaced(await _list_all(client, ATTESTED_NODES.collection(key.namespace)))
+    unmet: tuple[UnmetCondition, ...] = ()
     with contextlib.suppress(NotFound):
         policy = await client.get(NODE_ATTESTATION_POLICIES.object(key.name, key.namespace))
         caches.policies.replaced([policy])
+        unmet = _unmet_conditions(policy)
     # Records sealed with a key that the Secret does not have are not the controller's.
     caches.authentic.begin_key_read()
     caches.authentic.use_keys(parse_controller_keys(secret))
-    return caches
+    return caches, unmet
+
+
+def _unmet_conditions(policy: JsonObject) -> tuple[UnmetCondition, ...]:
+    """The False ones of those that preflight does not determine itself."""
+    generation = mapping_of(policy, "metadata").get("generation")
+    return tuple(
+        UnmetCondition(text_of(one, "type"), printable(text_of(one, "message")))
+        for one in items_of(mapping_of(policy, "status"), "conditions")
+        if isinstance(one, Mapping)
+        and text_of(one, "type") in {ATTESTORS_CONFIGURED, CERTIFICATE_AUTHORITY_AVAILABLE}
+        and text_of(one, "status") == "False"
+        and one.get("observedGeneration") == generation
+    )
 
 
 async def _list_all(client: Client, path: str) -> list[JsonObject]:

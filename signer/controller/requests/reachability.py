@@ -10,6 +10,7 @@ from typing import Final
 
 from attestors.net.rate_limiter import TokenBucket
 from signer.controller.requests.pending import PendingRequests
+from signer.controller.workload_access import remedy_in_workload
 from signer.kube.backoff import Backoff
 from signer.kube.errors import ApiError, Unauthorized
 from signer.model import condition as condition_types
@@ -103,7 +104,8 @@ class Reachability:
         self._healthy_since = None
         now = self._monotonic()
         failing_since = self._failing_since = now if self._failing_since is None else self._failing_since
-        self._set(PolicyCondition(condition_types.WORKLOAD_CLUSTER_REACHABLE, False, type(error).__name__, f"{error}"))
+        message = f"{error}{remedy_in_workload(error, self._key)}"
+        self._set(PolicyCondition(condition_types.WORKLOAD_CLUSTER_REACHABLE, False, type(error).__name__, message))
         too_long = self._failures >= FAILURES_BEFORE_RECONNECT or now - failing_since >= FAILING_SECONDS
         if isinstance(error, Unauthorized) or too_long:
             self._failures, self._failing_since = 0, None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from signer.controller.status.condition_log import ConditionLog
 from signer.controller.status.infrastructure_status import InfrastructureStatus
 from signer.controller.status.policy_owner import PolicyOwner
 from signer.controller.status.policy_status import PolicyStatus
@@ -16,7 +17,7 @@ from signer.model import condition as condition_types
 from signer.model.bootstrap_token import TracingInterrupted, TracingOff
 from signer.model.cluster import ClusterKey
 from signer.model.condition import PolicyCondition, with_ready
-from signer.model.decision import printable
+from signer.model.decision import Deferred, printable
 from signer.model.policy import Policy
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches, UnreadablePolicy
@@ -60,6 +61,7 @@ class StatusReconciler:
         self._infrastructure_status = infrastructure_status
         self._sources = sources
         self._now = now
+        self._condition_log = ConditionLog(key)
         self.conditions: tuple[PolicyCondition, ...] = ()
         """The conditions of the last reconciliation, including ``Ready``."""
         self.authority_available = True
@@ -71,15 +73,31 @@ class StatusReconciler:
         policy = self._caches.policies.get(self._key.namespace, self._key.name)
         if policy is not None:
             others = [condition for source in self._sources for condition in source.conditions]
-            found = [self._attestors_condition(policy), authority, *others, self._tokens_condition()]
+            found = [
+                *self._key_conditions(),
+                self._attestors_condition(policy),
+                authority,
+                *others,
+                self._tokens_condition(),
+            ]
             followed = policy if isinstance(policy, Policy) else None
             self.conditions = with_ready(found, followed)
+            self._condition_log.found(found)
             await self._policy_status.write(policy.generation, followed, found)
         cluster = self._caches.clusters.get(self._key.namespace, self._key.name)
         if isinstance(policy, Policy) and cluster is not None:
             await self._policy_owner.ensure(cluster, policy)
             await self._infrastructure_status.publish(cluster, policy)
         self.authority_available = authority.met is True
+
+    def _key_conditions(self) -> tuple[PolicyCondition, ...]:
+        """None while the key is available. It is the operator's, and most tenants need not know of it."""
+        try:
+            self._caches.authentic.require_keys()
+        except Deferred as deferred:
+            kind = condition_types.CONTROLLER_KEY_AVAILABLE
+            return (PolicyCondition(kind, False, deferred.defer.reason, deferred.defer.message),)
+        return ()
 
     def _tokens_condition(self) -> PolicyCondition:
         kind = condition_types.BOOTSTRAP_TOKENS_TRACEABLE

@@ -199,7 +199,7 @@ class TlsTransport(asyncio.Transport):
         except ssl.SSLError as error:
             self._fail(error)
             return
-        except BaseException:
+        except BaseException:  # a fault of the protocol ends its connection
             self._end(None)
             raise
         if self._overhead > MAXIMUM_OVERHEAD_BYTES and not self._paused:
@@ -291,11 +291,10 @@ async def connect(
         ValueError: the name is not valid in a certificate.
         ssl.SSLError, OSError: as :meth:`TlsTransport.do_handshake`.
     """
-    try:
+    with contextlib.ExitStack() as undo:
+        undo.callback(connected.close)
         transport = TlsTransport(asyncio.get_running_loop(), connected, tls, server_name, spent)
         await transport.do_handshake()
         transport.begin(protocol)
-    except BaseException:
-        connected.close()
-        raise
+        undo.pop_all()
     return transport

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from attestors.contract import Attestor, AttestorDescription, AttestorSettings, Security
+from attestors.contract import Attestor, AttestorDescription, AttestorSettings, Freshness, Security
 from attestors.wire.evidence import Evidence
 
 if TYPE_CHECKING:
@@ -23,18 +23,18 @@ class KeyedMACAttestor:
     """The entry point; implements :class:`attestors.contract.Attestor`."""
 
     description = AttestorDescription(
-        provider="keyed-mac", security=Security.SECURE, evidence_versions=("v1",), renews=True, serves=True
+        provider="keyed-mac", security=Security.SECURE, evidence_versions=("v1",), freshness=Freshness.TIMESTAMP
     )
 
     def server_plugin(self, settings: AttestorSettings) -> KeyedMACServerPlugin:
         """The half that verifies.
 
         Raises:
-            InvalidSettings: ``masterKey`` is missing or wrong, or there is another setting.
+            InvalidSettings: ``masterKey`` is missing, or a setting is wrong or unknown.
         """
-        from keyed_mac.controller import KeyedMACServerPlugin, master_key_from
+        from keyed_mac.controller import server_plugin_from
 
-        return KeyedMACServerPlugin(master_key_from(settings))
+        return server_plugin_from(settings)
 
     def agent_plugin(self, settings: Mapping[str, str]) -> KeyedMACAgentPlugin:
         """The half that makes evidence.

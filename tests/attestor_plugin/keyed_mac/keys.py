@@ -6,14 +6,18 @@ import base64
 import binascii
 import hashlib
 import hmac
+from datetime import UTC, datetime
 from typing import Final
 
 from attestors.contract import InvalidSettings
+from attestors.wire.evidence import MalformedEvidence
 
 KEY_BYTES: Final = 32
 MAC_FIELD: Final = "mac"
 MAC_BYTES: Final = hashlib.sha256().digest_size
+TIME_FIELD: Final = "madeAt"
 
+_TIME_FORM: Final = "%Y-%m-%dT%H:%M:%SZ"
 _MACHINE_KEY_CONTEXT: Final = b"keyed-mac machine key v1"
 
 
@@ -31,9 +35,29 @@ def derive_machine_key(master_key: bytes, provider_id: str) -> bytes:
     return hmac.digest(master_key, _MACHINE_KEY_CONTEXT + len(name).to_bytes(8, "big") + name, "sha256")
 
 
-def compute_mac(machine_key: bytes, binding_value: bytes) -> bytes:
-    """What the evidence holds: HMAC-SHA256 of the binding under the machine key."""
-    return hmac.digest(machine_key, binding_value, "sha256")
+def compute_mac(machine_key: bytes, binding_value: bytes, made_at: str) -> bytes:
+    """What the evidence holds: HMAC-SHA256, under the machine key, of the binding (32 bytes) and the time's text."""
+    return hmac.digest(machine_key, binding_value + made_at.encode("ascii"), "sha256")
+
+
+def time_text(moment: datetime) -> str:
+    """A time in the one form that evidence holds, such as ``2026-01-31T23:59:59Z`` (RFC 3339, UTC, whole seconds)."""
+    return moment.astimezone(UTC).strftime(_TIME_FORM)
+
+
+def time_of(text: str) -> datetime:
+    """Read :func:`time_text`.
+
+    Raises:
+        MalformedEvidence: the text has another form.
+    """
+    try:
+        moment = datetime.strptime(text, _TIME_FORM).replace(tzinfo=UTC)
+    except ValueError:
+        raise MalformedEvidence(f"{TIME_FIELD} must be a time such as 2026-01-31T23:59:59Z") from None
+    if time_text(moment) != text:
+        raise MalformedEvidence(f"{TIME_FIELD} must be a time such as 2026-01-31T23:59:59Z")
+    return moment
 
 
 def identity_of(machine_key: bytes) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final
 
@@ -12,7 +13,7 @@ from attestors.contract import EvidenceUnavailable, GatherRequest, InvalidSettin
 from attestors.wire.binding import CACertHash
 from attestors.wire.evidence import Evidence
 from attestors.wire.provider_id import InvalidProviderID, check_provider_id
-from keyed_mac.keys import MAC_FIELD, compute_mac, key_from_setting
+from keyed_mac.keys import MAC_FIELD, TIME_FIELD, compute_mac, key_from_setting, time_text
 
 MACHINE_KEY_SETTING: Final = "machine-key"
 PROVIDER_ID_SETTING: Final = "provider-id"
@@ -46,7 +47,7 @@ class KeyedMACAgentPlugin:
         return self.configured_provider_id
 
     def gather(self, request: GatherRequest) -> Evidence:
-        """The MAC over the request's binding.
+        """The MAC over the request's binding and the present time.
 
         Raises:
             EvidenceUnavailable: another evidence version or an answer to a challenge is asked for.
@@ -55,9 +56,10 @@ class KeyedMACAgentPlugin:
             raise EvidenceUnavailable(f"the keyed-mac attestor writes evidence {EVIDENCE_VERSION} only; upgrade it")
         if request.challenge:
             raise EvidenceUnavailable("the keyed-mac attestor answers no challenges; does the controller run it too?")
-        mac = compute_mac(self.machine_key, request.binding.value)
+        made_at = time_text(datetime.now(UTC))
+        mac = compute_mac(self.machine_key, request.binding.value, made_at)
         return Evidence(
             EVIDENCE_VERSION,
             CACertHash(request.cluster),
-            MappingProxyType({MAC_FIELD: base64.b64encode(mac).decode("ascii")}),
+            MappingProxyType({MAC_FIELD: base64.b64encode(mac).decode("ascii"), TIME_FIELD: made_at}),
         )

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from attestors.contract import AttestorDescription, GatherRequest, Security
+from attestors.contract import AttestorDescription, Freshness, GatherRequest, Security
 from attestors.wire import request as request_format
 from attestors.wire.binding import CACertHash
 from attestors.wire.evidence import Evidence
@@ -44,7 +44,7 @@ class VersatileAgentPlugin:
 
 def writing(*versions: str) -> Callable[[Configuration], Attestation]:
     """An attestor that writes these versions."""
-    description = AttestorDescription(PROVIDER, Security.SECURE, versions, renews=True, serves=True)
+    description = AttestorDescription(PROVIDER, Security.SECURE, versions, Freshness.TIMESTAMP)
     return lambda configuration: Attestation(
         description, VersatileAgentPlugin(), configuration.provider_id, configuration.provider_id_oid
     )

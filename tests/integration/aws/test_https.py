@@ -11,7 +11,7 @@ from types import MappingProxyType
 import pytest
 
 from attestors.clouds import https
-from attestors.clouds.calls import CloudCalls
+from attestors.clouds.calls import CloudCalls, Deadline, too_slow
 from attestors.clouds.errors import CloudUnavailable
 from attestors.clouds.https import HTTPSAnswer, HTTPSClient, Route
 from tests.integration.aws.fixtures import PluginHarness
@@ -156,6 +156,24 @@ async def test_a_connection_that_is_reset_before_the_handshake_is_closed(
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)  # what is left open would live as long as the error behind this one
     assert isinstance(caught.value.__context__, ConnectionResetError)
+
+
+async def test_a_connection_that_is_made_at_the_deadline_is_closed(
+    aws: FakeAWS, calls: CloudCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = socket.socket()
+
+    def dial(_host: str, _port: int, seconds: float) -> socket.socket:
+        monkeypatch.setattr(Deadline, "remaining", passed)
+        return plain
+
+    def passed(deadline: Deadline) -> float:
+        raise too_slow(deadline.service)
+
+    monkeypatch.setattr(https, "dial", dial)
+    with pytest.raises(CloudUnavailable, match="in time"):
+        await get(aws, calls)
+    assert plain.fileno() == -1
 
 
 async def test_proxies_of_the_environment_are_not_used(

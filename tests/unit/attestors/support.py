@@ -59,7 +59,7 @@ def evidence_of(fields: Mapping[str, str], cluster: CACertHash = CLUSTER) -> Evi
 
 
 def attestation_request(
-    evidence: Evidence, *, binding: Binding | None = None, provider_id: str = PROVIDER_ID
+    evidence: Evidence, *, binding: Binding | None = None, provider_id: str = PROVIDER_ID, now: datetime = NOW
 ) -> AttestationRequest:
     """A request as the core hands it to an attestor's server plugin."""
     return AttestationRequest(
@@ -71,5 +71,5 @@ def attestation_request(
         csr_uid="7c1c0f3e-7d1e-4c0a-9b46-0f6a3f0f7a11",
         dns_names=(),
         ip_addresses=(),
-        now=NOW,
+        now=now,
     )

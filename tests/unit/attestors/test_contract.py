@@ -13,6 +13,7 @@ from attestors.contract import (
     AttestorSettings,
     ChallengeIssued,
     Denied,
+    Freshness,
     InvalidOutcome,
     NotProvableYet,
     Security,
@@ -38,25 +39,50 @@ BAD_MESSAGES = ["", "x" * 513, "two\nlines", "bell\a", "zero\0", "\u202eright to
 def description(
     security: Security = Security.SECURE,
     *,
-    renews: bool = False,
-    serves: bool = False,
+    provider: str = "",
+    freshness: Freshness | None = None,
     evidence_versions: tuple[str, ...] = ("v1",),
 ) -> AttestorDescription:
-    return AttestorDescription("example", security, evidence_versions, renews, serves)
+    insecure = security is Security.INSECURE
+    return AttestorDescription(
+        provider or ("insecure" if insecure else "example"),
+        security,
+        evidence_versions,
+        freshness or (Freshness.NONE if insecure else Freshness.TIMESTAMP),
+    )
 
 
 class TestAttestorDescription:
-    @pytest.mark.parametrize(("renews", "serves"), [(False, False), (True, False), (False, True), (True, True)])
-    def test_a_secure_one_may_renew_and_serve(self, renews: bool, serves: bool) -> None:
-        assert description(renews=renews, serves=serves).security is Security.SECURE
+    @pytest.mark.parametrize("freshness", [Freshness.CHALLENGE, Freshness.TIMESTAMP])
+    def test_a_secure_one_renews_and_serves(self, freshness: Freshness) -> None:
+        described = description(freshness=freshness)
+        assert described.renews
+        assert described.serves
 
-    def test_an_insecure_one_does_neither(self) -> None:
-        assert description(Security.INSECURE).renews is False
+    def test_the_insecure_one_does_neither(self) -> None:
+        described = description(Security.INSECURE)
+        assert not described.renews
+        assert not described.serves
 
-    @pytest.mark.parametrize(("renews", "serves"), [(True, False), (False, True), (True, True)])
-    def test_an_insecure_one_that_renews_or_serves_cannot_exist(self, renews: bool, serves: bool) -> None:
-        with pytest.raises(InvalidOutcome, match="neither renew nor"):
-            description(Security.INSECURE, renews=renews, serves=serves)
+    @pytest.mark.parametrize(("security", "provider"), [(Security.INSECURE, "lenient"), (Security.SECURE, "insecure")])
+    def test_only_the_attestor_of_that_name_is_insecure(self, security: Security, provider: str) -> None:
+        with pytest.raises(InvalidOutcome, match=f"{provider} declares itself {security.value}"):
+            description(security, provider=provider)
+
+    def test_a_secure_one_without_freshness_cannot_exist(self) -> None:
+        with pytest.raises(InvalidOutcome, match="by a challenge or by a timestamp"):
+            description(freshness=Freshness.NONE)
+
+    @pytest.mark.parametrize("freshness", [Freshness.CHALLENGE, Freshness.TIMESTAMP])
+    def test_the_insecure_one_verifies_no_freshness(self, freshness: Freshness) -> None:
+        with pytest.raises(InvalidOutcome, match=r"its freshness is Freshness\.NONE"):
+            description(Security.INSECURE, freshness=freshness)
+
+    @pytest.mark.parametrize("freshness", ["timestamp", True, 1])
+    def test_freshness_is_no_text(self, freshness: object) -> None:
+        """The text "none" would compare unequal to Freshness.NONE."""
+        with pytest.raises(InvalidOutcome, match=r"Freshness\.CHALLENGE, TIMESTAMP or NONE"):
+            description(freshness=freshness)  # type: ignore[arg-type]
 
     def test_one_that_reads_nothing_cannot_exist(self) -> None:
         with pytest.raises(InvalidOutcome, match="at least one evidence version"):
@@ -67,14 +93,6 @@ class TestAttestorDescription:
         """It would not be compared as what it says, and nobody would ask for the opt-ins of an insecure one."""
         with pytest.raises(InvalidOutcome, match=r"Security\.INSECURE"):
             description(security)  # type: ignore[arg-type]
-
-    @pytest.mark.parametrize("declared", ["no", None, 0])
-    def test_renews_and_serves_are_no_texts(self, declared: object) -> None:
-        """The text "no" would be taken for a yes."""
-        with pytest.raises(InvalidOutcome, match="renews and serves are True or False"):
-            description(renews=declared)  # type: ignore[arg-type]
-        with pytest.raises(InvalidOutcome, match="renews and serves are True or False"):
-            description(serves=declared)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("version", ["1", "1.0", "V1", "v0", "v1.1", ""])
     def test_a_version_is_a_letter_and_a_number(self, version: str) -> None:

@@ -22,9 +22,9 @@ MODULE = "attestor_for_registry_test"
 NAMES_NOTHING = "fails when imported: (AttributeError|AssertionError)"  # before Python 3.13, and since
 
 WORKING = """
-from attestors.contract import AttestorDescription, Security
+from attestors.contract import AttestorDescription, Freshness, Security
 class Attestor:
-    description = AttestorDescription("example", Security.SECURE, ("v1",), renews=True, serves=True)
+    description = AttestorDescription("example", Security.SECURE, ("v1",), Freshness.TIMESTAMP)
     def server_plugin(self, settings): ...
     def agent_plugin(self, settings): ...
 plugin = Attestor()
@@ -137,6 +137,18 @@ def test_a_missing_library_of_a_plugin_names_what_to_install() -> None:
     missing = Registry([entry_point("tpm", distribution="capi-node-attestation")]).missing_extra("tpm", error)
     assert "needs tpm2_pytss" in str(missing)
     assert "pip install 'capi-node-attestation[tpm]'" in str(missing)
+
+
+def test_a_missing_system_library_is_not_a_missing_package(module: Path) -> None:
+    """As of tpm2-pytss without libtss2: ``pip install`` would answer that everything is installed."""
+    text = "libtss2-esys.so.0: cannot open shared object file: No such file or directory"
+    module.write_text(f"raise ImportError({text!r}, name='_libtpm2_pytss')")
+    with pytest.raises(MissingExtra) as missing:
+        Registry([entry_point()]).load("example")
+    assert str(missing.value) == (
+        "attestor 'example' needs the system library libtss2-esys.so.0, which is not installed: install the package of "
+        "the operating system that contains it"
+    )
 
 
 def test_an_import_error_without_a_name_still_says_what_to_install(module: Path) -> None:

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
-from attestors.contract import AttestorDescription, Security, VerifiedIdentity
+from attestors.contract import AttestorDescription, Freshness, Security, VerifiedIdentity
 from attestors.wire import binding, pem, provider_id
 from attestors.wire.binding import Binding, CACertHash
 from attestors.wire.names import (
@@ -56,8 +56,8 @@ CLIENT_USAGES: Final = ("digital signature", "client auth")
 SERVING_USAGES: Final = ("digital signature", "server auth")
 BOOTSTRAP: Final = ("system:bootstrap:abc123", ("system:bootstrappers", "system:authenticated"))
 AS_NODE: Final = (f"system:node:{NODE}", ("system:nodes", "system:authenticated"))
-TPM: Final = AttestorDescription("tpm", Security.SECURE, ("v1",), renews=True, serves=True)
-INSECURE: Final = AttestorDescription("insecure", Security.INSECURE, ("v1",), renews=False, serves=False)
+TPM: Final = AttestorDescription("tpm", Security.SECURE, ("v1",), Freshness.CHALLENGE)
+INSECURE: Final = AttestorDescription("insecure", Security.INSECURE, ("v1",), Freshness.NONE)
 PROVIDERS: Final = frozenset({"tpm", "insecure"})
 
 COMMON_NAME: Final = "2.5.4.3"

@@ -89,18 +89,34 @@ def test_nothing_set(tmp_path: Path, text: str) -> None:
         ("attestors: {tpm: {}, tpm: {settings: {a: b}}}", "repeats a key"),
         ("attestors: {tpm: {settings: {deep: {a: b, a: c}}}}", "repeats a key"),
         ("attestors: {}\nattestors: {}", "repeats a key"),
-        ("attestors:\n  tpm:\n    settings:\n      a: 1\n      a: 2", "repeats a key at line 4, column 7"),
-        ("[]", "the top-level fields are attestors and certificateAuthorities"),
-        ("false", "the top-level fields are attestors and certificateAuthorities"),
-        ("''", "the top-level fields are attestors and certificateAuthorities"),
-        ("[attestors]", "the top-level fields are attestors and certificateAuthorities"),
-        ("attestors: {}\nmode: x", "the top-level fields are attestors and certificateAuthorities"),
+        ("attestors:\n  tpm:\n    settings:\n      a: 1\n      a: 2", "repeats a key at line 5, column 7"),
+        ("attestors:\n  tpm: {}\n  aws: {}\n  tpm: {}", "repeats a key at line 4, column 3"),
+        ("attestors:\n\ttpm: {}", "is not YAML at line 2, column 1: there is a tab; indent with spaces"),
+        (
+            "attestors:\n  tpm:\n\t  namespaces: []",
+            "is not YAML at line 3, column 1: there is a tab; indent with spaces",
+        ),
+        ("[]", "must be an object, whose top-level fields are attestors and certificateAuthorities"),
+        ("false", "must be an object, whose top-level fields are attestors and certificateAuthorities"),
+        ("''", "must be an object, whose top-level fields are attestors and certificateAuthorities"),
+        ("[attestors]", "must be an object, whose top-level fields are attestors and certificateAuthorities"),
+        ("attestors: {}\nmode: x", "the top-level fields are attestors and certificateAuthorities, and not 'mode'"),
+        (
+            "attestors: {}\n7: x",
+            "the top-level fields are attestors and certificateAuthorities, and not a field of another form",
+        ),
         ("attestors: []", "attestors must map provider names"),
         ("attestors: [tpm]", "attestors must map provider names"),
         ("attestors: {UPPER: {}}", "attestors.UPPER"),
         ("attestors: {'': {}}", "attestors."),
-        ("attestors: {tpm: [a]}", "attestors.tpm has the fields namespaces, settings, settingsByNamespace"),
-        ("attestors: {tpm: {namespace: a}}", "attestors.tpm has the fields namespaces, settings, settingsByNamespace"),
+        (
+            "attestors: {tpm: [a]}",
+            "attestors.tpm must be an object with the fields namespaces, settings, settingsByName",
+        ),
+        (
+            "attestors: {tpm: {namespace: a}}",
+            "has the fields namespaces, settings, settingsByNamespace, and not 'namespace'",
+        ),
         ("attestors: {tpm: {namespaces: team-a}}", "attestors.tpm.namespaces must be a list of names"),
         ("attestors: {tpm: {namespaces: [1]}}", "attestors.tpm.namespaces must be a list of names"),
         ("attestors: {tpm: {namespaces: null}}", "attestors.tpm.namespaces must be a list of names"),
@@ -131,7 +147,15 @@ def test_refused(tmp_path: Path, text: str | bytes, expected: str) -> None:
     assert str(refused.value).startswith("--config: ")
 
 
-@pytest.mark.parametrize("text", ["attestors: {tpm: {settings: {key: c2VjcmV0\n", "key: !!int c2VjcmV0"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "attestors: {tpm: {settings: {key: c2VjcmV0\n",
+        "key: !!int c2VjcmV0",
+        "attestors: {tpm: {masterKey:c2VjcmV0}}",
+        "attestors: {}\nmasterKey:c2VjcmV0:",
+    ],
+)
 def test_refusal_does_not_quote_the_file(tmp_path: Path, text: str) -> None:
     """It may hold keys."""
     with pytest.raises(InvalidConfiguration) as refused:

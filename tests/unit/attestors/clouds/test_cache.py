@@ -114,6 +114,42 @@ async def test_a_cancelled_caller_does_not_affect_the_others() -> None:
     assert oracle.asked == 1
 
 
+async def test_a_cancelled_call_is_not_kept() -> None:
+    kept = cache(Clock())
+
+    async def cancelled() -> int:
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await kept.get("a", cancelled)
+    assert len(kept) == 0
+    assert await kept.get("a", Oracle()) == 1
+
+
+async def test_an_error_that_is_no_exception_is_not_kept() -> None:
+    class Panic(BaseException):
+        pass
+
+    async def panics() -> int:
+        raise Panic
+
+    kept = cache(Clock())
+    with pytest.raises(Panic):
+        await kept.get("a", panics)
+    assert len(kept) == 0
+    assert await kept.get("a", Oracle()) == 1
+
+
+async def test_an_answer_is_kept_before_its_callers_go_on() -> None:
+    kept, oracle = cache(Clock()), Oracle()
+
+    async def ask_twice() -> tuple[int, int]:
+        return await kept.get("a", oracle), await kept.get("a", oracle)
+
+    first, second = await asyncio.gather(ask_twice(), ask_twice())
+    assert first == second == (1, 1)
+
+
 async def test_a_failure_without_waiting_callers_is_silent() -> None:
     complaints: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))

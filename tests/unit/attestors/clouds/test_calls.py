@@ -51,6 +51,14 @@ async def test_what_finds_no_place_is_refused_at_once_and_places_are_given_back(
         assert await running.run("cloud", "ask", lambda deadline: True)
 
 
+async def test_a_call_that_no_thread_takes_gives_its_place_back() -> None:
+    with calls(threads=1, waiting=0) as running:
+        assert await running.run("cloud", "ask", lambda deadline: True)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="after shutdown"):
+            await running.run("cloud", "ask", lambda deadline: True)
+
+
 async def test_a_service_that_hangs_keeps_no_other_waiting() -> None:
     """One cluster's nodes can have a slow one asked as often as they like: the others' clouds answer all the same."""
     gate = threading.Event()

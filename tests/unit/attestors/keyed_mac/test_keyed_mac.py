@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,16 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from keyed_mac import plugin
 from keyed_mac.controller import KeyedMACServerPlugin
-from keyed_mac.keys import derive_machine_key
+from keyed_mac.keys import compute_mac, derive_machine_key, time_of, time_text
 from keyed_mac.node import KeyedMACAgentPlugin
 
 from attestors.contract import (
     AttestationRequest,
     Attestor,
     AttestorSettings,
+    Denied,
     EvidenceUnavailable,
     GatherRequest,
     InvalidSettings,
+    NotProvableYet,
+    Outcome,
     Plausible,
     VerifiedIdentity,
 )
@@ -39,6 +43,7 @@ from tests.unit.attestors.support import (
 )
 
 MASTER_KEY = bytes(range(32))
+NOW = "2026-03-01T12:00:00Z"
 MACHINE_KEY = derive_machine_key(MASTER_KEY, PROVIDER_ID)
 OTHER_PROVIDER_ID = "example://rack-7/machine-13"
 
@@ -71,7 +76,15 @@ def gather(
 
 
 async def verify(request: AttestationRequest, plugin: KeyedMACServerPlugin | None = None) -> VerifiedIdentity:
-    return await (plugin or server_plugin()).verify_client(request)
+    """The identity that the evidence proves at the time when it was made."""
+    outcome = await (plugin or server_plugin()).verify_client(request)
+    assert isinstance(outcome, VerifiedIdentity)
+    return outcome
+
+
+def at_present(given: Evidence | None = None, **changes: Any) -> AttestationRequest:
+    """A request with evidence of now."""
+    return attestation_request(given or gather(), now=datetime.now(UTC), **changes)
 
 
 class TestKeys:
@@ -95,7 +108,7 @@ class TestKeys:
 class TestVerification:
     async def test_the_agent_plugin_convinces_the_server_plugin(self) -> None:
         expected = binding_for()
-        outcome = await verify(attestation_request(gather()))
+        outcome = await verify(at_present(gather()))
         assert outcome == VerifiedIdentity(
             provider_id=PROVIDER_ID,
             identity="keyed-mac:" + hashlib.sha256(MACHINE_KEY).hexdigest(),
@@ -104,7 +117,8 @@ class TestVerification:
 
     async def test_serving_requests_are_verified_alike_and_names_are_left_to_the_machine(self) -> None:
         serving = binding_for(purpose=Purpose.SERVING)
-        outcome = await server_plugin().verify_serving(attestation_request(gather(serving), binding=serving))
+        outcome = await server_plugin().verify_serving(at_present(gather(serving), binding=serving))
+        assert isinstance(outcome, VerifiedIdentity)
         assert outcome.binding.value == serving.value
         assert (outcome.node_names, outcome.dns_names, outcome.ip_addresses) == ((), (), ())
 
@@ -113,9 +127,9 @@ class TestVerification:
         other = agent_plugin(derive_machine_key(MASTER_KEY, OTHER_PROVIDER_ID), OTHER_PROVIDER_ID)
         again = binding_for(key=ec.generate_private_key(ec.SECP256R1()))
         identities = [
-            (await verify(attestation_request(gather()))).identity,
-            (await verify(attestation_request(gather(again), binding=again))).identity,
-            (await verify(attestation_request(gather(plugin=other), provider_id=OTHER_PROVIDER_ID))).identity,
+            (await verify(at_present(gather()))).identity,
+            (await verify(at_present(gather(again), binding=again))).identity,
+            (await verify(at_present(gather(plugin=other), provider_id=OTHER_PROVIDER_ID))).identity,
         ]
         assert identities[0] == identities[1] != identities[2]
 
@@ -131,19 +145,19 @@ class TestVerification:
     @pytest.mark.parametrize("method", ["verify_client", "verify_serving"])
     async def test_copied_evidence_is_refused(self, made_for: Binding, method: str) -> None:
         with pytest.raises(BindingMismatch):
-            await getattr(server_plugin(), method)(attestation_request(gather(made_for)))
+            await getattr(server_plugin(), method)(at_present(gather(made_for)))
 
     @pytest.mark.parametrize("purpose", Purpose)
     def test_screening_finds_it_plausible(self, purpose: Purpose) -> None:
         expected = binding_for(purpose=purpose)
-        assert server_plugin().pre_filter(attestation_request(gather(expected), binding=expected)) == Plausible()
+        assert server_plugin().pre_filter(at_present(gather(expected), binding=expected)) == Plausible()
 
     def test_screening_refuses_what_verification_refuses(self) -> None:
         for request, refusal in (
-            (attestation_request(gather(binding_for(provider="tpm"))), BindingMismatch),
-            (attestation_request(gather(), provider_id=OTHER_PROVIDER_ID), BindingMismatch),
-            (attestation_request(evidence_of({"mac": base64_of(bytes(32))})), BindingMismatch),
-            (attestation_request(evidence_of({})), MalformedEvidence),
+            (at_present(gather(binding_for(provider="tpm"))), BindingMismatch),
+            (at_present(gather(), provider_id=OTHER_PROVIDER_ID), BindingMismatch),
+            (at_present(evidence_of({"mac": base64_of(bytes(32)), "madeAt": NOW})), BindingMismatch),
+            (at_present(evidence_of({})), MalformedEvidence),
         ):
             with pytest.raises(refusal):
                 server_plugin().pre_filter(request)
@@ -151,11 +165,11 @@ class TestVerification:
     async def test_a_machine_cannot_be_another(self) -> None:
         """A root user on one machine has its key, and claims to be the next machine."""
         with pytest.raises(BindingMismatch):
-            await verify(attestation_request(gather(), provider_id=OTHER_PROVIDER_ID))
+            await verify(at_present(gather(), provider_id=OTHER_PROVIDER_ID))
 
     async def test_another_operators_master_key_verifies_nothing(self) -> None:
         with pytest.raises(BindingMismatch):
-            await verify(attestation_request(gather()), server_plugin(bytes(32)))
+            await verify(at_present(gather()), server_plugin(bytes(32)))
 
     @pytest.mark.parametrize(
         "mac",
@@ -164,22 +178,99 @@ class TestVerification:
     )
     async def test_no_other_mac_verifies(self, mac: bytes) -> None:
         with pytest.raises(BindingMismatch):
-            await verify(attestation_request(evidence_of({"mac": base64_of(mac)})))
+            await verify(at_present(evidence_of({"mac": base64_of(mac), "madeAt": NOW})))
 
     @pytest.mark.parametrize(
         "fields",
         [
             pytest.param({}, id="no-mac"),
-            pytest.param({"mac": ""}, id="empty-mac"),
-            pytest.param({"mac": "?" * 44}, id="not-base64"),
-            pytest.param({"mac": base64_of(bytes(33))}, id="long-mac"),
+            pytest.param({"madeAt": NOW}, id="no-mac-but-a-time"),
+            pytest.param({"mac": gather().fields["mac"]}, id="no-time"),
+            pytest.param({"mac": "", "madeAt": NOW}, id="empty-mac"),
+            pytest.param({"mac": "?" * 44, "madeAt": NOW}, id="not-base64"),
+            pytest.param({"mac": base64_of(bytes(33)), "madeAt": NOW}, id="long-mac"),
             pytest.param({**gather().fields, "extra": "x"}, id="unknown-field"),
-            pytest.param({"Mac": gather().fields["mac"]}, id="other-name"),
+            pytest.param({"Mac": gather().fields["mac"], "madeAt": NOW}, id="other-name"),
         ],
     )
     async def test_other_evidence_is_malformed(self, fields: dict[str, str]) -> None:
         with pytest.raises(MalformedEvidence):
-            await verify(attestation_request(evidence_of(fields)))
+            await verify(at_present(evidence_of(fields)))
+
+
+class TestFreshness:
+    """The MAC covers the time: nothing but the time of its making decides how long evidence can be presented."""
+
+    @staticmethod
+    async def verified(seconds_later: float) -> Outcome:
+        evidence = gather()
+        made_at = time_of(evidence.fields["madeAt"])
+        request = attestation_request(evidence, now=made_at + timedelta(seconds=seconds_later))
+        outcome = await server_plugin().verify_client(request)
+        pre_filtered = server_plugin().pre_filter(request)
+        assert pre_filtered == (outcome if isinstance(outcome, Denied) else Plausible())
+        return outcome
+
+    @pytest.mark.parametrize("seconds", [-120, 0, 900])
+    async def test_evidence_is_good_for_a_quarter_of_an_hour(self, seconds: int) -> None:
+        assert isinstance(await self.verified(seconds), VerifiedIdentity)
+
+    @pytest.mark.parametrize("seconds", [901, 86_400])
+    async def test_older_evidence_is_denied_and_the_node_makes_new_evidence(self, seconds: int) -> None:
+        outcome = await self.verified(seconds)
+        assert isinstance(outcome, Denied)
+        assert (outcome.reason, f"{seconds} seconds ago" in outcome.message) == ("EvidenceExpired", True)
+
+    @pytest.mark.parametrize("seconds", [-121, -86_400])
+    async def test_evidence_from_the_future_waits(self, seconds: int) -> None:
+        outcome = await self.verified(seconds)
+        assert isinstance(outcome, NotProvableYet)
+        assert (outcome.reason, f"{-seconds} seconds from now" in outcome.message) == ("EvidenceNotYetValid", True)
+
+    async def test_old_evidence_with_a_new_time_is_refused(self) -> None:
+        """The thief copies evidence, and writes another time into it."""
+        renewed = {**gather().fields, "madeAt": NOW}
+        with pytest.raises(BindingMismatch):
+            await verify(attestation_request(evidence_of(renewed), now=time_of(NOW)))
+
+    async def test_undated_evidence_needs_the_operators_consent(self) -> None:
+        mac = compute_mac(MACHINE_KEY, binding_for().value, "")
+        request = at_present(evidence_of({"mac": base64_of(mac)}))
+        with pytest.raises(MalformedEvidence, match="madeAt is missing"):
+            await verify(request)
+        assert isinstance(
+            await verify(request, KeyedMACServerPlugin(MASTER_KEY, accepts_undated=True)), VerifiedIdentity
+        )
+
+    async def test_the_consent_does_not_make_dated_evidence_last(self) -> None:
+        request = attestation_request(gather(), now=datetime.now(UTC) + timedelta(days=1))
+        outcome = await KeyedMACServerPlugin(MASTER_KEY, accepts_undated=True).verify_client(request)
+        assert isinstance(outcome, Denied)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "now",
+            "2026-03-01",
+            "2026-03-01T12:00:00",
+            "2026-03-01T12:00:00+00:00",
+            "2026-03-01 12:00:00Z",
+            "2026-3-1T12:00:00Z",
+            "2026-03-01T12:00:00.5Z",
+            " 2026-03-01T12:00:00Z",
+            "2026-13-01T12:00:00Z",
+            "2026-03-01T12:00:60Z",
+            "\u0662026-03-01T12:00:00Z",
+        ],
+    )
+    def test_a_time_has_one_form(self, text: str) -> None:
+        with pytest.raises(MalformedEvidence, match="madeAt must be a time such as"):
+            time_of(text)
+
+    @given(st.datetimes(min_value=datetime(1000, 1, 1), timezones=st.just(UTC)))
+    def test_every_time_can_be_read_again(self, moment: datetime) -> None:
+        assert time_of(time_text(moment)) == moment.replace(microsecond=0)
 
 
 class TestSettings:
@@ -197,10 +288,18 @@ class TestSettings:
             pytest.param({"masterKey": MASTER_KEY.hex()}, id="hexadecimal"),
             pytest.param({"masterKey": "\u00e9" * 44}, id="not-ascii"),
             pytest.param({"masterKey": base64_of(MASTER_KEY) + "\n"}, id="newline"),
+            pytest.param({"acceptUndatedEvidence": True}, id="consent-alone"),
         ],
     )
     def test_wrong_operator_settings_are_refused(self, operator: dict[str, Any]) -> None:
         with pytest.raises(InvalidSettings, match="masterKey"):
+            plugin.server_plugin(AttestorSettings(operator=operator))
+
+    @pytest.mark.parametrize("consent", ["true", "false", 1, None])
+    def test_a_consent_is_no_text(self, consent: object) -> None:
+        """The text "false" would be taken for a yes."""
+        operator = {"masterKey": base64_of(MASTER_KEY), "acceptUndatedEvidence": consent}
+        with pytest.raises(InvalidSettings, match="acceptUndatedEvidence must be true or false"):
             plugin.server_plugin(AttestorSettings(operator=operator))
 
     def test_a_policy_cannot_bring_a_key(self) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import json
+import socket
+import ssl
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -265,6 +268,19 @@ def test_a_connection_that_is_reset_before_the_handshake_is_unreachable_and_clos
         with pytest.raises(Unreachable, match="reset by peer"):
             ApiServer(server.cluster(), TOKEN).get("n")
     # That it is closed, and not left to the garbage collector, pytest sees: a ResourceWarning is an error.
+
+
+def test_a_connection_over_which_tls_cannot_be_begun_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrap_socket(*_arguments: object, **_options: object) -> None:
+        raise OSError(errno.ENOBUFS, "no buffers")
+
+    with serving(answers(200, STORED)) as server:
+        plain = socket.socket()
+        monkeypatch.setattr(api, "dial", lambda *_: plain)
+        monkeypatch.setattr(ssl.SSLContext, "wrap_socket", wrap_socket)
+        with pytest.raises(Unreachable, match="no buffers"):
+            ApiServer(server.cluster(), TOKEN).get("n")
+    assert plain.fileno() == -1
 
 
 @pytest.mark.usefixtures("soon")

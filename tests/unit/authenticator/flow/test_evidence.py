@@ -9,7 +9,14 @@ from typing import Any, Final, NoReturn, cast
 
 import pytest
 
-from attestors.contract import AgentPlugin, AttestorDescription, EvidenceUnavailable, InvalidSettings, Security
+from attestors.contract import (
+    AgentPlugin,
+    AttestorDescription,
+    EvidenceUnavailable,
+    Freshness,
+    InvalidSettings,
+    Security,
+)
 from attestors.registry import Registry
 from attestors.wire.names import PROVIDER_ID_OID, Purpose
 from authenticator.configuration import Configuration
@@ -17,7 +24,7 @@ from authenticator.flow.evidence import Attestation
 from authenticator.model.failures import ExitCode, InvalidConfiguration, NoEvidence
 from tests.unit.authenticator.builders import SUBJECT, key_pem
 
-DESCRIPTION: Final = AttestorDescription("keyed-mac", Security.SECURE, ("v1",), renews=True, serves=True)
+DESCRIPTION: Final = AttestorDescription("keyed-mac", Security.SECURE, ("v1",), Freshness.TIMESTAMP)
 
 
 def ends(*_arguments: Any) -> NoReturn:

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from attestors.contract import AttestorDescription, GatherRequest, Security
+from attestors.contract import AttestorDescription, Freshness, GatherRequest, Security
 from attestors.wire.binding import CACertHash
 from attestors.wire.evidence import Evidence
 from attestors.wire.names import PROVIDER_ID_OID, Purpose
@@ -16,7 +16,7 @@ from authenticator.model.failures import NoEvidence
 from tests.unit.authenticator.builders import key_pem
 
 HASH = "sha256:" + "ab" * 32
-MINE = AttestorDescription("mine", Security.SECURE, ("v1",), renews=True, serves=True)
+MINE = AttestorDescription("mine", Security.SECURE, ("v1",), Freshness.TIMESTAMP)
 
 
 class Gathering:

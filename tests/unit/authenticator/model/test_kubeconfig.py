@@ -139,8 +139,9 @@ def test_settings_that_are_off_do_no_harm() -> None:
     [
         pytest.param(b"", "it is not a kubeconfig", id="empty"),
         pytest.param(b"\xff\xfe", "it is no|it is not", id="binary"),
-        pytest.param(b"{", "^it is not YAML$", id="cut-off"),
-        pytest.param(b"token: [" + TOKEN.encode(), "^it is not YAML$", id="quoting-the-line"),
+        pytest.param(b"{", "^it is not YAML at line 1, column 2$", id="cut-off"),
+        pytest.param(b"token: [" + TOKEN.encode(), "^it is not YAML at line 1, column 32$", id="quoting-the-line"),
+        pytest.param(b"kind: Config\nusers:\n\t- a", "^it is not YAML at line 3, column 1$", id="tab"),
         pytest.param([], "it is not a kubeconfig", id="list"),
         pytest.param({"kind": "Secret"}, r"it is not a kubeconfig \(kind: Config\)", id="another-kind"),
         pytest.param({"kind": ["Config"]}, "it is not a kubeconfig", id="list-as-kind"),
@@ -248,7 +249,7 @@ def test_what_cannot_be_used_is_refused(document: object, message: str) -> None:
     ],
 )
 def test_what_the_library_cannot_make_is_not_yaml(text: bytes) -> None:
-    refuse(text, "^it is not YAML$")
+    refuse(text, "^it is not YAML( at line 1, column [0-9]+| at line 2, column 1)?$")
 
 
 @pytest.mark.parametrize("text", [b"kind: &a Config\ncurrent-context: *a", b"&a [*a]", b"a: &a {b: c}\nd:\n  <<: *a"])

@@ -148,13 +148,13 @@ def test_a_decision_names_no_other_node() -> None:
         require_about(read_decision_line(logged("Approve")), "worker-2")
 
 
-@pytest.mark.parametrize("time", ["2026-11-22T07:03:35.679302Z", "2026-11-22T09:03:35.679302Z"])
+@pytest.mark.parametrize("time", ["2026-11-26T18:52:55.240675Z", "2026-11-26T20:52:55.240675Z"])
 def test_a_line_is_written_within_an_hour(time: str) -> None:
     content = logged("Approve")
-    assert content["decision_inputs"]["snapshot"]["now"] == "2026-11-22T08:03:35.679302Z"
+    assert content["decision_inputs"]["snapshot"]["now"] == "2026-11-26T19:52:55.240675Z"
     content["time"] = time
     assert judged(content) == Reproduced()
-    content["time"] = time.replace("302Z", "301Z" if "T07" in time else "303Z")
+    content["time"] = time.replace("675Z", "674Z" if "T18" in time else "676Z")
     assert judged(content) == Differs("the line's time is not that of the decision")
 
 
@@ -191,6 +191,7 @@ def test_a_request_of_which_nothing_is_replaced_is_logged_as_it_was_posted() -> 
         ({"name": b"bytes"}, "redacted_fields() of attestor aws returned values that are not strings"),
         (None, "redacted_fields() of attestor aws failed with TypeError"),
         (KeyError("a credential"), "redacted_fields() of attestor aws failed with KeyError"),
+        (SystemExit(0), "redacted_fields() of attestor aws failed with SystemExit"),
     ],
 )
 def test_an_attestor_that_does_not_say_what_to_leave_out_is_named(
@@ -199,7 +200,7 @@ def test_an_attestor_that_does_not_say_what_to_leave_out_is_named(
     """Its request is approved by no controller that has an audit log, and the log's disk is not to blame."""
 
     def redacted_fields(self: object, evidence: object) -> Any:
-        if isinstance(gives, Exception):
+        if isinstance(gives, BaseException):
             raise gives
         return gives
 

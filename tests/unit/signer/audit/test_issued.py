@@ -30,7 +30,7 @@ LINE: Final = read_decision_line(logged("Approve"))
 NODE: Final = LINE.decision.node_name
 assert isinstance(LINE.decision.entry, JournalEntry)
 ENTRY: Final = LINE.decision.entry
-NOW: Final = datetime.fromisoformat("2026-11-22T08:03:35.679302Z")
+NOW: Final = datetime.fromisoformat("2026-11-26T19:52:55.240675Z")
 """When it was decided."""
 SECOND: Final = timedelta(seconds=1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 from datetime import UTC, datetime, timedelta
@@ -41,6 +42,39 @@ def test_one_controller_alone(tmp_path: Path) -> None:
         FileLines(path, 0, 0)
     first.close()
     FileLines(path, 0, 0).close()
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [(BlockingIOError(errno.EAGAIN, "taken"), AuditLogInUse), (OSError(errno.ENOLCK, "no"), OSError)],
+)
+def test_a_lock_file_that_cannot_be_locked_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError, raised: type[Exception]
+) -> None:
+    opened = []
+
+    def flock(descriptor: int, operation: int) -> None:
+        opened.append(descriptor)
+        raise error
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(raised):
+        FileLines(tmp_path / "audit.log", 0, 0)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(opened[0])
+
+
+def test_a_file_whose_first_line_cannot_be_written_is_closed(tmp_path: Path) -> None:
+    opened = []
+
+    def write(descriptor: int, data: bytes) -> int:
+        opened.append(descriptor)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        FileLines(tmp_path / "audit.log", 0, 0, write=write)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(opened[0])
 
 
 def test_no_link_is_followed(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from attestors.contract import AttestorDescription, AttestorSettings, InvalidSettings, Security
+from attestors.contract import AttestorDescription, AttestorSettings, Freshness, InvalidSettings, Security
 from attestors.registry import Registry
 from attestors.wire.evidence import Evidence
 from attestors.wire.names import ENTRY_POINT_GROUP
@@ -21,7 +21,7 @@ from signer.model.policy import Policy, parse_policy
 class _Consuming:
     """Takes out what it knows, in the very objects that it is given."""
 
-    description = AttestorDescription("consuming", Security.SECURE, ("v1",), renews=True, serves=True)
+    description = AttestorDescription("consuming", Security.SECURE, ("v1",), Freshness.TIMESTAMP)
 
     def server_plugin(self, settings: AttestorSettings) -> Any:
         assert isinstance(settings.operator, dict)

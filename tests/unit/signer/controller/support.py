@@ -10,6 +10,7 @@ from attestors.contract import (
     AttestationRequest,
     AttestorDescription,
     AttestorSettings,
+    Freshness,
     InvalidSettings,
     Outcome,
     PreFiltered,
@@ -71,22 +72,22 @@ class FakeAttestor:
         raise NotImplementedError
 
 
-def _secure(name: str, *, serves: bool = True) -> AttestorDescription:
-    return AttestorDescription(name, Security.SECURE, ("v1",), renews=True, serves=serves)
+def _secure(name: str) -> AttestorDescription:
+    return AttestorDescription(name, Security.SECURE, ("v1",), Freshness.TIMESTAMP)
 
 
 good = FakeAttestor(_secure("good"))
-client_only = FakeAttestor(_secure("client-only", serves=False))
+other = FakeAttestor(_secure("other"))
 bare = FakeAttestor(_secure("bare"), ImportError("No module named 'tpm2_pytss'", name="tpm2_pytss"))
 picky = FakeAttestor(_secure("picky"), InvalidSettings("endorsementAuthorities must be a folder"))
 exiting = FakeAttestor(_secure("exiting"), SystemExit(2))
-asserting = FakeAttestor(AttestorDescription("asserting", Security.INSECURE, ("v1",), renews=False, serves=False))
+insecure = FakeAttestor(AttestorDescription("insecure", Security.INSECURE, ("v1",), Freshness.NONE))
 liar = FakeAttestor(_secure("somebody-else"))
 
 
 def registry() -> Registry:
     """A registry with these attestors and ``absent``, whose module does not exist."""
-    found = {"good": "good", "client-only": "client_only", "bare": "bare", "picky": "picky", "liar": "liar"}
-    found.update(asserting="asserting", exiting="exiting")
+    found = {"good": "good", "other": "other", "bare": "bare", "picky": "picky", "liar": "liar"}
+    found.update(insecure="insecure", exiting="exiting")
     entry_points = [EntryPoint(name, f"{__name__}:{attribute}", ENTRY_POINT_GROUP) for name, attribute in found.items()]
     return Registry([*entry_points, EntryPoint("absent", "no_such_module_here:plugin", ENTRY_POINT_GROUP)])

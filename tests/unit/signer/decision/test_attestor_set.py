@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from attestors.contract import AttestorDescription, AttestorSettings, InvalidSettings, Security
+from attestors.contract import AttestorDescription, AttestorSettings, Freshness, InvalidSettings, Security
 from attestors.registry import Registry
 from attestors.wire.names import ENTRY_POINT_GROUP
 from signer.configuration import Configuration, OperatorAttestor
@@ -41,7 +41,7 @@ def test_settings_of_both_sources_arrive_apart() -> None:
 class _Consuming:
     """Takes out what it knows and refuses the rest, in the very objects that it is given, however deep."""
 
-    description = AttestorDescription("consuming", Security.SECURE, ("v1",), renews=True, serves=True)
+    description = AttestorDescription("consuming", Security.SECURE, ("v1",), Freshness.TIMESTAMP)
 
     def server_plugin(self, settings: AttestorSettings) -> Any:
         for given in (settings.operator, settings.policy):
@@ -76,8 +76,8 @@ def test_each_half_has_settings_of_its_own() -> None:
 class _Halved:
     """Type checkers do not see all attestors: its server plugin is whatever a test says."""
 
-    def __init__(self, plugin: object, *, serves: bool = True) -> None:
-        self.description = AttestorDescription("halved", Security.SECURE, ("v1",), renews=True, serves=serves)
+    def __init__(self, plugin: object) -> None:
+        self.description = AttestorDescription("halved", Security.SECURE, ("v1",), Freshness.TIMESTAMP)
         self._plugin = plugin
 
     def server_plugin(self, settings: AttestorSettings) -> Any:
@@ -88,19 +88,19 @@ class _Halved:
 
 
 @pytest.mark.parametrize(
-    ("methods", "serves", "missing"),
+    ("methods", "missing"),
     [
-        ((), True, "pre_filter"),
-        (("pre_filter",), False, "verify_client"),
-        (("pre_filter", "verify_client"), True, "verify_serving"),
-        (("pre_filter", "verify_client"), False, ""),
+        ((), "pre_filter"),
+        (("pre_filter",), "verify_client"),
+        (("pre_filter", "verify_client"), "verify_serving"),
+        (("pre_filter", "verify_client", "verify_serving"), ""),
     ],
 )
 def test_a_half_that_lacks_a_method_is_told_of_before_a_node_asks(
-    methods: tuple[str, ...], serves: bool, missing: str, monkeypatch: pytest.MonkeyPatch
+    methods: tuple[str, ...], missing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plugin = type("Half", (), {method: lambda self, request: None for method in methods})()
-    monkeypatch.setitem(globals(), "halved", _Halved(plugin, serves=serves))
+    monkeypatch.setitem(globals(), "halved", _Halved(plugin))
     installed = Registry([EntryPoint("halved", f"{__name__}:halved", ENTRY_POINT_GROUP)])
     broken = AttestorSet(parsed("halved"), Configuration("own"), installed, challenge_keys).broken()
     says = [f"attestor halved: its server plugin has no {missing}"] if missing else []
@@ -111,6 +111,8 @@ class _Whole:
     def pre_filter(self, request: Any) -> None: ...
 
     async def verify_client(self, request: Any) -> None: ...
+
+    async def verify_serving(self, request: Any) -> None: ...
 
 
 class _AsyncPreFilter(_Whole):
@@ -128,7 +130,7 @@ class _AsyncPreFilter(_Whole):
 def test_a_half_that_cannot_be_asked_is_told_of_before_a_node_asks(
     plugin: object, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(globals(), "halved", _Halved(plugin, serves=False))
+    monkeypatch.setitem(globals(), "halved", _Halved(plugin))
     installed = Registry([EntryPoint("halved", f"{__name__}:halved", ENTRY_POINT_GROUP)])
     broken = AttestorSet(parsed("halved"), Configuration("own"), installed, challenge_keys).broken()
     assert [one.message for one in broken] == ([f"attestor halved: its server plugin {says}"] if says else [])
@@ -164,12 +166,12 @@ def test_broken_ones_are_waited_for_and_say_why(provider: str, expected: str) ->
 
 
 def test_nothing_is_broken() -> None:
-    assert attestors("good", "client-only").broken() == ()
+    assert attestors("good", "other").broken() == ()
 
 
 def test_description_of_any_installed_attestor() -> None:
     """Asked before the policy is looked at: an attestor that is not authorized is denied, not deferred."""
-    assert attestors("good").description("client-only").serves is False
+    assert attestors("good").description("other").provider == "other"
 
 
 @pytest.mark.parametrize("provider", ["unheard-of", "absent", "liar"])
@@ -181,7 +183,7 @@ def test_description_that_cannot_be_had(provider: str) -> None:
 
 def test_attestor_that_the_policy_does_not_name_is_never_asked() -> None:
     with pytest.raises(KeyError):
-        attestors("client-only").ready("good")
+        attestors("other").ready("good")
 
 
 def parsed(provider: str) -> Policy:
@@ -197,8 +199,8 @@ def parsed(provider: str) -> Policy:
             {"attestors": {"good": OperatorAttestor(frozenset({"elsewhere"}))}},
             "does not allow attestor good in namespace ns: .* attestors.good.namespaces",
         ),
-        ("asserting", {}, "does not allow it in namespace ns: .* --insecure-attestor-namespaces"),
-        ("asserting", {"insecure_enabled": True}, "does not allow it in namespace ns: .* --enable-insecure-attestor"),
+        ("insecure", {}, "does not allow it in namespace ns: .* --insecure-attestor-namespaces"),
+        ("insecure", {"insecure_enabled": True}, "does not allow it in namespace ns: .* --enable-insecure-attestor"),
     ],
 )
 def test_what_the_operator_does_not_allow_is_not_even_prepared(
@@ -216,13 +218,13 @@ def test_what_the_operator_does_not_allow_is_not_even_prepared(
 
 def test_what_the_operator_allows_is_prepared() -> None:
     allowed = Configuration(namespace="own", insecure_enabled=True, insecure_namespaces=frozenset({"ns"}))
-    chosen = AttestorSet(parsed("asserting"), allowed, registry(), challenge_keys)
-    assert chosen.ready("asserting").description.provider == "asserting"
+    chosen = AttestorSet(parsed("insecure"), allowed, registry(), challenge_keys)
+    assert chosen.ready("insecure").description.provider == "insecure"
 
 
 def test_each_gets_its_own_challenge_keys() -> None:
-    chosen = attestors("good", "client-only")
-    for provider in ("good", "client-only"):
+    chosen = attestors("good", "other")
+    for provider in ("good", "other"):
         plugin = chosen.ready(provider).server_plugin
         assert isinstance(plugin, FakeServerPlugin)
         assert plugin.settings.challenge_keys() == (f"new {provider}".encode(), f"old {provider}".encode())

@@ -1,4 +1,4 @@
-"""A request waits in the flow of its claim under whichever OID the claim stands."""
+"""A request waits in the flow of its claim, under whichever OID the claim stands. No fault of reading it is raised."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from attestors.wire.names import PROVIDER_ID_OID
 from signer.configuration import Configuration
 from signer.decision.decider import Decider
 from signer.model.cluster import ClusterKey
+from signer.model.decision import Deferred
 from signer.model.flow import Flow, PriorityLevel
+from signer.model.reasons import Reason
 from tests.unit.signer.builders import BOOTSTRAP, PROVIDER_ID, PROVIDERS, blocks, extension, manifest, pkcs10
 
 ASSIGNED: Final = "1.3.6.1.4.1.57683.9"
@@ -50,3 +52,22 @@ def test_under_two_it_is_nobodys(decider: Decider) -> None:
     csr = manifest(blocks(pkcs10(extensions=both)))
     assert decider.peek(csr) == Flow(PriorityLevel.UNFILTERED, BOOTSTRAP[0])
     assert decider.pre_filter(csr) == Flow(PriorityLevel.REFUSED, BOOTSTRAP[0])
+
+
+def test_a_fault_while_it_is_read_is_logged(
+    decider: Decider, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is decided later all the same."""
+    for reads in ("peek_claimed_provider_id", "parse_signing_request"):
+        monkeypatch.setattr(f"signer.decision.decider.{reads}", MagicMock(side_effect=RuntimeError("a defect")))
+    csr = manifest(blocks(pkcs10()))
+    assert decider.peek(csr) == Flow(PriorityLevel.UNFILTERED, BOOTSTRAP[0])
+    assert decider.pre_filter(csr) == Flow(PriorityLevel.REFUSED, BOOTSTRAP[0])
+    assert [record.message for record in caplog.records] == ["unexpected fault while reading"] * 2
+    assert all(record.exc_info for record in caplog.records)
+
+
+def test_before_its_cluster_is_known_it_stays_unfiltered(decider: Decider) -> None:
+    looked_at: Any = decider
+    looked_at._snapshots.take.side_effect = Deferred(Reason.POLICY_INVALID, "no policy")
+    assert decider.pre_filter(manifest(blocks(pkcs10()))) == Flow(PriorityLevel.UNFILTERED, BOOTSTRAP[0])

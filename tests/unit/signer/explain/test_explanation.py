@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from attestors.contract import AttestorDescription, ReasonExplanation, Security
+from attestors.contract import AttestorDescription, Freshness, ReasonExplanation, Security
 from attestors.registry import Registry
 from attestors.wire.names import ENTRY_POINT_GROUP
 from signer.explain.explanation import _explanations_of
@@ -18,7 +18,7 @@ OWN = ReasonExplanation("the chip is another", "see to the chip")
 class Explaining:
     """An attestor that returns a given explanation, or raises a given error."""
 
-    description = AttestorDescription("explaining", Security.SECURE, ("v1",), renews=True, serves=True)
+    description = AttestorDescription("explaining", Security.SECURE, ("v1",), Freshness.TIMESTAMP)
 
     def __init__(self, explanations: object) -> None:
         self._explanations = explanations
@@ -29,7 +29,7 @@ class Explaining:
     agent_plugin = server_plugin
 
     def explanations(self) -> Any:
-        if isinstance(self._explanations, Exception):
+        if isinstance(self._explanations, BaseException):
             raise self._explanations
         return self._explanations
 
@@ -45,7 +45,9 @@ def test_an_attestor_explains_its_own_reasons(monkeypatch: pytest.MonkeyPatch) -
     assert found["MachineNotFound"] is not OWN
 
 
-@pytest.mark.parametrize("explanations", [RuntimeError("a defect"), None, ["OtherChip"], {"OtherChip": "a text"}])
+@pytest.mark.parametrize(
+    "explanations", [RuntimeError("a defect"), SystemExit(0), None, ["OtherChip"], {"OtherChip": "a text"}]
+)
 def test_faulty_explanations_are_ignored(explanations: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its explanations are read for each of its requests, for any reason."""
     found = _explanations_of("explaining", registry(explanations, monkeypatch))

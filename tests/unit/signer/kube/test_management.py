@@ -240,6 +240,31 @@ async def test_a_credential_plugin_runs_again_only_after_a_401(
     assert await source.token() == "token5"
 
 
+async def test_a_rejection_counts_until_a_token_has_been_fetched_after_it() -> None:
+    told: list[bool] = []
+    gate = asyncio.Event()
+
+    async def fetch(rejected: bool) -> str:
+        told.append(rejected)
+        await gate.wait()
+        return f"token{len(told)}"
+
+    source = RefreshingToken(fetch, clock=lambda: 0.0)
+    source.rejected()
+    cancelled = asyncio.create_task(source.token())
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    await asyncio.wait([cancelled])
+    fetching = asyncio.create_task(source.token())
+    await asyncio.sleep(0)
+    source.rejected()  # perhaps the token that is being fetched
+    gate.set()
+    assert await fetching == "token2"
+    assert await source.token() == "token3"
+    assert await source.token() == "token3"
+    assert told == [True, True, True]
+
+
 @pytest.mark.slow
 async def test_an_expired_token_of_a_plugin_is_replaced(
     authority: Authority, client_pair: Pair, tmp_path: Path

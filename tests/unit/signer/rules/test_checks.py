@@ -113,6 +113,40 @@ def test_the_lists() -> None:
     ]
 
 
+def test_the_stages() -> None:
+    """Documents, ``explain`` and the audit log use these names."""
+    assert [stage.name for stage in REQUEST_PLAN.stages] == [
+        "policy",
+        "cluster",
+        "records_listed",
+        "attestor",
+        "read",
+        "approved_before",
+        "authority",
+        "request",
+        "claim",
+        "attest",
+        "identity",
+        "unchanged",
+        "match",
+        "machine",
+        "former_machine_gone",
+        "token",
+        "reserve",
+        "reserved",
+        "journal",
+    ]
+    assert [stage.name for stage in BUILTIN_PLAN.stages] == [
+        "policy",
+        "cluster",
+        "read",
+        "request",
+        "record",
+        "serving",
+        "builtin_journal",
+    ]
+
+
 def test_the_numbers() -> None:
     """The checks alone are counted, in the order in which they run."""
     for plan, last in ((REQUEST_PLAN, 34), (BUILTIN_PLAN, 24)):

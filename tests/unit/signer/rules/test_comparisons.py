@@ -128,7 +128,7 @@ STOPPED: dict[str, tuple[Callable[[], Any], str, str]] = {
         "one of the policy's: none",
     ),
     "attestor_supports_the_purpose": (
-        lambda: replace(of_csr_header(username="system:node:n"), attestor=replace(builders.TPM, renews=False)),
+        lambda: replace(of_csr_header(username="system:node:n"), attestor=builders.INSECURE),
         "client certificate for a node",
         "first join",
     ),

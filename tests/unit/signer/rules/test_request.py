@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,19 @@ judge: Callable[[RequestFacts], None] = all_of((*CLUSTER_CHECKS, *REQUEST_CHECKS
 def denied(der: bytes) -> str:
     """Why a client request with that PKCS#10 content is denied."""
     return refused(judge, request_facts(der_request(der))).reason
+
+
+def insecure_manifest(requester: tuple[str, tuple[str, ...]]) -> dict[str, Any]:
+    """A client request to the signer of the insecure attestor."""
+    signer = "cluster.x-k8s.io/kube-apiserver-client-kubelet-insecure"
+    return manifest(blocks(provider="insecure"), signer_name=signer, requester=requester)
+
+
+def to_insecure(csr: dict[str, Any], **changes: Any) -> RequestFacts:
+    """A request to the insecure attestor, which operator and policy allow."""
+    request = replace(signing_request(csr), **changes)
+    allowed = policy(authorizedAttestors=[{"name": "insecure"}])
+    return request_facts(request, attestor=INSECURE, policy=allowed, insecure_allowed=True)
 
 
 class TestHonest:
@@ -109,15 +123,14 @@ class TestAttestor:
         assert deny.reason == Reason.ATTESTOR_NOT_AUTHORIZED
 
     def test_no_serving(self) -> None:
-        facts = request_facts(signing_request(serving_manifest(dns(NODE))), attestor=replace(TPM, serves=False))
-        assert refused(judge, facts).reason == Reason.SERVING_NOT_SUPPORTED
+        csr = serving_manifest(dns(NODE), signer_name="cluster.x-k8s.io/kubelet-serving-insecure")
+        assert refused(judge, to_insecure(csr, provider="insecure")).reason == Reason.SERVING_NOT_SUPPORTED
 
     def test_no_renewal(self) -> None:
-        facts = request_facts(signing_request(manifest(requester=AS_NODE)), attestor=replace(TPM, renews=False))
-        assert refused(judge, facts).reason == Reason.RENEWAL_NOT_SUPPORTED
+        assert refused(judge, to_insecure(insecure_manifest(AS_NODE))).reason == Reason.RENEWAL_NOT_SUPPORTED
 
     def test_first_join_without_renewal(self) -> None:
-        judge(request_facts(attestor=replace(TPM, renews=False, serves=False)))
+        judge(to_insecure(insecure_manifest(BOOTSTRAP)))
 
     def test_version(self) -> None:
         attestor = replace(TPM, evidence_versions=("v2", "v3"))

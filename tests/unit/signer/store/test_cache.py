@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from signer.kube.client import JsonObject, Parameters
-from signer.kube.errors import Cause, Forbidden, Unreachable
+from signer.kube.errors import Cause, Forbidden, ResourceNotServed, Unreachable
 from signer.kube.watch import list_and_watch
 from signer.store import cache as cache_module
 from signer.store.cache import Cache, InTouch, ObjectKey, OutOfTouch, object_key
@@ -162,6 +162,19 @@ def test_failure_is_logged_and_keeps_the_values(caplog: pytest.LogCaptureFixture
         cache.failed(Unreachable("no route", cause=Cause.NETWORK), 2.04)
     assert cache.get("ns", "a") == 1
     assert vars(caplog.records[0])["retryInSeconds"] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("identityreservations", "404: apply what `node-attestation-controller crds` prints"),
+        ("machines", "404"),  # which Cluster API defines
+    ],
+)
+def test_a_missing_definition_is_logged_with_what_to_do(name: str, said: str, caplog: pytest.LogCaptureFixture) -> None:
+    cache: Cache[int] = Cache(name, parse)
+    cache.failed(ResourceNotServed("404", status=404), 1.0)
+    assert vars(caplog.records[0])["error"] == f"{ResourceNotServed('404', status=404)}{said.removeprefix('404')}"
 
 
 def out_of_touch(told: Told) -> None:

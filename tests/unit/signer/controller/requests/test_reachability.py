@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from signer.kube.errors import ApiError, Cause, Unauthorized, Unreachable
+from signer.kube.errors import ApiError, Cause, Forbidden, Unauthorized, Unreachable
 from tests.unit.signer.controller.cluster.served_cluster import HANGS, Served
 
 
@@ -43,3 +43,19 @@ async def test_intermittent_failures_cause_no_reconnect(served: Served) -> None:
         now += 29.0
         cluster.synced()
     assert not cluster._reconnect.is_set()
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (Unauthorized("401"), "the credential in Secret {} is unknown or expired; renew it"),
+        (Forbidden("403"), "grant that to the user of Secret {} (docs/operating.md, Grants)"),
+    ],
+    ids=["its credentials are refused", "a grant is missing"],
+)
+async def test_the_condition_says_what_to_do_about_the_kubeconfig(served: Served, error: ApiError, remedy: str) -> None:
+    cluster = served.cluster
+    cluster.failed(error, 0.5)
+    (condition,) = cluster._reachability.conditions
+    key = cluster._reachability._key
+    assert condition.message == f"{error}: {remedy.format(f'{key.namespace}/{key.name}-kubeconfig')}"

@@ -45,7 +45,7 @@ def policy_with(spec: dict[str, Any], uid: str = "policy-1") -> Policy:
     return parse_policy({"metadata": {"namespace": "team-a", "name": "prod", "uid": uid}, "spec": given})
 
 
-GOOD = policy("good", "client-only")
+GOOD = policy("good", "other")
 
 
 def condition(
@@ -124,9 +124,12 @@ async def test_signer_names_are_published(world: World) -> None:
     assert world.stored is not None
     assert world.stored["status"]["clientSignerNames"] == [
         "cluster.x-k8s.io/kube-apiserver-client-kubelet-good",
-        "cluster.x-k8s.io/kube-apiserver-client-kubelet-client-only",
+        "cluster.x-k8s.io/kube-apiserver-client-kubelet-other",
     ]
-    assert world.stored["status"]["servingSignerNames"] == ["cluster.x-k8s.io/kubelet-serving-good"]
+    assert world.stored["status"]["servingSignerNames"] == [
+        "cluster.x-k8s.io/kubelet-serving-good",
+        "cluster.x-k8s.io/kubelet-serving-other",
+    ]
 
 
 async def test_signer_names_of_unavailable_attestors_and_invalid_policies(world: World) -> None:
@@ -317,18 +320,18 @@ async def test_repeated_overwrites_are_rate_limited(world: World) -> None:
 def test_signers_that_the_operator_does_not_permit_are_unusable() -> None:
     configuration = Configuration(
         namespace="system",
-        attestors={"client-only": OperatorAttestor(namespaces=frozenset({"team-b"}))},
+        attestors={"other": OperatorAttestor(namespaces=frozenset({"team-b"}))},
         insecure_enabled=True,
         insecure_namespaces=frozenset({"team-b"}),
     )
-    everything = policy("client-only", "asserting", "good")
+    everything = policy("other", "insecure", "good")
 
     def names(namespace: str) -> tuple[str, ...]:
         return usable_signers(everything, registry(), permitted_in(namespace, configuration, registry())).client
 
     stem = "cluster.x-k8s.io/kube-apiserver-client-kubelet-"
     assert names("team-a") == (f"{stem}good",)
-    assert names("team-b") == (f"{stem}client-only", f"{stem}asserting", f"{stem}good")
+    assert names("team-b") == (f"{stem}other", f"{stem}insecure", f"{stem}good")
 
 
 async def test_only_permitted_signers_are_published(world: World) -> None:
@@ -337,10 +340,10 @@ async def test_only_permitted_signers_are_published(world: World) -> None:
         ClusterKey("team-a", "prod"),
         registry(),
         world.clock.now,
-        lambda provider: provider == "client-only",
+        lambda provider: provider == "other",
         lambda: NOT_SHOWN,
     )
     await world.write(condition())
     assert world.stored is not None
-    assert world.stored["status"]["clientSignerNames"] == ["cluster.x-k8s.io/kube-apiserver-client-kubelet-client-only"]
-    assert world.stored["status"]["servingSignerNames"] == []
+    assert world.stored["status"]["clientSignerNames"] == ["cluster.x-k8s.io/kube-apiserver-client-kubelet-other"]
+    assert world.stored["status"]["servingSignerNames"] == ["cluster.x-k8s.io/kubelet-serving-other"]

@@ -133,7 +133,7 @@ def test_machines_that_would_lose_renewal(
         ({}, {}, ""),
         ({}, {"good": OperatorAttestor(frozenset({"team-b", CLUSTER.namespace}))}, ""),
         (
-            {"authorizedAttestors": [{"name": "client-only"}]},
+            {"authorizedAttestors": [{"name": "other"}]},
             {},
             "was attested by good, which the policy no longer authorizes",
         ),
