@@ -226,7 +226,7 @@ def compose_workload_cluster(
     )
     backoff = DeferralBackoff()
     informer = RequestInformer(pending, reachability, monotonic=monotonic, memories=(reporter, auditing, backoff))
-    canary.on_change(partial(_found_by_canary, informer, status_changed))
+    canary.on_change(status_changed.set, partial(informer.wake, ALL_PROVIDER_IDS))
     handler = RequestHandler(
         key,
         decider=decider,
@@ -278,11 +278,6 @@ def compose_workload_cluster(
         random=random,
         now=now,
     )
-
-
-def _found_by_canary(informer: RequestInformer, status_changed: asyncio.Event) -> None:
-    status_changed.set()
-    informer.wake(ALL_PROVIDER_IDS)
 
 
 async def _run(

@@ -216,6 +216,7 @@ SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
     (stand_by, set()),
     (lose_shards, {"ShardsNotOwned"}),
     (lambda scrape: scrape.fail(conditions.CERTIFICATE_AUTHORITY_AVAILABLE), {"CertificateAuthorityUnavailable"}),
+    (lambda scrape: scrape.fail(conditions.CERTIFICATE_AUTHORITY_TRUSTED), {"CertificateAuthorityNotTrusted"}),
     (lambda scrape: scrape.change(authority_expiry=(20 * DAY,)), {"CertificateAuthorityExpires"}),
     (
         lambda scrape: scrape.change(authority_expiry=(3 * DAY,)),

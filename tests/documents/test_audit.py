@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from signer.audit.canary_line import CanaryLine
 from signer.audit.decision_inputs import DecisionInputs
 from signer.audit.decision_line import DecisionLine
 from signer.cli import main
@@ -27,7 +28,9 @@ def fields_between(first: str, last: str) -> list[str]:
 
 def test_every_field_is_explained() -> None:
     fields = {field.name for field in dataclasses.fields(DecisionLine)}
-    assert set(fields_between("A decision also has", "The stages of `decision_inputs`")) == fields
+    assert set(fields_between("A decision also has", "A canary is the one certificate")) == fields
+    canarys = {field.name for field in dataclasses.fields(CanaryLine)}
+    assert set(fields_between("A canary is the one certificate", "The stages of `decision_inputs`")) == canarys
 
 
 def test_every_stage_is_explained_in_its_order() -> None:

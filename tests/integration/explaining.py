@@ -37,9 +37,9 @@ class Explain:
         harness.api.apply_yaml(READ_ONLY)
         self.kubeconfig = folder / "kubeconfig"
         self.kubeconfig.write_text(harness.api.kubeconfig("management", READER, ()))
-        self._config = folder / "config.yaml"
+        self.config = folder / "config.yaml"
         settings = {provider: {"settings": dict(one.settings)} for provider, one in keyed_mac().items()}
-        self._config.write_text(yaml.safe_dump({"attestors": settings}))
+        self.config.write_text(yaml.safe_dump({"attestors": settings}))
         self._capsys = capsys
         self.configured = True
         self.error = ""
@@ -47,7 +47,7 @@ class Explain:
     def text(self, csr: str, *arguments: str, cluster: str = "default/workload") -> tuple[int, str]:
         self._capsys.readouterr()
         given = ["--kubeconfig", str(self.kubeconfig), "--cluster", cluster]
-        config = ["--config", str(self._config)] if self.configured else []
+        config = ["--config", str(self.config)] if self.configured else []
         code = main(["explain", csr, *given, *config, *arguments])
         written = self._capsys.readouterr()
         self.error = written.err

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from signer.authority import load_certificate_authority
+from signer.cli import main
 from signer.configuration import AllowedAuthorities
 from signer.controller.canary import service as canary_service
 from signer.kube.backoff import Backoff
@@ -22,6 +25,7 @@ from signer.testing.certificates import (
 from signer.testing.fixtures import embedded_api
 from signer.testing.nodes import SimulatedNode
 from signer.testing.world import WorldCluster
+from tests.integration.explaining import Explain
 from tests.integration.fixtures import Harness, certificate_of, node_of, pending, provider_id
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("short_waits")]
@@ -291,3 +295,43 @@ class TestLineage:
         assert_waits(harness, cluster, "w3", "CertificateAuthorityChanging")
         join(cluster, node_that_names(cluster, new_authority(), "w4"))
         assert cluster.wait_until_decided("join-w4").reason == "ClusterMismatch"
+
+
+class TestExplain:
+    """``explain`` reads the same Secrets, and what the canary has found."""
+
+    def test_what_waits_for_the_canary(self, harness: Harness, explain: Explain) -> None:
+        cluster, wrong = harness.cluster(), new_authority("wrong")
+        cluster.put_secret("ca", wrong.secret_data)
+        join(cluster, node_that_names(cluster, wrong, "w1"))
+        harness.run()
+        harness.wait_for_condition(cluster, "CertificateAuthorityTrusted", "False")
+        _, report = explain("join-w1")
+        assert report["reason"] == "CertificateAuthorityNotTrusted"
+        assert hash_of(wrong) in report["message"]
+
+    def test_a_recording_has_the_certificates_of_both_authorities(
+        self, harness: Harness, explain: Explain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        client_ca, server_ca = TestClientAndServerCA.client_ca, TestClientAndServerCA.server_ca
+        cluster = harness.cluster(api={"authority": client_ca})
+        cluster.put_secret("ca", server_ca.secret_data)
+        cluster.put_secret("cca", client_ca.secret_data)
+        node = node_that_names(cluster, server_ca, "w1")
+        controller = harness.run()
+        harness.wait_for_condition(cluster, "CertificateAuthorityTrusted", "True")
+        controller.kill()
+        join(cluster, node)
+        recording = tmp_path / "recording.yaml"
+        _, live = explain("join-w1", "--record", str(recording))
+        assert live["reason"] == "Attested"
+        assert "PRIVATE KEY" not in recording.read_text()
+        capsys.readouterr()
+        main(["explain", "join-w1", "--objects", str(recording), "--config", str(explain.config), "--output", "json"])
+        offline = json.loads(capsys.readouterr().out)
+        assert offline["reason"] == "Attested"
+        about = [
+            [one for one in report["checks"] if one["name"] in ("authority", "trusted")] for report in (live, offline)
+        ]
+        assert about[0] == about[1]
+        assert hash_of(client_ca) in about[0][0]["found"]

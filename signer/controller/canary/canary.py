@@ -34,6 +34,7 @@ from signer.kube.connection import ClusterConnection
 from signer.kube.errors import ApiError, Cause, Forbidden, Unauthorized, Unreachable
 from signer.kube.resource_limits import ResourceLimits
 from signer.kube.resources import SELF_SUBJECT_REVIEWS
+from signer.kube.tls import TlsMaterialRefused
 from signer.model.fields import mapping_of, text_of
 
 REQUEST_SECONDS: Final = 10.0
@@ -123,22 +124,24 @@ async def try_canary(
 
     The API server's certificate must chain to the CA that signs serving certificates, or else to the kubeconfig's.
     """
+    by_serving = replace(server, certificate_authority=_bundle(authority.serving))
     try:
-        by_serving = replace(server, certificate_authority=_bundle(authority.serving))
         return await _ask(canary, by_serving, limits, serving_chains=True)
+    except TlsMaterialRefused:
+        pass
     except Unreachable as error:
         if error.cause is not Cause.TLS:
             return NotProven(str(error))
     try:
         return await _ask(canary, server, limits, serving_chains=False)
-    except Unreachable as error:
+    except (TlsMaterialRefused, Unreachable) as error:
         return NotProven(str(error))
 
 
 async def _ask(
     canary: CanaryCertificate, server: ClusterConnection, limits: ResourceLimits, *, serving_chains: bool
 ) -> Finding:
-    """Raises Unreachable if there is no answer."""
+    """Raises Unreachable if there is no answer, and TlsMaterialRefused for an unusable certificate."""
     connection = replace(server, client_certificate=canary.certificate, client_key=canary.key)
     async with Client(
         connection,

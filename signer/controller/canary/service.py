@@ -109,6 +109,7 @@ class CanaryService:
         self._resource_limits = resource_limits
         self._audit_log = audit_log
         self._changed: Callable[[], None] = lambda: None
+        self._trusted: Callable[[], None] = lambda: None
         self._now = now
         self._monotonic = monotonic
         self._random = random
@@ -121,9 +122,12 @@ class CanaryService:
         self._bucket = TokenBucket(TRIES_AT_ONCE, TRY_SECONDS, monotonic)
         source.on_change(self._wanted.set)
 
-    def on_change(self, changed: Callable[[], None]) -> None:
-        """Call ``changed`` when there is another finding."""
-        self._changed = changed
+    def on_change(self, changed: Callable[[], None], trusted: Callable[[], None]) -> None:
+        """Call ``changed`` when there is another finding, and also ``trusted`` when it is that the CA is trusted.
+
+        The text of any other finding may be the API server's, so it must not wake the requests.
+        """
+        self._changed, self._trusted = changed, trusted
 
     # AuthorityTrust
 
@@ -231,6 +235,8 @@ class CanaryService:
         self._found.set()
         if finding != before:
             self._changed()
+            if isinstance(finding, Trusted):
+                self._trusted()
 
     async def _try(self, client: Client, authority: IssuingSet) -> Finding:
         try:

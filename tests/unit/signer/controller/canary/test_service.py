@@ -72,7 +72,7 @@ class World:
         self.tried: list[tuple[str, str]] = []
         self.logged: list[CanaryLine] = []
         self.log_is_full = False
-        self.changes = 0
+        self.changes = self.wakes = 0
         self.answers = asyncio.Event()
         self.answers.set()
         self.told = asyncio.Event()
@@ -86,7 +86,7 @@ class World:
             monotonic=lambda: asyncio.get_running_loop().time(),
             random=Random(1),
         )
-        self.service.on_change(self._changed)
+        self.service.on_change(self._changed, self._trusted)
         monkeypatch.setattr(module, "try_canary", self._try)
         monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.2)
 
@@ -104,6 +104,9 @@ class World:
     def _changed(self) -> None:
         self.changes += 1
         self.told.set()
+
+    def _trusted(self) -> None:
+        self.wakes += 1
 
     async def _try(
         self, canary: object, server: ClusterConnection, authority: IssuingSet, limits: ResourceLimits
@@ -162,7 +165,7 @@ async def test_one_attempt_for_many_requests(world: World) -> None:
     async with world.connected():
         await asyncio.gather(*(world.service.require_trusted(ONE) for _ in range(20)))
     assert len(world.tried) == 1
-    assert (world.changes, world.condition) == (1, (True, "Trusted"))
+    assert (world.changes, world.wakes, world.condition) == (1, 1, (True, "Trusted"))
 
 
 async def test_a_canary_is_in_the_audit_log_before_it_is_used(world: World) -> None:
@@ -232,6 +235,16 @@ async def test_what_proved_nothing_is_tried_again(world: World, monkeypatch: pyt
         assert world.condition == (None, "CertificateAuthorityNotProven")
         world.findings.clear()
         await world.until_trusted()
+
+
+async def test_what_an_api_server_says_wakes_no_request(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RETRY", Backoff(base_seconds=0.01, maximum_seconds=0.01, jitter=0))
+    for said in ("one", "another"):
+        world.told.clear()
+        world.findings[ONE.client.certificate.public_key_hash] = NotProven(said)
+        async with world.connected(), asyncio.timeout(10):
+            await world.told.wait()
+    assert (world.changes, world.wakes) == (2, 0)
 
 
 async def test_a_request_waits_for_the_first_attempt_for_a_while_only(world: World) -> None:
