@@ -50,6 +50,7 @@ from signer.model.signing_request import SigningRequest
 from signer.rules import step_comparisons as compared
 from signer.rules.claim import recorded_identity, requester_credential, role_of
 from signer.rules.machine import the_machine
+from signer.rules.nearest_machine import NearMachine, NoneNear
 from signer.rules.plan import Note
 from signer.rules.request import RequestFacts, claimed_provider_id
 from signer.store.bootstrap_tokens import BootstrapTokens
@@ -89,6 +90,10 @@ class AttestationRequests:
     def machines(self, provider_id: str) -> tuple[MachineView, ...]:
         """All Machines and instances of the Cluster with that provider ID."""
         return self._caches.matching(self._key, provider_id)
+
+    def nearest(self, provider_id: str) -> NearMachine | NoneNear:
+        """The Machine of the Cluster that nearly has that provider ID."""
+        return self._caches.nearest(self._key, provider_id)
 
     def claim(
         self,
@@ -239,6 +244,8 @@ class Attestation:
         note(lambda: compared.claim(provider_id, machines))
         if snapshot.audited:
             snapshot.decision_inputs.claimed = machines
+        if not machines:
+            the_machine(provider_id, machines, self._attestation_requests.nearest(provider_id))
         claim = self._attestation_requests.claim(request, snapshot, provider, provider_id, machines)
         if snapshot.audited:
             told = claim.attestation.machine
