@@ -51,6 +51,7 @@ from signer.model.signing_request import SigningRequest
 from signer.rules import step_comparisons as compared
 from signer.rules.claim import recorded_identity, requester_credential, role_of
 from signer.rules.machine import the_machine
+from signer.rules.nearest_machine import NearMachine, NoneNear
 from signer.rules.plan import Note
 from signer.rules.request import RequestFacts, claimed_provider_id
 from signer.store.bootstrap_tokens import BootstrapTokens
@@ -94,6 +95,10 @@ class AttestationRequests:
     def recorded_authorities(self) -> frozenset[str]:
         """The hashes of the CAs in the records of the cluster's nodes."""
         return self._caches.certificate_lives.authorities_of(self._key)
+
+    def nearest(self, provider_id: str) -> NearMachine | NoneNear:
+        """The Machine of the Cluster that nearly has that provider ID."""
+        return self._caches.nearest(self._key, provider_id)
 
     def claim(
         self,
@@ -245,6 +250,8 @@ class Attestation:
         note(lambda: compared.claim(provider_id, machines))
         if snapshot.audited:
             snapshot.decision_inputs.claimed = machines
+        if not machines:
+            the_machine(provider_id, machines, self._attestation_requests.nearest(provider_id))
         claim = self._attestation_requests.claim(request, snapshot, provider, provider_id, machines)
         if snapshot.audited:
             told = claim.attestation.machine

@@ -236,8 +236,9 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
         ),
         Reason.MACHINE_NOT_FOUND: ReasonExplanation(
             "No Machine of this Cluster has the provider ID yet.",
-            "Wait for the infrastructure provider to set `Machine.spec.providerID`, or compare it with the node's "
-            "provider ID.",
+            "Wait for the infrastructure provider to set `Machine.spec.providerID`. If the message names the nearest "
+            "Machine, let both sides write the same: it says what differs, such as a region, a zone, a resource group, "
+            "upper and lower case, or slashes. The node's side is the provider ID of `kubelet-authenticator`.",
         ),
         Reason.MACHINE_AMBIGUOUS: ReasonExplanation(
             "Several Machines of this Cluster have the same provider ID, or share a name or address that the serving "

@@ -16,8 +16,10 @@ from signer.model.reasons import Reason
 from signer.model.record import AttestedIdentity, AttestedNode, MachineKey
 from signer.model.serving_facts import ServingFacts
 from signer.model.signing_request import Credential
+from signer.rules.nearest_machine import NearMachine, NoneNear
 from signer.rules.node_name import require_node_name
 
+_NONE_NEAR: Final = NoneNear()
 _RECHECK_AFTER: Final = timedelta(minutes=5)
 _ASK_AGAIN_AFTER: Final = timedelta(seconds=30)
 """An instance is terminated within minutes, and a cloud lists it for an hour."""
@@ -132,15 +134,18 @@ _RECHECK_AFTER_NO_MATCH: Final = timedelta(minutes=5)
 """Any change of a Machine with that provider ID wakes the requests that claim it; the timer is only a safety net."""
 
 
-def the_machine(provider_id: str, machines: tuple[MachineView, ...]) -> MachineView:
-    """The one Machine of this cluster with that provider ID.
+def the_machine(
+    provider_id: str, machines: tuple[MachineView, ...], nearest: NearMachine | NoneNear = _NONE_NEAR
+) -> MachineView:
+    """The one Machine of this cluster with that provider ID. ``nearest`` is for the message, if none has it.
 
     Raises:
         Deferred: none has it yet, or more than one has.
     """
     if not machines:
+        near = f"; {nearest}" if isinstance(nearest, NearMachine) else ""
         raise Deferred(
-            Reason.MACHINE_NOT_FOUND, f"no Machine has provider ID {provider_id} yet", _RECHECK_AFTER_NO_MATCH
+            Reason.MACHINE_NOT_FOUND, f"no Machine has provider ID {provider_id} yet{near}", _RECHECK_AFTER_NO_MATCH
         )
     if len(machines) > 1:
         names = ", ".join(sorted(f"{machine.kind} {machine.name}" for machine in machines)[:3])

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from signer.kube.calls import List
@@ -40,6 +41,7 @@ from signer.model.record import MachineKey, record_of
 from signer.model.reservation import Reservation, parse_reservation
 from signer.model.shard import EVERY_SHARD, Shards
 from signer.rules.machine import MachineGone
+from signer.rules.nearest_machine import MOST_CANDIDATES, NearMachine, NoneNear, nearest_of, parts_to_look_up
 from signer.store.authentic_records import AuthenticRecords, StoredRecord, UnverifiedRecord, stored_record
 from signer.store.cache import Cache, CacheDeclaration, CacheRegistry, Changed, ObjectKey, OutOfTouch, Scope, Value
 from signer.store.cluster_api import ClusterAPIVersion, NotServed
@@ -278,6 +280,20 @@ class Caches:
         as all.
         """
         return self._index.first_with(cluster, provider_id, MOST_MATCHING)
+
+    def nearest(self, cluster: ClusterKey, provider_id: str) -> NearMachine | NoneNear:
+        """The cluster's Machine or instance that nearly has that provider ID, for a message when none has it.
+
+        A requester may invent thousands of IDs: each costs a few look-ups and comparisons, however large the cluster.
+        """
+        found: dict[ObjectKey | str, MachineView] = {}
+        for part in parts_to_look_up(provider_id):
+            for key in islice(self.names.ending_in(cluster, part), MOST_CANDIDATES + 1):
+                if isinstance(key, str):
+                    found.update((key, instance) for instance in self._index.first_with(cluster, key, 1))
+                elif (machine := self.machines.get(*key)) is not None:
+                    found[key] = machine
+        return NoneNear() if len(found) > MOST_CANDIDATES else nearest_of(provider_id, found.values())
 
     def machine_objects_with(self, cluster: ClusterKey, provider_ids: ProviderIDs) -> Iterator[MachineView]:
         """The cluster's Machines with one of these provider IDs, without instances of MachinePools."""

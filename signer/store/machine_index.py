@@ -279,6 +279,13 @@ class NameIndex:
         held = (machine.cluster, canonical(name).partition(".")[0])
         return tuple(sorted((self._holders.of(held) | self._hosts.of(held)) - _own_key(machine)))
 
+    def ending_in(self, cluster: ClusterKey, part: str) -> Iterator[ObjectKey | str]:
+        """Machines that have the name, among them those whose provider ID ends in it; and the provider IDs of instances
+        that end in it. The iterator is valid until the next change.
+        """
+        yield from self._holders.of((cluster, canonical(part)))
+        yield from self._by_contained_name.get(cluster, {}).get(part, ())
+
     def conflicting_names(self, machine: MachineView, names: Iterable[str]) -> frozenset[str]:
         """Those of ``names``, in canonical spelling, that another Machine of the same Cluster has."""
         own = _own_key(machine)
@@ -327,7 +334,7 @@ def _names_by_provider_id(provider_ids: Iterable[str]) -> Iterator[tuple[str, st
 
 def _names_in(provider_id: str) -> tuple[str, ...]:
     """Node names in a provider ID: by node name source ``ProviderID``, and by the naming of Azure scale sets."""
-    return (provider_id.rpartition("/")[2], *scale_set_names(provider_id))
+    return (provider_id.rstrip("/").rpartition("/")[2], *scale_set_names(provider_id))
 
 
 def _node(machine: MachineView) -> frozenset[Held]:

@@ -227,6 +227,7 @@ WRONG_BY_RULE: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "too short": (certificates(clientDuration="59m"), ("spec.certificates.clientDuration", "from 1h to 8784h")),
     "too long": (certificates(servingDuration="8784h1s"), ("spec.certificates.servingDuration", "from 1h to 8784h")),
     "zero": (certificates(insecureDuration="0h"), ("spec.certificates.insecureDuration", "from 1h to 8784h")),
+    "too short while deleting": (certificates(deletingDuration="59m"), ("spec.certificates.deletingDuration", "or 0s")),
     "Enforce without attestation": (
         policy(mode="Enforce", authorizedAttestors=INSECURE),
         ("spec", "mode Enforce needs an attestor"),
@@ -234,6 +235,8 @@ WRONG_BY_RULE: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 }
 RIGHT_BY_RULE: Final = {
     "least and most": certificates(clientDuration="1h", servingDuration="8784h", insecureDuration="90m"),
+    "none while deleting": certificates(deletingDuration="0s"),
+    "an hour while deleting": certificates(deletingDuration="1h"),
     "Enforce": policy(mode="Enforce", authorizedAttestors=[*ONE, *INSECURE]),
     "Observe without attestation": policy(mode="Observe", authorizedAttestors=INSECURE),
     "Extend without Enforce, to be able to leave it in one step": policy(bootstrapTokens={"machinePools": "Extend"}),

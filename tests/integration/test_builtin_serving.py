@@ -178,8 +178,12 @@ def test_while_its_machine_is_deleted(harness: Harness, cluster: WorldCluster) -
     kubelet = attest(cluster, "m")
     harness.management.client.delete(MACHINES_V1BETA2.object("m", "default"))
     harness.join(cluster)
+    kubelet.submit(builtin_serving_request("draining", "m", ["m"]))
+    _approved(cluster, "draining")
+    cluster.patch_machine("m", {"metadata": {"finalizers": None}})
+    harness.join(cluster)
     kubelet.submit(builtin_serving_request("serving", "m", ["m"]))
-    _denied(cluster, "serving", "MachineDeleting")
+    assert "which no longer exists" in harness.wait_for_event("NodeNotAttested", "workload", "Cluster")
 
 
 def test_an_insecure_record(harness: Harness) -> None:

@@ -98,6 +98,19 @@ def test_machine_appears(wait: Wait, cluster: WorldCluster, machine: str) -> Non
     waiting.is_over()
 
 
+def test_machine_has_nearly_the_provider_id(wait: Wait, harness: Harness, cluster: WorldCluster, machine: str) -> None:
+    """As ``openstack:///u`` and ``openstack://RegionOne/u``."""
+    near = f"{machine}-near"
+    addresses = [("Hostname", machine)]
+    cluster.add_machine(near, provider_id=provider_id(machine).replace(":///", "://RegionOne/"), addresses=addresses)
+    wait()
+    message = harness.wait_for_event("MachineNotFound", near, part="the nearest is Machine")
+    assert_readable(message)
+    assert "the part before the last is none in the request and RegionOne in the Machine" in message
+    cluster.patch_machine(near, {"spec": {"providerID": provider_id(machine)}})
+    assert cluster.wait_until_decided(machine).reason == "Attested"
+
+
 def test_machine_gets_its_provider_id(wait: Wait, cluster: WorldCluster, machine: str) -> None:
     cluster.add_machine(machine)
     waiting = wait()

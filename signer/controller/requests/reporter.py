@@ -34,6 +34,7 @@ from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, record_name
 from signer.model.signing_request import BuiltinServingRequest, NotOurs, Parsed, SigningRequest
 from signer.rules.machine import MachineGone
+from signer.rules.nearest_machine import NearMachine
 from signer.rules.request import claimed_provider_id
 from signer.rules.shape import node_name_of
 from signer.store.caches import Caches
@@ -134,7 +135,8 @@ class Reporter:
                 now=now.timestamp(),
             )
         machines = self._claimed(parsed)
-        subject = self._subject(machines)
+        about = machines or self._nearest(parsed, reason)
+        subject = self._subject(about)
         novelty = (
             self._novelty_of(name, kind, reason, message, subject) if isinstance(decision, Defer) else _Novelty.FIRST
         )
@@ -167,7 +169,7 @@ class Reporter:
         if subject is not None and not (
             _is_routine(decision, header.username) and not self._is_last(decision, machines)
         ):
-            text = f"{machines[0].provider_id}: {message}" if _is_pool_instance(machines) and message else message
+            text = f"{about[0].provider_id}: {message}" if _is_pool_instance(about) and message else message
             self._recorder.record(_occurrence(subject, name, decision, reason, text, hint))
 
     def _novelty_of(self, name: str, kind: str, reason: str, message: str, subject: Subject | None) -> _Novelty:
@@ -219,6 +221,14 @@ class Reporter:
                 return self._machine_named(node_name_of(parsed))
             if isinstance(parsed, BuiltinServingRequest):
                 return self._recorded(node_name_of(parsed))
+        return ()
+
+    def _nearest(self, parsed: Parsed, reason: str) -> tuple[MachineView, ...]:
+        """If no Machine has the claimed provider ID, the one that nearly has it: its owner sees what differs."""
+        if reason == Reason.MACHINE_NOT_FOUND and isinstance(parsed, SigningRequest):
+            with contextlib.suppress(Refused):
+                near = self._caches.nearest(self._key, claimed_provider_id(parsed))
+                return (near.machine,) if isinstance(near, NearMachine) else ()
         return ()
 
     def _machine_named(self, node_name: str) -> tuple[MachineView, ...]:

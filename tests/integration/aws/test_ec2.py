@@ -24,7 +24,14 @@ from attestors.aws.partitions import parse_region
 from attestors.aws.services import Elsewhere
 from attestors.aws.settings import AWSSettings
 from attestors.clouds.errors import CloudError, CloudObjectMissing, CloudRefused, CloudThrottled, CloudUnavailable
-from attestors.contract import AttestorSettings, VerifiedIdentity
+from attestors.contract import (
+    AttestorSettings,
+    FormerInstance,
+    InstanceExists,
+    InstanceGone,
+    TerminationNotProvable,
+    VerifiedIdentity,
+)
 from tests.integration.aws.fixtures import OPERATOR, ROLE, fields, presigned
 from tests.support import aws_documents
 from tests.support.fake_aws import FakeAWS, FakeEC2
@@ -355,6 +362,21 @@ async def test_an_instance_joins(attestor: AWSAttestor, aws: FakeAWS, ec2: FakeE
     assert isinstance(outcome, VerifiedIdentity), outcome
     assert outcome.provider_id == f"aws:///{launched.zone}/{launched.instance_id}"
     assert outcome.node_names == (launched.private_dns_name,)
+
+
+async def test_an_instance_is_proven_gone_once_it_is_terminated(
+    attestor: AWSAttestor, aws: FakeAWS, ec2: FakeEC2, role_id: str
+) -> None:
+    plugin, running, terminated = plugin_of(attestor), ec2.launch(), ec2.launch()
+    outcome = await join(plugin, aws, running, role_id)
+    assert isinstance(outcome, VerifiedIdentity), outcome
+    ec2.ec2.terminate_instances(InstanceIds=[terminated.instance_id])
+    former = outcome.identity.replace(running.instance_id, terminated.instance_id)
+    assert await plugin.termination_of(FormerInstance(former, "")) == InstanceGone()
+    exists = await plugin.termination_of(FormerInstance(outcome.identity, outcome.provider_id))
+    assert exists == InstanceExists(f"instance {running.instance_id} is running")
+    unknown = outcome.identity.replace(running.instance_id, "i-0123456789abcdef0")
+    assert isinstance(await plugin.termination_of(FormerInstance(unknown, "")), TerminationNotProvable)
 
 
 async def test_many_joins_are_few_calls(attestor: AWSAttestor, aws: FakeAWS, ec2: FakeEC2, role_id: str) -> None:

@@ -193,6 +193,17 @@ def test_no_machine(world: World) -> None:
     assert_told_nothing(world, Reason.MACHINE_NOT_FOUND)
 
 
+async def test_a_near_miss_says_what_differs(world: World) -> None:
+    world.add_machine("near", PROVIDER_ID.replace("eu-west-1a", "eu-west-1b"))
+    with pytest.raises(Deferred) as caught:
+        await world.attest(Asked())
+    assert caught.value.defer.message == (
+        f"no Machine has provider ID {PROVIDER_ID} yet; the nearest is Machine team-a/near with "
+        f"{PROVIDER_ID.replace('eu-west-1a', 'eu-west-1b')}: the availability zone is eu-west-1a in the request and "
+        "eu-west-1b in the Machine"
+    )
+
+
 def test_a_machine_that_is_gone(world: World) -> None:
     world.add_machine("worker-1")
     world.caches.machines.removed({"metadata": {"namespace": CLUSTER.namespace, "name": "worker-1"}})

@@ -25,6 +25,7 @@ from signer.model.record import MachineKey, record_of
 from signer.model.record_object import record_spec
 from signer.model.seal import ControllerKeys
 from signer.rules.machine import MachineGone
+from signer.rules.nearest_machine import MOST_CANDIDATES, NearMachine
 from signer.store import cache as cache_module
 from signer.store.authentic_records import KeysUnavailable
 from signer.store.caches import (
@@ -415,3 +416,57 @@ def test_a_quiet_world_is_in_touch(world: World) -> None:
     world.caches.machines.replaced([])
     world.at = 100 * OUT_OF_TOUCH_SECONDS
     world.caches.require_in_touch()
+
+
+class TestNearest:
+    """The Machine that a claimed provider ID nearly names."""
+
+    def near(self, world: World, provider_id: str, cluster: ClusterKey = KEY) -> str:
+        found = world.caches.nearest(cluster, provider_id)
+        return found.machine.name if isinstance(found, NearMachine) else ""
+
+    def test_a_machine(self, world: World) -> None:
+        world.caches.machines.applied(machine("m1", "openstack://RegionOne/u1"))
+        world.caches.machines.applied(machine("m2", "openstack://RegionOne/u2"))
+        assert self.near(world, "openstack:///u2") == "m2"
+        assert self.near(world, "openstack:///u2/") == "m2"
+        assert self.near(world, "openstack://RegionOne/U2") == "m2"
+        assert self.near(world, "openstack://RegionOne/u2/more") == "m2"
+        assert self.near(world, "openstack:///u3") == ""
+        world.caches.machines.removed(machine("m2"))
+        assert self.near(world, "openstack:///u2") == ""
+
+    def test_a_machine_whose_id_ends_in_a_slash(self, world: World) -> None:
+        world.caches.machines.applied(machine("m1", "test:///zone/m/"))
+        assert self.near(world, "test:///m") == "m1"
+
+    def test_an_instance(self, world: World) -> None:
+        world.caches.machine_pools.applied(machine_pool("pool", "test:///zone/i1", "test:///zone/i2"))
+        assert self.near(world, "test:///i2") == "pool"
+
+    def test_no_machine_of_another_cluster_or_namespace(self, world: World) -> None:
+        world.caches.machines.applied(machine("m1", "openstack://RegionOne/u1", cluster="lab"))
+        assert self.near(world, "openstack:///u1") == ""
+        assert self.near(world, "openstack:///u1", ClusterKey("team-b", "lab")) == ""
+        assert self.near(world, "openstack:///u1", ClusterKey("team-a", "lab")) == "m1"
+
+    def test_a_name_is_no_provider_id(self, world: World) -> None:
+        world.caches.machines.applied(machine("u1", "openstack://RegionOne/other"))
+        world.caches.machines.applied(machine("u2"))
+        assert self.near(world, "openstack:///u1") == ""
+        assert self.near(world, "openstack:///u2") == ""
+
+    def test_where_thousands_end_alike_few_are_looked_at(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A hostile token invents IDs by the thousand: none may cost a scan."""
+        for number in range(500):
+            world.caches.machines.applied(machine(f"m{number}", f"test://{number}/0"))
+        looked_at: list[str] = []
+        monkeypatch.setattr(world.caches.machines, "get", lambda *key: looked_at.append(key[1]))
+        assert self.near(world, "test://x/0") == ""
+        assert 0 < len(looked_at) <= 2 * (MOST_CANDIDATES + 1)
+
+    def test_of_more_than_are_compared_none_is_the_nearest(self, world: World) -> None:
+        for number in range(MOST_CANDIDATES + 1):
+            world.caches.machines.applied(machine(f"m{number}", f"test://{number}/x/y/0"))
+        world.caches.machines.applied(machine("near", "test://zone/0"))
+        assert self.near(world, "test:///0") == ""

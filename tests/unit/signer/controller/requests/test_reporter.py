@@ -377,6 +377,26 @@ async def test_a_machine_of_that_name_with_another_provider_id_does_not_match() 
     assert fleet.listener.decisions == []
 
 
+async def test_a_near_miss_is_reported_on_the_nearest_machine_without_a_decision_about_it() -> None:
+    """The Machine's owner sees what differs; the claim is not of this Machine, so its condition stays."""
+    fleet = Fleet()
+    fleet.machine("near", builders.PROVIDER_ID.replace("eu-west-1a", "eu-west-1b"))
+    assert fleet.report(Defer("MachineNotFound", "none yet")).subject.name == "near"
+    assert fleet.report(Defer("ClusterPaused", "paused")).subject.kind == "Cluster"
+    assert fleet.listener.decisions == []
+    fleet.machine("as-near", builders.PROVIDER_ID.replace("eu-west-1a", "eu-west-1c"))
+    assert fleet.report(Defer("MachineNotFound", "none at all yet")).subject.kind == "Cluster"
+
+
+async def test_a_near_miss_of_a_pool_instance_names_the_instance() -> None:
+    fleet = Fleet()
+    near = builders.PROVIDER_ID.replace("eu-west-1a", "eu-west-1b")
+    fleet.pool("pool", near)
+    event = fleet.report(Defer("MachineNotFound", "none yet"))
+    assert (event.subject.kind, event.subject.name) == ("MachinePool", "pool")
+    assert event.message == f"{near}: none yet"
+
+
 async def test_a_machine_of_that_name_of_another_cluster_does_not_match() -> None:
     fleet = Fleet()
     fleet.machine(builders.NODE, cluster="beside")
