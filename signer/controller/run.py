@@ -22,6 +22,7 @@ from signer.controller.auto_approval.reconciler import CHECK_SECONDS, CHECKS_AT_
 from signer.controller.auto_approval.restoration import Restoration
 from signer.controller.cluster.fleet import Fleet
 from signer.controller.cluster.service import OptionalPart, OptionalPartContext, OptionalPartFactory
+from signer.controller.cluster.service_networks import ServiceNetworks
 from signer.controller.cluster.workload_cluster import CONNECT_SECONDS, CONNECTS_AT_ONCE, WorkloadCluster
 from signer.controller.cluster_api_change import ClusterAPIWatch
 from signer.controller.diagnostics.health import Health, State
@@ -60,7 +61,7 @@ from signer.model.cluster import ClusterKey
 from signer.model.shard import EVERY_SHARD, SomeShards
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.cache import InTouch
-from signer.store.caches import Caches
+from signer.store.caches import ALL_PROVIDER_IDS, Caches
 from signer.store.garbage_collection import GarbageCollector
 from signer.store.records import Records
 from signer.store.removed_bindings import RemovedBindings
@@ -142,6 +143,7 @@ def compose_workload_cluster(
     status_changed, reconnect = asyncio.Event(), asyncio.Event()
     permits = permitted_in(key.namespace, configuration, options.registry)
     authority_source = AuthoritySource(shared.management, key, now=now, monotonic=monotonic)
+    service_networks = ServiceNetworks(key, caches, status_changed=status_changed)
     decider = Decider(
         key,
         configuration=configuration,
@@ -153,6 +155,7 @@ def compose_workload_cluster(
         lookups=shared.lookups,
         timings=shared.attestor_timings,
         authority_source=authority_source,
+        reported_services=lambda: service_networks.reported,
         now=now,
         monotonic=monotonic,
         audited=not isinstance(options.audit_log, NoAuditLog),
@@ -179,6 +182,7 @@ def compose_workload_cluster(
     )
     parts = (
         OptionalPart(auto_approval, observers=(auto_approval,), listeners=(auto_approval,)),
+        OptionalPart(service_networks),
         *(make(context) for make in options.optional_parts),
     )
     services = tuple(part.service for part in parts)
@@ -207,6 +211,7 @@ def compose_workload_cluster(
     )
     backoff = DeferralBackoff()
     informer = RequestInformer(pending, reachability, monotonic=monotonic, memories=(reporter, auditing, backoff))
+    service_networks.on_change(partial(informer.wake, ALL_PROVIDER_IDS))
     handler = RequestHandler(
         key,
         decider=decider,
