@@ -29,6 +29,7 @@ from signer.cli.remedies import remedy_of
 from signer.configuration import operator_settings
 from signer.controller.named_cluster import NoSuchCluster, require_cluster
 from signer.controller.workload_access import WorkloadAccessRefused, workload_connection
+from signer.decision.reported_services import try_to_read_reported_services
 from signer.explain.dry_run import Circumstances
 from signer.explain.explanation import Explanation, Verdict, explain
 from signer.explain.manifests import UnreadableManifests, manifests_in, manifests_of
@@ -45,6 +46,7 @@ from signer.kube.tls import TlsMaterialRefused
 from signer.model.cluster import ClusterKey
 from signer.model.decision import printable
 from signer.model.fields import mapping_of, parse_time
+from signer.model.service_networks import NOT_REPORTED, ReportedServices
 from signer.store.cluster_api import discover_cluster_api
 
 if TYPE_CHECKING:
@@ -143,11 +145,15 @@ async def _live(options: argparse.Namespace) -> Explanation:
     async with Client(access.connection, token_source=access.token_source) as management:
         await require_cluster(management, (await discover_cluster_api(management)).clusters, key)
         from_file = _request_from_file(options.csr)
-        manifest = await _read(management, key, options.csr) if from_file is None else from_file
+        manifest, reported = (
+            await _read(management, key, options.csr)
+            if from_file is None
+            else (from_file, await _reported_services(management, key))
+        )
         recorder = Recorder(management)
         source: GetList = management if options.record is None else recorder
         registry = NotingRegistry()
-        around = Circumstances(source, configuration, registry, _clock(options.at))
+        around = Circumstances(source, configuration, registry, _clock(options.at), reported_services=reported)
         notes = _notes(manifest) if options.config is not None else (NO_SETTINGS, *_notes(manifest))
         explained, dry_run_result = await explain(manifest, key, around, notes)
         if from_file is None and options.at is None:
@@ -201,6 +207,7 @@ async def _offline(options: argparse.Namespace) -> Explanation:
         OfflineRegistry(header.answers),
         _clock(options.at or header.recorded),
         load_authority_certificates,
+        header.reported_services,
     )
     return (await explain(manifest, key, around, tuple(notes)))[0]
 
@@ -270,14 +277,14 @@ def _single_request(manifests: tuple[dict[str, Any], ...], name: str) -> Mapping
     return found[0]
 
 
-async def _read(management: Client, key: ClusterKey, name: str) -> Mapping[str, Any]:
+async def _read(management: Client, key: ClusterKey, name: str) -> tuple[Mapping[str, Any], ReportedServices]:
     try:
         path = CERTIFICATE_SIGNING_REQUESTS.object(name)
     except ValueError as error:
         raise WrongUse(f"CSR: {error}") from error
     async with Client(await workload_connection(management, key)) as workload:
         try:
-            return await workload.get(path)
+            return await workload.get(path), await try_to_read_reported_services(workload)
         except NotFound:
             raise ExplainFailed(f"CSR {name} of Cluster {key} does not exist{_FIND_CSRS}") from None
         except Forbidden as error:
@@ -287,3 +294,12 @@ async def _read(management: Client, key: ClusterKey, name: str) -> Mapping[str, 
             raise ExplainFailed(f"CSR {name} of Cluster {key}: {error}: {remedy}") from error
         except ApiError as error:
             raise ExplainFailed(f"CSR {name} of Cluster {key}: {error}") from error
+
+
+async def _reported_services(management: Client, key: ClusterKey) -> ReportedServices:
+    """The workload cluster's report. A request from a file is explained without it if the cluster cannot be reached."""
+    try:
+        async with Client(await workload_connection(management, key)) as workload:
+            return await try_to_read_reported_services(workload)
+    except (WorkloadAccessRefused, TlsMaterialRefused, ApiError):
+        return NOT_REPORTED

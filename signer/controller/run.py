@@ -23,6 +23,7 @@ from signer.controller.auto_approval.restoration import Restoration
 from signer.controller.canary.service import CanaryService
 from signer.controller.cluster.fleet import Fleet
 from signer.controller.cluster.service import OptionalPart, OptionalPartContext, OptionalPartFactory
+from signer.controller.cluster.service_networks import ServiceNetworks
 from signer.controller.cluster.workload_cluster import CONNECT_SECONDS, CONNECTS_AT_ONCE, WorkloadCluster
 from signer.controller.cluster_api_change import ClusterAPIWatch
 from signer.controller.diagnostics.health import Health, State
@@ -159,6 +160,7 @@ def compose_workload_cluster(
         monotonic=monotonic,
         random=random,
     )
+    service_networks = ServiceNetworks(key, caches, status_changed=status_changed)
     decider = Decider(
         key,
         configuration=configuration,
@@ -171,6 +173,7 @@ def compose_workload_cluster(
         timings=shared.attestor_timings,
         authority_source=authority_source,
         trust=canary,
+        reported_services=lambda: service_networks.reported,
         now=now,
         monotonic=monotonic,
         audited=not isinstance(options.audit_log, NoAuditLog),
@@ -198,6 +201,7 @@ def compose_workload_cluster(
     parts = (
         OptionalPart(canary),
         OptionalPart(auto_approval, observers=(auto_approval,), listeners=(auto_approval,)),
+        OptionalPart(service_networks),
         *(make(context) for make in options.optional_parts),
     )
     services = tuple(part.service for part in parts)
@@ -227,6 +231,7 @@ def compose_workload_cluster(
     backoff = DeferralBackoff()
     informer = RequestInformer(pending, reachability, monotonic=monotonic, memories=(reporter, auditing, backoff))
     canary.on_change(status_changed.set, partial(informer.wake, ALL_PROVIDER_IDS))
+    service_networks.on_change(partial(informer.wake, ALL_PROVIDER_IDS))
     handler = RequestHandler(
         key,
         decider=decider,

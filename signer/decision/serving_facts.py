@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from signer.model.addresses import canonical
 from signer.model.certificate_request import CertificateRequest
 from signer.model.cluster import MachineView
 from signer.model.policy import Policy
+from signer.model.service_networks import ReportedServices
 from signer.model.serving_facts import ServingFacts
 from signer.model.serving_networks import OperatorNetworks
 from signer.store.caches import Caches
@@ -15,8 +18,15 @@ from signer.store.records import possibly_conflicting_names
 class ServingFactsSource:
     """Gathers these facts for the requests of one cluster."""
 
-    def __init__(self, caches: Caches, operator_networks: OperatorNetworks) -> None:
+    def __init__(
+        self,
+        caches: Caches,
+        operator_networks: OperatorNetworks,
+        reported_services: Callable[[], ReportedServices],
+    ) -> None:
+        """``reported_services`` returns the workload cluster's last report."""
         self._caches = caches
+        self._reported_services = reported_services
         self._operator_networks = operator_networks
 
     def facts(self, policy: Policy, machine: MachineView, request: CertificateRequest) -> ServingFacts:
@@ -25,6 +35,7 @@ class ServingFactsSource:
             possibly_conflicting_names(self._caches, machine, request.dns_names, request.ip_addresses),
             self._names_of_shared_hosts(policy, machine, request),
             self._operator_networks.allowed(policy.serving_networks, policy.cluster.namespace),
+            self._reported_services(),
         )
 
     def _names_of_shared_hosts(

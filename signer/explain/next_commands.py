@@ -115,6 +115,7 @@ _BY_REASON: Final[Mapping[str, Commands]] = MappingProxyType(
         Reason.MACHINE_NOT_FOUND: _machines,
         Reason.MACHINE_AMBIGUOUS: _machines,
         Reason.MACHINE_ADDRESSES_UNKNOWN: _machine,
+        Reason.SERVICE_NETWORKS_UNKNOWN: _cluster,
         Reason.MACHINE_NOT_READY: _machine,
         Reason.MACHINE_PAUSED: _machine,
         Reason.CLUSTER_PAUSED: _cluster,

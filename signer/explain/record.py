@@ -133,6 +133,8 @@ class Recorder:
             "attestorsWithSettings": sorted(
                 name for name, one in configuration.attestors.items() if one.settings_in(key.namespace)
             ),
+            "reportedServiceNetworks": [str(network) for network in around.reported_services.networks],
+            "reportedServiceVersions": sorted(around.reported_services.known_versions),
             "withheld": withheld,
             "redacted": list(redacted),
             "answers": list(answers),

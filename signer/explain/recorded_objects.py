@@ -14,6 +14,7 @@ import secrets
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from ipaddress import ip_network
 from typing import Any, Final
 
 from attestors.wire.provider_id import InvalidOID, read_oids
@@ -39,6 +40,7 @@ from signer.model.decision import printable
 from signer.model.fields import items_of, mapping_of, parse_time, text_of
 from signer.model.record_object import InvalidRecord, parse_record
 from signer.model.seal import KEY_BYTES, ControllerKeys, RecordSeals
+from signer.model.service_networks import MAXIMUM_REPORTED, ReportedServices
 from signer.store.controller_key import controller_key_secret
 
 RECORDING_KIND: Final = "Recording"
@@ -89,6 +91,8 @@ class Header:
     """The attestor's recorded calls, in order; an attestor refuses answers of another form."""
     redacted: tuple[str, ...]
     """Redacted fields of the evidence; ``request`` if the whole request is redacted."""
+    reported_services: ReportedServices
+    """What the workload cluster reported."""
 
 
 class RecordedObjects:
@@ -222,7 +226,18 @@ def _header(documents: list[JsonObject], default_namespace: str) -> Header:
         withheld=frozenset(str(one) for one in items_of(header, "withheld")),
         answers=tuple(one for one in items_of(header, "answers")[:_MAXIMUM_ANSWERS] if isinstance(one, dict)),
         redacted=tuple(printable(str(one)) for one in items_of(header, "redacted")[:_MAXIMUM_REDACTED]),
+        reported_services=_reported_services(header),
     )
+
+
+def _reported_services(header: Mapping[str, Any]) -> ReportedServices:
+    texts = items_of(header, "reportedServiceNetworks")[:MAXIMUM_REPORTED]
+    try:
+        networks = tuple(ip_network(str(text)) for text in texts)
+    except ValueError as error:
+        raise UnusableRecording(f"reportedServiceNetworks: {error}") from error
+    versions = items_of(header, "reportedServiceVersions")
+    return ReportedServices(networks, frozenset(version for version in (4, 6) if version in versions))
 
 
 def _oids(recorded: Sequence[Any]) -> tuple[str, ...]:

@@ -73,6 +73,11 @@ _ATTESTATION = "attestation.cluster.x-k8s.io"
 CERTIFICATE_SIGNING_REQUESTS = Resource("certificates.k8s.io", "v1", "certificatesigningrequests", namespaced=False)
 SECRETS = Resource("", "v1", "secrets", namespaced=True)
 CONFIG_MAPS = Resource("", "v1", "configmaps", namespaced=True)
+SERVICES = Resource("", "v1", "services", namespaced=True)
+SERVICE_CIDRS = tuple(
+    Resource("networking.k8s.io", version, "servicecidrs", namespaced=False) for version in ("v1", "v1beta1")
+)
+"""v1 since Kubernetes 1.33; v1beta1 since 1.31, where a cluster switches it on."""
 EVENTS = Resource("", "v1", "events", namespaced=True)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", namespaced=True)
 SUBJECT_ACCESS_REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False)

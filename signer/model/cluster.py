@@ -33,8 +33,7 @@ MACHINE_POOL_KIND: Final = "MachinePool"
 LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 DEFAULT_SERVICE_DOMAIN: Final = "cluster.local"
-DEFAULT_SERVICE_NETWORKS: Final = (IPv4Network("10.96.0.0/12"),)
-"""kubeadm's defaults for a Cluster that sets neither (``cmd/kubeadm/app/apis/kubeadm/v1beta4/defaults.go``)."""
+"""kubeadm's default for a Cluster that sets none (``cmd/kubeadm/app/apis/kubeadm/v1beta4/defaults.go``)."""
 
 MAXIMUM_PROVIDER_ID_CHARACTERS: Final = 512
 _MAXIMUM_HOST_CHARACTERS: Final = 512
@@ -97,7 +96,7 @@ class ClusterView:
     control_plane_host: str
     """Host of ``spec.controlPlaneEndpoint``; empty while unknown."""
     service_networks: tuple[IPv4Network | IPv6Network, ...]
-    """``spec.clusterNetwork.services``; kubeadm's default if the Cluster sets none."""
+    """``spec.clusterNetwork.services``; empty if the Cluster states none (:mod:`signer.model.service_networks`)."""
     service_domain: str = DEFAULT_SERVICE_DOMAIN
     """Domain of the cluster's Services, lower case, without a root dot."""
     deleting_for_move: bool = False
@@ -217,7 +216,7 @@ def cluster_view(manifest: Mapping[str, Any]) -> ClusterView:
         paused=is_paused(manifest),
         deleting=metadata.get("deletionTimestamp") is not None,
         control_plane_host=short_text_of(endpoint, "host", _MAXIMUM_HOST_CHARACTERS),
-        service_networks=tuple(_networks(services[:_MAXIMUM_NETWORKS])) or DEFAULT_SERVICE_NETWORKS,
+        service_networks=tuple(_networks(services[:_MAXIMUM_NETWORKS])),
         service_domain=short_text_of(network, "serviceDomain").lower().removesuffix(".") or DEFAULT_SERVICE_DOMAIN,
         deleting_for_move=DELETE_FOR_MOVE_ANNOTATION in mapping_of(metadata, "annotations"),
         infrastructure=_infrastructure(mapping_of(spec, "infrastructureRef")),

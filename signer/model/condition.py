@@ -50,6 +50,7 @@ AUTO_APPROVAL_REMOVED: Final = ConditionType("AutoApprovalRemoved", under_enforc
 BOOTSTRAP_TOKENS_TRACEABLE: Final = ConditionType("BootstrapTokensTraceable", _where_untraceable_tokens_are_refused)
 MACHINE_ADDRESSES_READABLE: Final = ConditionType("MachineAddressesReadable", lambda policy: False)
 """An infrastructure provider writes addresses, and no setting of the policy changes them."""
+SERVICE_NETWORKS_KNOWN: Final = ConditionType("ServiceNetworksKnown")
 SERVING_NETWORKS_ALLOWED: Final = ConditionType("ServingNetworksAllowed", _where_networks_are_named)
 MACHINE_POOL_TOKENS_EXTENDED: Final = ConditionType("MachinePoolTokensExtended", under_enforce)
 

@@ -63,6 +63,7 @@ class Reason(enum.StrEnum):
     MACHINE_NOT_FOUND = "MachineNotFound"
     MACHINE_AMBIGUOUS = "MachineAmbiguous"
     MACHINE_ADDRESSES_UNKNOWN = "MachineAddressesUnknown"
+    SERVICE_NETWORKS_UNKNOWN = "ServiceNetworksUnknown"
     MACHINE_NOT_READY = "MachineNotReady"
     MACHINE_PAUSED = "MachinePaused"
     CLUSTER_PAUSED = "ClusterPaused"
@@ -249,6 +250,13 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
             "The Machine does not show its node's name yet, or has no address of the kind that the serving request "
             "contains.",
             "Wait for `status.addresses` or `spec.infrastructureRef`, or set other `nodeNames` in the policy.",
+        ),
+        Reason.SERVICE_NETWORKS_UNKNOWN: ReasonExplanation(
+            "The serving request contains an address that may be one of the cluster's Services: the Cluster does not "
+            "state the network that has it, or states none at all.",
+            "State the networks in `spec.clusterNetwork.services.cidrBlocks` of the Cluster, or "
+            "[let the controller read them](operating.md#networks-of-services) in the workload cluster. If the address "
+            "is in a network of Services, nodes and Services overlap: give the nodes other addresses.",
         ),
         Reason.MACHINE_NOT_READY: ReasonExplanation(
             "The Machine has no bootstrap data yet.",

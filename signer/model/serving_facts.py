@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from signer.model.service_networks import NOT_REPORTED, ReportedServices
 from signer.model.serving_networks import IPNetwork
 
 
@@ -22,3 +23,5 @@ class ServingFacts:
     """
     networks: tuple[IPNetwork, ...] = ()
     """The policy's networks that the operator allows: nodes may have their addresses."""
+    reported_services: ReportedServices = NOT_REPORTED
+    """What the workload cluster reports about the networks of its Services."""

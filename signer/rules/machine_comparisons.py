@@ -159,6 +159,8 @@ def alternative_names(facts: AlternativeNameFacts) -> Comparison:
     if facts.proven is not None:
         own += [*facts.proven.dns_names, *(str(address) for address in facts.proven.ip_addresses)]
     networks = f", or in {listed(facts.serving.networks)}" if facts.serving.networks else ""
+    services = facts.serving.reported_services.networks
+    networks += f"; not in reported service networks {listed(services)}" if services else ""
     expected = f"of: {listed(dict.fromkeys(own))}{networks}{unreadable_text(facts.machine)}"
     return Comparison(listed([*facts.dns_names, *facts.ip_addresses]), expected)
 

@@ -12,7 +12,7 @@ the control-plane endpoint          DNS name or address, in any spelling
 names of Services and Pods          below ``svc``, ``cluster.local`` and the Cluster's own service domain
 invalid host names                  wildcards, root dots, IP addresses as DNS names in any spelling
 unusable addresses                  loopback, unspecified, "this network", link-local, multicast, broadcast and reserved
-addresses of Services               the Cluster's service networks
+addresses of Services               the Cluster's service networks; those that the workload cluster reports wait
 IPv4 addresses in IPv6              IPv4-mapped and IPv4-compatible ones always; 6to4, Teredo, NAT64, IPv4-translated
                                     and ISATAP if the embedded IPv4 address is one of these
 names of other Machines and nodes   addresses and names of the cluster's other Machines, recorded node names
@@ -223,6 +223,7 @@ def alternative_names_are_the_machines(facts: AlternativeNameFacts) -> None:
         else:
             any_of_its_family = any((":" in own) == (address.version == 6) for own in own_addresses)
             raise _foreign(str(address), written, any_of_its_family, facts)
+        _require_no_reported_service(address, facts)
 
 
 def _host_name(asked: str, facts: AlternativeNameFacts) -> str:
@@ -345,6 +346,29 @@ def _require_endpoint_known(address: IPAddress, facts: AlternativeNameFacts) -> 
             Reason.MACHINE_ADDRESSES_UNKNOWN,
             f"alternative name {address} is in a network of the policy, and Cluster {facts.cluster.key} has no "
             "control-plane endpoint yet, which must be another address",
+        )
+
+
+def _require_no_reported_service(address: IPAddress, facts: AlternativeNameFacts) -> None:
+    """It is no address of a Service that the Cluster does not state (:mod:`signer.model.service_networks`)."""
+    reported, stated = facts.serving.reported_services, facts.cluster.service_networks
+    remedy = f"state them in spec.clusterNetwork.services.cidrBlocks of Cluster {facts.cluster.key}"
+    equivalents = equivalent_addresses(address)
+    for network in reported.networks:
+        if any(equivalent in network for equivalent in equivalents):
+            raise Deferred(
+                Reason.SERVICE_NETWORKS_UNKNOWN,
+                f"alternative name {address} is in {network}, which has, or may have, addresses of Services, as the "
+                "workload cluster reports: correct the node's address; or, if the networks of Services are others, "
+                f"{remedy}",
+            )
+    unknown = {equivalent.version for equivalent in equivalents} - reported.known_versions
+    if unknown and not stated:
+        raise Deferred(
+            Reason.SERVICE_NETWORKS_UNKNOWN,
+            f"alternative name {address} may be an address of the cluster's Services, whose IPv{min(unknown)} networks "
+            f"are unknown: {remedy}, or let the controller read ServiceCIDRs and Service default/kubernetes of the "
+            "workload cluster",
         )
 
 

@@ -21,6 +21,7 @@ def cluster_manifest(namespace: str, name: str) -> JsonObject:
         "metadata": {"name": name, "namespace": namespace},
         "spec": {
             "controlPlaneEndpoint": {"host": "control-plane.example", "port": 6443},
+            "clusterNetwork": {"services": {"cidrBlocks": ["10.96.0.0/12"]}},
             "infrastructureRef": _infrastructure(name),
         },
     }

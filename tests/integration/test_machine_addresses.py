@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ipaddress import ip_address, ip_network
 
+from signer.kube.resources import SERVICES
 from signer.model.serving_networks import OperatorNetworks
 from signer.testing.world import WorldCluster
 from tests.integration.fixtures import Harness, assert_readable, node_of, pending, provider_id
@@ -109,3 +110,42 @@ def test_an_address_that_the_platform_never_reports(harness: Harness) -> None:
     pending(cluster, "forbidden")
     kubelet.submit(builtin_serving_request("built-in", "foo", ["foo", "10.0.1.5"]))
     wait_until(lambda: cluster.verdict("built-in").reason == "Attested", "the built-in serving request is approved")
+
+
+def test_a_cluster_that_states_no_service_network(harness: Harness) -> None:
+    """Nodes in 10.106.0.0/16 are in kubeadm's default network, which is not this cluster's."""
+    cluster = harness.cluster()
+    cluster.patch({"spec": {"clusterNetwork": None}})
+    add_machine(cluster, "w1", "10.106.1.21")
+    harness.run()
+    condition = harness.wait_for_condition(cluster, "ServiceNetworksKnown", "False")
+    assert "state them in spec.clusterNetwork.services.cidrBlocks" in condition["message"]
+    kubelet = attest(cluster, "w1")
+    _serve(kubelet, "serve", "w1", "10.106.1.21")
+    assert_readable(harness.wait_for_event("ServiceNetworksUnknown", "w1", part="IPv4 networks are unknown"))
+    pending(cluster, "serve")
+    cluster.patch({"spec": {"clusterNetwork": {"services": {"cidrBlocks": ["10.43.0.0/16"]}}}})
+    assert cluster.wait_until_decided("serve").reason == "Attested"
+
+
+def test_a_service_network_that_the_workload_cluster_reports(harness: Harness) -> None:
+    cluster = harness.cluster()
+    cluster.patch({"spec": {"clusterNetwork": None}})
+    add_machine(cluster, "w1", "10.106.1.21")
+    add_machine(cluster, "w2", "10.43.1.21")
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "kubernetes"},
+        "spec": {"clusterIP": "10.43.0.1"},
+    }
+    cluster.client().create(SERVICES.collection("default"), service)
+    harness.run()
+    condition = harness.wait_for_condition(cluster, "ServiceNetworksKnown", "True")
+    assert (condition["reason"], "reports 10.32.0.0/12" in condition["message"]) == ("Reported", True)
+    one, two = attest(cluster, "w1"), attest(cluster, "w2")
+    _serve(one, "serve-1", "w1", "10.106.1.21")
+    assert cluster.wait_until_decided("serve-1").reason == "Attested"
+    _serve(two, "serve-2", "w2", "10.43.1.21")
+    harness.wait_for_event("ServiceNetworksUnknown", "w2", part="10.43.1.21 is in 10.32.0.0/12")
+    pending(cluster, "serve-2")

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any, Final
 
@@ -303,7 +304,14 @@ def der_request(der: bytes) -> SigningRequest:
 
 
 def cluster_view(**changes: Any) -> ClusterView:
-    view = ClusterView(key=CLUSTER, uid="c-1", paused=False, deleting=False, control_plane_host="", service_networks=())
+    view = ClusterView(
+        key=CLUSTER,
+        uid="c-1",
+        paused=False,
+        deleting=False,
+        control_plane_host="",
+        service_networks=(IPv4Network("10.96.0.0/12"),),
+    )
     return replace(view, **changes)
 
 

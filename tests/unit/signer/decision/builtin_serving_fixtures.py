@@ -21,6 +21,7 @@ from signer.model.record import AttestedNode
 from signer.model.record_object import record_spec
 from signer.model.reservation import Pair, ReservationSide, reservation_spec
 from signer.model.seal import ControllerKeys, RecordSeals
+from signer.model.service_networks import NOT_REPORTED
 from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
 from signer.store.live_reads import LiveReads
@@ -100,6 +101,7 @@ class World:
 
     def __init__(self, **configuration: Any) -> None:
         self.clock = Clock()
+        self.reported = NOT_REPORTED
         self.api = API()
         self.caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
         self.caches.authentic.use_keys(KEYS)
@@ -113,7 +115,7 @@ class World:
             self.caches,
             self.records,
             LiveReads(self.api, self.caches),
-            ServingFactsSource(self.caches, given.serving_networks),
+            ServingFactsSource(self.caches, given.serving_networks, lambda: self.reported),
         )
         self.version = 0
         self.cluster()
@@ -124,7 +126,8 @@ class World:
 
     def cluster(self, **spec: Any) -> None:
         metadata = {"namespace": "team-a", "name": "prod", "uid": "c-1"}
-        self.caches.clusters.applied({"metadata": metadata, "spec": spec})
+        network = {"clusterNetwork": {"services": {"cidrBlocks": ["10.96.0.0/12"]}}}
+        self.caches.clusters.applied({"metadata": metadata, "spec": network | spec})
 
     def policy(self, **spec: Any) -> None:
         given = {"authorizedAttestors": [{"name": "tpm"}], "mode": "Enforce", **spec}

@@ -24,13 +24,24 @@ ASSIGNED: Final = "1.3.6.1.4.1.57683.9"
 @pytest.fixture
 def decider() -> Decider:
     """It knows the Machine of every claim, and its attestor finds everything plausible."""
-    parts = ("caches", "reservations", "records", "tokens", "lookups", "timings", "authority_source", "trust", "now")
+    parts = (
+        "caches",
+        "reservations",
+        "records",
+        "tokens",
+        "lookups",
+        "timings",
+        "authority_source",
+        "trust",
+        "now",
+    )
     registry = MagicMock(providers=PROVIDERS)
     made = Decider(
         ClusterKey("team-a", "one"),
         configuration=Configuration("own", provider_id_oids=(ASSIGNED, PROVIDER_ID_OID)),
         registry=registry,
         monotonic=lambda: 1000.0,
+        reported_services=MagicMock(),
         **{part: MagicMock() for part in parts},
     )
     looked_at: Any = made

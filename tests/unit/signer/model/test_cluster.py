@@ -13,7 +13,6 @@ from signer.model.addresses import Address, UnreadableAddress
 from signer.model.cluster import (
     CLUSTER_NAME_LABEL,
     CONTROL_PLANE_LABEL,
-    DEFAULT_SERVICE_NETWORKS,
     EVERY_CLUSTER,
     PAUSED_ANNOTATION,
     WATCH_FILTER_LABEL,
@@ -104,7 +103,7 @@ class TestCluster:
         assert cluster_view({"metadata": metadata}).created == datetime(1970, 1, 1, tzinfo=UTC)
 
     def test_nothing(self) -> None:
-        expected = ClusterView(ClusterKey("", ""), "", False, False, "", DEFAULT_SERVICE_NETWORKS)
+        expected = ClusterView(ClusterKey("", ""), "", False, False, "", ())
         assert cluster_view({}) == expected
         assert (expected.service_domain, expected.deleting_for_move) == ("cluster.local", False)
 
@@ -113,12 +112,12 @@ class TestCluster:
         [
             (["10.128.0.1/12"], ["10.128.0.0/12"]),
             (["nonsense", 5, None, "10.0.0.0/8"], ["0.0.0.5/32", "10.0.0.0/8"]),
-            ("10.0.0.0/8", ["10.96.0.0/12"]),
-            (None, ["10.96.0.0/12"]),
-            ([], ["10.96.0.0/12"]),
-            (["nonsense"], ["10.96.0.0/12"]),
-            ({"a": "b"}, ["10.96.0.0/12"]),
-            (5, ["10.96.0.0/12"]),
+            ("10.0.0.0/8", []),
+            (None, []),
+            ([], []),
+            (["nonsense"], []),
+            ({"a": "b"}, []),
+            (5, []),
         ],
     )
     def test_service_networks(self, blocks: Any, networks: list[str]) -> None:

@@ -13,6 +13,7 @@ from signer.model.addresses import canonical
 from signer.model.cluster import MachineAddress
 from signer.model.decision import Deferred, Refused
 from signer.model.reasons import Reason
+from signer.model.service_networks import NOT_REPORTED, ReportedServices
 from signer.model.serving_facts import ServingFacts
 from signer.rules.machine import MachineFacts
 from signer.rules.serving import alternative_names_are_the_machines, equivalent_addresses
@@ -60,6 +61,42 @@ def everywhere(name: str) -> dict[str, Any]:
     except ValueError:
         proven = verified(dns_names=(name,))
     return {"machine": with_addresses(name), "proven": proven}
+
+
+def mapped(address: str) -> str:
+    return f"::ffff:{address}"
+
+
+def nat64(address: str) -> str:
+    return f"64:ff9b::{address}"
+
+
+def local_nat64(address: str) -> str:
+    return f"64:ff9b:1::{address}"
+
+
+def translated(address: str) -> str:
+    return f"::ffff:0:{address}"
+
+
+def six_to_four(address: str) -> str:
+    return str(IPv6Address(0x2002 << 112 | int(IPv4Address(address)) << 80 | 1))
+
+
+def teredo(address: str) -> str:
+    return str(IPv6Address(0x20010000 << 96 | 0x41000001 << 64 | int(IPv4Address(address)) ^ 0xFFFFFFFF))
+
+
+def teredo_server(address: str) -> str:
+    return str(IPv6Address(0x20010000 << 96 | int(IPv4Address(address)) << 64 | 0xF5FFFFFE))
+
+
+def isatap(address: str) -> str:
+    return f"2001:db8::5efe:{address}"
+
+
+def universal_isatap(address: str) -> str:
+    return f"2001:db8::200:5efe:{address}"
 
 
 class TestOwn:
@@ -165,6 +202,60 @@ class TestOwn:
         proven = verified(ip_addresses=(ip_address("2001:db8::1"),))
         only = with_addresses("10.0.0.1")
         not_permitted(serving((), ("2001:db8::2",), machine=only, proven=proven), "2001:db8::2", "does not belong to")
+
+
+class TestServices:
+    """The Cluster's networks of Services, stated, reported or unknown."""
+
+    UNSTATED = cluster_view(service_networks=())
+    REPORTED = ReportedServices((ip_network("10.43.0.0/16"),), frozenset({4}))
+
+    def facts(self, address: str, reported: ReportedServices = NOT_REPORTED, **changes: Any) -> MachineFacts:
+        given: dict[str, Any] = {"cluster": self.UNSTATED, "serving": ServingFacts(reported_services=reported)}
+        return serving((), (address,), **given | everywhere(address) | changes)
+
+    @pytest.mark.parametrize("address", ["10.106.1.21", "172.20.0.1", "2001:db8::1", nat64("172.20.0.1")])
+    def test_without_any_fact_every_address_waits(self, address: str) -> None:
+        """kubeadm's default is no fact: neither a reason to deny, nor to approve what is outside."""
+        defer = deferred(judge, self.facts(str(ip_address(address))))
+        assert defer.reason == Reason.SERVICE_NETWORKS_UNKNOWN
+        assert "networks are unknown: state them in spec.clusterNetwork.services.cidrBlocks of Cluster team-a/prod" in (
+            defer.message
+        )
+
+    @pytest.mark.parametrize("address", ["10.106.1.21", "10.44.0.1", "10.42.255.255"])
+    def test_outside_what_is_reported(self, address: str) -> None:
+        judge(self.facts(address, self.REPORTED))
+
+    @pytest.mark.parametrize("cluster", [UNSTATED, cluster_view()])
+    @pytest.mark.parametrize("address", ["10.43.0.1", "10.43.255.255", nat64("10.43.0.1")])
+    def test_inside_what_is_reported(self, address: str, cluster: Any) -> None:
+        """A report adds to what the Cluster states; it is no ground for a denial."""
+        defer = deferred(judge, self.facts(str(ip_address(address)), self.REPORTED, cluster=cluster))
+        assert defer.reason == Reason.SERVICE_NETWORKS_UNKNOWN
+        assert "is in 10.43.0.0/16" in defer.message
+
+    @pytest.mark.parametrize("address", ["2001:db8::1", nat64("192.0.2.1")])
+    def test_of_the_ip_version_that_is_not_reported(self, address: str) -> None:
+        defer = deferred(judge, self.facts(str(ip_address(address)), self.REPORTED))
+        assert "IPv6 networks are unknown" in defer.message
+
+    def test_a_report_frees_nothing_that_is_stated(self) -> None:
+        not_permitted(self.facts("10.96.0.1", self.REPORTED, cluster=cluster_view()), "10.96.0.1", "Services")
+        judge(self.facts("10.106.1.21", cluster=cluster_view(service_networks=(ip_network("10.43.0.0/16"),))))
+
+    def test_names_need_no_networks(self) -> None:
+        judge(serving((NODE,), cluster=self.UNSTATED))
+
+    def test_what_is_foreign_is_denied_anyway(self) -> None:
+        facts = serving((), ("10.0.0.9",), cluster=self.UNSTATED, proven=None)
+        not_permitted(facts, "10.0.0.9", "does not belong to")
+
+    def test_in_a_network_of_the_policy(self) -> None:
+        cluster = replace(self.UNSTATED, control_plane_host="api.example")
+        networks = ServingFacts(networks=(ip_network("10.0.1.0/24"),))
+        defer = deferred(judge, serving((), ("10.0.1.5",), cluster=cluster, serving=networks, proven=None))
+        assert defer.reason == Reason.SERVICE_NETWORKS_UNKNOWN
 
 
 class TestNetworks:
@@ -410,42 +501,6 @@ class TestNamesOfTheCluster:
 
     def test_no_control_plane_host_yet(self) -> None:
         judge(serving((NODE,), ("10.0.0.1",), cluster=cluster_view(control_plane_host="")))
-
-
-def mapped(address: str) -> str:
-    return f"::ffff:{address}"
-
-
-def nat64(address: str) -> str:
-    return f"64:ff9b::{address}"
-
-
-def local_nat64(address: str) -> str:
-    return f"64:ff9b:1::{address}"
-
-
-def translated(address: str) -> str:
-    return f"::ffff:0:{address}"
-
-
-def six_to_four(address: str) -> str:
-    return str(IPv6Address(0x2002 << 112 | int(IPv4Address(address)) << 80 | 1))
-
-
-def teredo(address: str) -> str:
-    return str(IPv6Address(0x20010000 << 96 | 0x41000001 << 64 | int(IPv4Address(address)) ^ 0xFFFFFFFF))
-
-
-def teredo_server(address: str) -> str:
-    return str(IPv6Address(0x20010000 << 96 | int(IPv4Address(address)) << 64 | 0xF5FFFFFE))
-
-
-def isatap(address: str) -> str:
-    return f"2001:db8::5efe:{address}"
-
-
-def universal_isatap(address: str) -> str:
-    return f"2001:db8::200:5efe:{address}"
 
 
 EMBEDDINGS = [nat64, local_nat64, translated, six_to_four, teredo, teredo_server, isatap, universal_isatap]

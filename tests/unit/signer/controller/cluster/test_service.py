@@ -86,7 +86,8 @@ async def test_a_service_runs_once_the_api_server_has_answered(monkeypatch: pyte
 
     monkeypatch.setattr(workload_cluster_module, "list_and_watch", watch)
     cluster, wing = composed(Metrics())
-    serving = asyncio.create_task(cluster._serve_over(AsyncMock()))
+    client = AsyncMock(get=AsyncMock(return_value={}))
+    serving = asyncio.create_task(cluster._serve_over(client))
     for _ in range(20):
         await asyncio.sleep(0)
     assert not wing.ran.is_set(), "a server that does not even list is asked nothing more"
