@@ -21,7 +21,7 @@ from authenticator.commands.arguments import (
 from authenticator.configuration import DEFAULT_BOOTSTRAP_KUBECONFIG, Configuration, configure
 from authenticator.flow.clock import Clock
 from authenticator.flow.mismatches import stored_mismatches
-from authenticator.flow.prepare import ExecStanza, NotNeeded, Prepared, prepare
+from authenticator.flow.prepare import ExecStanza, NotNeeded, Prepared, prepare, too_large_for_cluster_info
 from authenticator.model.failures import ExitCode, InvalidConfiguration, StoreUnusable
 from authenticator.model.kubeconfig import EXEC_API_VERSIONS, PROGRAM
 from authenticator.store.store import Store
@@ -75,6 +75,8 @@ def run(options: argparse.Namespace) -> ExitCode:
     configuration = configuration_of(options)
     try:
         report(f"{configuration.kubeconfig}: {prepare_once(options, configuration).value}")
+        if large := too_large_for_cluster_info(configuration, options.exec_api_version):
+            report(large)
     except NotNeeded as failure:
         report(f"{failure}; the kubelet continues with {configuration.kubeconfig} and the stored certificate")
     _report_mismatches(configuration)

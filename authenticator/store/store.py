@@ -22,11 +22,13 @@ from authenticator.store.files import TooLargeFile, read_bounded, remove, wipe, 
 from authenticator.store.lock import locked
 from authenticator.stored_credential import BOOTSTRAP_FILE, CLIENT_PAIR_FILE, CLUSTER_FILE
 
+AUTHORITY_FILE: Final = "kubelet-authenticator-ca.crt"
 SERVING_PAIR_FILE: Final = "kubelet-authenticator-serving.pem"
 
 _MAXIMUM_BYTES: Final = 512 * 1024
 _BOOTSTRAP_LOCK_SECONDS: Final = 30.0
 _DAMAGED: Final = (ValueError, KeyError, TypeError, RecursionError)
+_PUBLIC: Final = 0o644
 _OTHERS_MAY_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -144,6 +146,19 @@ class Store:
         """Store a pair; the same step removes the former one."""
         with self._reporting("write"):
             write_atomically(self.pair_file(purpose), pair.encode())
+
+    @property
+    def authority_file(self) -> Path:
+        """The path of the cluster's CA certificates, which the kubelet's kubeconfig names."""
+        return self.folder / AUTHORITY_FILE
+
+    def save_authority(self, certificates: str) -> bool:
+        """Store the cluster's CA certificates, PEM, readable for everyone; returns whether they changed."""
+        if self._read(self.authority_file) == certificates:
+            return False
+        with self._reporting("write"):
+            write_atomically(self.authority_file, certificates, mode=_PUBLIC)
+        return True
 
     def set_aside(self, purpose: Purpose) -> None:
         """Rename a pair of another cluster, so that it is no longer used."""

@@ -106,7 +106,7 @@ def _bootstrap_kubeconfig(data: bytes) -> Bootstrap:
 
 
 def _kubelet_kubeconfig(data: bytes) -> Cluster:
-    return cluster_of_kubeconfig(data)
+    return cluster_of_kubeconfig(data, _no_file)
 
 
 def _answer(data: bytes) -> Answer:
