@@ -34,14 +34,26 @@ def _run(given: list[str]) -> int:
 def _print(given: list[str], *, last_resort: bool = False) -> int | None:
     """The exit code; None if nothing was printed, because there is more to do."""
     try:
-        print_stored(given[1:], last_resort=last_resort)
+        compared = print_stored(given[1:], last_resort=last_resort)
     except MoreToDo:
         return None
     except OSError as error:  # of standard output; an unreadable file raises MoreToDo
         from authenticator.commands.output import end_without_output
 
         return end_without_output(error)
+    if not compared:
+        _compare(given)
     return 0
+
+
+def _compare(given: list[str]) -> None:
+    """Report in what the printed certificate is not what is configured. It takes longer, and must change nothing."""
+    try:
+        from authenticator.commands import report_mismatches
+
+        report_mismatches(given)
+    except Exception as error:  # noqa: BLE001 - the certificate is printed already, whatever fails now
+        _report(f"the stored certificate could not be compared with the configuration: {error!r}")
 
 
 def _report(text: str) -> None:

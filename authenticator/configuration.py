@@ -23,7 +23,12 @@ from attestors.contract import IPAddress
 from attestors.wire.names import PROVIDER_ID_OID, InvalidProviderName, check_provider_name
 from attestors.wire.provider_id import InvalidOID, InvalidProviderID, check_oid, check_provider_id
 from authenticator.model.failures import InvalidConfiguration, UnreadableConfiguration
-from authenticator.stored_credential import DEFAULT_CONFIGURATION_FILE, DEFAULT_STORE, ENVIRONMENT_PREFIX
+from authenticator.stored_credential import (
+    DEFAULT_CONFIGURATION_FILE,
+    DEFAULT_STORE,
+    ENVIRONMENT_PREFIX,
+    PROVIDER_ID_SETTING,
+)
 
 API_VERSION: Final = "attestation.cluster.x-k8s.io/v1alpha1"
 KIND: Final = "KubeletAuthenticatorConfiguration"
@@ -93,6 +98,11 @@ class Configuration:
     """None if the agent requests no serving certificate."""
     file: Path | None
     """The file that was read; None without a file."""
+
+    @property
+    def stated_provider_id(self) -> str:
+        """The provider ID, as far as it is written down: attestors that ask no platform have it as a setting."""
+        return self.provider_id or self.settings.get(PROVIDER_ID_SETTING, "")
 
     @property
     def asker(self) -> str:

@@ -16,7 +16,7 @@ from authenticator.commands.arguments import report
 from authenticator.commands.output import end_without_output, flush_log
 from authenticator.model.failures import ExitCode, Failure
 
-__all__ = ["parser", "run"]
+__all__ = ["parser", "report_mismatches", "run"]
 
 _EXIT_CODES = """\
 exit codes:
@@ -24,6 +24,7 @@ exit codes:
   1 a defect of ours         5 API server not trusted    9 no evidence
   2 wrong configuration      6 credential refused       10 store unusable or locked
   3 still pending            7 denied                   11 output not written
+                                                        12 valid, and not what is configured
 """
 
 # The convention of shells: 128 + SIGINT.
@@ -45,6 +46,11 @@ def run(arguments: list[str]) -> int:
         raise
     _exit_past_threads(threads, code)
     return code
+
+
+def report_mismatches(arguments: list[str]) -> None:
+    """Report in what the stored certificate is not what is configured. ``arguments`` are those of ``credential``."""
+    credential.report_mismatches(parser().parse_args(arguments))
 
 
 def _run(arguments: list[str]) -> int:

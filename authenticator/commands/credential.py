@@ -14,9 +14,11 @@ from authenticator.commands.renewal import Failed, Finished, StillRunning, renew
 from authenticator.flow.bounded import bounded, longest
 from authenticator.flow.certificates import NodeCertificates
 from authenticator.flow.clock import Clock
+from authenticator.flow.mismatches import stored_mismatches
 from authenticator.model.certificate import check_pair
+from authenticator.model.cluster import Cluster
 from authenticator.model.exec_credential import INFO_VARIABLE, ExecInfo, UnusableExecInfo, encode_credential, parse_info
-from authenticator.model.failures import ExitCode, InvalidConfiguration
+from authenticator.model.failures import ExitCode, Failure, InvalidConfiguration
 from authenticator.model.kubeconfig import UnusableKubeconfig, cluster_of_exec_info
 from authenticator.model.pair import RETRY_SECONDS, Pair
 from authenticator.model.plan import Use, expiration
@@ -67,16 +69,35 @@ def run(options: argparse.Namespace) -> ExitCode:
     until = expiration(use, now)
     with standard_output():
         print(encode_credential(info.api_version, certificate=use.pair.certificate, key=use.pair.key, expiration=until))
+    if stored is not None:
+        report_mismatches(options)
     return ExitCode.DONE
 
 
+def report_mismatches(options: argparse.Namespace) -> None:
+    """Report in what the stored certificate is not what is configured.
+
+    It is printed all the same. The API server takes the kubelet for the node in the certificate, so no other node's
+    rights are at stake; and the configured name may be wrong while the kubelet is called otherwise by a flag.
+    """
+    with contextlib.suppress(Failure):  # a broken configuration is reported where it is needed
+        info = parse_info(os.environ.get(INFO_VARIABLE, ""))
+        configuration = configuration_of(options)
+        for mismatch in stored_mismatches(configuration, Store(configuration.store), _cluster(info)):
+            report(str(mismatch))
+
+
 def _certificates(options: argparse.Namespace, info: ExecInfo) -> NodeCertificates:
-    try:
-        cluster = cluster_of_exec_info(info.cluster) if info.cluster is not None else None
-    except UnusableKubeconfig as error:
-        raise InvalidConfiguration(f"the kubeconfig that runs this plugin: {error}") from error
+    cluster = _cluster(info)
     configuration = configuration_of(options)
     return NodeCertificates(configuration, Store(configuration.store), Clock(), report, cluster)
+
+
+def _cluster(info: ExecInfo) -> Cluster | None:
+    try:
+        return cluster_of_exec_info(info.cluster) if info.cluster is not None else None
+    except UnusableKubeconfig as error:
+        raise InvalidConfiguration(f"the kubeconfig that runs this plugin: {error}") from error
 
 
 def _still_valid(options: argparse.Namespace, now: int) -> Pair | None:

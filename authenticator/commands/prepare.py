@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import sys
@@ -19,8 +20,9 @@ from authenticator.commands.arguments import (
 )
 from authenticator.configuration import DEFAULT_BOOTSTRAP_KUBECONFIG, Configuration, configure
 from authenticator.flow.clock import Clock
-from authenticator.flow.prepare import ExecStanza, NotNeeded, Prepared, prepare
-from authenticator.model.failures import ExitCode, InvalidConfiguration
+from authenticator.flow.mismatches import stored_mismatches
+from authenticator.flow.prepare import ExecStanza, NotNeeded, Prepared, prepare, too_large_for_cluster_info
+from authenticator.model.failures import ExitCode, InvalidConfiguration, StoreUnusable
 from authenticator.model.kubeconfig import EXEC_API_VERSIONS, PROGRAM
 from authenticator.store.store import Store
 
@@ -68,13 +70,26 @@ def run(options: argparse.Namespace) -> ExitCode:
         return ExitCode.DONE
     if not _is_there(known.bootstrap_kubeconfig):
         report(f"{known.kubeconfig}: {Prepared.NO_BOOTSTRAP_KUBECONFIG.value}")
+        _report_mismatches(known)
         return ExitCode.DONE
     configuration = configuration_of(options)
     try:
         report(f"{configuration.kubeconfig}: {prepare_once(options, configuration).value}")
+        if large := too_large_for_cluster_info(configuration, options.exec_api_version):
+            report(large)
     except NotNeeded as failure:
         report(f"{failure}; the kubelet continues with {configuration.kubeconfig} and the stored certificate")
+    _report_mismatches(configuration)
     return ExitCode.DONE
+
+
+def _report_mismatches(configuration: Configuration) -> None:
+    """At each start of the kubelet, which is not kept from starting: it may be called otherwise than is configured."""
+    store = Store(configuration.store)
+    with contextlib.suppress(StoreUnusable):  # `credential` reports it, if the kubelet needs the store at all
+        store.check_folder()
+        for mismatch in stored_mismatches(configuration, store):
+            report(str(mismatch))
 
 
 def _is_there(bootstrap_kubeconfig: Path) -> bool:

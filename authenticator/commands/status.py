@@ -13,14 +13,16 @@ from cryptography import x509
 
 from attestors.standard_output import standard_output
 from attestors.wire.names import Purpose
-from authenticator.commands.arguments import add_common, configuration_of
+from authenticator.commands.arguments import add_common, configuration_of, report
 from authenticator.configuration import Configuration
 from authenticator.flow.clock import Clock
 from authenticator.flow.evidence import Attestation
+from authenticator.flow.mismatches import stored_mismatches
 from authenticator.model.answer import printable
 from authenticator.model.attempt import Attempt, Step, times
 from authenticator.model.chain import issuer_of, name_of
 from authenticator.model.failures import ExitCode, InvalidConfiguration, NoEvidence
+from authenticator.model.mismatch import Mismatch
 from authenticator.model.pair import Pair
 from authenticator.model.plan import Expired, Join, KeepStill, Next, Nothing, Renew, Use, clock_behind, next_step
 from authenticator.model.unix_time import time_text
@@ -43,7 +45,8 @@ def add(commands: Commands) -> None:
         "status",
         help="show the stored certificates, their validity, and the next step",
         description="Shows what is stored. Exit code 0 with a valid client certificate, 8 without; 2 if the "
-        "attestor cannot be loaded, because nothing is renewed then.",
+        "attestor cannot be loaded, because nothing is renewed then; 12 if the certificate is for another node name, "
+        "provider ID, signer or cluster than is configured.",
     )
     add_common(command)
     command.add_argument("--output", choices=("text", "json"), default="text", help="(default: %(default)s)")
@@ -91,19 +94,38 @@ def run(options: argparse.Namespace) -> ExitCode:
         now=now,
         asker=configuration.asker,
     )
+    differing = stored_mismatches(configuration, store)
+    for mismatch in differing:
+        report(str(mismatch))
     if options.output == "json":
         document = _document(configuration, problem, store, certificates, attempts, planned, now)
+        document["mismatches"] = [_mismatch_document(mismatch) for mismatch in differing]
         lines = [json.dumps(document, indent=2)]
     else:
         paint = _painter()
         shown = _lines(configuration, problem, store, certificates, attempts, planned, now)
+        # Above the next step, which is the last line.
+        shown[-1:-1] = [
+            (f"mismatch     {one.property.value}: stored {one.stored}, configured {one.configured}", _RED)
+            for one in differing
+        ]
         lines = [paint(*line) if isinstance(line, tuple) else line for line in shown]
     with standard_output():
         print("\n".join(lines))
     if problem:
         return ExitCode.CONFIGURATION
-    valid = client is not None and now < client.not_after
-    return ExitCode.DONE if valid else ExitCode.NO_CREDENTIAL
+    if client is None or now >= client.not_after:
+        return ExitCode.NO_CREDENTIAL
+    return ExitCode.MISMATCH if differing else ExitCode.DONE
+
+
+def _mismatch_document(mismatch: Mismatch) -> dict[str, str]:
+    return {
+        "property": mismatch.property.value,
+        "stored": mismatch.stored,
+        "configured": mismatch.configured,
+        "message": mismatch.advice,
+    }
 
 
 def _attestor(configuration: Configuration) -> tuple[bool, str]:

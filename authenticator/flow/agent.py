@@ -73,6 +73,7 @@ class Agent:
             timeout = self.certificates.configuration.timeout
             uses = [self.certificates.client(share=AGENT_SHARE, timeout=timeout)]
             self._clear("client")
+            mismatch = "; ".join(map(str, self.certificates.mismatches()))
             if self.certificates.configuration.serving is not None:
                 what = "serving"
                 uses.append(self.certificates.serving(share=AGENT_SHARE))
@@ -92,7 +93,10 @@ class Agent:
         left = min(use.until for use in uses) - now
         behind = next((text for use in uses if (text := clock_behind(use.pair.not_before, now))), "")
         overdue = "; ".join(use.overdue for use in uses if use.overdue)
-        if overdue:
+        if mismatch:
+            self._report_failure("mismatch", Failure(mismatch))
+            self.notify(f"STATUS={mismatch}")
+        elif overdue:
             self.notify(f"STATUS=valid, but not renewed: {overdue}; the next attempt is due in {left} s")
         elif behind:
             self._report_failure("clock", Failure(f"the certificates are {behind}"))

@@ -35,6 +35,7 @@ class Requester:
 
     def __post_init__(self) -> None:
         self._attestation: Attestation | None = None
+        self._provider_id = ""
 
     @property
     def attestation(self) -> Attestation:
@@ -46,6 +47,15 @@ class Requester:
         if self._attestation is None:
             self._attestation = self.load_attestation(self.configuration)
         return self._attestation
+
+    def provider_id(self) -> str:
+        """This machine's provider ID, determined once.
+
+        Raises:
+            NoEvidence: the attestor cannot determine it.
+        """
+        self._provider_id = self._provider_id or self.attestation.provider_id()
+        return self._provider_id
 
     def deadline(self) -> Deadline:
         """The configured timeout, from now on."""
@@ -100,7 +110,7 @@ class Requester:
             find_subject=lambda: Subject(
                 provider=self.configuration.provider,
                 node_name=self.configuration.node_name,
-                provider_id=self.attestation.provider_id(),
+                provider_id=self.provider_id(),
                 ca_cert_hash=cluster.ca_cert_hash.text,
                 dns_names=dns_names,
                 ip_addresses=ip_addresses,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from attestors.wire.names import Purpose
@@ -34,9 +35,14 @@ def read_bootstrap_kubeconfig(path: Path) -> Bootstrap | None:
     except OSError as error:
         raise InvalidConfiguration(f"bootstrap kubeconfig {path}: {error.strerror}") from None
     try:
-        return parse_bootstrap(data, lambda named: read_bounded(path.parent / named, MAXIMUM_KUBECONFIG_BYTES))
+        return parse_bootstrap(data, _beside(path))
     except UnusableKubeconfig as error:
         raise InvalidConfiguration(f"bootstrap kubeconfig {path}: {error}") from None
+
+
+def _beside(path: Path) -> Callable[[str], bytes]:
+    """Reads what a kubeconfig names: relative paths begin at its own folder."""
+    return lambda named: read_bounded(path.parent / named, MAXIMUM_KUBECONFIG_BYTES)
 
 
 def import_bootstrap(configuration: Configuration, store: Store, *, now: int) -> None:
@@ -76,6 +82,6 @@ def cluster_of_own_kubeconfig(path: Path) -> Cluster | None:
     """The cluster in the kubeconfig that this program wrote; None if it wrote none, or the file is unreadable."""
     try:
         data = read_bounded(path, MAXIMUM_KUBECONFIG_BYTES)
-        return cluster_of_kubeconfig(data) if runs_this_program(data) else None
+        return cluster_of_kubeconfig(data, _beside(path)) if runs_this_program(data) else None
     except (OSError, UnusableKubeconfig):
         return None

@@ -11,8 +11,10 @@ from authenticator.flow.asking import Requester
 from authenticator.flow.client_pair import ClientPair
 from authenticator.flow.clock import Clock
 from authenticator.flow.evidence import Attestation
+from authenticator.flow.mismatches import stored_mismatches
 from authenticator.flow.serving_pair import ServingPair, require_serving
 from authenticator.model.cluster import Cluster
+from authenticator.model.mismatch import Mismatch
 from authenticator.model.plan import PLUGIN_SHARE, Use
 from authenticator.store.store import Store
 
@@ -64,6 +66,14 @@ class NodeCertificates:
             Failure: there is no valid certificate.
         """
         return self._serving.use(share=share)
+
+    def mismatches(self) -> tuple[Mismatch, ...]:
+        """In which properties the stored client certificate is not what is configured.
+
+        Raises:
+            StoreUnusable: the store is unreadable.
+        """
+        return stored_mismatches(self.configuration, self.store, self.cluster)
 
     def check(self) -> None:
         """Check that the attestor supports the configuration; makes no request.

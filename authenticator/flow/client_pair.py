@@ -10,9 +10,10 @@ from attestors.wire.names import Purpose
 from authenticator.flow.asking import Requester, client_certificate
 from authenticator.flow.bootstrap import import_bootstrap
 from authenticator.flow.deadline import Deadline
+from authenticator.flow.mismatches import require_own_name
 from authenticator.flow.pauses import paused
 from authenticator.model.attempt import LONGEST_PAUSE_SECONDS, Attempt, Pause, pause_after, pause_in_force
-from authenticator.model.cluster import Bootstrap
+from authenticator.model.cluster import Bootstrap, Cluster
 from authenticator.model.failures import ExitCode, Failure, NoCredential, StillPending
 from authenticator.model.pair import RETRY_SECONDS, Pair
 from authenticator.model.plan import (
@@ -85,13 +86,14 @@ class ClientPair:
             self._configuration.asker + bootstrap.digest,
             deadline,
         )
-        return self._keep(fresh, KnownCluster(bootstrap.cluster, bootstrap.digest), share)
+        return self._keep(fresh, bootstrap.cluster, bootstrap.digest, share)
 
     def _renew(self, pair: Pair, share: float, deadline: Deadline) -> Use:
         """Renew. Whatever fails, the stored pair stays in use until it expires."""
         known = self._store.known_cluster()
         try:
             cluster = self._requester.cluster()
+            require_own_name(self._configuration, pair)
             asker = self._configuration.asker
             fresh = self._requester.request(Purpose.CLIENT, cluster, client_certificate(pair), asker, deadline)
         except StillPending as failure:
@@ -102,7 +104,7 @@ class ClientPair:
             overdue = str(failure)
             until = self._pause_renewal(failure, pair)
         else:
-            return self._keep(fresh, KnownCluster(cluster, known.used if known is not None else ""), share)
+            return self._keep(fresh, cluster, known.used if known is not None else "", share)
         return Use(pair, min(until, pair.not_after), overdue)
 
     def _pause_renewal(self, failure: Failure, pair: Pair) -> int:
@@ -129,11 +131,12 @@ class ClientPair:
         self._store.save_attempt(Purpose.CLIENT, Attempt(attempt.pending, bounded))
         return bounded.until
 
-    def _keep(self, fresh: Pair, known: KnownCluster, share: float) -> Use:
+    def _keep(self, fresh: Pair, cluster: Cluster, used: str, share: float) -> Use:
         """Store a certificate. After a crash in between, the bootstrap credential is still there until the pair is.
 
         The credential is wiped last: while it exists, the next run finishes this step.
         """
+        known = KnownCluster(cluster, used, self._configuration.provider, self._requester.provider_id())
         with self._store.bootstrap_lock():
             copied = self._store.bootstrap()
             if copied is not None and not copied.cluster.shares_authority_with(known.cluster):

@@ -7,15 +7,24 @@ knows neither server nor CA, and ``kubeadm init`` refuses a kubeconfig that it d
 from __future__ import annotations
 
 import enum
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from attestors.wire.names import Purpose
 from authenticator.configuration import Configuration
 from authenticator.flow.bootstrap import cluster_of_own_kubeconfig, import_bootstrap, read_bootstrap_kubeconfig
 from authenticator.flow.clock import Clock
+from authenticator.model.exec_credential import INFO_VARIABLE
 from authenticator.model.failures import InvalidConfiguration, StoreUnusable
-from authenticator.model.kubeconfig import MAXIMUM_KUBECONFIG_BYTES, exec_kubeconfig, runs_this_program
+from authenticator.model.kubeconfig import (
+    MAXIMUM_EXEC_INFO_BYTES,
+    MAXIMUM_KUBECONFIG_BYTES,
+    exec_info_bytes,
+    exec_kubeconfig,
+    runs_this_program,
+)
 from authenticator.store.files import read_bounded, write_atomically
 from authenticator.store.store import Store
 
@@ -61,22 +70,45 @@ def prepare(configuration: Configuration, store: Store, stanza: ExecStanza, cloc
     with store.bootstrap_lock():
         import_bootstrap(configuration, store, now=clock.now())
         wanted = exec_kubeconfig(
-            supplied.cluster, command=stanza.command, arguments=stanza.arguments, api_version=stanza.api_version
+            supplied.cluster,
+            authority_file=os.path.abspath(store.authority_file),
+            command=stanza.command,
+            arguments=stanza.arguments,
+            api_version=stanza.api_version,
         )
         path = configuration.kubeconfig
         try:
-            try:
-                present = read_bounded(path, MAXIMUM_KUBECONFIG_BYTES)
-            except FileNotFoundError:
-                present = b""
-            if present == wanted.encode("ascii"):
-                return Prepared.AS_IT_WAS
+            present = _content(path)
             if present and not runs_this_program(present):
                 return Prepared.NOT_OURS
+            # The CA first: the kubeconfig must never name a file that is not there.
+            changed = store.save_authority(supplied.cluster.certificate_authority)
+            if present == wanted.encode("ascii"):
+                return Prepared.WRITTEN if changed else Prepared.AS_IT_WAS
             write_atomically(path, wanted)
         except OSError as error:
             raise InvalidConfiguration(f"kubeconfig {path}: {error.strerror}") from error
     return Prepared.WRITTEN
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return read_bounded(path, MAXIMUM_KUBECONFIG_BYTES)
+    except FileNotFoundError:
+        return b""
+
+
+def too_large_for_cluster_info(configuration: Configuration, api_version: str) -> str:
+    """Why client-go does not tell the plugin of the cluster, with the sizes; empty if it does."""
+    cluster = cluster_of_own_kubeconfig(configuration.kubeconfig)
+    size = exec_info_bytes(cluster, api_version) if cluster is not None else 0
+    if size <= MAXIMUM_EXEC_INFO_BYTES:
+        return ""
+    return (
+        f"the cluster's CA certificates would take {size} bytes in {INFO_VARIABLE}, and Linux takes "
+        f"{MAXIMUM_EXEC_INFO_BYTES} in one string of the environment: provideClusterInfo is false, and `credential` "
+        "reads the cluster from the kubeconfig"
+    )
 
 
 def _is_prepared(configuration: Configuration, store: Store, *, now: int) -> bool:

@@ -17,10 +17,10 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_pem_private_key,
 )
-from cryptography.x509.oid import ExtendedKeyUsageOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from attestors.wire.certificate_request import node_subject
-from attestors.wire.names import Purpose
+from attestors.wire.names import NODE_USER_PREFIX, Purpose
 from authenticator.model.chain import alternative_names_of, issuer_of, load_chain, name_of, public_key_info_of
 from authenticator.model.pair import Pair, UnreadablePair, parse_pair
 
@@ -129,6 +129,22 @@ def is_of_node(pair: Pair, node_name: str) -> bool:
         return set(name_of(load_chain(pair.certificate.encode("ascii"))[0])) == set(node_subject(node_name))
     except ValueError as error:
         raise UnusableCertificate("the certificate is unreadable") from error
+
+
+def node_name_of(pair: Pair) -> str:
+    """The node's name in the certificate; the whole subject if it is not a node's.
+
+    Raises:
+        UnusableCertificate: it is unreadable.
+    """
+    try:
+        subject = name_of(load_chain(pair.certificate.encode("ascii"))[0])
+    except ValueError as error:
+        raise UnusableCertificate("the certificate is unreadable") from error
+    names = [str(one.value) for one in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    if len(names) == 1 and names[0].startswith(NODE_USER_PREFIX):
+        return names[0].removeprefix(NODE_USER_PREFIX)
+    return subject.rfc4514_string()
 
 
 def check_pair(pair: Pair) -> None:

@@ -14,8 +14,8 @@
       NoEvidence               9   the attestor cannot gather evidence on this machine
       StoreUnusable           10   the store cannot be read, written or locked
 
-0 is success, 1 is a defect of this program, and 11 says that standard output cannot be written
-(:class:`~attestors.standard_output.OutputNotWritten`). Scripts may rely on the numbers.
+0 is success, 1 is a defect of this program, 11 says that standard output cannot be written
+(:class:`~attestors.standard_output.OutputNotWritten`), and 12 is of ``status`` alone. Scripts may rely on the numbers.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class ExitCode(enum.IntEnum):
     NO_EVIDENCE = 9
     STORE = 10
     OUTPUT = 11
+    MISMATCH = 12
 
 
 class Explanation(NamedTuple):
@@ -90,6 +91,11 @@ EXPLANATIONS: Final = {
     ),
     ExitCode.OUTPUT: Explanation(
         "standard output cannot be written, as on a full disk", "check where it is redirected, and run it again"
+    ),
+    ExitCode.MISMATCH: Explanation(
+        "of `status`: the stored certificate is valid, and for another node name, provider ID, signer or cluster than "
+        "is configured",
+        "see [another name](#a-certificate-of-another-name)",
     ),
 }
 

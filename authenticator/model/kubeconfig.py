@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import errno
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -26,9 +27,13 @@ from attestors.net.kubeconfig import (
 from attestors.net.strict_yaml import YamlRefused, load_strict_yaml
 from authenticator.model.chain import is_readable
 from authenticator.model.cluster import BearerToken, Bootstrap, ClientCertificate, Cluster, Credential, InvalidCluster
-from authenticator.model.exec_credential import API_VERSIONS
+from authenticator.model.exec_credential import API_VERSIONS, INFO_VARIABLE, KIND
 
-MAXIMUM_KUBECONFIG_BYTES: Final = 256 * 1024
+MAXIMUM_KUBECONFIG_BYTES: Final = 512 * 1024
+"""A company's whole trust store, 220 KiB, takes 300 KiB in base64."""
+MAXIMUM_EXEC_INFO_BYTES: Final = 128 * 1024
+"""The longest string that Linux takes in a new program's environment: MAX_ARG_STRLEN, 32 pages (execve(2)). Some
+machines have larger pages; the smallest count."""
 EXEC_API_VERSIONS: Final = API_VERSIONS
 PROGRAM: Final = "kubelet-authenticator"
 
@@ -61,14 +66,14 @@ def parse_bootstrap(data: bytes, read_file: ReadFile) -> Bootstrap:
     return Bootstrap(cluster, _credential(user, read_file))
 
 
-def cluster_of_kubeconfig(data: bytes) -> Cluster:
+def cluster_of_kubeconfig(data: bytes, read_file: ReadFile) -> Cluster:
     """The cluster of the current context, regardless of its user.
 
     Raises:
-        UnusableKubeconfig: it names no API server with an inline CA.
+        UnusableKubeconfig: it names no API server with a CA.
     """
     document = _document(data)
-    return _cluster(_named(document, "clusters", "cluster", _context(document).get("cluster")), _no_file)
+    return _cluster(_named(document, "clusters", "cluster", _context(document).get("cluster")), read_file)
 
 
 def cluster_of_exec_info(info: Mapping[str, object]) -> Cluster:
@@ -80,15 +85,16 @@ def cluster_of_exec_info(info: Mapping[str, object]) -> Cluster:
     return _cluster(info, _no_file)
 
 
-def exec_kubeconfig(cluster: Cluster, *, command: str, arguments: Sequence[str], api_version: str) -> str:
+def exec_kubeconfig(
+    cluster: Cluster, *, authority_file: str, command: str, arguments: Sequence[str], api_version: str
+) -> str:
     """A kubeconfig for a kubelet, whose user is this program.
 
-    With ``provideClusterInfo`` the plugin follows later changes of server or CA in this file.
+    The CA is in ``authority_file``: client-go reads that again from Kubernetes 1.36 on, and never inline data. With
+    ``provideClusterInfo`` the plugin is told of the cluster that the running kubelet has, unless the CA is too large
+    (:func:`exec_info_bytes`); then the plugin reads this file.
     """
-    target = {
-        "server": cluster.server,
-        "certificate-authority-data": base64.b64encode(cluster.certificate_authority.encode("ascii")).decode("ascii"),
-    }
+    target = {"server": cluster.server, "certificate-authority": authority_file}
     if cluster.tls_server_name:
         target["tls-server-name"] = cluster.tls_server_name
     plugin = {
@@ -96,7 +102,7 @@ def exec_kubeconfig(cluster: Cluster, *, command: str, arguments: Sequence[str],
         "command": command,
         "args": list(arguments),
         "interactiveMode": "Never",
-        "provideClusterInfo": True,
+        "provideClusterInfo": exec_info_bytes(cluster, api_version) <= MAXIMUM_EXEC_INFO_BYTES,
     }
     context = f"{_USER_NAME}@{_CLUSTER_NAME}"
     document = {
@@ -108,6 +114,21 @@ def exec_kubeconfig(cluster: Cluster, *, command: str, arguments: Sequence[str],
         "current-context": context,
     }
     return f"# Written by {PROGRAM} prepare.\n{yaml.safe_dump(document, sort_keys=False)}"
+
+
+def exec_info_bytes(cluster: Cluster, api_version: str) -> int:
+    """How much of the environment client-go needs to tell the plugin of the cluster, with the terminating zero byte.
+
+    It reads the CA's file, and passes it in base64 and JSON (``rest.ConfigToExecCluster`` in client-go).
+    """
+    target = {
+        "server": cluster.server,
+        **({"tls-server-name": cluster.tls_server_name} if cluster.tls_server_name else {}),
+        "certificate-authority-data": base64.b64encode(cluster.certificate_authority.encode("ascii")).decode("ascii"),
+        "config": None,
+    }
+    info = {"kind": KIND, "apiVersion": api_version, "spec": {"cluster": target, "interactive": False}}
+    return len(f"{INFO_VARIABLE}={json.dumps(info, separators=(',', ':'))}\n\0")
 
 
 def runs_this_program(data: bytes) -> bool:

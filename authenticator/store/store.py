@@ -20,14 +20,15 @@ from authenticator.model.failures import StoreUnusable
 from authenticator.model.pair import Pair, UnreadablePair, parse_pair
 from authenticator.store.files import TooLargeFile, read_bounded, remove, wipe, write_atomically
 from authenticator.store.lock import locked
-from authenticator.stored_credential import BOOTSTRAP_FILE, CLIENT_PAIR_FILE
+from authenticator.stored_credential import BOOTSTRAP_FILE, CLIENT_PAIR_FILE, CLUSTER_FILE
 
+AUTHORITY_FILE: Final = "kubelet-authenticator-ca.crt"
 SERVING_PAIR_FILE: Final = "kubelet-authenticator-serving.pem"
-CLUSTER_FILE: Final = "kubelet-authenticator-cluster.json"
 
 _MAXIMUM_BYTES: Final = 512 * 1024
 _BOOTSTRAP_LOCK_SECONDS: Final = 30.0
 _DAMAGED: Final = (ValueError, KeyError, TypeError, RecursionError)
+_PUBLIC: Final = 0o644
 _OTHERS_MAY_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -37,11 +38,15 @@ class TooLarge(StoreUnusable):
 
 @dataclass(frozen=True, slots=True)
 class KnownCluster:
-    """The cluster of the stored certificates, and the bootstrap credential that was used for it."""
+    """The cluster of the stored certificates, and what the client certificate was requested with."""
 
     cluster: Cluster
     used: str
     """Digest of the bootstrap credential; may be empty."""
+    provider: str = ""
+    """The attestor of the client certificate's signer; empty if an earlier version stored the certificate."""
+    provider_id: str = ""
+    """The provider ID that the client certificate was requested for; empty as above."""
 
 
 class Store:
@@ -142,6 +147,19 @@ class Store:
         with self._reporting("write"):
             write_atomically(self.pair_file(purpose), pair.encode())
 
+    @property
+    def authority_file(self) -> Path:
+        """The path of the cluster's CA certificates, which the kubelet's kubeconfig names."""
+        return self.folder / AUTHORITY_FILE
+
+    def save_authority(self, certificates: str) -> bool:
+        """Store the cluster's CA certificates, PEM, readable for everyone; returns whether they changed."""
+        if self._read(self.authority_file) == certificates:
+            return False
+        with self._reporting("write"):
+            write_atomically(self.authority_file, certificates, mode=_PUBLIC)
+        return True
+
     def set_aside(self, purpose: Purpose) -> None:
         """Rename a pair of another cluster, so that it is no longer used."""
         path = self.pair_file(purpose)
@@ -211,13 +229,20 @@ class Store:
             return None
         try:
             document = json.loads(text)
-            return KnownCluster(_cluster_from(document["cluster"]), _text(document, "usedBootstrap"))
+            cluster, used = _cluster_from(document["cluster"]), _text(document, "usedBootstrap")
+            provider, provider_id = (_text({name: ""} | document, name) for name in ("provider", "providerID"))
+            return KnownCluster(cluster, used, provider, provider_id)
         except _DAMAGED:
             raise StoreUnusable(f"{path} is damaged: remove it, and supply a bootstrap kubeconfig") from None
 
     def save_known_cluster(self, known: KnownCluster) -> None:
         """Store the cluster."""
-        document = {"cluster": _cluster_document(known.cluster), "usedBootstrap": known.used}
+        document = {
+            "cluster": _cluster_document(known.cluster),
+            "usedBootstrap": known.used,
+            "provider": known.provider,
+            "providerID": known.provider_id,
+        }
         with self._reporting("write"):
             write_atomically(self.folder / CLUSTER_FILE, json.dumps(document, indent=1) + "\n")
 

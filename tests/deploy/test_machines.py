@@ -60,7 +60,9 @@ def assert_exec_kubeconfig(machine: Machine, program: str) -> None:
     document = yaml.safe_load(path.read_text(encoding="utf-8"))
     [cluster], [user] = document["clusters"], document["users"]
     assert cluster["cluster"]["server"] == "https://control-plane.example:6443"
-    assert cluster["cluster"]["certificate-authority-data"]
+    authority = machine.path(cluster["cluster"]["certificate-authority"])
+    assert authority.read_text(encoding="ascii").startswith("-----BEGIN CERTIFICATE-----")
+    assert authority.stat().st_mode & 0o777 == 0o644
     assert set(user["user"]) == {"exec"}
     stanza = user["user"]["exec"]
     assert stanza["apiVersion"] == "client.authentication.k8s.io/v1"

@@ -154,7 +154,7 @@ NODE = (
     f"`{stored_credential.CLIENT_PAIR_FILE}`",
     f"`{stored_credential.BOOTSTRAP_FILE}`",
     f"`{store.SERVING_PAIR_FILE}`",
-    f"`{store.CLUSTER_FILE}`",
+    f"`{stored_credential.CLUSTER_FILE}`",
     *(f"`{key}`" for key in sorted(node_configuration._FILE_KEYS - {"apiVersion", "kind"})),
 )
 TPM = (

@@ -19,8 +19,8 @@ from authenticator.model.exec_credential import UnusableExecInfo, parse_info
 from authenticator.model.failures import InvalidConfiguration, StoreUnusable
 from authenticator.model.kubeconfig import UnusableKubeconfig, cluster_of_kubeconfig, parse_bootstrap
 from authenticator.model.pair import Pair, UnreadablePair, parse_pair
-from authenticator.store.store import CLUSTER_FILE, KnownCluster, Store
-from authenticator.stored_credential import BOOTSTRAP_FILE
+from authenticator.store.store import KnownCluster, Store
+from authenticator.stored_credential import BOOTSTRAP_FILE, CLUSTER_FILE
 from tests.fuzz.target import (
     MAXIMUM_MESSAGE_CHARACTERS,
     NotAnInput,
@@ -106,7 +106,7 @@ def _bootstrap_kubeconfig(data: bytes) -> Bootstrap:
 
 
 def _kubelet_kubeconfig(data: bytes) -> Cluster:
-    return cluster_of_kubeconfig(data)
+    return cluster_of_kubeconfig(data, _no_file)
 
 
 def _answer(data: bytes) -> Answer:

@@ -13,16 +13,19 @@ import pytest
 import yaml
 
 from attestors.wire.names import Purpose
+from authenticator.flow import prepare as prepare_module
 from authenticator.flow.prepare import ExecStanza, Prepared, prepare
-from authenticator.model.cluster import BearerToken
+from authenticator.model.cluster import BearerToken, Cluster
 from authenticator.model.failures import ExitCode, InvalidConfiguration
-from authenticator.store import store
+from authenticator.model.kubeconfig import exec_info_bytes
+from authenticator.store import files, store
 from authenticator.store.lock import LockHeld
 from signer.testing.api import EmbeddedAPI
 from tests.integration.authenticator.fixtures import DAY, LONG_AGO, ClusterAdmin, Node, asking
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.kubectl import find_kubectl
 from tests.support.node_program import PROGRAM, V1, V1BETA1, Ran
+from tests.unit.authenticator.builders import authority
 
 SOMEBODY_ELSES = """\
 apiVersion: v1
@@ -74,7 +77,10 @@ def test_the_kubeconfig_names_server_authority_and_this_program_by_absolute_path
     assert ran.exit_code == ExitCode.DONE, ran.log
     (cluster,) = written(node)["clusters"]
     assert cluster["cluster"]["server"] == api.server
-    assert base64.b64decode(cluster["cluster"]["certificate-authority-data"]) == api.ca_certificate_pem
+    file = node.store.authority_file
+    assert cluster["cluster"] == {"server": api.server, "certificate-authority": str(file)}
+    assert file.read_bytes() == api.ca_certificate_pem
+    assert file.stat().st_mode & 0o777 == 0o644
     command = stanza(node)
     assert command["command"] == str(PROGRAM)
     assert os.path.isabs(command["command"])
@@ -96,7 +102,11 @@ def test_the_credential_is_copied_and_not_written_into_the_kubeconfig(api: Embed
 def test_a_second_run_changes_nothing(node: Node) -> None:
     node.supply_bootstrap()
     prepare_here(node)
-    files = [node.configuration.kubeconfig, node.store.folder / "kubelet-authenticator-bootstrap.json"]
+    files = [
+        node.configuration.kubeconfig,
+        node.store.authority_file,
+        node.store.folder / "kubelet-authenticator-bootstrap.json",
+    ]
     before = [(path.stat().st_mtime_ns, path.stat().st_ino, path.read_bytes()) for path in files]
     assert prepare_here(node) is Prepared.AS_IT_WAS
     assert [(path.stat().st_mtime_ns, path.stat().st_ino, path.read_bytes()) for path in files] == before
@@ -109,6 +119,37 @@ def test_a_kubeconfig_of_its_own_follows_the_bootstrap_kubeconfig(node: Node) ->
     path.write_text(path.read_text().replace("https://127.0.0.1:", "https://localhost:"))
     assert prepare_here(node) is Prepared.WRITTEN
     assert written(node)["clusters"][0]["cluster"]["server"].startswith("https://localhost:")
+
+
+def test_the_authority_follows_too(node: Node) -> None:
+    """As when the bootstrap kubeconfig of a machine that joins again has a CA more, or a file was lost."""
+    node.supply_bootstrap()
+    assert prepare_here(node) is Prepared.WRITTEN
+    kubeconfig, wanted = node.configuration.kubeconfig.read_bytes(), node.store.authority_file.read_bytes()
+    for lost in (None, b"", b"another"):
+        if lost is None:
+            node.store.authority_file.unlink()
+        else:
+            node.store.authority_file.write_bytes(lost)
+        assert prepare_here(node) is Prepared.WRITTEN
+        assert node.store.authority_file.read_bytes() == wanted
+        assert node.configuration.kubeconfig.read_bytes() == kubeconfig
+    assert prepare_here(node) is Prepared.AS_IT_WAS
+
+
+def test_the_kubeconfig_never_names_a_file_that_is_not_there(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash after any write leaves what client-go can read, or nothing."""
+    node.supply_bootstrap()
+    written_files: list[str] = []
+
+    def noted(path: Path, content: str, **options: Any) -> None:
+        written_files.append(path.name)
+        files.write_atomically(path, content, **options)
+
+    for module in (prepare_module, store):
+        monkeypatch.setattr(module, "write_atomically", noted)
+    prepare_here(node)
+    assert written_files[-2:] == ["kubelet-authenticator-ca.crt", "kubelet.conf"]
 
 
 def test_an_exec_stanza_for_older_kubelets_can_be_written(node: Node) -> None:
@@ -126,6 +167,7 @@ def test_another_programs_kubeconfig_is_left_alone(node: Node, content: str) -> 
     before = (path.stat().st_mtime_ns, path.stat().st_ino)
     assert prepare_here(node) is Prepared.NOT_OURS
     assert (path.read_text(), (path.stat().st_mtime_ns, path.stat().st_ino)) == (content, before)
+    assert not node.store.authority_file.exists()
     # The credential is taken in all the same: somebody's own kubeconfig may run this program by another way.
     copied = node.store.bootstrap()
     assert copied is not None
@@ -148,7 +190,7 @@ def test_another_programs_kubeconfig_is_no_failure(node: Node) -> None:
         b"\xff\xfe",
         b"token: abcdef.0123456789abcdef",
         b"apiVersion: v1\nkind: Config\n",
-        b"x" * 300_000,
+        b"x" * 600_000,
         None,
     ],
     ids=["empty", "no text", "no kubeconfig", "no context", "too large", "a folder"],
@@ -318,14 +360,31 @@ def test_the_configuration_of_the_environment_is_written_down(node: Node) -> Non
 
 
 @pytest.mark.slow
-def test_the_real_kubectl_works_with_what_was_written(admin: ClusterAdmin, node: Node, tmp_path: Path) -> None:
-    """client-go runs the program, which asks for its first certificate and prints it."""
+@pytest.mark.parametrize("certificates", [1, 400], ids=["one-ca", "trust-store"])
+def test_the_real_kubectl_works_with_what_was_written(
+    admin: ClusterAdmin, node: Node, tmp_path: Path, certificates: int
+) -> None:
+    """client-go runs the program, which asks for its first certificate and prints it.
+
+    The cluster's CA may be the first of a company's whole trust store, of which Linux passes no program 128 KiB.
+    """
     try:
         kubectl = find_kubectl()
     except MissingPart as missing:
         skip_or_fail(missing)
     node.supply_bootstrap()
-    assert run(node).exit_code == ExitCode.DONE
+    path = node.configuration.bootstrap_kubeconfig
+    document = yaml.safe_load(path.read_text())
+    more = authority(7) * (certificates - 1)
+    bundle = admin.api.ca_certificate_pem + more.encode()
+    document["clusters"][0]["cluster"]["certificate-authority-data"] = base64.b64encode(bundle).decode()
+    path.write_text(yaml.safe_dump(document))
+    ran = run(node)
+    assert ran.exit_code == ExitCode.DONE
+    size = exec_info_bytes(Cluster(admin.api.server, bundle.decode()), V1)
+    told = f"would take {size} bytes in KUBERNETES_EXEC_INFO, and Linux takes 131072 in one string"
+    assert (told in ran.log) is (certificates > 1)
+    assert stanza(node)["provideClusterInfo"] is (certificates == 1)
     node.configuration.bootstrap_kubeconfig.unlink()
 
     def ask(*arguments: str) -> subprocess.CompletedProcess[str]:

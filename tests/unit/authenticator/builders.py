@@ -25,6 +25,7 @@ from attestors.wire.certificate_request import node_subject
 from authenticator.model.attempt import Pause, PendingRequest, Step, Subject
 from authenticator.model.cluster import BearerToken, Bootstrap, Cluster
 from authenticator.model.failures import ExitCode
+from authenticator.model.kubeconfig import MAXIMUM_EXEC_INFO_BYTES, exec_info_bytes
 from authenticator.model.pair import Pair, parse_pair
 
 NODE: Final = "worker-1"
@@ -137,6 +138,22 @@ def encoded(text: str) -> str:
 def cluster(number: int = 0, **changes: Any) -> Cluster:
     """A workload cluster."""
     return Cluster(**{"server": SERVER, "certificate_authority": authority(number), **changes})
+
+
+def cluster_with_authorities(number: int, **changes: Any) -> Cluster:
+    """A workload cluster with so many CA certificates."""
+    return cluster(server="https://192.0.2.1:6443", certificate_authority=authority() * number, **changes)
+
+
+@functools.cache
+def most_authorities(name: str = "") -> int:
+    """How many CA certificates client-go can tell a plugin of."""
+
+    def fit(number: int) -> bool:
+        found = exec_info_bytes(cluster_with_authorities(number, tls_server_name=name), V1)
+        return found <= MAXIMUM_EXEC_INFO_BYTES
+
+    return next(number for number in range(180, 250) if not fit(number + 1))
 
 
 def bootstrap(token: str = TOKEN, number: int = 0) -> Bootstrap:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from authenticator.commands.renewal import Finished
 from authenticator.flow.clock import Clock
 from authenticator.model.failures import ExitCode
 from authenticator.model.pair import CERTIFICATE_END, KEY_BEGIN, MAXIMUM_CHARACTERS, Pair
-from authenticator.store.store import Store
+from authenticator.store.store import KnownCluster, Store
 from authenticator.stored_credential import (
     CREDENTIAL_FLAGS,
     DEFAULT_CONFIGURATION_FILE,
@@ -33,10 +34,15 @@ from tests.support.full_disk import FULL, run_on_full_disk
 from tests.support.no_reader import run_without_reader
 from tests.support.renewal_here import renew_here
 from tests.unit.authenticator.builders import (
+    NODE,
     NOW,
+    PROVIDER_ID,
     V1,
     V1BETA1,
+    authority,
     bootstrap,
+    cluster,
+    encoded,
     exec_info,
     key_pem,
     pair_with_left,
@@ -368,6 +374,145 @@ def test_what_is_left_says_nothing_of_the_key(node: Node) -> None:
     assert "PRIVATE" not in f"{left.value}{left.value.__cause__}"
 
 
+# What the certificate is for
+
+
+@dataclass
+class Configured:
+    """A node whose store knows what its certificate is for."""
+
+    node: Node
+    reports: list[list[str]] = field(default_factory=list)
+
+    def compared(self, **changes: Any) -> bool:
+        """Whether the certificate is printed without a full comparison after that."""
+        settings = {"provider-id": PROVIDER_ID, "machine-key": ""}
+        content = HEADER | {"provider": "keyed-mac", "nodeName": NODE, "settings": settings} | changes
+        self.reports.clear()
+        arguments = ["credential", "--config", self.node.configure(content), *self.node.flags]
+        assert cli.main(arguments) == 0
+        printed = self.node.capsys.readouterr()
+        assert json.loads(printed.out)["kind"] == "ExecCredential"
+        assert printed.err == ""
+        assert self.reports in ([], [arguments])
+        return not self.reports
+
+
+@pytest.fixture
+def configured(node: Node) -> Configured:
+    made = Configured(node)
+    node.store.save_known_cluster(KnownCluster(cluster(), "", "keyed-mac", PROVIDER_ID))
+    node.monkeypatch.setattr(commands, "report_mismatches", made.reports.append)
+    return made
+
+
+def test_what_is_sure_to_fit_is_not_compared_in_full(configured: Configured) -> None:
+    assert configured.compared()
+    assert configured.compared(nodeName=f" {NODE.upper()} ")
+    assert configured.compared(providerID=PROVIDER_ID, settings={"provider-id": "other"})
+    assert configured.compared(settings={})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"nodeName": "other"},
+        {"nodeName": NODE[:-1]},
+        {"nodeName": f"{NODE}1"},
+        {"nodeName": "w\u00f6rker"},
+        {"nodeName": "a" * 116},
+        {"nodeName": ["a"]},
+        {"provider": "tpm"},
+        {"provider": ""},
+        {"providerID": "other"},
+        {"settings": {"provider-id": "other"}},
+    ],
+    ids=str,
+)
+def test_what_may_differ_is_compared_in_full(configured: Configured, changes: dict[str, Any]) -> None:
+    assert not configured.compared(**changes)
+
+
+def test_the_hosts_name_counts_where_none_is_configured(configured: Configured) -> None:
+    for name, fits in ((NODE, True), (f"{NODE.upper()}\n", True), ("other", False)):
+        configured.node.monkeypatch.setattr("os.uname", lambda name=name: SimpleNamespace(nodename=name))
+        assert configured.compared(nodeName="") is fits
+
+
+def test_flags_and_environment_count_first(configured: Configured) -> None:
+    _with(configured.node, "NODE_NAME", "other")
+    assert not configured.compared()
+    _with(configured.node, "NODE_NAME", NODE)
+    assert configured.compared(nodeName="other")
+    _with(configured.node, "PROVIDER_ID", "other")
+    assert not configured.compared()
+    _with(configured.node, "PROVIDER_ID", "")
+    _with(configured.node, "SETTINGS", "{}")
+    assert configured.compared(settings={"provider-id": "other"})
+
+
+@pytest.mark.parametrize(
+    ("authorities", "fits"),
+    [
+        (authority(), True),
+        (authority(3) + authority(), True),
+        (authority(3), False),
+        ("", False),
+        ("no certificate", False),
+    ],
+)
+def test_the_cluster_of_client_go_counts(configured: Configured, authorities: str, fits: bool) -> None:
+    target = {"server": "https://other.example", "certificate-authority-data": encoded(authorities)}
+    configured.node.monkeypatch.setenv("KUBERNETES_EXEC_INFO", exec_info(cluster=target))
+    assert configured.compared() is fits
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", "{}", '{"cluster": 7}', "[" * 60_000])
+def test_what_the_store_knows_may_be_damaged(configured: Configured, content: str) -> None:
+    target = {"server": "https://a.example", "certificate-authority-data": encoded(authority())}
+    configured.node.monkeypatch.setenv("KUBERNETES_EXEC_INFO", exec_info(cluster=target))
+    (configured.node.store.folder / "kubelet-authenticator-cluster.json").write_text(content)
+    assert not configured.compared()
+
+
+def test_without_that_file_the_name_counts(configured: Configured) -> None:
+    (configured.node.store.folder / "kubelet-authenticator-cluster.json").unlink()
+    assert configured.compared(provider="tpm")
+    assert not configured.compared(nodeName="other")
+
+
+def test_the_last_resort_is_not_compared(configured: Configured) -> None:
+    assert print_stored(configured.node.flags, last_resort=True)
+
+
+def test_a_comparison_that_fails_changes_nothing(configured: Configured) -> None:
+    def fail(given: list[str]) -> None:
+        raise RuntimeError("no library")
+
+    configured.node.monkeypatch.setattr(commands, "report_mismatches", fail)
+    assert cli.main(["credential", *configured.node.flags]) == 0
+    assert json.loads(configured.node.capsys.readouterr().out)["kind"] == "ExecCredential"
+
+
+def test_a_mismatch_is_said_behind_the_certificate(node: Node) -> None:
+    node.store.save_known_cluster(KnownCluster(cluster(), "", "keyed-mac", PROVIDER_ID))
+    content = {"nodeName": "other", "provider": "tpm", "providerID": "test:///other", "store": str(node.store.folder)}
+    configuration = node.configure(HEADER | content)
+    for path in (cli.main, commands.run):
+        node.monkeypatch.setattr("authenticator.commands.credential.Clock", lambda: Clock(wall=lambda: UNIX_NOW))
+        node.monkeypatch.setattr("authenticator.commands.credential.renew_in_child", renew_here)
+        assert path(["credential", "--config", configuration]) == 0
+        printed = node.capsys.readouterr()
+        assert json.loads(printed.out)["kind"] == "ExecCredential"
+        said = [line.partition(",")[0] for line in printed.err.splitlines()]
+        assert said == [
+            f"kubelet-authenticator: the stored certificate is of nodeName {NODE}",
+            f"kubelet-authenticator: the stored certificate is of providerID {PROVIDER_ID}",
+            "kubelet-authenticator: the stored certificate is of signerName "
+            "cluster.x-k8s.io/kube-apiserver-client-kubelet-keyed-mac",
+        ]
+
+
 # Where nothing else works
 
 NOT_IMPORTED = "no such library"
@@ -553,7 +698,7 @@ def test_it_imports_little_and_only_of_the_standard_library(tmp_path: Path) -> N
     tmp_path.chmod(0o700)
     store.save_pair(Purpose.CLIENT, pair_with_left(datetime.now(UTC), 9 * DAY))
     done = subprocess.run(
-        [sys.executable, "-S", "-c", RUNNER, "credential", "--store", str(tmp_path)],
+        [sys.executable, "-S", "-c", RUNNER, "credential", "--store", str(tmp_path), "--node-name", NODE],
         capture_output=True,
         text=True,
         check=False,

@@ -133,8 +133,11 @@ def test_the_cluster_is_the_one_that_would_be_asked(node: Node) -> None:
     node.store.open()
     node.store.save_known_cluster(KnownCluster(cluster(3), ""))
     seen = [_cluster_line(node)]
+    node.kubeconfig.with_name("ca.crt").write_text(cluster(2).certificate_authority)
     node.kubeconfig.write_text(
-        exec_kubeconfig(cluster(2), command="kubelet-authenticator", arguments=[], api_version=V1)
+        exec_kubeconfig(
+            cluster(2), authority_file="ca.crt", command="kubelet-authenticator", arguments=[], api_version=V1
+        )
     )
     seen.append(_cluster_line(node))
     node.store.save_bootstrap(bootstrap(number=1))

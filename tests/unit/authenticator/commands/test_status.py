@@ -84,7 +84,36 @@ def test_an_empty_store(node: Node) -> None:
         "refused": {},
         "bootstrapCredential": False,
         "next": {"step": "Nothing", "message": f"there is no credential: {supply}"},
+        "mismatches": [],
     }
+
+
+def test_a_certificate_for_something_else(node: Node) -> None:
+    keep(node, 9 * DAY)
+    node.store.save_known_cluster(KnownCluster(cluster(), "", "keyed-mac", PROVIDER_ID))
+    node.configure(providerID="test:///other", nodeName="worker-1.example")
+    code, output, log = node.run("status")
+    assert code == ExitCode.MISMATCH
+    assert output.splitlines()[-3:-1] == [
+        "mismatch     nodeName: stored worker-1, configured worker-1.example",
+        f"mismatch     providerID: stored {PROVIDER_ID}, configured test:///other",
+    ]
+    assert [line.partition(":")[0] for line in log.splitlines()] == ["kubelet-authenticator"] * 2
+    assert f"If worker-1.example is right, supply a new bootstrap kubeconfig as {node.bootstrap_kubeconfig}" in log
+    code, output, _ = node.run("status", "--output", "json")
+    assert code == ExitCode.MISMATCH
+    found = json.loads(output)["mismatches"]
+    assert [(one["property"], one["stored"], one["configured"]) for one in found] == [
+        ("nodeName", "worker-1", "worker-1.example"),
+        ("providerID", PROVIDER_ID, "test:///other"),
+    ]
+    assert found[0]["message"] in log
+
+
+def test_one_that_expired_comes_first(node: Node) -> None:
+    keep(node, -DAY)
+    node.configure(nodeName="worker-1.example")
+    assert node.run("status")[0] == ExitCode.NO_CREDENTIAL
 
 
 def test_the_store_is_not_made(node: Node) -> None:

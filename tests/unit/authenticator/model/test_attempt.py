@@ -264,7 +264,7 @@ def test_nothing_may_be_added(path: tuple[str, ...]) -> None:
         (("pause", "failures"), -1),
         (("pause", "failures"), 1.0),
         (("pause", "failures"), True),
-        (("pause", "exit_code"), 12),
+        (("pause", "exit_code"), 13),
         (("pause", "exit_code"), "7"),
     ],
 )

@@ -15,6 +15,7 @@ from authenticator.model.kubeconfig import (
     UnusableKubeconfig,
     cluster_of_exec_info,
     cluster_of_kubeconfig,
+    exec_info_bytes,
     exec_kubeconfig,
     parse_bootstrap,
     runs_this_program,
@@ -29,9 +30,11 @@ from tests.unit.authenticator.builders import (
     bootstrap,
     certificate,
     cluster,
+    cluster_with_authorities,
     encoded,
     key_pem,
     kubeconfig,
+    most_authorities,
     pem_of,
     secret_line,
 )
@@ -276,7 +279,7 @@ def test_the_size_is_bounded() -> None:
     text = as_yaml(kubeconfig())
     padding = b"#" * (MAXIMUM_KUBECONFIG_BYTES - len(text))
     assert parsed(text + padding) == bootstrap()
-    refuse(text + padding + b"#", "it is larger than 262144 bytes")
+    refuse(text + padding + b"#", "it is larger than 524288 bytes")
 
 
 @pytest.mark.parametrize("name", ["None", "X"])
@@ -292,20 +295,29 @@ def test_what_is_not_named_is_not_found(missing: str, name: str) -> None:
     refuse(document, " is missing: it names one of the ")
     if missing != "user":
         with pytest.raises(UnusableKubeconfig, match=" is missing: it names one of the "):
-            cluster_of_kubeconfig(as_yaml(document))
+            cluster_of_kubeconfig(as_yaml(document), read_file)
 
 
 # The cluster alone
 
 
 def test_the_cluster_of_a_kubeconfig_with_any_user() -> None:
-    assert cluster_of_kubeconfig(as_yaml(kubeconfig(users=[]))) == cluster()
+    assert cluster_of_kubeconfig(as_yaml(kubeconfig(users=[])), read_file) == cluster()
 
 
-def test_no_file_is_read_for_it() -> None:
-    named = kubeconfig(target={"server": SERVER, "certificate-authority": __file__})
+def test_its_ca_may_be_in_a_file() -> None:
+    for file, found in (("ca.crt", True), ("missing", False)):
+        named = as_yaml(kubeconfig(target={"server": SERVER, "certificate-authority": file}, users=[]))
+        if found:
+            assert cluster_of_kubeconfig(named, read_file) == cluster()
+            continue
+        with pytest.raises(UnusableKubeconfig, match=r"^missing: No such file"):
+            cluster_of_kubeconfig(named, read_file)
+
+
+def test_client_go_names_no_file() -> None:
     with pytest.raises(UnusableKubeconfig, match="files are not read here"):
-        cluster_of_kubeconfig(as_yaml(named))
+        cluster_of_exec_info({"server": SERVER, "certificate-authority": __file__})
 
 
 def test_the_cluster_that_client_go_hands_over() -> None:
@@ -335,7 +347,9 @@ def test_the_versions_that_may_be_written_are_those_that_are_answered() -> None:
 
 
 def written(of: Cluster | None = None, api_version: str = V1) -> str:
-    return exec_kubeconfig(of or cluster(), command=COMMAND, arguments=ARGUMENTS, api_version=api_version)
+    return exec_kubeconfig(
+        of or cluster(), authority_file="ca.crt", command=COMMAND, arguments=ARGUMENTS, api_version=api_version
+    )
 
 
 @pytest.mark.parametrize("api_version", [V1, V1BETA1])
@@ -363,7 +377,7 @@ def test_the_rest_of_it() -> None:
     assert document == {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "workload", "cluster": target()}],
+        "clusters": [{"name": "workload", "cluster": {"server": SERVER, "certificate-authority": "ca.crt"}}],
         "contexts": [{"name": "kubelet@workload", "context": {"cluster": "workload", "user": "kubelet"}}],
         "current-context": "kubelet@workload",
     }
@@ -375,8 +389,18 @@ def test_the_rest_of_it() -> None:
 @pytest.mark.parametrize("name", ["", "kubernetes"])
 def test_the_cluster_is_read_back(name: str) -> None:
     one = cluster(tls_server_name=name)
-    assert cluster_of_kubeconfig(written(one).encode()) == one
+    assert cluster_of_kubeconfig(written(one).encode(), read_file) == one
     assert ("tls-server-name" in written(one)) == bool(name)
+
+
+def test_a_cluster_is_told_if_linux_takes_it_in_one_string() -> None:
+    """What the real client-go passes is compared in ``test_kubectl.py``."""
+    most = most_authorities()
+    for certificates in (1, most, most + 1, 400):
+        large = cluster_with_authorities(certificates)
+        (user,) = yaml.safe_load(written(large))["users"]
+        assert user["user"]["exec"]["provideClusterInfo"] is (certificates <= most)
+        assert (exec_info_bytes(large, V1) <= 128 * 1024) is (certificates <= most)
 
 
 def test_it_is_recognised() -> None:
