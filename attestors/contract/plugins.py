@@ -52,16 +52,22 @@ class AttestorDescription:
     """Evidence versions that the attestor reads, newest last."""
     renews: bool
     serves: bool
+    attests_without_provider_id: bool = False
+    """Whether the attestor can tell by something else than the provider ID which Machine a request comes from. If so,
+    the core passes it requests for Machines that show no provider ID yet: see :attr:`ClaimedMachine.match`."""
 
     def __post_init__(self) -> None:
         # Not every attestor is type-checked: the text "insecure" would compare unequal to Security.INSECURE.
         if not isinstance(self.security, Security):
             raise InvalidOutcome("an attestor's security is Security.SECURE or Security.INSECURE")
-        if not all(isinstance(declared, bool) for declared in (self.renews, self.serves)):
-            raise InvalidOutcome("renews and serves are True or False")
+        declared = (self.renews, self.serves, self.attests_without_provider_id)
+        if not all(isinstance(one, bool) for one in declared):
+            raise InvalidOutcome("renews, serves and attests_without_provider_id are True or False")
         require_tuple_of("evidence_versions", self.evidence_versions, str)
         if self.security is Security.INSECURE and (self.renews or self.serves):
             raise InvalidOutcome("an insecure attestor can neither renew nor sign serving certificates")
+        if self.security is Security.INSECURE and self.attests_without_provider_id:
+            raise InvalidOutcome("an insecure attestor cannot tell which Machine a request comes from")
         if not all(VERSION_FORM.fullmatch(version) for version in self.evidence_versions):
             raise InvalidOutcome('an evidence version is "v" and a number')
         if not self.evidence_versions:

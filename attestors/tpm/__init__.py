@@ -23,7 +23,12 @@ class TPMAttestor:
     """Implements :class:`attestors.contract.Attestor`."""
 
     description = AttestorDescription(
-        provider="tpm", security=Security.SECURE, evidence_versions=("v1",), renews=True, serves=True
+        provider="tpm",
+        security=Security.SECURE,
+        evidence_versions=("v1",),
+        renews=True,
+        serves=True,
+        attests_without_provider_id=True,
     )
 
     def server_plugin(self, settings: AttestorSettings) -> TPMServerPlugin:

@@ -23,7 +23,11 @@ class KeyedMACAttestor:
     """The entry point; implements :class:`attestors.contract.Attestor`."""
 
     description = AttestorDescription(
-        provider="keyed-mac", security=Security.SECURE, evidence_versions=("v1",), renews=True, serves=True
+        provider="keyed-mac",
+        security=Security.SECURE,
+        evidence_versions=("v1",),
+        renews=True,
+        serves=True,
     )
 
     def server_plugin(self, settings: AttestorSettings) -> KeyedMACServerPlugin:
