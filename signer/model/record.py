@@ -253,6 +253,16 @@ class AttestedNode:
             return True
         return self.last_attestation < cluster_created
 
+    def is_disproven_by(self, machine: MachineView) -> bool:
+        """Whether the record claims another provider ID for that Machine than the Machine shows."""
+        shows_one = bool(machine.provider_id) or machine.provider_id_is_unreadable
+        return (
+            self.machine.is_claimed
+            and self.machine.claimed_by == machine.uid
+            and shows_one
+            and self.machine.provider_id != machine.provider_id
+        )
+
     def entry_for(self, csr_uid: str, spec_digest: str) -> JournalEntry | Unjournaled:
         """The entry of exactly that CSR with exactly that content; the newest, if the CA has changed meanwhile."""
         for entry in reversed(self.journal):

@@ -315,28 +315,20 @@ class Caches:
         )
 
     def records_of(self, machine: MachineView) -> tuple[AttestedNode, ...]:
-        """The authentic records that name that Machine, also those that claim a provider ID for it.
+        """The authentic records that name that Machine, and those that claim a provider ID for it.
 
         Raises:
             Deferred: the controller key is not available.
         """
         claimed = self.authentic.of_claims_by(machine.uid)
         if not machine.provider_id:
-            return tuple(record for record in claimed if record.machine.is_of_unidentified(machine))
-        return self.authentic.of_machine(MachineKey.of(machine))
-
-    def disproven_claims(self, machine: MachineView) -> tuple[AttestedNode, ...]:
-        """The authentic records that claim another provider ID for that Machine than it shows.
-
-        Raises:
-            Deferred: the controller key is not available.
-        """
-        claimed = self.authentic.of_claims_by(machine.uid)
-        shows = bool(machine.provider_id) or machine.provider_id_is_unreadable
-        return tuple(record for record in claimed if shows and record.machine.provider_id != machine.provider_id)
+            return claimed
+        named = self.authentic.of_machine(MachineKey.of(machine))
+        return (*named, *(record for record in claimed if record not in named))
 
     def disproven_claims_of(self, cluster: ClusterKey) -> tuple[AttestedNode, ...]:
-        """The same for all Machines of the cluster, sorted by node name.
+        """The authentic records that claim another provider ID for a Machine of the cluster than it shows, sorted by
+        node name.
 
         Raises:
             Deferred: the controller key is not available.

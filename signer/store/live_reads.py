@@ -72,8 +72,8 @@ class LiveReads:
             current = machine_view(await self._client.get(path))
         except NotFound:
             return False
-        if MachineKey.of(current) == machine:
-            return True
+        if MachineKey.of(current) == machine or current.provider_id:
+            return MachineKey.of(current) == machine
         # A reservation outlives the claim that a record made for a Machine of that name and provider ID later.
         recorded = (record.machine for record in self._caches.authentic.of_machine(machine))
         return any(key.is_of_unidentified(current) for key in (machine, *recorded))

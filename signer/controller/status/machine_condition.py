@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -59,6 +59,10 @@ _EVERYWHERE: Final = ""
 _HOLDERS: Final = {"v1beta1": ("status", "v1beta2"), "v1beta2": ("status",)}
 
 
+RecordsOf = Callable[[MachineView], Iterable[AttestedNode]]
+"""The authentic records of a Machine from the store's index; raises Deferred while they are unknown."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Written:
     """The condition as last read or written."""
@@ -83,12 +87,14 @@ class MachineConditions:
         self,
         client: GetPatch,
         caches: Caches,
+        records_of: RecordsOf,
         *,
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
     ) -> None:
         self._client = client
         self._caches = caches
+        self._records_of = records_of
         self._now = now
         self._monotonic = monotonic
         self._queue: WorkQueue[ObjectKey] = WorkQueue(flow_of=_flow)
@@ -162,10 +168,10 @@ class MachineConditions:
         )
 
     def _content(self, key: ObjectKey, machine: MachineView) -> NodeAttested:
-        disproven = self._caches.disproven_claims(machine)
-        if disproven:
-            return node_attested_despite(disproven[0], machine)
-        records: Sequence[AttestedNode] = self._caches.records_of(machine)
+        records = self._records_of(machine)
+        for record in records:
+            if record.is_disproven_by(machine):
+                return node_attested_despite(record, machine)
         cluster = self._caches.clusters.get(machine.cluster.namespace, machine.cluster.name)
         if cluster is not None:  # without a Cluster nothing is written
             records = [record for record in records if record.is_of(machine, cluster.created)]

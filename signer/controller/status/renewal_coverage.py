@@ -114,7 +114,7 @@ class RenewalCoverage:
         yield from self._caches.instances_of(self._key)
 
     def _of(self, machine: MachineView) -> MachineCoverage:
-        records = self._caches.records_of(machine)
+        records = tuple(record for record in self._caches.records_of(machine) if not record.is_disproven_by(machine))
         if not machine.provider_id and not records:
             return Unattested(machine, "has a node and no provider ID") if machine.node_ref else Starting(machine)
         if not records:
