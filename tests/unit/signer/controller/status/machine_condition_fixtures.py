@@ -15,7 +15,7 @@ from signer.kube.resources import CLUSTERS_V1BETA1, CLUSTERS_V1BETA2, MACHINES_V
 from signer.model.cluster import MachineView, machine_view
 from signer.model.decision import Approve, Deny
 from signer.model.reasons import Reason
-from signer.model.record import AttestedNode, MachineKey, new_record
+from signer.model.record import AttestedNode, new_record
 from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
 from tests.unit.signer import builders
@@ -93,8 +93,8 @@ class World:
             self, self.caches, self._records_of, now=self.clock.now, monotonic=self.clock.monotonic
         )
 
-    def _records_of(self, machine: MachineKey) -> Iterable[AttestedNode]:
-        assert machine == MachineKey.of(machine_view(self.stored))
+    def _records_of(self, machine: MachineView) -> Iterable[AttestedNode]:
+        assert machine == machine_view(self.stored)
         return self.records
 
     async def get(self, path: str) -> dict[str, Any]:
