@@ -55,9 +55,9 @@ def by_token(
     return MatchFacts(CLAIMED, NODE, CLUSTER, (), asks, OtherLead(machine, NoRecord(), holders))
 
 
-def by_record(machine: MachineView | MachineGone = LATE, **changes: Any) -> MatchFacts:
-    recorded = record(LATE.claiming(CLAIMED), **changes)
-    return MatchFacts(CLAIMED, NODE, CLUSTER, (), NodeAsks(), OtherLead(machine, recorded, ()))
+def by_record(now: MachineView | MachineGone = LATE, **changes: Any) -> MatchFacts:
+    recorded = replace(record(LATE.claiming(CLAIMED)), **changes)
+    return MatchFacts(CLAIMED, NODE, CLUSTER, (), NodeAsks(), OtherLead(now, recorded, ()))
 
 
 def waits(facts: MatchFacts, reason: Reason) -> Defer:
@@ -97,12 +97,12 @@ def test_nothing_else_is_considered() -> None:
     ],
 )
 def test_token_that_is_not_of_the_machine_alone(trace: Trace, reason: Reason, part: str) -> None:
-    error = waits(by_token(trace=trace)), reason)
+    error = waits(by_token(trace=trace), reason)
     assert part in error.message
 
 
 def test_token_whose_owner_is_gone() -> None:
-    deferred(lambda: found_machine(by_token(MachineGone()), Reason.MACHINE_NOT_FOUND)
+    waits(by_token(MachineGone()), Reason.MACHINE_NOT_FOUND)
 
 
 @pytest.mark.parametrize("facts", [by_token, by_record])
@@ -116,14 +116,14 @@ def test_token_whose_owner_is_gone() -> None:
         (replace(LATE, uid="m-9"), Reason.MACHINE_NOT_FOUND),
     ],
 )
-def test_machine_that_cannot_be_claimed_for(facts: type[object], machine: MachineView, reason: Reason) -> None:
-    made = by_token(machine) if facts is by_token else by_record(machine)
-    waits(made), reason)
+def test_machine_that_cannot_be_claimed_for(
+    facts: Callable[[MachineView], MatchFacts], machine: MachineView, reason: Reason
+) -> None:
+    waits(facts(machine), reason)
 
 
 def test_machine_that_changes_wakes_the_request() -> None:
-    error = deferred(
-        lambda: found_machine(by_record(machine_view(provider_id="metal3://x/y/z")), Reason.PROVIDER_ID_DISAGREES)
+    error = waits(by_record(machine_view(provider_id="metal3://x/y/z")), Reason.PROVIDER_ID_DISAGREES)
     assert unidentified(LATE.name) in error.waits_for
 
 
@@ -201,7 +201,7 @@ def test_only_the_sole_owner_is_ever_found(
     except Deferred:
         assert owners != {own} or held_elsewhere
     else:
-        assert (owners, held_elsewhere, found.machine) == ({own}, False, machine.claiming(CLAIMED))
+        assert (owners, held_elsewhere, found.machine) == (frozenset({own}), False, machine.claiming(CLAIMED))
 
 
 class TestKeys:

@@ -15,7 +15,7 @@ from signer.kube.resources import CLUSTERS_V1BETA1, CLUSTERS_V1BETA2, MACHINES_V
 from signer.model.cluster import MachineView, machine_view
 from signer.model.decision import Approve, Deny
 from signer.model.reasons import Reason
-from signer.model.record import AttestedNode, new_record
+from signer.model.record import AttestedNode, MachineKey, new_record
 from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
 from tests.unit.signer import builders
@@ -94,7 +94,7 @@ class World:
         )
 
     def _records_of(self, machine: MachineView) -> Iterable[AttestedNode]:
-        assert machine == machine_view(self.stored)
+        assert MachineKey.of(machine) == MachineKey.of(machine_view(self.stored))
         return self.records
 
     async def get(self, path: str) -> dict[str, Any]:
