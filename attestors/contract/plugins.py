@@ -66,6 +66,9 @@ class AttestorDescription:
     evidence_versions: tuple[str, ...]
     """Evidence versions that the attestor reads, newest last."""
     freshness: Freshness
+    attests_without_provider_id: bool = False
+    """Whether the attestor can tell by something else than the provider ID which Machine a request comes from. If so,
+    the core passes it requests for Machines that show no provider ID yet: see :attr:`ClaimedMachine.match`."""
 
     @property
     def renews(self) -> bool:
@@ -86,6 +89,8 @@ class AttestorDescription:
             raise InvalidOutcome("an attestor's security is Security.SECURE or Security.INSECURE")
         if not isinstance(self.freshness, Freshness):
             raise InvalidOutcome("an attestor's freshness is Freshness.CHALLENGE, TIMESTAMP or NONE")
+        if not isinstance(self.attests_without_provider_id, bool):
+            raise InvalidOutcome("attests_without_provider_id is True or False")
         require_tuple_of("evidence_versions", self.evidence_versions, str)
         insecure = self.security is Security.INSECURE
         if insecure != (self.provider == INSECURE_PROVIDER):
@@ -97,6 +102,8 @@ class AttestorDescription:
             raise InvalidOutcome("a secure attestor verifies that evidence is fresh, by a challenge or by a timestamp")
         if insecure and self.freshness is not Freshness.NONE:
             raise InvalidOutcome("an insecure attestor verifies nothing: its freshness is Freshness.NONE")
+        if insecure and self.attests_without_provider_id:
+            raise InvalidOutcome("an insecure attestor cannot tell which Machine a request comes from")
         if not all(VERSION_FORM.fullmatch(version) for version in self.evidence_versions):
             raise InvalidOutcome('an evidence version is "v" and a number')
         if not self.evidence_versions:

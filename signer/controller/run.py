@@ -313,7 +313,7 @@ async def _run(
         )
         removed_bindings = RemovedBindings(client, configuration.namespace)
         machine_conditions = MachineConditions(
-            client, caches, caches.authentic.of_machine, now=options.now, monotonic=options.monotonic
+            client, caches, caches.records_of, now=options.now, monotonic=options.monotonic
         )
         recorder = Recorder(client, now=options.now, monotonic=options.monotonic, identity=socket.gethostname()[:100])
         resource_limits = ResourceLimits()

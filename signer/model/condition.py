@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
-from signer.model.policy import Mode, Policy, UntraceableTokens
+from signer.model.policy import MatchMachines, Mode, Policy, UntraceableTokens
 
 
 class ConditionType(str):
@@ -40,6 +40,10 @@ def _where_networks_are_named(policy: Policy | None) -> bool:
     return policy is not None and bool(policy.serving_networks)
 
 
+def _where_provider_ids_are_claimed(policy: Policy | None) -> bool:
+    return policy is not None and policy.match_machines is MatchMachines.WITHOUT_PROVIDER_ID
+
+
 READY: Final = ConditionType("Ready")
 CONTROLLER_KEY_AVAILABLE: Final = ConditionType("ControllerKeyAvailable")
 CERTIFICATE_AUTHORITY_AVAILABLE: Final = ConditionType("CertificateAuthorityAvailable")
@@ -52,6 +56,7 @@ MACHINE_ADDRESSES_READABLE: Final = ConditionType("MachineAddressesReadable", la
 """An infrastructure provider writes addresses, and no setting of the policy changes them."""
 SERVICE_NETWORKS_KNOWN: Final = ConditionType("ServiceNetworksKnown")
 SERVING_NETWORKS_ALLOWED: Final = ConditionType("ServingNetworksAllowed", _where_networks_are_named)
+CLAIMED_PROVIDER_IDS_AGREE: Final = ConditionType("ClaimedProviderIDsAgree", _where_provider_ids_are_claimed)
 MACHINE_POOL_TOKENS_EXTENDED: Final = ConditionType("MachinePoolTokensExtended", under_enforce)
 
 WAITING_FOR_ATTESTATION: Final = "WaitingForAttestation"

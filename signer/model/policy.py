@@ -99,6 +99,14 @@ class UntraceableTokens(enum.Enum):
     REFUSE = "Refuse"
 
 
+class MatchMachines(enum.Enum):
+    """Whether a bootstrap token may lead to the Machine that it was made for."""
+
+    NEVER = "Never"
+    WITHOUT_PROVIDER_ID = "WithoutProviderID"
+    """If the Machine shows no provider ID yet, and the attestor proves an identity that Machine or host names."""
+
+
 class MachinePoolTokens(enum.Enum):
     """How long the bootstrap tokens of MachinePools live."""
 
@@ -138,6 +146,7 @@ class Policy:
     machine_pool_tokens: MachinePoolTokens = MachinePoolTokens.ROTATE
     serving_networks: tuple[IPNetwork, ...] = ()
     """``spec.servingAddresses.networks``; those that the operator does not allow are not used."""
+    match_machines: MatchMachines = MatchMachines.NEVER
     deleting_for_move: bool = False
     """``clusterctl move`` deletes it here. It continues in another management cluster."""
     certificate_authorities: SuffixChoice = BY_CONTROL_PLANE
@@ -204,6 +213,11 @@ def parse_policy(manifest: Mapping[str, Any]) -> Policy:
             "spec.bootstrapTokens.machinePools",
         ),
         serving_networks=_networks(_object(spec, "servingAddresses", "spec.servingAddresses")),
+        match_machines=_choice(
+            MatchMachines,
+            tokens.get("matchMachines", MatchMachines.NEVER.value),
+            "spec.bootstrapTokens.matchMachines",
+        ),
         deleting_for_move=DELETE_FOR_MOVE_ANNOTATION in mapping_of(metadata, "annotations"),
         certificate_authorities=_authorities(spec),
     )

@@ -62,6 +62,8 @@ class Reason(enum.StrEnum):
     # Defer: not provable yet
     MACHINE_NOT_FOUND = "MachineNotFound"
     MACHINE_AMBIGUOUS = "MachineAmbiguous"
+    PROVIDER_ID_DISAGREES = "ProviderIDDisagrees"
+    PROVIDER_ID_TAKEN = "ProviderIDTaken"
     MACHINE_ADDRESSES_UNKNOWN = "MachineAddressesUnknown"
     SERVICE_NETWORKS_UNKNOWN = "ServiceNetworksUnknown"
     MACHINE_NOT_READY = "MachineNotReady"
@@ -240,6 +242,18 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
             "Wait for the infrastructure provider to set `Machine.spec.providerID`. If the message names the nearest "
             "Machine, let both sides write the same: it says what differs, such as a region, a zone, a resource group, "
             "upper and lower case, or slashes. The node's side is the provider ID of `kubelet-authenticator`.",
+        ),
+        Reason.PROVIDER_ID_DISAGREES: ReasonExplanation(
+            "The node claimed a provider ID while its Machine showed none, and the Machine shows another one now.",
+            "Compare the node's configured provider ID with `Machine.spec.providerID`. If the Machine is right, "
+            "correct the node's configuration: the node then renews by the Machine's provider ID. If not, find out "
+            "which program wrote it. Until they agree, the node gets no certificates.",
+        ),
+        Reason.PROVIDER_ID_TAKEN: ReasonExplanation(
+            "The Machine shows no provider ID, and the one that its node claims is that of another Machine, or another "
+            "node claimed it before.",
+            "Correct the provider ID in the configuration of the node that has the wrong one, and delete that node's "
+            "Machine. Two nodes that claim one provider ID both wait.",
         ),
         Reason.MACHINE_AMBIGUOUS: ReasonExplanation(
             "Several Machines of this Cluster have the same provider ID, or share a name or address that the serving "

@@ -25,7 +25,7 @@ from datetime import datetime
 from typing import Final, TypeAlias
 
 from signer.model.record import AttestedNode
-from signer.model.record_object import approval_line, entry_line
+from signer.model.record_object import CLAIM, approval_line, entry_line
 
 KEY_BYTES: Final = 32
 """Length of a controller key: as long as the output of SHA-256, as RFC 2104 section 3 recommends."""
@@ -191,6 +191,7 @@ def _sealed(record: AttestedNode) -> str:
         *map(entry_line, record.journal),
         str(len(record.builtin_approvals)),
         *map(approval_line, record.builtin_approvals),
+        *((CLAIM,) if machine.is_claimed else ()),  # by record.machine_uid
     )
 
 

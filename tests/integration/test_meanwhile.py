@@ -125,7 +125,7 @@ def test_a_machine_that_changes_meanwhile_is_attested_again(harness: Harness, mo
         told.append(attestation.machine.annotations)
         if len(told) == 1:
             await asyncio.to_thread(cluster.patch_machine, "m", {"metadata": {"annotations": SAID}})
-            while not self._attestation_requests.machines(provider_id("m"))[0].annotations:  # noqa: ASYNC110
+            while not self._attestation_requests._caches.matching(self._key, provider_id("m"))[0].annotations:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)  # the cache has no Event to wait for
         return outcome
 

@@ -25,8 +25,15 @@ from signer.model.decision import Decision, Deferred
 from signer.model.explain_command import with_hint, without_hint
 from signer.model.fields import format_time, mapping_of, text_of
 from signer.model.flow import Flow, PriorityLevel
-from signer.model.node_attested import NODE_ATTESTED, NOT_YET, NodeAttested, node_attested_after, node_attested_by
-from signer.model.record import AttestedNode, MachineKey
+from signer.model.node_attested import (
+    NODE_ATTESTED,
+    NOT_YET,
+    NodeAttested,
+    node_attested_after,
+    node_attested_by,
+    node_attested_despite,
+)
+from signer.model.record import AttestedNode
 from signer.store.cache import ObjectKey
 from signer.store.caches import Caches, ProviderIDs
 
@@ -52,7 +59,7 @@ _EVERYWHERE: Final = ""
 _HOLDERS: Final = {"v1beta1": ("status", "v1beta2"), "v1beta2": ("status",)}
 
 
-RecordsOf = Callable[[MachineKey], Iterable[AttestedNode]]
+RecordsOf = Callable[[MachineView], Iterable[AttestedNode]]
 """The authentic records of a Machine from the store's index; raises Deferred while they are unknown."""
 
 
@@ -161,7 +168,10 @@ class MachineConditions:
         )
 
     def _content(self, key: ObjectKey, machine: MachineView) -> NodeAttested:
-        records = self._records_of(MachineKey.of(machine)) if machine.provider_id else ()
+        records = self._records_of(machine)
+        for record in records:
+            if record.is_disproven_by(machine):
+                return node_attested_despite(record, machine)
         cluster = self._caches.clusters.get(machine.cluster.namespace, machine.cluster.name)
         if cluster is not None:  # without a Cluster nothing is written
             records = [record for record in records if record.is_of(machine, cluster.created)]

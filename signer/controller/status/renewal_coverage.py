@@ -17,7 +17,7 @@ from signer.controller.status.policy_status import Permits
 from signer.model.cluster import LONG_AGO, MACHINE_POOL_KIND, ClusterKey, MachineView
 from signer.model.node_attested import valid_until
 from signer.model.policy import Policy
-from signer.model.record import AttestedNode, MachineKey
+from signer.model.record import AttestedNode
 from signer.store.caches import Caches
 
 MAXIMUM_UNATTESTED: Final = 10_000
@@ -122,14 +122,18 @@ class RenewalCoverage:
         policy = self._caches.policies.get(self._key.namespace, self._key.name)
         if not may_run or (isinstance(policy, Policy) and not policy.deleting_duration):
             return
-        records = self._caches.authentic.of_machine(MachineKey.of(machine)) if machine.provider_id else ()
+        records = self._records(machine)
         if not records or max(valid_until(record) for record in records) > self._now():
             yield self._coverage(machine)
 
+    def _records(self, machine: MachineView) -> tuple[AttestedNode, ...]:
+        """The Machine's records, but for those whose claimed provider ID it does not have."""
+        return tuple(record for record in self._caches.records_of(machine) if not record.is_disproven_by(machine))
+
     def _coverage(self, machine: MachineView) -> MachineCoverage:
-        if not machine.provider_id:
+        records = self._records(machine)
+        if not machine.provider_id and not records:
             return Unattested(machine, "has a node and no provider ID") if machine.node_ref else Starting(machine)
-        records = self._caches.authentic.of_machine(MachineKey.of(machine))
         if not records:
             return Unattested(machine, "has no AttestedNode that counts")
         cluster = self._caches.clusters.get(self._key.namespace, self._key.name)

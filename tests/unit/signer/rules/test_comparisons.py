@@ -30,6 +30,7 @@ from signer.rules.checks import (
 from signer.rules.comparison import MAXIMUM_SIDE_CHARACTERS, Comparison, listed
 from signer.rules.machine import MachineGone, NoRecord
 from signer.rules.machine_comparisons import recorded_machine
+from signer.rules.machine_match import MatchFacts, NotConsidered, OtherLead
 from signer.rules.plan import Check
 from signer.rules.request import IdentityFacts
 from tests.unit.signer import builders
@@ -330,16 +331,22 @@ def test_the_steps() -> None:
     assert "Machine team-a/other" in compared.token(TokenAsks(TracedTo(frozenset({owner}))), machine).found
     assert "no KubeadmConfig" in compared.token(TokenAsks(Untraceable()), machine).found
     assert "not traced: why" in compared.token(TokenAsks(TracingOff("why")), machine).found
-    assert compared.claim(PROVIDER_ID, ()).found == "none"
-    assert compared.claim(PROVIDER_ID, (machine,)).found == str(machine)
+    unmatched = MatchFacts(PROVIDER_ID, "n1", machine.cluster, (), NodeAsks(), NotConsidered())
+    assert compared.claim(unmatched).found == compared.match(unmatched).found == "none"
+    assert compared.claim(replace(unmatched, machines=(machine,))).found == str(machine)
+    unidentified = replace(machine, provider_id="")
+    asks = TokenAsks(TracedTo(frozenset({owner})))
+    led = replace(unmatched, asks=asks, lead=OtherLead(unidentified, NoRecord(), ()))
+    assert compared.claim(led).found == f"none, and the bootstrap token leads to {machine}, which shows none"
+    led = replace(unmatched, lead=OtherLead(MachineGone(), NoRecord(), ()))
+    assert compared.match(led).found == "none, and the record leads to none"
     assert compared.unchanged(machine.cluster).found == "unchanged"
     assert compared.records_listed(machine.cluster).expected == f"the records of Cluster {machine.cluster}"
     own, former = MachineKey.of(machine), builders.record(builders.machine_view(name="former"))
     assert compared.former_machine(own, NoRecord()).found == "no other Machine"
     assert compared.former_machine(own, builders.record()).found == "no other Machine"
     assert compared.former_machine(own, former).found == str(former.machine)
-    assert compared.match(PROVIDER_ID, ()).found == "none"
-    assert compared.match(PROVIDER_ID, (machine,)).found == str(machine)
+    assert compared.match(replace(unmatched, machines=(machine,))).found == str(machine)
     assert "until 2" in compared.authority("sha256:x", NOW, NOW).found
     assert compared.policy(builders.policy()).found.endswith("mode Observe")
     assert compared.attestor("aws", builders.policy()) == Comparison("aws", "one of the policy's: tpm")

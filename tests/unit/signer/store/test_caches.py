@@ -21,7 +21,7 @@ from signer.kube.watch import Sink
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
 from signer.model.policy import Policy
-from signer.model.record import MachineKey, record_of
+from signer.model.record import MachineKey, record_of, unidentified
 from signer.model.record_object import record_spec
 from signer.model.seal import ControllerKeys
 from signer.rules.machine import MachineGone
@@ -99,7 +99,7 @@ def test_machine_without_a_provider_id_is_found_by_cluster_only(world: World) ->
     world.caches.machines.applied(machine("m1"))
     assert world.found("") == []
     assert [found.name for found in world.caches.machines_of(KEY)] == ["m1"]
-    assert world.wakes() == []
+    assert world.wakes() == [(KEY, frozenset({unidentified("m1")}))]
 
 
 def test_parts_hear_only_of_the_changes_that_concern_them(world: World) -> None:
@@ -136,9 +136,10 @@ def test_only_added_and_removed_instances_wake_requests(world: World) -> None:
 
 def test_provider_id_arrives(world: World) -> None:
     world.caches.machines.applied(machine("m1"))
+    world.wakes()
     world.caches.machines.applied(machine("m1", "p1"))
     assert world.found("p1") == ["m1"]
-    assert world.wakes() == [(KEY, frozenset({"p1"}))]
+    assert world.wakes() == [(KEY, frozenset({unidentified("m1"), "p1"}))]
 
 
 def test_an_attestor_annotation_wakes_requests_that_claim_the_machine(world: World) -> None:

@@ -12,6 +12,7 @@ from attestors.contract import (
     ClaimedMachine,
     Document,
     DocumentKind,
+    Host,
     MachineRole,
     NoClaimedMachine,
     NotThere,
@@ -57,6 +58,11 @@ class Cluster:
     infrastructure: Mapping[str, str] | NotThere | Exception = field(default_factory=dict)
     documents: Mapping[tuple[DocumentKind, str], Document | Exception] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    on_host: Host | NotThere = field(default_factory=lambda: NotThere("there is no host"))
+
+    async def host(self) -> Host | NotThere:
+        self.asked.append("host")
+        return self.on_host
 
     async def infrastructure_annotations(self) -> Mapping[str, str] | NotThere:
         self.asked.append("InfraMachine")

@@ -93,8 +93,8 @@ class World:
             self, self.caches, self._records_of, now=self.clock.now, monotonic=self.clock.monotonic
         )
 
-    def _records_of(self, machine: MachineKey) -> Iterable[AttestedNode]:
-        assert machine == MachineKey.of(machine_view(self.stored))
+    def _records_of(self, machine: MachineView) -> Iterable[AttestedNode]:
+        assert MachineKey.of(machine) == MachineKey.of(machine_view(self.stored))
         return self.records
 
     async def get(self, path: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from signer.model.cluster import WATCH_FILTER_LABEL, MachineView, WatchFilter
 from signer.model.decision import Decision, Deferred, Deny
 from signer.model.fields import format_time
 from signer.model.reasons import Reason
-from signer.model.record import AttestedNode, MachineKey
+from signer.model.record import AttestedNode
 from signer.model.shard import SomeShards
 from signer.store.cache import ObjectKey
 from tests.unit.signer import builders
@@ -327,7 +327,7 @@ class BesideAnother(World):
             cache.applied({"metadata": named, "spec": {}})
         self.conditions = self.restarted()
 
-    def _records_of(self, machine: MachineKey) -> Iterable[AttestedNode]:
+    def _records_of(self, machine: MachineView) -> Iterable[AttestedNode]:
         return self.records
 
     async def get(self, path: str) -> dict[str, Any]:
@@ -404,7 +404,7 @@ async def test_a_failure_is_retried(failure: Any, monkeypatch: pytest.MonkeyPatc
 async def test_nothing_is_written_without_the_controller_key() -> None:
     world = World()
 
-    def unavailable(machine: MachineKey) -> Iterable[AttestedNode]:
+    def unavailable(machine: MachineView) -> Iterable[AttestedNode]:
         raise Deferred(Reason.INTERNAL_ERROR, "no key")
 
     world.conditions = MachineConditions(
