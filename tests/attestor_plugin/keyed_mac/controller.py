@@ -49,10 +49,10 @@ def server_plugin_from(settings: AttestorSettings) -> KeyedMACServerPlugin:
         raise InvalidSettings("a policy cannot configure the keyed-mac attestor; the controller's configuration does")
     given = dict(settings.operator)
     master_key, undated = given.pop(MASTER_KEY_SETTING, None), given.pop(UNDATED_SETTING, False)
-    if master_key is None or given:
-        raise InvalidSettings(
-            f"the keyed-mac attestor needs {MASTER_KEY_SETTING}; it knows no other setting but {UNDATED_SETTING}"
-        )
+    if master_key is None:
+        raise InvalidSettings(f"the keyed-mac attestor needs {MASTER_KEY_SETTING}")
+    if given:
+        raise InvalidSettings(f"the keyed-mac attestor knows {MASTER_KEY_SETTING} and {UNDATED_SETTING} only")
     if not isinstance(undated, bool):
         raise InvalidSettings(f"{UNDATED_SETTING} must be true or false")
     return KeyedMACServerPlugin(key_from_setting(MASTER_KEY_SETTING, master_key), undated)

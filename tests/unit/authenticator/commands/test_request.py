@@ -72,7 +72,9 @@ def test_the_request_is_shown_decoded(node: Node, made: list[PendingRequest]) ->
         signer_name=SignerName(Purpose.CLIENT, "keyed-mac"),
         subject_public_key_info=public_key_info(load_key(pending.key)),
     )
-    mac = base64.b64encode(hmac.digest(bytes(range(32)), expected.value, "sha256")).decode("ascii")
+    made_at = lines[-1].removeprefix("  madeAt      ")
+    digest = hmac.digest(bytes(range(32)), expected.value + made_at.encode("ascii"), "sha256")
+    mac = base64.b64encode(digest).decode("ascii")
     sizes = [line.partition("(")[2] for line in lines if line.startswith("block") and "(" in line]
     assert lines == [
         "CertificateSigningRequest (not sent; a real one has another key, and so another name)",
@@ -88,6 +90,7 @@ def test_the_request_is_shown_decoded(node: Node, made: list[PendingRequest]) ->
         "  version     v1",
         f"  caCertHash  {cluster().ca_cert_hash.text}",
         f"  mac         {mac}",
+        f"  madeAt      {made_at}",
     ]
 
 
