@@ -19,7 +19,7 @@ from signer.explain.findings import Findings
 from signer.explain.unsigned import Unsigned
 from signer.kube.calls import GetList
 from signer.model.cluster import ClusterKey
-from signer.model.service_networks import NOT_REPORTED, ReportedServices
+from signer.model.service_networks import NOT_REPORTED, ReportedServices, ServicesReport
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches
 from signer.store.cluster_api import discover_cluster_api
@@ -80,7 +80,7 @@ async def judge(manifest: Mapping[str, Any], key: ClusterKey, around: Circumstan
         authority_source=AuthoritySource(
             dry_run_client, key, now=around.now, monotonic=time.monotonic, load=around.load_authority
         ),
-        reported_services=lambda: around.reported_services,
+        services_report=ServicesReport(around.reported_services),
         now=around.now,
         monotonic=time.monotonic,
         signing=Unsigned(),
