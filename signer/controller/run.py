@@ -173,7 +173,7 @@ def compose_workload_cluster(
         timings=shared.attestor_timings,
         authority_source=authority_source,
         trust=canary,
-        reported_services=lambda: service_networks.reported,
+        services_report=service_networks.report,
         now=now,
         monotonic=monotonic,
         audited=not isinstance(options.audit_log, NoAuditLog),

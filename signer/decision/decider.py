@@ -42,7 +42,7 @@ from signer.model.flow import Flow, PriorityLevel, requester_of
 from signer.model.policy import Policy
 from signer.model.reasons import Reason
 from signer.model.record import Unjournaled
-from signer.model.service_networks import ReportedServices
+from signer.model.service_networks import ServicesReport
 from signer.model.signing_request import (
     NO_CLAIM,
     BuiltinServingRequest,
@@ -92,16 +92,14 @@ class Decider:
         timings: AttestorTimings,
         authority_source: AuthoritySource,
         trust: AuthorityTrust,
-        reported_services: Callable[[], ReportedServices],
+        services_report: ServicesReport,
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
         signing: Signing = SIGNING_BY_KEY,
         trace: Trace = SILENCE,
         audited: bool = False,
     ) -> None:
-        """``reported_services`` returns the workload cluster's last report. ``trace`` receives every check and step.
-        Only a dry run passes one, or another ``signing``.
-        """
+        """``trace`` receives every check and step. Only a dry run passes one, or another ``signing``."""
         self._key = key
         self._configuration = configuration
         self._providers = registry.providers
@@ -111,7 +109,7 @@ class Decider:
         self._attestation = Attestation(
             key, authority_source, AttestationRequests(key, caches, tokens, lookups), timings
         )
-        serving = ServingFactsSource(caches, configuration.serving_networks, reported_services)
+        serving = ServingFactsSource(caches, configuration.serving_networks, services_report)
         self._approved_before = ApprovedBefore(key, caches, records, self._attestation.authority, signing)
         self._parts = DecidesWith(
             key=key,

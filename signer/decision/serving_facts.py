@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from signer.model.addresses import canonical
 from signer.model.certificate_request import CertificateRequest
 from signer.model.cluster import MachineView
 from signer.model.policy import Policy
-from signer.model.service_networks import ReportedServices
+from signer.model.service_networks import ServicesReport
 from signer.model.serving_facts import ServingFacts
-from signer.model.serving_networks import OperatorNetworks
+from signer.model.serving_networks import IPNetwork, OperatorNetworks
 from signer.store.caches import Caches
 from signer.store.records import possibly_conflicting_names
 
@@ -22,11 +20,10 @@ class ServingFactsSource:
         self,
         caches: Caches,
         operator_networks: OperatorNetworks,
-        reported_services: Callable[[], ReportedServices],
+        services_report: ServicesReport,
     ) -> None:
-        """``reported_services`` returns the workload cluster's last report."""
         self._caches = caches
-        self._reported_services = reported_services
+        self._services_report = services_report
         self._operator_networks = operator_networks
 
     def facts(self, policy: Policy, machine: MachineView, request: CertificateRequest) -> ServingFacts:
@@ -34,9 +31,13 @@ class ServingFactsSource:
         return ServingFacts(
             possibly_conflicting_names(self._caches, machine, request.dns_names, request.ip_addresses),
             self._names_of_shared_hosts(policy, machine, request),
-            self._operator_networks.allowed(policy.serving_networks, policy.cluster.namespace),
-            self._reported_services(),
+            self._networks(policy),
+            self._services_report.reported,
         )
+
+    def _networks(self, policy: Policy) -> tuple[IPNetwork, ...]:
+        named = policy.serving_networks
+        return self._operator_networks.allowed(named, policy.cluster.namespace) if named else ()
 
     def _names_of_shared_hosts(
         self, policy: Policy, machine: MachineView, request: CertificateRequest

@@ -21,7 +21,7 @@ from signer.explain.shown_trust import ShownTrust
 from signer.explain.unsigned import Unsigned
 from signer.kube.calls import GetList
 from signer.model.cluster import ClusterKey
-from signer.model.service_networks import NOT_REPORTED, ReportedServices
+from signer.model.service_networks import NOT_REPORTED, ReportedServices, ServicesReport
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches
 from signer.store.cluster_api import discover_cluster_api
@@ -88,7 +88,7 @@ async def judge(manifest: Mapping[str, Any], key: ClusterKey, around: Circumstan
             load=around.load_authority,
         ),
         trust=ShownTrust(dry_run_client, key),
-        reported_services=lambda: around.reported_services,
+        services_report=ServicesReport(around.reported_services),
         now=around.now,
         monotonic=time.monotonic,
         signing=Unsigned(),

@@ -51,6 +51,13 @@ class ReportedServices:
 NOT_REPORTED: Final = ReportedServices()
 
 
+@dataclass(slots=True)
+class ServicesReport:
+    """The last report of one workload cluster. The controller replaces it while decisions read it."""
+
+    reported: ReportedServices = NOT_REPORTED
+
+
 def reported_by_service_cidrs(manifests: Iterable[Mapping[str, Any]]) -> ReportedServices:
     """Read every ServiceCIDR (``networking.k8s.io``, served by default since Kubernetes 1.33), which say everything.
 

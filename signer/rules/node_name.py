@@ -192,6 +192,8 @@ def names_in_domains(names: Iterable[str], domains: tuple[str, ...]) -> Mapping[
 
 def is_derived(node_name: str, machine: MachineView, rules: NodeNameRules, attested: tuple[str, ...]) -> bool:
     """Whether the node has the name only by a domain of the policy."""
+    if not rules.domains:
+        return False
     try:
         known = possible_names(machine, rules, attested)
     except Deferred:

@@ -41,6 +41,7 @@ from signer.model.addresses import (
     NUMBER,
     Address,
     HostName,
+    UnreadableAddress,
     canonical,
     is_ipv4_in_ipv6,
     last_octets,
@@ -271,7 +272,10 @@ def _require_usable(address: IPAddress, facts: AlternativeNameFacts) -> None:
 def _control_plane_names(facts: AlternativeNameFacts) -> frozenset[str]:
     """Every reading of the host of the control-plane endpoint."""
     host = facts.cluster.control_plane_host
-    return frozenset({canonical(host), *possible_readings(host, "")})
+    read = read_address(host, "")
+    if isinstance(read, UnreadableAddress):
+        return frozenset({canonical(host), *possible_readings(host, "")})
+    return frozenset({read.text})
 
 
 def _foreign(

@@ -11,7 +11,7 @@ from signer.decision.reported_services import read_reported_services
 from signer.kube.client import Client
 from signer.model.cluster import ClusterKey
 from signer.model.condition import SERVICE_NETWORKS_KNOWN, PolicyCondition
-from signer.model.service_networks import NOT_REPORTED, ReportedServices
+from signer.model.service_networks import ServicesReport
 from signer.store.caches import Caches
 
 READ_SECONDS: Final = 600.0
@@ -32,8 +32,8 @@ class ServiceNetworks:
         self._status_changed = status_changed
         self._wakes: list[Callable[[], None]] = []
         self._was_read = False
-        self.reported: ReportedServices = NOT_REPORTED
-        """The last report. A failed read does not change it."""
+        self.report = ServicesReport()
+        """A failed read does not change it."""
 
     def on_change(self, wake: Callable[[], None]) -> None:
         """Call ``wake`` when the report has changed: requests may wait for it."""
@@ -45,8 +45,8 @@ class ServiceNetworks:
         cluster = self._caches.clusters.get(self._key.namespace, self._key.name)
         if cluster is None or cluster.service_networks:
             return ()
-        if self.reported.known_versions:
-            networks = ", ".join(map(str, self.reported.networks))
+        if self.report.reported.known_versions:
+            networks = ", ".join(map(str, self.report.reported.networks))
             message = f"the Cluster states no networks of Services; the workload cluster reports {networks}"
             return (PolicyCondition(SERVICE_NETWORKS_KNOWN, True, "Reported", message),)
         message = (
@@ -70,11 +70,11 @@ class ServiceNetworks:
         """
         while True:
             reported = await read_reported_services(client)
-            changed = reported != self.reported
+            changed = reported != self.report.reported
             if changed or not self._was_read:
-                self.reported, self._was_read = reported, True
+                self.report.reported, self._was_read = reported, True
                 self._status_changed.set()
             if changed:
                 for wake in self._wakes:
                     wake()
-            await asyncio.sleep(READ_SECONDS if self.reported.known_versions else UNKNOWN_SECONDS)
+            await asyncio.sleep(READ_SECONDS if self.report.reported.known_versions else UNKNOWN_SECONDS)

@@ -21,7 +21,7 @@ from signer.model.record import AttestedNode
 from signer.model.record_object import record_spec
 from signer.model.reservation import Pair, ReservationSide, reservation_spec
 from signer.model.seal import ControllerKeys, RecordSeals
-from signer.model.service_networks import NOT_REPORTED
+from signer.model.service_networks import ServicesReport
 from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
 from signer.store.live_reads import LiveReads
@@ -101,7 +101,7 @@ class World:
 
     def __init__(self, **configuration: Any) -> None:
         self.clock = Clock()
-        self.reported = NOT_REPORTED
+        self.services_report = ServicesReport()
         self.api = API()
         self.caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
         self.caches.authentic.use_keys(KEYS)
@@ -115,7 +115,7 @@ class World:
             self.caches,
             self.records,
             LiveReads(self.api, self.caches),
-            ServingFactsSource(self.caches, given.serving_networks, lambda: self.reported),
+            ServingFactsSource(self.caches, given.serving_networks, self.services_report),
         )
         self.version = 0
         self.cluster()

@@ -41,7 +41,7 @@ def decider() -> Decider:
         configuration=Configuration("own", provider_id_oids=(ASSIGNED, PROVIDER_ID_OID)),
         registry=registry,
         monotonic=lambda: 1000.0,
-        reported_services=MagicMock(),
+        services_report=MagicMock(),
         **{part: MagicMock() for part in parts},
     )
     looked_at: Any = made

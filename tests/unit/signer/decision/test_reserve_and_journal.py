@@ -18,7 +18,7 @@ from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
 from signer.model.record import AttestedNode, MachineKey
-from signer.model.service_networks import NOT_REPORTED
+from signer.model.service_networks import ServicesReport
 from signer.model.serving_networks import NO_NETWORKS
 from signer.rules.machine import MachineFacts, MachineGone
 from signer.store.caches import MOST_MATCHING, Caches
@@ -91,7 +91,7 @@ class Harness:
         self.reserve_and_journal = ReserveAndJournal(
             KEY,
             *cast("Any", (snapshots, caches, reservations, records, None)),
-            serving=ServingFactsSource(cast("Any", caches), NO_NETWORKS, lambda: NOT_REPORTED),
+            serving=ServingFactsSource(cast("Any", caches), NO_NETWORKS, ServicesReport()),
         )
 
     async def _is_gone(self, machine: MachineKey) -> bool:

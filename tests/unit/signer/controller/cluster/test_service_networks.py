@@ -70,7 +70,7 @@ async def test_a_report_wakes_once(answers: list[Any]) -> None:
     world.changed.clear()
     answers += [REPORTED, REPORTED]
     await ran(world)
-    assert (world.service.reported, world.wakes, world.changed.is_set()) == (REPORTED, 1, True)
+    assert (world.service.report.reported, world.wakes, world.changed.is_set()) == (REPORTED, 1, True)
     assert world.condition()[:2] == (True, "Reported")
     assert "reports 10.43.0.0/16" in world.condition()[2]
 
@@ -80,7 +80,7 @@ async def test_a_failure_changes_nothing(answers: list[Any]) -> None:
     answers += [REPORTED, Unreachable("gone", cause=Cause.REFUSED)]
     with pytest.raises(Unreachable):
         await world.service.run(cast("Any", None))
-    assert world.service.reported == REPORTED
+    assert world.service.report.reported == REPORTED
 
 
 def test_no_condition_where_the_cluster_states_them() -> None:
