@@ -124,6 +124,7 @@ def test_the_stages() -> None:
         "approved_before",
         "authority",
         "request",
+        "trusted",
         "claim",
         "attest",
         "identity",
