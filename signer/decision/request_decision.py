@@ -15,7 +15,7 @@ from signer.audit.decision_inputs import NOT_REACHED, DecisionInputs, SnapshotSt
 from signer.authority import IssuingSet
 from signer.decision.approved_before import ApprovedBefore
 from signer.decision.attestation import Attestation, Claim
-from signer.decision.authority_trust import AuthorityTrust
+from signer.decision.authority_trust import AuthorityTrust, TrustProof
 from signer.decision.certificates import NotRepeatable
 from signer.decision.former_instance import ask_whether_gone
 from signer.decision.reserve_and_journal import ReserveAndJournal
@@ -171,6 +171,9 @@ class RequestDecision:
     async def trusted(self, note: Note) -> Proceed:
         """See RequestSupplies."""
         note(lambda: compared.trusted(self.ca.client.certificate.public_key_hash))
+        match self.parts.trust.proof:
+            case TrustProof(authority, uid) if authority is self.ca and uid == self.snapshot.cluster.uid:
+                return PROCEED
         await self.parts.trust.require_trusted(self.ca)
         return PROCEED
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from signer.authority import IssuingSet
+from signer.decision.authority_trust import NO_TRUST_PROOF, NoTrustProof
 from signer.kube.calls import Get
 from signer.kube.errors import ApiError
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
@@ -27,6 +28,11 @@ class ShownTrust:
 
     management: Get
     key: ClusterKey
+
+    @property
+    def proof(self) -> NoTrustProof:
+        """See AuthorityTrust."""
+        return NO_TRUST_PROOF
 
     async def require_trusted(self, authority: IssuingSet) -> None:
         """See AuthorityTrust. A policy that shows no such condition passes: the canary has not been tried."""

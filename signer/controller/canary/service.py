@@ -33,6 +33,7 @@ from signer.controller.canary.canary import (
 from signer.controller.telemetry.metrics_collector import ServiceGauge
 from signer.decision.authority_secrets import AuthorityUnavailable
 from signer.decision.authority_source import AuthoritySource
+from signer.decision.authority_trust import NO_TRUST_PROOF, NoTrustProof, TrustProof
 from signer.kube.backoff import Backoff
 from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection
@@ -113,6 +114,8 @@ class CanaryService:
         self._now = now
         self._monotonic = monotonic
         self._random = random
+        self.proof: TrustProof | NoTrustProof = NO_TRUST_PROOF
+        """See AuthorityTrust."""
         self._subject: _Subject | None = None
         self._finding: _Finding = _NOT_TRIED
         self._failures = 0
@@ -194,6 +197,7 @@ class CanaryService:
                 await self._until_wanted(pause)
                 pause = await self._look(client)
         finally:
+            self.proof = NO_TRUST_PROOF
             self._server = None  # the next connection may be to another API server
 
     async def _until_wanted(self, seconds: float | None) -> None:
@@ -216,10 +220,14 @@ class CanaryService:
             return REFUSED_SECONDS  # the Cluster is gone: this task ends soon
         if subject != self._subject:
             self._subject, self._finding, self._failures = subject, _NOT_TRIED, 0
+            self.proof = NO_TRUST_PROOF
         if isinstance(self._finding, Trusted):
+            self.proof = TrustProof(authority, subject.cluster_uid)
             return None
         await asyncio.sleep(self._bucket.take())
         finding = await self._try(client, authority)
+        if isinstance(finding, Trusted):
+            self.proof = TrustProof(authority, subject.cluster_uid)
         self._keep(finding)
         match finding:
             case Trusted():

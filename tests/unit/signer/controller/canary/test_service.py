@@ -22,6 +22,7 @@ from signer.controller.canary import service as module
 from signer.controller.canary.canary import Finding, NotProven, NotTrusted, Trusted
 from signer.controller.canary.service import CanaryService
 from signer.decision.authority_secrets import AuthorityUnavailable
+from signer.decision.authority_trust import TrustProof
 from signer.kube.backoff import Backoff
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import Forbidden
@@ -140,6 +141,9 @@ class World:
                 self.told.clear()
                 await self.told.wait()
 
+    def has_proof(self) -> bool:
+        return self.service.proof == TrustProof(ONE, "c-1")
+
     @property
     def condition(self) -> tuple[bool | None, str]:
         (condition,) = self.service.conditions
@@ -212,6 +216,26 @@ async def test_the_finding_is_of_the_api_server(world: World) -> None:
     async with world.connected("https://two"):
         await world.service.require_trusted(ONE)
     assert [server for server, _ in world.tried] == ["https://one", "https://two"]
+
+
+async def test_the_proof_is_of_the_connection(world: World) -> None:
+    """What decisions compare with, without a lookup."""
+    assert not world.has_proof()
+    async with world.connected():
+        await world.service.require_trusted(ONE)
+        assert world.has_proof()
+        refusing(world, OTHER)
+        world.source.put(OTHER)
+        await world.deferred(OTHER)
+        assert not world.has_proof()
+        world.source.put(ONE)
+        await world.service.require_trusted(ONE)
+    assert not world.has_proof()
+    async with world.connected():
+        await world.service.require_trusted(ONE)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert world.has_proof()
 
 
 async def test_a_refusal_is_tried_again_with_a_fresh_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
