@@ -61,9 +61,9 @@ class Reason(enum.StrEnum):
 
     # Defer: not provable yet
     MACHINE_NOT_FOUND = "MachineNotFound"
-    MACHINE_AMBIGUOUS = "MachineAmbiguous"
     PROVIDER_ID_DISAGREES = "ProviderIDDisagrees"
     PROVIDER_ID_TAKEN = "ProviderIDTaken"
+    MACHINE_AMBIGUOUS = "MachineAmbiguous"
     MACHINE_ADDRESSES_UNKNOWN = "MachineAddressesUnknown"
     SERVICE_NETWORKS_UNKNOWN = "ServiceNetworksUnknown"
     MACHINE_NOT_READY = "MachineNotReady"

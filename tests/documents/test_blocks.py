@@ -45,7 +45,7 @@ LABELS = {WATCH_FILTER_LABEL, "pod-security.kubernetes.io/enforce"}
 BUILT_IN = {
     *("cluster", "csr", "namespace", "lease", "machine", "machinedeployment", "machines", "events"),
     "kubeadmcontrolplane",
-    *("secret", "secrets", "configmap", "configmaps", "deployment", "pod"),
+    *("secret", "secrets", "configmap", "configmaps", "deployment", "pod", "baremetalhost"),
 }
 
 

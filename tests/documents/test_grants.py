@@ -60,6 +60,8 @@ OF_DIAGNOSTICS: Final = frozenset(
     }
 )
 """Used by the command line's server of metrics: ``tests/e2e/test_deployment.py`` has them asked for by a scraper."""
+OF_HOSTS: Final = frozenset({("metal3.io", "get", "baremetalhosts")})
+"""Used where Machines run on Metal3's hosts: ``tests/integration/tpm/test_without_provider_id.py`` has them read."""
 SHORT_TIMES: Final = ElectionTimes(timedelta(seconds=3), timedelta(seconds=2.5), timedelta(milliseconds=200))
 WORKER: Final = "worker-1"
 POOL: Final = "pool"
@@ -241,7 +243,10 @@ def test_the_controller_needs_exactly_these_grants(
 
     calls = [*requests_of(management, SERVICE_ACCOUNT), *requests_of(workload, WORKLOAD_USER)]
     assert [call for call in calls if call.status == 403] == []
-    assert used(requests_of(management, SERVICE_ACCOUNT)) == granted(FOLDER / "management.yaml") - OF_DIAGNOSTICS
+    assert (
+        used(requests_of(management, SERVICE_ACCOUNT))
+        == granted(FOLDER / "management.yaml") - OF_DIAGNOSTICS - OF_HOSTS
+    )
     assert used(requests_of(workload, WORKLOAD_USER)) == granted(FOLDER / "workload.yaml")
 
 

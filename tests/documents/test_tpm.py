@@ -228,7 +228,8 @@ def test_the_annotation_is_written_by_the_real_kubectl(
     except MissingPart as missing:
         skip_or_fail(missing)
     make_machine("worker-1", "test:///worker-1")
-    (command,) = [words for block, words in commands() if block.document == DOCUMENT and words[1:2] == ["annotate"]]
+    annotates = ["annotate", "machine"]
+    (command,) = [words for block, words in commands() if block.document == DOCUMENT and words[1:3] == annotates]
     management = workload_cluster.management
     result = run_kubectl(embedded_api(management).kubeconfig(), command[1:])
     assert result.returncode == 0, result.stderr
