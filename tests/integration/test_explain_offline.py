@@ -15,12 +15,13 @@ import yaml
 from attestors.wire import pem
 from attestors.wire.names import ATTESTATION_DATA_LABEL, ATTESTATION_PROVIDER_LABEL
 from signer.cli import main
-from signer.kube.resources import ATTESTED_NODES, SECRETS
+from signer.kube.resources import ATTESTED_NODES, SECRETS, SERVICES
 from signer.store.controller_key import SECRET_NAME
 from signer.testing.world import CONTROLLER_NAMESPACE
 from tests.documents.markdown import ROOT
 from tests.integration.explaining import Explain, outcomes
 from tests.integration.fixtures import MASTER_KEY, SECRETS_IN_PLAY, Harness, node_of, provider_id
+from tests.integration.kubelets import attest, builtin_serving_request
 from tests.integration.requests import blocks_of, manifest_of, plant
 
 pytestmark = pytest.mark.slow
@@ -248,3 +249,33 @@ def test_an_empty_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         "CSR without a name of Cluster team-a/production",
         "no signer, requested by an unknown user, undated",
     ]
+
+
+def test_a_recording_has_what_the_workload_cluster_reports(
+    harness: Harness, explain: Explain, offline: Run, tmp_path: Path
+) -> None:
+    """The networks of Services that the Cluster does not state, and an address that cannot be read."""
+    cluster = harness.cluster(policy={"builtinServingRequests": "Approve"})
+    cluster.patch({"spec": {"clusterNetwork": None}})
+    service = {"metadata": {"name": "kubernetes"}, "spec": {"clusterIP": "10.43.0.1"}}
+    cluster.client().create(SERVICES.collection("default"), {"apiVersion": "v1", "kind": "Service", **service})
+    addresses = [("Hostname", "w1"), ("InternalIP", "10.106.1.21/16"), ("InternalIP", "10.0.0.010")]
+    cluster.add_machine("w1", provider_id=provider_id("w1"), addresses=addresses)
+    controller = harness.run()
+    kubelet = attest(cluster, "w1")
+    controller.kill()
+    kubelet.submit(builtin_serving_request("serves", "w1", ["w1", "10.106.1.21"]))
+    recording = tmp_path / "recording.yaml"
+    code, live = explain("serves", "--record", str(recording))
+    (check,) = (one for one in live["checks"] if one["name"] == "alternative_names_are_the_machines")
+    assert (code, check["outcome"]) == (0, "passed")
+    assert "not in reported service networks 10.32.0.0/12" in check["expected"]
+    assert "Addresses that cannot be read: InternalIP '10.0.0.010' has leading zeros" in check["expected"]
+    judged = offline("serves", "--objects", str(recording))[:2]
+    assert (judged[0], without(judged[1], "notes")) == (code, without(live, "notes"))
+    header, *others = yaml.safe_load_all(recording.read_text())
+    unreported = {name: value for name, value in header.items() if not name.startswith("reported")}
+    recording.write_text(yaml.safe_dump_all([unreported, *others]))
+    assert offline("serves", "--objects", str(recording))[1]["reason"] == "ServiceNetworksUnknown"
+    recording.write_text(yaml.safe_dump_all([{**header, "reportedServiceNetworks": ["x"]}, *others]))
+    assert "reportedServiceNetworks: 'x' does not appear" in offline("serves", "--objects", str(recording))[2]
