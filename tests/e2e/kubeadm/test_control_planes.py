@@ -13,6 +13,7 @@ from signer.kube.kubeconfig import parse_kubeconfig
 from signer.testing.world import WorldCluster
 from tests.deploy.manifests import CONTROL_PLANE, of_class
 from tests.deploy.running_machine import RunningMachine
+from tests.documents.markdown import ROOT, blocks
 from tests.e2e.kubeadm.cluster import init_user_data, with_control_plane
 from tests.e2e.kubeadm.node import (
     BUILTIN_SERVING_SIGNER,
@@ -38,6 +39,8 @@ from tests.support.raw_client import RawClient
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 KIND: Final = CONTROL_PLANE
+SINCE_ASKED = (1, 32)
+"""kubeadm asks the API server for the node's name."""
 SINCE_LOCAL = (1, 33)
 """Kubelets of older control planes ask the control plane's endpoint."""
 
@@ -92,6 +95,36 @@ def test_a_control_plane_joins_and_comes_back(
     wait_ready(administrator, machine, since)
     assert list(issued(administrator)) == [CLIENT_SIGNER]
     wait_for_agent(machine)
+
+
+def test_kubeadm_upgrades_the_node(
+    plane: ControlPlane,
+    cluster: WorldCluster,
+    administrator: RawClient,
+    machine: RunningMachine,
+    local: tuple[str, int],
+) -> None:
+    """As the document says: by itself, or with a kubelet.conf of kubeadm's own that names the certificate."""
+    join_as_control_plane(plane, cluster, machine, local, "SelfSigned")
+    wait_ready(administrator, machine)
+    kubelet_conf = machine.path("/etc/kubernetes/kubelet.conf")
+    before = kubelet_conf.read_text(encoding="utf-8")
+    upgrade = "kubeadm upgrade node phase kubelet-config --dry-run"
+    (commands,) = [block.text for block in blocks(ROOT / "docs/node.md") if "unshare --mount" in block.text]
+    own = commands.replace("kubeadm upgrade node", upgrade)
+    assert own != commands
+
+    def upgraded(script: str) -> bool:
+        machine.run(f"{script}\necho exit code $?")
+        print(machine.output())
+        return "exit code 0" in machine.output()
+
+    asks_the_api_server = plane.binaries.kubernetes() >= SINCE_ASKED
+    wait_until(lambda: upgraded(own), "the pod of its API server is mirrored", 60.0)
+    assert upgraded(upgrade) is asks_the_api_server
+    if not asks_the_api_server:
+        assert "x509 certificate expected" in machine.output()
+    assert kubelet_conf.read_text(encoding="utf-8") == before
 
 
 def test_the_kubelet_asks_for_its_serving_certificate(
