@@ -16,6 +16,7 @@ import yaml
 
 from attestors.wire.names import PROVIDER_ID_OID, InvalidProviderName, check_provider_name
 from signer.kube.strict_yaml import position
+from signer.model.authority_suffixes import CLIENT_CA, CLUSTER_CA, SUFFIX, SUFFIX_FORM
 from signer.model.cluster import EVERY_CLUSTER, WatchFilter
 from signer.model.decision import printable
 from signer.model.lease import ElectionTimes
@@ -28,10 +29,12 @@ MAXIMUM_DEPTH: Final = 64
 """Maximum nesting of the file; no attestor's settings come near."""
 DEFAULT_WORKERS: Final = 32
 DEFAULT_LEASE_NAME: Final = "node-attestation-controller"
+_TOP_LEVEL: Final = frozenset({"attestors", "certificateAuthorities"})
 _FIELDS: Final = frozenset({"namespaces", "settings", "settingsByNamespace"})
 """Fields of an attestor in the file."""
 # What a message may quote: a longer key, or one with other characters, may hold a value, as in {masterKey:SECRET}.
 _FIELD_NAME: Final = re.compile(r"[A-Za-z][A-Za-z-]{0,39}", re.ASCII)
+_AUTHORITY_FIELDS: Final = frozenset({"suffixes", "suffixesByNamespace"})
 
 
 class InvalidConfiguration(ValueError):
@@ -61,6 +64,19 @@ class OperatorAttestor:
 def operator_settings(attestors: Mapping[str, OperatorAttestor], provider: str, namespace: str) -> Mapping[str, Any]:
     """The operator's settings for an attestor in a namespace; empty if ``attestors`` does not have it."""
     return attestors.get(provider, OperatorAttestor()).settings_in(namespace)
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedAuthorities:
+    """The name suffixes of the Secrets that a policy may name as its cluster's CAs."""
+
+    suffixes: frozenset[str] = frozenset({CLUSTER_CA, CLIENT_CA})
+    """For policies of every namespace that ``by_namespace`` does not have."""
+    by_namespace: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def allowed_in(self, namespace: str) -> frozenset[str]:
+        """The suffixes that policies in that namespace may name."""
+        return self.by_namespace.get(namespace, self.suffixes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +122,8 @@ class Configuration:
     workers_per_cluster: int = DEFAULT_WORKERS
     provider_id_oids: tuple[str, ...] = (PROVIDER_ID_OID,)
     """OIDs of the extension in which a request carries its provider ID."""
+    authorities: AllowedAuthorities = field(default_factory=AllowedAuthorities)
+    """The Secrets that policies may name as their cluster's CAs."""
 
     def attestor(self, provider: str) -> OperatorAttestor:
         """The operator's permissions and settings for an attestor."""
@@ -174,14 +192,7 @@ def read_attestors(path: Path) -> Mapping[str, OperatorAttestor]:
     Raises:
         InvalidConfiguration: the file cannot be read, or a field is invalid.
     """
-    document = _document(path)
-    if document is None:
-        return {}
-    if not isinstance(document, Mapping):
-        raise InvalidConfiguration(f"--config: {path} must be an object, whose only top-level field is attestors")
-    for unknown in _unknown(document, frozenset({"attestors"})):
-        raise InvalidConfiguration(f"--config: {path}: the only top-level field is attestors, and not {unknown}")
-    entries = document.get("attestors")
+    entries = _top_level(path).get("attestors")
     if entries is None:
         return {}
     if not isinstance(entries, Mapping):
@@ -190,6 +201,60 @@ def read_attestors(path: Path) -> Mapping[str, OperatorAttestor]:
         str(provider): _attestor(f"{path}: attestors.{provider}", provider, entry)
         for provider, entry in entries.items()
     }
+
+
+def read_authorities(path: Path) -> AllowedAuthorities:
+    """Read the suffixes that policies may name, of the same file; without them, the default::
+
+        certificateAuthorities:
+          suffixes: [ca, cca]
+          suffixesByNamespace:
+            team-a: [ca, kubelet-client-ca]
+
+    Raises:
+        InvalidConfiguration: the file cannot be read, or a field is invalid.
+    """
+    where = f"{path}: certificateAuthorities"
+    stated = _object(where, _top_level(path).get("certificateAuthorities"))
+    if set(stated) - _AUTHORITY_FIELDS:
+        raise InvalidConfiguration(f"--config: {where} has the fields {', '.join(sorted(_AUTHORITY_FIELDS))}")
+    by_namespace = _object(f"{where}.suffixesByNamespace", stated.get("suffixesByNamespace"))
+    for namespace in by_namespace:
+        _require_namespace(f"{where}.suffixesByNamespace", namespace, "; those of all others belong in suffixes")
+    default = AllowedAuthorities()
+    suffixes = stated.get("suffixes")
+    return AllowedAuthorities(
+        default.suffixes if suffixes is None else _suffixes(f"{where}.suffixes", suffixes),
+        {
+            namespace: _suffixes(f"{where}.suffixesByNamespace.{namespace}", of)
+            for namespace, of in by_namespace.items()
+        },
+    )
+
+
+def _suffixes(path: str, value: Any) -> frozenset[str]:
+    if not isinstance(value, list) or not all(isinstance(one, str) and SUFFIX.fullmatch(one) for one in value):
+        raise InvalidConfiguration(
+            f"--config: {path} must be a list of suffixes of Secret names, such as [ca, cca]: each {SUFFIX_FORM}"
+        )
+    return frozenset(value)
+
+
+def _top_level(path: Path) -> Mapping[str, Any]:
+    """The fields of the file.
+
+    Raises:
+        InvalidConfiguration: the file cannot be read, or has another field.
+    """
+    document = _document(path)
+    if document is None:
+        return {}
+    fields = " and ".join(sorted(_TOP_LEVEL))
+    if not isinstance(document, Mapping):
+        raise InvalidConfiguration(f"--config: {path} must be an object, whose top-level fields are {fields}")
+    for unknown in _unknown(document, _TOP_LEVEL):
+        raise InvalidConfiguration(f"--config: {path}: the top-level fields are {fields}, and not {unknown}")
+    return document
 
 
 def _document(path: Path) -> Any:

@@ -160,6 +160,10 @@ class ReplayedRequest:
         """The logged facts are those after any recheck of the CA."""
         raise error
 
+    async def trusted(self, note: Note) -> Proceed:
+        """See RequestSupplies."""
+        return PROCEED
+
     async def claim(self, note: Note) -> Proceed:
         """See RequestSupplies."""
         machines = reached(self.decision_inputs.claimed, "the claimed Machine")

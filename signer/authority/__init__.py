@@ -10,6 +10,7 @@ from signer.authority.certificate_authority import (
     CertificateAuthority,
     IssuingSet,
     KeyWithheld,
+    discovery_hashes,
     load_authority_certificates,
     load_certificate_authority,
 )
@@ -36,6 +37,7 @@ from signer.authority.profiles import (
 __all__ = [
     "load_certificate_authority",
     "load_authority_certificates",
+    "discovery_hashes",
     "KeyWithheld",
     "CertificateAuthority",
     "CACertificate",

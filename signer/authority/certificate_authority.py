@@ -1,9 +1,10 @@
 """The certificate authority of one workload cluster, read from the Secret ``<cluster>-ca``.
 
-The Secret (Cluster API ``util/secret``) holds ``tls.crt``, whose first PEM block is the CA that signs, and ``tls.key``,
-its private key. Further blocks of ``tls.crt`` are candidates for the issuers of that CA. A writer of the Secret can
-list any CA there. So a candidate counts only if it issued the signing CA, directly or through other candidates that
-count. The other candidates, and the certificates in ``ca.crt``, do not count, but may be part of a rotation.
+The Secret (Cluster API ``util/secret``) holds ``tls.crt``, the CA that signs, and ``tls.key``, its private key. During
+a change of CA, ``tls.crt`` may be a bundle of several PEM blocks in any order: the first one with the key of
+``tls.key`` signs. The others are candidates for the issuers of that CA. A writer of the Secret can list any CA there.
+So a candidate counts only if it issued the signing CA, directly or through other candidates that count. The other
+candidates, and the certificates in ``ca.crt``, do not count, but may be part of a rotation.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from signer.authority.private_key import (
 __all__ = [
     "CertificateAuthority",
     "KeyWithheld",
+    "discovery_hashes",
     "load_authority_certificates",
     "load_certificate_authority",
 ]
@@ -103,20 +105,26 @@ def load_certificate_authority(secret_data: Mapping[str, bytes], *, now: datetim
     Raises:
         CertificateAuthorityUnavailable: the Secret has no CA that can sign now.
     """
-    certificate, candidates = _read_authority(secret_data, now)
+    certificates = _read_certificates(secret_data.get("tls.crt"))
     private_key = read_private_key(secret_data.get("tls.key"))
-    _require_match(certificate, private_key)
-    return _with_others(CertificateAuthority(certificate, private_key), candidates, secret_data, now)
+    certificate = _certificate_of(private_key, certificates)
+    _require_usable(certificate, now)
+    _require_common_encoding(certificate, private_key)
+    others = [other for other in certificates if other is not certificate]
+    return _with_others(CertificateAuthority(certificate, private_key), others, secret_data, now)
 
 
 def load_authority_certificates(secret_data: Mapping[str, bytes], *, now: datetime) -> CertificateAuthority:
     """The same without the private key, for ``explain``, which issues nothing.
 
+    Without the key, the first certificate of a bundle counts as the one that signs.
+
     Raises:
         CertificateAuthorityUnavailable: the Secret has no CA certificate that could sign now.
     """
-    certificate, candidates = _read_authority(secret_data, now)
-    return _with_others(CertificateAuthority(certificate, KeyWithheld()), candidates, secret_data, now)
+    certificate, *others = _read_certificates(secret_data.get("tls.crt"))
+    _require_usable(certificate, now)
+    return _with_others(CertificateAuthority(certificate, KeyWithheld()), others, secret_data, now)
 
 
 def _with_others(
@@ -129,6 +137,14 @@ def _with_others(
     chained = replace(authority, trusted=_chain(authority.certificate, candidates, now))
     hashes = {candidate.public_key_hash for candidate in candidates}.union(_read_listed(secret_data.get("ca.crt")))
     return replace(chained, listed=frozenset(hashes) - chained.ca_certificate_hashes)
+
+
+def discovery_hashes(text: bytes) -> tuple[str, ...]:
+    """The discovery hashes of the certificates in a PEM bundle, for messages.
+
+    A bundle or certificate that is unreadable, or beyond the limits of a CA's Secret, is skipped.
+    """
+    return tuple(_read_listed(text))
 
 
 def _read_listed(text: bytes | None) -> Iterator[str]:
@@ -144,14 +160,24 @@ def _read_listed(text: bytes | None) -> Iterator[str]:
             yield parse_ca_certificate(block.content).public_key_hash
 
 
-def _read_authority(secret_data: Mapping[str, bytes], now: datetime) -> tuple[CACertificate, list[CACertificate]]:
-    """The CA that signs, and the candidates for its chain."""
-    certificates = _read_certificates(secret_data.get("tls.crt"))
-    certificate = certificates[0]
+def _require_usable(certificate: CACertificate, now: datetime) -> None:
+    """The certificate is a CA's that can sign now."""
     _require_authority(certificate)
     require_supported_public_key(certificate.public_key, "tls.crt")
     _require_valid(certificate, now)
-    return certificate, certificates[1:]
+
+
+def _certificate_of(private_key: AuthorityPrivateKey, certificates: list[CACertificate]) -> CACertificate:
+    """The first certificate of the bundle that has this private key."""
+    public_key = private_key.public_key()
+    for certificate in certificates:
+        if certificate.public_key == public_key:
+            return certificate
+    raise CertificateAuthorityUnavailable(
+        _Reason.KEY_MISMATCH,
+        "tls.key is not the private key of a certificate in tls.crt; put the signing CA into tls.crt, or its key into "
+        "tls.key",
+    )
 
 
 def _read_certificates(text: bytes | None) -> list[CACertificate]:
@@ -184,14 +210,14 @@ def _require_authority(certificate: CACertificate) -> None:
     if not certificate.may_sign_certificates:
         raise CertificateAuthorityUnavailable(
             _Reason.NOT_AN_AUTHORITY,
-            "the first certificate of tls.crt may not sign certificates (it needs basicConstraints CA:TRUE, and "
-            "keyCertSign where it has a key usage); put the CA first, its issuers after it",
+            "the certificate of tls.key in tls.crt may not sign certificates (it needs basicConstraints CA:TRUE, and "
+            "keyCertSign where it has a key usage); put the CA there",
         )
     for extension in certificate.extensions:
         if extension.critical and not _is_processed(extension):
             raise CertificateAuthorityUnavailable(
                 _Reason.INVALID,
-                f"the first certificate of tls.crt has a critical extension, {extension.oid.dotted_string}, that API "
+                f"the CA certificate in tls.crt has a critical extension, {extension.oid.dotted_string}, that API "
                 "servers do not process: they would accept nothing that it signs (RFC 5280 4.2); use another CA",
             )
 
@@ -217,20 +243,14 @@ def _require_valid(certificate: CACertificate, now: datetime) -> None:
         )
 
 
-def _require_match(certificate: CACertificate, private_key: AuthorityPrivateKey) -> None:
+def _require_common_encoding(certificate: CACertificate, private_key: AuthorityPrivateKey) -> None:
     public_key = private_key.public_key()
-    if certificate.public_key != public_key:
-        raise CertificateAuthorityUnavailable(
-            _Reason.KEY_MISMATCH,
-            "tls.key is not the private key of the first certificate in tls.crt; put the signing CA first, or its key "
-            "into tls.key",
-        )
     if certificate.subject_public_key_info != public_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo):
         # The same key, but bound to RSASSA-PSS (RFC 4055 1.2) or with a compressed point: our plain signatures would
         # not verify, or the discovery hash would differ between programs.
         raise CertificateAuthorityUnavailable(
             _Reason.KEY_UNSUPPORTED,
-            "the first certificate of tls.crt has its public key in an uncommon encoding (RSASSA-PSS, compressed "
+            "the CA certificate in tls.crt has its public key in an uncommon encoding (RSASSA-PSS, compressed "
             "point); issue it again with the common encoding",
         )
 
@@ -302,7 +322,12 @@ class IssuingSet:
     @classmethod
     def of(cls, authority: CertificateAuthority) -> IssuingSet:
         """One CA for clients and servers, as in Secret ``<cluster>-ca`` of kubeadm clusters."""
-        return cls(client=authority, serving=authority, retired=authority.listed)
+        return cls.by_purpose(authority, authority)
+
+    @classmethod
+    def by_purpose(cls, client: CertificateAuthority, serving: CertificateAuthority) -> IssuingSet:
+        """One CA for clients and one for servers, as in RKE2 and K3s clusters."""
+        return cls(client=client, serving=serving, retired=client.listed | serving.listed)
 
     def signer_of(self, purpose: Purpose) -> CertificateAuthority:
         """The CA that signs every new certificate of that purpose."""

@@ -15,10 +15,12 @@ from attestors.wire.provider_id import InvalidOID, read_oids
 from signer.configuration import (
     NAMESPACE,
     NAMESPACE_FORM,
+    AllowedAuthorities,
     Configuration,
     InvalidConfiguration,
     OperatorAttestor,
     read_attestors,
+    read_authorities,
 )
 from signer.model.cluster import WATCH_FILTER_LABEL, ClusterKey, WatchFilter
 from signer.model.decision import printable
@@ -137,6 +139,7 @@ def configuration_of(options: argparse.Namespace) -> Configuration:
         insecure_namespaces=insecure_namespaces,
         attestors=read_attestors(options.config) if options.config is not None else {},
         provider_id_oids=_provider_id_oids(options.provider_id_oids),
+        authorities=read_authorities(options.config) if options.config is not None else AllowedAuthorities(),
     )
 
 

@@ -20,6 +20,7 @@ from signer.audit.log import AuditLog, NoAuditLog
 from signer.configuration import Configuration, Sharding
 from signer.controller.auto_approval.reconciler import CHECK_SECONDS, CHECKS_AT_ONCE, AutoApprovalReconciler
 from signer.controller.auto_approval.restoration import Restoration
+from signer.controller.canary.service import CanaryService
 from signer.controller.cluster.fleet import Fleet
 from signer.controller.cluster.service import OptionalPart, OptionalPartContext, OptionalPartFactory
 from signer.controller.cluster.workload_cluster import CONNECT_SECONDS, CONNECTS_AT_ONCE, WorkloadCluster
@@ -48,7 +49,7 @@ from signer.controller.telemetry.recorder import Recorder
 from signer.controller.wait_for_api import cluster_api
 from signer.controller.workload_access import WorkloadConnector
 from signer.decision.attestor_set import AttestorTimings
-from signer.decision.authority_source import AuthoritySource
+from signer.decision.authority_source import AuthoritySource, ChosenSecrets
 from signer.decision.decider import Decider
 from signer.decision.lookups import Lookups
 from signer.kube.client import Client, TokenSource
@@ -60,7 +61,7 @@ from signer.model.cluster import ClusterKey
 from signer.model.shard import EVERY_SHARD, SomeShards
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.cache import InTouch
-from signer.store.caches import Caches
+from signer.store.caches import ALL_PROVIDER_IDS, Caches
 from signer.store.garbage_collection import GarbageCollector
 from signer.store.records import Records
 from signer.store.removed_bindings import RemovedBindings
@@ -141,7 +142,22 @@ def compose_workload_cluster(
     caches, now, monotonic, random = shared.caches, options.now, options.monotonic, SystemRandom()
     status_changed, reconnect = asyncio.Event(), asyncio.Event()
     permits = permitted_in(key.namespace, configuration, options.registry)
-    authority_source = AuthoritySource(shared.management, key, now=now, monotonic=monotonic)
+    authority_source = AuthoritySource(
+        shared.management,
+        key,
+        choose=ChosenSecrets(key, caches, configuration.authorities),
+        now=now,
+        monotonic=monotonic,
+    )
+    canary = CanaryService(
+        key,
+        source=authority_source,
+        caches=caches,
+        resource_limits=shared.connector.resource_limits,
+        now=now,
+        monotonic=monotonic,
+        random=random,
+    )
     decider = Decider(
         key,
         configuration=configuration,
@@ -153,6 +169,7 @@ def compose_workload_cluster(
         lookups=shared.lookups,
         timings=shared.attestor_timings,
         authority_source=authority_source,
+        trust=canary,
         now=now,
         monotonic=monotonic,
         audited=not isinstance(options.audit_log, NoAuditLog),
@@ -178,6 +195,7 @@ def compose_workload_cluster(
         now=now,
     )
     parts = (
+        OptionalPart(canary),
         OptionalPart(auto_approval, observers=(auto_approval,), listeners=(auto_approval,)),
         *(make(context) for make in options.optional_parts),
     )
@@ -207,6 +225,7 @@ def compose_workload_cluster(
     )
     backoff = DeferralBackoff()
     informer = RequestInformer(pending, reachability, monotonic=monotonic, memories=(reporter, auditing, backoff))
+    canary.on_change(partial(_found_by_canary, informer, status_changed))
     handler = RequestHandler(
         key,
         decider=decider,
@@ -257,6 +276,11 @@ def compose_workload_cluster(
         random=random,
         now=now,
     )
+
+
+def _found_by_canary(informer: RequestInformer, status_changed: asyncio.Event) -> None:
+    status_changed.set()
+    informer.wake(ALL_PROVIDER_IDS)
 
 
 async def _run(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from signer.decision.authority_source import UnreadableSecret, decode_secret
+from signer.decision.authority_secrets import UnreadableSecret, decode_secret
 from signer.kube.calls import Get
 from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection

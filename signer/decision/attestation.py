@@ -36,7 +36,8 @@ from signer.audit.decision_inputs import Answer, AnswerStage, Asks, ClaimStage, 
 from signer.audit.recorded_calls import CallRecorder, RecordedManagementCluster
 from signer.authority import IssuingSet
 from signer.decision.attestor_set import AttestorTiming, AttestorTimings, TimedAwaitable
-from signer.decision.authority_source import AuthoritySource, AuthorityUnavailable
+from signer.decision.authority_secrets import AuthorityUnavailable
+from signer.decision.authority_source import AuthoritySource
 from signer.decision.lookups import Lookups
 from signer.decision.snapshot import Snapshot
 from signer.kube.errors import ApiError
@@ -87,6 +88,10 @@ class AttestationRequests:
     def machines(self, provider_id: str) -> tuple[MachineView, ...]:
         """All Machines and instances of the Cluster with that provider ID."""
         return self._caches.matching(self._key, provider_id)
+
+    def recorded_authorities(self) -> frozenset[str]:
+        """The hashes of the CAs in the records of the cluster's nodes."""
+        return self._caches.certificate_lives.authorities_of(self._key)
 
     def claim(
         self,
@@ -202,6 +207,7 @@ class Attestation:
         self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription, authority: IssuingSet
     ) -> RequestFacts:
         """The facts for the checks of the request."""
+        known = authority.waiting_hashes | self._attestation_requests.recorded_authorities()
         signing = authority.signer_of(request.header.signer.purpose).certificate
         facts = RequestFacts(
             request=request,
@@ -211,7 +217,7 @@ class Attestation:
             insecure_allowed=snapshot.attestors.insecure_allowed,
             operator_allows=snapshot.attestors.operator_allows(description.provider),
             ca_cert_hashes=authority.accepted_hashes,
-            waiting_ca_cert_hashes=authority.waiting_hashes,
+            waiting_ca_cert_hashes=known - authority.accepted_hashes,
         )
         snapshot.decision_inputs.request = RequestStage(
             description,

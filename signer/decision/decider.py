@@ -21,6 +21,7 @@ from signer.decision.approved_before import ApprovedBefore
 from signer.decision.attestation import Attestation, AttestationRequests
 from signer.decision.attestor_set import AttestorSet, AttestorTimings
 from signer.decision.authority_source import AuthoritySource
+from signer.decision.authority_trust import AuthorityTrust
 from signer.decision.builtin_serving import BuiltinServing
 from signer.decision.certificates import (
     SIGNING_BY_KEY,
@@ -88,6 +89,7 @@ class Decider:
         lookups: Lookups,
         timings: AttestorTimings,
         authority_source: AuthoritySource,
+        trust: AuthorityTrust,
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
         signing: Signing = SIGNING_BY_KEY,
@@ -111,6 +113,7 @@ class Decider:
             records=records,
             approved_before=self._approved_before,
             attestation=self._attestation,
+            trust=trust,
             reserve_and_journal=ReserveAndJournal(
                 key, self._snapshots, caches, reservations, records, tokens, signing=signing
             ),

@@ -15,6 +15,7 @@ from signer.audit.decision_inputs import DecisionInputs, SnapshotStage
 from signer.authority import IssuingSet
 from signer.decision.approved_before import ApprovedBefore
 from signer.decision.attestation import Attestation, Claim
+from signer.decision.authority_trust import AuthorityTrust
 from signer.decision.certificates import NotRepeatable
 from signer.decision.reserve_and_journal import ReserveAndJournal
 from signer.decision.snapshot import Snapshot, Snapshots
@@ -46,6 +47,7 @@ class DecidesWith:
     records: Records
     approved_before: ApprovedBefore
     attestation: Attestation
+    trust: AuthorityTrust
     reserve_and_journal: ReserveAndJournal
     monotonic: Callable[[], float]
     audited: bool
@@ -148,6 +150,12 @@ class RequestDecision:
         if not isinstance(error, Refused) or error.deny.reason is not Reason.CLUSTER_MISMATCH:
             raise error
         self.authority_as_of = self.parts.monotonic()
+
+    async def trusted(self, note: Note) -> Proceed:
+        """See RequestSupplies."""
+        note(lambda: compared.trusted(self.ca.client.certificate.public_key_hash))
+        await self.parts.trust.require_trusted(self.ca)
+        return PROCEED
 
     async def claim(self, note: Note) -> Proceed:
         """See RequestSupplies."""

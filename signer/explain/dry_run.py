@@ -11,11 +11,13 @@ from typing import Any
 from attestors.registry import Registry
 from signer.configuration import Configuration
 from signer.decision.attestor_set import AttestorTimings
-from signer.decision.authority_source import AuthoritySource, LoadAuthority
+from signer.decision.authority_secrets import LoadAuthority
+from signer.decision.authority_source import AuthoritySource, ChosenSecrets
 from signer.decision.decider import DecidedRequest, Decider
 from signer.decision.lookups import Lookups
 from signer.explain.dry_run_client import DryRunClient
 from signer.explain.findings import Findings
+from signer.explain.shown_trust import ShownTrust
 from signer.explain.unsigned import Unsigned
 from signer.kube.calls import GetList
 from signer.model.cluster import ClusterKey
@@ -75,8 +77,14 @@ async def judge(manifest: Mapping[str, Any], key: ClusterKey, around: Circumstan
         lookups=Lookups(dry_run_client, time.monotonic),
         timings=AttestorTimings(lambda provider, seconds: None, lambda: 0.0),  # untimed: no other request waits here
         authority_source=AuthoritySource(
-            dry_run_client, key, now=around.now, monotonic=time.monotonic, load=around.load_authority
+            dry_run_client,
+            key,
+            choose=ChosenSecrets(key, caches, around.configuration.authorities),
+            now=around.now,
+            monotonic=time.monotonic,
+            load=around.load_authority,
         ),
+        trust=ShownTrust(dry_run_client, key),
         now=around.now,
         monotonic=time.monotonic,
         signing=Unsigned(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -10,18 +11,18 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from attestors.registry import Registry
-from signer.authority import CertificateAuthorityUnavailable, load_authority_certificates
+from signer.authority import load_authority_certificates
 from signer.configuration import Configuration
 from signer.controller.status.policy_status import Permits, permitted_in
 from signer.controller.status.renewal_coverage import Attested, RenewalCoverage
-from signer.decision.authority_source import UnreadableSecret, decode_secret
+from signer.decision.authority_secrets import AuthorityUnavailable
+from signer.decision.authority_source import AuthoritySource, ChosenSecrets
 from signer.explain.dry_run import filled_caches
 from signer.explain.dry_run_client import DryRunClient
 from signer.explain.source import items_of_list
 from signer.explain.workload_requests import RequestCounts, Unreachable, count_requests
 from signer.kube.client import Client, JsonObject
-from signer.kube.errors import ApiError
-from signer.kube.resources import NODE_ATTESTATION_POLICIES, SECRETS
+from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.model.cluster import ClusterKey
 from signer.model.condition import READY
 from signer.model.decision import Deferred, printable
@@ -214,7 +215,7 @@ async def _status(
         ready=_readiness(status),
         attestations=_attestations(key, caches, registry, permits, now),
         requests=await count_requests(management, key, registry.providers, timeout_seconds),
-        authority=await _authority(management, key, now()),
+        authority=await _authority(management, ChosenSecrets(key, caches, configuration.authorities), now()),
     )
 
 
@@ -240,10 +241,17 @@ def _attestations(
     )
 
 
-async def _authority(management: Client, key: ClusterKey, now: datetime) -> AuthorityLife | AuthorityUnknown:
-    """Read the CA's certificate only; the policy's conditions say whether its private key is there too."""
+async def _authority(management: Client, choose: ChosenSecrets, now: datetime) -> AuthorityLife | AuthorityUnknown:
+    """Read the CAs' certificates only; the policy's conditions say whether their private keys are there too."""
+    source = AuthoritySource(
+        management,
+        choose.key,
+        choose=choose,
+        now=lambda: now,
+        monotonic=time.monotonic,
+        load=load_authority_certificates,
+    )
     try:
-        secret = await management.get(SECRETS.object(f"{key.name}-ca", key.namespace))
-        return AuthorityLife(load_authority_certificates(decode_secret(secret), now=now).certificate.not_after)
-    except (ApiError, UnreadableSecret, CertificateAuthorityUnavailable) as error:
-        return AuthorityUnknown(printable(f"Secret {key.namespace}/{key.name}-ca: {error}"))
+        return AuthorityLife((await source.authority()).not_after)
+    except AuthorityUnavailable as error:
+        return AuthorityUnknown(printable(str(error)))

@@ -17,7 +17,7 @@ import yaml
 
 from attestors.contract import digest_of
 from signer.audit.decision_line import WHOLE_REQUEST, logged_request
-from signer.decision.authority_source import UnreadableSecret, decode_secret
+from signer.decision.authority_secrets import UnreadableSecret, decode_secret
 from signer.explain.current_conditions import as_posted
 from signer.explain.dry_run import Circumstances, DryRunResult
 from signer.explain.explanation import NOT_POSTED, Explanation
@@ -25,8 +25,10 @@ from signer.explain.recorded_objects import RECORDING_API_VERSION, RECORDING_KIN
 from signer.kube.calls import GetList
 from signer.kube.client import LIST_PAGE_OBJECTS, JsonObject, Parameters
 from signer.kube.errors import Forbidden, ResourceNotServed
+from signer.model.authority_suffixes import CLIENT_CA, CLUSTER_CA, AuthoritySuffixes
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey
 from signer.model.fields import format_time, mapping_of, text_of
+from signer.model.policy import Policy
 from signer.model.signing_request import NotOurs, parse_signing_request
 from signer.store.cache import object_key
 
@@ -118,7 +120,8 @@ class Recorder:
         concerning = [one for one in self._listed if _concerns(one, key, identities, provider_ids)]
         authentic = {(one.machine.cluster.namespace, one.name) for one in _authentic(dry_run_result)}
         foreign = [one for one in concerning if one["kind"] == "AttestedNode" and object_key(one) not in authentic]
-        withheld = sorted(self._refused | {path for path in self._read if _is_withheld(path, key)})
+        authorities = _authority_secrets(key, dry_run_result)
+        withheld = sorted(self._refused | {path for path in self._read if _is_withheld(path, key, authorities)})
         header = {
             "apiVersion": RECORDING_API_VERSION,
             "kind": RECORDING_KIND,
@@ -135,7 +138,7 @@ class Recorder:
             "answers": list(answers),
             "notAuthentic": [f"{namespace}/{name}" for namespace, name in map(object_key, foreign)],
         }
-        read = [kept for path, one in sorted(self._read.items()) for kept in _of_read(path, one, key)]
+        read = [kept for path, one in sorted(self._read.items()) for kept in _of_read(path, one, key, authorities)]
         listed = [_reduced(one) for one in concerning if one not in foreign]
         seen = {_identity(one) for one in listed}
         return [header, _stripped(request), *listed, *(one for one in read if _identity(one) not in seen)]
@@ -179,25 +182,35 @@ def _concerns(item: JsonObject, key: ClusterKey, identities: set[str], provider_
     return (namespace, spec.get("clusterName")) == (key.namespace, key.name)
 
 
-def _is_withheld(path: str, key: ClusterKey) -> bool:
-    """Whether ``path`` is a Secret that an attestor read, such as the TPM inventory; the controller's own three are
+def _authority_secrets(key: ClusterKey, dry_run_result: DryRunResult) -> frozenset[str]:
+    """The names of the Secrets that may hold the cluster's CAs."""
+    policy = dry_run_result.caches.policies.get(key.namespace, key.name)
+    suffixes = {CLUSTER_CA, CLIENT_CA}
+    if isinstance(policy, Policy) and isinstance(policy.certificate_authorities, AuthoritySuffixes):
+        suffixes = {policy.certificate_authorities.client, policy.certificate_authorities.serving}
+    return frozenset(f"{key.name}-{suffix}" for suffix in suffixes)
+
+
+def _is_withheld(path: str, key: ClusterKey, authorities: frozenset[str]) -> bool:
+    """Whether ``path`` is a Secret that an attestor read, such as the TPM inventory; the controller's own ones are
     replaced instead.
     """
-    own = ("node-attestation-controller-key", f"{key.name}-ca", f"{key.name}-kubeconfig")
+    own = ("node-attestation-controller-key", *authorities, f"{key.name}-kubeconfig")
     return _SECRET.fullmatch(path) is not None and path.rpartition("/")[2] not in own
 
 
-def _of_read(path: str, item: JsonObject, key: ClusterKey) -> Iterator[JsonObject]:
+def _of_read(path: str, item: JsonObject, key: ClusterKey, authorities: frozenset[str]) -> Iterator[JsonObject]:
     if _SECRET.fullmatch(path) is None:
         yield _reduced(item)
         return
-    if not path.endswith(f"/{key.namespace}/secrets/{key.name}-ca"):
+    before, _, name = path.rpartition("/")
+    if not before.endswith(f"/{key.namespace}/secrets") or name not in authorities:
         return
     try:
         certificate = decode_secret(item).get("tls.crt", b"").decode("utf-8", "replace")
     except UnreadableSecret:
         return
-    metadata = {"name": f"{key.name}-ca", "namespace": key.namespace}
+    metadata = {"name": name, "namespace": key.namespace}
     yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"tls.crt": certificate}}
 
 

@@ -1,8 +1,8 @@
 """Serves the paths of a management cluster from a recording.
 
 A recording is a set of manifests, as written by ``kubectl get --output yaml`` or ``explain --record``. It holds the
-certificate of a cluster's CA without the private key, in ConfigMap or Secret ``<cluster>-ca``. It holds no controller
-key: its AttestedNodes are trusted unverified. Therefore only explanations may use a recording.
+certificates of a cluster's CAs without their private keys, in ConfigMaps or Secrets ``<cluster>-ca`` and such. It holds
+no controller key: its AttestedNodes are trusted unverified. Therefore only explanations may use a recording.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class RecordedObjects:
         self._objects[path] = document
         for collection in collections if not known else ():
             self._by_collection.setdefault(collection, []).append(path)
-        if resource == CONFIG_MAPS and path.endswith("-ca") and "tls.crt" in mapping_of(document, "data"):
+        if resource == CONFIG_MAPS and "tls.crt" in mapping_of(document, "data"):
             certificate = str(mapping_of(document, "data")["tls.crt"])
             data = {"tls.crt": base64.b64encode(certificate.encode()).decode("ascii")}
             self._add({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}, definitions)

@@ -104,6 +104,10 @@ class Client:
         Watches use no slot: one for each resource would leave none for calls. ``resource_limits`` are shared by the
         clients of servers that may be hostile; without them, this server is trusted.
         """
+        self.server = ClusterConnection(
+            connection.server, connection.certificate_authority, tls_server_name=connection.tls_server_name
+        )
+        """The API server's address, without credentials."""
         self._origin = Origin.of(connection.server)
         self._server_name = connection.tls_server_name
         self._tls = connection.tls if connection.tls is not None else client_context(connection)

@@ -105,6 +105,8 @@ class ClusterView:
     """Creation time of this object, which ``clusterctl move`` recreates; :data:`LONG_AGO` if unknown."""
     watch_filter: str = ""
     """Value of label ``WATCH_FILTER_LABEL``; empty without it."""
+    control_plane_kind: str = ""
+    """Kind of ``spec.controlPlaneRef``; empty without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +193,7 @@ def cluster_view(manifest: Mapping[str, Any]) -> ClusterView:
         infrastructure=_infrastructure(mapping_of(spec, "infrastructureRef")),
         created=_created(metadata),
         watch_filter=short_text_of(mapping_of(metadata, "labels"), WATCH_FILTER_LABEL),
+        control_plane_kind=short_text_of(mapping_of(spec, "controlPlaneRef"), "kind"),
     )
 
 

@@ -39,6 +39,7 @@ def _where_untraceable_tokens_are_refused(policy: Policy | None) -> bool:
 READY: Final = ConditionType("Ready")
 CONTROLLER_KEY_AVAILABLE: Final = ConditionType("ControllerKeyAvailable")
 CERTIFICATE_AUTHORITY_AVAILABLE: Final = ConditionType("CertificateAuthorityAvailable")
+CERTIFICATE_AUTHORITY_TRUSTED: Final = ConditionType("CertificateAuthorityTrusted")
 WORKLOAD_CLUSTER_REACHABLE: Final = ConditionType("WorkloadClusterReachable")
 ATTESTORS_CONFIGURED: Final = ConditionType("AttestorsConfigured")
 AUTO_APPROVAL_REMOVED: Final = ConditionType("AutoApprovalRemoved", under_enforce)

@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from attestors.wire.names import InvalidProviderName, check_provider_name
+from signer.model.authority_suffixes import BY_CONTROL_PLANE, SUFFIX, SUFFIX_FORM, AuthoritySuffixes, SuffixChoice
 from signer.model.cluster import DELETE_FOR_MOVE_ANNOTATION, ClusterKey
 from signer.model.fields import mapping_of
 
@@ -113,6 +114,8 @@ class Policy:
     machine_pool_tokens: MachinePoolTokens = MachinePoolTokens.ROTATE
     deleting_for_move: bool = False
     """``clusterctl move`` deletes it here. It continues in another management cluster."""
+    certificate_authorities: SuffixChoice = BY_CONTROL_PLANE
+    """The Secrets of the cluster's CAs."""
 
     @property
     def approves_builtin_serving(self) -> bool:
@@ -176,6 +179,7 @@ def parse_policy(manifest: Mapping[str, Any]) -> Policy:
             "spec.bootstrapTokens.machinePools",
         ),
         deleting_for_move=DELETE_FOR_MOVE_ANNOTATION in mapping_of(metadata, "annotations"),
+        certificate_authorities=_authorities(spec),
     )
 
 
@@ -218,6 +222,17 @@ def _attestors(items: Any) -> tuple[AuthorizedAttestor, ...]:
             raise InvalidPolicy(f"{path}.name: {provider} is listed twice")
         attestors.append(AuthorizedAttestor(provider, _object(item, "settings", f"{path}.settings")))
     return tuple(attestors)
+
+
+def _authorities(spec: Mapping[str, Any]) -> SuffixChoice:
+    path = "spec.certificateAuthorities"
+    if spec.get("certificateAuthorities") is None:
+        return BY_CONTROL_PLANE
+    stated = _object(spec, "certificateAuthorities", path)
+    for purpose in ("client", "serving"):
+        if not isinstance(stated.get(purpose), str) or SUFFIX.fullmatch(stated[purpose]) is None:
+            raise InvalidPolicy(f"{path}.{purpose} must be the suffix of a Secret's name: {SUFFIX_FORM}")
+    return AuthoritySuffixes(stated["client"], stated["serving"])
 
 
 def _object(parent: Mapping[str, Any], key: str, path: str) -> Mapping[str, Any]:

@@ -75,6 +75,8 @@ class Reason(enum.StrEnum):
     ATTESTOR_UNAVAILABLE = "AttestorUnavailable"
     CERTIFICATE_AUTHORITY_UNAVAILABLE = "CertificateAuthorityUnavailable"
     CERTIFICATE_AUTHORITY_CHANGING = "CertificateAuthorityChanging"
+    CERTIFICATE_AUTHORITY_NOT_TRUSTED = "CertificateAuthorityNotTrusted"
+    CERTIFICATE_AUTHORITY_NOT_PROVEN = "CertificateAuthorityNotProven"
     CONTROLLER_KEY_UNAVAILABLE = "ControllerKeyUnavailable"
     MANAGEMENT_CLUSTER_UNREACHABLE = "ManagementClusterUnreachable"
     WORKLOAD_CLUSTER_UNREACHABLE = "WorkloadClusterUnreachable"
@@ -303,10 +305,24 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
             "[CertificateAuthorityAvailable](troubleshooting.md#the-ca): they say which.",
         ),
         Reason.CERTIFICATE_AUTHORITY_CHANGING: ReasonExplanation(
-            "The node names a CA that Secret `<cluster>-ca` lists beside the CA that signs, and that this CA does not "
-            "chain to: a CA that is coming in or going out.",
-            "Finish the change of CA: the request waits until the Secret's first certificate is the CA that the node "
-            "names, or chains to it. Or give the node a kubeconfig whose first CA is the one that signs.",
+            "The node names a CA of this cluster that does not sign and that the CAs that sign do not chain to. It is "
+            "coming in or going out: a CA's Secret lists it, or earlier certificates of the cluster's nodes are of it.",
+            "Finish the change of CA: the request waits until a CA that signs is the one that the node names, or "
+            "chains to it. Or give the node a kubeconfig whose first CA is one that signs.",
+        ),
+        Reason.CERTIFICATE_AUTHORITY_NOT_TRUSTED: ReasonExplanation(
+            "The API server refuses client certificates of the CA that the controller signs with. A node could not use "
+            "its certificate, so none is issued.",
+            "The message has the hashes of the CA that signs and, if the controller may read them, of the CAs that the "
+            "API server accepts. Correct the CA's Secret, or name the right one in the policy's "
+            "[`certificateAuthorities`](operating.md#certificate-authorities). The controller tries again once a "
+            "minute.",
+        ),
+        Reason.CERTIFICATE_AUTHORITY_NOT_PROVEN: ReasonExplanation(
+            "Nothing has shown yet that the API server accepts client certificates of the CA: the canary got no "
+            "answer, or one that does not name its user.",
+            "Nothing if it ends within a minute. Otherwise check the API server, and whether a proxy between it and "
+            "the controller ends TLS.",
         ),
         Reason.CONTROLLER_KEY_UNAVAILABLE: ReasonExplanation(
             "Secret `node-attestation-controller-key` cannot be read or is malformed, or a record was sealed with a "

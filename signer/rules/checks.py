@@ -185,6 +185,7 @@ REQUEST_PLAN: Final[Plan[RequestSupplies[Any]]] = Plan(
             recheck=lambda one: one.recheck_authority,
             again_from="authority",
         ),
+        _Step("trusted", "the API server accepts client certificates of the CA that signs", lambda one: one.trusted),
         _Step("claim", "one Machine has the claimed provider ID", lambda one: one.claim),
         _Step("attest", "the attestor accepts the evidence", lambda one: one.attest),
         _Group("identity", IDENTITY_CHECKS, lambda one: one.identity_facts),

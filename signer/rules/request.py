@@ -40,7 +40,7 @@ class RequestFacts:
     ca_cert_hashes: frozenset[str]
     """Hashes of the CAs whose key the controller has for this cluster, and of the CAs that they chain to."""
     waiting_ca_cert_hashes: frozenset[str] = frozenset()
-    """Hashes of the cluster's other CAs, which a rotation introduces or retires."""
+    """Hashes of the cluster's other CAs: listed in a Secret, or known from earlier certificates of its nodes."""
 
 
 def facts_belong_together(facts: RequestFacts) -> None:
@@ -164,7 +164,8 @@ def claimed_provider_id(request: SigningRequest) -> str:
 def evidence_names_this_cluster(facts: RequestFacts) -> None:
     """The evidence names a CA whose key the controller has, or one that such a CA chains to.
 
-    A CA that the Secret merely lists belongs to a rotation. Evidence for it is deferred, never denied.
+    A CA that a Secret of the cluster merely lists, or that earlier certificates were issued under, belongs to a
+    rotation. Evidence for it is deferred, never denied.
     """
     if not facts.ca_cert_hashes:
         raise Deferred(
@@ -176,8 +177,9 @@ def evidence_names_this_cluster(facts: RequestFacts) -> None:
     if named in facts.waiting_ca_cert_hashes:
         raise Deferred(
             Reason.CERTIFICATE_AUTHORITY_CHANGING,
-            f"the evidence names a CA that Secret {facts.cluster.key}-ca lists beside the one that signs; evidence "
-            "counts only for the CA that signs and for those that it chains to",
+            f"the evidence names a CA of Cluster {facts.cluster.key} that does not sign: a Secret lists it beside the "
+            "one that signs, or earlier certificates are of it; evidence counts only for the CAs that sign and for "
+            "those that they chain to",
         )
     raise Refused(
         Reason.CLUSTER_MISMATCH,

@@ -54,6 +54,11 @@ def authority(public_key_hash: str, not_after: datetime, now: datetime) -> Compa
     return Comparison(f"{public_key_hash}, valid until {not_after:%Y-%m-%d %H:%M UTC}", f"valid at {_moment(now)}")
 
 
+def trusted(public_key_hash: str) -> Comparison:
+    """``trusted``."""
+    return Comparison(public_key_hash, "a CA whose client certificates the API server accepts")
+
+
 def claim(provider_id: str, machines: tuple[MachineView, ...]) -> Comparison:
     """``claim``."""
     return Comparison(listed(machines), f"one with provider ID {provider_id}")

@@ -61,6 +61,10 @@ class RequestSupplies(Protocol[Result]):
         """Re-read the cluster's CA if the CA that the evidence names is the only error."""
         ...
 
+    async def trusted(self, note: Note) -> Proceed:
+        """Wait until a canary has proven that the API server accepts what the cluster's CA signs."""
+        ...
+
     async def claim(self, note: Note) -> Proceed:
         """Find the Machine with the claimed provider ID, and the facts to tell the attestor about it."""
         ...

@@ -4,6 +4,8 @@ A node counts if an authentic AttestedNode exists and its Machine, or instance o
 deleted. If several records name one Machine, the one whose certificate expires last counts. The cost of a change of a
 record or Machine does not depend on the number of records; a cluster's summary is computed again only when it is read
 after a change.
+
+The journals also tell the CAs under which the cluster's certificates were issued, and which the nodes' evidence named.
 """
 
 from __future__ import annotations
@@ -60,6 +62,14 @@ class NodeCertificates:
         return self.ends[self.count_expired(now) :][:1]
 
 
+@dataclass(slots=True)
+class _Lineage:
+    """The CAs in the journals of one cluster's records."""
+
+    records: int = 0
+    hashes: frozenset[str] = frozenset()
+
+
 class CertificateLives:
     """Follows records and Machines; the caches report each change."""
 
@@ -68,9 +78,11 @@ class CertificateLives:
         self._machine = machine
         self._lives: dict[ClusterKey, dict[ObjectKey, _Life]] = {}
         self._summed: dict[ClusterKey, NodeCertificates] = {}
+        self._lineages: dict[ClusterKey, _Lineage] = {}
 
     def record_changed(self, key: ObjectKey, before: AttestedNode | NoRecord, after: AttestedNode | NoRecord) -> None:
         """An authentic record was written, replaced or deleted."""
+        self._follow_authorities(before, after)
         if isinstance(before, AttestedNode):
             cluster = before.machine.cluster
             lives = self._lives.get(cluster, {})
@@ -84,6 +96,27 @@ class CertificateLives:
             if isinstance(entry, JournalEntry):
                 self._lives.setdefault(cluster, {})[key] = _life(after, entry)
             self._summed.pop(cluster, None)
+
+    def _follow_authorities(self, before: AttestedNode | NoRecord, after: AttestedNode | NoRecord) -> None:
+        if isinstance(after, AttestedNode):
+            lineage = self._lineages.setdefault(after.machine.cluster, _Lineage())
+            lineage.records += 1
+            new = after.journal if isinstance(before, NoRecord) else after.journal[-1:]
+            for entry in new:
+                if not lineage.hashes >= {entry.ca_cert_hash, entry.evidence_ca_cert_hash}:
+                    lineage.hashes |= {entry.ca_cert_hash, entry.evidence_ca_cert_hash}
+        if isinstance(before, AttestedNode):
+            lineage = self._lineages[before.machine.cluster]
+            lineage.records -= 1
+            if not lineage.records:
+                del self._lineages[before.machine.cluster]
+
+    def authorities_of(self, cluster: ClusterKey) -> frozenset[str]:
+        """The discovery hashes of the CAs that certificates of the cluster's nodes were issued under, or that their
+        evidence named. Those of a deleted record may be among them.
+        """
+        lineage = self._lineages.get(cluster)
+        return frozenset() if lineage is None else lineage.hashes
 
     def machines_changed(self, clusters: Iterable[ClusterKey]) -> None:
         """Machines or instances of those clusters were added, changed or deleted."""

@@ -194,6 +194,7 @@ def test_policy_status(harness: Harness, cluster: WorldCluster) -> None:
     assert conditions == {
         "Ready": "True",
         "CertificateAuthorityAvailable": "True",
+        "CertificateAuthorityTrusted": "True",
         "WorkloadClusterReachable": "True",
         "AttestorsConfigured": "True",
         "BootstrapTokensTraceable": "True",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from signer.decision.authority_source import decode_secret
+from signer.decision.authority_secrets import decode_secret
 from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import NotFound, Unauthorized

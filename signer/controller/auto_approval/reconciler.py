@@ -28,7 +28,8 @@ from signer.controller.auto_approval.unattested_requests import UnattestedReques
 from signer.controller.status.renewal_coverage import RenewalCoverage
 from signer.controller.telemetry.metrics import Metrics
 from signer.controller.telemetry.metrics_collector import UNATTESTED, ServiceGauge
-from signer.decision.authority_source import AuthoritySource, AuthorityUnavailable
+from signer.decision.authority_secrets import AuthorityUnavailable
+from signer.decision.authority_source import AuthoritySource
 from signer.kube.backoff import Backoff
 from signer.kube.client import Client, JsonObject
 from signer.kube.scheduling import TimedSemaphore
@@ -272,7 +273,7 @@ class AutoApprovalReconciler:
         situation = Situation(
             policy=policy,
             cluster=cluster,
-            ca_cert_hash=authority.client.certificate.public_key_hash,
+            ca_cert_hash=authority.serving.certificate.public_key_hash,
             unattested=[str(one) for one in unattested],
             token_groups=frozenset(self._group_sets),
         )

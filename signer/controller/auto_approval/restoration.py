@@ -14,9 +14,11 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Final
 
+from signer.configuration import AllowedAuthorities
 from signer.controller.auto_approval.pool_tokens import GrantMissing, Intent, PoolTokens, Unfinished
 from signer.controller.workload_access import MAXIMUM_BODY_BYTES, WorkloadAccessRefused, workload_connection
-from signer.decision.authority_source import AuthoritySource, AuthorityUnavailable
+from signer.decision.authority_secrets import AuthorityUnavailable
+from signer.decision.authority_source import AuthoritySource, ChosenSecrets
 from signer.kube.backoff import Backoff
 from signer.kube.calls import Get
 from signer.kube.client import Client
@@ -228,8 +230,10 @@ class Restoration:
             await self._end_extensions(key, workload)
             if nothing_saved:
                 return
-            source = AuthoritySource(self._management, key, now=self._now, monotonic=self._monotonic)
-            ca_cert_hash = (await source.authority()).client.certificate.public_key_hash
+            # Without a policy, none names other Secrets.
+            choose = ChosenSecrets(key, self._caches, AllowedAuthorities())
+            source = AuthoritySource(self._management, key, choose=choose, now=self._now, monotonic=self._monotonic)
+            ca_cert_hash = (await source.authority()).serving.certificate.public_key_hash
             restored = await self._removed.restore(ClusterIdentity(key, cluster.uid, ca_cert_hash), workload)
         if isinstance(restored.others, OtherLineages):
             _LOG.warning(

@@ -10,7 +10,8 @@ from signer.controller.status.condition_log import ConditionLog
 from signer.controller.status.infrastructure_status import InfrastructureStatus
 from signer.controller.status.policy_owner import PolicyOwner
 from signer.controller.status.policy_status import PolicyStatus
-from signer.decision.authority_source import AuthoritySource, AuthorityUnavailable
+from signer.decision.authority_secrets import AuthorityUnavailable
+from signer.decision.authority_source import AuthoritySource
 from signer.decision.decider import Decider
 from signer.model import condition as condition_types
 from signer.model.bootstrap_token import TracingInterrupted, TracingOff

@@ -9,11 +9,13 @@ import pytest
 
 from signer.configuration import (
     MAXIMUM_DEPTH,
+    AllowedAuthorities,
     Configuration,
     InvalidConfiguration,
     OperatorAttestor,
     operator_settings,
     read_attestors,
+    read_authorities,
 )
 
 
@@ -94,12 +96,12 @@ def test_nothing_set(tmp_path: Path, text: str) -> None:
             "attestors:\n  tpm:\n\t  namespaces: []",
             "is not YAML at line 3, column 1: there is a tab; indent with spaces",
         ),
-        ("[]", "must be an object, whose only top-level field is attestors"),
-        ("false", "must be an object, whose only top-level field is attestors"),
-        ("''", "must be an object, whose only top-level field is attestors"),
-        ("[attestors]", "must be an object, whose only top-level field is attestors"),
-        ("attestors: {}\nmode: x", "the only top-level field is attestors, and not 'mode'"),
-        ("attestors: {}\n7: x", "the only top-level field is attestors, and not a field of another form"),
+        ("[]", "must be an object, whose top-level fields are attestors and certificateAuthorities"),
+        ("false", "must be an object, whose top-level fields are attestors and certificateAuthorities"),
+        ("''", "must be an object, whose top-level fields are attestors and certificateAuthorities"),
+        ("[attestors]", "must be an object, whose top-level fields are attestors and certificateAuthorities"),
+        ("attestors: {}\nmode: x", "the top-level fields are attestors and certificateAuthorities, and not 'mode'"),
+        ("attestors: {}\n7: x", "the top-level fields are attestors and certificateAuthorities, and not a field of another form"),
         ("attestors: []", "attestors must map provider names"),
         ("attestors: [tpm]", "attestors must map provider names"),
         ("attestors: {UPPER: {}}", "attestors.UPPER"),
@@ -168,6 +170,45 @@ def test_file_that_cannot_be_read(tmp_path: Path) -> None:
         read_attestors(tmp_path / "absent")
     with pytest.raises(InvalidConfiguration, match=rf"{tmp_path}: Is a directory$"):
         read_attestors(tmp_path)
+
+
+def authorities(folder: Path, text: str) -> AllowedAuthorities:
+    path = folder / "config.yaml"
+    path.write_text(text)
+    return read_authorities(path)
+
+
+@pytest.mark.parametrize("text", ["", "attestors: {}", "certificateAuthorities:", "certificateAuthorities: {}"])
+def test_authorities_that_are_allowed_by_default(tmp_path: Path, text: str) -> None:
+    assert authorities(tmp_path, text).allowed_in("team-a") == {"ca", "cca"}
+
+
+def test_allowed_authorities(tmp_path: Path) -> None:
+    stated = "{suffixes: [ca], suffixesByNamespace: {team-a: [ca, client-ca], team-b: []}}"
+    found = authorities(tmp_path, f"certificateAuthorities: {stated}")
+    assert found.allowed_in("team-a") == {"ca", "client-ca"}
+    assert found.allowed_in("team-b") == set()
+    assert found.allowed_in("lab") == {"ca"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[ca]", "certificateAuthorities must be an object"),
+        ("{suffix: [ca]}", "certificateAuthorities has the fields suffixes, suffixesByNamespace"),
+        ("{suffixes: ca}", "certificateAuthorities.suffixes must be a list of suffixes"),
+        ("{suffixes: [1]}", "certificateAuthorities.suffixes must be a list of suffixes"),
+        ("{suffixes: ['*']}", "certificateAuthorities.suffixes must be a list of suffixes"),
+        ("{suffixes: ['ca\n']}", "certificateAuthorities.suffixes must be a list of suffixes"),
+        ("{suffixesByNamespace: []}", "certificateAuthorities.suffixesByNamespace must be an object"),
+        ("{suffixesByNamespace: {'*': [ca]}}", "'*' is no namespace"),
+        ("{suffixesByNamespace: {team-a: null}}", "suffixesByNamespace.team-a must be a list of suffixes"),
+    ],
+)
+def test_refused_authorities(tmp_path: Path, text: str, expected: str) -> None:
+    with pytest.raises(InvalidConfiguration) as refused:
+        authorities(tmp_path, f"certificateAuthorities: {text}")
+    assert expected in str(refused.value)
 
 
 def test_settings_are_not_shown() -> None:

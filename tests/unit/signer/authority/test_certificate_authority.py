@@ -233,6 +233,27 @@ class TestListed:
         assert self.listed(self.own.secret() | {"ca.crt": broken + self.other.pem}) == {hash_of(self.other)}
 
 
+class TestBundle:
+    """Bundles of a change of CA, in any order: the certificate with the Secret's key signs."""
+
+    old, new, root = make("old", ec_key(1)), make("new", ec_key(2)), make("root", ec_key(3))
+    child = make("child", ec_key(4), root)
+
+    @pytest.mark.parametrize("signing", [old, new], ids=["old", "new"])
+    @pytest.mark.parametrize("bundle", [old.pem + new.pem, new.pem + old.pem], ids=["old first", "new first"])
+    def test_the_keys_certificate_signs(self, bundle: bytes, signing: Made) -> None:
+        loaded = load_certificate_authority({"tls.crt": bundle, "tls.key": pem_key(signing.key)}, now=NOW)
+        other = self.new if signing is self.old else self.old
+        assert loaded.ca_certificate_hashes == {hash_of(signing)}
+        assert loaded.listed == {hash_of(other)}
+
+    def test_the_issuer_may_stand_first(self) -> None:
+        secret = {"tls.crt": self.root.pem + self.child.pem, "tls.key": pem_key(self.child.key)}
+        loaded = load_certificate_authority(secret, now=NOW)
+        assert loaded.certificate.public_key_hash == hash_of(self.child)
+        assert loaded.ca_certificate_hashes == {hash_of(self.child), hash_of(self.root)}
+
+
 class TestRefusals:
     def test_nothing_there(self) -> None:
         for data in ({}, {"tls.crt": b""}, {"tls.crt": b" \n", "tls.key": b"x"}):
@@ -277,11 +298,14 @@ class TestRefusals:
     def test_not_an_authority(self, made: Made) -> None:
         assert "basicConstraints" in unavailable(made.secret(), Reason.NOT_AN_AUTHORITY).message
 
-    def test_the_issuer_first_is_a_mismatch(self) -> None:
-        root = make("root", ec_key(1))
-        child = make("child", ec_key(2), root)
-        secret = {"tls.crt": root.pem + child.pem, "tls.key": pem_key(child.key)}
-        assert "signing CA first" in unavailable(secret, Reason.KEY_MISMATCH).message
+    def test_a_bundle_without_the_keys_certificate_is_a_mismatch(self) -> None:
+        bundle = make("one", ec_key(1)).pem + make("other", ec_key(2)).pem
+        unavailable({"tls.crt": bundle, "tls.key": pem_key(ec_key(3))}, Reason.KEY_MISMATCH)
+
+    def test_the_keys_certificate_must_be_an_authority_wherever_it_stands(self) -> None:
+        leaf = make("leaf", ec_key(2), ca=False)
+        secret = {"tls.crt": make("ca", ec_key(1)).pem + leaf.pem, "tls.key": pem_key(leaf.key)}
+        unavailable(secret, Reason.NOT_AN_AUTHORITY)
 
     @pytest.mark.parametrize("key", [rsa_key(number=1), ec_key(9), ec_key()], ids=["rsa", "ecdsa", "other-kind"])
     def test_mismatch(self, key: object) -> None:

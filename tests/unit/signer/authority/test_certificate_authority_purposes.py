@@ -42,7 +42,7 @@ def test_one_authority_signs_everything() -> None:
 def test_one_authority_by_purpose(tmp_path: Path) -> None:
     secrets = capi_secret(1), capi_secret(2)
     client, serving = (load_certificate_authority(secret, now=NOW) for secret in secrets)
-    issuing = IssuingSet(client, serving)
+    issuing = IssuingSet.by_purpose(client, serving)
     asked = request(), request(usages=SERVING, dns_names=("worker-1",))
     for one, secret, purpose in zip(asked, secrets, ("sslclient", "sslserver"), strict=True):
         openssl_verify(tmp_path, secret["tls.crt"], issue(issuing, one), purpose)
@@ -60,6 +60,14 @@ def test_an_authority_that_is_only_listed_waits() -> None:
     issuing = IssuingSet.of(load_certificate_authority(CLIENT_CA.secret(NEXT), now=NOW))
     assert issuing.accepted_hashes == {hash_of(CLIENT_CA)}
     assert issuing.waiting_hashes == {hash_of(NEXT)}
+
+
+def test_what_either_secret_lists_waits() -> None:
+    client, serving = CLIENT_CA.secret(NEXT), SERVING_CA.secret(HELD, CLIENT_CA)
+    loaded_secrets = (load_certificate_authority(secret, now=NOW) for secret in (client, serving))
+    issuing = IssuingSet.by_purpose(*loaded_secrets)
+    assert issuing.accepted_hashes == {hash_of(CLIENT_CA), hash_of(SERVING_CA)}
+    assert issuing.waiting_hashes == {hash_of(NEXT), hash_of(HELD)}
 
 
 def test_what_is_accepted_does_not_wait() -> None:

@@ -10,21 +10,21 @@ from typing import Any
 import pytest
 
 from signer.authority import load_certificate_authority
-from signer.decision.authority_source import (
-    FAILURE_KEPT_SECONDS,
-    KEPT_SECONDS,
-    AuthoritySource,
-    AuthorityUnavailable,
-    UnreadableSecret,
-    decode_secret,
-)
+from signer.configuration import AllowedAuthorities
+from signer.decision.authority_secrets import ABSENT_SECONDS, AuthorityUnavailable, UnreadableSecret, decode_secret
+from signer.decision.authority_source import FAILURE_KEPT_SECONDS, KEPT_SECONDS, AuthoritySource, ChosenSecrets
 from signer.kube.errors import ApiError, Cause, Forbidden, NotFound, Unreachable
+from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
+from signer.model.authority_suffixes import CLIENT_AND_SERVER, ONE_AUTHORITY, AuthoritySuffixes, ByExistence
 from signer.model.cluster import ClusterKey
+from signer.store.caches import Caches
+from signer.store.cluster_api import ClusterAPIVersion
 from signer.testing.certificates import (
     ClusterCertificateAuthority,
     EncryptionAlgorithm,
     new_cluster_certificate_authority,
 )
+from tests.unit.signer.builders import CLUSTER
 from tests.unit.signer.controller.support import NOW, Clock
 
 
@@ -39,31 +39,56 @@ def encoded(data: dict[str, bytes]) -> dict[str, str]:
 
 
 class World:
-    """One Secret and who reads it."""
+    """The Secrets and who reads them."""
 
     def __init__(self) -> None:
         self.clock = Clock()
-        self.reads = 0
+        self.asked: list[str] = []
         self.failure: ApiError | None = None
-        self.secret: dict[str, Any] | None = None
+        self.secrets: dict[str, dict[str, Any]] = {}
+        self.choice: AuthoritySuffixes | ByExistence = ONE_AUTHORITY
+        self.changes = 0
         self.source = AuthoritySource(
-            self, ClusterKey("team-a", "prod"), now=self.clock.now, monotonic=self.clock.monotonic
+            self,
+            ClusterKey("team-a", "prod"),
+            choose=lambda: self.choice,
+            now=self.clock.now,
+            monotonic=self.clock.monotonic,
         )
+        self.source.on_change(self._changed)
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    @property
+    def reads(self) -> int:
+        return len(self.asked)
+
+    @property
+    def secret(self) -> dict[str, Any] | None:
+        return self.secrets.get("ca")
+
+    @secret.setter
+    def secret(self, secret: dict[str, Any] | None) -> None:
+        self.secrets.pop("ca", None)
+        if secret is not None:
+            self.secrets["ca"] = secret
 
     async def get(self, path: str) -> dict[str, Any]:
-        assert path == "/api/v1/namespaces/team-a/secrets/prod-ca"
-        self.reads += 1
+        before, _, suffix = path.rpartition("/prod-")
+        assert before == "/api/v1/namespaces/team-a/secrets"
+        self.asked.append(suffix)
         if self.failure is not None:
             raise self.failure
-        if self.secret is None:
+        if suffix not in self.secrets:
             raise NotFound(path)
-        return self.secret
+        return self.secrets[suffix]
 
-    def put(self, number: int, **data: bytes | None) -> None:
-        """Write the Secret; ``data`` replaces what Cluster API puts there."""
+    def put(self, number: int, suffix: str = "ca", /, **data: bytes | None) -> None:
+        """Write a Secret; ``data`` replaces what Cluster API puts there."""
         whole = {**authority(number).secret_data, **{key.replace("_", "."): value for key, value in data.items()}}
         kept = {key: value for key, value in whole.items() if value is not None}
-        self.secret = {"metadata": {"resourceVersion": f"{number}{sorted(data)}"}, "data": encoded(kept)}
+        self.secrets[suffix] = {"metadata": {"resourceVersion": f"{number}{sorted(data)}"}, "data": encoded(kept)}
 
     async def signing_certificate(self) -> bytes:
         return (await self.source.authority()).client.certificate.der
@@ -134,7 +159,7 @@ async def test_of_many_that_need_it_one_reads(world: World, monkeypatch: pytest.
         loads += 1
         return load_certificate_authority(*arguments, **options)
 
-    monkeypatch.setattr("signer.decision.authority_source.load_certificate_authority", count)
+    monkeypatch.setattr("signer.decision.authority_secrets.load_certificate_authority", count)
     answers = await asyncio.gather(*(world.source.authority() for _ in range(20)))
     assert (len(set(map(id, answers))), world.reads, loads) == (1, 1, 1)
 
@@ -151,7 +176,7 @@ async def test_what_cannot_be_used_is_not_loaded_again_while_it_stays_the_same(
         loads += 1
         return load_certificate_authority(*arguments, **options)
 
-    monkeypatch.setattr("signer.decision.authority_source.load_certificate_authority", count)
+    monkeypatch.setattr("signer.decision.authority_secrets.load_certificate_authority", count)
     for _ in range(3):
         await world.unavailable()
         world.clock.pass_by(FAILURE_KEPT_SECONDS + 1)
@@ -249,3 +274,156 @@ async def test_failures_are_raised_anew(world: World) -> None:
     """One exception object raised to many tasks would grow a traceback without end."""
     world.secret = None
     assert await world.unavailable() is not await world.unavailable()
+
+
+def hash_of(number: int) -> str:
+    loaded = load_certificate_authority(authority(number).secret_data, now=NOW)
+    return loaded.certificate.public_key_hash
+
+
+async def purposes(world: World) -> tuple[str, str]:
+    """The CAs that sign client and serving certificates."""
+    issuing = await world.source.authority()
+    return issuing.client.certificate.public_key_hash, issuing.serving.certificate.public_key_hash
+
+
+async def test_client_and_server(world: World) -> None:
+    world.choice = CLIENT_AND_SERVER
+    world.put(2, "cca")
+    assert await purposes(world) == (hash_of(2), hash_of(1))
+    assert (await world.source.authority()).accepted_hashes == {hash_of(1), hash_of(2)}
+    assert sorted(world.asked) == ["ca", "cca"]
+
+
+async def test_one_of_two_that_is_missing(world: World) -> None:
+    world.choice = CLIENT_AND_SERVER
+    error = await world.unavailable()
+    assert (error.reason, str(error)) == ("CertificateAuthorityMissing", "Secret team-a/prod-cca does not exist")
+
+
+async def test_one_of_two_that_is_unusable(world: World) -> None:
+    world.choice = CLIENT_AND_SERVER
+    world.put(2, "cca")
+    world.put(1, tls_key=b"garbage")
+    assert str(await world.unavailable()).startswith("Secret team-a/prod-ca: ")
+
+
+async def test_secrets_that_the_policy_names(world: World) -> None:
+    world.choice = AuthoritySuffixes("kubelet-client-ca", "kubelet-serving-ca")
+    world.put(2, "kubelet-client-ca")
+    world.put(3, "kubelet-serving-ca")
+    assert await purposes(world) == (hash_of(2), hash_of(3))
+    assert "ca" not in world.asked
+
+
+async def test_a_changed_choice_counts_at_once(world: World) -> None:
+    await world.signing_certificate()
+    world.put(2, "cca")
+    world.choice = CLIENT_AND_SERVER
+    assert await purposes(world) == (hash_of(2), hash_of(1))
+
+
+async def test_an_outage_does_not_keep_the_authority_of_another_choice(world: World) -> None:
+    await world.signing_certificate()
+    world.choice = CLIENT_AND_SERVER
+    world.failure = Unreachable("away", cause=Cause.REFUSED)
+    assert (await world.unavailable()).reason == "ManagementClusterUnreachable"
+
+
+class TestByExistence:
+    """A control plane of unknown kind: has it a CA for clients?"""
+
+    @pytest.fixture(autouse=True)
+    def _unknown(self, world: World) -> None:
+        world.choice = ByExistence()
+
+    async def test_there_is_one(self, world: World) -> None:
+        world.put(2, "cca")
+        assert await purposes(world) == (hash_of(2), hash_of(1))
+
+    async def test_there_is_none_and_it_is_rarely_asked_for(self, world: World) -> None:
+        for _ in range(5):
+            assert await purposes(world) == (hash_of(1), hash_of(1))
+            world.clock.pass_by(KEPT_SECONDS + 1)
+        assert world.asked.count("cca") == 1
+        world.put(2, "cca")
+        world.clock.pass_by(ABSENT_SECONDS)
+        assert await purposes(world) == (hash_of(2), hash_of(1))
+
+    async def test_it_is_asked_for_when_the_other_changes(self, world: World) -> None:
+        await purposes(world)
+        world.put(3)
+        world.put(2, "cca")
+        world.clock.pass_by(KEPT_SECONDS + 1)
+        assert await purposes(world) == (hash_of(2), hash_of(3))
+
+    async def test_an_answer_that_must_be_new_asks_for_it(self, world: World) -> None:
+        """As when the API server has refused the CA."""
+        await purposes(world)
+        world.put(2, "cca")
+        world.clock.pass_by(1)
+        await world.source.authority(not_before=world.clock.monotonic())
+        assert await purposes(world) == (hash_of(2), hash_of(1))
+
+    async def test_what_may_not_be_read_is_not_absent(self, world: World) -> None:
+        world.failure = Forbidden("no", status=403)
+        assert (await world.unavailable()).reason == "ManagementClusterUnreachable"
+
+
+async def test_changes_are_told_once(world: World) -> None:
+    for _ in range(3):
+        await world.signing_certificate()
+        world.clock.pass_by(KEPT_SECONDS + 1)
+    assert world.changes == 1
+    world.put(2)
+    await world.signing_certificate()
+    assert world.changes == 2
+
+
+def filled_caches(policy_spec: dict[str, Any], cluster_spec: dict[str, Any]) -> Caches:
+    caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="own")
+    metadata = {"namespace": CLUSTER.namespace, "name": CLUSTER.name, "uid": "u"}
+    caches.policies.applied({"metadata": metadata, "spec": policy_spec})
+    caches.clusters.applied({"metadata": metadata, "spec": cluster_spec})
+    return caches
+
+
+class TestChosenSecrets:
+    """The policy's choice, within the operator's bounds."""
+
+    def chosen(
+        self, spec: dict[str, str] | None, kind: str = "", allowed: AllowedAuthorities | None = None
+    ) -> AuthoritySuffixes | ByExistence:
+        caches = filled_caches(
+            policy_spec={} if spec is None else {"certificateAuthorities": spec},
+            cluster_spec={"controlPlaneRef": {"kind": kind}} if kind else {},
+        )
+        return ChosenSecrets(CLUSTER, caches, allowed or AllowedAuthorities())()
+
+    @pytest.mark.parametrize(
+        ("kind", "expected"),
+        [
+            ("KubeadmControlPlane", ONE_AUTHORITY),
+            ("RKE2ControlPlane", CLIENT_AND_SERVER),
+            ("KThreesControlPlane", CLIENT_AND_SERVER),
+            ("CK8sControlPlane", CLIENT_AND_SERVER),
+            ("KamajiControlPlane", ByExistence()),
+            ("", ByExistence()),
+        ],
+    )
+    def test_by_the_kind_of_control_plane(self, kind: str, expected: AuthoritySuffixes | ByExistence) -> None:
+        assert self.chosen(None, kind) == expected
+
+    def test_by_the_policy(self) -> None:
+        assert self.chosen({"client": "ca", "serving": "cca"}, "RKE2ControlPlane") == AuthoritySuffixes("ca", "cca")
+
+    @pytest.mark.parametrize("spec", [{"client": "x", "serving": "ca"}, {"client": "ca", "serving": "x"}])
+    def test_beyond_the_operators_bounds(self, spec: dict[str, str]) -> None:
+        with pytest.raises(AuthorityUnavailable, match="suffix x") as raised:
+            self.chosen(spec)
+        assert raised.value.reason == "CertificateAuthorityNotAllowed"
+        elsewhere = AllowedAuthorities(by_namespace={"other": frozenset({"ca", "x"})})
+        with pytest.raises(AuthorityUnavailable):
+            self.chosen(spec, allowed=elsewhere)
+        here = AllowedAuthorities(by_namespace={CLUSTER.namespace: frozenset({"ca", "x"})})
+        assert self.chosen(spec, allowed=here) == AuthoritySuffixes(**spec)

@@ -24,7 +24,7 @@ ASSIGNED: Final = "1.3.6.1.4.1.57683.9"
 @pytest.fixture
 def decider() -> Decider:
     """It knows the Machine of every claim, and its attestor finds everything plausible."""
-    parts = ("caches", "reservations", "records", "tokens", "lookups", "timings", "authority_source", "now")
+    parts = ("caches", "reservations", "records", "tokens", "lookups", "timings", "authority_source", "trust", "now")
     registry = MagicMock(providers=PROVIDERS)
     made = Decider(
         ClusterKey("team-a", "one"),

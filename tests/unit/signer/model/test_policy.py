@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from signer.model.authority_suffixes import BY_CONTROL_PLANE, AuthoritySuffixes
 from signer.model.cluster import ClusterKey
 from signer.model.policy import (
     ApprovalByOthers,
@@ -66,6 +67,25 @@ def test_defaults() -> None:
     assert parse_policy({"metadata": METADATA}) == expected
     assert parse_policy({}).cluster == ClusterKey("", "")
     assert (parse_policy({}).uid, parse_policy({}).generation) == ("", 0)
+
+
+def test_certificate_authorities() -> None:
+    assert parse().certificate_authorities == BY_CONTROL_PLANE
+    assert parse(certificateAuthorities=None).certificate_authorities == BY_CONTROL_PLANE
+    stated = parse(certificateAuthorities={"client": "cca", "serving": "ca"})
+    assert stated.certificate_authorities == AuthoritySuffixes("cca", "ca")
+
+
+@pytest.mark.parametrize("suffix", ["", "-ca", "ca-", "Ca", "c.a", "a/b", "ca\n", "a" * 64, None, 7, ["ca"]])
+@pytest.mark.parametrize("purpose", ["client", "serving"])
+def test_a_suffix_that_no_secret_has(purpose: str, suffix: Any) -> None:
+    message = invalid(certificateAuthorities={"client": "ca", "serving": "ca", purpose: suffix})
+    assert message.startswith(f"spec.certificateAuthorities.{purpose} must be ")
+
+
+@pytest.mark.parametrize("stated", [[], "ca", {}, {"client": "ca"}, {"serving": "ca"}])
+def test_both_purposes_are_stated(stated: Any) -> None:
+    assert "spec.certificateAuthorities" in invalid(certificateAuthorities=stated)
 
 
 def test_everything() -> None:

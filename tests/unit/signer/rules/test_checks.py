@@ -243,7 +243,7 @@ def test_what_stands_between_a_request_and_its_answer() -> None:
         CLUSTER_CHECKS,
         *("records_listed", "attestor", "read", "approved_before", "authority"),
         REQUEST_CHECKS,
-        *("claim", "attest"),
+        *("trusted", "claim", "attest"),
         IDENTITY_CHECKS,
         *("unchanged", "match"),
         MACHINE_CHECKS,

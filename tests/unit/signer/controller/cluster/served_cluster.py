@@ -43,7 +43,8 @@ class Served:
         configuration = MagicMock(workers_per_cluster=2)
         key = ClusterKey("team-a", "one")
         self.cluster = cast("Any", compose_workload_cluster(key, configuration, options, shared))  # for its parts
-        [self.auto_approval] = self.cluster._services
+        _canary, self.auto_approval = self.cluster._services
+        self.cluster._services = (self.auto_approval,)  # the canary needs an API server
         self.recorder = shared.recorder
         self.publisher = AsyncMock()
         self.client = AsyncMock()

@@ -1,0 +1,169 @@
+"""The canary: one certificate of a CA, and one request with it, which shows whether an API server accepts that CA.
+
+The request is a SelfSubjectReview (``k8s.io/api/authentication/v1``), since its answer names the user: the answer of an
+API server that does not see the certificate, because a proxy ends TLS, names another one. An API server before 1.28
+does not serve that resource, and refuses the request with 403 and the user's name. A certificate that is not accepted
+is always answered with 401, even where anonymous requests are allowed (apiserver
+``pkg/authentication/request/x509``; tried on 1.20 and 1.36).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final, TypeAlias
+
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from signer.authority import (
+    CANARY,
+    CertificateAuthority,
+    CertificateUsage,
+    IssuanceRequest,
+    IssuingSet,
+    certificate_validity,
+    issue,
+    new_serial_number,
+)
+from signer.authority.der import encode_block
+from signer.kube.client import Client
+from signer.kube.connection import ClusterConnection
+from signer.kube.errors import ApiError, Cause, Forbidden, Unauthorized, Unreachable
+from signer.kube.resource_limits import ResourceLimits
+from signer.kube.resources import SELF_SUBJECT_REVIEWS
+from signer.model.fields import mapping_of, text_of
+
+REQUEST_SECONDS: Final = 10.0
+"""An API server that takes longer has proven nothing yet."""
+_MAXIMUM_ANSWER_BYTES: Final = 64 * 1024
+_NAME_CHARACTERS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryCertificate:
+    """A certificate with its key, both PEM, for one request."""
+
+    user: str
+    serial_number: int
+    not_after: datetime
+    certificate: bytes = field(repr=False)
+    key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Trusted:
+    """The API server accepts the CA's client certificates."""
+
+    serving_chains: bool
+    """Whether the API server's own certificate chains to the CA that signs serving certificates."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotTrusted:
+    """The API server refuses the CA's client certificates; ``message`` says how."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotProven:
+    """The API server gave no answer that shows it; ``message`` says why."""
+
+    message: str
+
+
+Finding: TypeAlias = Trusted | NotTrusted | NotProven
+
+
+def issue_canary(authority: IssuingSet, now: datetime) -> CanaryCertificate:
+    """A certificate of the CA that signs client certificates, with a new key. Takes up to 5 ms of CPU time.
+
+    Raises:
+        CertificateAuthorityUnavailable: the CA expires too soon.
+        IssuanceRefused: the CA must not sign it.
+    """
+    signing = authority.client.certificate
+    key = ec.generate_private_key(ec.SECP256R1())
+    validity = certificate_validity(now, CANARY.maximum_duration, None, signing.not_after)
+    # Named after the CA, so that an administrator can find it in the audit log of the API server.
+    name = signing.public_key_hash.partition(":")[2][:_NAME_CHARACTERS]
+    request = IssuanceRequest(
+        profile=CANARY,
+        subject_common_name=CANARY.user_prefix + name,
+        organization=CANARY.organization,
+        public_key=key.public_key(),
+        dns_names=(),
+        ip_addresses=(),
+        usages=frozenset({CertificateUsage.DIGITAL_SIGNATURE, CertificateUsage.CLIENT_AUTH}),
+        serial_number=new_serial_number(),
+        not_before=validity.not_before,
+        not_after=validity.not_after,
+    )
+    return CanaryCertificate(
+        user=request.subject_common_name,
+        serial_number=request.serial_number,
+        not_after=request.not_after,
+        certificate=issue(authority, request),
+        key=key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+    )
+
+
+async def try_canary(
+    canary: CanaryCertificate, server: ClusterConnection, authority: IssuingSet, limits: ResourceLimits
+) -> Finding:
+    """Make the request at ``server``, a connection without credentials.
+
+    The API server's certificate must chain to the CA that signs serving certificates, or else to the kubeconfig's.
+    """
+    try:
+        by_serving = replace(server, certificate_authority=_bundle(authority.serving))
+        return await _ask(canary, by_serving, limits, serving_chains=True)
+    except Unreachable as error:
+        if error.cause is not Cause.TLS:
+            return NotProven(str(error))
+    try:
+        return await _ask(canary, server, limits, serving_chains=False)
+    except Unreachable as error:
+        return NotProven(str(error))
+
+
+async def _ask(
+    canary: CanaryCertificate, server: ClusterConnection, limits: ResourceLimits, *, serving_chains: bool
+) -> Finding:
+    """Raises Unreachable if there is no answer."""
+    connection = replace(server, client_certificate=canary.certificate, client_key=canary.key)
+    async with Client(
+        connection,
+        timeout_seconds=REQUEST_SECONDS,
+        maximum_body_bytes=_MAXIMUM_ANSWER_BYTES,
+        connection_limit=1,
+        resource_limits=limits,
+    ) as client:
+        try:
+            review = await client.create(
+                SELF_SUBJECT_REVIEWS.collection(),
+                {"apiVersion": SELF_SUBJECT_REVIEWS.api_version, "kind": "SelfSubjectReview"},
+            )
+        except Unauthorized as error:
+            return NotTrusted(str(error))
+        except Forbidden as error:
+            # apiserver ``responsewriters.forbiddenMessage``
+            if f'User "{canary.user}" ' in error.message:
+                return Trusted(serving_chains)
+            return NotProven(f"the API server did not see the certificate: {error}")
+        except Unreachable:
+            raise
+        except ApiError as error:
+            return NotProven(str(error))
+    if _reviewed_user(review) == canary.user:
+        return Trusted(serving_chains)
+    return NotProven("the API server did not see the certificate: its SelfSubjectReview names another user")
+
+
+def _reviewed_user(review: dict[str, Any]) -> str:
+    return text_of(mapping_of(mapping_of(review, "status"), "userInfo"), "username")
+
+
+def _bundle(authority: CertificateAuthority) -> bytes:
+    return b"".join(encode_block("CERTIFICATE", one.der) for one in (authority.certificate, *authority.trusted))

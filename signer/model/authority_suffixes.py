@@ -1,0 +1,61 @@
+"""Which Secrets hold a cluster's CAs: ``<cluster>-<suffix>``, one suffix for each purpose.
+
+kubeadm has one CA for clients and servers, in ``<cluster>-ca``. RKE2, K3s and Canonical Kubernetes have two: ``-cca``
+signs client certificates, and ``-ca`` is the server CA, which kubeconfigs hold (cluster-api-provider-rke2,
+cluster-api-k3s and cluster-api-k8s, each ``pkg/secret``).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+SUFFIX: Final = re.compile(r"(?=.{1,63}\Z)[a-z0-9](?:[a-z0-9-]*[a-z0-9])?", re.ASCII)
+SUFFIX_FORM: Final = "up to 63 lower-case letters, digits and '-', a letter or digit at both ends"
+CLUSTER_CA: Final = "ca"
+CLIENT_CA: Final = "cca"
+KUBEADM_CONTROL_PLANE: Final = "KubeadmControlPlane"
+_WITH_CLIENT_CA: Final = frozenset({"RKE2ControlPlane", "KThreesControlPlane", "CK8sControlPlane"})
+
+
+@dataclass(frozen=True, slots=True)
+class AuthoritySuffixes:
+    """The Secrets' name suffixes."""
+
+    client: str
+    """Of the CA that signs client certificates."""
+    serving: str
+    """Of the CA that signs serving certificates, which nodes know the cluster by."""
+
+
+ONE_AUTHORITY: Final = AuthoritySuffixes(CLUSTER_CA, CLUSTER_CA)
+CLIENT_AND_SERVER: Final = AuthoritySuffixes(CLIENT_CA, CLUSTER_CA)
+
+
+@dataclass(frozen=True, slots=True)
+class ByControlPlane:
+    """The policy names no Secrets: the kind of control plane, or else the Secrets that exist, tell."""
+
+
+BY_CONTROL_PLANE: Final = ByControlPlane()
+
+
+@dataclass(frozen=True, slots=True)
+class ByExistence:
+    """``CLIENT_AND_SERVER`` if Secret ``<cluster>-cca`` exists, else ``ONE_AUTHORITY``."""
+
+
+SuffixChoice: TypeAlias = AuthoritySuffixes | ByControlPlane
+
+
+def suffixes_for(choice: SuffixChoice, control_plane_kind: str) -> AuthoritySuffixes | ByExistence:
+    """The Secrets of a Cluster. ``control_plane_kind`` is the kind of its ``spec.controlPlaneRef``, or empty.
+
+    Secret ``<cluster>-cca`` of a kubeadm control plane is never read.
+    """
+    if isinstance(choice, AuthoritySuffixes):
+        return choice
+    if control_plane_kind == KUBEADM_CONTROL_PLANE:
+        return ONE_AUTHORITY
+    return CLIENT_AND_SERVER if control_plane_kind in _WITH_CLIENT_CA else ByExistence()
