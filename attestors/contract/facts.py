@@ -17,6 +17,17 @@ class MachineRole(enum.Enum):
     CONTROL_PLANE = "control-plane"
 
 
+class MachineMatch(enum.Enum):
+    """How the core found the claimed Machine, and so what links the claimed provider ID to it."""
+
+    PROVIDER_ID = "ProviderID"
+    """The Machine shows the claimed provider ID."""
+    BOOTSTRAP_TOKEN = "BootstrapToken"  # noqa: S105 - no secret
+    """The Machine shows no provider ID yet, and the bootstrap token was made for it."""
+    RECORD = "Record"
+    """The Machine shows no provider ID yet. An attestation with its bootstrap token is recorded."""
+
+
 @dataclass(frozen=True, slots=True)
 class RecordedIdentity:
     """The identity that this attestor proved earlier for the Machine, and that still holds its reservation."""
@@ -42,6 +53,10 @@ class ClaimedMachine:
     """Annotations with the prefix ``attestation.cluster.x-k8s.io/``; a value that is too long is empty."""
     role: MachineRole = MachineRole.WORKER
     recorded: RecordedIdentity | NoRecordedIdentity = NoRecordedIdentity()
+    match: MachineMatch = MachineMatch.PROVIDER_ID
+    """Unless it is ``PROVIDER_ID``, nothing links the claimed provider ID to the Machine. The attestor must then accept
+    only an identity that is named for the Machine, its InfraMachine or its host, and for no provider ID. Attestors get
+    such a request only if their description has ``attests_without_provider_id``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +122,16 @@ class NotThere:
     cause: str
 
 
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The host that the claimed Machine runs on, as the infrastructure provider's own objects say."""
+
+    reference: str
+    """The beginning of the provider IDs of all Machines on this host, such as ``metal3://<namespace>/<host>``."""
+    annotations: Mapping[str, str]
+    """Annotations of the host's object with the prefix ``attestation.cluster.x-k8s.io/``."""
+
+
 class ManagementCluster(Protocol):
     """Lookups about the claimed Machine beyond its annotations; each one calls the API server.
 
@@ -117,6 +142,10 @@ class ManagementCluster(Protocol):
 
     async def infrastructure_annotations(self) -> Mapping[str, str] | NotThere:
         """The attestor annotations of the Machine's InfraMachine; the platform's controller may write them."""
+        ...
+
+    async def host(self) -> Host | NotThere:
+        """The host of the Machine's InfraMachine, for infrastructure providers whose hosts outlive Machines: Metal3."""
         ...
 
     async def document(self, kind: DocumentKind, name: str) -> Document | NotThere:
@@ -130,6 +159,10 @@ class NoManagementCluster:
     async def infrastructure_annotations(self) -> Mapping[str, str] | NotThere:
         """Always NotThere."""
         return NotThere("there is no management cluster here to look it up in")
+
+    async def host(self) -> Host | NotThere:
+        """Always NotThere."""
+        return NotThere("there is no management cluster here to look the host up in")
 
     async def document(self, kind: DocumentKind, name: str) -> Document | NotThere:
         """Always NotThere."""

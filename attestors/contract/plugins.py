@@ -66,6 +66,9 @@ class AttestorDescription:
     evidence_versions: tuple[str, ...]
     """Evidence versions that the attestor reads, newest last."""
     freshness: Freshness
+    attests_without_provider_id: bool = False
+    """Whether the attestor can tell by something else than the provider ID which Machine a request comes from. If so,
+    the core passes it requests for Machines that show no provider ID yet: see :attr:`ClaimedMachine.match`."""
 
     @property
     def renews(self) -> bool:
@@ -97,6 +100,10 @@ class AttestorDescription:
             raise InvalidOutcome("a secure attestor verifies that evidence is fresh, by a challenge or by a timestamp")
         if insecure and self.freshness is not Freshness.NONE:
             raise InvalidOutcome("an insecure attestor verifies nothing: its freshness is Freshness.NONE")
+        if not isinstance(self.attests_without_provider_id, bool):
+            raise InvalidOutcome("attests_without_provider_id is True or False")
+        if insecure and self.attests_without_provider_id:
+            raise InvalidOutcome("an insecure attestor cannot tell which Machine a request comes from")
         if not all(VERSION_FORM.fullmatch(version) for version in self.evidence_versions):
             raise InvalidOutcome('an evidence version is "v" and a number')
         if not self.evidence_versions:

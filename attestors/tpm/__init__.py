@@ -23,7 +23,11 @@ class TPMAttestor:
     """Implements :class:`attestors.contract.Attestor`."""
 
     description = AttestorDescription(
-        provider="tpm", security=Security.SECURE, evidence_versions=("v1",), freshness=Freshness.CHALLENGE
+        provider="tpm",
+        security=Security.SECURE,
+        evidence_versions=("v1",),
+        freshness=Freshness.CHALLENGE,
+        attests_without_provider_id=True,
     )
 
     def server_plugin(self, settings: AttestorSettings) -> TPMServerPlugin:

@@ -12,6 +12,7 @@ from attestors.clouds.google import GoogleAccess
 from attestors.contract import DocumentKind, InvalidSettings
 from attestors.tpm.endorsement_key_sources import (
     GCPShieldedVM,
+    HostAnnotation,
     InfrastructureMachineAnnotation,
     Inventory,
     MachineAnnotation,
@@ -85,6 +86,8 @@ def _source(name: SourceName, policy: Mapping[str, Any], allows: OperatorAllows)
             return MachineAnnotation()
         case SourceName.INFRASTRUCTURE_MACHINE_ANNOTATION:
             return InfrastructureMachineAnnotation()
+        case SourceName.HOST_ANNOTATION:
+            return HostAnnotation()
         case SourceName.INVENTORY:
             return _inventory(policy.get(INVENTORY_SETTING))
         case SourceName.GCP_SHIELDED_VM:

@@ -8,6 +8,7 @@ from attestors.contract import (
     AnswerNotRecorded,
     AttestationRequest,
     ClaimedMachine,
+    MachineMatch,
     NoClaimedMachine,
     NoManagementCluster,
     NoRecordedIdentity,
@@ -29,13 +30,15 @@ from signer.model.decision import Deferred, Refused
 from signer.model.reasons import Reason
 from signer.model.signing_request import SigningRequest
 from signer.rules.claim import requester_credential, role_of
+from signer.rules.machine_match import FoundMachine
+from signer.rules.request import claimed_provider_id
 
 _BINDING_MISMATCH = BindingMismatch.__name__
 _MALFORMED_EVIDENCE = MalformedEvidence.__name__
 
 
 async def answered(
-    line: DecisionLine, request: SigningRequest, claimed: MachineView, plugins: ReplayAttestors, taken: list[str]
+    line: DecisionLine, request: SigningRequest, claimed: FoundMachine, plugins: ReplayAttestors, taken: list[str]
 ) -> tuple[Outcome, Binding]:
     """The attestor's outcome and the request's binding. ``taken`` gets the parts that could not be replayed.
 
@@ -108,17 +111,18 @@ async def _again(
 
 
 def _attestation_request(
-    line: DecisionLine, request: SigningRequest, claimed: MachineView, claim: ClaimStage
+    line: DecisionLine, request: SigningRequest, claimed: FoundMachine, claim: ClaimStage
 ) -> AttestationRequest:
     snapshot = line.decision_inputs.snapshot
     if isinstance(snapshot, NotReached):
         raise Inconsistent("the attestor was called without a policy")
     stage = line.decision_inputs.answer
     recorded_calls = ReplayedCalls(() if isinstance(stage, NotReached) else stage.recorded_calls)
-    told = claimed if claimed.kind == MACHINE_KIND else NoClaimedMachine(pool=claimed.name)
+    machine = claimed.machine
+    told = machine if machine.kind == MACHINE_KIND else NoClaimedMachine(pool=machine.name)
     credential = requester_credential(claim.asks.asks(), told)
     return AttestationRequest(
-        provider_id=claimed.provider_id,
+        provider_id=claimed_provider_id(request),
         evidence=request.evidence,
         binding=binding_format.compute(
             evidence_version=request.evidence.version,
@@ -132,17 +136,19 @@ def _attestation_request(
         dns_names=request.certificate_request.dns_names,
         ip_addresses=request.certificate_request.ip_addresses,
         now=snapshot.now,
-        machine=told if isinstance(told, NoClaimedMachine) else _told(told, claim.recorded_identity),
+        machine=told if isinstance(told, NoClaimedMachine) else _told(told, claim, claimed.match),
         credential=credential,
         management=RecordedManagementCluster(NoManagementCluster(), recorded_calls),
         recorded_calls=recorded_calls,
     )
 
 
-def _told(machine: MachineView, recorded: str) -> ClaimedMachine:
+def _told(machine: MachineView, claim: ClaimStage, match: MachineMatch) -> ClaimedMachine:
+    recorded = claim.recorded_identity
     return ClaimedMachine(
         name=machine.name,
         annotations=MappingProxyType(dict(machine.annotations)),
         role=role_of(machine),
         recorded=RecordedIdentity(recorded) if recorded else NoRecordedIdentity(),
+        match=match,
     )

@@ -40,6 +40,7 @@ from signer.model.policy import Policy
 from signer.model.record import AttestedNode
 from signer.rules.builtin_serving import PairState
 from signer.rules.machine import MachineGone, NoRecord
+from signer.rules.machine_match import MatchFacts, NotConsidered, OtherLead
 
 MOST_OWNERS: Final = 8
 """Maximum owners of one bootstrap token in a line of the log."""
@@ -87,6 +88,7 @@ class Asks:
     kind: str
     owners: tuple[TokenOwner, ...] = ()
     cause: str = ""
+    held_elsewhere: bool = field(default=False, metadata=MAY_BE_MISSING)
 
     @classmethod
     def of(cls, asks: NodeAsks | TokenAsks, machine: MachineView | None = None) -> Asks:
@@ -95,8 +97,8 @@ class Asks:
             return cls(NodeAsks.__name__)
         kind = type(asks.trace).__name__
         match asks.trace:
-            case TracedTo(owners):
-                return cls(kind, _some_of(owners, machine))
+            case TracedTo(owners, held_elsewhere):
+                return cls(kind, _some_of(owners, machine), held_elsewhere=held_elsewhere)
             case TracingOff(cause) | TracingInterrupted(cause):
                 return cls(kind, cause=cause)
             case Untraceable():
@@ -109,7 +111,7 @@ class Asks:
             InvalidValue: the kind is unknown.
         """
         traces: Mapping[str, Trace] = {
-            TracedTo.__name__: TracedTo(frozenset(self.owners)),
+            TracedTo.__name__: TracedTo(frozenset(self.owners), self.held_elsewhere),
             Untraceable.__name__: Untraceable(),
             TracingOff.__name__: TracingOff(self.cause),
             TracingInterrupted.__name__: TracingInterrupted(self.cause),
@@ -133,6 +135,29 @@ def _some_of(owners: frozenset[TokenOwner], machine: MachineView | None) -> tupl
 
 def _order(owner: TokenOwner) -> tuple[str, str]:
     return str(owner), owner.uid
+
+
+@dataclass(frozen=True, slots=True)
+class LeadStage:
+    """The facts that lead to a Machine that shows no provider ID: :class:`~signer.rules.machine_match.OtherLead`."""
+
+    asks: Asks
+    machine: MachineView | MachineGone
+    record: AttestedNode | NoRecord
+    holders: tuple[str, ...]
+
+    @classmethod
+    def of(cls, facts: MatchFacts) -> LeadStage | NotReached:
+        """Record them, if they were considered."""
+        lead = facts.lead
+        if isinstance(lead, NotConsidered):
+            return NOT_REACHED
+        machine = lead.machine if isinstance(lead.machine, MachineView) else None
+        return cls(Asks.of(facts.asks, machine), lead.machine, lead.record, lead.holders)
+
+    def lead(self) -> OtherLead:
+        """The recorded value."""
+        return OtherLead(self.machine, self.record, self.holders)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,10 +300,14 @@ class DecisionInputs:
     request: RequestStage | NotReached = NOT_REACHED
     claimed: tuple[MachineView, ...] | NotReached = NOT_REACHED
     """The Machines of the Cluster with the claimed provider ID when the attestor was called."""
+    claimed_lead: LeadStage | NotReached = field(default=NOT_REACHED, metadata=MAY_BE_MISSING)
+    """If none has it: what leads to a Machine that shows no provider ID, when the attestor was called."""
     claim: ClaimStage | NotReached = NOT_REACHED
     answer: AnswerStage | NotReached = NOT_REACHED
     matched: tuple[MachineView, ...] | NotReached = NOT_REACHED
     """The Machines of the Cluster with the proven provider ID afterwards."""
+    matched_lead: LeadStage | NotReached = field(default=NOT_REACHED, metadata=MAY_BE_MISSING)
+    """If none has it: what leads to a Machine that shows no provider ID, afterwards."""
     machine: MachineStage | NotReached = NOT_REACHED
     token: Asks | NotReached = NOT_REACHED
     reserved: bool = False
@@ -301,6 +330,10 @@ class DecisionInputs:
                 record=_unsealed(stage.record),
                 other_names=tuple(replace(record, seal="") for record in stage.other_names),
             )
+        if isinstance(copy.claimed_lead, LeadStage):
+            copy.claimed_lead = replace(copy.claimed_lead, record=_unsealed(copy.claimed_lead.record))
+        if isinstance(copy.matched_lead, LeadStage):
+            copy.matched_lead = replace(copy.matched_lead, record=_unsealed(copy.matched_lead.record))
         if isinstance(copy.repeat, RepeatStage):
             copy.repeat = replace(copy.repeat, record=replace(copy.repeat.record, seal=""))
         if isinstance(copy.builtin, BuiltinStage):

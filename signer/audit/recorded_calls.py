@@ -13,6 +13,7 @@ from attestors.contract import (
     AnswerNotRecorded,
     Document,
     DocumentKind,
+    Host,
     ManagementCluster,
     NotThere,
     digest_of,
@@ -23,6 +24,7 @@ T = TypeVar("T")
 
 _MAXIMUM_RECORDED_CALLS: Final = 64
 _INFRASTRUCTURE: Final = "annotations of the InfraMachine"
+_HOST: Final = "host of the InfraMachine"
 _UNANSWERED: Final = "Unanswered"
 """Recorded for a question without an answer when the attestor returned."""
 
@@ -157,6 +159,22 @@ def _text(value: Any) -> str:
 _ANNOTATIONS: Final[AnswerForm[Mapping[str, str] | NotThere]] = AnswerForm(_written, _read)
 
 
+def _host_written(said: Host | NotThere) -> Any:
+    if isinstance(said, NotThere):
+        return {"notThere": said.cause}
+    return {"reference": said.reference, "annotations": dict(said.annotations)}
+
+
+def _host_read(written: Any) -> Host | NotThere:
+    if "notThere" in written:
+        return NotThere(_text(written["notThere"]))
+    annotations = {_text(key): _text(value) for key, value in written["annotations"].items()}
+    return Host(_text(written["reference"]), annotations)
+
+
+_HOSTS: Final[AnswerForm[Host | NotThere]] = AnswerForm(_host_written, _host_read)
+
+
 def _document_written(said: Document | NotThere) -> Any:
     if isinstance(said, NotThere):
         return {"notThere": said.cause}
@@ -190,6 +208,10 @@ class RecordedManagementCluster:
     async def infrastructure_annotations(self) -> Mapping[str, str] | NotThere:
         """See the contract."""
         return await self.recorded_calls.ask(_INFRASTRUCTURE, self.management.infrastructure_annotations, _ANNOTATIONS)
+
+    async def host(self) -> Host | NotThere:
+        """See the contract."""
+        return await self.recorded_calls.ask(_HOST, self.management.host, _HOSTS)
 
     async def document(self, kind: DocumentKind, name: str) -> Document | NotThere:
         """See the contract. At most a digest of the content is recorded."""

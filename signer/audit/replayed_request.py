@@ -8,12 +8,13 @@ from typing import TypeVar
 from attestors.contract import AssertedIdentity, ChallengeIssued, Denied, NotProvableYet, Security, VerifiedIdentity
 from attestors.wire.binding import Binding
 from signer.audit.attestor_replay import answered
-from signer.audit.decision_inputs import DecisionInputs, NotReached, RequestStage, SnapshotStage
+from signer.audit.decision_inputs import DecisionInputs, LeadStage, NotReached, RequestStage, SnapshotStage
 from signer.audit.decision_line import WHOLE_REQUEST, DecisionLine, NoEntry
 from signer.audit.errors import DecisionInputsEnd, Inconsistent
 from signer.audit.issued import require_issued, require_repeated
 from signer.audit.machine_facts import machine_facts
 from signer.audit.replay_attestors import ReplayAttestors
+from signer.model.bootstrap_token import NodeAsks, NodeRequester, TokenAsks, requester_of
 from signer.model.cluster import MachineView
 from signer.model.decision import Deferred, Refused
 from signer.model.policy import ApprovalByOthers
@@ -26,6 +27,15 @@ from signer.model.signing_request import (
 )
 from signer.rules.claim import TokenFacts, require_as_told, token_is_the_machines
 from signer.rules.machine import MachineFacts, require_not_deleting, the_machine
+from signer.rules.machine_match import (
+    FoundMachine,
+    Lead,
+    MatchFacts,
+    NotConsidered,
+    considers_leads,
+    found_machine,
+    require_found_as_before,
+)
 from signer.rules.plan import PROCEED, Note, Proceed
 from signer.rules.request import (
     IdentityFacts,
@@ -55,7 +65,7 @@ class ReplayedRequest:
     snapshot: SnapshotStage = field(init=False)
     request: SigningRequest = field(init=False)
     stage: RequestStage = field(init=False)
-    claimed: MachineView = field(init=False)
+    claimed: FoundMachine = field(init=False)
     binding: Binding = field(init=False)
     outcome: VerifiedIdentity | AssertedIdentity = field(init=False)
     machine: MachineView = field(init=False)
@@ -129,7 +139,9 @@ class ReplayedRequest:
         if isinstance(repeat, NotReached):
             return False
         machines = reached(self.decision_inputs.matched, "the record's Machine")
-        require_not_deleting(_the_machine(repeat.record.machine.provider_id, machines))
+        provider_id = repeat.record.machine.provider_id
+        _require_provider_id(provider_id, machines)
+        require_not_deleting(the_machine(provider_id, machines))
         entry = repeat.record.entry_for(self.request.header.uid, self.line.request.spec_digest)
         return not isinstance(entry, Unjournaled)
 
@@ -167,8 +179,33 @@ class ReplayedRequest:
     async def claim(self, note: Note) -> Proceed:
         """See RequestSupplies."""
         machines = reached(self.decision_inputs.claimed, "the claimed Machine")
-        self.claimed = _the_machine(claimed_provider_id(self.request), machines)
+        provider_id = claimed_provider_id(self.request)
+        self.claimed = self._found(provider_id, machines, self.decision_inputs.claimed_lead)
         return PROCEED
+
+    def _found(
+        self, provider_id: str, machines: tuple[MachineView, ...], stage: LeadStage | NotReached
+    ) -> FoundMachine:
+        """The Machine by the logged facts.
+
+        Raises:
+            Refused, Deferred: as in the decision.
+            Inconsistent: a Machine has another provider ID, or policy or attestor do not allow the logged lead.
+        """
+        _require_provider_id(provider_id, machines)
+        lead: Lead = NotConsidered()
+        asks: NodeAsks | TokenAsks = NodeAsks()
+        considered = not machines and considers_leads(self.snapshot.policy, self.stage.attestor)
+        if considered and isinstance(stage, NotReached):
+            raise DecisionInputsEnd("the Machine that token or record lead to")
+        if not isinstance(stage, NotReached):
+            if not considered:
+                raise Inconsistent("policy, attestor or Machines allow no match but by provider ID")
+            lead, asks = stage.lead(), stage.asks.asks()
+            if isinstance(asks, NodeAsks) is not isinstance(requester_of(self.request.header.username), NodeRequester):
+                raise Inconsistent("the logged requester is of another kind than the request's")
+        node_name, cluster = node_name_of(self.request), self.snapshot.cluster.key
+        return found_machine(MatchFacts(provider_id, node_name, cluster, machines, asks, lead))
 
     async def attest(self, note: Note) -> Proceed | tuple[str, str]:
         """See RequestSupplies."""
@@ -186,7 +223,8 @@ class ReplayedRequest:
 
     async def identity_facts(self) -> IdentityFacts:
         """See RequestSupplies."""
-        return IdentityFacts(self.claimed.provider_id, self.binding, self.stage.attestor, self.outcome)
+        claimed = claimed_provider_id(self.request)
+        return IdentityFacts(claimed, self.binding, self.stage.attestor, self.outcome)
 
     async def unchanged(self, note: Note) -> Proceed:
         """See RequestSupplies."""
@@ -195,8 +233,10 @@ class ReplayedRequest:
     async def match(self, note: Note) -> Proceed:
         """See RequestSupplies."""
         matched = reached(self.decision_inputs.matched, "the Machine")
-        self.machine = _the_machine(self.outcome.provider_id, matched)
-        require_as_told(self.claimed, self.machine)
+        found = self._found(self.outcome.provider_id, matched, self.decision_inputs.matched_lead)
+        self.machine = found.machine
+        require_as_told(self.claimed.machine, self.machine)
+        require_found_as_before(self.claimed.match, found)
         return PROCEED
 
     async def machine_facts(self) -> MachineFacts:
@@ -253,10 +293,9 @@ def _approved(security: Security) -> tuple[str, str]:
     return "Approve", str(Reason.ATTESTED if security is Security.SECURE else Reason.ASSERTED)
 
 
-def _the_machine(provider_id: str, machines: tuple[MachineView, ...]) -> MachineView:
-    if any(machine.provider_id != provider_id for machine in machines):
+def _require_provider_id(provider_id: str, machines: tuple[MachineView, ...]) -> None:
+    if any((machine.provider_id or machine.claimed_provider_id) != provider_id for machine in machines):
         raise Inconsistent(f"a Machine logged for provider ID {provider_id} has another one")
-    return the_machine(provider_id, machines)
 
 
 def reached(stage: Stage | NotReached, name: str) -> Stage:

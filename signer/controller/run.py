@@ -310,9 +310,7 @@ async def _run(
             client, caches, watch_namespace=configuration.watch_namespace, monotonic=options.monotonic
         )
         removed_bindings = RemovedBindings(client, configuration.namespace)
-        machine_conditions = MachineConditions(
-            client, caches, caches.authentic.of_machine, now=options.now, monotonic=options.monotonic
-        )
+        machine_conditions = MachineConditions(client, caches, now=options.now, monotonic=options.monotonic)
         recorder = Recorder(client, now=options.now, monotonic=options.monotonic, identity=socket.gethostname()[:100])
         resource_limits = ResourceLimits()
         connector = WorkloadConnector(

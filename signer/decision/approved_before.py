@@ -11,7 +11,7 @@ from signer.audit.decision_inputs import RepeatStage
 from signer.authority import IssuingSet
 from signer.decision.certificates import NotRepeatable, Signing, repeat, repeat_approved, signing_hash
 from signer.decision.snapshot import Snapshot
-from signer.model.cluster import ClusterKey
+from signer.model.cluster import ClusterKey, MachineView
 from signer.model.decision import Decision, Fail, Refused
 from signer.model.policy import ApprovalByOthers
 from signer.model.reasons import Reason
@@ -100,7 +100,11 @@ class ApprovedBefore:
     ) -> IssuingSet:
         """The CA, if the record's Machine exists and is not being deleted."""
         provider_id = record.machine.provider_id
-        matched = snapshot.decision_inputs.matched = self._caches.matching(self._key, provider_id)
+        matched = self._caches.matching(self._key, provider_id)
+        machine = self._caches.machine(record.machine)
+        if not matched and isinstance(machine, MachineView):  # it shows no provider ID yet
+            matched = (machine,)
+        snapshot.decision_inputs.matched = matched
         snapshot.decision_inputs.repeat = RepeatStage(record)
         require_not_deleting(the_machine(provider_id, matched))
         authority = await self._authority()

@@ -18,6 +18,7 @@ from attestors.contract import (
     ClaimedMachine,
     Denied,
     InvalidOutcome,
+    MachineMatch,
     NoClaimedMachine,
     NoRecordedIdentity,
     NotProvableYet,
@@ -32,13 +33,14 @@ from attestors.wire import binding as binding_format
 from attestors.wire.binding import BindingMismatch
 from attestors.wire.evidence import MalformedEvidence
 from attestors.wire.names import Purpose
-from signer.audit.decision_inputs import Answer, AnswerStage, Asks, ClaimStage, RequestStage
+from signer.audit.decision_inputs import Answer, AnswerStage, Asks, ClaimStage, LeadStage, RequestStage
 from signer.audit.recorded_calls import CallRecorder, RecordedManagementCluster
 from signer.authority import IssuingSet
 from signer.decision.attestor_set import AttestorTiming, AttestorTimings, TimedAwaitable
 from signer.decision.authority_secrets import AuthorityUnavailable
 from signer.decision.authority_source import AuthoritySource
 from signer.decision.lookups import Lookups
+from signer.decision.machine_search import MachineSearch
 from signer.decision.snapshot import Snapshot
 from signer.kube.errors import ApiError
 from signer.kube.supervision import is_task_ending
@@ -50,9 +52,10 @@ from signer.model.record import MachineKey
 from signer.model.signing_request import SigningRequest
 from signer.rules import step_comparisons as compared
 from signer.rules.claim import recorded_identity, requester_credential, role_of
-from signer.rules.machine import the_machine
+from signer.rules.machine_match import MatchFacts, found_machine
 from signer.rules.plan import Note
 from signer.rules.request import RequestFacts, claimed_provider_id
+from signer.rules.shape import node_name_of
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches
 
@@ -70,6 +73,7 @@ class Claim:
 
     machine: MachineView | NoClaimedMachine
     """The Machine that has the claimed provider ID, or the name of its MachinePool."""
+    match: MachineMatch
     asks: NodeAsks | TokenAsks
     """The kind of requester, with the trace of the bootstrap token."""
     attestation: AttestationRequest
@@ -84,24 +88,29 @@ class AttestationRequests:
         self._caches = caches
         self._tokens = tokens
         self._lookups = lookups
+        self._search = MachineSearch(key, caches, tokens)
 
-    def machines(self, provider_id: str) -> tuple[MachineView, ...]:
-        """All Machines and instances of the Cluster with that provider ID."""
-        return self._caches.matching(self._key, provider_id)
+    def match_facts(self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription) -> MatchFacts:
+        """The facts that lead to the claimed Machine.
+
+        Raises:
+            Refused: the provider ID or the node name is malformed, or the requester is not allowed.
+            Deferred: the controller key is not available, or a newer one must be read first.
+        """
+        return self._search.facts(
+            request.header.username,
+            node_name_of(request),
+            claimed_provider_id(request),
+            snapshot.policy,
+            description,
+        )
 
     def recorded_authorities(self) -> frozenset[str]:
         """The hashes of the CAs in the records of the cluster's nodes."""
         return self._caches.certificate_lives.authorities_of(self._key)
 
-    def claim(
-        self,
-        request: SigningRequest,
-        snapshot: Snapshot,
-        provider: str,
-        provider_id: str,
-        machines: tuple[MachineView, ...],
-    ) -> Claim:
-        """The one Machine among ``machines``, and the request as passed to the attestor ``provider``.
+    def claim(self, request: SigningRequest, snapshot: Snapshot, provider: str, facts: MatchFacts) -> Claim:
+        """The one Machine that ``facts`` lead to, and the request as passed to the attestor ``provider``.
 
         A provider ID that the Cluster does not have never reaches an attestor: thousands can be invented, and verifying
         each, or asking a cloud about each, would delay honest nodes.
@@ -111,13 +120,12 @@ class AttestationRequests:
             Deferred: no Machine of the Cluster has the provider ID, several have, or the record of the Machine cannot
                 be verified yet.
         """
-        found = the_machine(provider_id, machines)
-        machine = found if found.kind == MACHINE_KIND else NoClaimedMachine(pool=found.name)
-        asks = self._tokens.asks(self._key, request.header.username)
-        credential = requester_credential(asks, machine)
+        found = found_machine(facts)
+        machine = found.machine if found.machine.kind == MACHINE_KIND else NoClaimedMachine(pool=found.machine.name)
+        credential = requester_credential(facts.asks, machine)
         asked = request.certificate_request
         attestation = AttestationRequest(
-            provider_id=provider_id,
+            provider_id=facts.provider_id,
             evidence=request.evidence,
             binding=binding_format.compute(
                 evidence_version=request.evidence.version,
@@ -131,15 +139,16 @@ class AttestationRequests:
             dns_names=asked.dns_names,
             ip_addresses=asked.ip_addresses,
             now=snapshot.now,
-            machine=self._told_of(machine, provider, credential, snapshot.cluster),
+            machine=self._told_of(machine, found.match, provider, credential, snapshot.cluster),
             credential=credential,
             management=self._lookups.of(self._key, machine),
         )
-        return Claim(machine, asks, attestation)
+        return Claim(machine, found.match, facts.asks, attestation)
 
     def _told_of(
         self,
         machine: MachineView | NoClaimedMachine,
+        match: MachineMatch,
         provider: str,
         credential: RequesterCredential,
         cluster: ClusterView,
@@ -159,6 +168,7 @@ class AttestationRequests:
                 credential=credential,
                 cluster_created=cluster.created,
             ),
+            match=match,
         )
 
 
@@ -186,9 +196,8 @@ class Attestation:
                 Machine cannot be verified yet.
         """
         plugin: ServerPlugin = snapshot.attestors.ready(description.provider).server_plugin
-        provider_id = claimed_provider_id(request)
-        machines = self._attestation_requests.machines(provider_id)
-        claim = self._attestation_requests.claim(request, snapshot, description.provider, provider_id, machines)
+        facts = self._attestation_requests.match_facts(request, snapshot, description)
+        claim = self._attestation_requests.claim(request, snapshot, description.provider, facts)
         with self._timings.of(description.provider, self._key):
             return plugin.pre_filter(claim.attestation)
 
@@ -230,7 +239,7 @@ class Attestation:
         )
         return facts
 
-    def claim(self, request: SigningRequest, snapshot: Snapshot, provider: str, note: Note) -> Claim:
+    def claim(self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription, note: Note) -> Claim:
         """The Machine and the request as passed to the attestor, at one moment: nothing is awaited between the two.
 
         Raises:
@@ -238,12 +247,12 @@ class Attestation:
             Deferred: no Machine of the Cluster has the provider ID, several have, or the record of the Machine cannot
                 be verified yet.
         """
-        provider_id = claimed_provider_id(request)
-        machines = self._attestation_requests.machines(provider_id)
-        note(lambda: compared.claim(provider_id, machines))
+        facts = self._attestation_requests.match_facts(request, snapshot, description)
+        note(lambda: compared.claim(facts))
         if snapshot.audited:
-            snapshot.decision_inputs.claimed = machines
-        claim = self._attestation_requests.claim(request, snapshot, provider, provider_id, machines)
+            snapshot.decision_inputs.claimed = facts.machines
+            snapshot.decision_inputs.claimed_lead = LeadStage.of(facts)
+        claim = self._attestation_requests.claim(request, snapshot, description.provider, facts)
         if snapshot.audited:
             told = claim.attestation.machine
             recorded = told.recorded if isinstance(told, ClaimedMachine) else NoRecordedIdentity()

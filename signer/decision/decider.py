@@ -197,7 +197,11 @@ class Decider:
             return Ignore()
         if isinstance(parsed, BuiltinServingRequest | MalformedBuiltinServingRequest):
             return await self._builtin_serving.decide(parsed, decision_inputs)
-        return await decide_request(RequestDecision(self._parts, parsed, decision_inputs), self._trace)
+        deciding = RequestDecision(self._parts, parsed, decision_inputs)
+        try:
+            return await decide_request(deciding, self._trace)
+        except Deferred as error:
+            raise deciding.waiting(error) from error
 
 
 def deferral_of(reason: Reason, error: ApiError) -> Defer:

@@ -15,13 +15,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from attestors.contract import Document, DocumentKind, ManagementCluster, NoClaimedMachine, NotThere
+from attestors.contract import Document, DocumentKind, Host, ManagementCluster, NoClaimedMachine, NotThere
 from signer.kube.calls import Get
 from signer.kube.coalescing_cache import CoalescingCache
 from signer.kube.errors import Forbidden, NotFound, ResourceNotServed
-from signer.kube.resources import CONFIG_MAPS, SECRETS, Resource
+from signer.kube.resources import BARE_METAL_HOSTS, CONFIG_MAPS, SECRETS, Resource
 from signer.model.cluster import (
     MACHINE_KIND,
     ClusterKey,
@@ -45,6 +45,10 @@ MAXIMUM_DOCUMENT_BYTES: Final = 1024 * 1024
 """For all keys and values, as the API server stores them: its own bound for a ConfigMap or Secret (``MaxSecretSize``),
 and a third more for the base64 of a Secret."""
 
+_METAL3_MACHINE: Final = "Metal3Machine"
+_HOST_ANNOTATION: Final = "metal3.io/BareMetalHost"
+"""Of a Metal3Machine: ``<namespace>/<name>`` of its BareMetalHost (cluster-api-provider-metal3,
+``baremetal/metal3machine_manager.go``)."""
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 _RESOURCES: Final[Mapping[DocumentKind, Resource]] = MappingProxyType(
     {DocumentKind.CONFIG_MAP: CONFIG_MAPS, DocumentKind.SECRET: SECRETS}
@@ -61,6 +65,7 @@ class Lookups:
         self._client = client
         self._monotonic = monotonic
         self._annotations: CoalescingCache[_Annotations] = CoalescingCache(monotonic, _size_of_annotations)
+        self._hosts: CoalescingCache[Host | NotThere] = CoalescingCache(monotonic, _size_of_host)
         self._documents: CoalescingCache[Document | NotThere] = CoalescingCache(monotonic, _size_of_document)
         self._resources: OrderedDict[_DefinitionKey, tuple[Resource, float]] = OrderedDict()
 
@@ -85,14 +90,27 @@ class Lookups:
         Raises:
             ApiError: any other error of the management cluster.
         """
-        reference = machine.infrastructure
-        if isinstance(reference, NoInfrastructure):
-            return NotThere(f"{machine} names no InfraMachine in its own namespace")
-        if reference.api_group != INFRASTRUCTURE_GROUP:
-            return NotThere(f"{machine} names an InfraMachine that is not of {INFRASTRUCTURE_GROUP}")
+        reference = _reference_of(machine)
+        if isinstance(reference, NotThere):
+            return reference
         about = (machine.cluster.namespace, machine.name, machine.uid, reference)
         # The provider's conversion webhook answers for a version other than the stored one.
         return await self._annotations.ask(about, reference.kind, lambda: self._annotations_of(machine, reference))
+
+    async def host(self, machine: MachineView) -> Host | NotThere:
+        """The BareMetalHost of the Machine's Metal3Machine; NotThere if an object or a grant is missing, or if the two
+        do not name each other.
+
+        Raises:
+            ApiError: any other error of the management cluster.
+        """
+        reference = _reference_of(machine)
+        if isinstance(reference, NotThere):
+            return reference
+        if reference.kind != _METAL3_MACHINE:
+            return NotThere(f"the InfraMachine of {machine} is a {reference.kind}, which has no host object known here")
+        about = (machine.cluster.namespace, machine.name, machine.uid, reference)
+        return await self._hosts.ask(about, reference.kind, lambda: self._host_of(machine, reference))
 
     async def _document(self, namespace: str, kind: DocumentKind, name: str) -> Document | NotThere:
         what = f"{kind.value} {namespace}/{name}"
@@ -112,6 +130,43 @@ class Lookups:
         return Document(MappingProxyType(texts), text_of(mapping_of(manifest, "metadata"), "resourceVersion"))
 
     async def _annotations_of(self, machine: MachineView, reference: InfrastructureReference) -> _Annotations:
+        found = await self._infrastructure_machine(machine, reference)
+        if isinstance(found, NotThere):
+            return found
+        return MappingProxyType(dict(attestor_annotations(mapping_of(found, "metadata"))))
+
+    async def _host_of(self, machine: MachineView, reference: InfrastructureReference) -> Host | NotThere:
+        """Both sides must agree: the Metal3Machine names the host, and the host's consumer is that Metal3Machine."""
+        found = await self._infrastructure_machine(machine, reference)
+        if isinstance(found, NotThere):
+            return found
+        what, namespace = f"{reference.kind} {machine.cluster.namespace}/{reference.name}", machine.cluster.namespace
+        named = text_of(mapping_of(mapping_of(found, "metadata"), "annotations"), _HOST_ANNOTATION)
+        if not named:
+            return NotThere(f"{what} has no annotation {_HOST_ANNOTATION} yet")
+        host_namespace, _, name = named.partition("/")
+        if host_namespace != namespace or len(name) > MAXIMUM_NAME_CHARACTERS or not _SUBDOMAIN.fullmatch(name):
+            return NotThere(f"annotation {_HOST_ANNOTATION} of {what} names no BareMetalHost of namespace {namespace}")
+        try:
+            host = await self._client.get(BARE_METAL_HOSTS.object(name, namespace))
+        except (NotFound, ResourceNotServed):
+            return NotThere(f"BareMetalHost {namespace}/{name}, or its definition, does not exist")
+        except Forbidden:
+            return NotThere(
+                f"BareMetalHost {namespace}/{name} may not be read: the grant to get baremetalhosts is missing"
+            )
+        consumer = mapping_of(mapping_of(host, "spec"), "consumerRef")
+        group = text_of(consumer, "apiVersion").rpartition("/")[0]
+        named_back = (group, *(text_of(consumer, key) for key in ("kind", "namespace", "name")))
+        if named_back != (INFRASTRUCTURE_GROUP, reference.kind, namespace, reference.name):
+            return NotThere(f"BareMetalHost {namespace}/{name} has another consumer than {what}, which names it")
+        annotations = MappingProxyType(dict(attestor_annotations(mapping_of(host, "metadata"))))
+        return Host(f"metal3://{namespace}/{name}", annotations)
+
+    async def _infrastructure_machine(
+        self, machine: MachineView, reference: InfrastructureReference
+    ) -> Mapping[str, Any] | NotThere:
+        """The InfraMachine, which the Machine must own."""
         what = f"{reference.kind} {machine.cluster.namespace}/{reference.name}"
         key = (reference.api_group, reference.version, reference.kind)
         try:
@@ -131,7 +186,7 @@ class Lookups:
         owners = owners_of(manifest, MACHINE_KIND, machine.name)
         if not any(owner.get("uid") == machine.uid for owner in owners):
             return NotThere(f"{what} is not owned by {machine}, which names it")
-        return MappingProxyType(dict(attestor_annotations(mapping_of(manifest, "metadata"))))
+        return manifest
 
     async def _resource(self, key: _DefinitionKey, reference: InfrastructureReference) -> Resource | NotThere:
         """The resource in a served version, by a definition that was read at most ``DEFINITION_SECONDS`` ago."""
@@ -161,9 +216,24 @@ class _Confined:
             return NotThere("no Machine has the claimed provider ID, so there is no InfraMachine")
         return await self.lookups.infrastructure_annotations(self.machine)
 
+    async def host(self) -> Host | NotThere:
+        """See the contract."""
+        if isinstance(self.machine, NoClaimedMachine):
+            return NotThere("no Machine has the claimed provider ID, so there is no host")
+        return await self.lookups.host(self.machine)
+
     async def document(self, kind: DocumentKind, name: str) -> Document | NotThere:
         """See the contract."""
         return await self.lookups.document(self.cluster.namespace, kind, name)
+
+
+def _reference_of(machine: MachineView) -> InfrastructureReference | NotThere:
+    reference = machine.infrastructure
+    if isinstance(reference, NoInfrastructure):
+        return NotThere(f"{machine} names no InfraMachine in its own namespace")
+    if reference.api_group != INFRASTRUCTURE_GROUP:
+        return NotThere(f"{machine} names an InfraMachine that is not of {INFRASTRUCTURE_GROUP}")
+    return reference
 
 
 def _texts(kind: DocumentKind, value: object) -> Iterator[str]:
@@ -187,6 +257,10 @@ def _size(texts: Mapping[str, object]) -> int:
 
 def _size_of_annotations(answer: _Annotations) -> int:
     return 0 if isinstance(answer, NotThere) else _size(answer)
+
+
+def _size_of_host(answer: Host | NotThere) -> int:
+    return 0 if isinstance(answer, NotThere) else _size(answer.annotations)
 
 
 def _size_of_document(answer: Document | NotThere) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from attestors.contract import AssertedIdentity, AttestorDescription, ChallengeIssued, VerifiedIdentity
+from attestors.contract import AssertedIdentity, AttestorDescription, ChallengeIssued, MachineMatch, VerifiedIdentity
 from signer.audit.decision_inputs import DecisionInputs, SnapshotStage
 from signer.authority import IssuingSet
 from signer.decision.approved_before import ApprovedBefore
@@ -22,7 +22,7 @@ from signer.decision.snapshot import Snapshot, Snapshots
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.decision import Challenge, Decision, Deferred, Refused
 from signer.model.reasons import Reason
-from signer.model.record import MachineKey
+from signer.model.record import MachineKey, unidentified
 from signer.model.signing_request import Condition, Malformed, SigningRequest
 from signer.rules import step_comparisons as compared
 from signer.rules.machine import MachineFacts
@@ -82,7 +82,17 @@ class RequestDecision:
     claimed: Claim = field(init=False)
     outcome: VerifiedIdentity | AssertedIdentity = field(init=False)
     machine: MachineView = field(init=False)
+    waits_for: tuple[str, ...] = field(default=(), init=False)
+    """The Machine without provider ID, once it is found."""
     facts: MachineFacts = field(init=False)
+
+    def waiting(self, error: Deferred) -> Deferred:
+        """``error``, woken also by a change of the Machine without provider ID to which token or record led."""
+        if not self.waits_for:
+            return error
+        defer = error.defer
+        waits_for = tuple(dict.fromkeys((*defer.waits_for, *self.waits_for)))
+        return Deferred(defer.reason, defer.message, defer.retry_after, waits_for=waits_for, grows=defer.grows)
 
     async def policy(self, note: Note) -> Proceed:
         """See RequestSupplies."""
@@ -160,7 +170,10 @@ class RequestDecision:
     async def claim(self, note: Note) -> Proceed:
         """See RequestSupplies."""
         self.node_name = node_name_of(self.request)
-        self.claimed = self.parts.attestation.claim(self.request, self.snapshot, self.description.provider, note)
+        self.claimed = self.parts.attestation.claim(self.request, self.snapshot, self.description, note)
+        machine = self.claimed.machine
+        if isinstance(machine, MachineView) and self.claimed.match is not MachineMatch.PROVIDER_ID:
+            self.waits_for = (unidentified(machine.name),)
         return PROCEED
 
     async def attest(self, note: Note) -> Proceed | Decision:
@@ -187,7 +200,7 @@ class RequestDecision:
     async def match(self, note: Note) -> Proceed:
         """See RequestSupplies."""
         self.machine = self.parts.reserve_and_journal.match(
-            self.outcome.provider_id, self.claimed.machine, self.snapshot, note
+            self.request, self.outcome.provider_id, self.claimed, self.snapshot, self.description, note
         )
         return PROCEED
 

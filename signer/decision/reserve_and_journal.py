@@ -11,13 +11,13 @@ from typing import Final
 from attestors.contract import (
     AssertedIdentity,
     AttestorDescription,
-    NoClaimedMachine,
     Security,
     VerifiedIdentity,
 )
-from signer.audit.decision_inputs import Asks, MachineStage
+from signer.audit.decision_inputs import Asks, LeadStage, MachineStage
 from signer.audit.machine_facts import machine_facts
 from signer.authority import IssuingSet
+from signer.decision.attestation import Claim
 from signer.decision.certificates import (
     SIGNING_BY_KEY,
     NotRepeatable,
@@ -29,6 +29,7 @@ from signer.decision.certificates import (
     repeat_for_key,
 )
 from signer.decision.live_recheck import LiveRecheck, rests_on_cached_objects
+from signer.decision.machine_search import MachineSearch
 from signer.decision.snapshot import Snapshot, Snapshots
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.decision import Approve, Deferred, Refused
@@ -51,9 +52,10 @@ from signer.rules.machine import (
     MachineGone,
     NoRecord,
     holds_node_name,
-    the_machine,
 )
+from signer.rules.machine_match import found_machine, require_found_as_before, require_not_taken
 from signer.rules.plan import Note
+from signer.rules.shape import node_name_of
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches
 from signer.store.records import RecordChanged, Records, conflicting_names
@@ -87,6 +89,7 @@ class ReserveAndJournal:
         self._records = records
         self._live_recheck = LiveRecheck(records, reservations.live_reads)
         self._tokens = tokens
+        self._search = MachineSearch(key, caches, tokens)
         self._signing = signing
         self._being_named: set[MachineKey] = set()
         """Machines for which a new node name is being recorded."""
@@ -97,18 +100,28 @@ class ReserveAndJournal:
         self._records.require_still_listed(self._key)
 
     def match(
-        self, provider_id: str, told: MachineView | NoClaimedMachine, snapshot: Snapshot, note: Note
+        self,
+        request: SigningRequest,
+        provider_id: str,
+        claim: Claim,
+        snapshot: Snapshot,
+        description: AttestorDescription,
+        note: Note,
     ) -> MachineView:
-        """The Machine that has the proven provider ID now.
+        """The Machine that has the proven provider ID now, or to which token or record lead.
 
         Raises:
             Deferred: no Machine has it, several have, or the Machine differs from the one passed to the attestor.
         """
-        machines = snapshot.decision_inputs.matched = self._caches.matching(self._key, provider_id)
-        note(lambda: compared.match(provider_id, machines))
-        machine = the_machine(provider_id, machines)
-        require_as_told(told, machine)
-        return machine
+        username, node_name = request.header.username, node_name_of(request)
+        facts = self._search.facts(username, node_name, provider_id, snapshot.policy, description)
+        snapshot.decision_inputs.matched = facts.machines
+        snapshot.decision_inputs.matched_lead = LeadStage.of(facts)
+        note(lambda: compared.match(facts))
+        found = found_machine(facts)
+        require_as_told(claim.machine, found.machine)
+        require_found_as_before(claim.match, found)
+        return found.machine
 
     async def require_own_token(
         self, request: SigningRequest, snapshot: Snapshot, machine: MachineView, note: Note
@@ -318,11 +331,14 @@ class ReserveAndJournal:
         only one of the two; if the Machine has several names, only this check stops the insecure one.
 
         Raises:
-            Deferred: the Cluster or its policy has changed.
+            Deferred: the Cluster or its policy has changed, or another Machine has the claimed provider ID.
             RecordChanged: the Machine has changed, or its reservation was displaced; the request is decided again.
         """
         self.require_unchanged(snapshot)
         key, identity = MachineKey.of(facts.machine), facts.identity
+        if facts.machine.claimed_provider_id:
+            holders = self._caches.holders(key.provider_id, facts.machine)
+            require_not_taken(key.provider_id, facts.machine, holders)
         displaced = identity.security is Security.INSECURE and not self._reservations.cached(Pair(key, identity))
         if displaced or self._caches.machine(key) != facts.machine:
             raise RecordChanged(facts.node_name)

@@ -114,6 +114,8 @@ _BY_REASON: Final[Mapping[str, Commands]] = MappingProxyType(
         Reason.BOOTSTRAP_TOKEN_UNTRACEABLE: _tokens,
         Reason.MACHINE_NOT_FOUND: _machines,
         Reason.MACHINE_AMBIGUOUS: _machines,
+        Reason.PROVIDER_ID_DISAGREES: _machines,
+        Reason.PROVIDER_ID_TAKEN: _machines,
         Reason.MACHINE_ADDRESSES_UNKNOWN: _machine,
         Reason.MACHINE_NOT_READY: _machine,
         Reason.MACHINE_PAUSED: _machine,

@@ -92,6 +92,8 @@ MACHINE_POOLS_V1BETA2 = Resource(_CLUSTER_API, "v1beta2", "machinepools", namesp
 KUBEADM_CONFIGS_V1BETA1 = Resource(_BOOTSTRAP, "v1beta1", "kubeadmconfigs", namespaced=True)
 KUBEADM_CONFIGS_V1BETA2 = Resource(_BOOTSTRAP, "v1beta2", "kubeadmconfigs", namespaced=True)
 
+BARE_METAL_HOSTS = Resource("metal3.io", "v1alpha1", "baremetalhosts", namespaced=True)
+
 NODE_ATTESTATION_POLICIES = Resource(_ATTESTATION, "v1alpha1", "nodeattestationpolicies", namespaced=True)
 ATTESTED_NODES = Resource(_ATTESTATION, "v1alpha1", "attestednodes", namespaced=True)
 IDENTITY_RESERVATIONS = Resource(_ATTESTATION, "v1alpha1", "identityreservations", namespaced=True)

@@ -137,6 +137,8 @@ class TracedTo:
 
     owners: frozenset[TokenOwner]
     """Never empty."""
+    held_elsewhere: bool = False
+    """Whether another KubeadmConfig of the namespace, without an owner or of another Cluster, holds the token too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any, Final
@@ -145,7 +145,7 @@ class MachineView:
     name: str
     uid: str
     provider_id: str
-    """Empty while the infrastructure provider has not set it."""
+    """``spec.providerID``; empty while the infrastructure provider has not set it."""
     addresses: tuple[MachineAddress, ...]
     infrastructure_name: str
     node_ref: str
@@ -164,6 +164,14 @@ class MachineView:
     """The annotations for attestors, sorted by key."""
     infrastructure: InfrastructureReference | NoInfrastructure = NoInfrastructure()
     """The InfraMachine."""
+    provider_id_is_unreadable: bool = False
+    """``spec.providerID`` is set, and longer than provider IDs are. ``provider_id`` is then empty."""
+    claimed_provider_id: str = ""
+    """The provider ID that a request or a record claims for a Machine that shows none; never read from the Machine."""
+
+    def claiming(self, provider_id: str) -> MachineView:
+        """This Machine with a claimed provider ID; unchanged if the Machine shows a provider ID itself."""
+        return self if self.provider_id or not provider_id else replace(self, claimed_provider_id=provider_id)
 
     def __str__(self) -> str:
         return machine_text(self.cluster, self.kind, self.name, self.provider_id)
@@ -201,12 +209,13 @@ def machine_view(manifest: Mapping[str, Any]) -> MachineView:
     """Read a Machine of either version."""
     metadata, spec, status = (mapping_of(manifest, key) for key in ("metadata", "spec", "status"))
     pools = _owner_pools(metadata)
+    provider_id = short_text_of(spec, "providerID", MAXIMUM_PROVIDER_ID_CHARACTERS)
     return MachineView(
         cluster=ClusterKey(text_of(metadata, "namespace"), short_text_of(spec, "clusterName")),
         kind=MACHINE_KIND,
         name=text_of(metadata, "name"),
         uid=text_of(metadata, "uid"),
-        provider_id=short_text_of(spec, "providerID", MAXIMUM_PROVIDER_ID_CHARACTERS),
+        provider_id=provider_id,
         addresses=_addresses(status),
         infrastructure_name=short_text_of(mapping_of(spec, "infrastructureRef"), "name"),
         node_ref=short_text_of(mapping_of(status, "nodeRef"), "name"),
@@ -225,6 +234,7 @@ def machine_view(manifest: Mapping[str, Any]) -> MachineView:
         infrastructure=_infrastructure_of_machine(
             mapping_of(spec, "infrastructureRef"), text_of(metadata, "namespace")
         ),
+        provider_id_is_unreadable=bool(spec.get("providerID")) and not provider_id,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
-from signer.model.policy import Mode, Policy, UntraceableTokens
+from signer.model.policy import MatchMachines, Mode, Policy, UntraceableTokens
 
 
 class ConditionType(str):
@@ -36,6 +36,10 @@ def _where_untraceable_tokens_are_refused(policy: Policy | None) -> bool:
     return policy is not None and policy.untraceable_tokens is UntraceableTokens.REFUSE
 
 
+def _where_provider_ids_are_claimed(policy: Policy | None) -> bool:
+    return policy is not None and policy.match_machines is MatchMachines.WITHOUT_PROVIDER_ID
+
+
 READY: Final = ConditionType("Ready")
 CONTROLLER_KEY_AVAILABLE: Final = ConditionType("ControllerKeyAvailable")
 CERTIFICATE_AUTHORITY_AVAILABLE: Final = ConditionType("CertificateAuthorityAvailable")
@@ -44,6 +48,7 @@ WORKLOAD_CLUSTER_REACHABLE: Final = ConditionType("WorkloadClusterReachable")
 ATTESTORS_CONFIGURED: Final = ConditionType("AttestorsConfigured")
 AUTO_APPROVAL_REMOVED: Final = ConditionType("AutoApprovalRemoved", under_enforce)
 BOOTSTRAP_TOKENS_TRACEABLE: Final = ConditionType("BootstrapTokensTraceable", _where_untraceable_tokens_are_refused)
+CLAIMED_PROVIDER_IDS_AGREE: Final = ConditionType("ClaimedProviderIDsAgree", _where_provider_ids_are_claimed)
 MACHINE_POOL_TOKENS_EXTENDED: Final = ConditionType("MachinePoolTokensExtended", under_enforce)
 
 WAITING_FOR_ATTESTATION: Final = "WaitingForAttestation"

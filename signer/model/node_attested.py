@@ -13,6 +13,7 @@ from typing import Final
 
 from attestors.contract import Security
 from signer.model.certificates_in_use import EVER, certificates_in_use
+from signer.model.cluster import MachineView
 from signer.model.decision import Decision, Defer, Deny, Fail, printable
 from signer.model.fields import format_time
 from signer.model.reasons import Reason
@@ -63,6 +64,13 @@ def node_attested_by(records: Iterable[AttestedNode], last: NodeAttested, now: d
         end = known[0][0]
         return NodeAttested("False", ATTESTATION_EXPIRED, f"the last certificate expired at {format_time(end)}")
     return NOT_YET
+
+
+def node_attested_despite(record: AttestedNode, machine: MachineView) -> NodeAttested:
+    """The condition of a Machine that shows another provider ID than was claimed for it when its node was attested."""
+    shown = machine.provider_id or "one that cannot be read"
+    text = f"node {record.node_name} claims provider ID {record.machine.provider_id}, and the Machine shows {shown}"
+    return NodeAttested("False", str(Reason.PROVIDER_ID_DISAGREES), printable(text))
 
 
 def valid_until(record: AttestedNode) -> datetime:

@@ -77,6 +77,14 @@ class UntraceableTokens(enum.Enum):
     REFUSE = "Refuse"
 
 
+class MatchMachines(enum.Enum):
+    """Whether a bootstrap token may lead to the Machine that it was made for."""
+
+    NEVER = "Never"
+    WITHOUT_PROVIDER_ID = "WithoutProviderID"
+    """If the Machine shows no provider ID yet, and the attestor proves an identity that Machine or host names."""
+
+
 class MachinePoolTokens(enum.Enum):
     """How long the bootstrap tokens of MachinePools live."""
 
@@ -112,6 +120,7 @@ class Policy:
     builtin_serving_requests: BuiltinServingRequests = BuiltinServingRequests.FOLLOW_MODE
     untraceable_tokens: UntraceableTokens = UntraceableTokens.ALLOW
     machine_pool_tokens: MachinePoolTokens = MachinePoolTokens.ROTATE
+    match_machines: MatchMachines = MatchMachines.NEVER
     deleting_for_move: bool = False
     """``clusterctl move`` deletes it here. It continues in another management cluster."""
     certificate_authorities: SuffixChoice = BY_CONTROL_PLANE
@@ -177,6 +186,11 @@ def parse_policy(manifest: Mapping[str, Any]) -> Policy:
             MachinePoolTokens,
             tokens.get("machinePools", MachinePoolTokens.ROTATE.value),
             "spec.bootstrapTokens.machinePools",
+        ),
+        match_machines=_choice(
+            MatchMachines,
+            tokens.get("matchMachines", MatchMachines.NEVER.value),
+            "spec.bootstrapTokens.matchMachines",
         ),
         deleting_for_move=DELETE_FOR_MOVE_ANNOTATION in mapping_of(metadata, "annotations"),
         certificate_authorities=_authorities(spec),

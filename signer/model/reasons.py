@@ -62,6 +62,8 @@ class Reason(enum.StrEnum):
     # Defer: not provable yet
     MACHINE_NOT_FOUND = "MachineNotFound"
     MACHINE_AMBIGUOUS = "MachineAmbiguous"
+    PROVIDER_ID_DISAGREES = "ProviderIDDisagrees"
+    PROVIDER_ID_TAKEN = "ProviderIDTaken"
     MACHINE_ADDRESSES_UNKNOWN = "MachineAddressesUnknown"
     MACHINE_NOT_READY = "MachineNotReady"
     MACHINE_PAUSED = "MachinePaused"
@@ -232,6 +234,18 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
             "No Machine of this Cluster has the provider ID yet.",
             "Wait for the infrastructure provider to set `Machine.spec.providerID`, or compare it with the node's "
             "provider ID.",
+        ),
+        Reason.PROVIDER_ID_DISAGREES: ReasonExplanation(
+            "The node claimed a provider ID while its Machine showed none, and the Machine shows another one now.",
+            "Compare the node's configured provider ID with `Machine.spec.providerID`. If the Machine is right, "
+            "correct the node's configuration: the node then renews by the Machine's provider ID. If not, find out "
+            "which program wrote it. Until they agree, the node gets no certificates.",
+        ),
+        Reason.PROVIDER_ID_TAKEN: ReasonExplanation(
+            "The Machine shows no provider ID, and the one that its node claims is that of another Machine, or another "
+            "node claimed it before.",
+            "Correct the provider ID in the configuration of the node that has the wrong one, and delete that node's "
+            "Machine. Two nodes that claim one provider ID both wait.",
         ),
         Reason.MACHINE_AMBIGUOUS: ReasonExplanation(
             "Several Machines of this Cluster have the same provider ID, or share a name or address that the serving "

@@ -71,6 +71,7 @@ KUBELET_KINDS: Final[Mapping[Purpose, str]] = MappingProxyType(
 """The kind of certificate that a CSR to one of our signers requests. Others may be issued with it."""
 
 
+_UNIDENTIFIED: Final = "machine:"
 _TICK: Final = timedelta(seconds=1)
 """The resolution of times in the object."""
 JOURNAL_ENTRIES: Final = 16
@@ -106,19 +107,41 @@ class MachineKey:
 
     A Machine of a MachinePool has the same key as its instance. So a machine has one key before and after its Machine
     is created, and no second identity can get it under another key.
+
+    A Machine that shows no provider ID yet has the key that it will have once it shows the claimed one. So its records
+    and reservations stay valid when the claim turns out to be right.
     """
 
     cluster: ClusterKey
     kind: str
     name: str
     provider_id: str
+    claimed_by: str = field(default="", compare=False)
+    """UID of the Machine while its provider ID is only claimed. While the Machine of this UID shows no provider ID, it
+    is the Machine of this key. Empty once the Machine shows the provider ID."""
 
     @classmethod
     def of(cls, machine: MachineView) -> MachineKey:
-        """The key of an instance, or of a Machine whose provider ID is known."""
+        """The key of an instance, or of a Machine whose provider ID is known or claimed."""
         if machine.owner_pool:
             return cls(machine.cluster, MACHINE_POOL_KIND, machine.owner_pool, machine.provider_id)
+        if machine.claimed_provider_id:
+            return cls(machine.cluster, machine.kind, machine.name, machine.claimed_provider_id, machine.uid)
         return cls(machine.cluster, machine.kind, machine.name, machine.provider_id)
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether the Machine did not show the provider ID when this key was written."""
+        return bool(self.claimed_by)
+
+    def is_of_unidentified(self, machine: MachineView) -> bool:
+        """Whether this is the key of ``machine``, which shows no provider ID."""
+        return (
+            self.is_claimed
+            and (machine.cluster, machine.kind, machine.name, machine.uid)
+            == (self.cluster, self.kind, self.name, self.claimed_by)
+            and not (machine.provider_id or machine.provider_id_is_unreadable or machine.of_a_pool)
+        )
 
     @property
     def digest(self) -> str:
@@ -348,6 +371,16 @@ def _digest(*parts: str) -> str:
         digest.update(len(encoded).to_bytes(8, "big"))
         digest.update(encoded)
     return digest.hexdigest()
+
+
+def unidentified(machine_name: str) -> str:
+    """The key of a Machine without provider ID among the keys that requests wait for. No provider ID has this form."""
+    return f"{_UNIDENTIFIED}{machine_name}"
+
+
+def unidentified_name(key: str) -> str:
+    """The Machine's name in a key of :func:`unidentified`; empty for any other key."""
+    return key.removeprefix(_UNIDENTIFIED) if key.startswith(_UNIDENTIFIED) else ""
 
 
 def record_of(node_name: str) -> str:

@@ -200,6 +200,12 @@ def _unpacked(packed: bytes) -> tuple[JournalEntry, ...]:
     return tuple([entry for entry in map(parse_line, lines) if isinstance(entry, JournalEntry)])
 
 
+SHOWN: Final = "Machine"
+"""``spec.providerIDSource``: the Machine shows the provider ID."""
+CLAIM: Final = "Claim"
+"""``spec.providerIDSource``: only the node's requests name the provider ID; the Machine shows none yet."""
+
+
 class InvalidRecord(ValueError):
     """The object is not an AttestedNode that the controller wrote. It does not count."""
 
@@ -211,6 +217,7 @@ def record_spec(record: AttestedNode) -> dict[str, Any]:
         "clusterName": machine.cluster.name,
         "machineRef": {"kind": machine.kind, "name": machine.name, "uid": record.machine_uid},
         "providerID": machine.provider_id,
+        "providerIDSource": CLAIM if machine.is_claimed else SHOWN,
         "nodeName": record.node_name,
         "attestor": record.identity.provider,
         "security": record.identity.security.value,
@@ -237,14 +244,16 @@ def parse_record(manifest: Mapping[str, Any]) -> AttestedNode:
         reference = spec["machineRef"]
         journal, builtin_approvals = _certificates(spec)
         cluster = ClusterKey(required_text(metadata, "namespace"), required_text(spec, "clusterName"))
+        machine_uid = required_text(reference, "uid")
         record = AttestedNode(
             machine=MachineKey(
                 cluster,
                 required_text(reference, "kind"),
                 required_text(reference, "name"),
                 required_text(spec, "providerID"),
+                machine_uid if _is_claimed(spec) else "",
             ),
-            machine_uid=required_text(reference, "uid"),
+            machine_uid=machine_uid,
             node_name=required_text(spec, "nodeName"),
             identity=AttestedIdentity(
                 required_text(spec, "attestor"), required_text(spec, "identity"), Security(spec["security"])
@@ -265,6 +274,14 @@ def parse_record(manifest: Mapping[str, Any]) -> AttestedNode:
     if record.name != name:
         raise InvalidRecord("the object's name does not match its content")
     return record
+
+
+def _is_claimed(spec: Mapping[str, Any]) -> bool:
+    """Whether the provider ID is only claimed. Records that were written before this field existed have none."""
+    source = spec.get("providerIDSource", SHOWN)
+    if source not in (SHOWN, CLAIM):
+        raise ValueError("providerIDSource is unknown")
+    return bool(source == CLAIM)
 
 
 def _certificates(spec: Mapping[str, Any]) -> tuple[Sequence[JournalEntry], tuple[BuiltinApproval, ...]]:

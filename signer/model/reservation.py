@@ -78,12 +78,14 @@ class Reservation:
 def reservation_spec(pair: Pair) -> dict[str, Any]:
     """The ``spec`` of either side."""
     machine, identity = pair.machine, pair.identity
+    claimed_by = {"uid": machine.claimed_by} if machine.is_claimed else {}
     return {
         "machineRef": {
             "namespace": machine.cluster.namespace,
             "clusterName": machine.cluster.name,
             "kind": machine.kind,
             "name": machine.name,
+            **claimed_by,
         },
         "providerID": machine.provider_id,
         "attestor": identity.provider,
@@ -108,6 +110,7 @@ def parse_reservation(manifest: Mapping[str, Any]) -> Reservation:
                 required_text(reference, "kind"),
                 required_text(reference, "name"),
                 required_text(spec, "providerID"),
+                required_text(reference, "uid") if "uid" in reference else "",
             ),
             AttestedIdentity(
                 required_text(spec, "attestor"), required_text(spec, "identity"), Security(spec["security"])

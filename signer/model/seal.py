@@ -178,6 +178,7 @@ def _sealed(record: AttestedNode) -> str:
         machine.kind,
         machine.name,
         machine.provider_id,
+        machine.claimed_by,
         record.machine_uid,
         record.node_name,
         identity.provider,

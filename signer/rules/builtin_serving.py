@@ -19,7 +19,7 @@ from signer.model.decision import Deferred, Refused
 from signer.model.fields import parse_time
 from signer.model.policy import Policy
 from signer.model.reasons import Reason
-from signer.model.record import KUBELET_CLIENT, AttestedNode, record_of
+from signer.model.record import KUBELET_CLIENT, AttestedNode, record_of, unidentified
 from signer.model.signing_request import BuiltinServingRequest, Credential, NoCredentialNamed
 from signer.rules.machine import MachineGone, NoRecord
 from signer.rules.serving import valid_clients
@@ -105,8 +105,10 @@ def posted_at(request: BuiltinServingRequest) -> datetime:
 
 def waits_for(node_name: str, record: AttestedNode | NoRecord) -> tuple[str, ...]:
     """The keys whose changes wake a deferred request: the node's record, and the Machine that it names."""
-    own = () if isinstance(record, NoRecord) else (record.machine.provider_id,)
-    return (record_of(node_name), *own)
+    if isinstance(record, NoRecord):
+        return (record_of(node_name),)
+    unshown = (unidentified(record.machine.name),) if record.machine.is_claimed else ()
+    return (record_of(node_name), record.machine.provider_id, *unshown)
 
 
 def the_attested_machine(
@@ -119,6 +121,12 @@ def the_attested_machine(
     """
     if isinstance(record, NoRecord):
         raise Deferred(Reason.NODE_NOT_ATTESTED, f"node {node_name} has not been attested")
+    if isinstance(machine, MachineGone) and machine.shows:
+        raise Deferred(
+            Reason.PROVIDER_ID_DISAGREES,
+            f"{record.machine} shows provider ID {machine.shows}, and its node was attested with the claim "
+            f"{record.machine.provider_id}",
+        )
     if isinstance(machine, MachineGone):
         raise Deferred(
             Reason.NODE_NOT_ATTESTED, f"node {node_name} was attested as {record.machine}, which no longer exists"

@@ -122,8 +122,8 @@ def requester_credential(asks: NodeAsks | TokenAsks, machine: MachineView | NoCl
     if isinstance(asks, NodeAsks):
         return NodeCredential()
     match asks.trace:
-        case TracedTo(owners):
-            return _of_owners(owners, machine)
+        case TracedTo(owners, held_elsewhere):
+            return _of_owners(owners, machine, held_elsewhere=held_elsewhere)
         case Untraceable():
             return OtherToken("no KubeadmConfig of the Cluster holds the bootstrap token")
         case TracingOff(cause):
@@ -134,7 +134,9 @@ def requester_credential(asks: NodeAsks | TokenAsks, machine: MachineView | NoCl
             assert_never(never)
 
 
-def _of_owners(owners: frozenset[TokenOwner], machine: MachineView | NoClaimedMachine) -> TokenOfMachine | OtherToken:
+def _of_owners(
+    owners: frozenset[TokenOwner], machine: MachineView | NoClaimedMachine, *, held_elsewhere: bool
+) -> TokenOfMachine | OtherToken:
     if isinstance(machine, NoClaimedMachine):
         return OtherToken("no Machine has the claimed provider ID, so the bootstrap token was made for none")
     if len(owners) > 1:
@@ -144,6 +146,8 @@ def _of_owners(owners: frozenset[TokenOwner], machine: MachineView | NoClaimedMa
         return OtherToken(f"the bootstrap token was made for {owner}, and not for {machine}")
     if owner.uid != machine.uid:
         return OtherToken(f"the bootstrap token was made for a former {machine}")
+    if held_elsewhere:
+        return OtherToken("a KubeadmConfig without an owner, or of another Cluster, holds the bootstrap token too")
     return TokenOfMachine()
 
 
@@ -160,12 +164,16 @@ class TokenFacts:
 def token_is_the_machines(facts: TokenFacts) -> None:
     """The bootstrap token was made for this Machine, or for its MachinePool.
 
+    A token that led to a Machine without provider ID must be that Machine's alone.
+
     Raises:
         Refused: the token was made for other owners.
         Deferred: the token's owner is unknown and the policy requires it, or tracing is interrupted.
     """
     if isinstance(facts.asks, NodeAsks):
         return
+    if facts.machine.claimed_provider_id:
+        require_token_of_machine_alone(facts.asks, facts.machine)
     match facts.asks.trace:
         case TracedTo(owners):
             _require_owner(owners, facts.machine)
@@ -175,6 +183,33 @@ def token_is_the_machines(facts: TokenFacts) -> None:
             _require_allowed(facts, f"bootstrap tokens are not traced: {cause}")
         case TracingInterrupted(cause):
             raise Deferred(Reason.MANAGEMENT_CLUSTER_UNREACHABLE, cause, _RECHECK_AFTER_INTERRUPTION)
+        case never:
+            assert_never(never)
+
+
+def require_token_of_machine_alone(asks: TokenAsks, machine: MachineView) -> None:
+    """Every KubeadmConfig that holds the token belongs to this Machine.
+
+    Only then may the token stand for the provider ID that the Machine does not show yet. A tenant may write a
+    KubeadmConfig with a stolen token and its own Machine as the owner: with two owners, a token says nothing.
+
+    Raises:
+        Deferred: the token has other owners, or its owner cannot be determined.
+    """
+    credential = requester_credential(asks, machine)
+    match credential:
+        case TokenOfMachine():
+            return
+        case TokenNotTraceableNow(cause):
+            raise Deferred(Reason.MANAGEMENT_CLUSTER_UNREACHABLE, cause, _RECHECK_AFTER_INTERRUPTION)
+        case OtherToken(cause):
+            raise Deferred(
+                Reason.MACHINE_NOT_FOUND,
+                f"{machine} shows no provider ID, and the bootstrap token does not lead to it: {cause}",
+                _RECHECK_AFTER,
+            )
+        case NodeCredential():
+            raise Deferred(Reason.INTERNAL_ERROR, "a bootstrap token was taken for a node's credential")
         case never:
             assert_never(never)
 

@@ -26,7 +26,10 @@ class NoRecord:
 
 @dataclass(frozen=True, slots=True)
 class MachineGone:
-    """The Machine that a record names no longer exists."""
+    """The Machine that a record names no longer exists, or shows another provider ID than the record claims for it."""
+
+    shows: str = ""
+    """The other provider ID; empty if the Machine no longer exists."""
 
 
 class MatchedFacts(Protocol):

@@ -26,7 +26,8 @@ from signer.model.policy import Policy
 from signer.model.record import AttestedNode, MachineKey
 from signer.model.reservation import Pair
 from signer.rules.comparison import Comparison, listed
-from signer.rules.machine import NoRecord
+from signer.rules.machine import MachineGone, NoRecord
+from signer.rules.machine_match import MatchFacts, NotConsidered, OtherLead
 
 
 def read(signer_name: str) -> Comparison:
@@ -59,9 +60,25 @@ def trusted(public_key_hash: str) -> Comparison:
     return Comparison(public_key_hash, "a CA whose client certificates the API server accepts")
 
 
-def claim(provider_id: str, machines: tuple[MachineView, ...]) -> Comparison:
+def claim(facts: MatchFacts) -> Comparison:
     """``claim``."""
-    return Comparison(listed(machines), f"one with provider ID {provider_id}")
+    return _claimed(facts)
+
+
+def _claimed(facts: MatchFacts) -> Comparison:
+    lead = facts.lead
+    if facts.machines or isinstance(lead, NotConsidered):
+        return Comparison(listed(facts.machines), f"one with provider ID {facts.provider_id}")
+    by = "bootstrap token" if isinstance(facts.asks, TokenAsks) else "record"
+    led_to = f"none, and the {by} leads to {_lead_text(lead)}"
+    return Comparison(led_to, f"one with provider ID {facts.provider_id}, or without any")
+
+
+def _lead_text(lead: OtherLead) -> str:
+    if isinstance(lead.machine, MachineGone):
+        return "none"
+    shows = f"shows {lead.machine.provider_id}" if lead.machine.provider_id else "shows none"
+    return f"{lead.machine}, which {shows}"
 
 
 def answer(outcome: Outcome, claimed_provider_id: str) -> Comparison:
@@ -93,9 +110,9 @@ def former_machine(machine: MachineKey, record: AttestedNode | NoRecord) -> Comp
     return Comparison(str(record.machine), "a Machine that the API server does not have")
 
 
-def match(provider_id: str, machines: tuple[MachineView, ...]) -> Comparison:
+def match(facts: MatchFacts) -> Comparison:
     """``match``."""
-    return Comparison(listed(machines), f"one with provider ID {provider_id}")
+    return _claimed(facts)
 
 
 def token(asks: NodeAsks | TokenAsks, machine: MachineView) -> Comparison:

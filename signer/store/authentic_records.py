@@ -172,6 +172,8 @@ class AuthenticRecords:
         self._unverified_by_identity: dict[tuple[str, str], set[ObjectKey]] = {}
         self._by_machine: dict[MachineKey, dict[ObjectKey, AttestedNode]] = {}
         self._by_identity: dict[tuple[str, str], dict[ObjectKey, AttestedNode]] = {}
+        self._claiming: dict[str, dict[ObjectKey, AttestedNode]] = {}
+        """By claimed provider ID, and by the UID of the Machine that it is claimed for."""
         self._arrived_while_reading: set[ObjectKey] = set()
         """The unverified records that arrived since the last read of the Secret began."""
         self._reported: dict[ObjectKey, str] = {}
@@ -299,6 +301,34 @@ class AuthenticRecords:
         self.require_keys()
         return tuple(self._by_machine.get(machine, {}).values())
 
+    def claiming(self, provider_id: str) -> tuple[AttestedNode, ...]:
+        """The authentic records of any namespace that claim that provider ID for a Machine that did not show it.
+
+        Raises:
+            Deferred: the controller key is not available.
+        """
+        self.require_keys()
+        return tuple(self._claiming.get(provider_id, {}).values())
+
+    def of_claims_by(self, machine_uid: str) -> tuple[AttestedNode, ...]:
+        """The authentic records that claim a provider ID for the Machine of that UID.
+
+        Raises:
+            Deferred: the controller key is not available.
+        """
+        self.require_keys()
+        return tuple(self._claiming.get(machine_uid, {}).values())
+
+    def claims_of(self, cluster: ClusterKey) -> tuple[AttestedNode, ...]:
+        """The cluster's authentic records that claim a provider ID.
+
+        Raises:
+            Deferred: the controller key is not available.
+        """
+        self.require_keys()
+        every = {key: record for claimed in self._claiming.values() for key, record in claimed.items()}
+        return tuple(record for record in every.values() if record.machine.cluster == cluster)
+
     def require_all_known(self, machine: MachineKey) -> None:
         """Call this where :meth:`of_machine` must be complete.
 
@@ -384,10 +414,14 @@ class AuthenticRecords:
         if before is not None:
             _drop(self._by_machine, before.machine, key)
             _drop(self._by_identity, _identity_key(before.identity), key)
+            for claim in _claims(before):
+                _drop(self._claiming, claim, key)
         if isinstance(record, AttestedNode):
             self._authentic[key] = record
             self._by_machine.setdefault(record.machine, {})[key] = record
             self._by_identity.setdefault(_identity_key(record.identity), {})[key] = record
+            for claim in _claims(record):
+                self._claiming.setdefault(claim, {})[key] = record
 
 
 def _not_verified(namespace: str, name: str) -> Deferred:
@@ -396,6 +430,11 @@ def _not_verified(namespace: str, name: str) -> Deferred:
         f"AttestedNode {namespace}/{name} was sealed with a key that was not read yet",
         _KEY_RETRY,
     )
+
+
+def _claims(record: AttestedNode) -> tuple[str, ...]:
+    """A provider ID contains ``://``, a UID does not."""
+    return (record.machine.provider_id, record.machine.claimed_by) if record.machine.is_claimed else ()
 
 
 def _identity_key(identity: AttestedIdentity) -> tuple[str, str]:

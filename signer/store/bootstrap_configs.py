@@ -18,6 +18,7 @@ from signer.kube.resources import KUBEADM_CONFIGS_V1BETA1, KUBEADM_CONFIGS_V1BET
 from signer.model.bootstrap_token import (
     BootstrapConfigView,
     InvalidBootstrapConfig,
+    TokenOwner,
     Unowned,
     bootstrap_config_view,
 )
@@ -68,7 +69,7 @@ class ConfigIndex:
     _of_pools: dict[ObjectKey, BootstrapConfigView] = field(default_factory=dict)
 
     def holding(self, namespace: str, token_id: str) -> Iterable[BootstrapConfigView]:
-        """The KubeadmConfigs of the namespace that hold the token."""
+        """The KubeadmConfigs of the namespace that hold the token, with and without an owner."""
         return self._by_token.get((namespace, token_id), {}).values()
 
     def of_pools(self) -> Iterable[BootstrapConfigView]:
@@ -76,11 +77,11 @@ class ConfigIndex:
         return self._of_pools.values()
 
     def put(self, key: ObjectKey, view: BootstrapConfigView) -> None:
-        """Add a KubeadmConfig that the index does not hold. One without a token or an owner is left out."""
-        if not view.token_id or isinstance(view.owner, Unowned):
+        """Add a KubeadmConfig that the index does not hold. One without a token is left out."""
+        if not view.token_id:
             return
         self._by_token.setdefault((view.namespace, view.token_id), {})[key] = view
-        if view.owner.kind == MACHINE_POOL_KIND:
+        if isinstance(view.owner, TokenOwner) and view.owner.kind == MACHINE_POOL_KIND:
             self._of_pools[key] = view
 
     def drop(self, key: ObjectKey, view: BootstrapConfigView) -> None:

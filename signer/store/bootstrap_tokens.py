@@ -43,6 +43,7 @@ from signer.model.decision import Deferred, Refused
 from signer.model.machine_pool import MachinePoolView
 from signer.model.policy import Policy
 from signer.model.reasons import Reason
+from signer.model.record import unidentified
 from signer.rules.claim import TokenFacts, token_is_the_machines
 from signer.store import token_tracing
 from signer.store.bootstrap_configs import (
@@ -283,14 +284,14 @@ class BootstrapTokens:
                     wake(cluster, provider_ids)
 
     def _provider_ids(self, owner: TokenOwner) -> ProviderIDs:
-        """The provider IDs whose requests wait for a token of this owner; none for a Machine that has no provider ID
-        yet.
-        """
+        """The keys whose requests wait for a token of this owner: provider IDs, or that of a Machine without one."""
         if owner.kind == MACHINE_POOL_KIND:
             pool = self._caches.machine_pools.get(owner.namespace, owner.name)
             return frozenset() if pool is None else pool.provider_ids
         machine = self._caches.machines.get(owner.namespace, owner.name)
-        return frozenset({machine.provider_id}) if machine is not None and machine.provider_id else frozenset()
+        if machine is None:
+            return frozenset()
+        return frozenset({machine.provider_id or unidentified(machine.name)})
 
     def _cluster_of(self, view: BootstrapConfigView, owner: TokenOwner) -> ClusterKey:
         """The owner's Cluster, which cannot change; while the owner is not cached, the Cluster that the label names."""
@@ -301,12 +302,14 @@ class BootstrapTokens:
         return ClusterKey(view.namespace, view.cluster_name) if known is None else known.cluster
 
     def _traced(self, cluster: ClusterKey, views: Iterable[BootstrapConfigView]) -> TracedTo | Untraceable:
-        owners = frozenset(
-            view.owner
-            for view in views
-            if isinstance(view.owner, TokenOwner) and self._cluster_of(view, view.owner) == cluster
-        )
-        return TracedTo(owners) if owners else Untraceable()
+        owners: set[TokenOwner] = set()
+        held_elsewhere = False
+        for view in views:
+            if isinstance(view.owner, TokenOwner) and self._cluster_of(view, view.owner) == cluster:
+                owners.add(view.owner)
+            else:
+                held_elsewhere = True
+        return TracedTo(frozenset(owners), held_elsewhere) if owners else Untraceable()
 
 
 def _ended_by(error: ApiError) -> TracingOff | TracingInterrupted:

@@ -36,7 +36,7 @@ from signer.model.fields import mapping_of
 from signer.model.machine_pool import MachinePoolView, machine_pool_view
 from signer.model.policy import InvalidPolicy, Mode, Policy, parse_policy, stated_mode
 from signer.model.reasons import Reason
-from signer.model.record import MachineKey, record_of
+from signer.model.record import AttestedNode, MachineKey, record_of
 from signer.model.reservation import Reservation, parse_reservation
 from signer.model.shard import EVERY_SHARD, Shards
 from signer.rules.machine import MachineGone
@@ -222,8 +222,10 @@ class Caches:
             after=self.clusters,  # so that nothing is listed twice at the start
             begins=self.records_barrier.cache_begins,
         )
+        self._claimed_reservations: dict[str, dict[ObjectKey, Reservation]] = {}
+        """Reservations for Machines that showed no provider ID, by the claimed one."""
         self.reservations: Cache[Reservation] = self._register(
-            IDENTITY_RESERVATIONS, parse_reservation, scope=Scope.OWN
+            IDENTITY_RESERVATIONS, parse_reservation, self._reservation_changed, scope=Scope.OWN
         )
 
     def _register(
@@ -285,6 +287,66 @@ class Caches:
     def machine(self, key: MachineKey) -> MachineView | MachineGone:
         """The Machine or instance of that key, in its current state."""
         return self._index.machine(key)
+
+    def holders(self, provider_id: str, machine: MachineView) -> tuple[str, ...]:
+        """Other Machines of any cluster that show that provider ID, or for which it is claimed and not disproven.
+
+        A tenant reads the names, so Machines of other namespaces are not named. Sorted.
+
+        Raises:
+            Deferred: the controller key is not available.
+        """
+        found = list(self._index.of_any_cluster_with(provider_id))
+        reserved = self._claimed_reservations.get(provider_id, {}).values()
+        claiming = (record.machine for record in self.authentic.claiming(provider_id))
+        for key in (*claiming, *(reservation.pair.machine for reservation in reserved)):
+            holder = self.machine(key)
+            if isinstance(holder, MachineView):
+                found.append(holder)
+        namespace = machine.cluster.namespace
+        return tuple(
+            sorted(
+                {
+                    str(holder) if holder.cluster.namespace == namespace else "a Machine of another namespace"
+                    for holder in found
+                    if (holder.cluster, holder.kind, holder.name) != (machine.cluster, machine.kind, machine.name)
+                }
+            )
+        )
+
+    def records_of(self, machine: MachineView) -> tuple[AttestedNode, ...]:
+        """The authentic records that name that Machine, also those that claim a provider ID for it.
+
+        Raises:
+            Deferred: the controller key is not available.
+        """
+        claimed = self.authentic.of_claims_by(machine.uid)
+        if not machine.provider_id:
+            return tuple(record for record in claimed if record.machine.is_of_unidentified(machine))
+        return self.authentic.of_machine(MachineKey.of(machine))
+
+    def disproven_claims(self, machine: MachineView) -> tuple[AttestedNode, ...]:
+        """The authentic records that claim another provider ID for that Machine than it shows.
+
+        Raises:
+            Deferred: the controller key is not available.
+        """
+        claimed = self.authentic.of_claims_by(machine.uid)
+        shows = bool(machine.provider_id) or machine.provider_id_is_unreadable
+        return tuple(record for record in claimed if shows and record.machine.provider_id != machine.provider_id)
+
+    def disproven_claims_of(self, cluster: ClusterKey) -> tuple[AttestedNode, ...]:
+        """The same for all Machines of the cluster, sorted by node name.
+
+        Raises:
+            Deferred: the controller key is not available.
+        """
+        found = [
+            record
+            for record in self.authentic.claims_of(cluster)
+            if isinstance(gone := self.machine(record.machine), MachineGone) and gone.shows
+        ]
+        return tuple(sorted(found, key=lambda record: record.node_name))
 
     def machines_of(self, cluster: ClusterKey) -> Iterator[MachineView]:
         """All Machines of the cluster, including MachinePool Machines, but no instances, which have no addresses."""
@@ -395,6 +457,15 @@ class Caches:
             gone = before.claimed
             provider_ids = frozenset({record_of(gone.node_name), gone.machine.provider_id})
             self._wake_machines(gone.machine.cluster, provider_ids)
+
+    def _reservation_changed(self, key: ObjectKey, before: Reservation | None, after: Reservation | None) -> None:
+        if before is not None and before.pair.machine.is_claimed:
+            reserved = self._claimed_reservations[before.pair.machine.provider_id]
+            del reserved[key]
+            if not reserved:
+                del self._claimed_reservations[before.pair.machine.provider_id]
+        if after is not None and after.pair.machine.is_claimed:
+            self._claimed_reservations.setdefault(after.pair.machine.provider_id, {})[key] = after
 
     def _machine_pool_changed(
         self, key: ObjectKey, before: MachinePoolView | None, after: MachinePoolView | None

@@ -49,7 +49,7 @@ class LiveReads:
             return True
         try:
             path = self._caches.version.machines.object(machine.name, machine.cluster.namespace)
-            return machine_view(await self._client.get(path)) == machine
+            return machine_view(await self._client.get(path)).claiming(machine.claimed_provider_id) == machine
         except NotFound:
             return False
 
@@ -72,7 +72,11 @@ class LiveReads:
             current = machine_view(await self._client.get(path))
         except NotFound:
             return False
-        return MachineKey.of(current) == machine
+        if MachineKey.of(current) == machine:
+            return True
+        # A reservation outlives the claim that a record made for a Machine of that name and provider ID later.
+        recorded = (record.machine for record in self._caches.authentic.of_machine(machine))
+        return any(key.is_of_unidentified(current) for key in (machine, *recorded))
 
     async def _is_listed(self, instance: MachineKey) -> bool:
         """Whether the instance's MachinePool exists and lists it."""

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from signer.model.cluster import MACHINE_KIND, MACHINE_POOL_KIND, ClusterKey, MachineView
 from signer.model.machine_pool import MachinePoolView
-from signer.model.record import MachineKey
+from signer.model.record import MachineKey, unidentified, unidentified_name
 from signer.rules.machine import MachineGone
 from signer.rules.node_name import scale_set_names
 from signer.rules.serving import canonical
@@ -64,9 +64,20 @@ class MachineIndex:
         return (pool.instance(provider_id) for pool in pools if pool.name not in replaced_in)
 
     def machine_objects_with(self, cluster: ClusterKey, provider_ids: Iterable[str]) -> Iterator[MachineView]:
-        """The cluster's Machines with one of these provider IDs, without instances: a pool may have thousands."""
+        """The cluster's Machines with one of these provider IDs, without instances: a pool may have thousands.
+
+        A key of :func:`~signer.model.record.unidentified` stands for the Machine of that name.
+        """
         for provider_id in provider_ids:
+            named = self._machines.get((cluster.namespace, unidentified_name(provider_id)))
+            if named is not None and named.cluster == cluster:
+                yield named
             yield from tuple(self._machines_by_provider_id.get((cluster, provider_id), {}).values())
+
+    def of_any_cluster_with(self, provider_id: str) -> Iterator[MachineView]:
+        """The Machines and instances of all clusters that show that provider ID. The cost is one look-up a cluster."""
+        for cluster in {*self._machines_by_cluster, *self._pools_by_provider_id}:
+            yield from self.first_with(cluster, provider_id, 1)
 
     def machine(self, key: MachineKey) -> MachineView | MachineGone:
         """The Machine or instance of that key, in its current state."""
@@ -75,6 +86,12 @@ class MachineIndex:
         else:
             found = self._machines.get((key.cluster.namespace, key.name))
             candidates = () if found is None else (found,)
+            if found is not None and key.is_claimed and found.uid == key.claimed_by:
+                if key.is_of_unidentified(found):
+                    return found.claiming(key.provider_id)
+                shows_one = bool(found.provider_id) or found.provider_id_is_unreadable
+                if shows_one and found.provider_id != key.provider_id:
+                    return MachineGone(shows=found.provider_id or "one that cannot be read")
         return next((candidate for candidate in candidates if MachineKey.of(candidate) == key), MachineGone())
 
     def machines_of(self, cluster: ClusterKey) -> Iterator[MachineView]:
@@ -110,9 +127,9 @@ class MachineIndex:
             if after.provider_id:
                 self._machines_by_provider_id.setdefault((after.cluster, after.provider_id), {})[key] = after
         return _concerned(
-            (machine.cluster, frozenset({machine.provider_id}))
+            (machine.cluster, frozenset({machine.provider_id or unidentified(machine.name)}))
             for machine in (before, after)
-            if machine is not None and machine.provider_id
+            if machine is not None
         )
 
     def pool_changed(self, key: ObjectKey, before: MachinePoolView | None, after: MachinePoolView | None) -> Concerned:

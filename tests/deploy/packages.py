@@ -40,6 +40,7 @@ _EVERY_ROLE: Final = {
         "inventoryNamespaces": ["default"],
         "infrastructureStatus": True,
         "infrastructureMachines": {"enabled": True},
+        "bareMetalHosts": True,
     },
 }
 # kustomize and clusterctl move all namespaced objects into one namespace, and would also move a binding in `default`.

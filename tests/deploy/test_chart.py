@@ -50,6 +50,7 @@ EVERYTHING: Final[dict[str, Any]] = {
         "ownerReferences": True,
         "infrastructureStatus": True,
         "infrastructureMachines": {"enabled": True, "resources": ["metal3machines"]},
+        "bareMetalHosts": True,
     },
     "serviceAccount": {"name": "other", "annotations": {"example.com/role": "attestation"}},
     "networkPolicy": {

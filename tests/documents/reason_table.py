@@ -111,6 +111,8 @@ PLACES: Final[Mapping[Reason, Place]] = {
     Reason.BOOTSTRAP_TOKEN_MISMATCH: Place(_D, Whose.REQUESTER),
     Reason.APPROVED_BY_OTHERS: Place(_F, Whose.TENANT),
     Reason.MACHINE_NOT_FOUND: Place(_W, Whose.PLATFORM),
+    Reason.PROVIDER_ID_DISAGREES: Place(_W, Whose.PLATFORM),
+    Reason.PROVIDER_ID_TAKEN: Place(_W, Whose.PLATFORM),
     Reason.MACHINE_AMBIGUOUS: Place(_W, Whose.PLATFORM),
     Reason.MACHINE_ADDRESSES_UNKNOWN: Place(_W, Whose.PLATFORM),
     Reason.MACHINE_NOT_READY: Place(_W, Whose.PLATFORM),

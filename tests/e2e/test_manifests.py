@@ -23,6 +23,7 @@ EVERYTHING = {
         "inventoryNamespaces": ["default"],
         "infrastructureStatus": True,
         "infrastructureMachines": {"enabled": True},
+        "bareMetalHosts": True,
     },
     "auditLog": {"enabled": True},
     "watch": {"filter": "blue"},

@@ -20,6 +20,7 @@ class SourceName(enum.Enum):
 
     MACHINE_ANNOTATION = "MachineAnnotation"
     INFRASTRUCTURE_MACHINE_ANNOTATION = "InfrastructureMachineAnnotation"
+    HOST_ANNOTATION = "HostAnnotation"
     INVENTORY = "Inventory"
     GCP_SHIELDED_VM = "GCPShieldedVM"
     TRUST_ON_FIRST_USE = "TrustOnFirstUse"

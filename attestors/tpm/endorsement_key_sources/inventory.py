@@ -8,7 +8,13 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
-from attestors.contract import AttestationRequest, ClaimedMachine, DocumentKind, NotThere
+from attestors.contract import (
+    AttestationRequest,
+    ClaimedMachine,
+    DocumentKind,
+    MachineMatch,
+    NotThere,
+)
 from attestors.tpm.attestation_key import EndorsementKey
 from attestors.tpm.endorsement_key_sources.answer import (
     CertificateState,
@@ -20,6 +26,7 @@ from attestors.tpm.endorsement_key_sources.answer import (
     Unclear,
 )
 from attestors.tpm.endorsement_key_sources.fingerprint import fingerprint
+from attestors.tpm.endorsement_key_sources.host import is_on_host
 from attestors.tpm.endorsement_key_sources.listing import (
     Contradiction,
     InvalidListing,
@@ -49,7 +56,12 @@ class Inventory:
     async def ask(
         self, request: AttestationRequest, endorsement_key: EndorsementKey, certificate: CertificateState
     ) -> KeySourceAnswer:
-        """Compare with the line of the claimed provider ID. It needs no Machine: a pool's instances can be listed."""
+        """Compare with the line of the claimed provider ID, or of its host. It needs no Machine: a pool's instances can
+        be listed.
+        """
+        unnamed = await self._unnamed_host(request)
+        if isinstance(unnamed, Unclear):
+            return unnamed
         document = await request.management.document(self.kind, self.document)
         if isinstance(document, NotThere):
             return Unclear(document.cause)
@@ -61,6 +73,20 @@ class Inventory:
         except InvalidListing as error:
             return Unclear(f"{self}: {error}")
         return self._compare(listing, request, fingerprint(endorsement_key))
+
+    async def _unnamed_host(self, request: AttestationRequest) -> Unclear | None:
+        """A Machine that shows no provider ID is found by its host, which only the infrastructure provider's objects
+        say. A line for the claimed provider ID alone would be one for any host of the inventory.
+        """
+        machine = request.machine
+        if not isinstance(machine, ClaimedMachine) or machine.match is MachineMatch.PROVIDER_ID:
+            return None
+        host = await request.management.host()
+        if isinstance(host, NotThere):
+            return Unclear(f"{self} counts by host for a Machine without provider ID: {host.cause}")
+        if not is_on_host(request.provider_id, host):
+            return Unclear(f"Machine {machine.name} is on host {host.reference}, and the request claims another one")
+        return None
 
     def _compare(self, listing: Listing, request: AttestationRequest, shown: str) -> KeySourceAnswer:
         match listing.line_of(request.provider_id):

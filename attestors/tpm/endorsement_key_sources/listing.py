@@ -1,4 +1,9 @@
-"""The text of an inventory: lines ``<provider ID> sha256:<hexadecimal digits>``, comments and blank lines."""
+"""The text of an inventory: lines ``<provider ID> sha256:<hexadecimal digits>``, comments and blank lines.
+
+A line may name a host instead of a provider ID, such as ``metal3://<namespace>/<host>``. A provider ID that contains a
+host (:mod:`attestors.tpm.endorsement_key_sources.host`) stands for that host, so that one line is right for all
+Machines that run on it one after the other.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
+
+from attestors.tpm.endorsement_key_sources.host import host_of
 
 MAXIMUM_CHARACTERS: Final = 1024 * 1024
 """The maximum size of a ConfigMap."""
@@ -73,7 +80,8 @@ class Listing:
         return _ENTRY_BYTES * (len(self._keys) + len(self._owners) + len(self._faults)) + _NUMBER_BYTES * numbers
 
     def line_of(self, provider_id: str) -> Entry:
-        """The entry for a provider ID."""
+        """The entry for a provider ID, or for its host."""
+        provider_id = host_of(provider_id)
         if provider_id in self._faults:
             return Contradiction(self._faults[provider_id])
         if provider_id in self._keys:
@@ -115,13 +123,13 @@ def parse_listing(text: str) -> Listing:
             unreadable += bool(words)
             if unreadable > MAXIMUM_UNREADABLE_LINES:
                 raise InvalidListing(f"more than {MAXIMUM_UNREADABLE_LINES} lines cannot be read")
-            for word in words:
+            for word in {*words, *map(host_of, words)}:
                 faults.setdefault(word, set()).add(number)
             continue
-        provider_id, key = found.groups()
+        provider_id, key = host_of(found["provider_id"]), found["key"]
         if _PUNCTUATED.search(provider_id):
-            for piece in _pieces(provider_id):
-                faults.setdefault(piece, set()).add(number)
+            for piece in _pieces(found["provider_id"]):
+                faults.setdefault(host_of(piece), set()).add(number)
         first_line = first_lines.setdefault(provider_id, number)
         if keys.setdefault(provider_id, key) != key:
             faults.setdefault(provider_id, set()).update((first_line, number))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from attestors.contract import AttestationRequest
+from attestors.contract import AttestationRequest, ClaimedMachine, MachineMatch
 from attestors.tpm.attestation_key import EndorsementKey
 from attestors.tpm.endorsement_key_sources.answer import (
     RETRY_AFTER,
@@ -25,6 +25,16 @@ from attestors.tpm.endorsement_key_sources.recorded_calls import KEY_SOURCE_ANSW
 
 _RECORDED: Final = frozenset({SourceName.INVENTORY, SourceName.GCP_SHIELDED_VM})
 """Sources whose calls are recorded here. The core records the InfraMachine's annotations."""
+_NAME_MACHINE_OR_HOST: Final = frozenset(
+    {
+        SourceName.MACHINE_ANNOTATION,
+        SourceName.INFRASTRUCTURE_MACHINE_ANNOTATION,
+        SourceName.HOST_ANNOTATION,
+        SourceName.INVENTORY,
+    }
+)
+"""Sources that name the TPM of the Machine or its host. The others name that of a provider ID or of the first comer,
+which says nothing about a Machine that shows no provider ID."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +88,15 @@ async def _ask(
     source: Source, request: AttestationRequest, endorsement_key: EndorsementKey, certificate: CertificateState
 ) -> KeySourceAnswer:
     """The audit log records the source's answer, not the data behind it, such as a whole inventory."""
+    machine = request.machine
+    if (
+        isinstance(machine, ClaimedMachine)
+        and machine.match is not MachineMatch.PROVIDER_ID
+        and source.name not in _NAME_MACHINE_OR_HOST
+    ):
+        return NoInformation(
+            f"source {source.name.value} does not count for Machine {machine.name}, which shows no provider ID"
+        )
     if source.name not in _RECORDED:
         return await source.ask(request, endorsement_key, certificate)
     question = f"endorsement key source {source.name.value}"

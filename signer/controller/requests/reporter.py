@@ -214,10 +214,16 @@ class Reporter:
                 machines = self._caches.matching(self._key, claimed_provider_id(parsed))
                 if machines:
                     return machines if len(machines) == 1 else ()
-                return self._machine_named(node_name_of(parsed))
+                return self._without_provider_id(node_name_of(parsed))
             if isinstance(parsed, BuiltinServingRequest):
                 return self._recorded(node_name_of(parsed))
         return ()
+
+    def _without_provider_id(self, node_name: str) -> tuple[MachineView, ...]:
+        """The Machine whose provider ID the node's record claims, else the Machine that is named like the node."""
+        recorded = self._recorded(node_name)
+        claimed = tuple(machine for machine in recorded if machine.claimed_provider_id)
+        return claimed or self._machine_named(node_name)
 
     def _machine_named(self, node_name: str) -> tuple[MachineView, ...]:
         """The Machine of that name without a provider ID: many providers name the node like the Machine."""

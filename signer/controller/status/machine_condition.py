@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -25,8 +25,15 @@ from signer.model.decision import Decision, Deferred
 from signer.model.explain_command import with_hint, without_hint
 from signer.model.fields import format_time, mapping_of, text_of
 from signer.model.flow import Flow, PriorityLevel
-from signer.model.node_attested import NODE_ATTESTED, NOT_YET, NodeAttested, node_attested_after, node_attested_by
-from signer.model.record import AttestedNode, MachineKey
+from signer.model.node_attested import (
+    NODE_ATTESTED,
+    NOT_YET,
+    NodeAttested,
+    node_attested_after,
+    node_attested_by,
+    node_attested_despite,
+)
+from signer.model.record import AttestedNode
 from signer.store.cache import ObjectKey
 from signer.store.caches import Caches, ProviderIDs
 
@@ -50,10 +57,6 @@ _EVERYWHERE: Final = ""
 
 # Where each Cluster API version has conditions of type metav1.Condition.
 _HOLDERS: Final = {"v1beta1": ("status", "v1beta2"), "v1beta2": ("status",)}
-
-
-RecordsOf = Callable[[MachineKey], Iterable[AttestedNode]]
-"""The authentic records of a Machine from the store's index; raises Deferred while they are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +83,12 @@ class MachineConditions:
         self,
         client: GetPatch,
         caches: Caches,
-        records_of: RecordsOf,
         *,
         now: Callable[[], datetime],
         monotonic: Callable[[], float],
     ) -> None:
         self._client = client
         self._caches = caches
-        self._records_of = records_of
         self._now = now
         self._monotonic = monotonic
         self._queue: WorkQueue[ObjectKey] = WorkQueue(flow_of=_flow)
@@ -161,7 +162,10 @@ class MachineConditions:
         )
 
     def _content(self, key: ObjectKey, machine: MachineView) -> NodeAttested:
-        records = self._records_of(MachineKey.of(machine)) if machine.provider_id else ()
+        disproven = self._caches.disproven_claims(machine)
+        if disproven:
+            return node_attested_despite(disproven[0], machine)
+        records: Sequence[AttestedNode] = self._caches.records_of(machine)
         cluster = self._caches.clusters.get(machine.cluster.namespace, machine.cluster.name)
         if cluster is not None:  # without a Cluster nothing is written
             records = [record for record in records if record.is_of(machine, cluster.created)]

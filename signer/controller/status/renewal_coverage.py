@@ -14,7 +14,7 @@ from signer.controller.status.policy_status import Permits
 from signer.model.cluster import LONG_AGO, ClusterKey, MachineView
 from signer.model.node_attested import valid_until
 from signer.model.policy import Policy
-from signer.model.record import AttestedNode, MachineKey
+from signer.model.record import AttestedNode
 from signer.store.caches import Caches
 
 MAXIMUM_UNATTESTED: Final = 10_000
@@ -114,9 +114,9 @@ class RenewalCoverage:
         yield from self._caches.instances_of(self._key)
 
     def _of(self, machine: MachineView) -> MachineCoverage:
-        if not machine.provider_id:
+        records = self._caches.records_of(machine)
+        if not machine.provider_id and not records:
             return Unattested(machine, "has a node and no provider ID") if machine.node_ref else Starting(machine)
-        records = self._caches.authentic.of_machine(MachineKey.of(machine))
         if not records:
             return Unattested(machine, "has no AttestedNode that counts")
         cluster = self._caches.clusters.get(self._key.namespace, self._key.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 from signer.controller.status.condition_log import ConditionLog
 from signer.controller.status.infrastructure_status import InfrastructureStatus
@@ -18,10 +18,13 @@ from signer.model.bootstrap_token import TracingInterrupted, TracingOff
 from signer.model.cluster import ClusterKey
 from signer.model.condition import PolicyCondition, with_ready
 from signer.model.decision import Deferred, printable
-from signer.model.policy import Policy
+from signer.model.policy import MatchMachines, Policy
+from signer.model.reasons import Reason
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches, UnreadablePolicy
 from signer.store.token_tracing import TracingOn
+
+_SHOWN_CLAIMS: Final = 3
 
 
 class ConditionSource(Protocol):
@@ -80,6 +83,7 @@ class StatusReconciler:
                 *others,
                 self._tokens_condition(),
             ]
+            found += self._claims_conditions(policy)
             followed = policy if isinstance(policy, Policy) else None
             self.conditions = with_ready(found, followed)
             self._condition_log.found(found)
@@ -108,6 +112,24 @@ class StatusReconciler:
                 return PolicyCondition(kind, False, "TracingOff", printable(cause))
             case TracingInterrupted(cause):
                 return PolicyCondition(kind, None, "TracingInterrupted", printable(cause))
+
+    def _claims_conditions(self, policy: Policy | UnreadablePolicy) -> tuple[PolicyCondition, ...]:
+        """Whether Machines show the provider IDs that were claimed for them; none unless the policy allows claims."""
+        if isinstance(policy, UnreadablePolicy) or policy.match_machines is MatchMachines.NEVER:
+            return ()
+        kind = condition_types.CLAIMED_PROVIDER_IDS_AGREE
+        try:
+            disproven = self._caches.disproven_claims_of(self._key)
+        except Deferred as error:
+            return (PolicyCondition(kind, None, str(error.defer.reason), error.defer.message),)
+        if not disproven:
+            return (PolicyCondition(kind, True, "Agree", "no Machine shows another provider ID than its node claims"),)
+        shown = ", ".join(
+            f"node {record.node_name} of Machine {record.machine.name}" for record in disproven[:_SHOWN_CLAIMS]
+        )
+        more = " and others" if len(disproven) > _SHOWN_CLAIMS else ""
+        text = f"Machines show other provider IDs than their nodes claim: {shown}{more}"
+        return (PolicyCondition(kind, False, str(Reason.PROVIDER_ID_DISAGREES), printable(text)),)
 
     async def _authority_condition(self) -> PolicyCondition:
         kind = condition_types.CERTIFICATE_AUTHORITY_AVAILABLE

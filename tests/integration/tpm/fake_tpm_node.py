@@ -40,6 +40,8 @@ class FakeTPMNode:
     """What it posts with; a bootstrap token without."""
     token: str = ""
     """The bootstrap token; a new one for each request without."""
+    claimed: str = ""
+    """The provider ID that it claims, if it is another than that of these tests' Machines."""
 
     def but(self, **changes: Any) -> FakeTPMNode:
         return replace(self, **changes)
@@ -56,7 +58,7 @@ class FakeTPMNode:
     @property
     def node(self) -> SimulatedNode:
         cluster = self.known_cluster or self.cluster.ca_cert_hash
-        return SimulatedNode(self.machine, provider_id(self.machine), cluster, "tpm", {}, self.key)
+        return SimulatedNode(self.machine, self.claimed or provider_id(self.machine), cluster, "tpm", {}, self.key)
 
     def binding(self, purpose: Purpose = Purpose.CLIENT) -> Binding:
         return binding_format.compute(

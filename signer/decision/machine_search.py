@@ -1,0 +1,68 @@
+"""Looks up the Machine that a request claims. Only caches are read.
+
+The rule is in :mod:`signer.rules.machine_match`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from attestors.contract import AttestorDescription
+from signer.model.bootstrap_token import TokenAsks, TracedTo
+from signer.model.cluster import MACHINE_KIND, ClusterKey, MachineView
+from signer.model.policy import Policy
+from signer.model.record import record_name
+from signer.rules.machine import MachineGone, NoRecord
+from signer.rules.machine_match import Lead, MatchFacts, NotConsidered, OtherLead, considers_leads
+from signer.store.bootstrap_tokens import BootstrapTokens
+from signer.store.caches import Caches
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSearch:
+    """Looks up Machines of one Cluster."""
+
+    key: ClusterKey
+    caches: Caches
+    tokens: BootstrapTokens
+
+    def facts(
+        self, username: str, node_name: str, provider_id: str, policy: Policy, attestor: AttestorDescription
+    ) -> MatchFacts:
+        """The facts that lead from a claimed provider ID, a requester and a node name to a Machine.
+
+        Raises:
+            Refused: the requester is neither a node nor a bootstrap token.
+            Deferred: the controller key is not available, or a newer one must be read first.
+        """
+        machines = self.caches.matching(self.key, provider_id)
+        asks = self.tokens.asks(self.key, username)
+        lead: Lead = NotConsidered()
+        if not machines and considers_leads(policy, attestor):
+            lead = (
+                self._of_token(asks, provider_id)
+                if isinstance(asks, TokenAsks)
+                else self._of_node(node_name, provider_id)
+            )
+        return MatchFacts(provider_id, node_name, self.key, machines, asks, lead)
+
+    def _of_token(self, asks: TokenAsks, provider_id: str) -> OtherLead:
+        machine: MachineView | MachineGone = MachineGone()
+        if isinstance(asks.trace, TracedTo) and len(asks.trace.owners) == 1:
+            (owner,) = asks.trace.owners
+            if owner.kind == MACHINE_KIND:
+                machine = self._machine_named(owner.name)
+        return OtherLead(machine, NoRecord(), self._holders(provider_id, machine))
+
+    def _of_node(self, node_name: str, provider_id: str) -> OtherLead:
+        record = self.caches.authentic.get(self.key.namespace, record_name(self.key, node_name))
+        machine: MachineView | MachineGone = MachineGone()
+        if not isinstance(record, NoRecord) and record.machine.is_claimed:
+            machine = self._machine_named(record.machine.name)
+        return OtherLead(machine, record, self._holders(provider_id, machine))
+
+    def _machine_named(self, name: str) -> MachineView | MachineGone:
+        return self.caches.machines.get(self.key.namespace, name) or MachineGone()
+
+    def _holders(self, provider_id: str, machine: MachineView | MachineGone) -> tuple[str, ...]:
+        return () if isinstance(machine, MachineGone) else self.caches.holders(provider_id, machine)
