@@ -38,6 +38,7 @@ from signer.model.bootstrap_token import (
 from signer.model.cluster import LONG_AGO, ClusterView, MachineView
 from signer.model.policy import Policy
 from signer.model.record import AttestedNode
+from signer.model.serving_facts import ServingFacts
 from signer.rules.builtin_serving import PairState
 from signer.rules.machine import MachineGone, NoRecord
 from signer.rules.machine_match import MatchFacts, NotConsidered, OtherLead
@@ -267,6 +268,7 @@ class MachineStage:
     others_called_so: tuple[MachineView, ...]
     other_names: tuple[AttestedNode, ...]
     conflicting_names: frozenset[str]
+    serving: ServingFacts = field(default=ServingFacts(), metadata=MAY_BE_MISSING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +289,7 @@ class BuiltinStage:
     operator_allows: bool = False
     pair: PairState = PairState.NOT_RESERVED
     conflicting_names: frozenset[str] = frozenset()
+    serving: ServingFacts = field(default=ServingFacts(), metadata=MAY_BE_MISSING)
 
 
 @dataclass(slots=True)

@@ -45,6 +45,7 @@ def machine_facts(
         others_called_so=found.others_called_so,
         other_names=found.other_names,
         conflicting_names=found.conflicting_names,
+        serving=found.serving,
         credential=request.header.credential,
         now=now,
     )

@@ -155,6 +155,7 @@ class _ReplayedBuiltinServing:
             operator_allows=self.found.operator_allows,
             pair=self.found.pair,
             conflicting_names=self.found.conflicting_names,
+            serving=self.found.serving,
             now=self.snapshot.now,
         )
 

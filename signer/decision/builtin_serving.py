@@ -17,6 +17,7 @@ from attestors.wire.names import NODE_USER_PREFIX
 from signer.audit.decision_inputs import BuiltinStage, DecisionInputs, SnapshotStage
 from signer.configuration import Configuration
 from signer.decision.live_recheck import LiveRecheck, rests_on_cached_objects
+from signer.decision.serving_facts import serving_facts
 from signer.decision.snapshot import Snapshot, Snapshots
 from signer.model.cluster import LONG_AGO, ClusterKey, MachineView
 from signer.model.decision import ApproveOnly, Deferred, Ignore, LeftAlone, Refused
@@ -149,10 +150,11 @@ class BuiltinServing:
             operator_allows=operator.allows(self._key.namespace),
             pair=self._standing(Pair(record.machine, record.identity)),
             conflicting_names=conflicting_names(self._caches, self._records, machine, dns_names, ip_addresses),
+            serving=serving_facts(self._caches, machine, dns_names, ip_addresses),
             now=snapshot.now,
         )
         snapshot.decision_inputs.builtin = BuiltinStage(
-            record, machine, facts.operator_allows, facts.pair, facts.conflicting_names
+            record, machine, facts.operator_allows, facts.pair, facts.conflicting_names, facts.serving
         )
         return facts
 

@@ -30,6 +30,7 @@ from signer.decision.certificates import (
 )
 from signer.decision.live_recheck import LiveRecheck, rests_on_cached_objects
 from signer.decision.machine_search import MachineSearch
+from signer.decision.serving_facts import serving_facts
 from signer.decision.snapshot import Snapshot, Snapshots
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.decision import Approve, Deferred, Refused
@@ -217,6 +218,9 @@ class ReserveAndJournal:
             self._others_called(machine, node_name),
             self._caches.authentic.of_machine(MachineKey.of(machine)),
             self._held_by_others(request, machine),
+            serving_facts(
+                self._caches, machine, request.certificate_request.dns_names, request.certificate_request.ip_addresses
+            ),
         )
         return machine_facts(
             request,

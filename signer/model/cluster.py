@@ -13,9 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from ipaddress import IPv4Network, IPv6Network, ip_network
+from itertools import islice
 from typing import Any, Final
 
 from attestors.wire.names import ANNOTATION_PREFIX
+from signer.model.addresses import Reading, UnreadableAddress, read_address, split_addresses
 from signer.model.fields import items_of, mapping_of, parse_time, short_text_of, text_of
 
 CLUSTER_NAME_LABEL: Final = "cluster.x-k8s.io/cluster-name"
@@ -38,6 +40,7 @@ MAXIMUM_PROVIDER_ID_CHARACTERS: Final = 512
 _MAXIMUM_HOST_CHARACTERS: Final = 512
 _MAXIMUM_ADDRESSES: Final = 256
 _MAXIMUM_ADDRESS_TYPE_CHARACTERS: Final = 64
+_MAXIMUM_SHOWN_CHARACTERS: Final = 64
 _MAXIMUM_GATES: Final = 32
 _MAXIMUM_CONDITION_TYPE_CHARACTERS: Final = 316
 _MAXIMUM_NETWORKS: Final = 64
@@ -124,12 +127,25 @@ class WatchFilter:
 EVERY_CLUSTER: Final = WatchFilter("")
 
 
+class _Read:
+    """Holds what is computed from the fields of a :class:`MachineAddress`: no field, so no part of an audit line."""
+
+    __slots__ = ("reading",)
+
+    reading: Reading
+    """The address, read once."""
+
+
 @dataclass(frozen=True, slots=True)
-class MachineAddress:
-    """One entry of ``status.addresses``."""
+class MachineAddress(_Read):
+    """One address of ``status.addresses``."""
 
     type: str
     address: str
+    """As the provider wrote it; one item of a list."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reading", read_address(self.address, self.type))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +191,20 @@ class MachineView:
 
     def __str__(self) -> str:
         return machine_text(self.cluster, self.kind, self.name, self.provider_id)
+
+    @property
+    def readable_addresses(self) -> tuple[MachineAddress, ...]:
+        """The addresses that have a reading."""
+        return tuple(one for one in self.addresses if not isinstance(one.reading, UnreadableAddress))
+
+    @property
+    def unreadable_addresses(self) -> tuple[str, ...]:
+        """For each address without a reading, its text and what is wrong with it."""
+        return tuple(
+            f"{one.type} {one.address[:_MAXIMUM_SHOWN_CHARACTERS]!a} {one.reading.why}"
+            for one in self.addresses
+            if isinstance(one.reading, UnreadableAddress)
+        )
 
 
 def machine_text(cluster: ClusterKey, kind: str, name: str, provider_id: str) -> str:
@@ -336,12 +366,11 @@ def _nested(parent: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, An
 
 
 def _addresses(status: Mapping[str, Any]) -> tuple[MachineAddress, ...]:
+    """Every address, unreadable ones included."""
     found = (
-        MachineAddress(
-            short_text_of(address, "type", _MAXIMUM_ADDRESS_TYPE_CHARACTERS),
-            short_text_of(address, "address", _MAXIMUM_HOST_CHARACTERS),
-        )
+        MachineAddress(sys.intern(short_text_of(address, "type", _MAXIMUM_ADDRESS_TYPE_CHARACTERS)), text)
         for address in items_of(status, "addresses")[:_MAXIMUM_ADDRESSES]
-        if isinstance(address, Mapping)
+        if isinstance(address, Mapping) and isinstance(address.get("address"), str)
+        for text in split_addresses(address["address"])
     )
-    return tuple(address for address in found if address.address)
+    return tuple(islice(found, _MAXIMUM_ADDRESSES))

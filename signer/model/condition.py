@@ -49,6 +49,8 @@ ATTESTORS_CONFIGURED: Final = ConditionType("AttestorsConfigured")
 AUTO_APPROVAL_REMOVED: Final = ConditionType("AutoApprovalRemoved", under_enforce)
 BOOTSTRAP_TOKENS_TRACEABLE: Final = ConditionType("BootstrapTokensTraceable", _where_untraceable_tokens_are_refused)
 CLAIMED_PROVIDER_IDS_AGREE: Final = ConditionType("ClaimedProviderIDsAgree", _where_provider_ids_are_claimed)
+MACHINE_ADDRESSES_READABLE: Final = ConditionType("MachineAddressesReadable", lambda policy: False)
+"""An infrastructure provider writes addresses, and no setting of the policy changes them."""
 MACHINE_POOL_TOKENS_EXTENDED: Final = ConditionType("MachinePoolTokensExtended", under_enforce)
 
 WAITING_FOR_ATTESTATION: Final = "WaitingForAttestation"

@@ -20,6 +20,7 @@ from signer.model.fields import parse_time
 from signer.model.policy import Policy
 from signer.model.reasons import Reason
 from signer.model.record import KUBELET_CLIENT, AttestedNode, record_of, unidentified
+from signer.model.serving_facts import ServingFacts
 from signer.model.signing_request import BuiltinServingRequest, Credential, NoCredentialNamed
 from signer.rules.machine import MachineGone, NoRecord
 from signer.rules.serving import valid_clients
@@ -82,6 +83,7 @@ class BuiltinServingFacts:
     pair: PairState
     conflicting_names: frozenset[str]
     """The alternative names that belong to other Machines and nodes of the cluster, in canonical form."""
+    serving: ServingFacts
     now: datetime
 
     @property

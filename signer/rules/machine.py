@@ -13,6 +13,7 @@ from signer.model.decision import Deferred, Refused
 from signer.model.policy import NodeNameReuse, Policy
 from signer.model.reasons import Reason
 from signer.model.record import AttestedIdentity, AttestedNode, MachineKey
+from signer.model.serving_facts import ServingFacts
 from signer.model.signing_request import Credential
 from signer.rules.node_name import require_node_name
 
@@ -76,6 +77,7 @@ class MachineFacts:
     """The records of this same Machine under other node names."""
     conflicting_names: frozenset[str]
     """The alternative names that belong to other Machines and nodes of the cluster, in canonical form."""
+    serving: ServingFacts
     credential: Credential
     """The requester's credential, as far as the workload API server names it."""
     now: datetime

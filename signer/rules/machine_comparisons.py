@@ -21,7 +21,7 @@ from signer.model.signing_request import CertificateCredential, NoCredentialName
 from signer.rules.builtin_serving import BuiltinServingFacts, clients_in_use, own_since
 from signer.rules.comparison import Comparison, listed
 from signer.rules.machine import MachineFacts, MachineGone, MatchedFacts, NoRecord
-from signer.rules.node_name import node_names
+from signer.rules.node_name import node_names, unreadable_text
 from signer.rules.request import IdentityFacts
 from signer.rules.serving import AlternativeNameFacts, CredentialFacts, valid_clients
 
@@ -137,10 +137,11 @@ def alternative_names(facts: AlternativeNameFacts) -> Comparison:
     """``alternative_names_are_the_machines``."""
     if facts.purpose is not Purpose.SERVING:
         return Comparison("client certificate", "checked for serving certificates only")
-    own = [facts.node_name, *(one.address for one in facts.machine.addresses)]
+    own = [facts.node_name, *(one.address for one in facts.machine.readable_addresses)]
     if facts.proven is not None:
         own += [*facts.proven.dns_names, *(str(address) for address in facts.proven.ip_addresses)]
-    return Comparison(listed([*facts.dns_names, *facts.ip_addresses]), f"of: {listed(dict.fromkeys(own))}")
+    expected = f"of: {listed(dict.fromkeys(own))}{unreadable_text(facts.machine)}"
+    return Comparison(listed([*facts.dns_names, *facts.ip_addresses]), expected)
 
 
 # The record that replaces the evidence of a built-in serving request

@@ -11,7 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from signer.model.cluster import MACHINE_POOL_KIND, MachineView
+from signer.model.addresses import EMPTY, UnreadableAddress, is_subdomain
+from signer.model.cluster import MACHINE_POOL_KIND, MachineAddress, MachineView
 from signer.model.decision import Deferred, Refused
 from signer.model.policy import NodeNameSource
 from signer.model.reasons import Reason
@@ -34,15 +35,21 @@ _BASE_36_DIGITS: Final = 6
 
 # A host without a configured name reports one of these, for example during inspection: "localhost.localdomain".
 _NAMES_OF_EVERY_HOST: Final = frozenset({"localhost", "localhost4", "localhost6"})
+_MOST_SHOWN: Final = 3
 
-_LABEL: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
-_NODE_NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
-MAXIMUM_NODE_NAME_CHARACTERS: Final = 253
+
+def unreadable_text(machine: MachineView) -> str:
+    """The end of a message: which addresses of the Machine cannot be read, and why; empty if all can."""
+    unreadable = machine.unreadable_addresses
+    if not unreadable:
+        return ""
+    more = f", and {len(unreadable) - _MOST_SHOWN} more" if len(unreadable) > _MOST_SHOWN else ""
+    return f". Addresses that cannot be read: {', '.join(unreadable[:_MOST_SHOWN])}{more}"
 
 
 def is_node_name(text: str) -> bool:
     """Whether ``text`` is a DNS-1123 subdomain, as ``ValidateNodeName`` requires (``pkg/apis/core/validation``)."""
-    return len(text) <= MAXIMUM_NODE_NAME_CHARACTERS and _NODE_NAME.fullmatch(text) is not None
+    return is_subdomain(text)
 
 
 class OtherNames(enum.Enum):
@@ -80,7 +87,7 @@ def require_node_name(node_name: str, machine: MachineView, source: NodeNameSour
         raise Deferred(
             Reason.MACHINE_ADDRESSES_UNKNOWN,
             f"{asked}; {machine} has no usable Hostname address (yet), and until it has one its node is {names}: "
-            "if that is wrong, set nodeNameSource in the policy",
+            f"if that is wrong, set nodeNameSource in the policy{unreadable_text(machine)}",
         )
     if known.others is OtherNames.WRONG_EXCEPT_DOMAIN and _host(node_name) in map(_host, known.names):
         raise Deferred(
@@ -166,7 +173,7 @@ def _guessed(machine: MachineView) -> tuple[str, ...]:
     """The names of a Machine without a usable Hostname address."""
     if _scheme(machine) in _INFRASTRUCTURE_NAME_SCHEMES:
         return scale_set_names(machine.provider_id) or (_infrastructure_name(machine),)
-    if all(_is_of_every_host(_canonical(address.address)) for address in machine.addresses):
+    if not any(map(_may_be_its_own, machine.addresses)):
         raise _addresses_unknown(machine)
     return (machine.name,)
 
@@ -236,12 +243,17 @@ def _addresses(machine: MachineView, wanted: str) -> tuple[str, ...]:
 
 
 def _named_addresses(machine: MachineView, wanted: str) -> tuple[str, ...]:
-    names = (_canonical(address.address) for address in machine.addresses if address.type == wanted)
+    readings = (address.reading for address in machine.addresses if address.type == wanted)
+    names = (reading.text for reading in readings if not isinstance(reading, UnreadableAddress))
     return tuple(name for name in dict.fromkeys(names) if is_node_name(name) and not _is_of_every_host(name))
 
 
-def _canonical(address: str) -> str:
-    return address.lower().removesuffix(".")
+def _may_be_its_own(address: MachineAddress) -> bool:
+    """Whether the platform has an address of this Machine alone, even if it cannot be read."""
+    reading = address.reading
+    if isinstance(reading, UnreadableAddress):
+        return reading.why != EMPTY
+    return not _is_of_every_host(reading.text)
 
 
 def _is_of_every_host(name: str) -> bool:
@@ -258,5 +270,6 @@ def _infrastructure_name(machine: MachineView) -> str:
 def _addresses_unknown(machine: MachineView) -> Deferred:
     return Deferred(
         Reason.MACHINE_ADDRESSES_UNKNOWN,
-        f"{machine} has no address that gives its node's name yet; the infrastructure provider sets status.addresses",
+        f"{machine} has no address that gives its node's name yet; the infrastructure provider sets status.addresses"
+        f"{unreadable_text(machine)}",
     )

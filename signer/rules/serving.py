@@ -29,29 +29,36 @@ unreachable (golang/go issue 75828).
 
 from __future__ import annotations
 
-import re
 from datetime import datetime
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from typing import Final, Protocol
 
 from attestors.contract import IPAddress, VerifiedIdentity
 from attestors.wire.names import Purpose
+from signer.model.addresses import (
+    NUMBER,
+    Address,
+    HostName,
+    canonical,
+    is_ipv4_in_ipv6,
+    last_octets,
+    read_address,
+)
 from signer.model.certificates_in_use import CertificatesInUse, certificates_in_use
 from signer.model.cluster import DEFAULT_SERVICE_DOMAIN, MACHINE_POOL_KIND, ClusterView, MachineView
 from signer.model.decision import Deferred, Refused
+from signer.model.possible_addresses import possible_readings
 from signer.model.reasons import Reason
 from signer.model.record import KUBELET_CLIENT, AttestedNode
+from signer.model.serving_facts import ServingFacts
 from signer.model.signing_request import Credential, NoCredentialNamed, OtherCredential
 from signer.rules.machine import NoRecord
-from signer.rules.node_name import is_node_name
+from signer.rules.node_name import is_node_name, unreadable_text
 
 MAXIMUM_LABEL_CHARACTERS: Final = 63
 """Maximum length of one label of a DNS name (RFC 1035 section 2.3.4)."""
 
 _SERVICE_DOMAINS: Final = ("svc", DEFAULT_SERVICE_DOMAIN)
-# Resolvers read a host whose last label is a number as an IPv4 address (WHATWG URL, "ends in a number"; inet_aton).
-_NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
-_ADDRESS_CHARACTERS: Final = re.compile(r"[0-9a-f.:]+")
 
 _UNUSABLE_NETWORKS: Final = (
     IPv4Network("0.0.0.0/8"),
@@ -66,8 +73,6 @@ _UNUSABLE_NETWORKS: Final = (
 
 ``::`` and ``::1`` are covered as IPv4-compatible addresses of 0.0.0.0/8.
 """
-_IPV4_IN_IPV6: Final = (IPv6Network("::ffff:0:0/96"), IPv6Network("::/96"))
-"""IPv4-mapped and the deprecated IPv4-compatible addresses (RFC 4291 section 2.5.5): other spellings of IPv4."""
 _TRANSLATED: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"), IPv6Network("::ffff:0:0:0/96"))
 """NAT64 (RFC 6052 section 2.1, RFC 8215) and IPv4-translated addresses (RFC 2765 section 2.1)."""
 _ISATAP: Final = frozenset({0x00005EFE, 0x02005EFE})
@@ -114,10 +119,16 @@ class AlternativeNameFacts(Protocol):
 
     @property
     def conflicting_names(self) -> frozenset[str]:
-        """Names and addresses of other Machines and nodes of the cluster, as :func:`canonical` writes them.
+        """Names and addresses of other Machines and nodes of the cluster, as
+        :func:`~signer.model.addresses.canonical` writes them.
 
         It needs to hold only the requested ones; for addresses, their :func:`equivalent_addresses`.
         """
+        ...
+
+    @property
+    def serving(self) -> ServingFacts:
+        """Further facts about the requested names."""
         ...
 
 
@@ -183,7 +194,7 @@ def alternative_names_are_the_machines(facts: AlternativeNameFacts) -> None:
     """Every DNS name and IP address of a serving certificate belongs to this Machine and to no other."""
     if facts.purpose is not Purpose.SERVING:
         return
-    own_names, own_addresses = _own_dns_names(facts), _own_ip_addresses(facts)
+    own_names, own_addresses = _own_names(facts)
     for asked in facts.dns_names:
         dns_name = _host_name(asked, facts)
         _require_not_of_the_cluster(dns_name, facts)
@@ -193,8 +204,8 @@ def alternative_names_are_the_machines(facts: AlternativeNameFacts) -> None:
     for address in facts.ip_addresses:
         _require_usable(address, facts)
         written = tuple(str(equivalent) for equivalent in equivalent_addresses(address))
-        if address not in own_addresses:
-            any_of_its_family = any(own.version == address.version for own in own_addresses)
+        if str(address) not in own_addresses:
+            any_of_its_family = any((":" in own) == (address.version == 6) for own in own_addresses)
             raise _foreign(str(address), written, any_of_its_family, facts)
         _require_no_conflict(str(address), written, facts)
 
@@ -210,7 +221,7 @@ def _host_name(asked: str, facts: AlternativeNameFacts) -> str:
         not asked.isascii()
         or not is_node_name(dns_name)
         or any(len(label) > MAXIMUM_LABEL_CHARACTERS for label in labels)
-        or _NUMBER.fullmatch(labels[-1])
+        or NUMBER.fullmatch(labels[-1])
     ):
         raise _refused(asked, facts, "is not a host name (no wildcard, no root dot, no IP address)")
     return dns_name
@@ -225,7 +236,7 @@ def _require_not_of_the_cluster(dns_name: str, facts: AlternativeNameFacts) -> N
     for domain in (*_SERVICE_DOMAINS, facts.cluster.service_domain):
         if dns_name == domain or dns_name.endswith(f".{domain}"):
             raise _refused(dns_name, facts, f"is in the domain {domain} of the cluster's Services")
-    if dns_name == canonical(facts.cluster.control_plane_host):
+    if dns_name in _control_plane_names(facts):
         raise _refused(dns_name, facts, "is the control-plane endpoint")
 
 
@@ -235,10 +246,16 @@ def _require_usable(address: IPAddress, facts: AlternativeNameFacts) -> None:
             raise _refused(str(address), facts, "is a special-purpose address that identifies no single host")
         if any(equivalent in network for network in facts.cluster.service_networks):
             raise _refused(str(address), facts, "is an address of the cluster's Services")
-        if str(equivalent) == canonical(facts.cluster.control_plane_host):
+        if str(equivalent) in _control_plane_names(facts):
             raise _refused(str(address), facts, "is the control-plane endpoint")
-    if _is_ipv4_in_ipv6(address):
+    if is_ipv4_in_ipv6(address):
         raise _refused(str(address), facts, "is an IPv4 address written as IPv6")
+
+
+def _control_plane_names(facts: AlternativeNameFacts) -> frozenset[str]:
+    """Every reading of the host of the control-plane endpoint."""
+    host = facts.cluster.control_plane_host
+    return frozenset({canonical(host), *possible_readings(host, "")})
 
 
 def _foreign(
@@ -247,8 +264,15 @@ def _foreign(
     """The error for a name that is not the Machine's, or not yet.
 
     Addresses come in stages: names before addresses, and IPv4 before IPv6. So the request is deferred while the Machine
-    has no address of that kind and no other has the name, or while it has no addresses at all, as after a move.
+    has no address of that kind and no other has the name, or while it has no addresses at all, as after a move. It is
+    also deferred while the Machine has an address that cannot be read: that one may be the name.
     """
+    unreadable = unreadable_text(facts.machine)
+    if unreadable:
+        return Deferred(
+            Reason.MACHINE_ADDRESSES_UNKNOWN,
+            f"alternative name {name} is not known to belong to {facts.machine}{unreadable}",
+        )
     if facts.machine.addresses and (any_of_its_kind or not facts.conflicting_names.isdisjoint(written)):
         return _refused(name, facts, f"does not belong to {facts.machine}")
     if facts.machine.kind == MACHINE_POOL_KIND:
@@ -271,39 +295,28 @@ def _require_no_conflict(name: str, written: tuple[str, ...], facts: Alternative
             Reason.MACHINE_AMBIGUOUS,
             f"alternative name {name} belongs to {facts.machine}, and to another Machine or node of the cluster too",
         )
+    if not facts.serving.possibly_conflicting_names.isdisjoint(written):
+        raise Deferred(
+            Reason.MACHINE_AMBIGUOUS,
+            f"alternative name {name} may be an address of another Machine, which cannot be read: the policy's "
+            "condition MachineAddressesReadable names it",
+        )
 
 
-def _own_dns_names(facts: AlternativeNameFacts) -> frozenset[str]:
-    """The DNS names of the Machine's addresses and of the attestor's outcome; without the node name."""
-    proven = facts.proven.dns_names if facts.proven is not None else ()
-    platform = (own.address for own in facts.machine.addresses)
-    names = (_address(name) for name in (*platform, *proven))
-    return frozenset(name for name in names if isinstance(name, str))
-
-
-def _own_ip_addresses(facts: AlternativeNameFacts) -> frozenset[IPAddress]:
-    proven = facts.proven.ip_addresses if facts.proven is not None else ()
-    own = (_parsed(own.address) for own in facts.machine.addresses)
-    return frozenset({*(address for address in own if not isinstance(address, str)), *proven})
+def _own_names(facts: AlternativeNameFacts) -> tuple[frozenset[str], frozenset[str]]:
+    """The DNS names, without the node name, and the IP addresses of the Machine and of the attestor's outcome."""
+    readings = [own.reading for own in facts.machine.addresses]
+    if facts.proven is not None:
+        readings += [read_address(name, "") for name in facts.proven.dns_names]
+        readings += [Address(str(address)) for address in facts.proven.ip_addresses]
+    return (
+        frozenset(one.text for one in readings if isinstance(one, HostName)),
+        frozenset(one.text for one in readings if isinstance(one, Address)),
+    )
 
 
 def _refused(name: str, facts: AlternativeNameFacts, why: str) -> Refused:
     return Refused(Reason.INVALID_SUBJECT_ALTERNATIVE_NAMES, f"alternative name {name} of node {facts.node_name} {why}")
-
-
-def canonical(text: str) -> str:
-    """The canonical form of a DNS name or IP address: lower case, no root dot, no zone, IPv4 as IPv4.
-
-    Two spellings of the same name or address give the same result.
-    """
-    return str(_parsed(text))
-
-
-def _parsed(text: str) -> IPAddress | str:
-    address = _address(text)
-    if isinstance(address, IPv6Address) and _is_ipv4_in_ipv6(address):
-        return _last_octets(address)
-    return address
 
 
 def equivalent_addresses(address: IPAddress) -> tuple[IPAddress, ...]:
@@ -311,32 +324,12 @@ def equivalent_addresses(address: IPAddress) -> tuple[IPAddress, ...]:
     if isinstance(address, IPv4Address):
         return (address,)
     equivalent: list[IPAddress] = [address]
-    if _is_ipv4_in_ipv6(address) or any(address in network for network in _TRANSLATED):
-        equivalent.append(_last_octets(address))
+    if is_ipv4_in_ipv6(address) or any(address in network for network in _TRANSLATED):
+        equivalent.append(last_octets(address))
     if address.sixtofour is not None:
         equivalent.append(address.sixtofour)
     if address.teredo is not None:
         equivalent.extend(address.teredo)
     if int(address) >> 32 & 0xFFFFFFFF in _ISATAP:
-        equivalent.append(_last_octets(address))
+        equivalent.append(last_octets(address))
     return tuple(equivalent)
-
-
-def _last_octets(address: IPv6Address) -> IPv4Address:
-    return IPv4Address(int(address) & 0xFFFFFFFF)
-
-
-def _is_ipv4_in_ipv6(address: IPAddress) -> bool:
-    return any(address in network for network in _IPV4_IN_IPV6)
-
-
-def _address(text: str) -> IPAddress | str:
-    """``text`` as an IP address without its zone, or as a DNS name in lower case without its root dot."""
-    name = text.lower().removesuffix(".")
-    without_zone = name.partition("%")[0]
-    if not _ADDRESS_CHARACTERS.fullmatch(without_zone):
-        return name  # most texts are names, and ip_address() takes ten times as long to reject one
-    try:
-        return ip_address(without_zone)
-    except ValueError:
-        return name

@@ -9,18 +9,25 @@ The index by name and address keeps the names of one Machine out of the serving 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from ipaddress import ip_address, ip_network
 from itertools import chain, islice
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from signer.model.addresses import UnreadableAddress, canonical
 from signer.model.cluster import MACHINE_KIND, MACHINE_POOL_KIND, ClusterKey, MachineView
 from signer.model.machine_pool import MachinePoolView
+from signer.model.possible_addresses import possible_readings
 from signer.model.record import MachineKey, unidentified, unidentified_name
 from signer.rules.machine import MachineGone
 from signer.rules.node_name import scale_set_names
-from signer.rules.serving import canonical
 from signer.store.cache import ObjectKey
+from signer.store.holders import Held, Holders
+
+_MAXIMUM_READINGS: Final = 256
+"""Of all unreadable addresses of one Machine: the limit bounds the memory that a tenant can use."""
 
 Concerned: TypeAlias = Mapping[ClusterKey, frozenset[str]]
 """For each cluster, the provider IDs whose Machines or instances a change concerns."""
@@ -199,8 +206,13 @@ class NameIndex:
     """
 
     def __init__(self) -> None:
-        self._holders: _Holders = {}
-        self._nodes: _Holders = {}
+        self._holders = Holders()
+        self._nodes = Holders()
+        self._possible = Holders()
+        """Readings of addresses that cannot be read, networks among them."""
+        self._prefixes: dict[ClusterKey, Counter[tuple[int, int]]] = {}
+        """IP version and prefix length of the networks in ``_possible``."""
+        self._unreadable: dict[ClusterKey, dict[ObjectKey, MachineView]] = {}
         self._by_contained_name: dict[ClusterKey, dict[str, dict[str, int]]] = {}
         """By cluster and by the name in a provider ID: the number of pools that list the provider ID."""
 
@@ -211,7 +223,29 @@ class NameIndex:
         for holders, names in ((self._holders, _names), (self._nodes, _node)):
             old = names(before) if before is not None else frozenset()
             new = names(after) if after is not None else frozenset()
-            _move(holders, key, old - new, new - old)
+            holders.move(key, old - new, new - old)
+        self._unreadable_changed(key, before, after)
+
+    def _unreadable_changed(self, key: ObjectKey, before: MachineView | None, after: MachineView | None) -> None:
+        old = _unreadable_names(before) if before is not None else frozenset()
+        new = _unreadable_names(after) if after is not None else frozenset()
+        self._possible.move(key, old - new, new - old)
+        for names, count in ((old - new, -1), (new - old, 1)):
+            for cluster, name in names:
+                if "/" in name:
+                    self._count_network(cluster, name, count)
+        if before is not None:
+            _drop(self._unreadable, before.cluster, key)
+        if after is not None and after.unreadable_addresses:
+            self._unreadable.setdefault(after.cluster, {})[key] = after
+
+    def _count_network(self, cluster: ClusterKey, name: str, count: int) -> None:
+        network, prefixes = ip_network(name), self._prefixes.setdefault(cluster, Counter())
+        prefixes[network.version, network.prefixlen] += count
+        if not prefixes[network.version, network.prefixlen]:
+            del prefixes[network.version, network.prefixlen]
+        if not prefixes:
+            del self._prefixes[cluster]
 
     def pool_changed(self, before: MachinePoolView | None, after: MachinePoolView | None) -> None:
         """A MachinePool was added, changed or deleted: the provider IDs of its instances contain node names."""
@@ -249,29 +283,50 @@ class NameIndex:
         """Other Machines of the same Cluster: first those whose node has that name, then those that have the name
         themselves.
         """
-        own = {(machine.cluster.namespace, machine.name)} if machine.kind == MACHINE_KIND else set()
+        own = _own_key(machine)
         held = (machine.cluster, canonical(node_name))
-        nodes = self._nodes.get(held, set()) - own
-        return (*sorted(nodes), *sorted(self._holders.get(held, set()) - own - nodes))
+        nodes = self._nodes.of(held) - own
+        named = self._holders.of(held) - own - nodes
+        return (*sorted(nodes), *sorted(named), *sorted(self._possible.of(held) - own - nodes - named))
 
     def conflicting_names(self, machine: MachineView, names: Iterable[str]) -> frozenset[str]:
         """Those of ``names``, in canonical spelling, that another Machine of the same Cluster has."""
-        own = {(machine.cluster.namespace, machine.name)} if machine.kind == MACHINE_KIND else set()
-        return frozenset(name for name in names if self._holders.get((machine.cluster, name), set()) - own)
+        own = _own_key(machine)
+        return frozenset(name for name in names if self._holders.of((machine.cluster, name)) - own)
+
+    def possibly_conflicting_names(self, machine: MachineView, names: Iterable[str]) -> frozenset[str]:
+        """Those of ``names``, in canonical spelling, that an address of another Machine of the same Cluster may be, if
+        that address cannot be read.
+        """
+        own = _own_key(machine)
+        prefixes = self._prefixes.get(machine.cluster, ())
+        return frozenset(
+            name
+            for name in names
+            if any(self._possible.of((machine.cluster, text)) - own for text in _with_networks(name, prefixes))
+        )
+
+    def unreadable(self, cluster: ClusterKey) -> tuple[MachineView, ...]:
+        """The Machines with addresses that cannot be read."""
+        return tuple(self._unreadable.get(cluster, {}).values())
 
 
-_Holders: TypeAlias = dict[tuple[ClusterKey, str], set[ObjectKey]]
+def _own_key(machine: MachineView) -> set[ObjectKey]:
+    return {(machine.cluster.namespace, machine.name)} if machine.kind == MACHINE_KIND else set()
 
 
-def _move(
-    holders: _Holders, key: ObjectKey, gone: Iterable[tuple[ClusterKey, str]], new: Iterable[tuple[ClusterKey, str]]
-) -> None:
-    for held in gone:
-        holders[held].discard(key)
-        if not holders[held]:
-            del holders[held]
-    for held in new:
-        holders.setdefault(held, set()).add(key)
+def _with_networks(name: str, prefixes: Iterable[tuple[int, int]]) -> Iterator[str]:
+    """The name, and if it is an IP address, the networks of these prefix lengths around it."""
+    yield name
+    if not prefixes:
+        return
+    try:
+        version = ip_address(name).version
+    except ValueError:
+        return
+    for of, length in prefixes:
+        if of == version:
+            yield str(ip_network(f"{name}/{length}", strict=False))
 
 
 def _names_by_provider_id(provider_ids: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -285,15 +340,24 @@ def _names_in(provider_id: str) -> tuple[str, ...]:
     return (provider_id.rpartition("/")[2], *scale_set_names(provider_id))
 
 
-def _node(machine: MachineView) -> frozenset[tuple[ClusterKey, str]]:
+def _node(machine: MachineView) -> frozenset[Held]:
     return frozenset({(machine.cluster, canonical(machine.node_ref))}) if machine.node_ref else frozenset()
 
 
-def _names(machine: MachineView) -> frozenset[tuple[ClusterKey, str]]:
-    names = (
-        machine.name,
-        machine.infrastructure_name,
-        *_names_in(machine.provider_id),
-        *(address.address for address in machine.addresses),
+def _names(machine: MachineView) -> frozenset[Held]:
+    names = (machine.name, machine.infrastructure_name, *_names_in(machine.provider_id))
+    readings = (one.reading for one in machine.addresses)
+    return frozenset(
+        (machine.cluster, name)
+        for name in (
+            *(canonical(name) for name in names if name),
+            *(reading.text for reading in readings if not isinstance(reading, UnreadableAddress)),
+        )
     )
-    return frozenset((machine.cluster, canonical(name)) for name in names if name)
+
+
+def _unreadable_names(machine: MachineView) -> frozenset[Held]:
+    """The readings of the Machine's unreadable addresses; no more than a Machine may have addresses."""
+    unreadable = (one for one in machine.addresses if isinstance(one.reading, UnreadableAddress))
+    readings = chain.from_iterable(possible_readings(one.address, one.type) for one in unreadable)
+    return frozenset((machine.cluster, name) for name in islice(readings, _MAXIMUM_READINGS))

@@ -23,6 +23,7 @@ from signer.kube.coalescing_cache import CoalescingCache
 from signer.kube.errors import AlreadyExists, Conflict, NotFound, UnexpectedAnswer
 from signer.kube.resources import ATTESTED_NODES
 from signer.kube.scheduling import CooperativeYield
+from signer.model.addresses import canonical
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, ClusterView, MachineView
 from signer.model.decision import Deferred
 from signer.model.fields import items_of, mapping_of, text_of
@@ -31,7 +32,7 @@ from signer.model.record import AttestedNode, MachineKey, record_name
 from signer.model.record_object import parse_record, record_spec
 from signer.rules.machine import NoRecord
 from signer.rules.plan import FactsChanged
-from signer.rules.serving import canonical, equivalent_addresses
+from signer.rules.serving import equivalent_addresses
 from signer.store.authentic_records import InTheWay, NothingInTheWay, NotKept, UnverifiedRecord, preserved_fields
 from signer.store.caches import Caches, UnlistedNamespace
 
@@ -243,13 +244,24 @@ def conflicting_names(
 ) -> frozenset[str]:
     """The requested names and addresses that other Machines have now, or other nodes by their records.
 
-    Equivalent addresses count too. Each is in canonical form (:func:`~signer.rules.serving.canonical`).
+    Equivalent addresses count too. Each is in canonical form (:func:`~signer.model.addresses.canonical`).
     """
     names = frozenset(canonical(name) for name in dns_names)
-    addresses = frozenset(str(face) for address in ip_addresses for face in equivalent_addresses(address))
-    return caches.names.conflicting_names(machine, names | addresses) | frozenset(
+    return caches.names.conflicting_names(machine, names | _written(ip_addresses)) | frozenset(
         name for name in names if _is_anothers_node(records, machine, name)
     )
+
+
+def possibly_conflicting_names(
+    caches: Caches, machine: MachineView, dns_names: tuple[str, ...], ip_addresses: tuple[IPAddress, ...]
+) -> frozenset[str]:
+    """The requested names and addresses, in the same form, that an unreadable address of another Machine may be."""
+    names = frozenset(canonical(name) for name in dns_names)
+    return caches.names.possibly_conflicting_names(machine, names | _written(ip_addresses))
+
+
+def _written(ip_addresses: tuple[IPAddress, ...]) -> frozenset[str]:
+    return frozenset(str(face) for address in ip_addresses for face in equivalent_addresses(address))
 
 
 def _is_anothers_node(records: Records, machine: MachineView, name: str) -> bool:

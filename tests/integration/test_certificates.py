@@ -198,6 +198,7 @@ def test_policy_status(harness: Harness, cluster: WorldCluster) -> None:
         "WorkloadClusterReachable": "True",
         "AttestorsConfigured": "True",
         "BootstrapTokensTraceable": "True",
+        "MachineAddressesReadable": "True",
         "AutoApprovalRemoved": "False",
     }
     for item in status["conditions"]:

@@ -25,6 +25,8 @@ from signer.store.caches import Caches, UnreadablePolicy
 from signer.store.token_tracing import TracingOn
 
 _SHOWN_CLAIMS: Final = 3
+_MOST_SHOWN: Final = 3
+"""Machines, and addresses of each, in a message."""
 
 
 class ConditionSource(Protocol):
@@ -82,6 +84,7 @@ class StatusReconciler:
                 authority,
                 *others,
                 self._tokens_condition(),
+                self._addresses_condition(),
             ]
             found += self._claims_conditions(policy)
             followed = policy if isinstance(policy, Policy) else None
@@ -130,6 +133,15 @@ class StatusReconciler:
         more = " and others" if len(disproven) > _SHOWN_CLAIMS else ""
         text = f"Machines show other provider IDs than their nodes claim: {shown}{more}"
         return (PolicyCondition(kind, False, str(Reason.PROVIDER_ID_DISAGREES), printable(text)),)
+
+    def _addresses_condition(self) -> PolicyCondition:
+        kind = condition_types.MACHINE_ADDRESSES_READABLE
+        machines = self._caches.names.unreadable(self._key)
+        if not machines:
+            return PolicyCondition(kind, True, "Readable", "every address of the Machines has one reading")
+        shown = sorted(f"{machine}: {', '.join(machine.unreadable_addresses[:_MOST_SHOWN])}" for machine in machines)
+        more = f"; and {len(shown) - _MOST_SHOWN} more Machines" if len(shown) > _MOST_SHOWN else ""
+        return PolicyCondition(kind, False, "Unreadable", printable("; ".join(shown[:_MOST_SHOWN]) + more))
 
     async def _authority_condition(self) -> PolicyCondition:
         kind = condition_types.CERTIFICATE_AUTHORITY_AVAILABLE

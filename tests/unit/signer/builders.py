@@ -40,6 +40,7 @@ from signer.model.record import (
     JournalEntry,
     new_record,
 )
+from signer.model.serving_facts import ServingFacts
 from signer.model.signing_request import BuiltinServingRequest, NoCredentialNamed, SigningRequest, parse_signing_request
 from signer.rules.machine import MachineFacts, MachineGone, NoRecord
 from signer.rules.request import RequestFacts
@@ -423,6 +424,7 @@ def machine_facts(**changes: Any) -> MachineFacts:
         others_called_so=(),
         other_names=(),
         conflicting_names=frozenset(),
+        serving=ServingFacts(),
         credential=NoCredentialNamed(),
         now=NOW,
     )

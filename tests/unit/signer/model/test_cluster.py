@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from attestors.wire.names import ANNOTATION_PREFIX, ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
+from signer.model.addresses import Address, UnreadableAddress
 from signer.model.cluster import (
     CLUSTER_NAME_LABEL,
     CONTROL_PLANE_LABEL,
@@ -235,6 +236,23 @@ class TestMachine:
         view = machine_view({"status": {"addresses": [{"type": 5, "address": ["x"]}]}})
         assert view.addresses == ()
 
+    def test_a_list_is_several_addresses(self) -> None:
+        view = machine_view({"status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1, fd00::1/64"}]}})
+        assert view.addresses == (MachineAddress("InternalIP", "10.0.0.1"), MachineAddress("InternalIP", "fd00::1/64"))
+        assert [one.reading for one in view.addresses] == [Address("10.0.0.1"), Address("fd00::1")]
+        many = machine_view({"status": {"addresses": [{"type": "InternalIP", "address": "a,b"}] * 200}})
+        assert len(many.addresses) == 256
+
+    def test_readable_and_unreadable_addresses(self) -> None:
+        texts = ["10.0.0.1", "10.0.0.010", "", "x" * 513]
+        view = machine_view({"status": {"addresses": [{"type": "InternalIP", "address": text} for text in texts]}})
+        assert view.readable_addresses == (MachineAddress("InternalIP", "10.0.0.1"),)
+        assert view.unreadable_addresses == (
+            "InternalIP '10.0.0.010' has leading zeros, which some programs read as octal and others as decimal",
+            "InternalIP '' is empty",
+            f"InternalIP '{'x' * 64}' is longer than 512 characters",
+        )
+
     def test_addresses_are_kept_as_written(self) -> None:
         view = machine_view({"status": {"addresses": [{"type": "Hostname", "address": "UPPER."}]}})
         assert view.addresses == (MachineAddress("Hostname", "UPPER."),)
@@ -345,7 +363,6 @@ LONG = "x" * 100_000
         ({"status": {"nodeRef": {"name": LONG}}}, "node_ref", ""),
         ({"status": {"nodeRef": {"name": "n" * 253}}}, "node_ref", "n" * 253),
         ({"spec": {"readinessGates": [{"conditionType": LONG}]}}, "readiness_gates", frozenset()),
-        ({"status": {"addresses": [{"type": "Hostname", "address": LONG}]}}, "addresses", ()),
         ({"spec": {"clusterName": LONG}}, "cluster", ClusterKey("", "")),
     ],
 )
@@ -459,7 +476,10 @@ class TestBounds:
         view = cluster_view({"spec": {"controlPlaneEndpoint": {"host": host}}})
         assert view.control_plane_host == (host if length == 512 else "")
         machine = machine_view({"status": {"addresses": [{"type": "Hostname", "address": host}]}})
-        assert machine.addresses == ((MachineAddress("Hostname", host),) if length == 512 else ())
+        assert machine.addresses == (MachineAddress("Hostname", host),)
+        longer = machine_view({"status": {"addresses": [{"type": "Hostname", "address": f"{host}hh"}]}})
+        assert longer.addresses == (MachineAddress("Hostname", "h" * 513),)
+        assert isinstance(longer.addresses[0].reading, UnreadableAddress)
 
     @pytest.mark.parametrize("length", [64, 65])
     def test_types_of_addresses(self, length: int) -> None:

@@ -13,6 +13,7 @@ from signer.model.cluster import LONG_AGO, ClusterKey
 from signer.model.decision import Refused
 from signer.model.reasons import Reason
 from signer.model.record import HELD_AFTER_END, AttestedIdentity, record_of
+from signer.model.serving_facts import ServingFacts
 from signer.model.signing_request import CertificateCredential, NoCredentialNamed
 from signer.rules.builtin_serving import (
     IN_FLIGHT,
@@ -211,6 +212,7 @@ def facts(**changes: Any) -> BuiltinServingFacts:
         operator_allows=True,
         pair=PairState.RESERVED,
         conflicting_names=frozenset(),
+        serving=ServingFacts(),
         now=NOW,
     )
     return replace(given, **changes)

@@ -14,6 +14,7 @@ from signer.model.bootstrap_token import NodeAsks, TokenAsks, TokenOwner, Traced
 from signer.model.certificate_request import NoProviderID
 from signer.model.record import AttestedIdentity, MachineKey
 from signer.model.reservation import Pair
+from signer.model.serving_facts import ServingFacts
 from signer.model.signing_request import CertificateCredential
 from signer.rules import step_comparisons
 from signer.rules.builtin_serving import BuiltinRequestFacts, BuiltinServingFacts, PairState
@@ -57,6 +58,7 @@ def builtin_facts(**changes: Any) -> BuiltinServingFacts:
         "operator_allows": True,
         "pair": PairState.RESERVED,
         "conflicting_names": frozenset(),
+        "serving": ServingFacts(),
         "now": NOW,
     }
     return BuiltinServingFacts(**given | changes)

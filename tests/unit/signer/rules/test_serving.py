@@ -9,15 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attestors.wire.names import Purpose
+from signer.model.addresses import canonical
 from signer.model.cluster import MachineAddress
 from signer.model.decision import Deferred, Refused
 from signer.model.reasons import Reason
+from signer.model.serving_facts import ServingFacts
 from signer.rules.machine import MachineFacts
-from signer.rules.serving import (
-    alternative_names_are_the_machines,
-    canonical,
-    equivalent_addresses,
-)
+from signer.rules.serving import alternative_names_are_the_machines, equivalent_addresses
 from tests.unit.signer.builders import (
     NODE,
     cluster_view,
@@ -166,6 +164,48 @@ class TestOwn:
         proven = verified(ip_addresses=(ip_address("2001:db8::1"),))
         only = with_addresses("10.0.0.1")
         not_permitted(serving((), ("2001:db8::2",), machine=only, proven=proven), "2001:db8::2", "does not belong to")
+
+
+class TestUnreadableAddresses:
+    """Of the Machine itself, and of others."""
+
+    @pytest.mark.parametrize("text", ["10.0.0.7/24", " 10.0.0.7", "10.0.0.7:22", "[::ffff:10.0.0.7]"])
+    def test_every_form_with_one_reading_is_the_machines(self, text: str) -> None:
+        judge(serving((), ("10.0.0.7",), machine=with_addresses(text), proven=None))
+
+    @pytest.mark.parametrize("text", ["10.0.0.010", "10.0.0.256", "10.0.0.0/24", ""])
+    @pytest.mark.parametrize("asked", ["10.0.0.8", "2001:db8::1"])
+    def test_a_name_waits_while_the_machine_has_an_unreadable_address(self, text: str, asked: str) -> None:
+        """The text may be that name, once it is corrected; a denial is final."""
+        machine = with_addresses("10.0.0.1", text)
+        defer = deferred(judge, serving((), (asked,), machine=machine, proven=None))
+        assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
+        assert f"Addresses that cannot be read: InternalIP {text!r} " in defer.message
+        judge(serving((NODE,), ("10.0.0.1",), machine=machine, proven=None))
+        held = frozenset({asked})
+        assert deferred(judge, serving((), (asked,), machine=machine, proven=None, conflicting_names=held))
+
+    def test_only_some_are_shown(self) -> None:
+        machine = with_addresses(*(f"10.0.0.01{number}" for number in range(5)))
+        assert "'10.0.0.012' has leading zeros" in deferred(judge, serving(("x",), machine=machine)).message
+        assert deferred(judge, serving(("x",), machine=machine)).message.endswith(", and 2 more")
+
+    @pytest.mark.parametrize("asked", ["10.0.0.1", NODE])
+    def test_what_may_be_anothers_waits(self, asked: str) -> None:
+        facts = serving((NODE,), ("10.0.0.1",), serving=ServingFacts(frozenset({asked})))
+        defer = deferred(judge, facts)
+        assert defer.reason == Reason.MACHINE_AMBIGUOUS
+        assert f"alternative name {asked} may be an address of another Machine, which cannot be read" in defer.message
+
+    def test_a_face_of_an_address_that_may_be_anothers_waits(self) -> None:
+        address = nat64("192.0.2.1")
+        facts = serving((), (address,), serving=ServingFacts(frozenset({"192.0.2.1"})), **everywhere(address))
+        assert deferred(judge, facts).reason == Reason.MACHINE_AMBIGUOUS
+
+    @pytest.mark.parametrize("host", ["192.0.2.010", "192.0.2.8:6443", "[::ffff:192.0.2.8]:6443"])
+    def test_every_reading_of_the_endpoint_counts(self, host: str) -> None:
+        facts = serving((), ("192.0.2.8",), cluster=cluster_view(control_plane_host=host), **everywhere("192.0.2.8"))
+        not_permitted(facts, "192.0.2.8", "is the control-plane endpoint")
 
 
 class TestNoHostsName:
@@ -434,7 +474,9 @@ class TestCanonical:
             ("10.0.0.1%eth0", "10.0.0.1"),
             ("2001:db8::5efe:10.0.0.1", "2001:db8::5efe:a00:1"),
             ("", ""),
-            ("10.0.0.1/8", "10.0.0.1/8"),
+            ("10.0.0.1/8", "10.0.0.1"),
+            ("[2001:DB8::1]:22", "2001:db8::1"),
+            ("010.0.0.1", "010.0.0.1"),
         ],
     )
     def test_one_spelling(self, text: str, one: str) -> None:

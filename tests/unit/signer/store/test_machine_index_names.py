@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from signer.model.addresses import canonical
 from signer.model.cluster import MACHINE_POOL_KIND, ClusterKey, MachineAddress, MachineView
 from signer.model.machine_pool import MachinePoolView
-from signer.rules.serving import canonical
 from signer.store.machine_index import NameIndex
 from tests.unit.signer.builders import CLUSTER, machine_view
 
@@ -94,7 +94,54 @@ def test_changes() -> None:
     assert index.conflicting_names(replace(ASKING, cluster=ClusterKey("team-a", "lab")), asked) == frozenset()
 
 
-ADDRESSES = st.lists(st.sampled_from(["10.0.0.1", "10.0.0.2", "::ffff:10.0.0.1", "A.", "a", "m1"]), max_size=3)
+def possible(index: NameIndex, *names: str, asking: MachineView = ASKING) -> frozenset[str]:
+    return index.possibly_conflicting_names(asking, names)
+
+
+def test_every_reading_of_an_unreadable_address_is_possibly_anothers() -> None:
+    """A text that cannot be read must not free an address of its Machine."""
+    index = index_of(ASKING, machine("other", "10.0.0.010", "192.0.2.7"))
+    asked = ("10.0.0.8", "10.0.0.10", "10.0.0.9", "192.0.2.7", "x")
+    assert possible(index, *asked) == {"10.0.0.8", "10.0.0.10"}
+    assert index.conflicting_names(ASKING, asked) == {"192.0.2.7"}
+    assert index.other_machines_named(ASKING, "10.0.0.8") == (("team-a", "other"),)
+
+
+def test_a_network_of_another_is_possibly_anothers() -> None:
+    index = index_of(ASKING, machine("other", "2001:db8:1::/64"), machine("third", "10.0.0.1-10.0.0.3"))
+    asked = ("2001:db8:1::5", "2001:db8:2::5", "10.0.0.3", "10.0.0.4", "not-an-address", "10.0.0.0/31")
+    assert possible(index, *asked) == {"2001:db8:1::5", "10.0.0.3"}
+
+
+def test_own_unreadable_addresses_are_not_anothers() -> None:
+    own = machine("asking", "10.0.0.010", "2001:db8:1::/64")
+    assert possible(index_of(own), "10.0.0.8", "2001:db8:1::5", asking=own) == frozenset()
+
+
+def test_unreadable_addresses_that_change() -> None:
+    index, key = index_of(ASKING), ("team-a", "other")
+    before, after = machine("other", "10.0.0.010", "10.1.0.0/24"), machine("other", "10.1.0.0/24", "10.2.0.0/16")
+    index.changed(key, None, before)
+    assert index.unreadable(CLUSTER) == (before,)
+    index.changed(key, before, after)
+    assert possible(index, "10.0.0.8", "10.1.0.1", "10.2.3.4") == {"10.1.0.1", "10.2.3.4"}
+    elsewhere = replace(after, cluster=ClusterKey("team-a", "lab"))
+    index.changed(key, after, elsewhere)
+    assert (index.unreadable(CLUSTER), index.unreadable(elsewhere.cluster)) == ((), (elsewhere,))
+    assert possible(index, "10.1.0.1") == frozenset()
+    readable = replace(elsewhere, addresses=())
+    index.changed(key, elsewhere, readable)
+    assert index.unreadable(elsewhere.cluster) == ()
+    assert (index._prefixes, index._unreadable, index._possible._held) == ({}, {}, {})
+
+
+def test_the_readings_of_one_machine_are_bounded() -> None:
+    texts = [f"{number}.010.010.010" for number in range(10, 100)]
+    index = index_of(ASKING, machine("other", *texts))
+    assert len(index._possible._held) == 256
+
+
+ADDRESSES = st.lists(st.sampled_from(["10.0.0.1", "10.0.0.2/8", "::ffff:10.0.0.1", "A.", "a", "m1"]), max_size=3)
 
 
 @settings(max_examples=100, deadline=None)
