@@ -17,6 +17,7 @@ from attestors.wire.evidence import Evidence, MalformedEvidence
 from attestors.wire.request import MalformedRequestBlocks, RequestBlocks
 from signer.audit.decision_inputs import DecisionInputs
 from signer.audit.errors import NotRedacted
+from signer.audit.older_lines import with_present_fields
 from signer.audit.values import InvalidValue, read, write
 from signer.model.decision import Approve, ApproveOnly, Challenge, Decision, Defer, Deny, Fail, Ignore, LeftAlone
 from signer.model.reasons import Reason
@@ -136,7 +137,7 @@ def read_decision_line(content: Mapping[str, Any]) -> DecisionLine:
     Raises:
         InvalidValue: they are not exactly those of a decision.
     """
-    line = read(DecisionLine, content, "decision")
+    line = read(DecisionLine, with_present_fields(content), "decision")
     if not isinstance(line, DecisionLine):
         raise InvalidValue("decision is not a decision")
     return line

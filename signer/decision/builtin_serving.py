@@ -150,7 +150,7 @@ class BuiltinServing:
             operator_allows=operator.allows(self._key.namespace),
             pair=self._standing(Pair(record.machine, record.identity)),
             conflicting_names=conflicting_names(self._caches, self._records, machine, dns_names, ip_addresses),
-            serving=serving_facts(self._caches, machine, dns_names, ip_addresses),
+            serving=serving_facts(self._caches, snapshot.policy, machine, request.certificate_request),
             now=snapshot.now,
         )
         snapshot.decision_inputs.builtin = BuiltinStage(

@@ -55,6 +55,7 @@ from signer.rules.machine import (
     holds_node_name,
 )
 from signer.rules.machine_match import found_machine, require_found_as_before, require_not_taken
+from signer.rules.node_name import is_derived
 from signer.rules.plan import Note
 from signer.rules.shape import node_name_of
 from signer.store.bootstrap_tokens import BootstrapTokens
@@ -215,12 +216,19 @@ class ReserveAndJournal:
         found = snapshot.decision_inputs.machine = MachineStage(
             record,
             self._recorded_machine(record),
-            self._others_called(machine, node_name),
+            self._others_called(
+                machine,
+                node_name,
+                is_derived(
+                    node_name,
+                    machine,
+                    snapshot.policy.node_names,
+                    outcome.node_names if isinstance(outcome, VerifiedIdentity) else (),
+                ),
+            ),
             self._caches.authentic.of_machine(MachineKey.of(machine)),
             self._held_by_others(request, machine),
-            serving_facts(
-                self._caches, machine, request.certificate_request.dns_names, request.certificate_request.ip_addresses
-            ),
+            serving_facts(self._caches, snapshot.policy, machine, request.certificate_request),
         )
         return machine_facts(
             request,
@@ -237,14 +245,15 @@ class ReserveAndJournal:
     def _recorded_machine(self, record: AttestedNode | NoRecord) -> MachineView | MachineGone:
         return MachineGone() if isinstance(record, NoRecord) else self._caches.machine(record.machine)
 
-    def _others_called(self, machine: MachineView, node_name: str) -> tuple[MachineView, ...]:
-        """Other Machines with that node name: first those whose node has it, then those that have the name themselves.
-        A few suffice.
+    def _others_called(self, machine: MachineView, node_name: str, derived: bool) -> tuple[MachineView, ...]:
+        """Other Machines with that node name: first those whose node has it, then those that have the name themselves,
+        and if the name is derived, those that have its host. A few suffice.
         """
         caches = self._caches
-        others = filter(
-            None, (caches.machines.get(*key) for key in caches.names.other_machines_named(machine, node_name))
-        )
+        keys = caches.names.other_machines_named(machine, node_name)
+        if derived:
+            keys = tuple(dict.fromkeys((*keys, *caches.names.other_machines_with_host(machine, node_name))))
+        others = filter(None, (caches.machines.get(*key) for key in keys))
         instances = chain.from_iterable(
             caches.machines_with(self._key, provider_id)
             for provider_id in sorted(caches.names.other_instances_named(machine, node_name))

@@ -13,10 +13,12 @@ from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from attestors.wire.names import InvalidProviderName, check_provider_name
+from signer.model.addresses import NUMBER, is_subdomain
 from signer.model.authority_suffixes import BY_CONTROL_PLANE, SUFFIX, SUFFIX_FORM, AuthoritySuffixes, SuffixChoice
 from signer.model.cluster import DELETE_FOR_MOVE_ANNOTATION, ClusterKey
 from signer.model.fields import mapping_of
 
+MAXIMUM_DOMAINS: Final = 16
 DEFAULT_CERTIFICATE_DURATION: Final = timedelta(days=7)
 DEFAULT_INSECURE_CERTIFICATE_DURATION: Final = timedelta(days=365)
 MINIMUM_CERTIFICATE_DURATION: Final = timedelta(hours=1)
@@ -45,6 +47,22 @@ class NodeNameSource(enum.Enum):
     INFRASTRUCTURE_MACHINE_NAME = "InfrastructureMachineName"
     PROVIDER_ID = "ProviderID"
     """The provider ID's last segment, the node name of MachinePool instances with some providers."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNameRules:
+    """``spec.nodeNames``: which names a Machine's node may have."""
+
+    sources: tuple[NodeNameSource, ...] = (NodeNameSource.AUTOMATIC,)
+    """A node may have a name of any of them; never empty."""
+    domains: tuple[str, ...] = ()
+    """The host of each such name may have any of these domains instead of its own, and no domain if its own is one of
+    them.
+    """
+
+    def __str__(self) -> str:
+        sources = ", ".join(source.value for source in self.sources)
+        return f"{sources}; domains {', '.join(self.domains)}" if self.domains else sources
 
 
 class ApprovalByOthers(enum.Enum):
@@ -111,7 +129,7 @@ class Policy:
     generation: int
     mode: Mode
     authorized_attestors: tuple[AuthorizedAttestor, ...]
-    node_name_source: NodeNameSource
+    node_names: NodeNameRules
     approval_by_others: ApprovalByOthers
     node_name_reuse: NodeNameReuse
     client_duration: timedelta
@@ -160,9 +178,7 @@ def parse_policy(manifest: Mapping[str, Any]) -> Policy:
         generation=_metadata(metadata, "generation", 0),
         mode=_choice(Mode, spec.get("mode", Mode.OBSERVE.value), "spec.mode"),
         authorized_attestors=_attestors(spec.get("authorizedAttestors")),
-        node_name_source=_choice(
-            NodeNameSource, spec.get("nodeNameSource", NodeNameSource.AUTOMATIC.value), "spec.nodeNameSource"
-        ),
+        node_names=_node_names(_object(spec, "nodeNames", "spec.nodeNames")),
         approval_by_others=_choice(
             ApprovalByOthers, spec.get("approvalByOthers", ApprovalByOthers.REFUSE.value), "spec.approvalByOthers"
         ),
@@ -247,6 +263,34 @@ def _authorities(spec: Mapping[str, Any]) -> SuffixChoice:
         if not isinstance(stated.get(purpose), str) or SUFFIX.fullmatch(stated[purpose]) is None:
             raise InvalidPolicy(f"{path}.{purpose} must be the suffix of a Secret's name: {SUFFIX_FORM}")
     return AuthoritySuffixes(stated["client"], stated["serving"])
+
+
+def _node_names(rules: Mapping[str, Any]) -> NodeNameRules:
+    path = "spec.nodeNames.sources"
+    sources = _items(rules, "sources", path, len(NodeNameSource))
+    return NodeNameRules(
+        sources=tuple(_choice(NodeNameSource, source, path) for source in sources) or NodeNameRules().sources,
+        domains=tuple(map(_domain, _items(rules, "domains", "spec.nodeNames.domains", MAXIMUM_DOMAINS))),
+    )
+
+
+def _domain(value: Any) -> str:
+    """A domain. Its last label is no number: a host in it must not look like an IP address."""
+    if not isinstance(value, str) or not is_subdomain(value) or NUMBER.fullmatch(value.rpartition(".")[2]):
+        raise InvalidPolicy("spec.nodeNames.domains must hold DNS domains in lower case, such as corp.example")
+    return value
+
+
+def _items(parent: Mapping[str, Any], key: str, path: str, maximum: int) -> list[Any]:
+    """The list at ``key``, in which no item is repeated; empty if it is missing."""
+    items = parent.get(key)
+    if items is None:
+        return []
+    if not isinstance(items, list) or len(items) > maximum:
+        raise InvalidPolicy(f"{path} must be a list of at most {maximum}")
+    if any(item in items[:index] for index, item in enumerate(items)):
+        raise InvalidPolicy(f"{path} repeats an item")
+    return items
 
 
 def _object(parent: Mapping[str, Any], key: str, path: str) -> Mapping[str, Any]:

@@ -202,9 +202,9 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
             "request waits instead of being denied if the node was attested under that name before: its Machine's "
             "addresses, or the policy, have changed since.",
             "The message has both names. If the name in the request is wrong, correct the kubelet's host name. If the "
-            "Machine's name is wrong, correct the Machine's addresses or choose another "
-            "[`nodeNameSource`](internals.md#node-name). If the node is not misconfigured, the machine asks for "
-            "another node's name: treat it as compromised.",
+            "Machine's name is wrong, correct the Machine's addresses, or "
+            "[`nodeNames`](internals.md#node-name) in the policy. If the node is not misconfigured, the machine asks "
+            "for another node's name: treat it as compromised.",
         ),
         Reason.IDENTITY_CONFLICT: ReasonExplanation(
             "The identity belongs to another Machine, the Machine to another identity, or the node name to another "
@@ -255,7 +255,7 @@ EXPLANATIONS: Final[Mapping[Reason, ReasonExplanation]] = MappingProxyType(
         Reason.MACHINE_ADDRESSES_UNKNOWN: ReasonExplanation(
             "The Machine does not show its node's name yet, or has no address of the kind that the serving request "
             "contains.",
-            "Wait for `status.addresses` or `spec.infrastructureRef`, or choose another `nodeNameSource`.",
+            "Wait for `status.addresses` or `spec.infrastructureRef`, or set other `nodeNames` in the policy.",
         ),
         Reason.MACHINE_NOT_READY: ReasonExplanation(
             "The Machine has no bootstrap data yet.",

@@ -14,3 +14,7 @@ class ServingFacts:
 
     In canonical form; for addresses, their equivalent addresses.
     """
+    names_of_shared_hosts: frozenset[str] = frozenset()
+    """The requested names, in canonical form, whose host another Machine has too, in any domain. Empty if the policy
+    names no domains.
+    """

@@ -72,7 +72,9 @@ class MachineFacts:
     recorded_machine: MachineView | MachineGone
     """The Machine that the record names, as it is now."""
     others_called_so: tuple[MachineView, ...]
-    """Other Machines of the cluster, not being deleted, that have the node name as a name or in nodeRef."""
+    """Other Machines of the cluster, not being deleted, that have the node name as a name or in nodeRef. If the node
+    has the name only by a domain of the policy, also those that have the same host in any domain.
+    """
     other_names: tuple[AttestedNode, ...]
     """The records of this same Machine under other node names."""
     conflicting_names: frozenset[str]
@@ -148,14 +150,14 @@ def node_name_is_the_machines(facts: MachineFacts) -> None:
     """
     attested = facts.proven.node_names if facts.proven is not None else ()
     try:
-        require_node_name(facts.node_name, facts.machine, facts.policy.node_name_source, attested)
+        require_node_name(facts.node_name, facts.machine, facts.policy.node_names, attested)
     except Refused as error:
         if not _is_attested_as_that_node(facts):
             raise
         raise Deferred(
             Reason.NODE_NAME_MISMATCH,
             f"{error.deny.message}; it was attested as node {facts.node_name} before: correct the Machine's addresses, "
-            "or nodeNameSource in the policy",
+            "or nodeNames in the policy",
             _RECHECK_AFTER,
         ) from None
 
@@ -256,8 +258,8 @@ def node_name_is_no_other_machines(facts: MachineFacts) -> None:
             continue
         raise Deferred(
             Reason.NODE_NAME_BLOCKED,
-            f"{other} has the name {facts.node_name} too, as an address or in nodeRef: it is not clear which Machine "
-            "the node belongs to",
+            f"{other} has the name {facts.node_name} too, as an address, in nodeRef or by a domain of the policy: it "
+            "is not clear which Machine the node belongs to",
             _RECHECK_AFTER,
             waits_for=(other.provider_id,) if other.provider_id else (),
         )

@@ -21,7 +21,7 @@ from signer.model.signing_request import CertificateCredential, NoCredentialName
 from signer.rules.builtin_serving import BuiltinServingFacts, clients_in_use, own_since
 from signer.rules.comparison import Comparison, listed
 from signer.rules.machine import MachineFacts, MachineGone, MatchedFacts, NoRecord
-from signer.rules.node_name import node_names, unreadable_text
+from signer.rules.node_name import possible_names, unreadable_text
 from signer.rules.request import IdentityFacts
 from signer.rules.serving import AlternativeNameFacts, CredentialFacts, valid_clients
 
@@ -77,12 +77,12 @@ def bootstrap_data(facts: MachineFacts) -> Comparison:
 def node_name(facts: MachineFacts) -> Comparison:
     """``node_name_is_the_machines``."""
     attested = facts.proven.node_names if facts.proven is not None else ()
-    source = facts.policy.node_name_source
+    rules = facts.policy.node_names
     try:
-        expected = " or ".join(node_names(facts.machine, source, attested).names)
+        expected = str(possible_names(facts.machine, rules, attested))
     except Deferred:
         expected = "not known yet"
-    return Comparison(facts.node_name, f"{expected} (nodeNameSource: {source.value})")
+    return Comparison(facts.node_name, f"{expected} (nodeNames: {rules})")
 
 
 def node_ref(facts: MatchedFacts) -> Comparison:

@@ -1,20 +1,22 @@
 """The names that a Machine's node may have.
 
 They do not come from the node or the workload cluster: ``status.nodeRef`` holds the name that a kubelet chose.
-Providers differ (see each infrastructure provider's cloud-init template), so the cluster's policy can set the source.
+Providers differ (see each infrastructure provider's cloud-init template), so the cluster's policy can set the sources,
+and the domains that the same host may have.
 """
 
 from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from signer.model.addresses import EMPTY, UnreadableAddress, is_subdomain
+from signer.model.addresses import EMPTY, Address, UnreadableAddress, is_subdomain, read_address
 from signer.model.cluster import MACHINE_POOL_KIND, MachineAddress, MachineView
 from signer.model.decision import Deferred, Refused
-from signer.model.policy import NodeNameSource
+from signer.model.policy import NodeNameRules, NodeNameSource
 from signer.model.reasons import Reason
 
 # By the provider ID's scheme, the name that a provider's image gives the kubelet: an address type of the Machine, or
@@ -36,6 +38,7 @@ _BASE_36_DIGITS: Final = 6
 # A host without a configured name reports one of these, for example during inspection: "localhost.localdomain".
 _NAMES_OF_EVERY_HOST: Final = frozenset({"localhost", "localhost4", "localhost6"})
 _MOST_SHOWN: Final = 3
+_MOST_NAMES: Final = 6
 
 
 def unreadable_text(machine: MachineView) -> str:
@@ -63,49 +66,141 @@ class OtherNames(enum.Enum):
     """Only the same host name in another domain: the Machine's InternalDNS addresses decide."""
 
 
+_EXCEPT_DOMAIN: Final = OtherNames.WRONG_EXCEPT_DOMAIN
+
+
 @dataclass(frozen=True, slots=True)
 class NodeNames:
-    """The names that a Machine's node may have, as far as they are known."""
+    """The names that a Machine's node may have by one source, as far as they are known."""
 
     names: tuple[str, ...]
     """Never empty."""
     others: OtherNames
 
 
-def require_node_name(node_name: str, machine: MachineView, source: NodeNameSource, attested: tuple[str, ...]) -> None:
+@dataclass(frozen=True, slots=True)
+class PossibleNames:
+    """The names that a Machine's node may have by all rules of a policy, as far as they are known."""
+
+    by_source: Mapping[NodeNameSource, NodeNames]
+    """The sources that have names; never empty."""
+    unknown: tuple[Deferred, ...]
+    """Why the other sources have none yet."""
+    derived: Mapping[str, str]
+    """The names in the policy's domains, and the name from which each is derived."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all sources."""
+        return tuple(dict.fromkeys(name for known in self.by_source.values() for name in known.names))
+
+    def __contains__(self, node_name: str) -> bool:
+        return node_name in self.derived or any(node_name in known.names for known in self.by_source.values())
+
+    def __str__(self) -> str:
+        several = len(self.by_source) + len(self.unknown) > 1
+        shown = [
+            f"{name} ({source.value})" if several else name
+            for source, known in self.by_source.items()
+            for name in known.names
+        ]
+        shown += [f"{name} (as {derived_from}, by domain)" for name, derived_from in self.derived.items()]
+        more = f" or one of {len(shown) - _MOST_NAMES} more" if len(shown) > _MOST_NAMES else ""
+        return " or ".join(shown[:_MOST_NAMES]) + more
+
+
+def require_node_name(node_name: str, machine: MachineView, rules: NodeNameRules, attested: tuple[str, ...]) -> None:
     """``node_name`` is one that the node of ``machine`` may have.
 
     Raises:
         Refused: it is not.
         Deferred: the Machine's names are not known yet.
     """
-    known = node_names(machine, source, attested)
-    if node_name in known.names:
+    known = possible_names(machine, rules, attested)
+    if node_name in known:
         return
-    asked, names = f"the request is for node {node_name}", " or ".join(known.names)
-    if known.others is OtherNames.UNKNOWN:
+    asked = f"the request is for node {node_name}"
+    if any(one.others is OtherNames.UNKNOWN for one in known.by_source.values()):
         raise Deferred(
             Reason.MACHINE_ADDRESSES_UNKNOWN,
-            f"{asked}; {machine} has no usable Hostname address (yet), and until it has one its node is {names}: "
-            f"if that is wrong, set nodeNameSource in the policy{unreadable_text(machine)}",
+            f"{asked}; {machine} has no usable Hostname address (yet), and until it has one its node is {known}: "
+            f"if that is wrong, set nodeNames in the policy{unreadable_text(machine)}",
         )
-    if known.others is OtherNames.WRONG_EXCEPT_DOMAIN and _host(node_name) in map(_host, known.names):
+    for unknown in known.unknown:
+        raise Deferred(
+            Reason.MACHINE_ADDRESSES_UNKNOWN, f"{asked}; {machine} is node {known} so far; {unknown.defer.message}"
+        )
+    others = {_host(name) for one in known.by_source.values() for name in one.names if one.others is _EXCEPT_DOMAIN}
+    if _host(node_name) in others:
         raise Deferred(
             Reason.MACHINE_ADDRESSES_UNKNOWN,
-            f"{asked}; {machine} is node {names}: another domain is accepted once the Machine has that name as an "
-            "InternalDNS address; from v2.4 on, Cluster API's AWS provider writes one with the domain of the VPC's "
-            "DHCP options",
+            f"{asked}; {machine} is node {known}: another domain is accepted once the Machine has that name as an "
+            "InternalDNS address, or nodeNames.domains of the policy names the domain; from v2.4 on, Cluster API's AWS "
+            "provider writes an address with the domain of the VPC's DHCP options",
         )
-    hint = " (if that is wrong, set another in the policy)" if source is NodeNameSource.AUTOMATIC else ""
     raise Refused(
-        Reason.NODE_NAME_MISMATCH, f"{asked}; {machine} is node {names} by nodeNameSource {source.value}{hint}"
+        Reason.NODE_NAME_MISMATCH, f"{asked}; {machine} is node {known} by nodeNames {rules}{_hint(node_name, known)}"
     )
 
 
-def node_names(machine: MachineView, source: NodeNameSource, attested: tuple[str, ...]) -> NodeNames:
+def _hint(node_name: str, known: PossibleNames) -> str:
+    """What to change in the policy if the name is right."""
+    if _host(node_name) in map(_host, known.names):
+        return " (if the node may have both names, add the domain to nodeNames.domains in the policy)"
+    if NodeNameSource.AUTOMATIC in known.by_source:
+        return " (if that is wrong, set other sources in the policy)"
+    return ""
+
+
+def possible_names(machine: MachineView, rules: NodeNameRules, attested: tuple[str, ...]) -> PossibleNames:
     """The names that the node of ``machine`` may have.
 
     ``attested`` are names that the attestor proved for this machine. The automatic source prefers them.
+
+    Raises:
+        Deferred: none is known yet.
+    """
+    by_source: dict[NodeNameSource, NodeNames] = {}
+    unknown: list[Deferred] = []
+    for source in rules.sources:
+        try:
+            by_source[source] = node_names(machine, source, attested)
+        except Deferred as error:
+            unknown.append(error)
+    if not by_source:
+        raise unknown[0]
+    names = tuple(name for known in by_source.values() for name in known.names)
+    return PossibleNames(by_source, tuple(unknown), names_in_domains(names, rules.domains))
+
+
+def names_in_domains(names: Iterable[str], domains: tuple[str, ...]) -> Mapping[str, str]:
+    """The names that the same hosts have by the policy's domains, without ``names`` themselves, and from which each is.
+
+    An IP address has no host and no domain, even where it is a node's name.
+    """
+    given = tuple(dict.fromkeys(names)) if domains else ()
+    derived: dict[str, str] = {}
+    for name in given:
+        if isinstance(read_address(name, ""), Address):
+            continue
+        host, _, own = name.partition(".")
+        for other in (*((host,) if own in domains else ()), *(f"{host}.{domain}" for domain in domains)):
+            if other not in given and is_node_name(other) and not _is_of_every_host(other):
+                derived.setdefault(other, name)
+    return derived
+
+
+def is_derived(node_name: str, machine: MachineView, rules: NodeNameRules, attested: tuple[str, ...]) -> bool:
+    """Whether the node has the name only by a domain of the policy."""
+    try:
+        known = possible_names(machine, rules, attested)
+    except Deferred:
+        return False
+    return node_name in known.derived and node_name not in known.names
+
+
+def node_names(machine: MachineView, source: NodeNameSource, attested: tuple[str, ...]) -> NodeNames:
+    """The names by one source.
 
     Raises:
         Deferred: none is known yet.
@@ -221,7 +316,7 @@ def _last_segment(machine: MachineView) -> str:
     if not is_node_name(segment):
         raise Deferred(
             Reason.MACHINE_ADDRESSES_UNKNOWN,
-            f"the last segment of provider ID {machine.provider_id} is not a node name: set another nodeNameSource in "
+            f"the last segment of provider ID {machine.provider_id} is not a node name: set other nodeNames.sources in "
             "the policy, or use an attestor that proves node names",
         )
     return segment
@@ -230,8 +325,8 @@ def _last_segment(machine: MachineView) -> str:
 def _instance_without_name(machine: MachineView) -> Deferred:
     return Deferred(
         Reason.MACHINE_ADDRESSES_UNKNOWN,
-        f"the node name of {machine} is unknown, because it has no Machine: set nodeNameSource: ProviderID in the "
-        "policy if the provider names nodes so, or nodeNameSource: Automatic with an attestor that proves node names",
+        f"the node name of {machine} is unknown, because it has no Machine: add ProviderID to nodeNames.sources in the "
+        "policy if the provider names nodes so, or Automatic with an attestor that proves node names",
     )
 
 

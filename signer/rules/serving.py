@@ -18,7 +18,8 @@ IPv4 addresses in IPv6              IPv4-mapped and IPv4-compatible ones always;
 names of other Machines and nodes   addresses and names of the cluster's other Machines, recorded node names
 ==================================  =======================================================================
 
-Everything else must belong to the Machine: its node name, ``status.addresses``, or a name that the attestor proved.
+Everything else must belong to the Machine: its node name, ``status.addresses``, a name that the attestor proved, or the
+same host in a domain that the policy names.
 
 DNS names are case-insensitive (RFC 4343; RFC 9525 section 6.3). Every check compares lower case, and the certificate
 holds the name as requested: a kubelet requests its Node's addresses as they are written there and expects the same
@@ -47,13 +48,14 @@ from signer.model.addresses import (
 from signer.model.certificates_in_use import CertificatesInUse, certificates_in_use
 from signer.model.cluster import DEFAULT_SERVICE_DOMAIN, MACHINE_POOL_KIND, ClusterView, MachineView
 from signer.model.decision import Deferred, Refused
+from signer.model.policy import Policy
 from signer.model.possible_addresses import possible_readings
 from signer.model.reasons import Reason
 from signer.model.record import KUBELET_CLIENT, AttestedNode
 from signer.model.serving_facts import ServingFacts
 from signer.model.signing_request import Credential, NoCredentialNamed, OtherCredential
 from signer.rules.machine import NoRecord
-from signer.rules.node_name import is_node_name, unreadable_text
+from signer.rules.node_name import is_node_name, names_in_domains, unreadable_text
 
 MAXIMUM_LABEL_CHARACTERS: Final = 63
 """Maximum length of one label of a DNS name (RFC 1035 section 2.3.4)."""
@@ -105,6 +107,11 @@ class AlternativeNameFacts(Protocol):
     @property
     def cluster(self) -> ClusterView:
         """The cluster."""
+        ...
+
+    @property
+    def policy(self) -> Policy:
+        """The cluster's policy."""
         ...
 
     @property
@@ -195,10 +202,13 @@ def alternative_names_are_the_machines(facts: AlternativeNameFacts) -> None:
     if facts.purpose is not Purpose.SERVING:
         return
     own_names, own_addresses = _own_names(facts)
+    derived = names_in_domains((facts.node_name, *sorted(own_names)), facts.policy.node_names.domains)
     for asked in facts.dns_names:
         dns_name = _host_name(asked, facts)
         _require_not_of_the_cluster(dns_name, facts)
-        if dns_name != facts.node_name and dns_name not in own_names:
+        if dns_name in derived:
+            _require_own_host(dns_name, facts)
+        elif dns_name != facts.node_name and dns_name not in own_names:
             raise _foreign(dns_name, (dns_name,), bool(own_names), facts)
         _require_no_conflict(dns_name, (dns_name,), facts)
     for address in facts.ip_addresses:
@@ -300,6 +310,16 @@ def _require_no_conflict(name: str, written: tuple[str, ...], facts: Alternative
             Reason.MACHINE_AMBIGUOUS,
             f"alternative name {name} may be an address of another Machine, which cannot be read: the policy's "
             "condition MachineAddressesReadable names it",
+        )
+
+
+def _require_own_host(name: str, facts: AlternativeNameFacts) -> None:
+    """No other Machine has the host of a name that is only derived: that Machine may have the name in the same way."""
+    if name in facts.serving.names_of_shared_hosts:
+        raise Deferred(
+            Reason.MACHINE_AMBIGUOUS,
+            f"alternative name {name} belongs to {facts.machine} by a domain of the policy, and another Machine of the "
+            "cluster has the same host",
         )
 
 

@@ -16,7 +16,7 @@ from ipaddress import ip_address, ip_network
 from itertools import chain, islice
 from typing import Any, Final, TypeAlias
 
-from signer.model.addresses import UnreadableAddress, canonical
+from signer.model.addresses import HostName, UnreadableAddress, canonical
 from signer.model.cluster import MACHINE_KIND, MACHINE_POOL_KIND, ClusterKey, MachineView
 from signer.model.machine_pool import MachinePoolView
 from signer.model.possible_addresses import possible_readings
@@ -208,6 +208,8 @@ class NameIndex:
     def __init__(self) -> None:
         self._holders = Holders()
         self._nodes = Holders()
+        self._hosts = Holders()
+        """Hosts of the names in domains, without the domain."""
         self._possible = Holders()
         """Readings of addresses that cannot be read, networks among them."""
         self._prefixes: dict[ClusterKey, Counter[tuple[int, int]]] = {}
@@ -220,7 +222,7 @@ class NameIndex:
         """A Machine was added, changed or deleted."""
         if before == after:
             return
-        for holders, names in ((self._holders, _names), (self._nodes, _node)):
+        for holders, names in ((self._holders, _names), (self._nodes, _node), (self._hosts, _hosts)):
             old = names(before) if before is not None else frozenset()
             new = names(after) if after is not None else frozenset()
             holders.move(key, old - new, new - old)
@@ -289,6 +291,11 @@ class NameIndex:
         named = self._holders.of(held) - own - nodes
         return (*sorted(nodes), *sorted(named), *sorted(self._possible.of(held) - own - nodes - named))
 
+    def other_machines_with_host(self, machine: MachineView, name: str) -> tuple[ObjectKey, ...]:
+        """Other Machines of the same Cluster with a name of the same host as ``name``, in any domain or in none."""
+        held = (machine.cluster, canonical(name).partition(".")[0])
+        return tuple(sorted((self._holders.of(held) | self._hosts.of(held)) - _own_key(machine)))
+
     def conflicting_names(self, machine: MachineView, names: Iterable[str]) -> frozenset[str]:
         """Those of ``names``, in canonical spelling, that another Machine of the same Cluster has."""
         own = _own_key(machine)
@@ -336,7 +343,7 @@ def _names_by_provider_id(provider_ids: Iterable[str]) -> Iterator[tuple[str, st
 
 
 def _names_in(provider_id: str) -> tuple[str, ...]:
-    """Node names in a provider ID: by ``nodeNameSource: ProviderID``, and by the naming of Azure scale sets."""
+    """Node names in a provider ID: by node name source ``ProviderID``, and by the naming of Azure scale sets."""
     return (provider_id.rpartition("/")[2], *scale_set_names(provider_id))
 
 
@@ -354,6 +361,11 @@ def _names(machine: MachineView) -> frozenset[Held]:
             *(reading.text for reading in readings if not isinstance(reading, UnreadableAddress)),
         )
     )
+
+
+def _hosts(machine: MachineView) -> frozenset[Held]:
+    names = (machine.name, *(one.reading.text for one in machine.addresses if isinstance(one.reading, HostName)))
+    return frozenset((machine.cluster, name.partition(".")[0]) for name in names if "." in name)
 
 
 def _unreadable_names(machine: MachineView) -> frozenset[Held]:

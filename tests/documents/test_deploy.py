@@ -50,7 +50,7 @@ def test_the_explicit_policy_has_every_field() -> None:
     schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     spec = yaml.safe_load((ROOT / "deploy/policies/explicit.yaml").read_text(encoding="utf-8"))["spec"]
     assert set(spec) == set(schema)
-    for part in ("certificates", "bootstrapTokens"):
+    for part in ("certificates", "bootstrapTokens", "nodeNames"):
         assert set(spec[part]) == set(schema[part]["properties"])
 
 
@@ -59,7 +59,7 @@ def test_the_explicit_policy_has_every_field() -> None:
     [
         ("mode", "Maybe"),
         ("authorizedAttestors", []),
-        ("nodeNameSource", "NodeRef"),
+        ("nodeNames", {"sources": ["NodeRef"]}),
         ("certificates", {"clientDuration": "1d"}),
     ],
 )

@@ -68,7 +68,7 @@ LOOKED_UP: Final = "worker-2"
 """Its attestor looks up whatever can be."""
 EVERYTHING: Final = {
     "mode": "Enforce",
-    "nodeNameSource": "ProviderID",
+    "nodeNames": {"sources": ["ProviderID"]},
     "bootstrapTokens": {"untraceable": "Refuse", "machinePools": "Extend"},
 }
 """A policy that uses every grant."""

@@ -135,7 +135,7 @@ def add_cluster(management: ManagementCluster, version: str, workload: ControlPl
     cluster = WorldCluster(management, version, NAMESPACE, workload)
     cluster.put_secret("ca", {"tls.crt": workload.ca_certificate_pem, "tls.key": workload.ca_key_pem})
     restrict_in_workload_cluster(cluster, workload)
-    cluster.authorize("keyed-mac", nodeNameSource="ProviderID")
+    cluster.authorize("keyed-mac", nodeNames={"sources": ["ProviderID"]})
     return cluster
 
 

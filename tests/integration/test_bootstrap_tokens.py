@@ -280,7 +280,7 @@ def test_a_node_with_a_stolen_token_is_denied(harness: Harness, cluster: WorldCl
 
 
 def test_an_instance_of_a_pool_joins_with_the_pools_token_and_no_other(harness: Harness) -> None:
-    cluster = harness.cluster(policy={"nodeNameSource": "ProviderID"})
+    cluster = harness.cluster(policy={"nodeNames": {"sources": ["ProviderID"]}})
     pools, others = cluster.api.bootstrap_token(), cluster.api.bootstrap_token()
     pool = cluster.add_machine_pool("pool", provider_id("i1"), provider_id("i2"))
     cluster.add_kubeadm_config("pool", pools, pool)

@@ -118,7 +118,7 @@ def test_decided_requests_are_explained_too(harness: Harness, cluster: WorldClus
     assert (report["verdict"], report["reason"]) == ("deny", "NodeNameMismatch")
     failed = next(one for one in report["checks"] if one["outcome"] == "stopped")
     assert (failed["name"], failed["number"], failed["found"]) == ("node_name_is_the_machines", 26, "somebody-else")
-    assert failed["expected"] == "worker-1 (nodeNameSource: Automatic)"
+    assert failed["expected"] == "worker-1 (nodeNames: Automatic)"
     assert failed["message"] == condition["message"]
     assert outcomes(report)["node_ref_agrees"] == "not reached"
     assert "kubectl describe machine --namespace default worker-1" in report["commands"]

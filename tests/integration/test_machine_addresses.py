@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
+from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.testing.world import WorldCluster
-from tests.integration.fixtures import Harness, assert_readable, pending, provider_id
-from tests.integration.kubelets import Kubelet, add_machine, attest
+from tests.integration.fixtures import Harness, assert_readable, node_of, pending, provider_id
+from tests.integration.kubelets import Kubelet, add_machine, attest, builtin_serving_request
 
 
 def _serve(kubelet: Kubelet, csr: str, *names: str) -> WorldCluster:
@@ -47,3 +48,40 @@ def test_an_address_that_cannot_be_read(harness: Harness) -> None:
     cluster.set_machine_status(cluster.management.client.get(path), {"addresses": addresses})
     cluster.patch_machine("m", {"metadata": {"annotations": {"test.example/look": "again"}}})
     assert cluster.wait_until_decided("serve").reason == "Attested"
+
+
+def test_a_guest_that_is_called_by_its_fully_qualified_name(harness: Harness) -> None:
+    """As with Cluster API's vSphere provider, issues 1044 and 1679."""
+    rules = {"sources": ["MachineName"], "domains": ["corp.example"]}
+    cluster = harness.cluster(policy={"nodeNames": rules, "builtinServingRequests": "Approve"})
+    addresses = [("InternalIP", "192.0.2.60"), ("InternalDNS", "md1")]
+    cluster.add_machine("md1", provider_id=provider_id("md1"), addresses=addresses)
+    harness.run()
+    full = "md1.corp.example"
+    cluster.submit_with_token(node_of(cluster, "md1", "md1.lab.example").client_request("elsewhere"))
+    denied = cluster.wait_until_decided("elsewhere")
+    assert denied.reason == "NodeNameMismatch"
+    assert (
+        "md1 or md1.corp.example (as md1, by domain) by nodeNames MachineName; domains corp.example" in denied.message
+    )
+    node = node_of(cluster, "md1", full)
+    cluster.submit_with_token(node.client_request("join"))
+    joined = cluster.wait_until_decided("join")
+    assert joined.reason == "Attested", joined
+    kubelet = Kubelet(cluster, node, joined.certificate)
+    _serve(kubelet, "serve", "md1", full, "192.0.2.60")
+    assert cluster.wait_until_decided("serve").reason == "Attested"
+    kubelet.submit(builtin_serving_request("built-in", full, ["md1", full]))
+    cluster.client().wait_for(CERTIFICATE_SIGNING_REQUESTS.collection(), "built-in", lambda item: "status" in item)
+    assert cluster.verdict("built-in").reason == "Attested"
+
+
+def test_a_derived_name_of_two_machines(harness: Harness) -> None:
+    cluster = harness.cluster(policy={"nodeNames": {"domains": ["corp.example"]}})
+    for name in ("web.a.example", "web.b.example"):
+        add_machine(cluster, name)
+    harness.run()
+    cluster.submit_with_token(node_of(cluster, "web.a.example", "web.corp.example").client_request("derived"))
+    harness.wait_for_event("NodeNameBlocked", "web.a.example", part="by a domain of the policy")
+    pending(cluster, "derived")
+    attest(cluster, "web.b.example")

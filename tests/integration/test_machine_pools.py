@@ -30,7 +30,7 @@ from tests.integration.fixtures import Harness, assert_one_certificate, assert_r
 pytestmark = pytest.mark.slow
 
 _NUMBERS: Final = itertools.count(1)
-LAST_SEGMENT: Final = {"nodeNameSource": "ProviderID"}
+LAST_SEGMENT: Final = {"nodeNames": {"sources": ["ProviderID"]}}
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +199,7 @@ def test_a_pool_needs_a_source_of_node_names(harness: Harness, instance: str) ->
     cluster.add_machine_pool(instance, provider_id(instance))
     ask(cluster, instance)
     message = harness.wait_for_event("MachineAddressesUnknown", instance, "MachinePool")
-    assert "nodeNameSource: ProviderID" in message
+    assert "add ProviderID to nodeNames.sources" in message
     pending(cluster, instance)
     path = NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
     harness.management.client.patch(path, {"spec": LAST_SEGMENT})

@@ -259,7 +259,7 @@ def test_a_claim_without_proof_displaces_no_pair_at_the_target(harness: Harness,
 
 
 def test_instances_of_machine_pools_move(harness: Harness, target: Harness) -> None:
-    moving = Moving(harness, target, nodeNameSource="ProviderID")
+    moving = Moving(harness, target, nodeNames={"sources": ["ProviderID"]})
     moving.run_target()
     pool = moving.cluster.add_machine_pool("pool", provider_id("i1"), provider_id("i2"))
     moving.cluster.add_machine("i2-machine", provider_id=provider_id("i2"), owner=pool)

@@ -145,7 +145,7 @@ class BootstrapProvider:
 
 def pool_of(harness: Harness, clock: Clock, pools: str) -> tuple[WorldCluster, BootstrapProvider]:
     """Under Enforce, with a MachinePool whose instance ``late``, not listed yet, boots with the token of now."""
-    spec = {"nodeNameSource": "ProviderID", "mode": "Enforce", "bootstrapTokens": {"machinePools": pools}}
+    spec = {"nodeNames": {"sources": ["ProviderID"]}, "mode": "Enforce", "bootstrapTokens": {"machinePools": pools}}
     cluster = harness.cluster(policy=spec)
     provider = BootstrapProvider(cluster, clock)
     pool = cluster.add_machine_pool("pool")

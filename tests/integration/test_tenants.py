@@ -171,7 +171,7 @@ def test_an_attestor_that_is_not_installed_has_no_signer(harness: Harness) -> No
 def test_a_policy_says_nothing_of_another_namespaces_cluster(harness: Harness) -> None:
     """The tenant of one namespace writes a policy of the name that another namespace's Cluster has."""
     victim = harness.cluster("prod", namespace="team-a")
-    set_policy(harness, victim, {"nodeNameSource": "MachineName"})
+    set_policy(harness, victim, {"nodeNames": {"sources": ["MachineName"]}})
     harness.management.ensure_namespace("team-b")
     harness.management.client.create(
         NODE_ATTESTATION_POLICIES.collection("team-b"),

@@ -144,7 +144,7 @@ def test_a_change_irrelevant_to_decisions_wakes_no_request(
 
 
 def test_a_pool_wakes_requests_of_its_new_instances(harness: Harness, judged: Counter[str]) -> None:
-    cluster = harness.cluster(f"cluster-{next(_NUMBERS)}", policy={"nodeNameSource": "ProviderID"})
+    cluster = harness.cluster(f"cluster-{next(_NUMBERS)}", policy={"nodeNames": {"sources": ["ProviderID"]}})
     pool, woken, sleeping, last = names(4)
     harness.join(cluster)
     others = [provider_id(f"{pool}-{number}") for number in range(200)]

@@ -48,7 +48,7 @@ def test_the_name_of_a_running_node_that_was_never_attested(harness: Harness) ->
 
 
 def test_the_end_of_another_instances_provider_id(harness: Harness) -> None:
-    cluster = harness.cluster(policy={"nodeNameSource": "ProviderID"})
+    cluster = harness.cluster(policy={"nodeNames": {"sources": ["ProviderID"]}})
     cluster.add_machine_pool("pool", "test:///zone-1/name", "test:///zone-2/name")
     harness.run()
     node = node_of(cluster, "zone-2/name", "name")

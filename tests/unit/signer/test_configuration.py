@@ -101,7 +101,10 @@ def test_nothing_set(tmp_path: Path, text: str) -> None:
         ("''", "must be an object, whose top-level fields are attestors and certificateAuthorities"),
         ("[attestors]", "must be an object, whose top-level fields are attestors and certificateAuthorities"),
         ("attestors: {}\nmode: x", "the top-level fields are attestors and certificateAuthorities, and not 'mode'"),
-        ("attestors: {}\n7: x", "the top-level fields are attestors and certificateAuthorities, and not a field of another form"),
+        (
+            "attestors: {}\n7: x",
+            "the top-level fields are attestors and certificateAuthorities, and not a field of another form",
+        ),
         ("attestors: []", "attestors must map provider names"),
         ("attestors: [tpm]", "attestors must map provider names"),
         ("attestors: {UPPER: {}}", "attestors.UPPER"),

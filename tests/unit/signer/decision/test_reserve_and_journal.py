@@ -52,10 +52,21 @@ def test_of_thousands_a_few_say_as_much_as_all() -> None:
         caches.machines.applied(manifest)
     assert len(caches.matching(KEY, "test:///one")) == MOST_MATCHING
     reserve_and_journal = cast("ReserveAndJournal", SimpleNamespace(_caches=caches, _key=KEY))
-    others = ReserveAndJournal._others_called(reserve_and_journal, machine_view(name="m0", cluster=KEY), "node")
+    others = ReserveAndJournal._others_called(reserve_and_journal, machine_view(name="m0", cluster=KEY), "node", False)
     assert [other.name for other in others[:2]] == ["z", "m1"], "whose node it is, and then the others"
     assert len(others) == 8
     assert not any(other.deleting for other in others)
+
+
+def test_a_derived_name_is_also_of_the_machines_with_its_host() -> None:
+    caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, NotServed()), own_namespace="here")
+    for manifest in (machine("m1"), machine("m2"), machine("node.lab.example")):
+        caches.machines.applied(manifest)
+    reserve_and_journal = cast("ReserveAndJournal", SimpleNamespace(_caches=caches, _key=KEY))
+    for derived, names in ((True, ["m2", "node.lab.example"]), (False, [])):
+        own = machine_view(name="m1", cluster=KEY)
+        others = ReserveAndJournal._others_called(reserve_and_journal, own, "node.corp.example", derived)
+        assert [other.name for other in others] == names
 
 
 class Harness:

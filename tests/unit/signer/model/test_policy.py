@@ -18,6 +18,7 @@ from signer.model.policy import (
     MachinePoolTokens,
     Mode,
     NodeNameReuse,
+    NodeNameRules,
     NodeNameSource,
     Policy,
     UntraceableTokens,
@@ -54,7 +55,7 @@ def test_defaults() -> None:
         generation=3,
         mode=Mode.OBSERVE,
         authorized_attestors=(),
-        node_name_source=NodeNameSource.AUTOMATIC,
+        node_names=NodeNameRules((NodeNameSource.AUTOMATIC,), ()),
         approval_by_others=ApprovalByOthers.REFUSE,
         node_name_reuse=NodeNameReuse.AFTER_EXPIRY,
         client_duration=timedelta(days=7),
@@ -92,7 +93,7 @@ def test_everything() -> None:
     policy = parse(
         mode="Enforce",
         authorizedAttestors=[{"name": "tpm", "settings": {"a": 1}}, {"name": "aws", "settings": None}, {"name": "x"}],
-        nodeNameSource="InfrastructureMachineName",
+        nodeNames={"sources": ["InfrastructureMachineName", "Automatic"], "domains": ["corp.example", "lab"]},
         approvalByOthers="Honor",
         nodeNameReuse="Immediate",
         certificates={"clientDuration": "24h", "servingDuration": "1h30m", "insecureDuration": "8784h"},
@@ -107,7 +108,9 @@ def test_everything() -> None:
     assert policy.authorized("aws").provider == "aws"
     with pytest.raises(KeyError, match="gcp"):
         policy.authorized("gcp")
-    assert policy.node_name_source is NodeNameSource.INFRASTRUCTURE_MACHINE_NAME
+    sources = (NodeNameSource.INFRASTRUCTURE_MACHINE_NAME, NodeNameSource.AUTOMATIC)
+    assert policy.node_names == NodeNameRules(sources, ("corp.example", "lab"))
+    assert str(policy.node_names) == "InfrastructureMachineName, Automatic; domains corp.example, lab"
     assert policy.approval_by_others is ApprovalByOthers.HONOR
     assert policy.node_name_reuse is NodeNameReuse.IMMEDIATE
     assert policy.client_duration == timedelta(hours=24)
@@ -131,11 +134,46 @@ def test_the_mode_of_what_cannot_be_followed(spec: Any, mode: Mode | None) -> No
     assert stated_mode({"metadata": METADATA, "spec": spec}) is mode
 
 
+NAMES = ["Automatic", "MachineAddress", "MachineName", "InfrastructureMachineName", "ProviderID"]
+
+
+@pytest.mark.parametrize("value", [None, {}, {"sources": None}, {"sources": []}, {"domains": None}, {"domains": []}])
+def test_node_names_by_default(value: Any) -> None:
+    assert parse(nodeNames=value).node_names == NodeNameRules()
+
+
+def test_sources_of_node_names() -> None:
+    assert [source.value for source in parse(nodeNames={"sources": NAMES}).node_names.sources] == NAMES
+    path = "spec.nodeNames.sources"
+    values: list[Any] = ["", "automatic", "Automatic ", None, 5, [], {}]
+    for value in values:
+        assert invalid(nodeNames={"sources": [value]}) == f"{path} must be one of {', '.join(NAMES)}"
+    assert invalid(nodeNames={"sources": ["Automatic"] * 2}) == f"{path} repeats an item"
+    others: list[Any] = ["Automatic", {}, 5, [*NAMES, "x"]]
+    for value in others:
+        assert invalid(nodeNames={"sources": value}) == f"{path} must be a list of at most 5"
+    assert invalid(nodeNames=["Automatic"]) == "spec.nodeNames must be an object"
+
+
+@pytest.mark.parametrize(
+    "domain", ["", ".", ".corp", "corp.", "CORP", "a_b", "*.corp", "a" * 254, "0.0.1", "1", "a.0x1", None, 5, ["a"]]
+)
+def test_domains_that_are_none(domain: Any) -> None:
+    """The host 10 in the domain 0.0.1 would look like an IP address."""
+    assert "spec.nodeNames.domains must hold DNS domains" in invalid(nodeNames={"domains": [domain]})
+
+
+def test_so_many_domains_and_no_more() -> None:
+    domains = [f"d{number}.example" for number in range(17)]
+    assert parse(nodeNames={"domains": domains[:16]}).node_names.domains == tuple(domains[:16])
+    assert invalid(nodeNames={"domains": domains}) == "spec.nodeNames.domains must be a list of at most 16"
+    assert invalid(nodeNames={"domains": ["a", "b", "a"]}) == "spec.nodeNames.domains repeats an item"
+
+
 @pytest.mark.parametrize(
     ("field", "choices"),
     [
         ("mode", ["Observe", "Enforce"]),
-        ("nodeNameSource", ["Automatic", "MachineAddress", "MachineName", "InfrastructureMachineName", "ProviderID"]),
         ("builtinServingRequests", ["FollowMode", "Approve", "Ignore"]),
         ("approvalByOthers", ["Refuse", "Honor"]),
         ("nodeNameReuse", ["AfterExpiry", "Immediate"]),
@@ -229,7 +267,7 @@ JSON = st.recursive(
     max_leaves=6,
 )
 SPEC = st.dictionaries(
-    st.sampled_from(["mode", "authorizedAttestors", "nodeNameSource", "certificates", "nodeNameReuse"]),
+    st.sampled_from(["mode", "authorizedAttestors", "nodeNames", "certificates", "nodeNameReuse"]),
     JSON | st.lists(st.dictionaries(st.sampled_from(["name", "settings"]), JSON)),
 )
 

@@ -198,7 +198,7 @@ STOPPED: dict[str, tuple[Callable[[], Any], str, str]] = {
     "node_name_is_the_machines": (
         lambda: builders.machine_facts(node_name="other"),
         "other",
-        f"{NODE} (nodeNameSource",
+        f"{NODE} (nodeNames",
     ),
     "node_ref_agrees": (
         lambda: builders.machine_facts(machine=builders.machine_view(node_ref="other")),

@@ -72,13 +72,13 @@ class TestNodeName:
     def test_of_another_machine(self, name: str) -> None:
         deny = refused(judge, machine_facts(node_name=name))
         assert deny.reason == Reason.NODE_NAME_MISMATCH
-        assert f"is node {NODE} by nodeNameSource" in deny.message
+        assert f"is node {NODE} by nodeNames" in deny.message
 
     def test_one_of_several(self) -> None:
         addresses = (MachineAddress("InternalDNS", "a.b"), MachineAddress("InternalDNS", NODE))
         judge(machine_facts(machine=machine_view(addresses=addresses)))
         deny = refused(judge, machine_facts(machine=machine_view(addresses=addresses), node_name="c"))
-        assert f"is node a.b or {NODE} by nodeNameSource" in deny.message
+        assert f"is node a.b or {NODE} by nodeNames" in deny.message
 
     def test_addresses_unknown(self) -> None:
         facts = machine_facts(machine=machine_view(addresses=()))
@@ -90,7 +90,7 @@ class TestNodeName:
         assert refused(judge, machine_facts(proven=proven)).reason == Reason.NODE_NAME_MISMATCH
 
     def test_policy_chooses_the_source(self) -> None:
-        chosen = policy(nodeNameSource="MachineName")
+        chosen = policy(nodeNames={"sources": ["MachineName"]})
         judge(machine_facts(policy=chosen, node_name="prod-md-0-x7k2p"))
         assert refused(judge, machine_facts(policy=chosen)).reason == Reason.NODE_NAME_MISMATCH
 
@@ -102,7 +102,7 @@ class TestNodeName:
         renamed = machine_view(addresses=(MachineAddress("InternalDNS", "renamed"),))
         defer = deferred(judge, machine_facts(machine=renamed, record=record()))
         assert (defer.reason, defer.retry_after) == (Reason.NODE_NAME_MISMATCH, LOOK_AGAIN)
-        assert "is node renamed by nodeNameSource Automatic" in defer.message
+        assert "is node renamed by nodeNames Automatic" in defer.message
         assert f"; it was attested as node {NODE} before" in defer.message
         judge(machine_facts(record=record()))
 

@@ -9,13 +9,16 @@ from hypothesis import strategies as st
 
 from signer.model.cluster import MachineAddress, MachineView
 from signer.model.decision import Deferred, Refused
-from signer.model.policy import NodeNameSource
+from signer.model.policy import NodeNameRules, NodeNameSource
 from signer.model.reasons import Reason
 from signer.rules.node_name import (
     NodeNames,
     OtherNames,
+    is_derived,
     is_node_name,
+    names_in_domains,
     node_names,
+    possible_names,
     require_node_name,
     scale_set_names,
 )
@@ -32,12 +35,20 @@ def machine(provider_id: str, *addresses: tuple[str, str], **changes: str) -> Ma
     )
 
 
+def by(source: NodeNameSource) -> NodeNameRules:
+    return NodeNameRules((source,))
+
+
+def not_called(name: str, rules: NodeNameRules) -> Callable[[MachineView], object]:
+    return lambda view: require_node_name(name, view, rules, ())
+
+
 def names(source: NodeNameSource = AUTOMATIC, attested: tuple[str, ...] = ()) -> Callable[[MachineView], object]:
     return lambda view: node_names(view, source, attested)
 
 
 def asking_for(name: str) -> Callable[[MachineView], object]:
-    return lambda view: require_node_name(name, view, AUTOMATIC, ())
+    return lambda view: require_node_name(name, view, by(AUTOMATIC), ())
 
 
 def final(view: MachineView, source: NodeNameSource = AUTOMATIC, attested: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -156,7 +167,7 @@ class TestDomainOfDHCPOptions:
 
     @staticmethod
     def ask(name: str, view: MachineView) -> None:
-        require_node_name(name, view, AUTOMATIC, (PROVEN,))
+        require_node_name(name, view, by(AUTOMATIC), (PROVEN,))
 
     @pytest.mark.parametrize("name", [PROVEN, CUSTOM])
     def test_that_the_machine_shows(self, name: str) -> None:
@@ -184,7 +195,7 @@ class TestDomainOfDHCPOptions:
 
     def test_without_an_attestor_that_proves_names(self) -> None:
         """The addresses alone decide, and the domain's may come after the platform's own."""
-        require_node_name(CUSTOM, on_aws(PROVEN, CUSTOM), AUTOMATIC, ())
+        require_node_name(CUSTOM, on_aws(PROVEN, CUSTOM), by(AUTOMATIC), ())
         assert deferred(asking_for(CUSTOM), on_aws(PROVEN)).reason == Reason.MACHINE_ADDRESSES_UNKNOWN
         assert refused(asking_for(OTHER_INTERFACE), on_aws(PROVEN)).reason == Reason.NODE_NAME_MISMATCH
 
@@ -267,37 +278,37 @@ class TestAzurePool:
 
     def test_uniform(self) -> None:
         view = self.of_a_pool(f"{SCALE_SET}/pool/virtualMachines/0")
-        require_node_name("pool000000", view, AUTOMATIC, ())
+        require_node_name("pool000000", view, by(AUTOMATIC), ())
         for other in ("pool000001", "pool-0", "prefix000000"):
             defer = deferred(asking_for(other), view)
             assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
             assert "until it has one its node is pool000000" in defer.message
-            assert "set nodeNameSource" in defer.message
+            assert "set nodeNames in the policy" in defer.message
 
     def test_flexible(self) -> None:
         """Its computer's name ends in characters that nothing in Cluster API shows."""
         view = self.of_a_pool("azure:///subscriptions/s/virtualMachines/pool_1a2b3c4d")
-        deferred(lambda one: require_node_name("pool1a2b3c", one, AUTOMATIC, ()), view)
-        require_node_name("pool-0", view, AUTOMATIC, ())
+        deferred(lambda one: require_node_name("pool1a2b3c", one, by(AUTOMATIC), ()), view)
+        require_node_name("pool-0", view, by(AUTOMATIC), ())
 
     def test_a_host_name_decides(self) -> None:
         view = self.of_a_pool(f"{SCALE_SET}/pool/virtualMachines/0", ("Hostname", "prefix000000"))
         assert final(view) == ("prefix000000",)
-        refused(lambda one: require_node_name("pool000000", one, AUTOMATIC, ()), view)
+        refused(lambda one: require_node_name("pool000000", one, by(AUTOMATIC), ()), view)
 
     def test_instance_without_a_machine(self) -> None:
         """It may get one, whose Hostname then decides: until then another prefix is no ground to deny it."""
         provider_id = f"{SCALE_SET}/pool/virtualMachines/10"
-        require_node_name("pool00000a", instance(provider_id), AUTOMATIC, ())
+        require_node_name("pool00000a", instance(provider_id), by(AUTOMATIC), ())
         defer = deferred(asking_for("prefix00000a"), instance(provider_id))
         assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
-        assert "set nodeNameSource in the policy" in defer.message
-        require_node_name("prefix00000a", self.of_a_pool(provider_id, ("Hostname", "prefix00000a")), AUTOMATIC, ())
+        assert "set nodeNames in the policy" in defer.message
+        require_node_name("prefix00000a", self.of_a_pool(provider_id, ("Hostname", "prefix00000a")), by(AUTOMATIC), ())
 
     def test_of_no_pool(self) -> None:
         """The virtual machine is called as its infrastructure machine, and so is its node."""
-        deny = refused(lambda one: require_node_name("vm2", one, AUTOMATIC, ()), machine("azure:///x"))
-        assert "is node prod-md-0-infra by nodeNameSource Automatic (if that is wrong, set" in deny.message
+        deny = refused(lambda one: require_node_name("vm2", one, by(AUTOMATIC), ()), machine("azure:///x"))
+        assert "is node prod-md-0-infra by nodeNames Automatic (if that is wrong, set" in deny.message
 
 
 NOBODYS = ["localhost", "LOCALHOST.", "localhost.localdomain", "localhost4.localdomain4", "localhost6", "vm.localhost"]
@@ -310,7 +321,7 @@ class TestNamesOfEveryHost:
     @pytest.mark.parametrize("provider_id", ["metal3://default/node-1/m", "vsphere://x"])
     def test_guess_stands(self, provider_id: str, name: str) -> None:
         view = machine(provider_id, ("InternalIP", "172.22.0.86"), ("Hostname", name), ("InternalDNS", name))
-        require_node_name("prod-md-0-x7k2p", view, AUTOMATIC, ())
+        require_node_name("prod-md-0-x7k2p", view, by(AUTOMATIC), ())
         for other in ("vm1", "localhost", "localhost.localdomain"):
             deferred(asking_for(other), view)
 
@@ -353,7 +364,7 @@ VIEWS = st.builds(
 def test_automatic(asked: str, view: MachineView, attested: tuple[str, ...]) -> None:
     shown = {address.address for address in view.addresses}
     try:
-        require_node_name(asked, view, AUTOMATIC, attested)
+        require_node_name(asked, view, by(AUTOMATIC), attested)
     except Refused:
         # Proven or shown otherwise, or by the one convention that nothing comes after.
         assert attested or shown or view.provider_id.startswith("azure")
@@ -399,7 +410,7 @@ class TestChosen:
     def test_provider_id_that_ends_with_no_node_name(self, provider_id: str) -> None:
         defer = deferred(names(NodeNameSource.PROVIDER_ID), machine(provider_id))
         assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
-        assert "nodeNameSource" in defer.message
+        assert "nodeNames" in defer.message
 
 
 class TestInstanceOfMachinePool:
@@ -416,7 +427,7 @@ class TestInstanceOfMachinePool:
     def test_nothing_else_is_guessed(self, provider_id: str) -> None:
         defer = deferred(names(attested=("NOT a name",)), instance(provider_id))
         assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
-        assert "nodeNameSource: ProviderID" in defer.message
+        assert "add ProviderID to nodeNames.sources" in defer.message
         assert f"instance {provider_id} of MachinePool team-a/pool" in defer.message
 
     @pytest.mark.parametrize(
@@ -426,50 +437,160 @@ class TestInstanceOfMachinePool:
     def test_what_only_machines_have(self, source: NodeNameSource) -> None:
         """The pool's own name would be one name for all of its instances."""
         defer = deferred(names(source, attested=("n1",)), instance("docker:////c"))
-        assert "nodeNameSource" in defer.message
+        assert "nodeNames" in defer.message
 
 
 class TestRequired:
     def test_one_of_the_names(self) -> None:
         view = machine("aws:///a/i-1", ("InternalDNS", "d1"), ("InternalDNS", "d2"))
         for name in ("d1", "d2"):
-            require_node_name(name, view, AUTOMATIC, ())
+            require_node_name(name, view, by(AUTOMATIC), ())
 
     def test_another_name(self) -> None:
         view = machine("aws:///a/i-1", ("InternalDNS", "d1"), ("InternalDNS", "d2"))
-        deny = refused(lambda one: require_node_name("d3", one, AUTOMATIC, ()), view)
+        deny = refused(lambda one: require_node_name("d3", one, by(AUTOMATIC), ()), view)
         assert deny.reason == Reason.NODE_NAME_MISMATCH
         assert deny.message == (
-            "the request is for node d3; Machine team-a/prod-md-0-x7k2p is node d1 or d2 by nodeNameSource Automatic "
-            "(if that is wrong, set another in the policy)"
+            "the request is for node d3; Machine team-a/prod-md-0-x7k2p is node d1 or d2 by nodeNames Automatic "
+            "(if that is wrong, set other sources in the policy)"
         )
 
     def test_another_name_than_was_chosen(self) -> None:
         """What was chosen is what the operator wants: nothing is proposed."""
         deny = refused(
-            lambda one: require_node_name("d1", one, NodeNameSource.MACHINE_NAME, ()),
+            lambda one: require_node_name("d1", one, by(NodeNameSource.MACHINE_NAME), ()),
             machine("aws:///a/i-1", ("InternalDNS", "d1")),
         )
-        assert deny.message.endswith("is node prod-md-0-x7k2p by nodeNameSource MachineName")
+        assert deny.message.endswith("is node prod-md-0-x7k2p by nodeNames MachineName")
 
     def test_addresses_arrive_in_stages(self) -> None:
         """A Machine shows its InternalIP first; its node knows its host name from the start, and is not denied."""
         early, later = (("InternalIP", "10.0.0.1"),), (("InternalIP", "10.0.0.1"), ("Hostname", "vm1"))
-        defer = deferred(lambda one: require_node_name("vm1", one, AUTOMATIC, ()), machine("vsphere://x", *early))
+        defer = deferred(lambda one: require_node_name("vm1", one, by(AUTOMATIC), ()), machine("vsphere://x", *early))
         assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
-        assert "nodeNameSource" in defer.message
-        require_node_name("vm1", machine("vsphere://x", *later), AUTOMATIC, ())
-        require_node_name("prod-md-0-x7k2p", machine("vsphere://x", *early), AUTOMATIC, ())
-        impostor = refused(lambda one: require_node_name("vm2", one, AUTOMATIC, ()), machine("vsphere://x", *later))
+        assert "nodeNames" in defer.message
+        require_node_name("vm1", machine("vsphere://x", *later), by(AUTOMATIC), ())
+        require_node_name("prod-md-0-x7k2p", machine("vsphere://x", *early), by(AUTOMATIC), ())
+        impostor = refused(lambda one: require_node_name("vm2", one, by(AUTOMATIC), ()), machine("vsphere://x", *later))
         assert impostor.reason == Reason.NODE_NAME_MISMATCH
 
     def test_addresses_that_are_chosen_arrive_in_stages(self) -> None:
         """The InternalDNS may be there before the Hostname, by which the node is called."""
         source = NodeNameSource.MACHINE_ADDRESS
         early, later = (("InternalDNS", "vm1.corp"),), (("InternalDNS", "vm1.corp"), ("Hostname", "vm1"))
-        defer = deferred(lambda one: require_node_name("vm1", one, source, ()), machine("vsphere://x", *early))
+        defer = deferred(lambda one: require_node_name("vm1", one, by(source), ()), machine("vsphere://x", *early))
         assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
-        require_node_name("vm1.corp", machine("vsphere://x", *early), source, ())
-        require_node_name("vm1", machine("vsphere://x", *later), source, ())
-        impostor = refused(lambda one: require_node_name("vm1.corp", one, source, ()), machine("vsphere://x", *later))
+        require_node_name("vm1.corp", machine("vsphere://x", *early), by(source), ())
+        require_node_name("vm1", machine("vsphere://x", *later), by(source), ())
+        impostor = refused(
+            lambda one: require_node_name("vm1.corp", one, by(source), ()), machine("vsphere://x", *later)
+        )
         assert impostor.reason == Reason.NODE_NAME_MISMATCH
+
+
+class TestSeveralSources:
+    RULES = NodeNameRules((NodeNameSource.MACHINE_ADDRESS, NodeNameSource.MACHINE_NAME))
+
+    def test_a_name_of_any_source(self) -> None:
+        view = machine("vsphere://x", ("Hostname", "vm1"))
+        for name in ("vm1", "prod-md-0-x7k2p"):
+            require_node_name(name, view, self.RULES, ())
+        deny = refused(lambda one: require_node_name("vm2", one, self.RULES, ()), view)
+        assert deny.reason == Reason.NODE_NAME_MISMATCH
+        assert deny.message.endswith(
+            "is node vm1 (MachineAddress) or prod-md-0-x7k2p (MachineName) by nodeNames MachineAddress, MachineName"
+        )
+
+    def test_a_source_that_is_not_known_yet_may_still_have_the_name(self) -> None:
+        """Whatever the order of the sources."""
+        view = machine("vsphere://x", ("InternalIP", "10.0.0.1"))
+        for rules in (self.RULES, NodeNameRules(self.RULES.sources[::-1])):
+            require_node_name("prod-md-0-x7k2p", view, rules, ())
+            defer = deferred(not_called("vm1", rules), view)
+            assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
+            assert "is node prod-md-0-x7k2p (MachineName) so far; " in defer.message
+            assert "has no address that gives its node's name yet" in defer.message
+
+    def test_a_guess_of_one_source_makes_another_name_wait(self) -> None:
+        view = machine("vsphere://x", ("InternalDNS", "vm1.corp"))
+        for rules in (self.RULES, NodeNameRules((NodeNameSource.MACHINE_NAME, AUTOMATIC))):
+            defer = deferred(not_called("vm2", rules), view)
+            assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
+
+    def test_none_is_known(self) -> None:
+        rules = NodeNameRules((NodeNameSource.MACHINE_ADDRESS, AUTOMATIC))
+        assert deferred(lambda one: possible_names(one, rules, ()), machine("vsphere://x")).reason == (
+            Reason.MACHINE_ADDRESSES_UNKNOWN
+        )
+
+    def test_many_names_are_not_all_shown(self) -> None:
+        view = machine("vsphere://x", *(("Hostname", f"vm{number}") for number in range(8)))
+        assert str(possible_names(view, by(AUTOMATIC), ())).endswith("vm5 or one of 2 more")
+
+
+class TestDomains:
+    """Guests that are called by their FQDN, where the Machine shows the short name, and the reverse."""
+
+    RULES = NodeNameRules((NodeNameSource.MACHINE_NAME,), ("corp.example", "lab.example"))
+
+    @pytest.mark.parametrize("name", ["prod-md-0-x7k2p", "prod-md-0-x7k2p.corp.example", "prod-md-0-x7k2p.lab.example"])
+    def test_a_short_name_in_each_domain(self, name: str) -> None:
+        require_node_name(name, machine("vsphere://x"), self.RULES, ())
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            *("other.corp.example", "prod-md-0-x7k2p.other.example", "prod-md-0-x7k2p.corp.example.other"),
+            *("prod-md-0-x7k2p.x.corp.example", "corp.example", "x.prod-md-0-x7k2p.corp.example"),
+        ],
+    )
+    def test_no_other_host_and_no_other_domain(self, name: str) -> None:
+        deny = refused(lambda one: require_node_name(name, one, self.RULES, ()), machine("vsphere://x"))
+        assert deny.reason == Reason.NODE_NAME_MISMATCH
+        assert "prod-md-0-x7k2p.corp.example (as prod-md-0-x7k2p, by domain)" in deny.message
+        assert "by nodeNames MachineName; domains corp.example, lab.example" in deny.message
+        hint = "add the domain to nodeNames.domains in the policy" in deny.message
+        assert hint is name.startswith("prod-md-0-x7k2p.")
+
+    def test_a_fully_qualified_name(self) -> None:
+        """Its host in each domain; and alone, if its own domain is one of them."""
+        own, other = (machine("vsphere://x", ("Hostname", name)) for name in ("vm1.corp.example", "vm1.other.example"))
+        rules = NodeNameRules((NodeNameSource.MACHINE_ADDRESS,), ("corp.example", "lab.example"))
+        for view in (own, other):
+            require_node_name("vm1.lab.example", view, rules, ())
+        require_node_name("vm1", own, rules, ())
+        require_node_name("vm1.corp.example", other, rules, ())
+        refused(lambda one: require_node_name("vm1", one, rules, ()), other)
+
+    @pytest.mark.parametrize("domains", [(), ("corp.example",)])
+    def test_which_names_are_derived(self, domains: tuple[str, ...]) -> None:
+        rules = NodeNameRules((NodeNameSource.MACHINE_NAME,), domains)
+        view = machine("vsphere://x")
+        assert is_derived("prod-md-0-x7k2p.corp.example", view, rules, ()) is bool(domains)
+        assert not is_derived("prod-md-0-x7k2p", view, rules, ())
+        assert not is_derived("x", machine("vsphere://x"), NodeNameRules((AUTOMATIC,), domains), ())
+
+    def test_an_ip_address_has_no_domain(self) -> None:
+        assert names_in_domains(("10.0.0.1",), ("corp.example",)) == {}
+
+    def test_only_names(self) -> None:
+        assert names_in_domains(("a" * 250, "localhost", "x."), ("corp.example",)) == {"x.corp.example": "x."}
+
+
+@fast
+@given(
+    st.lists(st.sampled_from(["a", "b", "a.x", "b.y", "a.z", "10.0.0.1"]), max_size=4),
+    st.lists(st.sampled_from(["x", "y"]), max_size=2, unique=True),
+)
+def test_derived_names_have_the_host_of_a_name_and_a_domain_of_the_policy(names: list[str], domains: list[str]) -> None:
+    derived = names_in_domains(names, tuple(domains))
+    for name, derived_from in derived.items():
+        host, _, domain = name.partition(".")
+        assert derived_from in names
+        assert name not in names
+        assert derived_from.partition(".")[0] == host
+        assert domain in domains or (not domain and derived_from.partition(".")[2] in domains)
+    for name in names:
+        if name != "10.0.0.1":
+            host = name.partition(".")[0]
+            assert all(f"{host}.{domain}" in {*names, *derived} for domain in domains)

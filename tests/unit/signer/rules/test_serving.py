@@ -21,6 +21,7 @@ from tests.unit.signer.builders import (
     cluster_view,
     machine_facts,
     machine_view,
+    policy,
     verified,
 )
 from tests.unit.signer.outcomes import deferred, refused
@@ -183,7 +184,8 @@ class TestUnreadableAddresses:
         assert f"Addresses that cannot be read: InternalIP {text!r} " in defer.message
         judge(serving((NODE,), ("10.0.0.1",), machine=machine, proven=None))
         held = frozenset({asked})
-        assert deferred(judge, serving((), (asked,), machine=machine, proven=None, conflicting_names=held))
+        held_too = serving((), (asked,), machine=machine, proven=None, conflicting_names=held)
+        assert deferred(judge, held_too).reason == Reason.MACHINE_ADDRESSES_UNKNOWN
 
     def test_only_some_are_shown(self) -> None:
         machine = with_addresses(*(f"10.0.0.01{number}" for number in range(5)))
@@ -206,6 +208,46 @@ class TestUnreadableAddresses:
     def test_every_reading_of_the_endpoint_counts(self, host: str) -> None:
         facts = serving((), ("192.0.2.8",), cluster=cluster_view(control_plane_host=host), **everywhere("192.0.2.8"))
         not_permitted(facts, "192.0.2.8", "is the control-plane endpoint")
+
+
+class TestDomains:
+    """The same host in a domain that the policy names."""
+
+    POLICY = policy(nodeNames={"domains": ["corp.example", "prod.example"]})
+
+    def facts(self, *names: str, **changes: Any) -> MachineFacts:
+        given: dict[str, Any] = {"node_name": "vm1", "policy": self.POLICY, "proven": None}
+        return serving(names, **given | {"machine": with_addresses("vm2.corp.example")} | changes)
+
+    @pytest.mark.parametrize(
+        "name", ["vm1.corp.example", "vm1.prod.example", "vm2", "vm2.prod.example", "VM1.Corp.Example"]
+    )
+    def test_own(self, name: str) -> None:
+        judge(self.facts("vm1", name))
+
+    @pytest.mark.parametrize("name", ["vm3.corp.example", "vm1.other.example", "x.vm1.corp.example", "corp.example"])
+    def test_foreign(self, name: str) -> None:
+        not_permitted(self.facts(name), name, f"does not belong to {MACHINE}")
+
+    def test_not_without_the_policy(self) -> None:
+        not_permitted(self.facts("vm1.corp.example", policy=policy()), "vm1.corp.example", "does not belong to")
+
+    def test_never_of_the_cluster(self) -> None:
+        cluster = cluster_view(service_domain="prod.example", control_plane_host="vm1.corp.example")
+        not_permitted(self.facts("vm1.prod.example", cluster=cluster), "vm1.prod.example", "is in the domain")
+        not_permitted(self.facts("vm1.corp.example", cluster=cluster), "vm1.corp.example", "control-plane endpoint")
+
+    def test_a_host_of_another_machine_too(self) -> None:
+        """By the same rule, the name may be that Machine's. Names that are not derived stay its own."""
+        shared = ServingFacts(names_of_shared_hosts=frozenset({"vm1.corp.example", "vm1", "vm2.corp.example"}))
+        defer = deferred(judge, self.facts("vm1.corp.example", serving=shared))
+        assert defer.reason == Reason.MACHINE_AMBIGUOUS
+        assert "by a domain of the policy, and another Machine of the cluster has the same host" in defer.message
+        judge(self.facts("vm1", "vm2.corp.example", serving=shared))
+
+    def test_anothers(self) -> None:
+        facts = self.facts("vm1.corp.example", conflicting_names=frozenset({"vm1.corp.example"}))
+        assert deferred(judge, facts).reason == Reason.MACHINE_AMBIGUOUS
 
 
 class TestNoHostsName:

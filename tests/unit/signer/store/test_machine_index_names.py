@@ -94,6 +94,18 @@ def test_changes() -> None:
     assert index.conflicting_names(replace(ASKING, cluster=ClusterKey("team-a", "lab")), asked) == frozenset()
 
 
+@pytest.mark.parametrize("asked", ["vm1", "vm1.corp.example", "VM1.lab.example."])
+def test_other_machines_with_the_same_host(asked: str) -> None:
+    index = index_of(
+        ASKING, machine("a", "vm1.corp.example"), machine("b", "vm1"), machine("vm1.x"), machine("c", "vm2")
+    )
+    own = machine("asking", "vm1.own.example")
+    index.changed(("team-a", "asking"), ASKING, own)
+    assert [name for _, name in index.other_machines_with_host(own, asked)] == ["a", "b", "vm1.x"]
+    index.changed(("team-a", "a"), machine("a", "vm1.corp.example"), None)
+    assert [name for _, name in index.other_machines_with_host(own, asked)] == ["b", "vm1.x"]
+
+
 def possible(index: NameIndex, *names: str, asking: MachineView = ASKING) -> frozenset[str]:
     return index.possibly_conflicting_names(asking, names)
 
