@@ -209,8 +209,7 @@ WORLDS: Final = (
     ProviderWorld(
         name="hetzner-cloud-without-ipv4",
         provider="Hetzner",
-        source="syself/cluster-api-provider-hetzner v1.1.8: pkg/services/hcloud/server/server.go, statusAddresses: "
-        'the text of a Go net.IP that is nil is "<nil>"',
+        source="syself/cluster-api-provider-hetzner v1.1.8: pkg/services/hcloud/server/server.go, statusAddresses",
         kind="HCloudMachine",
         provider_id="hcloud://471200{n}",
         addresses=(("ExternalIP", "<nil>"), ("InternalIP", "10.0.1.{n}")),
