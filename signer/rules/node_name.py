@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from signer.model.addresses import EMPTY, Address, UnreadableAddress, is_subdomain, read_address
-from signer.model.cluster import MACHINE_POOL_KIND, MachineAddress, MachineView
+from signer.model.cluster import MACHINE_POOL_KIND, MachineAddress, MachineView, NoInfrastructure
 from signer.model.decision import Deferred, Refused
 from signer.model.policy import NodeNameRules, NodeNameSource
 from signer.model.reasons import Reason
@@ -34,6 +34,13 @@ _SCALE_SET_INSTANCE: Final = re.compile(
 )
 _BASE_36: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _BASE_36_DIGITS: Final = 6
+
+# Hetzner's bare metal servers. The provider names the host after its InfraMachine, or, if an annotation asks for
+# constant names, after the Cluster and the server's number (cluster-api-provider-hetzner, pkg/scope/baremetalhost.go,
+# Hostname). The Machine's Hostname address lacks the prefix.
+_HETZNER_BARE_METAL_KIND: Final = "HetznerBareMetalMachine"
+_HETZNER_BARE_METAL_PREFIX: Final = "bm-"
+_HETZNER_BARE_METAL_SERVER: Final = re.compile(r"(?:hrobot://|hcloud://bm-)([0-9]{1,19})")
 
 # A host without a configured name reports one of these, for example during inspection: "localhost.localdomain".
 _NAMES_OF_EVERY_HOST: Final = frozenset({"localhost", "localhost4", "localhost6"})
@@ -252,6 +259,9 @@ def _conventional(machine: MachineView) -> NodeNames:
     scheme = _scheme(machine)
     if machine.kind == MACHINE_POOL_KIND:
         return _instance(machine)
+    if bare_metal := hetzner_bare_metal_names(machine):
+        # The name with the server's number is known once the Machine shows its provider ID, which has the number.
+        return NodeNames(bare_metal, OtherNames.WRONG if machine.provider_id else OtherNames.UNKNOWN)
     if scheme in _ADDRESS_CONVENTIONS:
         others = OtherNames.WRONG_EXCEPT_DOMAIN if _domain_may_differ(machine) else OtherNames.WRONG
         return NodeNames(_addresses(machine, _ADDRESS_CONVENTIONS[scheme]), others)
@@ -298,6 +308,17 @@ def scale_set_names(provider_id: str) -> tuple[str, ...]:
         digits = f"{_BASE_36[digit]}{digits}"
     name = f"{found[1].lower()}{digits}"
     return (name,) if not number and is_node_name(name) else ()
+
+
+def hetzner_bare_metal_names(machine: MachineView) -> tuple[str, ...]:
+    """The host names of one of Hetzner's bare metal servers; empty for any other Machine."""
+    infrastructure = machine.infrastructure
+    if isinstance(infrastructure, NoInfrastructure) or infrastructure.kind != _HETZNER_BARE_METAL_KIND:
+        return ()
+    found = _HETZNER_BARE_METAL_SERVER.fullmatch(machine.provider_id)
+    constant = () if found is None else (f"{machine.cluster.name}-{found[1]}",)
+    names = (f"{_HETZNER_BARE_METAL_PREFIX}{name}" for name in (infrastructure.name, *constant))
+    return tuple(name for name in names if is_node_name(name))
 
 
 def _scheme(machine: MachineView) -> str:

@@ -22,7 +22,7 @@ from signer.model.machine_pool import MachinePoolView
 from signer.model.possible_addresses import possible_readings
 from signer.model.record import MachineKey, unidentified, unidentified_name
 from signer.rules.machine import MachineGone
-from signer.rules.node_name import scale_set_names
+from signer.rules.node_name import hetzner_bare_metal_names, scale_set_names
 from signer.store.cache import ObjectKey
 from signer.store.holders import Held, Holders
 
@@ -359,7 +359,12 @@ def _node(machine: MachineView) -> frozenset[Held]:
 
 
 def _names(machine: MachineView) -> frozenset[Held]:
-    names = (machine.name, machine.infrastructure_name, *_names_in(machine.provider_id))
+    names = (
+        machine.name,
+        machine.infrastructure_name,
+        *_names_in(machine.provider_id),
+        *hetzner_bare_metal_names(machine),
+    )
     readings = (one.reading for one in machine.addresses)
     return frozenset(
         (machine.cluster, name)

@@ -30,7 +30,7 @@ from signer.model.reasons import EXPLANATIONS, Reason
 from signer.model.signing_request import SigningRequest, parse_signing_request
 from signer.rules.checks import BUILTIN_PLAN, REQUEST_PLAN
 from signer.rules.plan import Check, Plan
-from tests.documents import audit_example, explain_example, preflight_example
+from tests.documents import audit_example, explain_example, preflight_example, providers
 from tests.documents.attestor_checks import CHECKS, link_of, result_of
 from tests.documents.attestor_reasons import CONVERTED, FOLDERS, WAITS, reasons_of
 from tests.documents.markdown import ROOT
@@ -331,6 +331,16 @@ def quote(path: str, shown: str) -> str:
     return f"`{shown}`:\n\n```{_LANGUAGES[file.suffix]}\n{file.read_text(encoding='utf-8').rstrip()}\n```\n"
 
 
+def infrastructure_worlds() -> str:
+    """The worlds of the infrastructure providers in the tests."""
+    return _table(providers.INFRASTRUCTURE_HEADING, providers.infrastructure_worlds())
+
+
+def control_plane_worlds() -> str:
+    """The worlds of the control plane providers in the tests."""
+    return _table(providers.CONTROL_PLANE_HEADING, providers.control_plane_worlds())
+
+
 SECTIONS: Final[dict[str, Callable[..., str]]] = {
     section.__name__: section
     for section in (
@@ -356,6 +366,8 @@ SECTIONS: Final[dict[str, Callable[..., str]]] = {
         quote,
         figures,
         measured,
+        infrastructure_worlds,
+        control_plane_worlds,
     )
 }
 """The sections by name; each returns Markdown."""

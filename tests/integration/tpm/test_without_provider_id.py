@@ -41,7 +41,7 @@ def cluster_of(
     policy = {
         "authorizedAttestors": [{"name": "tpm", "settings": settings}],
         "bootstrapTokens": CLAIMS if tokens is None else tokens,
-        "nodeNameSource": "MachineName",
+        "nodeNames": {"sources": ["MachineName"]},
         **more,
     }
     return harness.cluster(name, ["tpm"], policy=policy)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from signer.model.cluster import MachineAddress, MachineView
+from signer.model.cluster import InfrastructureReference, MachineAddress, MachineView
 from signer.model.decision import Deferred, Refused
 from signer.model.policy import NodeNameRules, NodeNameSource
 from signer.model.reasons import Reason
@@ -268,6 +268,45 @@ class TestScaleSet:
         (name,) = scale_set_names(f"{SCALE_SET}/pool/virtualMachines/{number}")
         assert len(name) == len("pool") + 6
         assert int(name.removeprefix("pool"), 36) == number
+
+
+class TestHetznerBareMetal:
+    """The host is called after its InfraMachine, or after the Cluster and its server, and the Hostname address lies."""
+
+    @staticmethod
+    def server(provider_id: str, *addresses: tuple[str, str], kind: str = "HetznerBareMetalMachine") -> MachineView:
+        reference = InfrastructureReference("infrastructure.cluster.x-k8s.io", "", kind, "md-0-x7k2p")
+        return replace(machine(provider_id, *addresses), infrastructure=reference)
+
+    @pytest.mark.parametrize("provider_id", ["hrobot://1357111", "hcloud://bm-1357111"])
+    def test_that_shows_its_provider_id(self, provider_id: str) -> None:
+        view = self.server(provider_id, ("Hostname", "md-0-x7k2p"))
+        assert final(view) == ("bm-md-0-x7k2p", "bm-prod-1357111")
+
+    @pytest.mark.parametrize(
+        "name", ["md-0-x7k2p", "bm-prod-1357112", "bm-other-1357111", "bm-md-0-zzzzz", "bm-1357111"]
+    )
+    def test_another_name(self, name: str) -> None:
+        refused(asking_for(name), self.server("hrobot://1357111", ("Hostname", "md-0-x7k2p")))
+
+    def test_that_shows_none_yet(self) -> None:
+        """A provider ID that the node claims is no source of names."""
+        view = self.server("").claiming("hrobot://1357111")
+        asking_for("bm-md-0-x7k2p")(view)
+        assert deferred(asking_for("bm-prod-1357111"), view).reason is Reason.MACHINE_ADDRESSES_UNKNOWN
+
+    @pytest.mark.parametrize("provider_id", ["hcloud://1357111", "hrobot://", "hrobot://x", "hrobot://1357111/2"])
+    def test_provider_id_of_another_form_has_no_number(self, provider_id: str) -> None:
+        assert final(self.server(provider_id)) == ("bm-md-0-x7k2p",)
+
+    def test_cloud_server(self) -> None:
+        view = self.server("hcloud://bm-1357111", ("Hostname", "md-0-x7k2p"), kind="HCloudMachine")
+        assert final(view) == ("md-0-x7k2p",)
+
+    def test_name_that_is_none(self) -> None:
+        reference = InfrastructureReference("infrastructure.cluster.x-k8s.io", "", "HetznerBareMetalMachine", "-" * 253)
+        view = replace(machine("", ("Hostname", "md-0")), infrastructure=reference)
+        assert final(view) == ("md-0",)
 
 
 class TestAzurePool:

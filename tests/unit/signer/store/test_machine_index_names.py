@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from signer.model.addresses import canonical
-from signer.model.cluster import MACHINE_POOL_KIND, ClusterKey, MachineAddress, MachineView
+from signer.model.cluster import MACHINE_POOL_KIND, ClusterKey, InfrastructureReference, MachineAddress, MachineView
 from signer.model.machine_pool import MachinePoolView
 from signer.store.machine_index import NameIndex
 from tests.unit.signer.builders import CLUSTER, machine_view
@@ -41,6 +41,13 @@ def test_of_another(held: str) -> None:
 def test_the_end_of_another_provider_id_is_a_possible_node_name() -> None:
     index = index_of(ASKING, machine("other", provider_id="aws:///eu-west-1a/i-0123"))
     assert index.conflicting_names(ASKING, {"i-0123", "aws:///eu-west-1a/i-0123"}) == {"i-0123"}
+
+
+def test_name_of_another_bare_metal_server() -> None:
+    reference = InfrastructureReference("infrastructure.cluster.x-k8s.io", "", "HetznerBareMetalMachine", "md-0")
+    other = machine("other", provider_id="hrobot://1357111", infrastructure=reference)
+    names = {"bm-md-0", f"bm-{CLUSTER.name}-1357111"}
+    assert index_of(ASKING, other).conflicting_names(ASKING, names | {"bm-md-1"}) == names
 
 
 def test_own() -> None:

@@ -1,0 +1,58 @@
+"""Clusters, Machines and nodes of the providers' worlds, on one management cluster."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Final
+
+from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION
+from signer.kube.client import JsonObject
+from signer.testing.world import WorldCluster
+from tests.integration.fixtures import Harness
+from tests.integration.providers.nodes import ChipNode, KeyedMACNode
+from tests.integration.providers.world import ProviderMachine, ProviderWorld, Shown
+from tests.integration.tpm.whose import chip
+from tests.support.metal3 import add_bare_metal_host, provision
+
+_NUMBERS: Final = itertools.count(1)
+
+
+def csr() -> str:
+    """A name for a request."""
+    return f"csr-{next(_NUMBERS)}"
+
+
+def cluster_of(harness: Harness, world: ProviderWorld, name: str = "prod", **changes: Any) -> WorldCluster:
+    """A cluster on that provider; ``changes`` are other fields of its policy."""
+    attestor: JsonObject = {"name": "keyed-mac"}
+    if world.shown is Shown.AFTER_JOIN:
+        source = "HostAnnotation" if world.host else "MachineAnnotation"
+        attestor = {"name": "tpm", "settings": {"endorsementKeySources": [source]}}
+    policy = {"authorizedAttestors": [attestor], **dict(world.policy), **changes}
+    return harness.cluster(name, [attestor["name"]], namespace=world.name, policy=policy)
+
+
+def late_machine(world: ProviderWorld, cluster: WorldCluster, machine: ProviderMachine) -> ChipNode:
+    """A Machine with a bootstrap token of its own, whose chip is named, and its node."""
+    created, token, own = world.create(cluster, machine), cluster.api.bootstrap_token(), chip()
+    cluster.add_kubeadm_config(machine.name, token, created)
+    named = {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: own.fingerprint}
+    if machine.host:
+        add_bare_metal_host(cluster, machine.host, **named)
+        provision(cluster, created, machine.host)
+    else:
+        cluster.patch_machine(machine.name, {"metadata": {"annotations": named}})
+    return ChipNode.of(cluster, machine.node_name, machine.provider_id, own, token)
+
+
+def early_machine(world: ProviderWorld, cluster: WorldCluster, machine: ProviderMachine) -> KeyedMACNode:
+    """A Machine whose provider has written nothing yet, and its node."""
+    world.create(cluster, machine)
+    return KeyedMACNode.of(cluster, machine.node_name, machine.provider_id)
+
+
+def assert_not_found(harness: Harness, cluster: WorldCluster, machine: ProviderMachine, part: str = "") -> None:
+    """A request waits because no Machine shows its provider ID; a Machine called like the node has the Event."""
+    called_so = machine.name == machine.node_name
+    subject, kind = (machine.name, "Machine") if called_so else (cluster.name, "Cluster")
+    harness.wait_for_event("MachineNotFound", subject, kind, cluster.namespace, part=part or machine.provider_id)
