@@ -55,6 +55,11 @@ def test_a_part_protects_and_is_not_all(manifests: list[dict[str, Any]]) -> None
     assert found.known_versions == frozenset()
 
 
+def test_so_many_and_no_more() -> None:
+    found = reported_by_service_cidrs([cidrs(f"10.{number}.0.0/16") for number in range(64)])
+    assert (len(found.networks), found.known_versions) == (64, frozenset({4, 6}))
+
+
 @pytest.mark.parametrize(
     ("spec", "around", "versions"),
     [
