@@ -20,6 +20,7 @@ from authenticator.flow.evidence import Attestation
 from authenticator.flow.mismatches import stored_mismatches
 from authenticator.model.answer import printable
 from authenticator.model.attempt import Attempt, Step, times
+from authenticator.model.certificate import is_of_node
 from authenticator.model.chain import issuer_of, name_of
 from authenticator.model.failures import ExitCode, InvalidConfiguration, NoEvidence
 from authenticator.model.mismatch import Mismatch
@@ -166,6 +167,9 @@ def _stored(store: Store, purpose: Purpose, pair: Pair) -> StoredCertificate:
 
 
 def _describe_step(planned: Next, configuration: Configuration, now: int) -> str:
+    if isinstance(planned, (Use, Renew)) and not is_of_node(planned.pair, configuration.node_name):
+        end = planned.pair.not_after
+        return f"expire at {time_text(end)}, in {_span(end - now)}: under another node name, it is not renewed"
     if isinstance(planned, Use):
         what = "renew" if planned.until < planned.pair.not_after else "expire"
         return f"{what} at {time_text(planned.until)}, in {_span(planned.until - now)}"

@@ -94,9 +94,10 @@ def test_a_certificate_for_something_else(node: Node) -> None:
     node.configure(providerID="test:///other", nodeName="worker-1.example")
     code, output, log = node.run("status")
     assert code == ExitCode.MISMATCH
-    assert output.splitlines()[-3:-1] == [
+    assert output.splitlines()[-3:] == [
         "mismatch     nodeName: stored worker-1, configured worker-1.example",
         f"mismatch     providerID: stored {PROVIDER_ID}, configured test:///other",
+        "next         expire at 2026-01-11T03:04:05Z, in 9 days: under another node name, it is not renewed",
     ]
     assert [line.partition(":")[0] for line in log.splitlines()] == ["kubelet-authenticator"] * 2
     assert f"If worker-1.example is right, supply a new bootstrap kubeconfig as {node.bootstrap_kubeconfig}" in log
