@@ -93,9 +93,12 @@ class CACertificate:
     _is_copy: bool = field(repr=False)
     public_key_hash: str = field(init=False, compare=False)
     """kubeadm's discovery hash: ``sha256:`` and the hex SHA-256 of SubjectPublicKeyInfo (RFC 7469 2.4)."""
+    extended_key_usage: x509.ExtendedKeyUsage | None = field(init=False, compare=False, repr=False)
+    """None if the certificate does not restrict it. Every issuance needs it, so it is looked up once."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "public_key_hash", _public_key_hash(self.subject_public_key_info))
+        object.__setattr__(self, "extended_key_usage", _extension_value(self.extensions, x509.ExtendedKeyUsage))
 
     @property
     def basic_constraints(self) -> x509.BasicConstraints | None:
@@ -106,11 +109,6 @@ class CACertificate:
     def key_usage(self) -> x509.KeyUsage | None:
         """None if the certificate does not restrict it."""
         return _extension_value(self.extensions, x509.KeyUsage)
-
-    @property
-    def extended_key_usage(self) -> x509.ExtendedKeyUsage | None:
-        """None if the certificate does not restrict it."""
-        return _extension_value(self.extensions, x509.ExtendedKeyUsage)
 
     @property
     def subject_key_identifier(self) -> x509.SubjectKeyIdentifier | None:

@@ -39,8 +39,8 @@ from signer.authority import IssuingSet
 from signer.decision.attestor_set import AttestorTiming, AttestorTimings, TimedAwaitable
 from signer.decision.authority_secrets import AuthorityUnavailable
 from signer.decision.authority_source import AuthoritySource
-from signer.decision.lookups import Lookups
-from signer.decision.machine_search import MachineSearch
+from signer.decision.cached_facts import MachineSearch
+from signer.decision.lookups import ConfinedLookups, Lookups
 from signer.decision.snapshot import Snapshot
 from signer.kube.errors import ApiError
 from signer.kube.supervision import is_task_ending
@@ -94,16 +94,18 @@ class AttestationRequests:
         self._lookups = lookups
         self._search = MachineSearch(key, caches, tokens)
 
-    def match_facts(self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription) -> MatchFacts:
+    def match_facts(
+        self, request: SigningRequest, node_name: str, snapshot: Snapshot, description: AttestorDescription
+    ) -> MatchFacts:
         """The facts that lead to the claimed Machine.
 
         Raises:
-            Refused: the provider ID or the node name is malformed, or the requester is not allowed.
+            Refused: the provider ID is malformed, or the requester is not allowed.
             Deferred: the controller key is not available, or a newer one must be read first.
         """
         return self._search.facts(
             request.header.username,
-            node_name_of(request),
+            node_name,
             claimed_provider_id(request),
             snapshot.policy,
             description,
@@ -149,7 +151,7 @@ class AttestationRequests:
             now=snapshot.now,
             machine=self._told_of(machine, found.match, provider, credential, snapshot.cluster),
             credential=credential,
-            management=self._lookups.of(self._key, machine),
+            management=ConfinedLookups(self._lookups, self._key, machine),
         )
         return Claim(machine, found.match, facts.asks, attestation)
 
@@ -204,7 +206,7 @@ class Attestation:
                 Machine cannot be verified yet.
         """
         plugin: ServerPlugin = snapshot.attestors.ready(description.provider).server_plugin
-        facts = self._attestation_requests.match_facts(request, snapshot, description)
+        facts = self._attestation_requests.match_facts(request, node_name_of(request), snapshot, description)
         claim = self._attestation_requests.claim(request, snapshot, description.provider, facts)
         with self._timings.of(description.provider, self._key):
             return plugin.pre_filter(claim.attestation)
@@ -247,7 +249,9 @@ class Attestation:
         )
         return facts
 
-    def claim(self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription, note: Note) -> Claim:
+    def claim(
+        self, request: SigningRequest, node_name: str, snapshot: Snapshot, description: AttestorDescription, note: Note
+    ) -> Claim:
         """The Machine and the request as passed to the attestor, at one moment: nothing is awaited between the two.
 
         Raises:
@@ -255,7 +259,7 @@ class Attestation:
             Deferred: no Machine of the Cluster has the provider ID, several have, or the record of the Machine cannot
                 be verified yet.
         """
-        facts = self._attestation_requests.match_facts(request, snapshot, description)
+        facts = self._attestation_requests.match_facts(request, node_name, snapshot, description)
         note(lambda: compared.claim(facts))
         if snapshot.audited:
             snapshot.decision_inputs.claimed = facts.machines

@@ -16,8 +16,8 @@ from typing import Final, TypeAlias
 from attestors.wire.names import NODE_USER_PREFIX
 from signer.audit.decision_inputs import BuiltinStage, DecisionInputs, SnapshotStage
 from signer.configuration import Configuration
+from signer.decision.cached_facts import ServingFactsSource
 from signer.decision.live_recheck import LiveRecheck, rests_on_cached_objects
-from signer.decision.serving_facts import ServingFactsSource
 from signer.decision.snapshot import Snapshot, Snapshots
 from signer.model.cluster import LONG_AGO, ClusterKey, MachineView
 from signer.model.decision import ApproveOnly, Deferred, Ignore, LeftAlone, Refused

@@ -23,6 +23,7 @@ from signer.decision.attestor_set import AttestorSet, AttestorTimings
 from signer.decision.authority_source import AuthoritySource
 from signer.decision.authority_trust import AuthorityTrust
 from signer.decision.builtin_serving import BuiltinServing
+from signer.decision.cached_facts import ServingFactsSource
 from signer.decision.certificates import (
     SIGNING_BY_KEY,
     Signing,
@@ -31,7 +32,6 @@ from signer.decision.lookups import Lookups
 from signer.decision.pre_filter import flow_of_parsed
 from signer.decision.request_decision import DecidesWith, RequestDecision
 from signer.decision.reserve_and_journal import ReserveAndJournal
-from signer.decision.serving_facts import ServingFactsSource
 from signer.decision.snapshot import Snapshot, Snapshots
 from signer.kube.client import JsonObject
 from signer.kube.errors import ApiError, ServerError, TooManyRequests

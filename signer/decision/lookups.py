@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-from attestors.contract import Document, DocumentKind, Host, ManagementCluster, NoClaimedMachine, NotThere
+from attestors.contract import Document, DocumentKind, Host, NoClaimedMachine, NotThere
 from signer.kube.calls import Get
 from signer.kube.coalescing_cache import CoalescingCache
 from signer.kube.errors import Forbidden, NotFound, ResourceNotServed
@@ -68,10 +68,6 @@ class Lookups:
         self._hosts: CoalescingCache[Host | NotThere] = CoalescingCache(monotonic, _size_of_host)
         self._documents: CoalescingCache[Document | NotThere] = CoalescingCache(monotonic, _size_of_document)
         self._resources: OrderedDict[_DefinitionKey, tuple[Resource, float]] = OrderedDict()
-
-    def of(self, cluster: ClusterKey, machine: MachineView | NoClaimedMachine) -> ManagementCluster:
-        """The lookups for a request that claims this Machine of this Cluster."""
-        return _Confined(self, cluster, machine)
 
     async def document(self, namespace: str, kind: DocumentKind, name: str) -> Document | NotThere:
         """A ConfigMap or Secret of that namespace; NotThere if the object or the grant is missing.
@@ -203,7 +199,7 @@ class Lookups:
 
 
 @dataclass(frozen=True, slots=True)
-class _Confined:
+class ConfinedLookups:
     """Implements :class:`attestors.contract.ManagementCluster` for one request."""
 
     lookups: Lookups

@@ -19,6 +19,7 @@ from signer.audit.decision_inputs import Asks, LeadStage, MachineStage
 from signer.audit.machine_facts import machine_facts
 from signer.authority import IssuingSet
 from signer.decision.attestation import Claim
+from signer.decision.cached_facts import MachineSearch, ServingFactsSource
 from signer.decision.certificates import (
     SIGNING_BY_KEY,
     NotRepeatable,
@@ -30,8 +31,6 @@ from signer.decision.certificates import (
     repeat_for_key,
 )
 from signer.decision.live_recheck import LiveRecheck, rests_on_cached_objects
-from signer.decision.machine_search import MachineSearch
-from signer.decision.serving_facts import ServingFactsSource
 from signer.decision.snapshot import Snapshot, Snapshots
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.decision import Approve, Deferred, Refused
@@ -59,7 +58,6 @@ from signer.rules.machine import (
 from signer.rules.machine_match import found_machine, require_found_as_before, require_not_taken
 from signer.rules.node_name import is_derived
 from signer.rules.plan import Note
-from signer.rules.shape import node_name_of
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches
 from signer.store.records import RecordChanged, Records, conflicting_names
@@ -107,7 +105,8 @@ class ReserveAndJournal:
 
     def match(
         self,
-        request: SigningRequest,
+        username: str,
+        node_name: str,
         provider_id: str,
         claim: Claim,
         snapshot: Snapshot,
@@ -119,10 +118,10 @@ class ReserveAndJournal:
         Raises:
             Deferred: no Machine has it, several have, or the Machine differs from the one passed to the attestor.
         """
-        username, node_name = request.header.username, node_name_of(request)
         facts = self._search.facts(username, node_name, provider_id, snapshot.policy, description)
         snapshot.decision_inputs.matched = facts.machines
-        snapshot.decision_inputs.matched_lead = LeadStage.of(facts)
+        if snapshot.audited:
+            snapshot.decision_inputs.matched_lead = LeadStage.of(facts)
         note(lambda: compared.match(facts))
         found = found_machine(facts)
         require_as_told(claim.machine, found.machine)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -28,7 +29,7 @@ class Approve:
     entry: JournalEntry
     certificate: bytes = field(repr=False)
     """PEM, signed already; published after the approval."""
-    annotations: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    annotations: Mapping[str, str] = field(default_factory=partial(MappingProxyType[str, str], {}))
     """The attestor's annotations, written with the approval. The journal does not hold them: a request that was
     approved before, and is only signed from the journal, has none."""
 
@@ -51,7 +52,7 @@ class Deny:
 
     reason: str
     message: str
-    annotations: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    annotations: Mapping[str, str] = field(default_factory=partial(MappingProxyType[str, str], {}))
 
 
 @dataclass(frozen=True, slots=True)

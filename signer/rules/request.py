@@ -114,9 +114,11 @@ def attestor_supports_the_purpose(facts: RequestFacts) -> None:
     Insecure attestors support neither (proposal, "Provider Specification").
     """
     header = facts.request.header
-    if header.signer.purpose is Purpose.SERVING and not facts.attestor.serves:
+    if facts.attestor.security is Security.SECURE:
+        return
+    if header.signer.purpose is Purpose.SERVING:
         raise Refused(Reason.SERVING_NOT_SUPPORTED, f"attestor {facts.attestor.provider} signs no serving certificates")
-    if header.username.startswith(NODE_USER_PREFIX) and not facts.attestor.renews:
+    if header.username.startswith(NODE_USER_PREFIX):
         raise Refused(
             Reason.RENEWAL_NOT_SUPPORTED,
             f"attestor {facts.attestor.provider} does not renew: the node joins again with a new bootstrap token",

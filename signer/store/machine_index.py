@@ -24,7 +24,6 @@ from signer.model.record import MachineKey, unidentified, unidentified_name
 from signer.rules.machine import MachineGone
 from signer.rules.node_name import hetzner_bare_metal_names, scale_set_names
 from signer.store.cache import ObjectKey
-from signer.store.holders import Held, Holders
 
 _MAXIMUM_READINGS: Final = 256
 """Of all unreadable addresses of one Machine: the limit bounds the memory that a tenant can use."""
@@ -196,6 +195,42 @@ def _drop(index: dict[Any, dict[ObjectKey, Any]], index_key: Any, key: ObjectKey
     entries.pop(key, None)
     if not entries:
         index.pop(index_key, None)
+
+
+Held: TypeAlias = tuple[ClusterKey, str]
+"""A name in a Cluster."""
+_NONE: Final[frozenset[ObjectKey]] = frozenset()
+
+
+class Holders:
+    """The Machines that hold each name. A name of one Machine, as nearly all are, takes a third of a set's memory."""
+
+    def __init__(self) -> None:
+        self._held: dict[Held, ObjectKey | set[ObjectKey]] = {}
+
+    def move(self, key: ObjectKey, gone: Iterable[Held], new: Iterable[Held]) -> None:
+        """The Machine no longer holds the names ``gone``, and holds the names ``new``."""
+        for held in gone:
+            keys = self._held[held]
+            if isinstance(keys, tuple):
+                del self._held[held]
+                continue
+            keys.discard(key)
+            if len(keys) == 1:
+                self._held[held] = keys.pop()
+        for held in new:
+            keys = self._held.setdefault(held, key)
+            if isinstance(keys, set):
+                keys.add(key)
+            elif keys != key:
+                self._held[held] = {keys, key}
+
+    def of(self, held: Held) -> frozenset[ObjectKey] | set[ObjectKey]:
+        """The Machines that hold the name."""
+        keys = self._held.get(held)
+        if keys is None:
+            return _NONE
+        return {keys} if isinstance(keys, tuple) else keys
 
 
 class NameIndex:

@@ -52,7 +52,6 @@ TARGETS: Final = (
     "signer/store/authentic_records.py",
     "signer/store/controller_key.py",
     "signer/store/restore_binding.py",
-    "signer/store/holders.py",
     "signer/store/machine_index.py",
     "signer/store/records.py",
     "signer/store/reservations.py",

@@ -11,7 +11,7 @@ from attestors.registry import Registry
 from signer.audit.decision_inputs import DecisionInputs
 from signer.configuration import Configuration
 from signer.decision.builtin_serving import BuiltinServing
-from signer.decision.serving_facts import ServingFactsSource
+from signer.decision.cached_facts import ServingFactsSource
 from signer.decision.snapshot import Snapshots
 from signer.kube.errors import AlreadyExists, Conflict, NotFound
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2

@@ -7,7 +7,7 @@ import copy
 from typing import Any, Final
 
 from attestors.contract import DocumentKind, NoClaimedMachine, NotThere
-from signer.decision.lookups import Lookups
+from signer.decision.lookups import ConfinedLookups, Lookups
 from signer.kube.errors import ApiError, NotFound
 from signer.model.cluster import InfrastructureReference, MachineView
 from tests.unit.signer.builders import CLUSTER, machine_view
@@ -63,10 +63,10 @@ class World:
         return copy.deepcopy(self.objects[path])
 
     async def annotations(self, machine: MachineView | NoClaimedMachine = MACHINE) -> Any:
-        return await self.lookups.of(CLUSTER, machine).infrastructure_annotations()
+        return await ConfinedLookups(self.lookups, CLUSTER, machine).infrastructure_annotations()
 
     async def document(self, kind: DocumentKind = DocumentKind.CONFIG_MAP, name: str = "inventory") -> Any:
-        return await self.lookups.of(CLUSTER, MACHINE).document(kind, name)
+        return await ConfinedLookups(self.lookups, CLUSTER, MACHINE).document(kind, name)
 
 
 def encoded(content: bytes) -> str:

@@ -32,15 +32,16 @@ from signer.decision import attestation
 from signer.decision.attestation import Attestation, AttestationRequests
 from signer.decision.attestor_set import AttestorSet, AttestorTimings, ReadyAttestor
 from signer.decision.authority_source import AuthoritySource
-from signer.decision.lookups import Lookups
+from signer.decision.lookups import ConfinedLookups, Lookups
 from signer.decision.snapshot import Snapshot
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
 from signer.model.bootstrap_token import NodeAsks, TokenAsks, TokenOwner, TracedTo, TracingInterrupted, Untraceable
-from signer.model.cluster import ClusterKey
+from signer.model.cluster import ClusterKey, MachineView
 from signer.model.decision import Defer, Deferred
 from signer.model.reasons import Reason
 from signer.model.record import AttestedNode
 from signer.model.seal import ControllerKeys
+from signer.rules.shape import node_name_of
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
@@ -92,28 +93,17 @@ class Tokens:
         return self.answer
 
 
-class LookedUp:
-    """Whose look-ups were asked for."""
-
-    def __init__(self) -> None:
-        self.of_whom: list[tuple[ClusterKey, object]] = []
-
-    def of(self, cluster: ClusterKey, machine: object) -> object:
-        self.of_whom.append((cluster, machine))
-        return self
-
-
 class World:
     def __init__(self) -> None:
         self.caches = Caches(VERSION, own_namespace="own")
         self.caches.authentic.use_keys(KEYS)
         self.tokens = Tokens()
-        self.lookups = LookedUp()
+        self.lookups = cast("Lookups", object())
         self.clock = 0.0
         self.held: list[tuple[str, float]] = []
         timings = AttestorTimings(lambda provider, seconds: self.held.append((provider, seconds)), lambda: self.clock)
         attestation_requests = AttestationRequests(
-            CLUSTER, self.caches, cast("BootstrapTokens", self.tokens), cast("Lookups", self.lookups)
+            CLUSTER, self.caches, cast("BootstrapTokens", self.tokens), self.lookups
         )
         self._attestation = Attestation(CLUSTER, cast("AuthoritySource", None), attestation_requests, timings)
 
@@ -144,7 +134,7 @@ class World:
     async def attest(self, asked: Asked) -> None:
         """What is checked before the attestor is asked passes."""
         snapshot, request = Snapshot(cluster_view(), policy(), cast("AttestorSet", asked), NOW), signing_request()
-        claim = self._attestation.claim(request, snapshot, TPM, lambda compares: None)
+        claim = self._attestation.claim(request, node_name_of(request), snapshot, TPM, lambda compares: None)
         await self._attestation.answer(claim.attestation, request, snapshot, lambda compares: None)
 
     async def retry_after(self) -> timedelta | None:
@@ -319,14 +309,14 @@ def test_a_node_asks(world: World) -> None:
 def test_look_ups_are_confined_to_the_claimed_machine(world: World) -> None:
     world.add_machine("worker-1")
     world.add_machine("another", "test:///another")
-    assert cast("object", world.told().management) is world.lookups
-    assert world.lookups.of_whom == [(CLUSTER, world.caches.machines.get(CLUSTER.namespace, "worker-1"))]
+    machine = world.caches.machines.get(CLUSTER.namespace, "worker-1")
+    assert isinstance(machine, MachineView)
+    assert world.told().management == ConfinedLookups(world.lookups, CLUSTER, machine)
 
 
 def test_an_instance_of_a_pool_has_nothing_to_look_at(world: World) -> None:
     world.add_pool("pool", PROVIDER_ID)
-    world.told()
-    assert world.lookups.of_whom == [(CLUSTER, NoClaimedMachine(pool="pool"))]
+    assert world.told().management == ConfinedLookups(world.lookups, CLUSTER, NoClaimedMachine(pool="pool"))
 
 
 # When it is judged again

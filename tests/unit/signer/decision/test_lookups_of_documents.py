@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from attestors.contract import Document, DocumentKind
-from signer.decision.lookups import MAXIMUM_DOCUMENT_BYTES
+from signer.decision.lookups import MAXIMUM_DOCUMENT_BYTES, ConfinedLookups
 from signer.kube.coalescing_cache import FRESH_SECONDS
 from signer.kube.errors import Forbidden, ServerError
 from tests.unit.signer.builders import CLUSTER
@@ -41,7 +41,7 @@ async def test_nothing_of_it_is_shown(world: World) -> None:
     world.objects[SECRET]["data"]["m1"] = encoded(HIDDEN.encode())
     found = await world.document(DocumentKind.SECRET)
     assert found.texts == {"m1": HIDDEN}
-    view = world.lookups.of(CLUSTER, MACHINE)
+    view = ConfinedLookups(world.lookups, CLUSTER, MACHINE)
     for shown in (found, world.lookups, view, world.lookups._documents._kept):
         assert HIDDEN not in repr(shown)
     with pytest.raises(TypeError):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from attestors.contract import Host, NoClaimedMachine
+from signer.decision.lookups import ConfinedLookups
 from signer.kube.errors import ApiError, Forbidden, ResourceNotServed, ServerError
 from signer.model.cluster import InfrastructureReference
 from tests.unit.signer.builders import CLUSTER
@@ -46,7 +47,7 @@ def world() -> World:
 
 
 async def found(world: World, machine: Any = ON_HOST) -> Any:
-    return await world.lookups.of(CLUSTER, machine).host()
+    return await ConfinedLookups(world.lookups, CLUSTER, machine).host()
 
 
 async def test_host_of_the_machine(world: World) -> None:

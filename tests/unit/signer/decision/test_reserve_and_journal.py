@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 
 from attestors.contract import Security
+from signer.decision.cached_facts import ServingFactsSource
 from signer.decision.reserve_and_journal import ReserveAndJournal
-from signer.decision.serving_facts import ServingFactsSource
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred

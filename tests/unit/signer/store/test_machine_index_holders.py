@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from signer.model.cluster import ClusterKey
-from signer.store.holders import Holders
+from signer.store.machine_index import Holders
 
 CLUSTER = ClusterKey("team-a", "prod")
 MACHINES = st.sampled_from([("team-a", "m1"), ("team-a", "m2"), ("team-a", "m3")])

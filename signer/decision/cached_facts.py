@@ -1,6 +1,6 @@
-"""Looks up the Machine that a request claims. Only caches are read.
+"""Gathers facts from the caches: the Machine that a request claims, and what else concerns its alternative names.
 
-The rule is in :mod:`signer.rules.machine_match`.
+The rules are in :mod:`signer.rules.machine_match` and :mod:`signer.rules.serving`. Nothing here makes a call.
 """
 
 from __future__ import annotations
@@ -8,14 +8,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from attestors.contract import AttestorDescription
+from signer.model.addresses import canonical
 from signer.model.bootstrap_token import TokenAsks, TracedTo
+from signer.model.certificate_request import CertificateRequest
 from signer.model.cluster import MACHINE_KIND, ClusterKey, MachineView
 from signer.model.policy import Policy
 from signer.model.record import record_name
+from signer.model.service_networks import ServicesReport
+from signer.model.serving_facts import ServingFacts
+from signer.model.serving_networks import IPNetwork, OperatorNetworks
 from signer.rules.machine import MachineGone, NoRecord
 from signer.rules.machine_match import Lead, MatchFacts, NotConsidered, OtherLead, considers_leads
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches
+from signer.store.records import possibly_conflicting_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +72,38 @@ class MachineSearch:
 
     def _holders(self, provider_id: str, machine: MachineView | MachineGone) -> tuple[str, ...]:
         return () if isinstance(machine, MachineGone) else self.caches.holders(provider_id, machine)
+
+
+class ServingFactsSource:
+    """Gathers these facts for the requests of one cluster."""
+
+    def __init__(
+        self,
+        caches: Caches,
+        operator_networks: OperatorNetworks,
+        services_report: ServicesReport,
+    ) -> None:
+        self._caches = caches
+        self._services_report = services_report
+        self._operator_networks = operator_networks
+
+    def facts(self, policy: Policy, machine: MachineView, request: CertificateRequest) -> ServingFacts:
+        """The current facts about the names in ``request``, which is for the node of ``machine``."""
+        return ServingFacts(
+            possibly_conflicting_names(self._caches, machine, request.dns_names, request.ip_addresses),
+            self._names_of_shared_hosts(policy, machine, request),
+            self._networks(policy),
+            self._services_report.reported,
+        )
+
+    def _networks(self, policy: Policy) -> tuple[IPNetwork, ...]:
+        named = policy.serving_networks
+        return self._operator_networks.allowed(named, policy.cluster.namespace) if named else ()
+
+    def _names_of_shared_hosts(
+        self, policy: Policy, machine: MachineView, request: CertificateRequest
+    ) -> frozenset[str]:
+        if not policy.node_names.domains:
+            return frozenset()  # no name is derived
+        names = frozenset(map(canonical, request.dns_names))
+        return frozenset(name for name in names if self._caches.names.other_machines_with_host(machine, name))
