@@ -36,7 +36,8 @@ LOCKS: Final = {"kubelet-authenticator-client.lock", "kubelet-authenticator-boot
 SETTLED: Final = {"kubelet-authenticator-client.pem", "kubelet-authenticator-cluster.json"}
 """What is in the store, beside locks, when there is nothing left to do."""
 ATTEMPT: Final = "kubelet-authenticator-client.attempt.json"
-KNOWN_FILES: Final = SETTLED | LOCKS | {ATTEMPT, "kubelet-authenticator-bootstrap.json"}
+PUBLIC_FILE: Final = "kubelet-authenticator-ca.crt"
+KNOWN_FILES: Final = SETTLED | LOCKS | {ATTEMPT, "kubelet-authenticator-bootstrap.json", PUBLIC_FILE}
 WORKERS: Final = 2
 
 
@@ -168,7 +169,7 @@ def check_store(program: NodeProgram) -> None:
     for path in program.store.iterdir():
         name = path.name.removeprefix(".").removesuffix(".partial")
         assert name in KNOWN_FILES, path
-        assert path.stat().st_mode & 0o777 == 0o600, path
+        assert path.stat().st_mode & 0o777 == (0o644 if name == PUBLIC_FILE else 0o600), path
         if path.name == "kubelet-authenticator-client.pem":
             content = path.read_bytes()
             public_key = x509.load_pem_x509_certificate(content).public_key()
@@ -184,7 +185,7 @@ def assert_settled(program: NodeProgram, ran: Ran, *, renewing: bool) -> None:
     the same key stands in the attempt until the next renewal, because nothing but the pair is looked at before a
     certificate is printed.
     """
-    files = {path.name for path in program.store.iterdir()} - LOCKS
+    files = {path.name for path in program.store.iterdir()} - LOCKS - {PUBLIC_FILE}
     if ATTEMPT in files and renewing:
         pending = json.loads((program.store / ATTEMPT).read_text())["pending"]
         assert pending["key"] in program.client_pair.read_text()

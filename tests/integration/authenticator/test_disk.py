@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -95,11 +96,13 @@ def check_printed(ran: Ran) -> None:
 
 
 def check_prepared(program: NodeProgram, ran: Ran) -> None:
-    """A kubeconfig is there whole or not at all."""
+    """A kubeconfig and the CA that it names are there whole, or the kubeconfig not at all."""
     assert "Traceback" not in ran.log
     assert ran.exit_code in {ExitCode.DONE, *TOLD}
     if program.kubeconfig.exists():
-        assert yaml.safe_load(program.kubeconfig.read_text())["kind"] == "Config"
+        document = yaml.safe_load(program.kubeconfig.read_text())
+        named = Path(document["clusters"][0]["cluster"]["certificate-authority"])
+        assert named.read_text().endswith("-----END CERTIFICATE-----\n")
         assert program.kubeconfig.stat().st_mode & 0o777 == 0o600
 
 
