@@ -89,20 +89,17 @@ class AttestationRequests:
         self._lookups = lookups
         self._search = MachineSearch(key, caches, tokens)
 
-    def match_facts(self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription) -> MatchFacts:
+    def match_facts(
+        self, request: SigningRequest, node_name: str, snapshot: Snapshot, description: AttestorDescription
+    ) -> MatchFacts:
         """The facts that lead to the claimed Machine.
 
         Raises:
-            Refused: the provider ID or the node name is malformed, or the requester is not allowed.
+            Refused: the provider ID is malformed, or the requester is not allowed.
             Deferred: the controller key is not available, or a newer one must be read first.
         """
-        return self._search.facts(
-            request.header.username,
-            node_name_of(request),
-            claimed_provider_id(request),
-            snapshot.policy,
-            description,
-        )
+        provider_id = claimed_provider_id(request)
+        return self._search.facts(request.header.username, node_name, provider_id, snapshot.policy, description)
 
     def claim(self, request: SigningRequest, snapshot: Snapshot, provider: str, facts: MatchFacts) -> Claim:
         """The one Machine that ``facts`` lead to, and the request as passed to the attestor ``provider``.
@@ -191,7 +188,7 @@ class Attestation:
                 Machine cannot be verified yet.
         """
         plugin: ServerPlugin = snapshot.attestors.ready(description.provider).server_plugin
-        facts = self._attestation_requests.match_facts(request, snapshot, description)
+        facts = self._attestation_requests.match_facts(request, node_name_of(request), snapshot, description)
         claim = self._attestation_requests.claim(request, snapshot, description.provider, facts)
         with self._timings.of(description.provider, self._key):
             return plugin.pre_filter(claim.attestation)
@@ -233,7 +230,14 @@ class Attestation:
         )
         return facts
 
-    def claim(self, request: SigningRequest, snapshot: Snapshot, description: AttestorDescription, note: Note) -> Claim:
+    def claim(
+        self,
+        request: SigningRequest,
+        node_name: str,
+        snapshot: Snapshot,
+        description: AttestorDescription,
+        note: Note,
+    ) -> Claim:
         """The Machine and the request as passed to the attestor, at one moment: nothing is awaited between the two.
 
         Raises:
@@ -241,7 +245,7 @@ class Attestation:
             Deferred: no Machine of the Cluster has the provider ID, several have, or the record of the Machine cannot
                 be verified yet.
         """
-        facts = self._attestation_requests.match_facts(request, snapshot, description)
+        facts = self._attestation_requests.match_facts(request, node_name, snapshot, description)
         note(lambda: compared.claim(facts))
         if snapshot.audited:
             snapshot.decision_inputs.claimed = facts.machines

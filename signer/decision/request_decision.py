@@ -162,7 +162,7 @@ class RequestDecision:
     async def claim(self, note: Note) -> Proceed:
         """See RequestSupplies."""
         self.node_name = node_name_of(self.request)
-        self.claimed = self.parts.attestation.claim(self.request, self.snapshot, self.description, note)
+        self.claimed = self.parts.attestation.claim(self.request, self.node_name, self.snapshot, self.description, note)
         machine = self.claimed.machine
         if isinstance(machine, MachineView) and self.claimed.match is not MachineMatch.PROVIDER_ID:
             self.waits_for = (unidentified(machine.name),)
@@ -192,7 +192,13 @@ class RequestDecision:
     async def match(self, note: Note) -> Proceed:
         """See RequestSupplies."""
         self.machine = self.parts.reserve_and_journal.match(
-            self.request, self.outcome.provider_id, self.claimed, self.snapshot, self.description, note
+            self.request.header.username,
+            self.node_name,
+            self.outcome.provider_id,
+            self.claimed,
+            self.snapshot,
+            self.description,
+            note,
         )
         return PROCEED
 

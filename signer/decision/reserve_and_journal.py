@@ -55,7 +55,6 @@ from signer.rules.machine import (
 )
 from signer.rules.machine_match import found_machine, require_found_as_before, require_not_taken
 from signer.rules.plan import Note
-from signer.rules.shape import node_name_of
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.caches import Caches
 from signer.store.records import RecordChanged, Records, conflicting_names
@@ -101,7 +100,8 @@ class ReserveAndJournal:
 
     def match(
         self,
-        request: SigningRequest,
+        username: str,
+        node_name: str,
         provider_id: str,
         claim: Claim,
         snapshot: Snapshot,
@@ -113,7 +113,6 @@ class ReserveAndJournal:
         Raises:
             Deferred: no Machine has it, several have, or the Machine differs from the one passed to the attestor.
         """
-        username, node_name = request.header.username, node_name_of(request)
         facts = self._search.facts(username, node_name, provider_id, snapshot.policy, description)
         snapshot.decision_inputs.matched = facts.machines
         snapshot.decision_inputs.matched_lead = LeadStage.of(facts)

@@ -47,6 +47,7 @@ from signer.store.cluster_api import ClusterAPIVersion
 from tests.unit.signer.builders import (
     BOOTSTRAP,
     CLUSTER,
+    NODE,
     NOW,
     PROVIDER_ID,
     TPM,
@@ -144,7 +145,7 @@ class World:
     async def attest(self, asked: Asked) -> None:
         """What is checked before the attestor is asked passes."""
         snapshot, request = Snapshot(cluster_view(), policy(), cast("AttestorSet", asked), NOW), signing_request()
-        claim = self._attestation.claim(request, snapshot, TPM, lambda compares: None)
+        claim = self._attestation.claim(request, NODE, snapshot, TPM, lambda compares: None)
         await self._attestation.answer(claim.attestation, request, snapshot, lambda compares: None)
 
     async def retry_after(self) -> timedelta | None:
