@@ -103,13 +103,8 @@ class AttestationRequests:
             Refused: the provider ID is malformed, or the requester is not allowed.
             Deferred: the controller key is not available, or a newer one must be read first.
         """
-        return self._search.facts(
-            request.header.username,
-            node_name,
-            claimed_provider_id(request),
-            snapshot.policy,
-            description,
-        )
+        provider_id = claimed_provider_id(request)
+        return self._search.facts(request.header.username, node_name, provider_id, snapshot.policy, description)
 
     def recorded_authorities(self) -> frozenset[str]:
         """The hashes of the CAs in the records of the cluster's nodes."""
@@ -250,7 +245,12 @@ class Attestation:
         return facts
 
     def claim(
-        self, request: SigningRequest, node_name: str, snapshot: Snapshot, description: AttestorDescription, note: Note
+        self,
+        request: SigningRequest,
+        node_name: str,
+        snapshot: Snapshot,
+        description: AttestorDescription,
+        note: Note,
     ) -> Claim:
         """The Machine and the request as passed to the attestor, at one moment: nothing is awaited between the two.
 

@@ -10,8 +10,10 @@ from attestors.tpm.endorsement_key_sources import INVENTORY_KEY
 from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION, ENDORSEMENT_KEY_SOURCE_ANNOTATION, Purpose
 from signer.kube.client import JsonObject
 from signer.kube.resources import BARE_METAL_HOSTS, CONFIG_MAPS, MACHINES_V1BETA2
+from signer.model.node_attested import NODE_ATTESTED
 from signer.testing.world import WorldCluster
 from tests.integration.fixtures import Harness, pending
+from tests.integration.kubelets import builtin_serving_request
 from tests.integration.tpm.fake_tpm_node import FakeTPMNode, say
 from tests.integration.tpm.whose import NUMBERS, OperatorFolder, assert_joins, chip, csr
 from tests.support.metal3 import add_bare_metal_host, define_metal3, provision
@@ -93,6 +95,20 @@ def show(node: FakeTPMNode, provider_id: str) -> None:
     node.cluster.patch_machine(node.machine, {"spec": {"providerID": provider_id}})
 
 
+def _shows(cluster: WorldCluster, machine: str) -> bool:
+    found = cluster.management.client.get(MACHINES_V1BETA2.object(machine, cluster.namespace))
+    return bool(found["spec"].get("providerID"))
+
+
+def _condition(cluster: WorldCluster, machine: str, status: str) -> JsonObject:
+    def found(item: JsonObject) -> list[JsonObject]:
+        conditions = (item.get("status") or {}).get("conditions") or []
+        return [one for one in conditions if one["type"] == NODE_ATTESTED and one["status"] == status]
+
+    path = MACHINES_V1BETA2.collection(cluster.namespace)
+    return found(cluster.management.client.wait_for(path, machine, lambda item: bool(found(item))))[0]
+
+
 class TestJoin:
     """The first certificate."""
 
@@ -108,6 +124,27 @@ class TestJoin:
         node, _ = add_late(cluster)
         verdict = assert_joins(node).attest(csr(), Purpose.SERVING)
         assert (verdict.condition, verdict.reason) == ("Approved", "Attested"), verdict
+
+    def test_builtin_serving_request(self, harness: Harness) -> None:
+        """It carries no evidence: the record leads to the Machine. A disagreeing provider ID stops it, too."""
+        cluster = cluster_of(harness, "builtin", builtinServingRequests="Approve")
+        node, _ = add_late(cluster)
+        renewing = assert_joins(node)
+        assert renewing.credential is not None
+        cluster.submit(builtin_serving_request("kubelet", node.machine, [node.machine]), renewing.credential)
+        wait_until(lambda: cluster.verdict("kubelet").condition == "Approved", "the request is approved")
+        show(node, claim_of("other"))
+        wait_until(lambda: _shows(cluster, node.machine), "the Machine shows it")
+        cluster.submit(builtin_serving_request("later", node.machine, [node.machine]), renewing.credential)
+        harness.wait_for_event("ProviderIDDisagrees", cluster.name, "Cluster")
+        pending(cluster, "later")
+
+    def test_machine_condition(self, cluster: WorldCluster) -> None:
+        """For a readiness gate, while the Machine shows no provider ID."""
+        node, _ = add_late(cluster)
+        cluster.patch_machine(node.machine, {"spec": {"readinessGates": [{"conditionType": NODE_ATTESTED}]}})
+        assert_joins(node)
+        assert _condition(cluster, node.machine, "True")["reason"] == "Attested"
 
     def test_agreeing_provider_id_is_recorded(self, harness: Harness, cluster: WorldCluster) -> None:
         node, _ = add_late(cluster)

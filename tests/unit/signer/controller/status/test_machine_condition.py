@@ -499,3 +499,12 @@ async def test_a_predecessors_denial_is_not_shown() -> None:
     world.stored["metadata"]["uid"] = "m-2"
     world.cache()
     assert (await settled(world)).condition()["reason"] == "NotAttestedYet"
+
+
+def test_machine_that_shows_another_provider_id_than_its_node_claims() -> None:
+    world = World()
+    machine = world.cache()
+    world.records = [builders.record(replace(machine, provider_id="").claiming("metal3://metal3/node-0/m1"))]
+    content = world.conditions._content((machine.cluster.namespace, machine.name), machine)
+    assert (content.status, content.reason) == ("False", "ProviderIDDisagrees")
+    assert "metal3://metal3/node-0/m1" in content.message
