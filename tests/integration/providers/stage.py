@@ -15,6 +15,8 @@ from tests.integration.tpm.whose import chip
 from tests.support.metal3 import add_bare_metal_host, provision
 
 _NUMBERS: Final = itertools.count(1)
+_SERVICES: Final = ("10.96.0.0/12", "2001:db8:5::/112")
+"""No address of any world is in them."""
 
 
 def csr() -> str:
@@ -29,7 +31,9 @@ def cluster_of(harness: Harness, world: ProviderWorld, name: str = "prod", **cha
         source = "HostAnnotation" if world.host else "MachineAnnotation"
         attestor = {"name": "tpm", "settings": {"endorsementKeySources": [source]}}
     policy = {"authorizedAttestors": [attestor], **dict(world.policy), **changes}
-    return harness.cluster(name, [attestor["name"]], namespace=world.name, policy=policy)
+    cluster = harness.cluster(name, [attestor["name"]], namespace=world.name, policy=policy)
+    cluster.patch({"spec": {"clusterNetwork": {"services": {"cidrBlocks": list(_SERVICES)}}}})
+    return cluster
 
 
 def late_machine(world: ProviderWorld, cluster: WorldCluster, machine: ProviderMachine) -> ChipNode:
