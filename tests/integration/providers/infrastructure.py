@@ -356,5 +356,22 @@ WORLDS: Final = (
         policy=(("nodeNames", {"sources": ["MachineAddress"], "domains": ["maas"]}),),
         another_name=Answer.WAITS,
     ),
+    ProviderWorld(
+        name="maas-zone-with-a-space",
+        provider="MAAS",
+        source="spectrocloud/cluster-api-provider-maas 030afed: pkg/maas/machine/machine.go, pkg/maas/scope/machine.go",
+        kind="MaasMachine",
+        provider_id="maas:///Rack 1/4y3h{n}",
+        addresses=(
+            ("ExternalDNS", "calm-owl-{n}.maas"),
+            ("InternalDNS", "calm-owl-{n}.maas"),
+            ("ExternalIP", "10.30.0.{n}"),
+            ("InternalIP", "10.30.0.{n}"),
+        ),
+        node_name="calm-owl-{n}",
+        serving=("10.30.0.{n}", "calm-owl-{n}.maas"),
+        policy=(("nodeNames", {"sources": ["MachineAddress"], "domains": ["maas"]}),),
+        another_name=Answer.WAITS,
+    ),
 )
 """The configurations that work."""
