@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -18,12 +19,12 @@ from signer.kube.resources import (
     MACHINES_V1BETA2,
 )
 from signer.kube.watch import Sink
-from signer.model.cluster import ClusterKey
+from signer.model.cluster import ClusterKey, machine_view
 from signer.model.decision import Deferred
 from signer.model.policy import Policy
 from signer.model.record import MachineKey, record_of, unidentified
 from signer.model.record_object import record_spec
-from signer.model.seal import ControllerKeys
+from signer.model.seal import ControllerKeys, RecordSeals
 from signer.rules.machine import MachineGone
 from signer.rules.nearest_machine import MOST_CANDIDATES, NearMachine
 from signer.store import cache as cache_module
@@ -471,3 +472,26 @@ class TestNearest:
             world.caches.machines.applied(machine(f"m{number}", f"test://{number}/x/y/0"))
         world.caches.machines.applied(machine("near", "test://zone/0"))
         assert self.near(world, "test:///0") == ""
+
+
+class TestClaims:
+    """Records of Machines that showed no provider ID when their nodes were attested."""
+
+    @staticmethod
+    def claim(world: World, name: str, provider_id: str, node_name: str) -> None:
+        view = machine_view(machine(name)).claiming(provider_id)
+        made = replace(builders.record(view), node_name=node_name)
+        metadata = {"namespace": KEY.namespace, "name": made.name, "uid": "u", "resourceVersion": "1"}
+        spec = {**record_spec(made), "seal": RecordSeals(ControllerKeys(bytes(32))).seal(made)}
+        world.caches.records.applied({"metadata": metadata, "spec": spec})
+
+    def test_provider_id_that_is_the_uid_of_a_machine(self, world: World) -> None:
+        """A node chooses what it claims: no record of another Machine becomes one of this Machine."""
+        for name in ("m1", "m2"):
+            world.caches.machines.applied(machine(name))
+        self.claim(world, "m1", "m2", "node-1")
+        first, second = (world.caches.machines.get(KEY.namespace, name) for name in ("m1", "m2"))
+        assert first is not None and second is not None
+        assert [one.node_name for one in world.caches.records_of(first)] == ["node-1"]
+        assert world.caches.records_of(second) == ()
+        assert world.caches.holders("m1", second) == ()
