@@ -338,7 +338,7 @@ class Caches:
             Deferred: the controller key is not available.
         """
         claimed = self.authentic.of_claims_by(machine.uid)
-        if not machine.provider_id:
+        if not (machine.provider_id or machine.claimed_provider_id):
             return claimed
         named = self.authentic.of_machine(MachineKey.of(machine))
         return (*named, *(record for record in claimed if record not in named))

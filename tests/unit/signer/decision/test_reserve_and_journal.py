@@ -81,9 +81,7 @@ class Harness:
         self.is_reserved = True
         self.is_gone = False
         self.is_changed = False
-        caches = SimpleNamespace(
-            machine=lambda key: self.machine, authentic=SimpleNamespace(of_machine=lambda key: self.recorded)
-        )
+        caches = SimpleNamespace(machine=lambda key: self.machine, records_of=lambda machine: self.recorded)
         live_reads = SimpleNamespace(is_gone=self._is_gone)
         reservations = SimpleNamespace(cached=lambda pair: self.is_reserved, live_reads=live_reads)
         snapshots = SimpleNamespace(require_unchanged=self._require_unchanged)

@@ -495,3 +495,13 @@ class TestClaims:
         assert [one.node_name for one in world.caches.records_of(first)] == ["node-1"]
         assert world.caches.records_of(second) == ()
         assert world.caches.holders("m1", second) == ()
+
+    def test_records_of_a_machine_that_a_request_claims(self, world: World) -> None:
+        """Those with the claimed provider ID, also from before a move, and those with any other claim."""
+        self.claim(world, "m1", "p1", "before-the-move")
+        moved = machine_view(machine("m1", uid="moved"))
+        assert world.caches.records_of(moved) == ()
+        assert [one.node_name for one in world.caches.records_of(moved.claiming("p1"))] == ["before-the-move"]
+        first = machine_view(machine("m1"))
+        for view in (first, first.claiming("p2"), replace(first, provider_id="p2")):
+            assert [one.node_name for one in world.caches.records_of(view)] == ["before-the-move"]
