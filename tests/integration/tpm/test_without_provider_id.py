@@ -238,6 +238,15 @@ class TestLater:
         assert (verdict.condition, verdict.reason) == ("Denied", "EndorsementKeyMismatch"), verdict
         assert_joins(renewing.with_new_key().but(claimed=thief.claimed))
 
+    def test_machine_of_another_tenant_blocks_nothing(self, harness: Harness, cluster: WorldCluster) -> None:
+        """A tenant writes Machines with the provider IDs that another tenant's nodes will claim, or have claimed."""
+        other = harness.cluster("other-tenant", ["tpm"], namespace="other-tenant")
+        node, _ = add_late(cluster)
+        other.add_machine(f"{node.machine}-first", provider_id=node.claimed)
+        renewing = assert_joins(node)
+        other.add_machine(f"{node.machine}-second", provider_id=node.claimed)
+        assert_joins(renewing)
+
     def test_next_machine_on_the_same_host(self, harness: Harness, cluster: WorldCluster) -> None:
         node, _ = add_late(cluster)
         assert_joins(node)

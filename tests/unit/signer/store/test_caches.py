@@ -505,3 +505,16 @@ class TestClaims:
         first = machine_view(machine("m1"))
         for view in (first, first.claiming("p2"), replace(first, provider_id="p2")):
             assert [one.node_name for one in world.caches.records_of(view)] == ["before-the-move"]
+
+    def test_holders_are_of_the_namespace(self, world: World) -> None:
+        shows, elsewhere = machine("m2", "p1", "lab"), machine("m3", "p1", namespace="team-b")
+        for one in (machine("m1"), shows, elsewhere):
+            world.caches.machines.applied(one)
+        first = machine_view(machine("m1"))
+        assert world.caches.holders("p1", first) == ("Machine team-a/m2",)
+        world.caches.machines.removed(shows)
+        assert world.caches.holders("p1", first) == ()
+        self.claim(world, "m1", "p1", "node-1")
+        assert world.caches.holders("p1", first) == ()
+        assert world.caches.holders("p1", machine_view(machine("m4"))) == ("Machine team-a/m1",)
+        assert world.caches.holders("p1", machine_view(elsewhere)) == ()
