@@ -214,7 +214,7 @@ class TestLater:
         assert record_of(harness, node)["providerIDSource"] == "Machine"
 
     def test_second_node_name_after_a_wrong_claim(self, harness: Harness) -> None:
-        """Root on a node claims a wrong provider ID, and asks for the Machine's other name once it shows the right one."""
+        """Root on a node claims a wrong provider ID, and asks for another name once the Machine shows its own."""
         cluster = cluster_of(harness, "names", nodeNames={"sources": ["MachineName", "MachineAddress"]})
         node, machine = add_late(cluster)
         second = f"{node.machine}-second"

@@ -491,7 +491,8 @@ class TestClaims:
             world.caches.machines.applied(machine(name))
         self.claim(world, "m1", "m2", "node-1")
         first, second = (world.caches.machines.get(KEY.namespace, name) for name in ("m1", "m2"))
-        assert first is not None and second is not None
+        assert first is not None
+        assert second is not None
         assert [one.node_name for one in world.caches.records_of(first)] == ["node-1"]
         assert world.caches.records_of(second) == ()
         assert world.caches.holders("m1", second) == ()
