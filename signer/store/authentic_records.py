@@ -176,6 +176,7 @@ class AuthenticRecords:
         """By claimed provider ID."""
         self._claims_by: dict[str, dict[ObjectKey, AttestedNode]] = {}
         """By the UID of the Machine that a provider ID is claimed for. A node may claim any text, even such a UID."""
+        self._claims_of: dict[ClusterKey, dict[ObjectKey, AttestedNode]] = {}
         self._arrived_while_reading: set[ObjectKey] = set()
         """The unverified records that arrived since the last read of the Secret began."""
         self._reported: dict[ObjectKey, str] = {}
@@ -328,8 +329,7 @@ class AuthenticRecords:
             Deferred: the controller key is not available.
         """
         self.require_keys()
-        every = {key: record for claimed in self._claiming.values() for key, record in claimed.items()}
-        return tuple(record for record in every.values() if record.machine.cluster == cluster)
+        return tuple(self._claims_of.get(cluster, {}).values())
 
     def require_all_known(self, machine: MachineKey) -> None:
         """Call this where :meth:`of_machine` must be complete.
@@ -419,6 +419,7 @@ class AuthenticRecords:
             if before.machine.is_claimed:
                 _drop(self._claiming, before.machine.provider_id, key)
                 _drop(self._claims_by, before.machine.claimed_by, key)
+                _drop(self._claims_of, before.machine.cluster, key)
         if isinstance(record, AttestedNode):
             self._authentic[key] = record
             self._by_machine.setdefault(record.machine, {})[key] = record
@@ -426,6 +427,7 @@ class AuthenticRecords:
             if record.machine.is_claimed:
                 self._claiming.setdefault(record.machine.provider_id, {})[key] = record
                 self._claims_by.setdefault(record.machine.claimed_by, {})[key] = record
+                self._claims_of.setdefault(record.machine.cluster, {})[key] = record
 
 
 def _not_verified(namespace: str, name: str) -> Deferred:

@@ -478,8 +478,8 @@ class TestClaims:
     """Records of Machines that showed no provider ID when their nodes were attested."""
 
     @staticmethod
-    def claim(world: World, name: str, provider_id: str, node_name: str) -> None:
-        view = machine_view(machine(name)).claiming(provider_id)
+    def claim(world: World, name: str, provider_id: str, node_name: str, cluster: str = "prod") -> None:
+        view = machine_view(machine(name, cluster=cluster)).claiming(provider_id)
         made = replace(builders.record(view), node_name=node_name)
         metadata = {"namespace": KEY.namespace, "name": made.name, "uid": "u", "resourceVersion": "1"}
         spec = {**record_spec(made), "seal": RecordSeals(ControllerKeys(bytes(32))).seal(made)}
@@ -519,3 +519,12 @@ class TestClaims:
         assert world.caches.holders("p1", first) == ()
         assert world.caches.holders("p1", machine_view(machine("m4"))) == ("Machine team-a/m1",)
         assert world.caches.holders("p1", machine_view(elsewhere)) == ()
+
+    def test_disproven_claims_are_of_the_cluster(self, world: World) -> None:
+        for name, cluster, claimed in (("m1", "prod", "p1"), ("m2", "prod", "p2"), ("m3", "lab", "p3")):
+            world.caches.machines.applied(machine(name, cluster=cluster))
+            self.claim(world, name, claimed, f"node-{name}", cluster)
+        assert world.caches.disproven_claims_of(KEY) == ()
+        for name, cluster, shown in (("m1", "prod", "p1"), ("m2", "prod", "p9"), ("m3", "lab", "p9")):
+            world.caches.machines.applied(machine(name, shown, cluster))
+        assert [record.node_name for record in world.caches.disproven_claims_of(KEY)] == ["node-m2"]
