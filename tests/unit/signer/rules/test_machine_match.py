@@ -78,6 +78,7 @@ def test_machine_that_shows_the_provider_id_comes_first() -> None:
     shows = machine_view(provider_id=CLAIMED)
     facts = replace(by_token(), machines=(shows,))
     assert found_machine(facts) == FoundMachine(shows, MachineMatch.PROVIDER_ID)
+    waits(replace(facts, machines=(shows, replace(shows, name="other"))), Reason.MACHINE_AMBIGUOUS)
 
 
 def test_nothing_else_is_considered() -> None:
