@@ -24,6 +24,7 @@ from signer.model.decision import Deferred
 from signer.model.policy import Policy
 from signer.model.record import MachineKey, record_of, unidentified
 from signer.model.record_object import record_spec
+from signer.model.reservation import Pair, ReservationSide, reservation_spec
 from signer.model.seal import ControllerKeys, RecordSeals
 from signer.rules.machine import MachineGone
 from signer.rules.nearest_machine import MOST_CANDIDATES, NearMachine
@@ -528,3 +529,15 @@ class TestClaims:
         for name, cluster, shown in (("m1", "prod", "p1"), ("m2", "prod", "p9"), ("m3", "lab", "p9")):
             world.caches.machines.applied(machine(name, shown, cluster))
         assert [record.node_name for record in world.caches.disproven_claims_of(KEY)] == ["node-m2"]
+
+    def test_holders_before_their_record_is_written(self, world: World) -> None:
+        world.caches.machines.applied(machine("m1"))
+        pair = Pair(MachineKey.of(machine_view(machine("m1")).claiming("p1")), builders.attested_identity())
+        name = pair.name(ReservationSide.MACHINE)
+        metadata = {"namespace": "own", "name": name, "uid": "u", "resourceVersion": "1"}
+        reservation = {"metadata": metadata, "spec": reservation_spec(pair)}
+        world.caches.reservations.applied(reservation)
+        other = machine_view(machine("m2"))
+        assert world.caches.holders("p1", other) == ("Machine team-a/m1",)
+        world.caches.reservations.removed(reservation)
+        assert world.caches.holders("p1", other) == ()
