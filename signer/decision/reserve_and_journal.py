@@ -229,7 +229,7 @@ class ReserveAndJournal:
                     outcome.node_names if isinstance(outcome, VerifiedIdentity) else (),
                 ),
             ),
-            self._caches.authentic.of_machine(MachineKey.of(machine)),
+            self._caches.records_of(machine),
             self._held_by_others(request, machine),
             self._serving.facts(snapshot.policy, machine, request.certificate_request),
         )
@@ -324,7 +324,7 @@ class ReserveAndJournal:
             raise Deferred(
                 Reason.RESERVATION_PENDING, f"a node name of {machine} is being recorded", timedelta(seconds=0.1)
             )
-        if self._caches.authentic.of_machine(machine) != facts.other_names:
+        if self._caches.records_of(facts.machine) != facts.other_names:
             raise RecordChanged(facts.node_name)
         self._being_named.add(machine)
         try:

@@ -173,7 +173,10 @@ class AuthenticRecords:
         self._by_machine: dict[MachineKey, dict[ObjectKey, AttestedNode]] = {}
         self._by_identity: dict[tuple[str, str], dict[ObjectKey, AttestedNode]] = {}
         self._claiming: dict[str, dict[ObjectKey, AttestedNode]] = {}
-        """By claimed provider ID, and by the UID of the Machine that it is claimed for."""
+        """By claimed provider ID."""
+        self._claims_by: dict[str, dict[ObjectKey, AttestedNode]] = {}
+        """By the UID of the Machine that a provider ID is claimed for. A node may claim any text, even such a UID."""
+        self._claims_of: dict[ClusterKey, dict[ObjectKey, AttestedNode]] = {}
         self._arrived_while_reading: set[ObjectKey] = set()
         """The unverified records that arrived since the last read of the Secret began."""
         self._reported: dict[ObjectKey, str] = {}
@@ -317,7 +320,7 @@ class AuthenticRecords:
             Deferred: the controller key is not available.
         """
         self.require_keys()
-        return tuple(self._claiming.get(machine_uid, {}).values())
+        return tuple(self._claims_by.get(machine_uid, {}).values())
 
     def claims_of(self, cluster: ClusterKey) -> tuple[AttestedNode, ...]:
         """The cluster's authentic records that claim a provider ID.
@@ -326,8 +329,7 @@ class AuthenticRecords:
             Deferred: the controller key is not available.
         """
         self.require_keys()
-        every = {key: record for claimed in self._claiming.values() for key, record in claimed.items()}
-        return tuple(record for record in every.values() if record.machine.cluster == cluster)
+        return tuple(self._claims_of.get(cluster, {}).values())
 
     def require_all_known(self, machine: MachineKey) -> None:
         """Call this where :meth:`of_machine` must be complete.
@@ -414,14 +416,18 @@ class AuthenticRecords:
         if before is not None:
             _drop(self._by_machine, before.machine, key)
             _drop(self._by_identity, _identity_key(before.identity), key)
-            for claim in _claims(before):
-                _drop(self._claiming, claim, key)
+            if before.machine.is_claimed:
+                _drop(self._claiming, before.machine.provider_id, key)
+                _drop(self._claims_by, before.machine.claimed_by, key)
+                _drop(self._claims_of, before.machine.cluster, key)
         if isinstance(record, AttestedNode):
             self._authentic[key] = record
             self._by_machine.setdefault(record.machine, {})[key] = record
             self._by_identity.setdefault(_identity_key(record.identity), {})[key] = record
-            for claim in _claims(record):
-                self._claiming.setdefault(claim, {})[key] = record
+            if record.machine.is_claimed:
+                self._claiming.setdefault(record.machine.provider_id, {})[key] = record
+                self._claims_by.setdefault(record.machine.claimed_by, {})[key] = record
+                self._claims_of.setdefault(record.machine.cluster, {})[key] = record
 
 
 def _not_verified(namespace: str, name: str) -> Deferred:
@@ -430,11 +436,6 @@ def _not_verified(namespace: str, name: str) -> Deferred:
         f"AttestedNode {namespace}/{name} was sealed with a key that was not read yet",
         _KEY_RETRY,
     )
-
-
-def _claims(record: AttestedNode) -> tuple[str, ...]:
-    """A provider ID contains ``://``, a UID does not."""
-    return (record.machine.provider_id, record.machine.claimed_by) if record.machine.is_claimed else ()
 
 
 def _identity_key(identity: AttestedIdentity) -> tuple[str, str]:

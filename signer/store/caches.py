@@ -306,30 +306,24 @@ class Caches:
         return self._index.machine(key)
 
     def holders(self, provider_id: str, machine: MachineView) -> tuple[str, ...]:
-        """Other Machines of any cluster that show that provider ID, or for which it is claimed and not disproven.
+        """Other Machines of the namespace that show that provider ID, or for which it is claimed and not disproven.
 
-        A tenant reads the names, so Machines of other namespaces are not named. Sorted.
+        Those of other namespaces do not count: a tenant could write a Machine with the provider IDs of another tenant's
+        nodes, which would get no more certificates. Sorted.
 
         Raises:
             Deferred: the controller key is not available.
         """
-        found = list(self._index.of_any_cluster_with(provider_id))
+        namespace = machine.cluster.namespace
+        found = list(self._index.of_namespace_with(namespace, provider_id))
         reserved = self._claimed_reservations.get(provider_id, {}).values()
         claiming = (record.machine for record in self.authentic.claiming(provider_id))
         for key in (*claiming, *(reservation.pair.machine for reservation in reserved)):
-            holder = self.machine(key)
+            holder = self.machine(key) if key.cluster.namespace == namespace else MachineGone()
             if isinstance(holder, MachineView):
                 found.append(holder)
-        namespace = machine.cluster.namespace
-        return tuple(
-            sorted(
-                {
-                    str(holder) if holder.cluster.namespace == namespace else "a Machine of another namespace"
-                    for holder in found
-                    if (holder.cluster, holder.kind, holder.name) != (machine.cluster, machine.kind, machine.name)
-                }
-            )
-        )
+        own = machine.cluster, machine.kind, machine.name
+        return tuple(sorted({str(holder) for holder in found if (holder.cluster, holder.kind, holder.name) != own}))
 
     def records_of(self, machine: MachineView) -> tuple[AttestedNode, ...]:
         """The authentic records that name that Machine, and those that claim a provider ID for it.
@@ -338,7 +332,7 @@ class Caches:
             Deferred: the controller key is not available.
         """
         claimed = self.authentic.of_claims_by(machine.uid)
-        if not machine.provider_id:
+        if not (machine.provider_id or machine.claimed_provider_id):
             return claimed
         named = self.authentic.of_machine(MachineKey.of(machine))
         return (*named, *(record for record in claimed if record not in named))

@@ -80,10 +80,11 @@ class MachineIndex:
                 yield named
             yield from tuple(self._machines_by_provider_id.get((cluster, provider_id), {}).values())
 
-    def of_any_cluster_with(self, provider_id: str) -> Iterator[MachineView]:
-        """The Machines and instances of all clusters that show that provider ID. The cost is one look-up a cluster."""
+    def of_namespace_with(self, namespace: str, provider_id: str) -> Iterator[MachineView]:
+        """Machines and instances that show that provider ID, one of each cluster of the namespace."""
         for cluster in {*self._machines_by_cluster, *self._pools_by_provider_id}:
-            yield from self.first_with(cluster, provider_id, 1)
+            if cluster.namespace == namespace:
+                yield from self.first_with(cluster, provider_id, 1)
 
     def machine(self, key: MachineKey) -> MachineView | MachineGone:
         """The Machine or instance of that key, in its current state."""

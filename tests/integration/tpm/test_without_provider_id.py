@@ -250,6 +250,40 @@ class TestLater:
         assert_joins(corrected)
         assert record_of(harness, node)["providerIDSource"] == "Machine"
 
+    def test_second_node_name_after_a_wrong_claim(self, harness: Harness) -> None:
+        """Root on a node claims a wrong provider ID, and asks for another name once the Machine shows its own."""
+        cluster = cluster_of(harness, "names", nodeNames={"sources": ["MachineName", "MachineAddress"]})
+        node, machine = add_late(cluster)
+        second = f"{node.machine}-second"
+        cluster.set_machine_status(machine, {"addresses": [{"type": "Hostname", "address": second}]})
+        assert_joins(node)
+        show(node, claim_of("other"))
+        name = csr()
+        thief = node.with_new_key().but(machine=second, claimed=claim_of("other"))
+        thief.post(name, thief.chip.answer(thief.challenge(csr()), thief.binding()))
+        harness.wait_for_event("NodeNameBlocked", node.machine, part=f"is node {node.machine}")
+        pending(cluster, name)
+
+    def test_first_use_after_a_wrong_claim(self, harness: Harness, cluster: WorldCluster) -> None:
+        """A reader of the Machine's bootstrap data cannot give it another chip once its annotation is removed."""
+        node, _ = add_late(cluster)
+        renewing = assert_joins(node)
+        show(node, claim_of(f"{node.machine}-shown"))
+        say(cluster, node.machine, None)
+        thief = node.but(chip=chip(), claimed=claim_of(f"{node.machine}-shown")).with_new_key()
+        verdict = thief.ask(csr(), thief.chip.first())
+        assert (verdict.condition, verdict.reason) == ("Denied", "EndorsementKeyMismatch"), verdict
+        assert_joins(renewing.with_new_key().but(claimed=thief.claimed))
+
+    def test_machine_of_another_tenant_blocks_nothing(self, harness: Harness, cluster: WorldCluster) -> None:
+        """A tenant writes Machines with the provider IDs that another tenant's nodes will claim, or have claimed."""
+        other = harness.cluster("other-tenant", ["tpm"], namespace="other-tenant")
+        node, _ = add_late(cluster)
+        other.add_machine(f"{node.machine}-first", provider_id=node.claimed)
+        renewing = assert_joins(node)
+        other.add_machine(f"{node.machine}-second", provider_id=node.claimed)
+        assert_joins(renewing)
+
     def test_next_machine_on_the_same_host(self, harness: Harness, cluster: WorldCluster) -> None:
         node, _ = add_late(cluster)
         assert_joins(node)

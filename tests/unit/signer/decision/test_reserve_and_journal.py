@@ -11,20 +11,35 @@ from typing import Any, cast
 
 import pytest
 
-from attestors.contract import Security
+from attestors.contract import MachineMatch, Security
+from signer.audit.decision_inputs import DecisionInputs
+from signer.decision.attestation import Claim
 from signer.decision.cached_facts import ServingFactsSource
 from signer.decision.reserve_and_journal import ReserveAndJournal
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
-from signer.model.cluster import ClusterKey
+from signer.model.bootstrap_token import TokenAsks, TokenOwner, TracedTo, Untraceable
+from signer.model.cluster import ClusterKey, MachineView
 from signer.model.decision import Deferred
+from signer.model.reasons import Reason
 from signer.model.record import AttestedNode, MachineKey
+from signer.model.seal import ControllerKeys
 from signer.model.service_networks import ServicesReport
 from signer.model.serving_networks import NO_NETWORKS
 from signer.rules.machine import MachineFacts, MachineGone
+from signer.rules.shape import node_name_of
 from signer.store.caches import MOST_MATCHING, Caches
 from signer.store.cluster_api import ClusterAPIVersion, NotServed
 from signer.store.records import RecordChanged
-from tests.unit.signer.builders import attested_identity, machine_facts, machine_view, record
+from tests.unit.signer.builders import (
+    TPM,
+    attested_identity,
+    machine_facts,
+    machine_view,
+    policy,
+    record,
+    signing_request,
+)
+from tests.unit.signer.outcomes import deferred
 
 KEY = ClusterKey("team-a", "prod")
 
@@ -78,11 +93,14 @@ class Harness:
     def __init__(self) -> None:
         self.machine: Any = machine_view()
         self.recorded: tuple[AttestedNode, ...] = ()
+        self.holders: tuple[str, ...] = ()
         self.is_reserved = True
         self.is_gone = False
         self.is_changed = False
         caches = SimpleNamespace(
-            machine=lambda key: self.machine, authentic=SimpleNamespace(of_machine=lambda key: self.recorded)
+            machine=lambda key: self.machine,
+            records_of=lambda machine: self.recorded,
+            holders=lambda provider_id, machine: self.holders,
         )
         live_reads = SimpleNamespace(is_gone=self._is_gone)
         reservations = SimpleNamespace(cached=lambda pair: self.is_reserved, live_reads=live_reads)
@@ -141,6 +159,46 @@ def test_who_was_displaced_is_judged_again() -> None:
     harness.look_again(machine_facts())
     with pytest.raises(RecordChanged):
         harness.look_again(machine_facts(identity=INSECURE))
+
+
+def test_another_machine_took_the_claimed_provider_id_meanwhile() -> None:
+    harness = Harness()
+    harness.machine = machine_view(provider_id="").claiming("metal3://team-a/node-0/prod-md-0")
+    facts = machine_facts(machine=harness.machine)
+    harness.look_again(facts)
+    harness.holders = ("Machine team-a/other",)
+    assert deferred(harness.look_again, facts).reason is Reason.PROVIDER_ID_TAKEN
+    harness.machine = machine_view()
+    harness.look_again(machine_facts())  # what a Machine shows is no claim
+
+
+def test_machine_that_lost_its_provider_id_meanwhile() -> None:
+    """The attestor was told that the Machine shows it: what it then accepts may name no Machine."""
+    version = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, NotServed())
+    caches = Caches(version, own_namespace="here")
+    caches.authentic.use_keys(ControllerKeys(bytes(32)))
+    late = machine("m1")
+    del late["spec"]["providerID"]
+    caches.machines.applied(late)
+    view = caches.machines.get(KEY.namespace, "m1")
+    assert view is not None
+    owner = TokenOwner(KEY.namespace, "Machine", "m1", "m1")
+    tokens = SimpleNamespace(asks=lambda key, username: TokenAsks(TracedTo(frozenset({owner}))))
+    serving = ServingFactsSource(caches, NO_NETWORKS, ServicesReport())
+    parts = (None, caches, SimpleNamespace(live_reads=None), None, tokens)
+    judge = ReserveAndJournal(KEY, *cast("Any", parts), serving=serving).match
+    chosen = policy(bootstrapTokens={"matchMachines": "WithoutProviderID"})
+    snapshot = cast("Any", SimpleNamespace(policy=chosen, decision_inputs=DecisionInputs(), audited=True))
+    tpm = replace(TPM, attests_without_provider_id=True)
+    told, request = view.claiming("p1"), signing_request()
+
+    def match(how: MachineMatch) -> MachineView:
+        claim = Claim(told, how, TokenAsks(Untraceable()), cast("Any", None))
+        username, node_name = request.header.username, node_name_of(request)
+        return judge(username, node_name, "p1", claim, snapshot, tpm, lambda compared: None)
+
+    assert match(MachineMatch.BOOTSTRAP_TOKEN) == told
+    assert deferred(match, MachineMatch.PROVIDER_ID).reason is Reason.RESERVATION_PENDING
 
 
 def test_of_two_names_that_a_machine_asks_for_at_once_one_waits() -> None:

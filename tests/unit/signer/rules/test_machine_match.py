@@ -78,6 +78,7 @@ def test_machine_that_shows_the_provider_id_comes_first() -> None:
     shows = machine_view(provider_id=CLAIMED)
     facts = replace(by_token(), machines=(shows,))
     assert found_machine(facts) == FoundMachine(shows, MachineMatch.PROVIDER_ID)
+    waits(replace(facts, machines=(shows, replace(shows, name="other"))), Reason.MACHINE_AMBIGUOUS)
 
 
 def test_nothing_else_is_considered() -> None:
@@ -112,6 +113,7 @@ def test_token_whose_owner_is_gone() -> None:
         (machine_view(provider_id="metal3://team-a/node-0/another"), Reason.PROVIDER_ID_DISAGREES),
         (replace(LATE, provider_id_is_unreadable=True), Reason.PROVIDER_ID_DISAGREES),
         (replace(LATE, of_a_pool=True), Reason.MACHINE_NOT_FOUND),
+        (replace(LATE, kind="MachinePool"), Reason.MACHINE_NOT_FOUND),
         (replace(LATE, cluster=ClusterKey(CLUSTER.namespace, "another")), Reason.MACHINE_NOT_FOUND),
         (replace(LATE, uid="m-9"), Reason.MACHINE_NOT_FOUND),
     ],
@@ -127,11 +129,22 @@ def test_machine_that_changes_wakes_the_request() -> None:
     assert unidentified(LATE.name) in error.waits_for
 
 
+_ANOTHER = ClusterKey(CLUSTER.namespace, "another")
+
+
 @pytest.mark.parametrize(
-    "changes", [{"node_name": "other"}, {"machine": MachineKey(CLUSTER, "Machine", LATE.name, CLAIMED)}]
+    "changes",
+    [
+        {"node_name": "other"},
+        {"machine": MachineKey(CLUSTER, "Machine", LATE.name, CLAIMED)},
+        {"machine": MachineKey(_ANOTHER, "Machine", LATE.name, CLAIMED, LATE.uid)},
+        {"machine": MachineKey(CLUSTER, "MachinePool", LATE.name, CLAIMED, LATE.uid)},
+    ],
 )
 def test_record_that_claims_nothing_for_the_node(changes: dict[str, Any]) -> None:
-    waits(by_record(**changes), Reason.MACHINE_NOT_FOUND)
+    """The answer is that of a node without a record."""
+    error = waits(by_record(**changes), Reason.MACHINE_NOT_FOUND)
+    assert error.message == f"no Machine has provider ID {CLAIMED} yet"
 
 
 def test_record_of_another_provider_id() -> None:

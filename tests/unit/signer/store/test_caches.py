@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -18,12 +19,13 @@ from signer.kube.resources import (
     MACHINES_V1BETA2,
 )
 from signer.kube.watch import Sink
-from signer.model.cluster import ClusterKey
+from signer.model.cluster import ClusterKey, machine_view
 from signer.model.decision import Deferred
 from signer.model.policy import Policy
 from signer.model.record import MachineKey, record_of, unidentified
 from signer.model.record_object import record_spec
-from signer.model.seal import ControllerKeys
+from signer.model.reservation import Pair, ReservationSide, reservation_spec
+from signer.model.seal import ControllerKeys, RecordSeals
 from signer.rules.machine import MachineGone
 from signer.rules.nearest_machine import MOST_CANDIDATES, NearMachine
 from signer.store import cache as cache_module
@@ -471,3 +473,71 @@ class TestNearest:
             world.caches.machines.applied(machine(f"m{number}", f"test://{number}/x/y/0"))
         world.caches.machines.applied(machine("near", "test://zone/0"))
         assert self.near(world, "test:///0") == ""
+
+
+class TestClaims:
+    """Records of Machines that showed no provider ID when their nodes were attested."""
+
+    @staticmethod
+    def claim(world: World, name: str, provider_id: str, node_name: str, cluster: str = "prod") -> None:
+        view = machine_view(machine(name, cluster=cluster)).claiming(provider_id)
+        made = replace(builders.record(view), node_name=node_name)
+        metadata = {"namespace": KEY.namespace, "name": made.name, "uid": "u", "resourceVersion": "1"}
+        spec = {**record_spec(made), "seal": RecordSeals(ControllerKeys(bytes(32))).seal(made)}
+        world.caches.records.applied({"metadata": metadata, "spec": spec})
+
+    def test_provider_id_that_is_the_uid_of_a_machine(self, world: World) -> None:
+        """A node chooses what it claims: no record of another Machine becomes one of this Machine."""
+        for name in ("m1", "m2"):
+            world.caches.machines.applied(machine(name))
+        self.claim(world, "m1", "m2", "node-1")
+        first, second = (world.caches.machines.get(KEY.namespace, name) for name in ("m1", "m2"))
+        assert first is not None
+        assert second is not None
+        assert [one.node_name for one in world.caches.records_of(first)] == ["node-1"]
+        assert world.caches.records_of(second) == ()
+        assert world.caches.holders("m1", second) == ()
+
+    def test_records_of_a_machine_that_a_request_claims(self, world: World) -> None:
+        """Those with the claimed provider ID, also from before a move, and those with any other claim."""
+        self.claim(world, "m1", "p1", "before-the-move")
+        moved = machine_view(machine("m1", uid="moved"))
+        assert world.caches.records_of(moved) == ()
+        assert [one.node_name for one in world.caches.records_of(moved.claiming("p1"))] == ["before-the-move"]
+        first = machine_view(machine("m1"))
+        for view in (first, first.claiming("p2"), replace(first, provider_id="p2")):
+            assert [one.node_name for one in world.caches.records_of(view)] == ["before-the-move"]
+
+    def test_holders_are_of_the_namespace(self, world: World) -> None:
+        shows, elsewhere = machine("m2", "p1", "lab"), machine("m3", "p1", namespace="team-b")
+        for one in (machine("m1"), shows, elsewhere):
+            world.caches.machines.applied(one)
+        first = machine_view(machine("m1"))
+        assert world.caches.holders("p1", first) == ("Machine team-a/m2",)
+        world.caches.machines.removed(shows)
+        assert world.caches.holders("p1", first) == ()
+        self.claim(world, "m1", "p1", "node-1")
+        assert world.caches.holders("p1", first) == ()
+        assert world.caches.holders("p1", machine_view(machine("m4"))) == ("Machine team-a/m1",)
+        assert world.caches.holders("p1", machine_view(elsewhere)) == ()
+
+    def test_disproven_claims_are_of_the_cluster(self, world: World) -> None:
+        for name, cluster, claimed in (("m1", "prod", "p1"), ("m2", "prod", "p2"), ("m3", "lab", "p3")):
+            world.caches.machines.applied(machine(name, cluster=cluster))
+            self.claim(world, name, claimed, f"node-{name}", cluster)
+        assert world.caches.disproven_claims_of(KEY) == ()
+        for name, cluster, shown in (("m1", "prod", "p1"), ("m2", "prod", "p9"), ("m3", "lab", "p9")):
+            world.caches.machines.applied(machine(name, shown, cluster))
+        assert [record.node_name for record in world.caches.disproven_claims_of(KEY)] == ["node-m2"]
+
+    def test_holders_before_their_record_is_written(self, world: World) -> None:
+        world.caches.machines.applied(machine("m1"))
+        pair = Pair(MachineKey.of(machine_view(machine("m1")).claiming("p1")), builders.attested_identity())
+        name = pair.name(ReservationSide.MACHINE)
+        metadata = {"namespace": "own", "name": name, "uid": "u", "resourceVersion": "1"}
+        reservation = {"metadata": metadata, "spec": reservation_spec(pair)}
+        world.caches.reservations.applied(reservation)
+        other = machine_view(machine("m2"))
+        assert world.caches.holders("p1", other) == ("Machine team-a/m1",)
+        world.caches.reservations.removed(reservation)
+        assert world.caches.holders("p1", other) == ()
