@@ -38,6 +38,7 @@ def test_service_cidrs_say_everything() -> None:
         [cidrs("x")],
         [cidrs("10.43.0.1/16")],
         [cidrs("10.43.0.0/16", "")],
+        [cidrs("fd00::%any text/64")],
     ],
 )
 def test_unreadable_service_cidrs_say_nothing(manifests: list[dict[str, Any]]) -> None:
@@ -64,6 +65,7 @@ def test_a_part_protects_and_is_not_all(manifests: list[dict[str, Any]]) -> None
         ({"clusterIP": "fd00:1::1"}, ["fd00:1::/64"], {6}),
         ({"clusterIP": "None", "clusterIPs": ["None"]}, [], set()),
         ({"clusterIP": ""}, [], set()),
+        ({"clusterIP": "fd00::%any text"}, [], set()),
         ({"clusterIPs": [5, None]}, [], set()),
         ({}, [], set()),
     ],
