@@ -296,6 +296,10 @@ class NameIndex:
         held = (machine.cluster, canonical(name).partition(".")[0])
         return tuple(sorted((self._holders.of(held) | self._hosts.of(held)) - _own_key(machine)))
 
+    def other_instances_with_host(self, machine: MachineView, name: str) -> frozenset[str]:
+        """Provider IDs of other MachinePool instances of the same Cluster that contain the host of ``name``."""
+        return self.other_instances_named(machine, canonical(name).partition(".")[0])
+
     def ending_in(self, cluster: ClusterKey, part: str) -> Iterator[ObjectKey | str]:
         """Machines that have the name, among them those whose provider ID ends in it; and the provider IDs of instances
         that end in it. The iterator is valid until the next change.

@@ -14,7 +14,7 @@ import pytest
 from attestors.contract import Security
 from signer.decision.reserve_and_journal import ReserveAndJournal
 from signer.decision.serving_facts import ServingFactsSource
-from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
+from signer.kube.resources import CLUSTERS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
 from signer.model.record import AttestedNode, MachineKey
@@ -24,7 +24,7 @@ from signer.rules.machine import MachineFacts, MachineGone
 from signer.store.caches import MOST_MATCHING, Caches
 from signer.store.cluster_api import ClusterAPIVersion, NotServed
 from signer.store.records import RecordChanged
-from tests.unit.signer.builders import attested_identity, machine_facts, machine_view, record
+from tests.unit.signer.builders import attested_identity, machine_facts, machine_view, policy, record
 
 KEY = ClusterKey("team-a", "prod")
 
@@ -70,6 +70,25 @@ def test_a_derived_name_is_also_of_the_machines_with_its_host() -> None:
         own = machine_view(name="m1", cluster=KEY)
         others = ReserveAndJournal._others_called(reserve_and_journal, own, "node.corp.example", derived)
         assert [other.name for other in others] == names
+
+
+def test_a_derived_name_is_also_of_the_instances_with_its_host() -> None:
+    """A MachinePool's instance may have the name by source ProviderID and the same domain."""
+    version = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, MACHINE_POOLS_V1BETA2)
+    caches = Caches(version, own_namespace="here")
+    metadata = {"namespace": KEY.namespace, "name": "pool", "uid": "pool", "resourceVersion": "1"}
+    spec = {"clusterName": KEY.name, "providerIDList": ["docker:////node"]}
+    caches.machine_pools.applied({"metadata": metadata, "spec": spec})
+    own = machine_view(name="m1", cluster=KEY)
+    reserve_and_journal = cast("ReserveAndJournal", SimpleNamespace(_caches=caches, _key=KEY))
+    for derived, names in ((True, ["docker:////node"]), (False, [])):
+        others = ReserveAndJournal._others_called(reserve_and_journal, own, "node.corp.example", derived)
+        assert [other.provider_id for other in others] == names
+    request = cast("Any", SimpleNamespace(dns_names=("Node.corp.example", "other.corp.example"), ip_addresses=()))
+    facts = ServingFactsSource(caches, NO_NETWORKS, ServicesReport()).facts(
+        policy(nodeNames={"domains": ["corp.example"]}), own, request
+    )
+    assert facts.names_of_shared_hosts == {"node.corp.example"}
 
 
 class Harness:
