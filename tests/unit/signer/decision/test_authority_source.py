@@ -388,6 +388,21 @@ def filled_caches(policy_spec: dict[str, Any], cluster_spec: dict[str, Any]) -> 
     return caches
 
 
+@pytest.mark.parametrize("suffixes", [AuthoritySuffixes("b-ca", "ca"), AuthoritySuffixes("ca", "b-ca")])
+async def test_the_secret_of_another_cluster(world: World, suffixes: AuthoritySuffixes) -> None:
+    """Suffix b-ca of Cluster prod names the CA of Cluster prod-b, whose nodes the policy of prod must not certify."""
+    world.put(2, "b-ca")
+    world.choice = suffixes
+    for label in ("prod", ""):
+        world.secrets["b-ca"]["metadata"]["labels"] = {"cluster.x-k8s.io/cluster-name": label}
+        assert len(set(await purposes(world))) == 2
+        world.clock.pass_by(KEPT_SECONDS + 1)
+    world.secrets["b-ca"]["metadata"]["labels"] = {"cluster.x-k8s.io/cluster-name": "prod-b"}
+    refused = await world.unavailable()
+    assert refused.reason == "CertificateAuthorityNotAllowed"
+    assert "team-a/prod-b-ca is labelled" in str(refused)
+
+
 class TestChosenSecrets:
     """The policy's choice, within the operator's bounds."""
 
