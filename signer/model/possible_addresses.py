@@ -84,7 +84,10 @@ def _range(first: IPAddress | None, last_text: str) -> Iterator[_Network]:
         return
     short = f"{str(first).rpartition('.')[0]}.{last_text}" if isinstance(first, IPv4Address) else ""
     last = _ip_address(last_text) or _ip_address(short)
-    if last is None or last.version != first.version or int(last) < int(first):
+    if last is None:
+        return
+    if last.version != first.version or int(last) < int(first):
+        yield from (ip_network(first), ip_network(last))
         return
     bits = first.max_prefixlen - (int(first) ^ int(last)).bit_length()
     around: _Network = ip_network(f"{first}/{bits}", strict=False)
