@@ -132,7 +132,6 @@ class AuthoritySecrets:
         metadata = mapping_of(secret, "metadata")
         owner = text_of(mapping_of(metadata, "labels"), CLUSTER_NAME_LABEL)
         if "-" in suffix and owner not in ("", self._cluster.name):
-            self._loaded.pop(suffix, None)
             message = f"{title} is labelled {CLUSTER_NAME_LABEL} as of another Cluster; name a Secret of this Cluster"
             return _Absent(AuthorityUnavailable("CertificateAuthorityNotAllowed", message))
         version = text_of(metadata, "resourceVersion")

@@ -66,6 +66,7 @@ def test_a_part_protects_and_is_not_all(manifests: list[dict[str, Any]]) -> None
         ({"clusterIP": "None", "clusterIPs": ["None"]}, [], set()),
         ({"clusterIP": ""}, [], set()),
         ({"clusterIP": "fd00::%any text"}, [], set()),
+        ({"clusterIPs": ["10.43.0.1", "fd00:1::1", "10.8.0.1"]}, ["10.32.0.0/12", "fd00:1::/64"], {4, 6}),
         ({"clusterIPs": [5, None]}, [], set()),
         ({}, [], set()),
     ],
