@@ -2,7 +2,8 @@
 
 The document is built from the parser's events, so only these types can occur: mappings with string keys, lists, and
 scalars that are a string, true, false or null. Refused: anchors, aliases (and so alias bombs), explicit tags, repeated
-keys, a second document with content, deep nesting. A plain scalar that looks like a number or a date stays a string.
+keys, merge keys, a second document with content, deep nesting. A plain scalar that looks like a number or a date stays
+a string.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any
 import yaml
 
 MAXIMUM_DEPTH = 16
+_MERGE = "<<"
+"""Other parsers take the fields of its value for fields of the mapping (YAML 1.1, type ``merge``)."""
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _PLAIN: dict[str, bool | None] = {"": None, "~": None, "null": None, "true": True, "false": False}
@@ -35,9 +38,11 @@ def load_strict_yaml(data: bytes) -> Any:
     try:
         events = yaml.parse(text, Loader=_LOADER)
         return _document(events)
+    except YamlRefused:
+        raise
     except yaml.MarkedYAMLError as error:
         raise YamlRefused(f"syntax error{position(error)}") from None
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, OverflowError):  # the last two: escapes, where PyYAML has no libyaml
         raise YamlRefused("it holds characters that YAML does not allow") from None
 
 
@@ -87,6 +92,8 @@ def _node(event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> Any:
         key = _node(key_event, events, depth + 1)
         if not isinstance(key, str):
             raise YamlRefused("a mapping key is not a string")
+        if key == _MERGE:
+            raise YamlRefused("merge keys are not accepted")
         if key in mapping:
             raise YamlRefused("a mapping key appears twice")
         mapping[key] = _node(next(events), events, depth + 1)

@@ -70,7 +70,10 @@ def run(options: argparse.Namespace) -> ExitCode:
     with standard_output():
         print(encode_credential(info.api_version, certificate=use.pair.certificate, key=use.pair.key, expiration=until))
     if stored is not None:
-        report_mismatches(options)
+        try:
+            report_mismatches(options)
+        except Exception as error:  # noqa: BLE001 - the certificate is printed already, and must not be printed twice
+            report(f"the stored certificate could not be compared with the configuration: {error!r}")
     return ExitCode.DONE
 
 

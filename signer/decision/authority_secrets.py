@@ -21,7 +21,8 @@ from signer.kube.client import JsonObject
 from signer.kube.errors import NotFound
 from signer.kube.resources import SECRETS
 from signer.model.authority_suffixes import CLIENT_CA, CLUSTER_CA, AuthoritySuffixes, ByExistence
-from signer.model.cluster import ClusterKey
+from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey
+from signer.model.fields import mapping_of, text_of
 
 LOADED_SECONDS: Final = 60.0
 """An unchanged Secret whose CA could not sign is loaded again after this time: the CA may be valid by now."""
@@ -59,7 +60,7 @@ class _Loaded:
 
 @dataclass(frozen=True, slots=True)
 class _Absent:
-    """The Secret does not exist."""
+    """The Secret does not exist, or is another Cluster's: suffix ``b-ca`` of Cluster ``a`` is ``ca`` of ``a-b``."""
 
     answer: AuthorityUnavailable
 
@@ -128,7 +129,12 @@ class AuthoritySecrets:
         except NotFound:
             self._loaded.pop(suffix, None)
             return _Absent(AuthorityUnavailable("CertificateAuthorityMissing", f"{title} does not exist"))
-        version = str((secret.get("metadata") or {}).get("resourceVersion", ""))
+        metadata = mapping_of(secret, "metadata")
+        owner = text_of(mapping_of(metadata, "labels"), CLUSTER_NAME_LABEL)
+        if "-" in suffix and owner not in ("", self._cluster.name):
+            message = f"{title} is labelled {CLUSTER_NAME_LABEL} as of another Cluster; name a Secret of this Cluster"
+            return _Absent(AuthorityUnavailable("CertificateAuthorityNotAllowed", message))
+        version = text_of(metadata, "resourceVersion")
         if before is not None and version and version == before.resource_version and not self._may_change(before):
             return before
         if suffix == CLUSTER_CA:

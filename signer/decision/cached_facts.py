@@ -105,5 +105,9 @@ class ServingFactsSource:
     ) -> frozenset[str]:
         if not policy.node_names.domains:
             return frozenset()  # no name is derived
-        names = frozenset(map(canonical, request.dns_names))
-        return frozenset(name for name in names if self._caches.names.other_machines_with_host(machine, name))
+        index = self._caches.names
+        return frozenset(
+            name
+            for name in map(canonical, request.dns_names)
+            if index.other_machines_with_host(machine, name) or index.other_instances_with_host(machine, name)
+        )

@@ -254,12 +254,13 @@ class ReserveAndJournal:
         """
         caches = self._caches
         keys = caches.names.other_machines_named(machine, node_name)
+        provider_ids = caches.names.other_instances_named(machine, node_name)
         if derived:
             keys = tuple(dict.fromkeys((*keys, *caches.names.other_machines_with_host(machine, node_name))))
+            provider_ids |= caches.names.other_instances_with_host(machine, node_name)
         others = filter(None, (caches.machines.get(*key) for key in keys))
         instances = chain.from_iterable(
-            caches.machines_with(self._key, provider_id)
-            for provider_id in sorted(caches.names.other_instances_named(machine, node_name))
+            caches.machines_with(self._key, provider_id) for provider_id in sorted(provider_ids)
         )
         return tuple(islice(chain(others, instances), _MOST_OTHERS))
 

@@ -14,7 +14,6 @@ import secrets
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from ipaddress import ip_network
 from typing import Any, Final
 
 from attestors.wire.provider_id import InvalidOID, read_oids
@@ -40,7 +39,7 @@ from signer.model.decision import printable
 from signer.model.fields import items_of, mapping_of, parse_time, text_of
 from signer.model.record_object import InvalidRecord, parse_record
 from signer.model.seal import KEY_BYTES, ControllerKeys, RecordSeals
-from signer.model.service_networks import MAXIMUM_REPORTED, ReportedServices
+from signer.model.service_networks import MAXIMUM_REPORTED, ReportedServices, network_of
 from signer.store.controller_key import controller_key_secret
 
 RECORDING_KIND: Final = "Recording"
@@ -233,7 +232,7 @@ def _header(documents: list[JsonObject], default_namespace: str) -> Header:
 def _reported_services(header: Mapping[str, Any]) -> ReportedServices:
     texts = items_of(header, "reportedServiceNetworks")[:MAXIMUM_REPORTED]
     try:
-        networks = tuple(ip_network(str(text)) for text in texts)
+        networks = tuple(network_of(str(text)) for text in texts)
     except ValueError as error:
         raise UnusableRecording(f"reportedServiceNetworks: {error}") from error
     versions = items_of(header, "reportedServiceVersions")

@@ -194,15 +194,16 @@ def _authority(cluster: Mapping[str, Any]) -> bytes:
         found = certificates_in(_decoded(cluster, "certificate-authority-data", "cluster."))
     except UnusableValue as error:
         raise KubeconfigRefused(f"{field}: {error}") from None
-    usable = [certificate for certificate in found if _is_certificate(certificate)]
+    tried = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # one for all: a hostile kubeconfig has hundreds of PEM blocks
+    usable = [certificate for certificate in found if _is_certificate(certificate, tried)]
     if not usable:
         raise KubeconfigRefused(f"{field}: none of its {len(found)} PEM blocks holds a certificate that can be read")
     return "".join(pem_text("CERTIFICATE", certificate) for certificate in usable).encode("ascii")
 
 
-def _is_certificate(der: bytes) -> bool:
+def _is_certificate(der: bytes, tried: ssl.SSLContext) -> bool:
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=der)
+        tried.load_verify_locations(cadata=der)
     except (ssl.SSLError, ValueError):
         return False
     return True

@@ -12,13 +12,14 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import IPv4Network, IPv6Network
 from itertools import islice
 from typing import Any, Final
 
 from attestors.wire.names import ANNOTATION_PREFIX
 from signer.model.addresses import Reading, UnreadableAddress, read_address, split_addresses
 from signer.model.fields import items_of, mapping_of, parse_time, short_text_of, text_of
+from signer.model.service_networks import network_of
 
 CLUSTER_NAME_LABEL: Final = "cluster.x-k8s.io/cluster-name"
 CONTROL_PLANE_LABEL: Final = "cluster.x-k8s.io/control-plane"
@@ -352,7 +353,7 @@ def _networks(blocks: list[Any]) -> list[IPv4Network | IPv6Network]:
     networks: list[IPv4Network | IPv6Network] = []
     for block in blocks:
         try:
-            networks.append(ip_network(str(block), strict=False))
+            networks.append(network_of(str(block), strict=False))
         except ValueError:
             continue  # Cluster API's webhook refuses it; it names no addresses that need protection
     return networks

@@ -29,12 +29,16 @@ LARGEST_NETWORKS: Final = {4: 16, 6: 48}
 """The shortest prefix length, by IP version, of a network that one host may have. An end site gets no more than a /48
 (RFC 6177). A text with a larger network counts for the network's first address."""
 
+_MAXIMUM_STEPS: Final = 2 * MAXIMUM_READINGS
+"""With repetitions: an address is also the reading of its numbers."""
 _MAXIMUM_RANGE_NETWORKS: Final = 8
 _MAXIMUM_OCTETS: Final = 4
 _OCTET: Final = 256
-_PIECES: Final = re.compile(r"[0-9a-f]*:[0-9a-f:.]+|[0-9a-z](?:[0-9a-z.-]*[0-9a-z])?")
-_WITH_PREFIX: Final = re.compile(r"([0-9a-f:.]+)(?:%[^/\s\]]*)?\]?/([0-9.]+)")
-_RANGE: Final = re.compile(r"([0-9a-f:.]+)\s*-\s*([0-9a-f:.]+)")
+# Each begins where a run of address characters begins, and never gives back what it took: thousands of hostile texts
+# must take no time that grows with the square of their length.
+_PIECES: Final = re.compile(r"[0-9a-f]*+:[0-9a-f:.]++|[0-9a-z](?:[0-9a-z.-]*[0-9a-z])?")
+_WITH_PREFIX: Final = re.compile(r"(?<![0-9a-f:.])([0-9a-f:.]++)(?:%[^/\s\]%]*+)?+\]?/([0-9.]++)")
+_RANGE: Final = re.compile(r"(?<![0-9a-f:.])([0-9a-f:.]++)\s*+-\s*+([0-9a-f:.]++)")
 _LONG_GROUP: Final = re.compile(r"(?<![0-9a-f.])0+(?=[0-9a-f]{1,4}(?![0-9a-f.]))")
 _QUAD: Final = re.compile(r"(.*:)([0-9a-fx.]+)")
 
@@ -50,14 +54,14 @@ def possible_readings(text: str, address_type: str) -> tuple[str, ...]:
         return ()
     lower = text.lower()
     # A number beside other text is a port, a prefix length or a word; alone, it may be an address.
-    pieces = [piece for piece in _PIECES.findall(lower) if not piece.isdecimal() or piece == lower.strip()]
-    readings = dict.fromkeys(
-        itertools.chain(
-            (_text(network) for network in _networks(lower)),
-            itertools.chain.from_iterable(_piece(piece) for piece in pieces),
-        )
+    found = dict.fromkeys(_PIECES.findall(lower))
+    pieces = [piece for piece in found if not piece.isdecimal() or piece == lower.strip()]
+    readings = itertools.chain(
+        (_text(network) for network in _networks(lower)),
+        itertools.chain.from_iterable(_piece(piece) for piece in pieces),
     )
-    return tuple(itertools.islice(readings, MAXIMUM_READINGS))
+    distinct = dict.fromkeys(itertools.islice(readings, _MAXIMUM_STEPS))
+    return tuple(itertools.islice(distinct, MAXIMUM_READINGS))
 
 
 def _text(network: _Network) -> str:
@@ -65,12 +69,12 @@ def _text(network: _Network) -> str:
 
 
 def _networks(text: str) -> Iterator[_Network]:
-    for host, prefix in _WITH_PREFIX.findall(text):
+    for host, prefix in dict.fromkeys(_WITH_PREFIX.findall(text)):
         address = _ip_address(host)
         interface = None if address is None else interface_of(address, prefix)
         if interface is not None and interface.network.prefixlen >= LARGEST_NETWORKS[interface.version]:
             yield interface.network
-    for first, last in _RANGE.findall(text):
+    for first, last in dict.fromkeys(_RANGE.findall(text)):
         yield from _range(_ip_address(first), last)
 
 
@@ -80,7 +84,10 @@ def _range(first: IPAddress | None, last_text: str) -> Iterator[_Network]:
         return
     short = f"{str(first).rpartition('.')[0]}.{last_text}" if isinstance(first, IPv4Address) else ""
     last = _ip_address(last_text) or _ip_address(short)
-    if last is None or last.version != first.version or int(last) < int(first):
+    if last is None:
+        return
+    if last.version != first.version or int(last) < int(first):
+        yield from (ip_network(first), ip_network(last))
         return
     bits = first.max_prefixlen - (int(first) ^ int(last)).bit_length()
     around: _Network = ip_network(f"{first}/{bits}", strict=False)
@@ -95,7 +102,7 @@ def _piece(piece: str) -> Iterator[str]:
     """The readings of a part of the text that may be an address or a name."""
     yield from _numbers(piece)
     quad = _QUAD.fullmatch(piece)
-    if quad is not None:  # an IPv4 address at the end of an IPv6 address
+    if quad is not None and any(_readable(f"{quad[1]}192.0.2.1")):  # an IPv4 address at the end of an IPv6 address
         for octets in _numbers(quad[2]):
             yield from _readable(f"{quad[1]}{octets}")
     yield from _readable(_LONG_GROUP.sub("", piece) if ":" in piece else piece)

@@ -58,6 +58,17 @@ class ServicesReport:
     reported: ReportedServices = NOT_REPORTED
 
 
+def network_of(text: str, *, strict: bool = True) -> IPNetwork:
+    """The network that ``text`` is. ``strict``: it begins with the network's first address.
+
+    Raises:
+        ValueError: it is none, or has a zone, in which :mod:`ipaddress` takes any text of any length.
+    """
+    if "%" in text:
+        raise ValueError("a network has no zone")
+    return ip_network(text, strict=strict)
+
+
 def reported_by_service_cidrs(manifests: Iterable[Mapping[str, Any]]) -> ReportedServices:
     """Read every ServiceCIDR (``networking.k8s.io``, served by default since Kubernetes 1.33), which say everything.
 
@@ -65,7 +76,7 @@ def reported_by_service_cidrs(manifests: Iterable[Mapping[str, Any]]) -> Reporte
     """
     texts = [text for one in manifests for text in items_of(mapping_of(one, "spec"), "cidrs")]
     try:
-        networks = tuple(ip_network(text) for text in texts[:MAXIMUM_REPORTED] if isinstance(text, str))
+        networks = tuple(network_of(text) for text in texts[:MAXIMUM_REPORTED] if isinstance(text, str))
     except ValueError:
         return NOT_REPORTED
     is_all = 0 < len(networks) == len(texts)
@@ -82,7 +93,7 @@ def reported_by_kubernetes_service(manifest: Mapping[str, Any]) -> ReportedServi
     for text in (*items_of(spec, "clusterIPs")[:2], text_of(spec, "clusterIP")):
         try:
             address = ip_address(text if isinstance(text, str) else "")
+            networks.append(network_of(f"{address}/{LARGEST_SERVICE_NETWORKS[address.version]}", strict=False))
         except ValueError:
             continue  # none yet, or "None"
-        networks.append(ip_network(f"{address}/{LARGEST_SERVICE_NETWORKS[address.version]}", strict=False))
     return ReportedServices(tuple(dict.fromkeys(networks)), frozenset(one.version for one in networks))

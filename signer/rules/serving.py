@@ -31,6 +31,7 @@ unreachable (golang/go issue 75828).
 
 from __future__ import annotations
 
+import functools
 from datetime import datetime
 from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from typing import Final, Protocol
@@ -271,7 +272,11 @@ def _require_usable(address: IPAddress, facts: AlternativeNameFacts) -> None:
 
 def _control_plane_names(facts: AlternativeNameFacts) -> frozenset[str]:
     """Every reading of the host of the control-plane endpoint."""
-    host = facts.cluster.control_plane_host
+    return _readings_of(facts.cluster.control_plane_host)
+
+
+@functools.lru_cache(maxsize=256)  # compared with every alternative name
+def _readings_of(host: str) -> frozenset[str]:
     read = read_address(host, "")
     if isinstance(read, UnreadableAddress):
         return frozenset({canonical(host), *possible_readings(host, "")})

@@ -332,6 +332,10 @@ class NameIndex:
         held = (machine.cluster, canonical(name).partition(".")[0])
         return tuple(sorted((self._holders.of(held) | self._hosts.of(held)) - _own_key(machine)))
 
+    def other_instances_with_host(self, machine: MachineView, name: str) -> frozenset[str]:
+        """Provider IDs of other MachinePool instances of the same Cluster that contain the host of ``name``."""
+        return self.other_instances_named(machine, canonical(name).partition(".")[0])
+
     def ending_in(self, cluster: ClusterKey, part: str) -> Iterator[ObjectKey | str]:
         """Machines that have the name, among them those whose provider ID ends in it; and the provider IDs of instances
         that end in it. The iterator is valid until the next change.
@@ -394,25 +398,33 @@ def _node(machine: MachineView) -> frozenset[Held]:
     return frozenset({(machine.cluster, canonical(machine.node_ref))}) if machine.node_ref else frozenset()
 
 
-def _names(machine: MachineView) -> frozenset[Held]:
+def _names_of_itself(machine: MachineView) -> tuple[str, ...]:
+    """Its node's names by the sources other than addresses."""
     names = (
         machine.name,
         machine.infrastructure_name,
         *_names_in(machine.provider_id),
         *hetzner_bare_metal_names(machine),
     )
+    return tuple(filter(None, names))
+
+
+def _names(machine: MachineView) -> frozenset[Held]:
     readings = (one.reading for one in machine.addresses)
     return frozenset(
         (machine.cluster, name)
         for name in (
-            *(canonical(name) for name in names if name),
+            *(canonical(name) for name in _names_of_itself(machine)),
             *(reading.text for reading in readings if not isinstance(reading, UnreadableAddress)),
         )
     )
 
 
 def _hosts(machine: MachineView) -> frozenset[Held]:
-    names = (machine.name, *(one.reading.text for one in machine.addresses if isinstance(one.reading, HostName)))
+    names = (
+        *(canonical(name) for name in _names_of_itself(machine)),
+        *(one.reading.text for one in machine.addresses if isinstance(one.reading, HostName)),
+    )
     return frozenset((machine.cluster, name.partition(".")[0]) for name in names if "." in name)
 
 

@@ -494,6 +494,28 @@ def test_a_comparison_that_fails_changes_nothing(configured: Configured) -> None
     assert json.loads(configured.node.capsys.readouterr().out)["kind"] == "ExecCredential"
 
 
+def test_a_comparison_that_fails_after_a_renewal_prints_nothing_twice(node: Node) -> None:
+    """client-go reads one ExecCredential, and takes two for none."""
+    configuration = node.configure(HEADER | {"nodeName": NODE, "provider": "tpm", "store": str(node.store.folder)})
+
+    def due(given: list[str], *, last_resort: bool = False) -> bool:
+        if not last_resort:
+            raise MoreToDo
+        return print_stored(given, last_resort=True)
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("no library")
+
+    node.monkeypatch.setattr(cli, "print_stored", due)
+    node.monkeypatch.setattr("authenticator.commands.credential.Clock", lambda: Clock(wall=lambda: UNIX_NOW))
+    node.monkeypatch.setattr("authenticator.commands.credential.renew_in_child", renew_here)
+    node.monkeypatch.setattr("authenticator.commands.credential.stored_mismatches", fail)
+    assert cli.main(["credential", "--config", configuration]) == 0
+    printed = node.capsys.readouterr()
+    assert json.loads(printed.out)["kind"] == "ExecCredential"
+    assert "could not be compared with the configuration: RuntimeError('no library')" in printed.err
+
+
 def test_a_mismatch_is_said_behind_the_certificate(node: Node) -> None:
     node.store.save_known_cluster(KnownCluster(cluster(), "", "keyed-mac", PROVIDER_ID))
     content = {"nodeName": "other", "provider": "tpm", "providerID": "test:///other", "store": str(node.store.folder)}

@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,6 +49,7 @@ def test_an_empty_document_behind_is_no_second_one() -> None:
         (b"%TAG ! tag:example.org,2026:\n--- \na: b", "tag"),
         (b"a: b\na: c", "twice"),
         (b"a: {b: 1, b: 2}", "twice"),
+        (b"a: {<<: {b: c}}", "merge"),
         (b"1: a\nnull: b", "not a string"),
         (b"[a]: b", "not a string"),
         (b"a: b\n---\nc: d", "more than one"),
@@ -65,6 +67,15 @@ def test_an_empty_document_behind_is_no_second_one() -> None:
 def test_everything_else_is_refused(document: bytes, why: str) -> None:
     with pytest.raises(YamlRefused, match=why):
         load_strict_yaml(document)
+
+
+@pytest.mark.parametrize("loader", [yaml.SafeLoader, getattr(yaml, "CSafeLoader", yaml.SafeLoader)])
+@pytest.mark.parametrize("escape", ["UFFFFFFFF", "U00110000"])
+def test_an_escape_of_no_character(monkeypatch: pytest.MonkeyPatch, loader: type, escape: str) -> None:
+    """PyYAML without libyaml, as some distributions have it, raises Python's own errors."""
+    monkeypatch.setattr("attestors.net.strict_yaml._LOADER", loader)
+    with pytest.raises(YamlRefused):
+        load_strict_yaml(f'a: "\\{escape}"'.encode())
 
 
 def test_a_refusal_does_not_repeat_the_document() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from datetime import timedelta
 from functools import cache
 from typing import Any
 
@@ -388,6 +389,30 @@ def filled_caches(policy_spec: dict[str, Any], cluster_spec: dict[str, Any]) -> 
     return caches
 
 
+async def test_a_ca_that_becomes_valid(world: World) -> None:
+    """Its Secret does not change."""
+    early = new_cluster_certificate_authority(EncryptionAlgorithm.ECDSA_P256, now=NOW + timedelta(hours=1))
+    world.put(2, **{key.replace(".", "_"): value for key, value in early.secret_data.items()})
+    assert (await world.unavailable()).reason == "CertificateAuthorityNotYetValid"
+    world.clock.pass_by(3600)
+    assert await world.signing_certificate()
+
+
+@pytest.mark.parametrize("suffixes", [AuthoritySuffixes("b-ca", "ca"), AuthoritySuffixes("ca", "b-ca")])
+async def test_the_secret_of_another_cluster(world: World, suffixes: AuthoritySuffixes) -> None:
+    """Suffix b-ca of Cluster prod names the CA of Cluster prod-b, whose nodes the policy of prod must not certify."""
+    world.put(2, "b-ca")
+    world.choice = suffixes
+    for label in ("prod", ""):
+        world.secrets["b-ca"]["metadata"]["labels"] = {"cluster.x-k8s.io/cluster-name": label}
+        assert len(set(await purposes(world))) == 2
+        world.clock.pass_by(KEPT_SECONDS + 1)
+    world.secrets["b-ca"]["metadata"]["labels"] = {"cluster.x-k8s.io/cluster-name": "prod-b"}
+    refused = await world.unavailable()
+    assert refused.reason == "CertificateAuthorityNotAllowed"
+    assert "team-a/prod-b-ca is labelled" in str(refused)
+
+
 class TestChosenSecrets:
     """The policy's choice, within the operator's bounds."""
 
@@ -416,6 +441,20 @@ class TestChosenSecrets:
 
     def test_by_the_policy(self) -> None:
         assert self.chosen({"client": "ca", "serving": "cca"}, "RKE2ControlPlane") == AuthoritySuffixes("ca", "cca")
+
+    def test_by_the_policy_and_the_cluster_as_they_are_now(self) -> None:
+        """A suffix that the policy no longer names must not sign."""
+        caches = filled_caches(policy_spec={}, cluster_spec={})
+        choose = ChosenSecrets(CLUSTER, caches, AllowedAuthorities())
+        metadata = {"namespace": CLUSTER.namespace, "name": CLUSTER.name, "uid": "u"}
+        assert choose() == ByExistence()
+        named = {"certificateAuthorities": {"client": "cca", "serving": "cca"}}
+        caches.policies.applied({"metadata": metadata, "spec": named})
+        assert choose() == AuthoritySuffixes("cca", "cca")
+        caches.policies.applied({"metadata": metadata, "spec": {}})
+        assert choose() == ByExistence()
+        caches.clusters.applied({"metadata": metadata, "spec": {"controlPlaneRef": {"kind": "KubeadmControlPlane"}}})
+        assert choose() == ONE_AUTHORITY
 
     @pytest.mark.parametrize("spec", [{"client": "x", "serving": "ca"}, {"client": "ca", "serving": "x"}])
     def test_beyond_the_operators_bounds(self, spec: dict[str, str]) -> None:

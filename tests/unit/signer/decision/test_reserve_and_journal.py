@@ -16,7 +16,7 @@ from signer.audit.decision_inputs import DecisionInputs
 from signer.decision.attestation import Claim
 from signer.decision.cached_facts import ServingFactsSource
 from signer.decision.reserve_and_journal import ReserveAndJournal
-from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
+from signer.kube.resources import CLUSTERS_V1BETA2, MACHINE_POOLS_V1BETA2, MACHINES_V1BETA2
 from signer.model.bootstrap_token import TokenAsks, TokenOwner, TracedTo, Untraceable
 from signer.model.cluster import ClusterKey, MachineView
 from signer.model.decision import Deferred
@@ -85,6 +85,25 @@ def test_a_derived_name_is_also_of_the_machines_with_its_host() -> None:
         own = machine_view(name="m1", cluster=KEY)
         others = ReserveAndJournal._others_called(reserve_and_journal, own, "node.corp.example", derived)
         assert [other.name for other in others] == names
+
+
+def test_a_derived_name_is_also_of_the_instances_with_its_host() -> None:
+    """A MachinePool's instance may have the name by source ProviderID and the same domain."""
+    version = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2, MACHINE_POOLS_V1BETA2)
+    caches = Caches(version, own_namespace="here")
+    metadata = {"namespace": KEY.namespace, "name": "pool", "uid": "pool", "resourceVersion": "1"}
+    spec = {"clusterName": KEY.name, "providerIDList": ["docker:////node"]}
+    caches.machine_pools.applied({"metadata": metadata, "spec": spec})
+    own = machine_view(name="m1", cluster=KEY)
+    reserve_and_journal = cast("ReserveAndJournal", SimpleNamespace(_caches=caches, _key=KEY))
+    for derived, names in ((True, ["docker:////node"]), (False, [])):
+        others = ReserveAndJournal._others_called(reserve_and_journal, own, "node.corp.example", derived)
+        assert [other.provider_id for other in others] == names
+    request = cast("Any", SimpleNamespace(dns_names=("Node.corp.example", "other.corp.example"), ip_addresses=()))
+    facts = ServingFactsSource(caches, NO_NETWORKS, ServicesReport()).facts(
+        policy(nodeNames={"domains": ["corp.example"]}), own, request
+    )
+    assert facts.names_of_shared_hosts == {"node.corp.example"}
 
 
 class Harness:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import ssl
 import textwrap
 from collections.abc import Callable
 from typing import Any
@@ -284,6 +285,23 @@ def test_only_the_certificates_of_an_authority_are_kept(document: Document, auth
     text = "# \u0160koda\r\n".encode() + broken + key + authority.certificate.replace(b"\n", b"\r\n")
     _cluster(document)["certificate-authority-data"] = base64.b64encode(text).decode()
     assert parse_kubeconfig(as_yaml(document)).certificate_authority == authority.certificate
+
+
+def test_hundreds_of_blocks_cost_one_context(document: Document, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes a third of a millisecond of the event loop, which all tenants share."""
+    created = []
+
+    class Counted(ssl.SSLContext):
+        def __new__(cls, protocol: int) -> Counted:
+            created.append(protocol)
+            return super().__new__(cls, protocol)
+
+    monkeypatch.setattr(ssl, "SSLContext", Counted)
+    block = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+    _cluster(document)["certificate-authority-data"] = base64.b64encode(block * 500).decode()
+    with pytest.raises(KubeconfigRefused, match="none of its 500 PEM blocks"):
+        parse_kubeconfig(as_yaml(document))
+    assert len(created) == 1
 
 
 def test_entries_of_other_contexts_are_neither_believed_nor_needed(document: Document) -> None:

@@ -116,6 +116,7 @@ class TestCluster:
             (None, []),
             ([], []),
             (["nonsense"], []),
+            (["fd00::%any text/64"], []),
             ({"a": "b"}, []),
             (5, []),
         ],

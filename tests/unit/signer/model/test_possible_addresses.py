@@ -27,6 +27,9 @@ fast = settings(max_examples=300, deadline=None)
         ("167772161", {"10.0.0.1", "167772161"}),
         ("10.0.0.256", set()),
         ("1.2.3.4.5", set()),
+        ("1.2.3.4.0", set()),
+        ("01." * 80 + "1", set()),
+        ("10.0.0.1-2001:db8::1", {"10.0.0.1", "2001:db8::1"}),
         ("", set()),
         (
             "node_1",
@@ -49,7 +52,7 @@ fast = settings(max_examples=300, deadline=None)
         ("2001:db8::/47", {"2001:db8::"}),
         ("10.0.0.1-10.0.0.4", {"10.0.0.1", "10.0.0.2/31", "10.0.0.4"}),
         ("10.0.0.1-4", {"10.0.0.1", "10.0.0.2/31", "10.0.0.4"}),
-        ("10.0.0.4-10.0.0.1", set()),
+        ("10.0.0.4-10.0.0.1", {"10.0.0.4", "10.0.0.1"}),
         ("10.0.0.1-10.0.200.254", {"10.0.0.0/16"}),
         ("10.0.0.1-10.200.0.9", {"10.0.0.1", "10.200.0.9"}),
         ("2001:db8::1-2001:db8::2", {"2001:db8::1", "2001:db8::2"}),
@@ -67,6 +70,23 @@ def test_what_has_a_reading_has_no_others(text: str) -> None:
 def test_so_many_and_no_more() -> None:
     text = " ".join(f"{number}.010.010.010" for number in range(10, 40))
     assert len(possible_readings(text, "InternalIP")) == MAXIMUM_READINGS
+
+
+def test_no_more_steps_than_that() -> None:
+    """Addresses in many spellings are few readings, and much work."""
+    text = " ".join(f"{'0' * number}1::5" for number in range(500)) + " 192.0.2.1"
+    assert "192.0.2.1" not in possible_readings(text, "InternalIP")
+
+
+@pytest.mark.parametrize("part", ["a", ":", "1.", "a%", "0:", "-", "1-", " ", "/", "%", "0", "a]"])
+def test_a_long_text_takes_time_that_grows_with_its_length(part: str) -> None:
+    """With the square of it, this test takes hours: a tenant may write hundreds of long texts into one Machine."""
+    possible_readings(part * 300_000 + "!", "InternalIP")
+
+
+@pytest.mark.parametrize("zone", ["", "%eth0", "%"])
+def test_a_network_with_a_zone(zone: str) -> None:
+    assert "2001:db8:1::/64" in possible_readings(f"net 2001:db8:1::{zone}/64", "InternalIP")
 
 
 OCTETS = st.tuples(*[st.tuples(st.integers(0, 255), st.sampled_from(["{}", "0{}", "00{}", "0{:o}", "0x{:x}"]))] * 4)

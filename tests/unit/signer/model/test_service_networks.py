@@ -38,6 +38,7 @@ def test_service_cidrs_say_everything() -> None:
         [cidrs("x")],
         [cidrs("10.43.0.1/16")],
         [cidrs("10.43.0.0/16", "")],
+        [cidrs("fd00::%any text/64")],
     ],
 )
 def test_unreadable_service_cidrs_say_nothing(manifests: list[dict[str, Any]]) -> None:
@@ -69,6 +70,8 @@ def test_so_many_and_no_more() -> None:
         ({"clusterIP": "fd00:1::1"}, ["fd00:1::/64"], {6}),
         ({"clusterIP": "None", "clusterIPs": ["None"]}, [], set()),
         ({"clusterIP": ""}, [], set()),
+        ({"clusterIP": "fd00::%any text"}, [], set()),
+        ({"clusterIPs": ["10.43.0.1", "fd00:1::1", "10.8.0.1"]}, ["10.32.0.0/12", "fd00:1::/64"], {4, 6}),
         ({"clusterIPs": [5, None]}, [], set()),
         ({}, [], set()),
     ],

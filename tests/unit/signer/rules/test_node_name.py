@@ -145,6 +145,9 @@ class TestAutomatic:
         assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
         assert defer.message.startswith("Machine team-a/prod-md-0-x7k2p has no address")
 
+    def test_an_empty_address_is_none(self) -> None:
+        assert deferred(names(), machine("vsphere://x", ("InternalIP", ""))).reason == Reason.MACHINE_ADDRESSES_UNKNOWN
+
     @pytest.mark.parametrize(
         ("provider_id", "address"),
         [("aws:///a/i-1", "Hostname"), ("docker:////c", "InternalDNS"), ("aws:///a/i-1", "InternalIP")],

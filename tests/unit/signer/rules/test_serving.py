@@ -240,6 +240,13 @@ class TestServices:
         defer = deferred(judge, self.facts(str(ip_address(address)), self.REPORTED))
         assert "IPv6 networks are unknown" in defer.message
 
+    def test_of_the_ip_version_of_an_address_inside(self) -> None:
+        """Packets to it may be delivered to the IPv4 address."""
+        only_ipv6 = ReportedServices((ip_network("fd00::/64"),), frozenset({6}))
+        judge(self.facts("2001:db8::1", only_ipv6))
+        defer = deferred(judge, self.facts(str(ip_address(nat64("192.0.2.1"))), only_ipv6))
+        assert "IPv4 networks are unknown" in defer.message
+
     def test_a_report_frees_nothing_that_is_stated(self) -> None:
         not_permitted(self.facts("10.96.0.1", self.REPORTED, cluster=cluster_view()), "10.96.0.1", "Services")
         judge(self.facts("10.106.1.21", cluster=cluster_view(service_networks=(ip_network("10.43.0.0/16"),))))
@@ -318,6 +325,9 @@ class TestNetworks:
         assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
         assert "in a network of the policy that the operator does not allow" in defer.message
         judge(self.facts("10.0.2.5", policy=named, serving=some))
+        anothers = frozenset({"10.0.2.5"})
+        facts = self.facts("10.0.2.5", policy=named, serving=some, conflicting_names=anothers)
+        not_permitted(facts, "10.0.2.5", "does not belong to")
         not_permitted(self.facts("10.0.3.5", policy=named, serving=some), "10.0.3.5", "does not belong to")
 
 

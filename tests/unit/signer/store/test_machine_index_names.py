@@ -113,6 +113,20 @@ def test_other_machines_with_the_same_host(asked: str) -> None:
     assert [name for _, name in index.other_machines_with_host(own, asked)] == ["b", "vm1.x"]
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        machine("other", provider_id="docker:////vm1.x"),
+        replace(machine("other"), infrastructure_name="vm1.x"),
+        machine("other", "vm1.x"),
+    ],
+    ids=["ProviderID", "InfrastructureMachineName", "MachineAddress"],
+)
+def test_a_host_by_any_source(other: MachineView) -> None:
+    """Otherwise a machine that reports host name vm1 may have the name of the other's node in the policy's domain."""
+    assert index_of(ASKING, other).other_machines_with_host(ASKING, "vm1.corp.example") == (("team-a", "other"),)
+
+
 def possible(index: NameIndex, *names: str, asking: MachineView = ASKING) -> frozenset[str]:
     return index.possibly_conflicting_names(asking, names)
 

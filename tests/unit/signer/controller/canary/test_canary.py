@@ -113,6 +113,7 @@ async def test_401_is_a_refusal(canary: CanaryCertificate) -> None:
         (201, review([USER])),
         (201, b"{}"),
         (201, b"[]"),
+        pytest.param(201, review(USER) + b" " * 64 * 1024, id="larger than any"),
         (200, b"no JSON"),
         (403, forbidden("system:anonymous")),
         (403, forbidden(USER + "x")),
