@@ -216,6 +216,8 @@ def _drop(field: str) -> Change:
         (lambda d: _cluster(d).__setitem__("certificate-authority-data", "not base64!"), "base64"),
         (lambda d: _cluster(d).__setitem__("tls-server-name", "a b"), "tls-server-name"),
         (lambda d: _cluster(d).__setitem__("tls-server-name", ["a"]), "tls-server-name"),
+        (lambda d: _cluster(d).__setitem__("tls-server-name", "fe80::1%eth0"), "tls-server-name"),
+        (lambda d: _context(d).__setitem__("proxy", "x"), "context.proxy: unknown field"),
         (lambda d: _cluster(d).__setitem__("tls-server-name", "a" * 64 + ".example"), "tls-server-name"),
         (lambda d: _user(d).__delitem__("client-key-data"), "come together"),
         (lambda d: _user(d).__delitem__("client-certificate-data"), "come together"),
