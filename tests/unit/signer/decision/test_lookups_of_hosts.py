@@ -87,7 +87,7 @@ async def test_metal3_machine_of_another_machine(world: World) -> None:
 
 
 async def test_other_infrastructure_has_no_host(world: World) -> None:
-    assert "TestMachine" in cause(await found(world, MACHINE))
+    assert "is a TestMachine, which has no host object known here" in cause(await found(world, MACHINE))
     assert "no host" in cause(await found(world, NoClaimedMachine()))
 
 
