@@ -135,7 +135,7 @@ def parse_listing(text: str) -> Listing:
         if found is None:
             continue
         provider_id, key = host_of(found["provider_id"]), found["key"]
-        if _PUNCTUATED.search(provider_id):
+        if _PUNCTUATED.search(found["provider_id"]):
             for piece in _pieces(found["provider_id"]):
                 faults.setdefault(host_of(piece), set()).add(number)
         first_line = first_lines.setdefault(provider_id, number)

@@ -67,8 +67,9 @@ def test_lines_of_one_host_must_not_contradict_each_other() -> None:
     assert isinstance(at_once(INVENTORY.ask(asked, CHIP.key, NOT_VERIFIED)), Unclear)
 
 
-def test_line_that_cannot_be_read_concerns_the_host() -> None:
-    asked = request(machine(), listed(f"{HOST}/pool-first\n"), provider_id=CLAIMED)
+@pytest.mark.parametrize("line", [f"{HOST}/pool-first", f"{HOST}/pool-first, {CHIP.fingerprint}"])
+def test_line_that_cannot_be_read_concerns_the_host(line: str) -> None:
+    asked = request(machine(), listed(f"{line}\n"), provider_id=CLAIMED)
     assert isinstance(at_once(INVENTORY.ask(asked, CHIP.key, NOT_VERIFIED)), Unclear)
 
 
