@@ -179,6 +179,7 @@ def test_what_prepare_writes_is_what_a_kubelet_needs(
         kubelet.remove_from(administrator)
     assert sorted(path.name for path in program.store.iterdir()) == [
         "kubelet-authenticator-bootstrap.lock",
+        "kubelet-authenticator-ca.crt",
         "kubelet-authenticator-client.lock",
         "kubelet-authenticator-client.pem",
         "kubelet-authenticator-cluster.json",

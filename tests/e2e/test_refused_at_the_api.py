@@ -96,7 +96,7 @@ WRONG: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "attestor's long name": (policy(authorizedAttestors=[{"name": "a" * 41}]), ("authorizedAttestors", "name", "40")),
     "attestor's settings": (policy(authorizedAttestors=[{"name": "tpm", "settings": "x"}]), ("settings", "object")),
     "attestors as text": (policy(authorizedAttestors="tpm"), ("spec.authorizedAttestors", "array")),
-    "source of node names": (policy(nodeNames={"sources": ["NodeRef"]}), ("spec.nodeNames.sources[0]", '"ProviderID"')),
+    "source of node names": (policy(nodeNames={"sources": ["NodeRef"]}), ("spec.nodeNames.sources", '"ProviderID"')),
     "reuse of node names": (policy(nodeNameReuse="Never"), ("spec.nodeNameReuse", '"AfterExpiry"', '"Immediate"')),
     "approval by others": (policy(approvalByOthers="Honour"), ("spec.approvalByOthers", '"Refuse"', '"Honor"')),
     "built-in serving requests": (

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime, tzinfo
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Self, cast
 
+import pytest
 from cryptography import x509
 from keyed_mac.keys import derive_machine_key
 
@@ -44,6 +46,17 @@ def keyed_mac() -> dict[str, OperatorAttestor]:
 def provider_id(machine: str) -> str:
     """The provider ID of a Machine in these tests."""
     return f"test:///{machine}"
+
+
+def nodes_clocks_say(now: Callable[[], datetime], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time that the nodes' evidence states, where a test sets the controller's clock."""
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Self:
+            return cast("Self", now().astimezone(tz))
+
+    monkeypatch.setattr("keyed_mac.node.datetime", Clock)
 
 
 def node_of(cluster: WorldCluster, machine: str, node_name: str | None = None) -> SimulatedNode:

@@ -156,6 +156,7 @@ def test_a_full_disk(harness: Harness, path: Path) -> None:
     disk.room = 1_000_000
     lines = FileLines(path, 0, 0, write=disk.write)
     options = run_audited(harness, lines)
+    harness.wait_for_condition(cluster, "CertificateAuthorityTrusted", "True")
     disk.room = 40
     cluster.add_machine("good", provider_id=provider_id("good"))
     cluster.submit_with_token(node_of(cluster, "good").client_request("waits"))

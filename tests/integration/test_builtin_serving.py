@@ -18,7 +18,16 @@ from signer.model.fields import parse_time
 from signer.testing.api import User
 from signer.testing.fixtures import embedded_api
 from signer.testing.world import Verdict, WorldCluster
-from tests.integration.fixtures import CONTROLLER_USER, Harness, assert_readable, node_of, pending, provider_id, writes
+from tests.integration.fixtures import (
+    CONTROLLER_USER,
+    Harness,
+    assert_readable,
+    node_of,
+    nodes_clocks_say,
+    pending,
+    provider_id,
+    writes,
+)
 from tests.integration.kubelets import Kubelet, add_machine, attest, builtin_serving_request
 from tests.integration.requests import approve_as_somebody_else, plant
 from tests.support.journal import builtin_approvals_of
@@ -215,12 +224,15 @@ def test_a_request_older_than_the_attestation_of_its_node(harness: Harness) -> N
 
 
 @pytest.mark.parametrize("reuse", ["AfterExpiry", "Immediate"])
-def test_a_request_left_by_a_former_node_of_the_name(harness: Harness, reuse: str) -> None:
+def test_a_request_left_by_a_former_node_of_the_name(
+    harness: Harness, reuse: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It was posted with a certificate that was valid then; nothing of it is the successor's."""
     ahead = timedelta(0)
     policy = {**APPROVE, "nodeNameReuse": reuse}
     cluster = harness.cluster(policy=policy, api={"server_version": "1.20"})
     cluster.add_machine("former", provider_id=provider_id("former"), addresses=[("Hostname", "n")])
+    nodes_clocks_say(lambda: datetime.now(UTC) + ahead, monkeypatch)
     harness.run(ControllerOptions(now=lambda: datetime.now(UTC) + ahead))
     former = _joined(cluster, "former")
     harness.management.client.delete(MACHINES_V1BETA2.object("former", "default"))

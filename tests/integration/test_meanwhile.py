@@ -20,7 +20,7 @@ from signer.model.record import JOURNAL_ENTRIES
 from signer.store.caches import Caches
 from signer.store.reservations import Reservations
 from signer.testing.world import Verdict
-from tests.integration.fixtures import Harness, certificate_of, node_of, provider_id
+from tests.integration.fixtures import Harness, certificate_of, node_of, nodes_clocks_say, provider_id
 from tests.support.journal import journal_of
 
 SAID: Final = {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION: "sha256:" + "ab" * 32}
@@ -155,10 +155,13 @@ def test_a_node_in_a_request_loop_cannot_push_its_requests_out_of_the_journal(
     assert "join-workload-m" in {entry["csrName"] for entry in journal_of(record["spec"])}
 
 
-def test_requests_from_a_day_with_a_fast_clock_do_not_block_a_node(harness: Harness) -> None:
+def test_requests_from_a_day_with_a_fast_clock_do_not_block_a_node(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its journal is full of entries that are dated ahead, because nothing that it was given was valid yet."""
     ahead = timedelta(days=1)
     cluster = harness.cluster()
+    nodes_clocks_say(lambda: datetime.now(UTC) + ahead, monkeypatch)
     harness.run(ControllerOptions(now=lambda: datetime.now(UTC) + ahead))
     harness.join(cluster, "m")
     names = [f"ahead-{number}" for number in range(JOURNAL_ENTRIES - 1)]

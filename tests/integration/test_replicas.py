@@ -35,10 +35,11 @@ def test_a_replica_whose_watch_lags_does_not_fail_what_the_other_approved(harnes
 
 
 def test_a_ca_that_was_just_replaced_causes_no_denial(harness: Harness) -> None:
-    first, second = harness.cluster("first"), harness.cluster("second", ())
+    second = harness.cluster("second", ())
+    other = embedded_api(second)
+    first = harness.cluster("first", api={"client_authorities": other.ca_certificate_pem})
     harness.run()
     harness.join(first)
-    other = embedded_api(second)
     first.put_secret("ca", {"tls.crt": other.ca_certificate_pem, "tls.key": other.ca_key_pem})
     first.add_machine("late", provider_id=provider_id("late"))
     knows_the_new_one = node_of(first, "late").but(ca_cert_hash=second.ca_cert_hash)

@@ -83,10 +83,7 @@ def _request(parsed: SigningRequest, recording: Document) -> AttestationRequest:
 
 def _plugin(provider: str, recording: Document) -> ServerPlugin:
     keys = tuple(bytes.fromhex(key) for key in recording.get("challengeKeys", ()))
-    operator = dict(recording["operator"])
-    if provider == "keyed-mac":  # evidence of this release states no time
-        operator["acceptUndatedEvidence"] = True
-    settings = AttestorSettings(operator=operator, challenge_keys=lambda: keys)
+    settings = AttestorSettings(operator=recording["operator"], challenge_keys=lambda: keys)
     if provider == "aws":
         return _aws(settings, recording["cloud"])
     if provider == "gcp":

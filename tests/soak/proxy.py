@@ -77,6 +77,8 @@ class FaultyProxy:
         self._stack = contextlib.AsyncExitStack()
         self._port = 0
         self._session: aiohttp.ClientSession | None = None
+        self._as_user: dict[str, ssl.SSLContext] = {}
+        """For each user with a client certificate, a TLS context with a certificate of the proxy's own."""
 
     async def __aenter__(self) -> Self:
         server_tls, client_tls = self._contexts()
@@ -177,8 +179,24 @@ class FaultyProxy:
             raise _Cut
         headers = {key: request.headers[key] for key in _FORWARDED if key in request.headers}
         url = yarl.URL(f"{self._api.server}{request.raw_path}", encoded=True)
-        async with self._session.request(request.method, url, headers=headers, data=body or None) as answer:
+        tls = self._tls_of(request)
+        async with self._session.request(request.method, url, headers=headers, data=body or None, ssl=tls) as answer:
             yield answer
+
+    def _tls_of(self, request: web.BaseRequest) -> ssl.SSLContext | bool:
+        """The TLS context for the user that the request's client certificate names: no proxy can forward it. Without one,
+        True, for the session's own.
+        """
+        peer = None if request.transport is None else request.transport.get_extra_info("peercert")
+        names = [value for part in (peer or {}).get("subject", ()) for key, value in part if key == "commonName"]
+        if not names:
+            return True
+        if names[0] not in self._as_user:
+            self._as_user[names[0]] = _client_tls(self._authority(), names[0])
+        return self._as_user[names[0]]
+
+    def _authority(self) -> CertificateAuthority:
+        return CertificateAuthority.from_pem(self._api.ca_certificate_pem, self._api.ca_key_pem)
 
     async def _watch(
         self, request: web.BaseRequest, answer: aiohttp.ClientResponse, fault: Fault
@@ -215,14 +233,25 @@ class FaultyProxy:
 
     def _contexts(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
         """The TLS contexts of the server and of the client side."""
-        authority = CertificateAuthority.from_pem(self._api.ca_certificate_pem, self._api.ca_key_pem)
+        authority = self._authority()
         server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        server.verify_mode = ssl.CERT_OPTIONAL
+        server.load_verify_locations(cadata=authority.certificate_pem.decode())
         with tempfile.TemporaryDirectory() as folder:
             chain = Path(folder) / "serving.pem"
             chain.write_bytes(b"\n".join(authority.issue_serving("proxy", (_HOST,))))
             server.load_cert_chain(chain)
         client = ssl.create_default_context(cadata=authority.certificate_pem.decode())
         return server, client
+
+
+def _client_tls(authority: CertificateAuthority, user: str) -> ssl.SSLContext:
+    context = ssl.create_default_context(cadata=authority.certificate_pem.decode())
+    with tempfile.TemporaryDirectory() as folder:
+        chain = Path(folder) / "client.pem"
+        chain.write_bytes(b"\n".join(authority.issue_client(user, ())))
+        context.load_cert_chain(chain)
+    return context
 
 
 class _Cut(Exception):
