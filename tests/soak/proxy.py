@@ -184,8 +184,8 @@ class FaultyProxy:
             yield answer
 
     def _tls_of(self, request: web.BaseRequest) -> ssl.SSLContext | bool:
-        """The TLS context for the user that the request's client certificate names: no proxy can forward it. Without one,
-        True, for the session's own.
+        """The TLS context for the user that the request's client certificate names, which no proxy can forward. Without
+        one, True: the session's own context.
         """
         peer = None if request.transport is None else request.transport.get_extra_info("peercert")
         names = [value for part in (peer or {}).get("subject", ()) for key, value in part if key == "commonName"]
