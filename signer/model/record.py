@@ -384,7 +384,9 @@ def _digest(*parts: str) -> str:
 
 
 def unidentified(machine_name: str) -> str:
-    """The key of a Machine without provider ID among the keys that requests wait for. No provider ID has this form."""
+    """The key of a Machine without provider ID among the keys that requests wait for. A provider ID of this form wakes
+    requests in vain, and does nothing else.
+    """
     return f"{_UNIDENTIFIED}{machine_name}"
 
 
@@ -394,5 +396,7 @@ def unidentified_name(key: str) -> str:
 
 
 def record_of(node_name: str) -> str:
-    """The key of a node's record among the keys that requests wait for. No provider ID has this form."""
+    """The key of a node's record among the keys that requests wait for. As for :func:`unidentified`, a provider ID of
+    this form only wakes requests in vain.
+    """
     return f"{NODE_USER_PREFIX}{node_name}"
