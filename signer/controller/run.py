@@ -160,7 +160,7 @@ def compose_workload_cluster(
         monotonic=monotonic,
         random=random,
     )
-    service_networks = ServiceNetworks(key, caches, status_changed=status_changed)
+    service_networks = ServiceNetworks(key, caches, status_changed=status_changed, random=random)
     decider = Decider(
         key,
         configuration=configuration,

@@ -39,8 +39,9 @@ MOST_CERTIFICATES: Final = 12
 """Per node. A journal keeps the last sixteen entries, from which the invariant is checked."""
 _ASK_AGAIN_SECONDS: Final = 5.0
 """Pause after a certificate that is not valid yet."""
-_START_AGAIN: Final = frozenset({EVIDENCE_EXPIRED, "ChallengeFromTheFuture"})
-"""Denials after which a node starts over: a clock was stepped between a challenge and its answer."""
+_START_AGAIN: Final = frozenset({EVIDENCE_EXPIRED, "ChallengeFromTheFuture", str(Reason.CLUSTER_DELETING)})
+"""Denials after which a node starts over: a clock was stepped between a challenge and its answer, or the Cluster was
+being deleted, and is added again."""
 _TOLERATED: Final = timedelta(seconds=2)
 _CHANCE_OF_TPM: Final = 0.25
 _CHANCE_OF_LATE_MACHINE: Final = 0.15
@@ -165,7 +166,7 @@ class HonestNode:
     async def _abandoned(self, name: str) -> None:
         verdict = await self.traffic.decision(self.traffic.bootstrap, name)
         self._certificates += bool(verdict.certificate)
-        if verdict.certificate or verdict.reason in (Reason.CHALLENGE_ISSUED, Reason.SUPERSEDED):
+        if verdict.certificate or verdict.reason in {Reason.CHALLENGE_ISSUED, Reason.SUPERSEDED, *_START_AGAIN}:
             return
         self._refused(verdict)
 
@@ -213,7 +214,11 @@ class HonestNode:
         copy = {**manifest, "metadata": {"name": f"copy-{manifest['metadata']['name']}"}}
         verdict = await self.traffic.decided(self.traffic.bootstrap, copy)
         self.traffic.ledger.copies += 1
-        if not verdict.certificate and verdict.reason not in (Reason.CHALLENGE_ISSUED, Reason.SUPERSEDED):
+        if not verdict.certificate and verdict.reason not in {
+            Reason.CHALLENGE_ISSUED,
+            Reason.SUPERSEDED,
+            *_START_AGAIN,
+        }:
             self.traffic.ledger.found(f"{copy['metadata']['name']}: {verdict.reason}: {verdict.message}")
 
     def _refused(self, verdict: Verdict) -> None:

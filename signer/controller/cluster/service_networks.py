@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from random import Random
 from typing import Final
 
 from signer.controller.telemetry.metrics_collector import ServiceGauge
 from signer.decision.reported_services import read_reported_services
+from signer.kube.backoff import Backoff
 from signer.kube.client import Client
+from signer.kube.errors import ApiError
 from signer.model.cluster import ClusterKey
 from signer.model.condition import SERVICE_NETWORKS_KNOWN, PolicyCondition
 from signer.model.service_networks import ServicesReport
@@ -18,6 +21,8 @@ READ_SECONDS: Final = 600.0
 """How often they are read again: networks are added seldom, and by an administrator."""
 UNKNOWN_SECONDS: Final = 60.0
 """The same while nothing is known, because a grant is missing."""
+RETRY: Final = Backoff(base_seconds=1.0, maximum_seconds=60.0, jitter=0.3)
+"""After failed reads. The workload cluster's reachability is reported elsewhere."""
 HINT: Final = "state them in spec.clusterNetwork.services.cidrBlocks"
 
 
@@ -26,8 +31,10 @@ class ServiceNetworks:
 
     name = "service networks"
 
-    def __init__(self, key: ClusterKey, caches: Caches, *, status_changed: asyncio.Event) -> None:
+    def __init__(self, key: ClusterKey, caches: Caches, *, status_changed: asyncio.Event, random: Random) -> None:
         self._key = key
+        self._random = random
+        self._failures = 0
         self._caches = caches
         self._status_changed = status_changed
         self._wakes: list[Callable[[], None]] = []
@@ -63,13 +70,15 @@ class ServiceNetworks:
         """Nothing to do: the report does not depend on the Cluster or its policy."""
 
     async def run(self, client: Client) -> None:
-        """Read the report at each connection, and again from time to time.
-
-        Raises:
-            ApiError: from the workload cluster; the service is then restarted.
-        """
+        """Read the report at each connection, and again from time to time."""
         while True:
-            reported = await read_reported_services(client)
+            try:
+                reported = await read_reported_services(client)
+            except ApiError:
+                await asyncio.sleep(RETRY.delay(self._failures, self._random))
+                self._failures += 1
+                continue
+            self._failures = 0
             changed = reported != self.report.reported
             if changed or not self._was_read:
                 self.report.reported, self._was_read = reported, True

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from ipaddress import ip_network
+from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -9,6 +10,7 @@ import pytest
 
 from signer.controller.cluster import service_networks
 from signer.controller.cluster.service_networks import ServiceNetworks
+from signer.kube.backoff import Backoff
 from signer.kube.errors import Cause, Unreachable
 from signer.model.cluster import ClusterView
 from signer.model.service_networks import NOT_REPORTED, ReportedServices
@@ -24,7 +26,7 @@ class World:
         self.cluster: ClusterView | None = cluster or cluster_view(service_networks=())
         caches = SimpleNamespace(clusters=SimpleNamespace(get=lambda namespace, name: self.cluster))
         self.changed = asyncio.Event()
-        self.service = ServiceNetworks(CLUSTER, cast("Any", caches), status_changed=self.changed)
+        self.service = ServiceNetworks(CLUSTER, cast("Any", caches), status_changed=self.changed, random=Random(1))
         self.wakes = 0
         self.service.on_change(self._wake)
 
@@ -52,6 +54,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setattr(service_networks, "read_reported_services", read)
     monkeypatch.setattr(service_networks, "READ_SECONDS", 0)
     monkeypatch.setattr(service_networks, "UNKNOWN_SECONDS", 0)
+    monkeypatch.setattr(service_networks, "RETRY", Backoff(base_seconds=0.001, maximum_seconds=0.001, jitter=0))
     return reports
 
 
@@ -78,9 +81,16 @@ async def test_a_report_wakes_once(answers: list[Any]) -> None:
 async def test_a_failure_changes_nothing(answers: list[Any]) -> None:
     world = World()
     answers += [REPORTED, Unreachable("gone", cause=Cause.REFUSED)]
-    with pytest.raises(Unreachable):
-        await world.service.run(cast("Any", None))
+    await ran(world)
     assert world.service.report.reported == REPORTED
+
+
+async def test_after_failures_it_is_read_again(answers: list[Any]) -> None:
+    """A fault of the workload cluster ends no task: that would be logged as a defect."""
+    world = World()
+    answers += [Unreachable("gone", cause=Cause.REFUSED)] * 3 + [REPORTED]
+    await ran(world)
+    assert (world.service.report.reported, world.wakes) == (REPORTED, 1)
 
 
 def test_no_condition_where_the_cluster_states_them() -> None:
