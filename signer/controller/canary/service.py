@@ -50,7 +50,7 @@ from signer.store.caches import Caches
 _LOG = logging.getLogger(__name__)
 REFUSED_SECONDS: Final = 60.0
 """Time until the canary is tried again after the API server has refused it. A change of the CA's Secret is earlier."""
-RETRY: Final = Backoff(base_seconds=1.0, maximum_seconds=60.0, jitter=0.3)
+RETRY: Final = Backoff(base_seconds=1.0, maximum_seconds=10.0, jitter=0.3)
 """After an attempt that proved nothing."""
 PATIENCE_SECONDS: Final = 2.0
 """How long a request waits for the first attempt."""
