@@ -60,7 +60,9 @@ class _Loaded:
 
 @dataclass(frozen=True, slots=True)
 class _Absent:
-    """The Secret does not exist, or is another Cluster's: suffix ``b-ca`` of Cluster ``a`` is ``ca`` of ``a-b``."""
+    """The Secret does not exist, or does not say that it is this Cluster's: suffix ``b-ca`` of Cluster ``a`` is ``ca``
+    of ``a-b``.
+    """
 
     answer: AuthorityUnavailable
 
@@ -131,8 +133,8 @@ class AuthoritySecrets:
             return _Absent(AuthorityUnavailable("CertificateAuthorityMissing", f"{title} does not exist"))
         metadata = mapping_of(secret, "metadata")
         owner = text_of(mapping_of(metadata, "labels"), CLUSTER_NAME_LABEL)
-        if "-" in suffix and owner not in ("", self._cluster.name):
-            message = f"{title} is labelled {CLUSTER_NAME_LABEL} as of another Cluster; name a Secret of this Cluster"
+        if "-" in suffix and owner != self._cluster.name:  # the name alone may be that of another Cluster's Secret
+            message = f"{title} has no label {CLUSTER_NAME_LABEL}: {self._cluster.name}; name a Secret of this Cluster"
             return _Absent(AuthorityUnavailable("CertificateAuthorityNotAllowed", message))
         version = text_of(metadata, "resourceVersion")
         if before is not None and version and version == before.resource_version and not self._may_change(before):
