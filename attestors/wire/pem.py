@@ -59,7 +59,7 @@ def split(data: bytes, *, maximum_bytes: int, maximum_blocks: int) -> tuple[Bloc
     position = 0
     while position < len(lines):
         if len(blocks) == maximum_blocks:
-            raise MalformedPEM(f"line {position + 1}: more than {maximum_blocks} blocks")
+            raise MalformedPEM(f"line {position + 1}: more than {maximum_blocks} PEM blocks")
         block, position = _read_block(lines, position)
         blocks.append(block)
     return tuple(blocks)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from random import SystemRandom
+from random import Random, SystemRandom
 from typing import Final
 
 from attestors.contract import observing_cloud_calls
@@ -143,23 +143,7 @@ def compose_workload_cluster(
     caches, now, monotonic, random = shared.caches, options.now, options.monotonic, SystemRandom()
     status_changed, reconnect = asyncio.Event(), asyncio.Event()
     permits = permitted_in(key.namespace, configuration, options.registry)
-    authority_source = AuthoritySource(
-        shared.management,
-        key,
-        choose=ChosenSecrets(key, caches, configuration.authorities),
-        now=now,
-        monotonic=monotonic,
-    )
-    canary = CanaryService(
-        key,
-        source=authority_source,
-        caches=caches,
-        resource_limits=shared.connector.resource_limits,
-        audit_log=options.audit_log,
-        now=partial(datetime.now, UTC),  # the API server compares it with its own clock, whatever clock decides
-        monotonic=monotonic,
-        random=random,
-    )
+    authority_source, canary = _compose_authorities(key, configuration, options, shared, random)
     service_networks = ServiceNetworks(key, caches, status_changed=status_changed, random=random)
     decider = Decider(
         key,
@@ -283,6 +267,30 @@ def compose_workload_cluster(
         random=random,
         now=now,
     )
+
+
+def _compose_authorities(
+    key: ClusterKey, configuration: Configuration, options: ControllerOptions, shared: SharedParts, random: Random
+) -> tuple[AuthoritySource, CanaryService]:
+    """Compose the source of one workload cluster's CAs, and the canary that proves the API server's trust in them."""
+    source = AuthoritySource(
+        shared.management,
+        key,
+        choose=ChosenSecrets(key, shared.caches, configuration.authorities),
+        now=options.now,
+        monotonic=options.monotonic,
+    )
+    canary = CanaryService(
+        key,
+        source=source,
+        caches=shared.caches,
+        resource_limits=shared.connector.resource_limits,
+        audit_log=options.audit_log,
+        now=partial(datetime.now, UTC),  # the API server compares it with its own clock, whatever clock decides
+        monotonic=options.monotonic,
+        random=random,
+    )
+    return source, canary
 
 
 async def _run(

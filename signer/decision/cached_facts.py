@@ -75,7 +75,7 @@ class MachineSearch:
 
 
 class ServingFactsSource:
-    """Gathers these facts for the requests of one cluster."""
+    """Gathers the facts about alternative names, for the requests of one cluster."""
 
     def __init__(
         self,

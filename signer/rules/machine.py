@@ -261,7 +261,11 @@ def machine_has_bootstrap_data(facts: MachineFacts) -> None:
 
 
 def _has_joined(facts: MachineFacts) -> bool:
-    """Whether the requester is this Machine's node, which was attested or joined before this controller came."""
+    """Whether the requester is this Machine's node, which was attested or joined before this controller came.
+
+    The requester and nodeRef are the workload cluster's claims. They do no harm here: the attestor proves which machine
+    asks, and bootstrap data proves nothing.
+    """
     runs_there = facts.requester == NODE_USER_PREFIX + facts.node_name and facts.machine.node_ref == facts.node_name
     return facts.renews or runs_there
 

@@ -240,7 +240,7 @@ def test_a_lenient_loader_reads_an_accepted_request() -> None:
             "line 2: every line but the last",
             id="padding-within",
         ),
-        pytest.param(pem.encode(TWO) * 4, "line 10: more than 3 blocks", id="too-many-blocks"),
+        pytest.param(pem.encode(TWO) * 4, "line 10: more than 3 PEM blocks", id="too-many-blocks"),
         pytest.param(b"A" * (MAXIMUM_BYTES + 1), "larger than 4096 bytes", id="too-large"),
     ],
 )
