@@ -102,3 +102,4 @@ BARE_METAL_HOSTS = Resource("metal3.io", "v1alpha1", "baremetalhosts", namespace
 NODE_ATTESTATION_POLICIES = Resource(_ATTESTATION, "v1alpha1", "nodeattestationpolicies", namespaced=True)
 ATTESTED_NODES = Resource(_ATTESTATION, "v1alpha1", "attestednodes", namespaced=True)
 IDENTITY_RESERVATIONS = Resource(_ATTESTATION, "v1alpha1", "identityreservations", namespaced=True)
+CERTIFICATE_AUTHORITY_ROTATIONS = Resource(_ATTESTATION, "v1alpha1", "certificateauthorityrotations", namespaced=True)

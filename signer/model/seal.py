@@ -45,6 +45,10 @@ class KeyUse(enum.Enum):
 
     RECORD = b"node-attestation record v2"
     CHALLENGE = b"node-attestation challenge v1"
+    ROTATION = b"node-attestation rotation v1"
+    """The state of a rotation of certificate authorities."""
+    ROTATION_PAIR = b"node-attestation rotation pair v1"
+    """The Secrets with the pairs that a rotation keeps."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,207 @@
+"""What the controller observed before one move of a rotation. Immutable, and free of keys.
+
+Everything that could not be observed is :class:`NotObserved` with the reason: it holds the step and never advances it.
+What comes from the workload cluster can only hold a step, too; a step advances by the management cluster's objects, by
+attested records, and by the controller's own TLS connections.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import MappingProxyType
+from typing import TypeAlias
+
+from signer.authority.presented import Presented
+from signer.rotation.authorities import AuthorityKind, AuthorityReference, Role
+
+Bundle: TypeAlias = tuple[str, ...]
+"""SHA-256 digests of the certificates of a bundle, in its order."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotObserved:
+    """It could not be observed."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """It does not exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """It exists, and is not what it must be."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPair:
+    """A Secret with certificates (or public keys) and the key of one of them."""
+
+    certificates: tuple[AuthorityReference, ...]
+    signs: AuthorityReference
+    """The one that has the key."""
+
+    @property
+    def bundle(self) -> Bundle:
+        """The digests."""
+        return tuple(one.digest for one in self.certificates)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldCertificate:
+    """A Secret with one certificate, whose key was deleted."""
+
+    certificate: AuthorityReference
+
+
+Held: TypeAlias = HeldPair | HeldCertificate | Unusable | Absent
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorityFacts:
+    """The Secrets of one authority."""
+
+    secret: Held
+    """``<cluster>-<suffix>``."""
+    pairs: Mapping[Role, Held]
+    """What the rotation keeps of each role. Only Secrets that the controller sealed count; others are Unusable."""
+
+
+class Link(enum.Enum):
+    """What ``link.crt`` of Secret ``<cluster>-trust`` holds."""
+
+    NONE = "none"
+    OLD_WITH_NEW = "OldWithNew"
+    """The new CA certifies the old one."""
+    NEW_WITH_OLD = "NewWithOld"
+    """The old CA certifies the new one."""
+    OTHER = "other"
+    """Something else, or a link that is about to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrustFacts:
+    """Secret ``<cluster>-trust``."""
+
+    client: Bundle
+    server: Bundle
+    link: Link
+
+
+@dataclass(frozen=True, slots=True)
+class KubeconfigFacts:
+    """Secret ``<cluster>-kubeconfig``."""
+
+    authorities: Bundle
+    client: Bundle
+    """The CA that signed its client certificate, of the rotation's two; empty for another, or for a token."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuthenticationFacts:
+    """ConfigMap ``kube-system/extension-apiserver-authentication`` of the workload cluster."""
+
+    client: Bundle
+    request_header: Bundle
+
+
+@dataclass(frozen=True, slots=True)
+class RootCAFacts:
+    """ConfigMaps ``kube-root-ca.crt`` of the workload cluster."""
+
+    namespaces: int
+    without_new: tuple[str, ...]
+    """Namespaces whose bundle lacks the new CA; sorted."""
+    with_old: tuple[str, ...]
+    """Namespaces whose bundle has the old CA; sorted."""
+
+
+class Acceptance(enum.Enum):
+    """Whether an API server accepts a CA's client certificates."""
+
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """One API server, asked in one pass."""
+
+    machine: str
+    presents: Presented
+    old: Acceptance | NotObserved
+    new: Acceptance | NotObserved
+
+
+@dataclass(frozen=True, slots=True)
+class ServersFacts:
+    """Every API server that the management cluster knows of."""
+
+    seen: tuple[ServerFacts, ...]
+    unseen: Mapping[str, str]
+    """Machines whose API server could not be asked, and why."""
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPlaneMachine:
+    """A Machine of the control plane that is not being deleted."""
+
+    name: str
+    created: datetime
+    joined: bool
+    controller_manager_started: datetime | NotObserved
+    """When its kube-controller-manager started, by its mirror Pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """One Machine's node, by its newest attested request."""
+
+    node: str
+    machine: str
+    evidence: str
+    """The discovery hash of the first CA that its running kubelet trusts."""
+    client: str
+    """The discovery hash of the CA of its newest client certificate."""
+    serving: str
+    """The same of its newest serving certificate; empty if it has none."""
+    others_in_use: frozenset[str]
+    """Hashes of the CAs of all its certificates that are still valid."""
+    is_all: bool
+    """Whether its journal has every certificate that may be valid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that a move of the rotation depends on."""
+
+    now: datetime
+    paused: bool
+    """The Cluster or its policy is paused: nothing is written."""
+    authorities: Mapping[AuthorityKind, AuthorityFacts]
+    trust: TrustFacts | Absent | Unusable
+    kubeconfig: KubeconfigFacts | Absent | Unusable
+    cluster_info: Bundle | NotObserved
+    authentication: AuthenticationFacts | NotObserved
+    root_ca: RootCAFacts | NotObserved
+    servers: ServersFacts | NotObserved
+    old_refused_since: datetime | NotObserved
+    """The first of the passes in a row, up to ``servers``, at which every API server refused the old CA's clients."""
+    control_plane: tuple[ControlPlaneMachine, ...]
+    workers_joining: Mapping[str, datetime]
+    """Machines that are no control plane and have not joined, with their creation times."""
+    nodes: tuple[NodeFacts, ...]
+    unattested: tuple[str, ...]
+    """Machines that joined and have no record; sorted."""
+    pins: Mapping[str, frozenset[str]] = field(default_factory=lambda: MappingProxyType({}))
+    """KubeadmConfigs of MachinePools, with the discovery hashes that they pin."""
+    actuator: str = ""
+    """What the operator must do so that the API servers change; empty if the controller does it."""

@@ -1,0 +1,157 @@
+"""The operations on a rotation: annotation ``attestation.cluster.x-k8s.io/operation`` of a NodeAttestationPolicy.
+
+The names are those of GEP-0018, and Gardener's of today as aliases (``pkg/apis/core/v1beta1/constants``). GEP-0018
+counts on an annotation that raises the generation. Annotations do not, so the record remembers the operation by the
+policy's UID and resourceVersion.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from attestors.wire.names import ANNOTATION_PREFIX
+from signer.model.decision import printable
+from signer.model.fields import mapping_of, text_of
+from signer.rotation.phases import Phase, RollbackAvailable
+
+OPERATION_ANNOTATION: Final = f"{ANNOTATION_PREFIX}/operation"
+SKIP_GATES_ANNOTATION: Final = f"{ANNOTATION_PREFIX}/skip-gates"
+MAXIMUM_SHOWN_CHARACTERS: Final = 64
+
+
+class Operation(enum.Enum):
+    """What a person may order."""
+
+    START = "start-ca-rotation"
+    START_WITHOUT_WORKERS_ROLLOUT = "start-ca-rotation-without-workers-rollout"
+    COMPLETE = "complete-ca-rotation"
+    ROLLBACK = "rollback-ca-rotation"
+    RETRY = "retry-ca-rotation"
+
+    @property
+    def is_start(self) -> bool:
+        """Whether it begins a rotation."""
+        return self in (Operation.START, Operation.START_WITHOUT_WORKERS_ROLLOUT)
+
+
+ALIASES: Final[Mapping[str, Operation]] = {
+    "rotate-ca-start": Operation.START,
+    "rotate-ca-start-without-workers-rollout": Operation.START_WITHOUT_WORKERS_ROLLOUT,
+    "rotate-ca-complete": Operation.COMPLETE,
+}
+_BY_NAME: Final[Mapping[str, Operation]] = {**{one.value: one for one in Operation}, **ALIASES}
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One operation that somebody wrote on the policy."""
+
+    operation: Operation
+    identifier: str
+    """UID and resourceVersion of the policy that had the annotation: the same order is never carried out twice."""
+    skip_gates: tuple[str, ...] = ()
+    """The gates that the same version of the policy names, for the record."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownOperation:
+    """The annotation has a value that is no operation."""
+
+    value: str
+    """As text that can be shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoOrder:
+    """The policy has no such annotation."""
+
+
+ReadOrder: TypeAlias = Order | UnknownOperation | NoOrder
+
+
+class Gate(enum.Enum):
+    """A gate that an operator may skip in an emergency; the record keeps that for ever."""
+
+    OVERLAP = "overlap"
+    """The time in which both CAs are trusted, before the old one is dropped."""
+    TRUST_AGE = "trust-age"
+    """The time that clients have to read the new CA, before an API server presents it."""
+    UNREACHABLE_NODES = "unreachable-nodes"
+    """Nodes that have not attested since the new CA exists."""
+    MACHINES = "machines"
+    """Machines that have not joined yet, and pin the old CA."""
+
+
+_GATES: Final = {gate.value: gate for gate in Gate}
+
+
+class UnknownGate(ValueError):
+    """The annotation names something that is no gate; the message lists those that are."""
+
+
+def read_order(policy: Mapping[str, Any]) -> ReadOrder:
+    """The order on a NodeAttestationPolicy from the API server."""
+    metadata = mapping_of(policy, "metadata")
+    annotations = mapping_of(metadata, "annotations")
+    value = text_of(annotations, OPERATION_ANNOTATION)
+    if not value:
+        return NoOrder()
+    operation = _BY_NAME.get(value)
+    if operation is None:
+        return UnknownOperation(printable(value[:MAXIMUM_SHOWN_CHARACTERS]))
+    identifier = f"{text_of(metadata, 'uid')}/{text_of(metadata, 'resourceVersion')}"
+    skipped = text_of(annotations, SKIP_GATES_ANNOTATION).split(",")
+    return Order(operation, identifier, tuple(filter(None, (one.strip() for one in skipped))))
+
+
+def read_gates(names: tuple[str, ...]) -> frozenset[Gate]:
+    """The gates of those names.
+
+    Raises:
+        UnknownGate: one is none.
+    """
+    unknown = [name for name in names if name not in _GATES]
+    if unknown:
+        shown = printable(unknown[0][:MAXIMUM_SHOWN_CHARACTERS])
+        raise UnknownGate(f"{shown!r} is no gate that can be skipped: those are {', '.join(_GATES)}")
+    return frozenset(_GATES[name] for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class NeverRotated:
+    """No rotation was ever started."""
+
+
+class OperationRejected(Exception):
+    """The operation is not possible now; the message says why, and what is."""
+
+
+def require_possible(
+    operation: Operation, phase: Phase | NeverRotated, rollback: RollbackAvailable, *, stalled: bool
+) -> None:
+    """The operation may be ordered in that phase. The facts that it needs besides are asked when it is carried out.
+
+    Raises:
+        OperationRejected: it may not.
+    """
+    shown = "no rotation was started" if isinstance(phase, NeverRotated) else f"the rotation is {phase.value}"
+    over = isinstance(phase, NeverRotated) or phase.is_over
+    match operation:
+        case Operation.START | Operation.START_WITHOUT_WORKERS_ROLLOUT:
+            if not over:
+                raise OperationRejected(f"{shown}: complete it or roll it back before you start another one")
+        case Operation.COMPLETE:
+            if phase is not Phase.PREPARED:
+                raise OperationRejected(f"{shown}: a rotation is completed once it is {Phase.PREPARED.value}")
+        case Operation.ROLLBACK:
+            if over or rollback is RollbackAvailable.NONE:
+                raise OperationRejected(
+                    f"{shown}: nothing can be rolled back"
+                    + ("" if over else "; to replace the new CA, complete this rotation and start another one")
+                )
+        case Operation.RETRY:
+            if not stalled:
+                raise OperationRejected(f"{shown}, and not stalled: there is nothing to retry")

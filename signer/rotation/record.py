@@ -1,0 +1,342 @@
+"""``CertificateAuthorityRotation``: the sealed state of one Cluster's rotation.
+
+``clusterctl move`` drops status, so the state is in ``spec``. The seal (:mod:`signer.model.seal`) covers every value
+and the object's place. An object that does not authenticate changes nothing: the controller signs with what Secret
+``<cluster>-ca`` holds, and a condition says so. The sequence increases with every write, so a restored older state is
+recognised by what the API servers present.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from signer.model.cluster import ClusterKey
+from signer.model.fields import format_time, mapping_of, required_text, required_time, text_of
+from signer.model.seal import Authentic, ControllerKeys, KeyUse, Seals, Unauthentic, joined
+from signer.rotation.authorities import (
+    ROTATION_ID,
+    AuthorityKind,
+    AuthorityReference,
+    NotMade,
+    RotatedAuthority,
+)
+from signer.rotation.operations import Gate
+from signer.rotation.phases import BACK, Phase, RollbackAvailable, Step, TakesBack, rollback_available
+
+MOVE_LABEL: Final = "clusterctl.cluster.x-k8s.io/move"
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_HASH: Final = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
+_MAXIMUM_SECONDS: Final = 90 * 24 * 3600
+_MAXIMUM_SKIPPED: Final = 64
+_ENCODER: Final = msgspec.json.Encoder(order="sorted")
+
+
+class Moment(enum.Enum):
+    """A time that the record keeps; the value is the field's name."""
+
+    STARTED = "startedTime"
+    PREPARED = "preparedTime"
+    COMPLETION_TRIGGERED = "completionTriggeredTime"
+    FINISHED = "finishedTime"
+    """Of the completion or of the rollback."""
+    STEP = "stepTime"
+    """When the present step began."""
+    TRUST_WRITTEN = "trustWrittenTime"
+    """When the controller last saw that everything it publishes holds the present trust."""
+    SWITCHED = "switchedTime"
+    """When Secret ``<cluster>-ca`` held the new CA."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotYet:
+    """The moment has not come."""
+
+
+class WorkersRollout(enum.Enum):
+    """Who restarts kubelets."""
+
+    BY_CONTROLLER = "ByController"
+    """The nodes' agents restart them, in turn."""
+    BY_OWNER = "ByOwner"
+    """The owner of the cluster replaces or restarts them (GEP: without workers rollout)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Times that no observation replaces. The operator's configuration may shorten them; the record keeps what held."""
+
+    trust_age: timedelta = timedelta(minutes=10)
+    """client-go looks at a CA file at most every 5 minutes (measured: 295 s), so clients get twice that."""
+    overlap: timedelta = timedelta(hours=24)
+    """Between the switch and the end of the old CA. KCP keeps its etcd client, with its certificate, for 24 hours
+    (cluster-api ``controlplane/kubeadm/pkg/cluster.go``)."""
+    open_watches: timedelta = timedelta(hours=1)
+    """A watch that a dropped CA authenticated goes on until the API server ends it (``--min-request-timeout`` 30 to 60
+    minutes)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedGate:
+    """A gate that an operator skipped."""
+
+    gate: Gate
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RotationRecord:
+    """The state of one Cluster's rotation. Immutable: each write has the next sequence."""
+
+    cluster: ClusterKey
+    rotation_id: str
+    sequence: int
+    phase: Phase
+    step: Step
+    """What the rotation works on; every step before it is proven."""
+    authorities: tuple[RotatedAuthority, ...]
+    workers_rollout: WorkersRollout
+    takes_back: TakesBack
+    operation: str
+    """Identifier of the order that was carried out last."""
+    waits: Waits = field(default_factory=Waits)
+    times: Mapping[Moment, datetime] = field(default_factory=lambda: MappingProxyType({}))
+    skipped: tuple[SkippedGate, ...] = ()
+    held_at: Step | NotYet = NotYet()
+    """The step to which ``retry-ca-rotation`` returns after a rollback of clients only."""
+
+    def authority(self, kind: AuthorityKind) -> RotatedAuthority:
+        """The authority of that kind. Raises LookupError if the rotation has none."""
+        for one in self.authorities:
+            if one.kind is kind:
+                return one
+        raise LookupError(f"the rotation has no {kind.value} authority")
+
+    def at(self, moment: Moment) -> datetime | NotYet:
+        """That time."""
+        return self.times.get(moment, NotYet())
+
+    def has_passed(self, moment: Moment, wait: timedelta, now: datetime) -> bool:
+        """Whether ``wait`` has passed since that moment; false while the moment has not come."""
+        since = self.at(moment)
+        return not isinstance(since, NotYet) and now - since >= wait
+
+    def skips(self, gate: Gate) -> bool:
+        """Whether an operator skipped the gate in this rotation."""
+        return any(one.gate is gate for one in self.skipped)
+
+    @property
+    def rollback_available(self) -> RollbackAvailable:
+        """How much can be taken back now."""
+        return rollback_available(self.phase, self.step, self.takes_back)
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether the rotation is on the way back."""
+        return self.step in BACK
+
+    def next(self, now: datetime, **changes: Any) -> RotationRecord:
+        """The record after a change, with the next sequence. Entering another step sets its time."""
+        times = {**self.times, **changes.pop("times", {})}
+        if changes.get("step", self.step) is not self.step:
+            times[Moment.STEP] = now
+        return replace(self, sequence=self.sequence + 1, times=MappingProxyType(times), **changes)
+
+
+class InvalidRotation(ValueError):
+    """The object is no state that this controller writes."""
+
+
+def record_spec(record: RotationRecord) -> dict[str, Any]:
+    """``spec`` without its seal."""
+    return {
+        "rotationID": record.rotation_id,
+        "sequence": record.sequence,
+        "phase": record.phase.value,
+        "step": record.step.value,
+        "authorities": [_authority_object(one) for one in record.authorities],
+        "workersRollout": record.workers_rollout.value,
+        "takesBack": record.takes_back.value,
+        "operation": record.operation,
+        "waits": {
+            "trustAgeSeconds": int(record.waits.trust_age.total_seconds()),
+            "overlapSeconds": int(record.waits.overlap.total_seconds()),
+            "openWatchesSeconds": int(record.waits.open_watches.total_seconds()),
+        },
+        **{moment.value: format_time(at) for moment, at in record.times.items()},
+        "skippedGates": [{"gate": one.gate.value, "time": format_time(one.at)} for one in record.skipped],
+        **({} if isinstance(record.held_at, NotYet) else {"heldAt": record.held_at.value}),
+    }
+
+
+def _authority_object(authority: RotatedAuthority) -> dict[str, Any]:
+    new = {} if isinstance(authority.new, NotMade) else {"new": _reference_object(authority.new)}
+    return {"kind": authority.kind.value, "old": _reference_object(authority.old), **new}
+
+
+def _reference_object(reference: AuthorityReference) -> dict[str, Any]:
+    return {
+        "digest": reference.digest,
+        "publicKeyHash": reference.public_key_hash,
+        "notAfter": format_time(reference.not_after),
+    }
+
+
+_KEYS: Final = frozenset(
+    {
+        "rotationID", "sequence", "phase", "step", "authorities", "workersRollout", "takesBack", "operation", "waits",
+        "skippedGates", "heldAt", "seal", *(moment.value for moment in Moment),
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRotation:
+    """A parsed object whose seal is not verified yet."""
+
+    claimed: RotationRecord
+    seal: str
+    uid: str
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableRotation:
+    """An object that is no state of ours."""
+
+    message: str
+    uid: str
+    resource_version: str
+
+
+Stored: TypeAlias = StoredRotation | UnreadableRotation
+
+
+def parse_rotation(manifest: Mapping[str, Any]) -> StoredRotation:
+    """Read a CertificateAuthorityRotation strictly. Only :class:`RotationSeals` verifies it.
+
+    Raises:
+        InvalidRotation: a field is missing, unknown or malformed.
+    """
+    try:
+        metadata, spec = manifest["metadata"], manifest["spec"]
+        if not isinstance(spec, dict) or not spec.keys() <= _KEYS:
+            raise ValueError("an unknown field")
+        cluster = ClusterKey(required_text(metadata, "namespace"), required_text(metadata, "name"))
+        record = RotationRecord(
+            cluster=cluster,
+            rotation_id=_matching(ROTATION_ID, required_text(spec, "rotationID")),
+            sequence=_positive(spec["sequence"]),
+            phase=Phase(spec["phase"]),
+            step=Step(spec["step"]),
+            authorities=_authorities(spec["authorities"]),
+            workers_rollout=WorkersRollout(spec["workersRollout"]),
+            takes_back=TakesBack(spec["takesBack"]),
+            operation=required_text(spec, "operation"),
+            waits=_waits(spec["waits"]),
+            times=MappingProxyType({one: required_time(spec, one.value) for one in Moment if one.value in spec}),
+            skipped=_skipped(spec["skippedGates"]),
+            held_at=Step(spec["heldAt"]) if "heldAt" in spec else NotYet(),
+        )
+        return StoredRotation(
+            record, required_text(spec, "seal"), required_text(metadata, "uid"), text_of(metadata, "resourceVersion")
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidRotation(f"not a rotation of ours: {type(error).__name__}: {error}") from error
+
+
+def stored_rotation(manifest: Mapping[str, Any]) -> Stored:
+    """Parse an object from the API server; one that is unreadable is kept as such."""
+    try:
+        return parse_rotation(manifest)
+    except InvalidRotation as error:
+        metadata = mapping_of(manifest, "metadata")
+        return UnreadableRotation(str(error), text_of(metadata, "uid"), text_of(metadata, "resourceVersion"))
+
+
+def _matching(pattern: re.Pattern[str], text: str) -> str:
+    if pattern.fullmatch(text) is None:
+        raise ValueError("a name or digest has another form")
+    return text
+
+
+def _positive(value: object) -> int:
+    if type(value) is not int or value < 1:
+        raise ValueError("sequence is not a positive integer")
+    return value
+
+
+def _seconds(spec: Mapping[str, Any], key: str) -> timedelta:
+    value = spec[key]
+    if type(value) is not int or not 0 <= value <= _MAXIMUM_SECONDS:
+        raise ValueError(f"{key} is no number of seconds")
+    return timedelta(seconds=value)
+
+
+def _waits(spec: object) -> Waits:
+    if not isinstance(spec, dict) or spec.keys() != {"trustAgeSeconds", "overlapSeconds", "openWatchesSeconds"}:
+        raise ValueError("waits do not have exactly their fields")
+    return Waits(
+        _seconds(spec, "trustAgeSeconds"), _seconds(spec, "overlapSeconds"), _seconds(spec, "openWatchesSeconds")
+    )
+
+
+def _reference(spec: Mapping[str, Any]) -> AuthorityReference:
+    if spec.keys() != {"digest", "publicKeyHash", "notAfter"}:
+        raise ValueError("a reference does not have exactly its fields")
+    return AuthorityReference(
+        _matching(_DIGEST, required_text(spec, "digest")),
+        _matching(_HASH, required_text(spec, "publicKeyHash")),
+        required_time(spec, "notAfter"),
+    )
+
+
+def _authorities(items: object) -> tuple[RotatedAuthority, ...]:
+    if not isinstance(items, list) or not 1 <= len(items) <= len(AuthorityKind):
+        raise ValueError("authorities is no list of them")
+    found = tuple(
+        RotatedAuthority(
+            AuthorityKind(item["kind"]),
+            _reference(item["old"]),
+            _reference(item["new"]) if "new" in item else NotMade(),
+        )
+        for item in items
+    )
+    if len({one.kind for one in found}) != len(found):
+        raise ValueError("an authority is listed twice")
+    return found
+
+
+def _skipped(items: object) -> tuple[SkippedGate, ...]:
+    if not isinstance(items, list) or len(items) > _MAXIMUM_SKIPPED:
+        raise ValueError("skippedGates is no list of them")
+    return tuple(SkippedGate(Gate(item["gate"]), required_time(item, "time")) for item in items)
+
+
+class RotationSeals:
+    """Makes and verifies the seals of rotations."""
+
+    def __init__(self, keys: ControllerKeys) -> None:
+        self._seals = Seals(keys, KeyUse.ROTATION)
+
+    def seal(self, record: RotationRecord) -> str:
+        """``spec.seal`` of that record with the current key."""
+        return self._seals.seal(_sealed(record))
+
+    def unseal(self, stored: StoredRotation) -> RotationRecord | Unauthentic:
+        """The record, if its seal is valid for its content, namespace and name."""
+        verified = self._seals.verify(stored.seal, lambda: _sealed(stored.claimed))
+        return stored.claimed if isinstance(verified, Authentic) else verified
+
+
+def _sealed(record: RotationRecord) -> str:
+    """The sealed content: rendered from the parsed values, so these are what is verified."""
+    content = _ENCODER.encode(record_spec(record)).decode("utf-8")
+    return joined(record.cluster.namespace, record.cluster.name, content)

@@ -1,0 +1,149 @@
+"""T13: whatever the order of events, every member accepts every peer that it may meet."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from signer.rotation.operations import Operation, OperationRejected
+from signer.rotation.phases import BACK, FORWARD, Phase, RollbackAvailable, Step, TakesBack
+from signer.rotation.plan import UNSAFE, Advance, Finished, Make, Wait, carry_out
+from tests.unit.signer.rotation.model_world import ModelWorld
+
+WORLDS = 60
+"""Of each kind; each sees some hundred events."""
+EVENTS = 260
+
+
+def order(world: ModelWorld, operation: Operation, number: int) -> None:
+    """A person orders an operation, at any time. One that is rejected changes nothing."""
+    with contextlib.suppress(OperationRejected):
+        world.record = carry_out(world.order(operation, number), world.record, world.facts(), stalled=True)
+
+
+def make_server(world: ModelWorld) -> None:
+    """KCP makes one at a time."""
+    if all(server.joined for server in world.servers):
+        world.make_server()
+
+
+def renew(world: ModelWorld, random: Random) -> None:
+    """One node."""
+    world.renew(random.randrange(len(world.nodes)))
+
+
+EVENT_WEIGHTS: dict[str, int] = {
+    "step": 30, "roll": 12, "renew": 40, "make server": 3, "join servers": 6, "expire": 12, "make worker": 3,
+    "join worker": 3, "minute": 6, "hour": 12, "day": 4, "complete": 12, "roll back": 1, "retry": 3,
+}  # fmt: skip
+
+
+def happen(world: ModelWorld, event: str, number: int, random: Random) -> None:
+    """One event."""
+    happenings: dict[str, Callable[[], object]] = {
+        "step": world.step,
+        "roll": world.roll_one,
+        "renew": lambda: renew(world, random),
+        "make server": lambda: make_server(world),
+        "join servers": world.join_servers,
+        "expire": world.expire,
+        "make worker": world.make_worker,
+        "join worker": world.join_worker,
+        "minute": lambda: world.wait(60),
+        "hour": lambda: world.wait(3600),
+        "day": lambda: world.wait(86400),
+        "complete": lambda: order(world, Operation.COMPLETE, number),
+        "roll back": lambda: order(world, Operation.ROLLBACK, number),
+        "retry": lambda: order(world, Operation.RETRY, number),
+    }
+    happenings[event]()
+
+
+def random_world(seed: int, takes_back: TakesBack, *, rolls_back: bool) -> tuple[ModelWorld, list[str]]:
+    """A world after events in a random order, each of which left every member accepted."""
+    random = Random(seed)
+    world = ModelWorld(servers=random.randint(1, 3), nodes=random.randint(1, 3), takes_back=takes_back)
+    weights = dict(EVENT_WEIGHTS) if rolls_back else {**EVENT_WEIGHTS, "roll back": 0}
+    events: list[str] = []
+    for number in range(2, 2 + random.randrange(12)):  # random events alone seldom get far
+        world.run()
+        progress(world)
+        order(world, Operation.COMPLETE, number)
+    for number in range(100, 100 + EVENTS):
+        event = random.choices(list(weights), list(weights.values()))[0]
+        events.append(event)
+        happen(world, event, number, random)
+        world.require_everybody_is_accepted()
+    return world, events
+
+
+@pytest.mark.parametrize("rolls_back", [False, True], ids=["forward", "with rollbacks"])
+@pytest.mark.parametrize("takes_back", TakesBack)
+def test_every_member_accepts_every_peer(takes_back: TakesBack, rolls_back: bool) -> None:
+    """In every order; and the orders reach every step, so that the test tests each."""
+    reached: set[Step] = set()
+    for seed in range(WORLDS):
+        try:
+            world, _ = random_world(seed, takes_back, rolls_back=rolls_back)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+        reached |= {move.record.step for move in world.moves if isinstance(move, Advance)}
+    entered = set(FORWARD) - {Step.NEW_AUTHORITY}  # the first record has it
+    assert entered | (set(BACK) - {Step.SIGN_BY_OLD} if rolls_back else set()) <= reached
+
+
+@pytest.mark.parametrize("takes_back", TakesBack)
+def test_every_rotation_ends_when_the_world_follows(takes_back: TakesBack) -> None:
+    """Whatever happened before: once Machines roll, nodes renew and a person completes, the rotation ends, and no move
+    was held by an invariant alone.
+    """
+    for seed in range(WORLDS):
+        world, events = random_world(seed, takes_back, rolls_back=True)
+        end(world)
+        assert world.record.phase in (Phase.COMPLETED, Phase.ROLLED_BACK), (seed, events, world.moves[-1])
+        assert world.record.rollback_available is RollbackAvailable.NONE
+
+
+def end(world: ModelWorld) -> None:
+    """The world follows."""
+    for number in range(1000, 1080):
+        move = world.run()
+        if isinstance(move, Finished):
+            return
+        if isinstance(world.record.held_at, Step):
+            order(world, Operation.RETRY, number)
+        order(world, Operation.COMPLETE, number + 1000)
+        while world.joining:
+            world.join_worker()
+        progress(world)
+
+
+def progress(world: ModelWorld) -> None:
+    """One Machine of the control plane is replaced, and every node renews."""
+    world.roll_one()
+    for node in range(len(world.nodes)):
+        world.renew(node)
+    world.expire()
+    world.wait(7200)
+    world.require_everybody_is_accepted()
+
+
+def test_the_straight_way_makes_each_write_once() -> None:
+    """No write is repeated, each step is entered once, and no invariant holds a move."""
+    world = ModelWorld()
+    for number in range(40):
+        if isinstance(world.run(), Finished):
+            break
+        progress(world)
+        order(world, Operation.COMPLETE, 100 + number)
+    writes = [repr(move.write) for move in world.moves if isinstance(move, Make)]
+    assert len(writes) == len(set(writes))
+    steps = [move.record.step for move in world.moves if isinstance(move, Advance)]
+    entered = [step for step, before in zip(steps, [None, *steps], strict=False) if step is not before]
+    assert len(entered) == len(set(entered))
+    assert entered[-1] is Step.FORGET
+    assert world.record.phase is Phase.COMPLETED
+    assert not [move for move in world.moves if isinstance(move, Wait) and move.reason == UNSAFE]
