@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Final
 
 from attestors.contract import DocumentKind, NoClaimedMachine, NotThere
@@ -61,6 +62,14 @@ class World:
         if path not in self.objects:
             raise NotFound(path)
         return copy.deepcopy(self.objects[path])
+
+    async def list_pages(
+        self, path: str, params: Mapping[str, str] | None = None, limit: int = 500, *, maximum_bytes: int | None = None
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """The collection, as pages of one object each."""
+        items = (await self.get(f"{path}?{(params or {}).get('labelSelector', '')}"))["items"]
+        for item in items or [None]:
+            yield {"items": [] if item is None else [item]}
 
     async def annotations(self, machine: MachineView | NoClaimedMachine = MACHINE) -> Any:
         return await ConfinedLookups(self.lookups, CLUSTER, machine).infrastructure_annotations()
