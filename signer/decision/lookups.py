@@ -99,8 +99,9 @@ class Lookups:
         return await self._annotations.ask(about, reference.kind, lambda: self._annotations_of(machine, reference))
 
     async def host(self, machine: MachineView) -> Host | NotThere:
-        """The BareMetalHost of the Machine's Metal3Machine, or the ByoHost of its ByoMachine; NotThere if an object or a
-        grant is missing, or if the objects do not say which host it is.
+        """The BareMetalHost of the Machine's Metal3Machine, or the ByoHost of its ByoMachine.
+
+        NotThere if an object or a grant is missing, or if the objects do not say which host it is.
 
         Raises:
             ApiError: any other error of the management cluster.

@@ -390,7 +390,7 @@ def _names_by_provider_id(provider_ids: Iterable[str]) -> Iterator[tuple[str, st
 
 
 def _names_in(provider_id: str) -> tuple[str, ...]:
-    """Node names in a provider ID: by node name source ``ProviderID``, and by the naming of Azure scale sets and BYOH."""
+    """Node names in a provider ID: by source ``ProviderID``, and by the naming of Azure scale sets and BYOH."""
     last = provider_id.rstrip("/").rpartition("/")[2]
     return (last, *scale_set_names(provider_id), *byoh_host_names(provider_id))
 

@@ -86,6 +86,16 @@ def test_host_that_is_not_attached(pool: Pool) -> None:
     pool.waits(pool.node, f"no ByoHost of namespace {pool.cluster.namespace} is labelled")
 
 
+def test_free_host_can_take_a_machine_without_a_host(pool: Pool) -> None:
+    """What is not stopped, as ``docs/threat-model.md`` says: BYOH would accept it, too. It has its own name alone."""
+    attach(pool.cluster, "host-11", "")
+    attach(pool.cluster, "host-12", pool.machine.infrastructure_name)
+    verdict = pool.free.but(node_name="host-11").ask(csr())
+    assert (verdict.condition, verdict.reason) == ("Denied", "NodeNameMismatch"), verdict
+    verdict = pool.free.ask(csr())
+    assert certificate_of(verdict).subject.rfc4514_string() == "CN=system:node:host-12,O=system:nodes"
+
+
 def test_annotation_of_the_host_does_not_count(pool: Pool) -> None:
     """A host would name its own chip."""
     world = replace(BYOH, name="byoh-annotated")
@@ -156,7 +166,7 @@ def test_every_decision_is_replayed(worlds: Harness) -> None:
 
 
 def test_hosts_are_listed_by_label_only(worlds: Harness) -> None:
-    reads = [entry for entry in worlds.api.requests.matching("GET */byohosts*")]
+    reads = worlds.api.requests.matching("GET */byohosts*")
     assert reads
     for entry in reads:
         assert entry.path.startswith("/apis/infrastructure.cluster.x-k8s.io/v1beta1/namespaces/byoh-"), entry
