@@ -129,7 +129,8 @@ class Host:
     reference: str
     """The beginning of the provider IDs of all Machines on this host, such as ``metal3://<namespace>/<host>``."""
     annotations: Mapping[str, str]
-    """Annotations of the host's object with the prefix ``attestation.cluster.x-k8s.io/``."""
+    """Annotations of the host's object with the prefix ``attestation.cluster.x-k8s.io/``; empty if the host itself may
+    write them, as with BYOH."""
 
 
 class ManagementCluster(Protocol):
@@ -145,7 +146,8 @@ class ManagementCluster(Protocol):
         ...
 
     async def host(self) -> Host | NotThere:
-        """The host of the Machine's InfraMachine, for infrastructure providers whose hosts outlive Machines: Metal3."""
+        """The host of the Machine's InfraMachine, for infrastructure providers whose hosts outlive Machines: Metal3 and
+        BYOH."""
         ...
 
     async def document(self, kind: DocumentKind, name: str) -> Document | NotThere:

@@ -42,6 +42,7 @@ from attestors.tpm.endorsement_key_sources import (
     SourceUnavailable,
     Undetermined,
     identity,
+    proven_node_names,
 )
 from attestors.tpm.operator_files import OperatorFileUnusable
 from attestors.tpm.presented_keys import PresentedKeys, check_keys, shown_fingerprint
@@ -94,7 +95,7 @@ class TPMServerPlugin:
         return await self._verify(request)
 
     async def verify_serving(self, request: AttestationRequest) -> Outcome:
-        """Same as :meth:`verify_client`: a TPM knows no names or addresses, so the core takes them from the Machine."""
+        """Same as :meth:`verify_client`: a TPM knows no addresses, so the core takes them from the Machine."""
         return await self._verify(request)
 
     async def _verify(self, request: AttestationRequest) -> Outcome:
@@ -116,6 +117,7 @@ class TPMServerPlugin:
             provider_id=request.provider_id,
             identity=identity(keys.endorsement),
             binding=proof,
+            node_names=proven_node_names(confirmed.source, request.provider_id),
             annotations={
                 ENDORSEMENT_KEY_ANNOTATION: keys.fingerprint,
                 ENDORSEMENT_KEY_SOURCE_ANNOTATION: confirmed.source.value,

@@ -15,10 +15,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from attestors.contract import Document, DocumentKind, Host, NoClaimedMachine, NotThere
-from signer.kube.calls import Get
+from signer.decision.byo_hosts import BYO_MACHINE, byo_host_of
+from signer.kube.calls import Get, List
 from signer.kube.coalescing_cache import CoalescingCache
 from signer.kube.errors import Forbidden, NotFound, ResourceNotServed
 from signer.kube.resources import BARE_METAL_HOSTS, CONFIG_MAPS, SECRETS, Resource
@@ -57,10 +58,14 @@ _Annotations: TypeAlias = Mapping[str, str] | NotThere
 _DefinitionKey: TypeAlias = tuple[str, str, str]
 
 
+class Reads(Get, List, Protocol):
+    """The calls of :class:`Lookups`."""
+
+
 class Lookups:
     """The lookups for all Clusters; one object for the whole controller."""
 
-    def __init__(self, client: Get, monotonic: Callable[[], float]) -> None:
+    def __init__(self, client: Reads, monotonic: Callable[[], float]) -> None:
         """``monotonic`` is a clock, in seconds."""
         self._client = client
         self._monotonic = monotonic
@@ -94,8 +99,9 @@ class Lookups:
         return await self._annotations.ask(about, reference.kind, lambda: self._annotations_of(machine, reference))
 
     async def host(self, machine: MachineView) -> Host | NotThere:
-        """The BareMetalHost of the Machine's Metal3Machine; NotThere if an object or a grant is missing, or if the two
-        do not name each other.
+        """The BareMetalHost of the Machine's Metal3Machine, or the ByoHost of its ByoMachine.
+
+        NotThere if an object or a grant is missing, or if the objects do not say which host it is.
 
         Raises:
             ApiError: any other error of the management cluster.
@@ -103,7 +109,7 @@ class Lookups:
         reference = _reference_of(machine)
         if isinstance(reference, NotThere):
             return reference
-        if reference.kind != _METAL3_MACHINE:
+        if reference.kind not in (_METAL3_MACHINE, BYO_MACHINE):
             return NotThere(f"the InfraMachine of {machine} is a {reference.kind}, which has no host object known here")
         about = (machine.cluster.namespace, machine.name, machine.uid, reference)
         return await self._hosts.ask(about, reference.kind, lambda: self._host_of(machine, reference))
@@ -132,11 +138,18 @@ class Lookups:
         return MappingProxyType(dict(attestor_annotations(mapping_of(found, "metadata"))))
 
     async def _host_of(self, machine: MachineView, reference: InfrastructureReference) -> Host | NotThere:
-        """Both sides must agree: the Metal3Machine names the host, and the host's consumer is that Metal3Machine."""
         found = await self._infrastructure_machine(machine, reference)
         if isinstance(found, NotThere):
             return found
-        what, namespace = f"{reference.kind} {machine.cluster.namespace}/{reference.name}", machine.cluster.namespace
+        if reference.kind == BYO_MACHINE:
+            return await byo_host_of(self._client, machine.cluster.namespace, reference.name)
+        return await self._bare_metal_host_of(machine.cluster.namespace, reference, found)
+
+    async def _bare_metal_host_of(
+        self, namespace: str, reference: InfrastructureReference, found: Mapping[str, Any]
+    ) -> Host | NotThere:
+        """Both sides must agree: the Metal3Machine names the host, and the host's consumer is that Metal3Machine."""
+        what = f"{reference.kind} {namespace}/{reference.name}"
         named = text_of(mapping_of(mapping_of(found, "metadata"), "annotations"), _HOST_ANNOTATION)
         if not named:
             return NotThere(f"{what} has no annotation {_HOST_ANNOTATION} yet")

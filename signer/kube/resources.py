@@ -98,6 +98,7 @@ KUBEADM_CONFIGS_V1BETA1 = Resource(_BOOTSTRAP, "v1beta1", "kubeadmconfigs", name
 KUBEADM_CONFIGS_V1BETA2 = Resource(_BOOTSTRAP, "v1beta2", "kubeadmconfigs", namespaced=True)
 
 BARE_METAL_HOSTS = Resource("metal3.io", "v1alpha1", "baremetalhosts", namespaced=True)
+BYO_HOSTS = Resource("infrastructure.cluster.x-k8s.io", "v1beta1", "byohosts", namespaced=True)
 
 NODE_ATTESTATION_POLICIES = Resource(_ATTESTATION, "v1alpha1", "nodeattestationpolicies", namespaced=True)
 ATTESTED_NODES = Resource(_ATTESTATION, "v1alpha1", "attestednodes", namespaced=True)

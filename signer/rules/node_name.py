@@ -35,6 +35,10 @@ _SCALE_SET_INSTANCE: Final = re.compile(
 _BASE_36: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _BASE_36_DIGITS: Final = 6
 
+# BYOH writes no addresses. Its Nodes are called like their ByoHosts (cluster-api-provider-bringyourownhost v0.5.0,
+# controllers/infrastructure/byomachine_controller.go, setNodeProviderID).
+_BYOH_HOST: Final = re.compile(r"byoh://([^/]+)/[^/]+")
+
 # Hetzner's bare metal servers. The provider names the host after its InfraMachine, or, if an annotation asks for
 # constant names, after the Cluster and the server's number (cluster-api-provider-hetzner, pkg/scope/baremetalhost.go,
 # Hostname). The Machine's Hostname address lacks the prefix.
@@ -387,7 +391,19 @@ def _infrastructure_name(machine: MachineView) -> str:
     return machine.infrastructure_name
 
 
+def byoh_host_names(provider_id: str) -> tuple[str, ...]:
+    """The name of the ByoHost in a provider ID of BYOH, which its Node has too; empty for any other provider ID."""
+    found = _BYOH_HOST.fullmatch(provider_id)
+    return (found[1],) if found is not None and is_node_name(found[1]) else ()
+
+
 def _addresses_unknown(machine: MachineView) -> Deferred:
+    if byoh_host_names(machine.provider_id or machine.claimed_provider_id):
+        return Deferred(
+            Reason.MACHINE_ADDRESSES_UNKNOWN,
+            f"{machine} has no addresses with BYOH, and its node is called like its host: use source Automatic of "
+            "nodeNames, and the attestor tpm with an inventory that has a line for the host",
+        )
     return Deferred(
         Reason.MACHINE_ADDRESSES_UNKNOWN,
         f"{machine} has no address that gives its node's name yet; the infrastructure provider sets status.addresses"

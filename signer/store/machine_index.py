@@ -22,7 +22,7 @@ from signer.model.machine_pool import MachinePoolView
 from signer.model.possible_addresses import possible_readings
 from signer.model.record import MachineKey, unidentified, unidentified_name
 from signer.rules.machine import MachineGone
-from signer.rules.node_name import hetzner_bare_metal_names, scale_set_names
+from signer.rules.node_name import byoh_host_names, hetzner_bare_metal_names, scale_set_names
 from signer.store.cache import ObjectKey
 
 _MAXIMUM_READINGS: Final = 256
@@ -390,8 +390,9 @@ def _names_by_provider_id(provider_ids: Iterable[str]) -> Iterator[tuple[str, st
 
 
 def _names_in(provider_id: str) -> tuple[str, ...]:
-    """Node names in a provider ID: by node name source ``ProviderID``, and by the naming of Azure scale sets."""
-    return (provider_id.rstrip("/").rpartition("/")[2], *scale_set_names(provider_id))
+    """Node names in a provider ID: by source ``ProviderID``, and by the naming of Azure scale sets and BYOH."""
+    last = provider_id.rstrip("/").rpartition("/")[2]
+    return (last, *scale_set_names(provider_id), *byoh_host_names(provider_id))
 
 
 def _node(machine: MachineView) -> frozenset[Held]:

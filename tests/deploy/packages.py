@@ -41,6 +41,7 @@ _EVERY_ROLE: Final = {
         "infrastructureStatus": True,
         "infrastructureMachines": {"enabled": True},
         "bareMetalHosts": True,
+        "byoHosts": True,
     },
 }
 # kustomize and clusterctl move all namespaced objects into one namespace, and would also move a binding in `default`.

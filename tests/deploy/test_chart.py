@@ -56,6 +56,7 @@ EVERYTHING: Final[dict[str, Any]] = {
         "infrastructureStatus": True,
         "infrastructureMachines": {"enabled": True, "resources": ["metal3machines"]},
         "bareMetalHosts": True,
+        "byoHosts": True,
     },
     "serviceAccount": {"name": "other", "annotations": {"example.com/role": "attestation"}},
     "networkPolicy": {

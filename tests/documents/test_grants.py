@@ -60,8 +60,10 @@ OF_DIAGNOSTICS: Final = frozenset(
     }
 )
 """Used by the command line's server of metrics: ``tests/e2e/test_deployment.py`` has them asked for by a scraper."""
-OF_HOSTS: Final = frozenset({("metal3.io", "get", "baremetalhosts")})
-"""Used where Machines run on Metal3's hosts: ``tests/integration/tpm/test_without_provider_id.py`` has them read."""
+OF_HOSTS: Final = frozenset(
+    {("metal3.io", "get", "baremetalhosts"), ("infrastructure.cluster.x-k8s.io", "list", "byohosts")}
+)
+"""Used where Machines run on hosts of Metal3 or BYOH: ``tests/integration/providers`` has them read."""
 SHORT_TIMES: Final = ElectionTimes(timedelta(seconds=3), timedelta(seconds=2.5), timedelta(milliseconds=200))
 WORKER: Final = "worker-1"
 POOL: Final = "pool"

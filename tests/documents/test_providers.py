@@ -15,7 +15,7 @@ from tests.integration.providers.world import Shown
 
 TEXT = (ROOT / "docs/compatibility.md").read_text(encoding="utf-8")
 WORDS = {Shown.BEFORE_JOIN: "before", Shown.AFTER_JOIN: "after"}
-WITHOUT_WORLD = {("Docker", "after"), ("BYOH", "after")}
+WITHOUT_WORLD = {("Docker", "after")}
 """What cannot be served, and has tests of its own."""
 
 

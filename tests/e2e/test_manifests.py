@@ -24,6 +24,7 @@ EVERYTHING = {
         "infrastructureStatus": True,
         "infrastructureMachines": {"enabled": True},
         "bareMetalHosts": True,
+        "byoHosts": True,
     },
     "auditLog": {"enabled": True},
     "watch": {"filter": "blue"},

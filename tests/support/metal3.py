@@ -2,45 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from signer.kube.client import JsonObject
-from signer.kube.resources import BARE_METAL_HOSTS, CUSTOM_RESOURCE_DEFINITIONS, Resource
+from signer.kube.resources import BARE_METAL_HOSTS, Resource
 from signer.testing.world import ManagementCluster, WorldCluster
+from tests.support.definitions import define
 
 METAL3_MACHINES: Final = Resource("infrastructure.cluster.x-k8s.io", "v1beta1", "metal3machines", namespaced=True)
 HOST_ANNOTATION: Final = "metal3.io/BareMetalHost"
-_KEPT: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
 def define_metal3(management: ManagementCluster) -> None:
     """Create both CustomResourceDefinitions."""
-    for resource, kind in ((METAL3_MACHINES, "Metal3Machine"), (BARE_METAL_HOSTS, "BareMetalHost")):
-        name = f"{resource.plural}.{resource.group}"
-        schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": _KEPT, "status": _KEPT}}}
-        body = {
-            "apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition",
-            "metadata": {"name": name, "labels": {"cluster.x-k8s.io/v1beta2": resource.version}},
-            "spec": {
-                "group": resource.group,
-                "scope": "Namespaced",
-                "names": {
-                    "kind": kind,
-                    "listKind": f"{kind}List",
-                    "plural": resource.plural,
-                    "singular": kind.lower(),
-                },
-                "versions": [{"name": resource.version, "served": True, "storage": True, "schema": schema}],
-            },
-        }
-        management.client.create(CUSTOM_RESOURCE_DEFINITIONS.collection(), body)
-        management.client.wait_for(CUSTOM_RESOURCE_DEFINITIONS.collection(), name, _is_established)
-
-
-def _is_established(definition: dict[str, Any]) -> bool:
-    conditions = (definition.get("status") or {}).get("conditions") or []
-    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
+    define(management, METAL3_MACHINES, "Metal3Machine")
+    define(management, BARE_METAL_HOSTS, "BareMetalHost")
 
 
 def add_bare_metal_host(cluster: WorldCluster, name: str, **annotations: str) -> JsonObject:

@@ -20,6 +20,7 @@ from attestors.tpm.endorsement_key_sources.answer import (
 )
 from attestors.tpm.endorsement_key_sources.fingerprint import fingerprint, identity
 from attestors.tpm.endorsement_key_sources.gcp_shielded_vm import GCPShieldedVM, shielded_vms
+from attestors.tpm.endorsement_key_sources.host import proven_node_names
 from attestors.tpm.endorsement_key_sources.host_annotation import HostAnnotation
 from attestors.tpm.endorsement_key_sources.infrastructure_annotation import InfrastructureMachineAnnotation
 from attestors.tpm.endorsement_key_sources.inventory import INVENTORY_KEY, Inventory
@@ -51,4 +52,5 @@ __all__ = [
     "RETRY_AFTER",
     "fingerprint",
     "identity",
+    "proven_node_names",
 ]

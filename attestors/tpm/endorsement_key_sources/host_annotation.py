@@ -17,7 +17,7 @@ from attestors.tpm.endorsement_key_sources.answer import (
     SourceName,
     Unclear,
 )
-from attestors.tpm.endorsement_key_sources.host import is_on_host
+from attestors.tpm.endorsement_key_sources.host import is_on_host, writes_its_own_object
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,4 +38,6 @@ class HostAnnotation:
             return Unclear(host.cause)
         if not is_on_host(request.provider_id, host):
             return Unclear(f"Machine {machine.name} is on host {host.reference}, and the request claims another one")
+        if writes_its_own_object(host):
+            return NoInformation(f"host {host.reference} writes its own object, so that annotations of it do not count")
         return compare_annotation(self.name, host.annotations, f"host {host.reference}", endorsement_key)

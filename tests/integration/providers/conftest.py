@@ -6,6 +6,7 @@ import pytest
 
 from tests.integration.fixtures import Harness, keyed_mac
 from tests.integration.tpm.whose import OperatorFolder
+from tests.support.byoh import define_byoh
 from tests.support.metal3 import define_metal3
 
 
@@ -13,5 +14,6 @@ from tests.support.metal3 import define_metal3
 def worlds(shared_harness: Harness, tmp_path_factory: pytest.TempPathFactory) -> Harness:
     """A running controller with the attestors keyed-mac and tpm."""
     define_metal3(shared_harness.management)
+    define_byoh(shared_harness.management)
     shared_harness.run(attestors={**keyed_mac(), **OperatorFolder(tmp_path_factory.mktemp("operator")).attestors})
     return shared_harness

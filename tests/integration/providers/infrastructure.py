@@ -290,6 +290,19 @@ WORLDS: Final = (
         serving=("172.18.0.{n}", "2001:db8:e::{n}"),
     ),
     ProviderWorld(
+        name="byoh",
+        provider="BYOH",
+        source="vmware-tanzu/cluster-api-provider-bringyourownhost v0.5.0: "
+        "controllers/infrastructure/byomachine_controller.go, attachByoHost, setNodeProviderID; agent/main.go",
+        kind="ByoMachine",
+        provider_id="byoh://host-{n}/rack-7",
+        node_name="host-{n}",
+        shown=Shown.AFTER_JOIN,
+        policy=_by_token("Automatic"),
+        another_alternative_name=Answer.WAITS,
+        host="host-{n}",
+    ),
+    ProviderWorld(
         name="kubevirt",
         provider="KubeVirt",
         source=f"{_CAPI}-provider-kubevirt v0.11.2: controllers/kubevirtmachine_controller.go, pkg/kubevirt/machine.go",

@@ -16,17 +16,8 @@ BY_NAME = {world.name: world for world in WORLDS}
 LATE = tuple(world for world in WORLDS if world.shown is Shown.AFTER_JOIN)
 MATCH = ("bootstrapTokens", {"matchMachines": "WithoutProviderID"})
 
-BYOH = ProviderWorld(
-    name="byoh",
-    provider="BYOH",
-    source="vmware-tanzu/cluster-api-provider-bringyourownhost v0.5.0: "
-    "controllers/infrastructure/byomachine_controller.go, setNodeProviderID",
-    kind="ByoMachine",
-    provider_id="byoh://host-{n}/host-{n}",
-    node_name="host-{n}",
-    shown=Shown.AFTER_JOIN,
-)
-"""The host has its name before it is a Machine, and the provider writes no addresses."""
+BYOH = replace(BY_NAME["byoh"], host="")
+"""The chip is named by the Machine's annotation, and no inventory names the host's."""
 
 
 def test_an_attestor_that_needs_the_provider_id_waits_for_it(worlds: Harness) -> None:
@@ -43,7 +34,7 @@ def test_an_attestor_that_needs_the_provider_id_waits_for_it(worlds: Harness) ->
 
 @pytest.mark.parametrize("source", ["Automatic", "MachineAddress", "ProviderID"])
 def test_byoh_no_source_has_the_name_of_the_host(worlds: Harness, source: str) -> None:
-    """A claimed provider ID is no source of names: nothing proves it."""
+    """A claimed provider ID is no source of names, and who writes the Machine's annotation names no host."""
     world = replace(BYOH, name=f"byoh-{source.lower()}", policy=(MATCH, ("nodeNames", {"sources": [source]})))
     cluster = cluster_of(worlds, world)
     name = late_machine(world, cluster, world.at(FIRST)).post_proof(csr())
@@ -56,6 +47,17 @@ def test_byoh_a_source_with_another_name(worlds: Harness, source: str) -> None:
     world = replace(BYOH, name=f"byoh-{source.lower()}", policy=(MATCH, ("nodeNames", {"sources": [source]})))
     verdict = late_machine(world, cluster_of(worlds, world), world.at(FIRST)).ask(csr())
     assert (verdict.condition, verdict.reason) == ("Denied", "NodeNameMismatch"), verdict
+
+
+def test_byoh_addresses_in_a_serving_certificate(worlds: Harness) -> None:
+    """The provider writes none; a policy may name their network."""
+    world = replace(BY_NAME["byoh"], name="byoh-addresses")
+    cluster, machine = cluster_of(worlds, world), world.at(FIRST)
+    node = late_machine(world, cluster, machine)
+    joined = node.joined(node.ask(csr()))
+    name = joined.post_proof(csr(), (machine.node_name, "192.0.2.11"))
+    worlds.wait_for_event("MachineAddressesUnknown", machine.name, namespace=world.name, part="192.0.2.11")
+    pending(cluster, name)
 
 
 def test_openstack_provider_id_without_the_region_that_the_machine_shows(worlds: Harness) -> None:

@@ -106,7 +106,7 @@ def test_provider_id_of_another_machine(joined: Joined) -> None:
 
 
 def test_alternative_names_of_another_machine(joined: Joined) -> None:
-    for foreign in (joined.other.node_name, joined.other.serving[0]):
+    for foreign in (joined.other.node_name, *joined.other.serving[:1]):
         names = (joined.own.node_name, foreign)
         if joined.world.another_alternative_name is Answer.WAITS:
             assert_names_unknown(joined, joined.node.post_proof(csr(), names), f"alternative name {foreign}")

@@ -76,9 +76,10 @@ class ProviderWorld:
     """As the node's name. It waits where the provider writes no Hostname address: until there is one, the node's name
     is a guess."""
     another_alternative_name: Answer = Answer.DENIED
-    """In a serving certificate. It waits where the Machine has an address that cannot be read."""
+    """In a serving certificate. It waits where the Machine has an address that cannot be read, or none at all."""
     host: str = ""
-    """The BareMetalHost, for Metal3; its annotation names the chip."""
+    """The BareMetalHost, for Metal3, whose annotation names the chip; the ByoHost, for BYOH, whose chip is in an
+    inventory."""
 
     def at(self, number: int) -> ProviderMachine:
         """The Machine of that number."""

@@ -32,6 +32,7 @@ from attestors.wire.binding import Binding
 from attestors.wire.names import ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION, Purpose
 from tests.unit.attestors.support import (
     NOW,
+    PROVIDER_ID,
     attestation_request,
     binding_for,
     evidence_of,
@@ -94,6 +95,7 @@ class PluginHarness:
     purpose: Purpose = Purpose.CLIENT
     cluster: ManagementCluster = field(default_factory=NoManagementCluster)
     credential: RequesterCredential = field(default_factory=NodeCredential)
+    provider_id: str = PROVIDER_ID
 
     @property
     def plugin(self) -> TPMServerPlugin:
@@ -105,7 +107,7 @@ class PluginHarness:
     def request(
         self, fields: Mapping[str, str], binding: Binding = BINDING, csr_uid: str = "first"
     ) -> AttestationRequest:
-        made = attestation_request(evidence_of(fields), binding=binding)
+        made = attestation_request(evidence_of(fields), binding=binding, provider_id=self.provider_id)
         return replace(
             made,
             now=self.now,

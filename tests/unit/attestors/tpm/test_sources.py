@@ -81,6 +81,8 @@ def sources_of(*names: str, trust: OperatorTrust | None = None) -> TPMSettings:
 NAMELESS: Final = ClaimedMachine("worker-1", {})
 LISTED: Final = listed(f"{PROVIDER_ID} {CHIP.fingerprint}")
 MISLISTED: Final = listed(f"{PROVIDER_ID} {OTHER.fingerprint}")
+BYO_ID: Final = "byoh://host-1/x7mz5a"
+HOST_LISTED: Final = listed(f"byoh://host-1 {CHIP.fingerprint}")
 INVENTORY: Final = PluginHarness(sources_of("Inventory"), NAMELESS, cluster=LISTED)
 FIRST_USE: Final = PluginHarness(
     sources_of("MachineAnnotation", "TrustOnFirstUse"), NAMELESS, credential=TokenOfMachine()
@@ -112,6 +114,28 @@ class TestSources:
             "cluster-x-k8s-io/tpm-endorsement-key": CHIP.fingerprint,
             "attestation.cluster.x-k8s.io/tpm-endorsement-key-source": source,
         }
+
+    @pytest.mark.parametrize("purpose", list(Purpose), ids=lambda purpose: purpose.name)
+    @pytest.mark.parametrize(
+        ("harness", "names"),
+        [
+            pytest.param(INVENTORY.but(cluster=HOST_LISTED, provider_id=BYO_ID), ("host-1",), id="inventory"),
+            pytest.param(DESK.but(provider_id=BYO_ID), (), id="machine"),
+            pytest.param(
+                DESK.but(machine=NAMELESS, cluster=Cluster(annotated(CHIP.fingerprint)), provider_id=BYO_ID),
+                (),
+                id="infrastructure-machine",
+            ),
+            pytest.param(FIRST_USE.but(provider_id=BYO_ID), (), id="first-use"),
+            pytest.param(INVENTORY, (), id="provider-id-without-host"),
+        ],
+    )
+    def test_node_name_of_the_host(self, harness: PluginHarness, names: tuple[str, ...], purpose: Purpose) -> None:
+        """Proven only by a source that names the host's chip."""
+        harness = harness.but(purpose=purpose)
+        outcome = harness.ask(CHIP.answer(harness.challenge(), BINDING))
+        assert isinstance(outcome, VerifiedIdentity)
+        assert outcome.node_names == names
 
     @pytest.mark.parametrize(
         "harness",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import copy
+from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 from attestors.contract import DocumentKind, NoClaimedMachine, NotThere
 from signer.decision.lookups import ConfinedLookups, Lookups
+from signer.kube.client import Parameters
 from signer.kube.errors import ApiError, NotFound
 from signer.model.cluster import InfrastructureReference, MachineView
 from tests.unit.signer.builders import CLUSTER, machine_view
@@ -61,6 +63,14 @@ class World:
         if path not in self.objects:
             raise NotFound(path)
         return copy.deepcopy(self.objects[path])
+
+    async def list_pages(
+        self, path: str, params: Parameters | None = None, limit: int = 500, *, maximum_bytes: int | None = None
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """The collection, as pages of one object each."""
+        items = (await self.get(f"{path}?{(params or {}).get('labelSelector', '')}"))["items"]
+        for item in items or [None]:
+            yield {"items": [] if item is None else [item]}
 
     async def annotations(self, machine: MachineView | NoClaimedMachine = MACHINE) -> Any:
         return await ConfinedLookups(self.lookups, CLUSTER, machine).infrastructure_annotations()

@@ -14,6 +14,7 @@ from signer.model.reasons import Reason
 from signer.rules.node_name import (
     NodeNames,
     OtherNames,
+    byoh_host_names,
     is_derived,
     is_node_name,
     names_in_domains,
@@ -134,6 +135,15 @@ class TestAutomatic:
     def test_attested_names_come_first(self, provider_id: str) -> None:
         view = machine(provider_id, ("Hostname", "h"), ("InternalDNS", "d"), ("InternalDNS", "n1.example"))
         assert final(view, attested=("n1", "NOT a name", "n2")) == ("n1", "n2")
+
+    @pytest.mark.parametrize("shown", ["byoh://host-1/x7mz5a", ""])
+    def test_byoh_host_is_a_name_only_if_it_is_proven(self, shown: str) -> None:
+        view = machine(shown).claiming("byoh://host-1/x7mz5a")
+        assert final(view, attested=("host-1",)) == ("host-1",)
+        for unproven in ((), ("HOST-1",)):
+            defer = deferred(names(attested=unproven), view)
+            assert defer.reason == Reason.MACHINE_ADDRESSES_UNKNOWN
+            assert "an inventory that has a line for the host" in defer.message
 
     def test_attested_nonsense_does_not_count(self) -> None:
         view = machine("docker:////c", ("Hostname", "h"))
@@ -485,6 +495,24 @@ class TestInstanceOfMachinePool:
         """The pool's own name would be one name for all of its instances."""
         defer = deferred(names(source, attested=("n1",)), instance("docker:////c"))
         assert "nodeNames" in defer.message
+
+
+@pytest.mark.parametrize(
+    ("provider_id", "found"),
+    [
+        ("byoh://host-1/x7mz5a", ("host-1",)),
+        ("byoh://host-1.corp.example/x", ("host-1.corp.example",)),
+        ("byoh://HOST-1/x7mz5a", ()),
+        ("byoh://host-1", ()),
+        ("byoh://host-1/", ()),
+        ("byoh://host-1/a/b", ()),
+        ("byoh:///x7mz5a", ()),
+        ("xbyoh://host-1/x", ()),
+        ("metal3://host-1/x", ()),
+    ],
+)
+def test_host_of_byoh(provider_id: str, found: tuple[str, ...]) -> None:
+    assert byoh_host_names(provider_id) == found
 
 
 class TestRequired:

@@ -205,6 +205,11 @@ def test_a_machine_of_a_scale_set_has_its_azure_names() -> None:
     assert index.other_machines_named(ASKING, "x00000a") == (("team-a", "other"),)
 
 
+def test_a_machine_of_byoh_has_the_name_of_its_host() -> None:
+    index = index_of(ASKING, machine("other", provider_id="byoh://host-1/x7mz5a"))
+    assert index.conflicting_names(ASKING, {"host-1"}) == {"host-1"}
+
+
 # By either name of one of its instances.
 SCALE_SET = "azure:///s/virtualMachineScaleSets/x/virtualMachines/10"
 POOL_CHANGES = st.tuples(

@@ -16,7 +16,7 @@ from attestors.tpm.endorsement_key_sources import (
     Unclear,
     Undetermined,
 )
-from attestors.tpm.endorsement_key_sources.host import host_of
+from attestors.tpm.endorsement_key_sources.host import host_of, proven_node_names
 from attestors.tpm.endorsement_key_sources.host_annotation import HostAnnotation
 from tests.unit.attestors.tpm.endorsement_key_sources.support import (
     CHIP,
@@ -32,6 +32,7 @@ from tests.unit.attestors.tpm.endorsement_key_sources.support import (
 
 HOST = "metal3://metal3/node-0"
 CLAIMED = f"{HOST}/pool-second"
+BYO_HOST = "byoh://host-1"
 OWN = CHIP.fingerprint
 OTHERS = OTHER.fingerprint
 INVENTORY = Inventory(DocumentKind.CONFIG_MAP, "inventory")
@@ -104,11 +105,52 @@ class TestMachineWithoutProviderID:
         asked = request(BY_TOKEN, Cluster(on_host=host), provider_id=CLAIMED)
         assert isinstance(at_once(HostAnnotation().ask(asked, CHIP.key, NOT_VERIFIED)), answer)
 
+    def test_host_that_writes_its_own_object_names_no_chip(self) -> None:
+        """The agent on a BYOH host writes its ByoHost."""
+        cluster = Cluster(on_host=Host(BYO_HOST, annotated(OWN)))
+        asked = request(BY_TOKEN, cluster, provider_id=f"{BYO_HOST}/x")
+        answer = at_once(HostAnnotation().ask(asked, CHIP.key, NOT_VERIFIED))
+        assert isinstance(answer, NoInformation)
+        assert "writes its own object" in answer.message
+
+    @pytest.mark.parametrize(
+        ("claimed", "answer"),
+        [
+            (f"{BYO_HOST}/x", KeyConfirmed),
+            ("byoh://host-2/x", Unclear),
+            ("byoh://HOST-1/x", Unclear),
+            (f"byoh://host-2/{BYO_HOST}/x", Unclear),
+        ],
+    )
+    def test_inventory_of_byoh(self, claimed: str, answer: type) -> None:
+        cluster = listed(f"{BYO_HOST} {OWN}\n")
+        cluster.on_host = Host(BYO_HOST, {})
+        asked = request(BY_TOKEN, cluster, provider_id=claimed)
+        assert isinstance(at_once(INVENTORY.ask(asked, CHIP.key, NOT_VERIFIED)), answer)
+
     def test_first_use_is_not_asked(self) -> None:
         asked = request(BY_TOKEN, provider_id=CLAIMED)
         answer = at_once(SourcesInOrder((TrustOnFirstUse(),)).ask(asked, CHIP.key, NOT_VERIFIED))
         assert isinstance(answer, Undetermined)
         assert "does not count" in answer.within(500)
+
+
+@pytest.mark.parametrize(
+    ("provider_id", "names"),
+    [
+        ("byoh://host-1/x7mz5a", ("host-1",)),
+        ("byoh://host-1.corp.example/x", ("host-1.corp.example",)),
+        ("byoh://host-2/byoh://host-1/x", ()),
+        ("xbyoh://host-1/x", ()),
+        ("byoh:///x", ()),
+        (CLAIMED, ()),
+        ("metal3://d668eb95-5df6-4c10-a01a-fc69f4299fc6", ()),
+        ("aws:///eu-west-1a/i-1", ()),
+    ],
+)
+def test_only_a_source_that_names_the_host_proves_its_name(provider_id: str, names: tuple[str, ...]) -> None:
+    for source in SourceName:
+        assert proven_node_names(source, provider_id) == (names if source is SourceName.INVENTORY else ())
 
 
 def test_without_a_machine_there_is_no_host() -> None:
