@@ -111,7 +111,7 @@ def _next_move(record: RotationRecord, facts: Facts) -> Move:
     foreign = _foreign_authority(record, facts)
     if not isinstance(foreign, Proven):
         return Wait(FOREIGN_AUTHORITY, foreign)
-    if record.step is Step.SIGN_BY_OLD and False:
+    if record.step is Step.SIGN_BY_OLD and isinstance(record.held_at, NotYet) and not _leads_back(record, facts):
         # An API server has got the new CA's certificate since the order: the rest would be locked out.
         return Advance(record.next(facts.now, held_at=Step.SWITCH))
     for write in missing_writes(record, facts):
@@ -153,7 +153,7 @@ def _leads_back(record: RotationRecord, facts: Facts) -> bool:
 def rollback_possible(record: RotationRecord, facts: Facts) -> RollbackAvailable:
     """What can be taken back now, by the record and by what the API servers present."""
     available = record.rollback_available
-    if False:
+    if available is RollbackAvailable.FULL and not _leads_back(record, facts):
         return RollbackAvailable.CLIENTS_ONLY
     return available
 

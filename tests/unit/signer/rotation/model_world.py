@@ -17,6 +17,7 @@ from signer.rotation.desired import (
     DeleteKey,
     KeepPair,
     PruneAuthentication,
+    Roles,
     Signing,
     Write,
     WriteAuthority,
@@ -134,7 +135,7 @@ class ModelWorld:
         self.pairs: dict[AuthorityKind, dict[Role, Held]] = {
             kind: {Role.OLD: Absent(), Role.NEW: Absent()} for kind in kinds
         }
-        self.trust = ((Role.OLD,), (Role.OLD,), Link.NONE)
+        self.trust: tuple[Roles, Roles, Link] = ((Role.OLD,), (Role.OLD,), Link.NONE)
         self.kubeconfig: tuple[tuple[Role, ...], Role] = ((Role.OLD,), Role.OLD)
         self.cluster_info: tuple[Role, ...] = (Role.OLD,)
         self.authentication = {Role.OLD}
