@@ -4,10 +4,11 @@ During a rotation, some clients know only one of two CAs and some servers presen
 server that appends a link certificate to its chain is accepted by both kinds of clients:
 
 - **OldWithNew**: the new CA certifies the old one. Clients that know only the new CA accept servers whose certificate
-  is still by the old one. It is for servers only, so it never makes a client certificate of the old CA acceptable to a
-  server that trusts the new CA alone.
+  is still by the old one. It is for servers only: Go, OpenSSL and GnuTLS never accept a client certificate of the old
+  CA by it. Java does not look at the extended key usage of a CA: a server in Java that trusts the new CA accepts
+  clients of the old one by the link, until the link ends.
 - **NewWithOld**: the old CA certifies the new one, for peers that know only the old CA. A CA of Cluster API has path
-  length 0 and cannot issue it: Go and OpenSSL refuse the chain.
+  length 0 and cannot issue it: Go refuses the chain, and OpenSSL too unless both CAs have the same name.
 
 A link is public: a server sends it in every handshake. Until it ends, the certified CA's key can make servers that
 clients of the issuing CA accept.

@@ -4,8 +4,9 @@
 refuse the serial number 0 of Cluster API's CAs (see `signer.authority.lenient_certificate`).
 
 The checks are at least as strict as those of Go's ``crypto/x509`` and OpenSSL: a chain that one of both refuses must
-not be taken for accepted. API servers of kubeadm have certificates that the CA signed directly, so no chain has
-another CA between the server's certificate and the old or the new CA.
+not be taken for accepted. A wrong link beside a good certificate is ignored, as in Go and OpenSSL; GnuTLS and Java may
+refuse such a chain. API servers of kubeadm have certificates that the CA signed directly, so no chain has another CA
+between the server's certificate and the old or the new CA.
 """
 
 from __future__ import annotations
@@ -94,9 +95,7 @@ def _is_linked(
 ) -> bool:
     """Whether one of the certificates is the anchor's link to the CA that signed the leaf."""
     return any(
-        other.subject == signer.subject
-        and other.subject_public_key_info == signer.subject_public_key_info
-        and _accepts(anchor, leaf, (other,), now)
+        other.subject_public_key_info == signer.subject_public_key_info and _accepts(anchor, leaf, (other,), now)
         for other in others
     )
 

@@ -220,11 +220,22 @@ class Java(Program):
     name = "java"
 
     def servers(self, folder: Path, questions: Sequence[AcceptsServer]) -> list[Answer]:
+        return self._ask(
+            [
+                f"{question.port} {written(folder, f'trust-{number}.pem', question.trust)}"
+                for number, question in enumerate(questions)
+            ]
+        )
+
+    def clients(self, folder: Path, questions: Sequence[AcceptsClient]) -> list[Answer]:
+        asked = []
+        for number, question in enumerate(questions):
+            trust = written(folder, f"trust-{number}.pem", question.trust)
+            asked.append(f"client {trust} {written(folder, f'chain-{number}.pem', question.chain)}")
+        return self._ask(asked)
+
+    def _ask(self, asked: list[str]) -> list[Answer]:
         program, _ = _found(self.name), _found("javac")
-        asked = [
-            f"{question.port} {written(folder, f'trust-{number}.pem', question.trust)}"
-            for number, question in enumerate(questions)
-        ]
         finished = _run(program, "Client.java", given="\n".join(asked) + "\n")
         assert finished.returncode == 0, finished.stderr
         return finished.stdout.splitlines()
@@ -290,4 +301,4 @@ SERVER_VERIFIERS: Final[tuple[Program, ...]] = (
     Go(),
     Kubectl(),
 )
-CLIENT_VERIFIERS: Final[tuple[Program, ...]] = (OpenSSL(), Python(), GnuTLS(), Node(), Go())
+CLIENT_VERIFIERS: Final[tuple[Program, ...]] = (OpenSSL(), Python(), GnuTLS(), Node(), Java(), Go())

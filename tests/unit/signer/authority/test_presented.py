@@ -11,13 +11,14 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import given
 from hypothesis import strategies as st
 
 from signer.authority import Presented, ServerNames, Validity, presented_by
-from signer.authority.der import Tag, read_elements, read_single
-from signer.authority.lenient_certificate import CACertificate
+from signer.authority.der import Tag, bit_string, read_elements, read_single, sequence
+from signer.authority.lenient_certificate import CACertificate, parse_ca_certificate
 from tests.unit.signer.authority.chains import (
     CLIENT,
     DAY,
@@ -154,6 +155,17 @@ def test_a_critical_extension_that_no_program_processes(rotating: Rotation) -> N
         )
 
 
+def test_a_link_of_the_same_key_in_an_uncommon_encoding() -> None:
+    """Go does not read a compressed point."""
+    old, new = rotation().old, rotation().new
+    point = old.signer.key.public_key().public_bytes(Encoding.X962, PublicFormat.CompressedPoint)
+    algorithm, _ = read_elements(read_single(old.certificate.subject_public_key_info, Tag.SEQUENCE).content)
+    information = sequence(algorithm.encoded, bit_string(point))
+    link = forged(old_new(old, new).certificate, new, subject_public_key_info=information).certificate
+    assert link.public_key == old.certificate.public_key
+    assert ask([der(leaf(old)), link.der], old, new) is Presented.OLD
+
+
 def test_path_length_of_the_old_ca(rotating: Rotation) -> None:
     """The same link, issued by a CA of path length 0, none, 1."""
     new, key = rotating.new, ec_key(2)
@@ -271,6 +283,15 @@ def test_a_ca_that_has_ended() -> None:
 def test_a_ca_that_is_not_for_servers(extra: tuple[tuple[x509.ExtensionType, bool], ...]) -> None:
     old = of_our_own("old", ec_key(2), extra=extra)
     assert ask([der(leaf(old))], old, rotation().new) is Presented.FOREIGN
+
+
+def test_a_ca_with_a_weak_key() -> None:
+    old = make("old", rsa_key(1024))
+    certificate = parse_ca_certificate(der(old))
+    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(old.key.public_key())
+    server = leaf(Authority(rotation().new.loaded, old.pem, old), identifier=identifier)
+    found = presented_by([der(server)], old=certificate, new=rotation().new.certificate, now=NOW)
+    assert found is Presented.FOREIGN
 
 
 # Hostile input

@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import typing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,14 @@ from signer.authority import (
     IssuanceRefusedReason,
     RotatedAuthority,
     RotatedCertificateAuthority,
+    Validity,
     issue,
     load_certificate_authority,
     new_authority,
     new_service_account_key,
 )
 from signer.authority import authority_certificate as assembly
+from signer.authority.issuance import encode_extension
 from signer.authority.lenient_certificate import CACertificate, parse_ca_certificate
 from signer.authority.private_key import sign
 from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
@@ -193,6 +196,24 @@ def test_a_faulty_signature_is_not_published(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(IssuanceRefused) as caught:
         new()
     assert caught.value.reason is IssuanceRefusedReason.SELF_CHECK_FAILED
+
+
+def test_what_is_read_back_must_be_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    certificate = new().certificate
+    contents = assembly.AuthorityContents(
+        issuer=certificate.subject,
+        subject=certificate.subject,
+        subject_public_key_info=certificate.subject_public_key_info,
+        validity=Validity(NOW, NOW + timedelta(seconds=1)),
+        extensions=[(item.value, item.critical) for item in certificate.extensions],
+    )
+    assembly.sign_authority_certificate(contents, ec_key())
+    in_fractions = Validity(NOW, NOW + timedelta(milliseconds=1))
+    with pytest.raises(IssuanceRefused):
+        assembly.sign_authority_certificate(replace(contents, validity=in_fractions), ec_key())
+    monkeypatch.setattr(assembly, "encode_extension", lambda value, critical: encode_extension(value, not critical))
+    with pytest.raises(IssuanceRefused):
+        assembly.sign_authority_certificate(contents, ec_key())
 
 
 @pytest.mark.parametrize("key", [ec_key(), rsa_key()], ids=["ecdsa", "rsa"])
