@@ -44,8 +44,8 @@ from signer.authority.profiles import (
     new_serial_number,
 )
 from signer.authority.successor import (
+    AuthorityKind,
     NewAuthority,
-    RotatedAuthority,
     RotatedCertificateAuthority,
     ServiceAccountKey,
     new_authority,
@@ -72,7 +72,7 @@ __all__ = [
     "NodePublicKey",
     "issue",
     "require_issuable",
-    "RotatedAuthority",
+    "AuthorityKind",
     "RotatedCertificateAuthority",
     "NewAuthority",
     "ServiceAccountKey",

@@ -20,7 +20,7 @@ from signer.authority.der import PemBlock, PemError, read_blocks
 from signer.authority.errors import CertificateAuthorityUnavailable, CertificateAuthorityUnavailableReason
 from signer.authority.lenient_certificate import CertificateUnreadable, parse_ca_certificate
 from signer.authority.private_key import AuthorityPublicKey, read_private_key
-from signer.authority.successor import RotatedAuthority, RotatedCertificateAuthority
+from signer.authority.successor import AuthorityKind, RotatedCertificateAuthority
 
 __all__ = ["require_pair", "require_service_account_pair"]
 
@@ -44,7 +44,7 @@ def require_pair(
     """
     authority = load_certificate_authority(secret_data, now=now)
     first, *others = read_certificates(secret_data.get("tls.crt"))
-    if kind is RotatedAuthority.CLUSTER and others:
+    if kind is AuthorityKind.CLUSTER and others:
         raise CertificateAuthorityUnavailable(
             _Reason.INVALID,
             f"tls.crt of the cluster's CA holds {1 + len(others)} certificates, and kube-controller-manager signs "

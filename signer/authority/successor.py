@@ -32,7 +32,7 @@ from signer.authority.profiles import COMMON_NAME, MINIMUM_DURATION, Validity
 __all__ = [
     "AUTHORITY_LIFETIME",
     "NewAuthority",
-    "RotatedAuthority",
+    "AuthorityKind",
     "RotatedCertificateAuthority",
     "ServiceAccountKey",
     "new_authority",
@@ -46,7 +46,7 @@ _IDENTIFIER: Final = re.compile(r"[a-z2-7]{8}\Z")
 _RSA_EXPONENT: Final = 65537
 
 
-class RotatedAuthority(StrEnum):
+class AuthorityKind(StrEnum):
     """The authorities of a cluster that rotate. The value is the suffix of Cluster API's Secret ``<cluster>-...``."""
 
     CLUSTER = "ca"
@@ -59,13 +59,13 @@ class RotatedAuthority(StrEnum):
     """Signs service account tokens. A key pair without a certificate."""
 
 
-RotatedCertificateAuthority = Literal[RotatedAuthority.CLUSTER, RotatedAuthority.ETCD, RotatedAuthority.FRONT_PROXY]
+RotatedCertificateAuthority = Literal[AuthorityKind.CLUSTER, AuthorityKind.ETCD, AuthorityKind.FRONT_PROXY]
 """The authorities that have a certificate."""
 
 _NAMES: Final[dict[RotatedCertificateAuthority, str]] = {
-    RotatedAuthority.CLUSTER: "kubernetes",
-    RotatedAuthority.ETCD: "kubernetes-etcd",
-    RotatedAuthority.FRONT_PROXY: "kubernetes-front-proxy",
+    AuthorityKind.CLUSTER: "kubernetes",
+    AuthorityKind.ETCD: "kubernetes-etcd",
+    AuthorityKind.FRONT_PROXY: "kubernetes-front-proxy",
 }
 """Prefixes of the common names. Cluster API names all three CAs ``kubernetes``."""
 

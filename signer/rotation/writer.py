@@ -11,14 +11,14 @@ import base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from signer.authority import AuthorityError, CertificateAuthority
 from signer.authority.lenient_certificate import parse_ca_certificate
 from signer.authority.link import LinkCertificate, new_with_old, old_with_new
 from signer.authority.pair import require_pair, require_service_account_pair
 from signer.authority.private_key import read_private_key
-from signer.authority.successor import RotatedAuthority, new_authority, new_service_account_key
+from signer.authority.successor import new_authority, new_service_account_key
 from signer.kube.calls import Create, Patch, Replace
 from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists
@@ -143,7 +143,7 @@ class Writer:
             key = new_service_account_key(like=read_private_key(own.key).public_key())
             return Pair(reference_of_key(_der(key.public_key_pem)), key.public_key_pem, key.private_key_pem)
         like = parse_ca_certificate(_der(own.certificate))
-        made = new_authority(_KINDS[kind], record.rotation_id, like=like, now=self._now())
+        made = new_authority(kind, record.rotation_id, like=like, now=self._now())
         return Pair(reference_of(made.certificate), made.certificate_pem, made.private_key_pem)
 
     async def _delete_key(self, kept: ReadSecret) -> None:
@@ -162,7 +162,7 @@ class Writer:
             if kind is AuthorityKind.SERVICE_ACCOUNT:
                 require_service_account_pair(data)
             else:
-                require_pair(_KINDS[kind], data, now=self._now())
+                require_pair(kind, data, now=self._now())
         except AuthorityError as error:
             raise WriteRefused(f"the Secret of authority {kind.value} would be unusable: {error}") from error
         before = gathered.secrets.current[kind].manifest
@@ -257,13 +257,6 @@ class Writer:
         metadata = before["metadata"]
         path = SECRETS.object(metadata["name"], metadata["namespace"])
         await self._management.replace(path, {**before, "data": dict(data)})
-
-
-_KINDS: Final[Mapping[AuthorityKind, Any]] = {
-    AuthorityKind.CLUSTER: RotatedAuthority.CLUSTER,
-    AuthorityKind.ETCD: RotatedAuthority.ETCD,
-    AuthorityKind.FRONT_PROXY: RotatedAuthority.FRONT_PROXY,
-}
 
 
 def _encoded(data: Mapping[str, bytes]) -> dict[str, str]:

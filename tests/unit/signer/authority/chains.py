@@ -12,11 +12,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from signer.authority import (
+    AuthorityKind,
     CACertificate,
     CertificateAuthority,
     LinkCertificate,
     LinkNotPossible,
-    RotatedAuthority,
     Validity,
     load_certificate_authority,
     new_authority,
@@ -83,7 +83,7 @@ def of_our_own(name: str, key: IssuerKey, *, now: datetime = NOW, **options: Any
 
 def successor(old: Authority, identifier: str = "abcdefg2", *, now: datetime = NOW) -> Authority:
     """What the product makes."""
-    made = new_authority(RotatedAuthority.CLUSTER, identifier, like=old.certificate, now=now)
+    made = new_authority(AuthorityKind.CLUSTER, identifier, like=old.certificate, now=now)
     key = load_pem_private_key(made.private_key_pem, None)
     return _authority(made.secret_data, x509.load_der_x509_certificate(made.certificate.der).subject, key, now)
 

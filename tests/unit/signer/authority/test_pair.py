@@ -8,9 +8,9 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from signer.authority import (
+    AuthorityKind,
     CertificateAuthorityUnavailable,
     CertificateAuthorityUnavailableReason,
-    RotatedAuthority,
     RotatedCertificateAuthority,
     new_service_account_key,
     require_pair,
@@ -21,7 +21,7 @@ from tests.unit.signer.authority.support import NOW, capi_secret, ec_key, key_us
 pytestmark = pytest.mark.usefixtures("release")
 Reason = CertificateAuthorityUnavailableReason
 KINDS: tuple[RotatedCertificateAuthority, ...] = typing.get_args(RotatedCertificateAuthority)
-BUNDLES: tuple[RotatedCertificateAuthority, ...] = (RotatedAuthority.ETCD, RotatedAuthority.FRONT_PROXY)
+BUNDLES: tuple[RotatedCertificateAuthority, ...] = (AuthorityKind.ETCD, AuthorityKind.FRONT_PROXY)
 KEY = capi_secret(0)["tls.key"]
 OURS, THEIRS = capi_secret(0)["tls.crt"], capi_secret(1)["tls.crt"]
 
@@ -47,7 +47,7 @@ def test_a_bundle_that_begins_with_the_keys_certificate(kind: RotatedCertificate
 
 @pytest.mark.parametrize("certificates", [OURS + THEIRS, THEIRS + OURS, OURS + OURS])
 def test_the_clusters_ca_is_no_bundle(certificates: bytes) -> None:
-    error = refused({"tls.crt": certificates, "tls.key": KEY}, RotatedAuthority.CLUSTER)
+    error = refused({"tls.crt": certificates, "tls.key": KEY}, AuthorityKind.CLUSTER)
     assert error.reason is Reason.INVALID
     assert "holds 2 certificates" in error.message
     assert "<cluster>-trust" in error.message

@@ -19,11 +19,11 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from signer.authority import (
+    AuthorityKind,
     CertificateAuthorityUnavailable,
     CertificateAuthorityUnavailableReason,
     IssuanceRefused,
     IssuanceRefusedReason,
-    RotatedAuthority,
     RotatedCertificateAuthority,
     Validity,
     issue,
@@ -59,21 +59,21 @@ def old(key: Any = None) -> CACertificate:
 
 def new(**changes: Any) -> Any:
     options: dict[str, Any] = {"like": old(), "now": NOW, **changes}
-    kind = options.pop("kind", RotatedAuthority.CLUSTER)
+    kind = options.pop("kind", AuthorityKind.CLUSTER)
     return new_authority(kind, options.pop("identifier", IDENTIFIER), **options)
 
 
 def test_every_kind_is_the_suffix_of_a_secret_of_cluster_api() -> None:
-    assert [kind.value for kind in RotatedAuthority] == ["ca", "etcd", "proxy", "sa"]
-    assert set(CERTIFICATE_AUTHORITIES) == set(RotatedAuthority) - {RotatedAuthority.SERVICE_ACCOUNT}
+    assert [kind.value for kind in AuthorityKind] == ["ca", "etcd", "proxy", "sa"]
+    assert set(CERTIFICATE_AUTHORITIES) == set(AuthorityKind) - {AuthorityKind.SERVICE_ACCOUNT}
 
 
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        (RotatedAuthority.CLUSTER, "kubernetes-abcdefg2"),
-        (RotatedAuthority.ETCD, "kubernetes-etcd-abcdefg2"),
-        (RotatedAuthority.FRONT_PROXY, "kubernetes-front-proxy-abcdefg2"),
+        (AuthorityKind.CLUSTER, "kubernetes-abcdefg2"),
+        (AuthorityKind.ETCD, "kubernetes-etcd-abcdefg2"),
+        (AuthorityKind.FRONT_PROXY, "kubernetes-front-proxy-abcdefg2"),
     ],
 )
 def test_each_has_a_name_of_its_own(kind: RotatedCertificateAuthority, name: str) -> None:
