@@ -9,6 +9,7 @@ is always answered with 401, even where anonymous requests are allowed (apiserve
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
@@ -18,6 +19,7 @@ from signer.authority.der import encode_block
 from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import ApiError, Cause, Forbidden, Unauthorized, Unreachable
+from signer.kube.http.tls_transport import TlsTransport
 from signer.kube.resource_limits import ResourceLimits
 from signer.kube.resources import SELF_SUBJECT_REVIEWS
 from signer.kube.tls import TlsMaterialRefused
@@ -62,25 +64,38 @@ async def try_canary(
     """
     by_serving = replace(server, certificate_authority=_bundle(authority.serving))
     try:
-        return await _ask(canary, by_serving, limits, serving_chains=True)
+        return await ask_once(canary, by_serving, limits, serving_chains=True)
     except TlsMaterialRefused:
         pass
     except Unreachable as error:
         if error.cause is not Cause.TLS:
             return NotProven(str(error))
     try:
-        return await _ask(canary, server, limits, serving_chains=False)
+        return await ask_once(canary, server, limits, serving_chains=False)
     except (TlsMaterialRefused, Unreachable) as error:
         return NotProven(str(error))
 
 
-async def _ask(
-    canary: CanaryCertificate, server: ClusterConnection, limits: ResourceLimits, *, serving_chains: bool
+async def ask_once(
+    canary: CanaryCertificate,
+    server: ClusterConnection,
+    limits: ResourceLimits,
+    *,
+    serving_chains: bool,
+    on_connect: Callable[[TlsTransport], None] = lambda transport: None,
 ) -> Finding:
-    """Raises Unreachable if there is no answer, and TlsMaterialRefused for an unusable certificate."""
+    """Make the request at ``server`` on one new connection: it changes nothing, but is no GET, so none is repeated.
+
+    ``serving_chains`` goes into the finding. If ``server`` has a TLS context, the context has the certificate already.
+
+    Raises:
+        Unreachable: there is no answer.
+        TlsMaterialRefused: a certificate of ``server`` is unusable.
+    """
     connection = replace(server, client_certificate=canary.certificate, client_key=canary.key)
     async with Client(
         connection,
+        on_connect=on_connect,
         timeout_seconds=REQUEST_SECONDS,
         maximum_body_bytes=_MAXIMUM_ANSWER_BYTES,
         connection_limit=1,
