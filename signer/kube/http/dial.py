@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import ipaddress
 import os
@@ -96,11 +97,10 @@ class Dialer:
             error = ssl.SSLError(ssl.SSL_ERROR_SSL, "server name")
             error.reason = "the name to verify is not valid in a certificate"
             raise error from None
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(transport.abort)
             self._on_connect(transport)
-        except OSError:
-            transport.abort()
-            raise
+            undo.pop_all()
         return connection
 
     async def _resolve(self) -> list[Address]:

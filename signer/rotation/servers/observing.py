@@ -148,25 +148,25 @@ class _Sightings:
     """Reason of the last failed attempt at an address."""
 
     def keep(self, kind: _Canary, answered: Answered, certificate: ServerCertificate, asked_at: str) -> None:
-        """A further answer. One that proves something is kept over one that does not, and contradiction over both."""
         self.certificates[answered.chain] = certificate
         self.asked_at = asked_at
-        before = self.answers.get(kind, answered.acceptance)
-        if isinstance(before, NotKnown) and not _is_contradiction(before):
-            before = answered.acceptance
-        same = before == answered.acceptance or isinstance(answered.acceptance, NotKnown)
-        self.answers[kind] = before if same else _CONTRADICTION
+        self.answers[kind] = _together(self.answers.get(kind, answered.acceptance), answered.acceptance)
 
     def is_conclusive(self, kind: _Canary) -> bool:
-        answer = self.answers.get(kind)
-        return answer is not None and (not isinstance(answer, NotKnown) or _is_contradiction(answer))
+        """Whether a further answer can change nothing for the better."""
+        answer = self.answers.get(kind, _NOT_ASKED)
+        return answer is _CONTRADICTION or not isinstance(answer, NotKnown)
 
 
+_NOT_ASKED: Final = NotKnown("it has not been asked")
 _CONTRADICTION: Final = NotKnown("it has accepted and refused the canary in the same pass")
 
 
-def _is_contradiction(answer: Acceptance) -> bool:
-    return answer is _CONTRADICTION
+def _together(before: Acceptance, now: Acceptance) -> Acceptance:
+    """Two answers to the same canary in one pass: one that shows something counts over one that does not."""
+    if before is _CONTRADICTION or before == now or isinstance(now, NotKnown):
+        return before
+    return now if isinstance(before, NotKnown) else _CONTRADICTION
 
 
 class _Pass:
