@@ -153,9 +153,8 @@ class _Sightings:
         self.answers[kind] = _together(self.answers.get(kind, answered.acceptance), answered.acceptance)
 
     def is_conclusive(self, kind: _Canary) -> bool:
-        """Whether a further answer can change nothing for the better."""
-        answer = self.answers.get(kind, _NOT_ASKED)
-        return answer is _CONTRADICTION or not isinstance(answer, NotKnown)
+        """Whether an answer shows if the server accepts that canary."""
+        return not isinstance(self.answers.get(kind, _NOT_ASKED), NotKnown)
 
 
 _NOT_ASKED: Final = NotKnown("it has not been asked")
@@ -212,7 +211,7 @@ class _Pass:
 
     async def _ask_endpoint(self) -> None:
         left, fruitless = TRIES_FOR_EACH_SERVER * len(self._expected), 0
-        while left > 0 and fruitless < FRUITLESS_ROUNDS:
+        while fruitless < FRUITLESS_ROUNDS:  # without a try left, a round is fruitless
             before = self._conclusive()
             for kind in _Canary:
                 turn = min(left, TRIES_IN_A_ROW * len(self._expected))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
@@ -152,6 +151,22 @@ async def test_a_server_that_accepts_and_refuses_is_not_known() -> None:
     assert "same pass" in found.accepts_old.message
 
 
+@pytest.mark.parametrize("first_fails", [True, False])
+async def test_one_failed_request_of_several_hides_no_answer(first_fails: bool) -> None:
+    turn = 0
+
+    async def respond(request: web.Request) -> web.Response:
+        nonlocal turn
+        turn += 1
+        fails = (turn % 2 == 1) == first_fails
+        body = b"{}" if fails else review(USERS[0])
+        return web.Response(status=500 if fails else 201, body=body, content_type="application/json")
+
+    async with answering(respond) as port:
+        (found,) = (await observe(port, A)).observations
+    assert found.accepts_old == Accepted()
+
+
 async def test_a_certificate_that_names_two_machines_is_of_neither() -> None:
     both = Setting(A, serving(OLD, A, B), (OLD, NEW))
     with running(both) as servers:
@@ -220,10 +235,21 @@ async def test_a_server_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> N
 async def test_a_server_that_never_shakes_hands_ends_with_the_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observing, "ENDPOINT_SECONDS", 0.2)
     monkeypatch.setattr(observing, "ADDRESSES_SECONDS", 0.2)
-    with socket.create_server(("127.0.0.2", 0), backlog=64) as silent:
-        observed = await observe(silent.getsockname()[1], A, B)
+    opened: list[asyncio.StreamWriter] = []
+
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        opened.append(writer)
+        with contextlib.suppress(OSError):
+            while await reader.read(1024):
+                pass
+        writer.close()
+
+    server = await asyncio.start_server(hold, "127.0.0.2", 0)
+    async with server:
+        observed = await observe(server.sockets[0].getsockname()[1], A, B)
     assert "no answer at its addresses" in reasons(observed)["a"]
     assert set(reasons(observed)) == {"a", "b"}
+    assert len(opened) <= observing.TRIES_AT_ONCE + 1, "the first connections to the endpoint, and one by address"
 
 
 @pytest.mark.parametrize(("count", "reason"), [(100, "too long"), (9, "10 certificates")])
@@ -307,9 +333,19 @@ async def test_an_authority_that_is_about_to_end_issues_no_canary() -> None:
 
 async def test_too_many_machines_are_not_asked() -> None:
     many = [machine_at("127.0.0.2", f"m{number}") for number in range(observing.MAXIMUM_SERVERS + 1)]
-    observed = await observe(1, *many)
+    with running(setting(A)) as servers:
+        observed = await servers.observe(*many)
+        assert servers.balancer.connections == 0
     assert observed.observations == ()
     assert len(observed.unseen) == len(many)
+
+
+async def test_a_server_that_disappears_between_the_canaries_is_unseen() -> None:
+    without_address = ExpectedServer(A.machine, A.node_name, A.internal_names, ())
+    with running(setting(A), choose=lambda number, backends: 0 if number < 2 else 1) as servers:
+        servers.balancer.backends = (*servers.balancer.backends, ("127.0.0.9", 9))
+        observed = await servers.observe(without_address)
+    assert "one canary only" in reasons(observed)["a"]
 
 
 async def test_an_endpoint_that_is_no_address() -> None:

@@ -6,16 +6,18 @@ import contextlib
 from typing import Any
 
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signer.model.cluster import machine_view
+from signer.model.cluster import LONG_AGO, machine_view
 from signer.rotation.servers.identity import (
     MAXIMUM_ASKED_ADDRESSES,
     MAXIMUM_CERTIFICATES,
     MAXIMUM_NAMES,
     Identities,
+    Name,
     NotIdentified,
     ServerCertificate,
     expected_servers,
@@ -104,6 +106,13 @@ def test_a_node_name_that_is_the_address_name_of_another_machine_identifies_neit
     two = ExpectedServer("two", "node-2", ("node-1",), ())
     with pytest.raises(NotIdentified):
         Identities((one, two), ()).server_of(certificate(["node-1"], []))
+
+
+def test_an_empty_name_is_of_no_machine() -> None:
+    """A Machine whose Node has not registered has no node name, and no certificate can have that name."""
+    nameless = ServerCertificate(frozenset({Name(x509.DNSName, "")}), LONG_AGO, "")
+    with pytest.raises(NotIdentified):
+        Identities((ExpectedServer("new", "", (), ()),), ()).server_of(nameless)
 
 
 def test_the_endpoints_address_is_of_no_machine() -> None:
