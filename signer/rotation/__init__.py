@@ -1,1 +1,1 @@
-"""The rotation of a workload cluster's certificate authorities: a list of steps, each with a proof."""
+"""Rotates the certificate authorities of a workload cluster in two phases."""

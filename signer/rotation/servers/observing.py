@@ -141,7 +141,7 @@ class _Sightings:
     """What was seen of one server in the pass."""
 
     certificates: dict[tuple[bytes, ...], ServerCertificate] = field(default_factory=dict)
-    """By chain."""
+    """By the whole chain: with and without a link certificate, the server is in different states."""
     answers: dict[_Canary, Acceptance] = field(default_factory=dict)
     asked_at: str = ""
     why_unseen: str = ""
@@ -288,6 +288,8 @@ class _Pass:
         if not sightings.certificates:
             return Unseen(server, printable(f"{sightings.why_unseen}; {self._endpoint_says}"))
         if len(sightings.certificates) > 1:
+            # Two servers, or one that was reading its files: the answers may not belong together. The next pass asks
+            # again.
             return Unseen(server, "several certificates or chains came under its name in one pass")
         if set(sightings.answers) != set(_Canary):
             return Unseen(server, printable(f"it was asked with one canary only; {sightings.why_unseen}"))
