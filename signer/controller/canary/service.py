@@ -20,21 +20,14 @@ from signer.audit.canary_line import CanaryLine
 from signer.audit.lines import CanaryContent
 from signer.audit.log import AuditLog, AuditLogUnavailable
 from signer.authority import CACertificate, IssuanceRefused, IssuingSet, discovery_hashes
+from signer.authority.canary_certificate import CanaryCertificate, issue_canary
 from signer.authority.errors import CertificateAuthorityUnavailable
-from signer.controller.canary.canary import (
-    CanaryCertificate,
-    Finding,
-    NotProven,
-    NotTrusted,
-    Trusted,
-    issue_canary,
-    try_canary,
-)
 from signer.controller.telemetry.metrics_collector import ServiceGauge
 from signer.decision.authority_secrets import AuthorityUnavailable
 from signer.decision.authority_source import AuthoritySource
 from signer.decision.authority_trust import NO_TRUST_PROOF, NoTrustProof, TrustProof
 from signer.kube.backoff import Backoff
+from signer.kube.canary import Finding, NotProven, NotTrusted, Trusted, try_canary
 from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import ApiError
