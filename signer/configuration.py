@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,8 @@ from signer.model.authority_suffixes import CLIENT_CA, CLUSTER_CA, SUFFIX, SUFFI
 from signer.model.cluster import EVERY_CLUSTER, WatchFilter
 from signer.model.decision import printable
 from signer.model.lease import ElectionTimes
+from signer.model.policy import parse_duration
+from signer.model.rotation_waits import MAXIMUM_WAIT, Waits
 from signer.model.serving_networks import NO_NETWORKS, InvalidNetworks, IPNetwork, OperatorNetworks, parse_networks
 
 ALL_NAMESPACES: Final = "*"
@@ -35,9 +38,11 @@ _FIELDS: Final = frozenset({"namespaces", "settings", "settingsByNamespace"})
 # What a message may quote: a longer key, or one with other characters, may hold a value, as in {masterKey:SECRET}.
 _FIELD_NAME: Final = re.compile(r"[A-Za-z][A-Za-z-]{0,39}", re.ASCII)
 _AUTHORITY_FIELDS: Final = frozenset({"suffixes", "suffixesByNamespace"})
-_TOP_LEVEL: Final = "attestors, certificateAuthorities and servingAddresses"
-_TOP_LEVEL_FIELDS: Final = frozenset({"attestors", "certificateAuthorities", "servingAddresses"})
+_TOP_LEVEL: Final = "attestors, certificateAuthorities, rotation and servingAddresses"
+_TOP_LEVEL_FIELDS: Final = frozenset({"attestors", "certificateAuthorities", "rotation", "servingAddresses"})
 _SERVING_FIELDS: Final = frozenset({"networks", "networksByNamespace"})
+_ROTATION_FIELDS: Final = frozenset({"waits"})
+_WAITS: Final = frozenset({"trustAge", "overlap", "openWatches"})
 
 
 class InvalidConfiguration(ValueError):
@@ -107,6 +112,24 @@ class NoLeaderElection:
 
 
 @dataclass(frozen=True, slots=True)
+class RotationSettings:
+    """The controller rotates CAs when somebody orders that on a policy; it never does so by itself."""
+
+    namespaces: frozenset[str] = frozenset({ALL_NAMESPACES})
+    """Namespaces whose policies may order rotations; ``*`` for all."""
+    waits: Waits = field(default_factory=Waits)
+
+    def allows(self, namespace: str) -> bool:
+        """Whether policies in that namespace may order rotations."""
+        return ALL_NAMESPACES in self.namespaces or namespace in self.namespaces
+
+
+@dataclass(frozen=True, slots=True)
+class RotationOff:
+    """The controller rotates no CA."""
+
+
+@dataclass(frozen=True, slots=True)
 class Configuration:
     """The configuration of ``run``."""
 
@@ -129,6 +152,8 @@ class Configuration:
     """OIDs of the extension in which a request carries its provider ID."""
     authorities: AllowedAuthorities = field(default_factory=AllowedAuthorities)
     """The Secrets that policies may name as their cluster's CAs."""
+    rotation: RotationSettings | RotationOff = RotationOff()
+    """Whether the controller rotates CAs, and where."""
 
     def attestor(self, provider: str) -> OperatorAttestor:
         """The operator's permissions and settings for an attestor."""
@@ -191,6 +216,7 @@ class ConfigurationFile:
     attestors: Mapping[str, OperatorAttestor] = field(default_factory=dict)
     serving_networks: OperatorNetworks = NO_NETWORKS
     authorities: AllowedAuthorities = field(default_factory=AllowedAuthorities)
+    rotation_waits: Waits = field(default_factory=Waits)
 
 
 def read_configuration_file(path: Path) -> ConfigurationFile:
@@ -206,6 +232,8 @@ def read_configuration_file(path: Path) -> ConfigurationFile:
           suffixes: [ca, cca]
           suffixesByNamespace:
             team-a: [ca, kubelet-client-ca]
+        rotation:
+          waits: {trustAge: 10m, overlap: 24h, openWatches: 1h}
         servingAddresses:
           networks: [2001:db8:7::/48]
           networksByNamespace:
@@ -225,6 +253,7 @@ def read_configuration_file(path: Path) -> ConfigurationFile:
         },
         _serving_networks(f"{path}: servingAddresses", document.get("servingAddresses")),
         _authorities(f"{path}: certificateAuthorities", document.get("certificateAuthorities")),
+        _rotation_waits(f"{path}: rotation", document.get("rotation")),
     )
 
 
@@ -284,6 +313,34 @@ def _suffixes(path: str, value: Any) -> frozenset[str]:
             f"--config: {path} must be a list of suffixes of Secret names, such as [ca, cca]: each {SUFFIX_FORM}"
         )
     return frozenset(value)
+
+
+def _rotation_waits(where: str, entry: Any) -> Waits:
+    stated = _object(where, entry)
+    for unknown in _unknown(stated, _ROTATION_FIELDS):
+        raise InvalidConfiguration(f"--config: {where} has the field waits, and not {unknown}")
+    path, default = f"{where}.waits", Waits()
+    waits = _object(path, stated.get("waits"))
+    for unknown in _unknown(waits, _WAITS):
+        fields = ", ".join(sorted(_WAITS))
+        raise InvalidConfiguration(f"--config: {path} has the fields {fields}, and not {unknown}")
+    return Waits(
+        _wait(f"{path}.trustAge", waits.get("trustAge"), default.trust_age),
+        _wait(f"{path}.overlap", waits.get("overlap"), default.overlap),
+        _wait(f"{path}.openWatches", waits.get("openWatches"), default.open_watches),
+    )
+
+
+def _wait(path: str, value: Any, default: timedelta) -> timedelta:
+    if value is None:
+        return default
+    try:
+        wait = parse_duration(value if isinstance(value, str) else "")
+    except ValueError as error:
+        raise InvalidConfiguration(f"--config: {path}: {error}") from error
+    if wait > MAXIMUM_WAIT:
+        raise InvalidConfiguration(f"--config: {path} must be at most {MAXIMUM_WAIT // timedelta(hours=1)}h")
+    return wait
 
 
 def _top_level(path: Path) -> Mapping[str, Any]:

@@ -13,16 +13,20 @@ from attestors.registry import Registry
 from attestors.wire.names import PROVIDER_ID_OID
 from attestors.wire.provider_id import InvalidOID, read_oids
 from signer.configuration import (
+    ALL_NAMESPACES,
     NAMESPACE,
     NAMESPACE_FORM,
     Configuration,
     ConfigurationFile,
     InvalidConfiguration,
     OperatorAttestor,
+    RotationOff,
+    RotationSettings,
     read_configuration_file,
 )
 from signer.model.cluster import WATCH_FILTER_LABEL, ClusterKey, WatchFilter
 from signer.model.decision import printable
+from signer.model.rotation_waits import Waits
 
 if TYPE_CHECKING:
     Commands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -117,6 +121,21 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
         metavar="NAMESPACE,...",
         help="namespaces whose policies may name the insecure attestor",
     )
+    parser.set_defaults(rotate_authorities=False, rotate_authorities_namespaces="")
+
+
+def add_rotation(parser: argparse.ArgumentParser) -> None:
+    """Add the switch for the rotation of CAs. A command without it has no rotation in its configuration."""
+    parser.add_argument(
+        "--rotate-authorities",
+        action="store_true",
+        help="rotate the CAs of a Cluster when its policy orders that; needs roles of its own (default: off)",
+    )
+    parser.add_argument(
+        "--rotate-authorities-namespaces",
+        metavar="NAMESPACE,...",
+        help="namespaces whose policies may order rotations (default: all)",
+    )
 
 
 def configuration_of(options: argparse.Namespace) -> Configuration:
@@ -125,7 +144,7 @@ def configuration_of(options: argparse.Namespace) -> Configuration:
     Raises:
         InvalidConfiguration: the arguments contradict each other, or the file is invalid.
     """
-    insecure_namespaces = frozenset(map(_listed, filter(None, options.insecure_attestor_namespaces.split(","))))
+    insecure_namespaces = _namespaces("--insecure-attestor-namespaces", options.insecure_attestor_namespaces)
     if options.enable_insecure_attestor != bool(insecure_namespaces):
         raise InvalidConfiguration(
             "give --enable-insecure-attestor and --insecure-attestor-namespaces together, or neither"
@@ -141,7 +160,18 @@ def configuration_of(options: argparse.Namespace) -> Configuration:
         serving_networks=file.serving_networks,
         provider_id_oids=_provider_id_oids(options.provider_id_oids),
         authorities=file.authorities,
+        rotation=_rotation(options, file.rotation_waits),
     )
+
+
+def _rotation(options: argparse.Namespace, waits: Waits) -> RotationSettings | RotationOff:
+    flag = "--rotate-authorities-namespaces"
+    namespaces = _namespaces(flag, options.rotate_authorities_namespaces)
+    if not options.rotate_authorities:
+        if namespaces:
+            raise InvalidConfiguration(f"{flag} needs --rotate-authorities: give both")
+        return RotationOff()
+    return RotationSettings(namespaces or frozenset({ALL_NAMESPACES}), waits)
 
 
 def require_installed(attestors: Mapping[str, OperatorAttestor]) -> None:
@@ -166,11 +196,12 @@ def not_installed(attestors: Mapping[str, OperatorAttestor]) -> list[str]:
     ]
 
 
-def _listed(text: str) -> str:
+def _namespaces(flag: str, text: str) -> frozenset[str]:
+    """The namespaces that a flag lists."""
     try:
-        return namespace(text)
+        return frozenset(map(namespace, filter(None, text.split(","))))
     except argparse.ArgumentTypeError as error:
-        raise InvalidConfiguration(f"--insecure-attestor-namespaces: {error}") from None
+        raise InvalidConfiguration(f"{flag}: {error}") from None
 
 
 def _provider_id_oids(text: str | None) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ CRD_FILES: Final = (
     "attestation.cluster.x-k8s.io_nodeattestationpolicies.yaml",
     "attestation.cluster.x-k8s.io_attestednodes.yaml",
     "attestation.cluster.x-k8s.io_identityreservations.yaml",
+    "attestation.cluster.x-k8s.io_certificateauthorityrotations.yaml",
 )
 
 

@@ -20,6 +20,7 @@ import msgspec
 
 from signer.model.cluster import ClusterKey
 from signer.model.fields import format_time, mapping_of, required_text, required_time, text_of
+from signer.model.rotation_waits import MAXIMUM_WAIT, Waits
 from signer.model.seal import Authentic, ControllerKeys, KeyUse, Seals, Unauthentic, joined
 from signer.rotation.authorities import (
     ROTATION_ID,
@@ -34,7 +35,11 @@ from signer.rotation.phases import BACK, Phase, RollbackAvailable, Step, TakesBa
 MOVE_LABEL: Final = "clusterctl.cluster.x-k8s.io/move"
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
-_MAXIMUM_SECONDS: Final = 90 * 24 * 3600
+_MAXIMUM_OPERATION_CHARACTERS: Final = 256
+_MAXIMUM_SEAL_CHARACTERS: Final = 128
+_MAXIMUM_SEQUENCE: Final = 2**63 - 1
+"""Of ``format: int64``."""
+_MAXIMUM_SECONDS: Final = int(MAXIMUM_WAIT.total_seconds())
 _MAXIMUM_SKIPPED: Final = 64
 _ENCODER: Final = msgspec.json.Encoder(order="sorted")
 
@@ -67,20 +72,6 @@ class WorkersRollout(enum.Enum):
     """The nodes' agents restart them, in turn."""
     BY_OWNER = "ByOwner"
     """The owner of the cluster replaces or restarts them (GEP: without workers rollout)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Waits:
-    """Times that no observation replaces. The operator's configuration may shorten them; the record keeps what held."""
-
-    trust_age: timedelta = timedelta(minutes=10)
-    """client-go looks at a CA file at most every 5 minutes (measured: 295 s), so clients get twice that."""
-    overlap: timedelta = timedelta(hours=24)
-    """Between the switch and the end of the old CA. KCP keeps its etcd client, with its certificate, for 24 hours
-    (cluster-api ``controlplane/kubeadm/pkg/cluster.go``)."""
-    open_watches: timedelta = timedelta(hours=1)
-    """A watch that a dropped CA authenticated goes on until the API server ends it (``--min-request-timeout`` 30 to 60
-    minutes)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,14 +230,17 @@ def parse_rotation(manifest: Mapping[str, Any]) -> StoredRotation:
             authorities=_authorities(spec["authorities"]),
             workers_rollout=WorkersRollout(spec["workersRollout"]),
             takes_back=TakesBack(spec["takesBack"]),
-            operation=required_text(spec, "operation"),
+            operation=_short(spec, "operation", _MAXIMUM_OPERATION_CHARACTERS),
             waits=_waits(spec["waits"]),
             times=MappingProxyType({one: required_time(spec, one.value) for one in Moment if one.value in spec}),
             skipped=_skipped(spec["skippedGates"]),
             held_at=Step(spec["heldAt"]) if "heldAt" in spec else NotYet(),
         )
         return StoredRotation(
-            record, required_text(spec, "seal"), required_text(metadata, "uid"), text_of(metadata, "resourceVersion")
+            record,
+            _short(spec, "seal", _MAXIMUM_SEAL_CHARACTERS),
+            required_text(metadata, "uid"),
+            text_of(metadata, "resourceVersion"),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidRotation(f"not a rotation of ours: {type(error).__name__}: {error}") from error
@@ -267,9 +261,16 @@ def _matching(pattern: re.Pattern[str], text: str) -> str:
     return text
 
 
+def _short(spec: Mapping[str, Any], key: str, maximum: int) -> str:
+    text = required_text(spec, key)
+    if len(text) > maximum:
+        raise ValueError(f"{key} is too long")
+    return text
+
+
 def _positive(value: object) -> int:
-    if type(value) is not int or value < 1:
-        raise ValueError("sequence is not a positive integer")
+    if type(value) is not int or not 1 <= value <= _MAXIMUM_SEQUENCE:
+        raise ValueError("sequence is not a positive integer of 64 bits")
     return value
 
 
@@ -288,8 +289,8 @@ def _waits(spec: object) -> Waits:
     )
 
 
-def _reference(spec: Mapping[str, Any]) -> AuthorityReference:
-    if spec.keys() != {"digest", "publicKeyHash", "notAfter"}:
+def _reference(spec: object) -> AuthorityReference:
+    if not isinstance(spec, dict) or spec.keys() != {"digest", "publicKeyHash", "notAfter"}:
         raise ValueError("a reference does not have exactly its fields")
     return AuthorityReference(
         _matching(_DIGEST, required_text(spec, "digest")),

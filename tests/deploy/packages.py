@@ -16,7 +16,9 @@ from tests.support.helm import CHART, render_chart
 ROOT: Final = Path(__file__).parents[2]
 DEPLOY: Final = ROOT / "deploy"
 MANAGEMENT: Final = DEPLOY / "rbac/management.yaml"
+ROTATION: Final = DEPLOY / "rbac/rotation.yaml"
 BASE: Final = DEPLOY / "kustomize/base"
+ROTATION_COMPONENT: Final = DEPLOY / "kustomize/rotation"
 COMPONENTS: Final = DEPLOY / "clusterctl/addon-components.yaml"
 
 CONFIG_SECRET: Final = "node-attestation-config"
@@ -29,6 +31,11 @@ _GRANTS: Final = """\
 # The controller's grants in the management cluster: exactly the verbs that its code calls.
 # tests/documents/test_grants.py runs the controller with exactly these grants. You can leave out the roles marked
 # "optional", with their bindings; their comments say which function is off without them.
+"""
+_ROTATION_GRANTS: Final = """\
+# The controller's grants in the management cluster for the rotation of CAs, besides those of management.yaml. Apply them only
+# where the controller runs with --rotate-authorities. Bind node-attestation-rotation in each namespace whose Clusters it may
+# rotate.
 """
 _HELMS_OWN: Final = re.compile(
     r"^ *(?:helm\.sh/[a-z-]+: .*|app\.kubernetes\.io/managed-by: Helm|# Source: .*)\n", re.MULTILINE
@@ -50,6 +57,21 @@ _PACKAGED: Final = {
     "config": {"existingSecret": CONFIG_SECRET},
     "rbac": {"secretNamespaces": []},
 }
+_ROTATION_TEMPLATES: Final = ("rbac-rotation.yaml",)
+_ROTATION_SWITCH: Final = """\
+apiVersion: kustomize.config.k8s.io/v1alpha1
+kind: Component
+resources:
+- rbac.yaml
+patches:
+- target:
+    kind: Deployment
+    name: node-attestation-controller
+  patch: |
+    - op: add
+      path: /spec/template/spec/containers/0/args/-
+      value: --rotate-authorities
+"""
 _BASE_FILES: Final = {
     "namespace.yaml": ("namespace.yaml",),
     "crds.yaml": ("crds.yaml",),
@@ -69,7 +91,9 @@ def generated() -> dict[Path, str]:
     return {
         **_definitions_in_the_chart(),
         MANAGEMENT: _management(),
+        ROTATION: _rotation(),
         **_kustomize_base(),
+        **_kustomize_rotation(),
         COMPONENTS: _clusterctl_components(),
     }
 
@@ -103,6 +127,20 @@ def _definitions_in_the_chart() -> dict[Path, str]:
 def _management() -> str:
     templates = ("namespace.yaml", "service-account.yaml", "rbac.yaml", "rbac-optional.yaml")
     return _MADE + _GRANTS + _joined(_beside_their_bindings(_documents(render_chart(_EVERY_ROLE, templates=templates))))
+
+
+def _rotation() -> str:
+    rendered = render_chart({"rotation": {"enabled": True}}, templates=_ROTATION_TEMPLATES)
+    return _MADE + _ROTATION_GRANTS + _joined(_beside_their_bindings(_documents(rendered)))
+
+
+def _kustomize_rotation() -> dict[Path, str]:
+    """The component that switches rotation on. As in the base, it has no binding in namespaces of Clusters."""
+    rendered = render_chart({**_PACKAGED, "rotation": {"enabled": True}}, templates=_ROTATION_TEMPLATES)
+    return {
+        ROTATION_COMPONENT / "rbac.yaml": _MADE + _joined(_beside_their_bindings(_documents(rendered))),
+        ROTATION_COMPONENT / "kustomization.yaml": _MADE + _ROTATION_SWITCH,
+    }
 
 
 def _kustomize_base() -> dict[Path, str]:

@@ -126,7 +126,7 @@ class TestClusterctl:
             if each["kind"] == "CustomResourceDefinition"
             and {"clusterctl.cluster.x-k8s.io", "clusterctl.cluster.x-k8s.io/move"} <= set(each["metadata"]["labels"])
         }
-        assert moving == {"AttestedNode", "NodeAttestationPolicy"}
+        assert moving == {"AttestedNode", "CertificateAuthorityRotation", "NodeAttestationPolicy"}
 
     def test_the_definitions_are_those_that_the_program_prints(self) -> None:
         printed = {yaml.safe_load(text)["metadata"]["name"] for text in custom_resource_definitions()}

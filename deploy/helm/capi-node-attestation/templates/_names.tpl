@@ -57,8 +57,18 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- $authorities := .Values.config.certificateAuthorities.suffixesByNamespace -}}
 {{- $networks := or .Values.config.servingAddresses.networks .Values.config.servingAddresses.networksByNamespace -}}
-{{- if and .Values.config.existingSecret (or .Values.config.attestors $authorities $networks) -}}
+{{- if and .Values.config.existingSecret (or .Values.config.attestors $authorities $networks .Values.config.rotation.waits) -}}
 {{- fail "config: set existingSecret or the others, not both" -}}
+{{- end -}}
+{{- if and .Values.rotation.namespaces (not .Values.rotation.enabled) -}}
+{{- fail "rotation.namespaces: set rotation.enabled too" -}}
+{{- end -}}
+{{- $readable := .Values.rbac.secretNamespaces | default list -}}
+{{- with .Values.watch.namespace }}{{ $readable = list . }}{{ end -}}
+{{- range .Values.rotation.namespaces -}}
+{{- if and $.Values.rbac.create (not (has . $readable)) -}}
+{{- fail (printf "rotation.namespaces: the controller cannot read the CAs in %s: add it to rbac.secretNamespaces, or watch no other namespace" .) -}}
+{{- end -}}
 {{- end -}}
 {{- if and (gt (int .Values.replicas) 1) .Values.auditLog.enabled .Values.auditLog.persistentVolumeClaim -}}
 {{- fail "auditLog: a file has one writer; with several replicas, write to standard output (path \"-\")" -}}
