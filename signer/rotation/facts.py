@@ -126,8 +126,8 @@ class RootCAFacts:
 class Acceptance(enum.Enum):
     """Whether an API server accepts a CA's client certificates."""
 
-    ACCEPTED = "accepted"
-    REFUSED = "refused"
+    ACCEPTED = "Accepted"
+    REFUSED = "Refused"
 
 
 @dataclass(frozen=True, slots=True)
