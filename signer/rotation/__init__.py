@@ -1,0 +1,1 @@
+"""Rotates the certificate authorities of a workload cluster in two phases."""
