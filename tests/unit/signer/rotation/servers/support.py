@@ -26,11 +26,33 @@ from signer.testing.api.authorities import Issuer
 from signer.testing.api.embedded import EmbeddedAPI
 from signer.testing.api.thread import LoopThread
 from tests.support.balancer import HOST, Balancer, Choice, round_robin
+from tests.support.certificates import private_key_pem
 from tests.support.processes import free_port
 
-OLD: Final = Issuer.new("kubernetes")
-NEW: Final = Issuer.new("kubernetes-new")
-STRANGER: Final = Issuer.new("kubernetes")
+
+def _authority(name: str) -> Issuer:
+    """A CA without a limit of its path, as every CA after the first rotation: it can issue link certificates."""
+    limited = Issuer.new(name).certificate
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(limited.subject)
+        .issuer_name(limited.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(limited.not_valid_before_utc)
+        .not_valid_after(limited.not_valid_after_utc)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(limited.extensions.get_extension_for_class(x509.KeyUsage).value, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+    certificate = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    return Issuer.load(certificate, private_key_pem(key))
+
+
+OLD: Final = _authority("kubernetes")
+NEW: Final = _authority("kubernetes-new")
+STRANGER: Final = _authority("kubernetes")
 ENDPOINT_NAME: Final = "api.example.com"
 
 
@@ -56,6 +78,7 @@ def link(issuer: Issuer, subject: Issuer) -> bytes:
         .not_valid_before(now - timedelta(minutes=5))
         .not_valid_after(now + timedelta(days=1))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(subject.certificate.extensions.get_extension_for_class(x509.KeyUsage).value, critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(identifier, critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own), critical=False)
