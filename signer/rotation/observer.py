@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import Final, Protocol
 
 from signer.authority.presented import presented_by
 from signer.kube.calls import GetList
-from signer.kube.client import Client
+from signer.kube.client import Client, JsonObject
 from signer.kube.connection import ClusterConnection
 from signer.kube.resource_limits import ResourceLimits
 from signer.kube.resources import Resource
@@ -22,11 +22,13 @@ from signer.rotation.facts import (
     ControlPlaneMachine,
     Facts,
     NotObserved,
+    RenewalFacts,
     ServerFacts,
     ServersFacts,
 )
 from signer.rotation.management import Authorities, ManagementSecrets, read_secrets
 from signer.rotation.nodes import Nodes, nodes_of
+from signer.rotation.operations import Order
 from signer.rotation.reconciler import Observed
 from signer.rotation.record import RotationRecord
 from signer.rotation.rotations import GetKeys
@@ -36,7 +38,8 @@ from signer.rotation.servers.observation import Accepted, ExpectedServer, Refuse
 from signer.rotation.servers.observing import Journal, NoServersExpected, TwoAuthorities, observe_servers
 from signer.rotation.workload import TwoDigests, WorkloadFacts, read_workload
 from signer.rotation.writer import Gathered
-from signer.store.caches import Caches, MachineGone
+from signer.rules.machine import MachineGone
+from signer.store.caches import Caches
 
 NO_NEW_AUTHORITY: Final = NotObserved("the new CA does not exist yet")
 
@@ -80,12 +83,24 @@ class ControlPlaneObserver(Protocol):
         """
         ...
 
-    async def actuator(self, record: RotationRecord, cluster: ClusterView) -> str:
-        """What the operator must do for the API servers to change; empty if the controller does it.
+    async def renewal(self, record: RotationRecord) -> RenewalFacts:
+        """Whether every Machine of the control plane has taken what the present step published.
 
         Raises:
             ApiError: the management cluster cannot be asked.
         """
+        ...
+
+    async def renew(self, record: RotationRecord) -> str:
+        """Have the API servers take what is published; returns what the operator must do, empty if nothing.
+
+        Raises:
+            ApiError: the management cluster cannot be asked.
+        """
+        ...
+
+    async def first_record(self, order: Order, cluster: ClusterView, policy: JsonObject) -> RotationRecord:
+        """See :class:`~signer.rotation.reconciler.Observer`."""
         ...
 
     @property
@@ -94,7 +109,7 @@ class ControlPlaneObserver(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WorldObserver:
     """One cluster's observer. See :class:`~signer.rotation.reconciler.Observer`."""
 
@@ -105,6 +120,16 @@ class WorldObserver:
     ask_servers: AskServers
     control_plane: ControlPlaneObserver
     now: Callable[[], datetime]
+    _actuator: str = field(default="", init=False)
+    """What the operator must do, by the last attempt to have the API servers renewed."""
+
+    async def first_record(self, order: Order, cluster: ClusterView, policy: JsonObject) -> RotationRecord:
+        """See :class:`~signer.rotation.reconciler.Observer`."""
+        return await self.control_plane.first_record(order, cluster, policy)
+
+    async def have_servers_renewed(self, record: RotationRecord, cluster: ClusterView) -> None:
+        """See :class:`~signer.rotation.reconciler.Observer`."""
+        self._actuator = await self.control_plane.renew(record)
 
     async def observe(self, record: RotationRecord, cluster: ClusterView, workload: Client) -> Observed:
         """See :class:`~signer.rotation.reconciler.Observer`."""
@@ -131,7 +156,8 @@ class WorldObserver:
             nodes=nodes.attested,
             unattested=nodes.unattested,
             pins=await self.control_plane.pins(cluster),
-            actuator=await self.control_plane.actuator(record, cluster),
+            actuator=self._actuator,
+            renewal=await self.control_plane.renewal(record),
         )
         return Observed(facts, self._gathered(cluster, secrets, said))
 
