@@ -24,7 +24,8 @@ class Renewal:
     """What one step of a rotation needs of the servers."""
 
     written: datetime
-    """When the last object was written that a new machine reads, by our clock."""
+    """When the last object was written that a new machine reads, by the management cluster's clock (``managedFields``
+    of that object). Our own clock may take its place only while the two differ by less than ``SETTLING``."""
 
     @property
     def not_before(self) -> datetime:

@@ -134,8 +134,11 @@ def _of_class(operation: Operation, cluster_name: str) -> Operation:
 
 
 def _pointer(path: tuple[str, ...]) -> str:
-    """The JSON Pointer of a field of ``kubeadmConfigSpec``."""
-    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in (*CONFIG_PATH, *path))
+    """The JSON Pointer of a field of ``kubeadmConfigSpec``.
+
+    No part needs an escape: each is a field, an index or a known flag's name.
+    """
+    return "".join(f"/{part}" for part in (*CONFIG_PATH, *path))
 
 
 class _Building:

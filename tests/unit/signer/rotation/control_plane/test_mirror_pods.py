@@ -60,6 +60,12 @@ def test_arguments_are_read_after_the_command() -> None:
     assert server.flags["client-ca-file"] == "/other"
 
 
+def test_a_word_that_is_longer_than_flags_are_is_left_out() -> None:
+    server = running_server(pod(command=["--a=" + "x" * 4096, "--b=c"]), API_SERVER, "cp-0")
+    assert isinstance(server, RunningServer)
+    assert server.flags == {"b": "c"}
+
+
 def changed(change: str) -> dict[str, Any]:
     found = pod()
     match change:

@@ -93,6 +93,17 @@ def test_an_empty_template_becomes_ready(name: str) -> None:
     assert judged(patched(manifest)) == Ready()
 
 
+@pytest.mark.parametrize("name", KUBEADM)
+def test_a_flag_in_another_spelling_is_replaced(name: str) -> None:
+    manifest = recorded(name)
+    server = config_of(manifest)["clusterConfiguration"]["apiServer"]
+    if name == KUBEADM[0]:
+        server["extraArgs"]["client_ca_file"] = f"{PKI}/ca.crt"
+    else:
+        server["extraArgs"].append({"name": "client_ca_file", "value": f"{PKI}/ca.crt"})
+    assert judged(patched(manifest)) == Ready()
+
+
 @pytest.mark.parametrize("component", Component)
 @pytest.mark.parametrize("name", KUBEADM)
 def test_each_flag_is_required(name: str, component: Component) -> None:

@@ -123,6 +123,7 @@ def test_patches_of_the_kubelet_configuration_are_read(files: list[dict[str, Any
     "files",
     [
         [kubelet_patch("kubeletconfiguration0+json.json", '[{"op":"add"}]')],
+        [kubelet_patch("kubeletconfiguration0+json.yaml", CLIENT_CA)],
         [kubelet_patch("kubeletconfiguration.yaml", CLIENT_CA, append=True)],
         [kubelet_patch("kube-apiserver.yaml", CLIENT_CA)],
         [kubelet_patch("sub/kubeletconfiguration.yaml", CLIENT_CA)],
