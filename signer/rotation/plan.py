@@ -267,7 +267,7 @@ def carry_out(order: Order, record: RotationRecord, facts: Facts, *, stalled: bo
     if order.identifier == record.operation:
         return record
     require_possible(order.operation, record.phase, record.rollback_available, stalled=stalled or _is_held(record))
-    now = facts.now
+    now = facts.now.replace(microsecond=0)
     changes = {"operation": order.identifier, "skipped": _with_skipped(record, order, now)}
     match order.operation:
         case Operation.COMPLETE:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from random import Random
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from signer.kube.backoff import Backoff
 from signer.kube.calls import GetCreatePatch, Replace
@@ -47,6 +47,8 @@ from signer.store.caches import Caches
 _LOG = logging.getLogger(__name__)
 IDLE_SECONDS: Final = 600.0
 """How often a cluster without a rotation is looked at without a change."""
+CHANGED_SECONDS: Final = 0.5
+"""After a write that another one came before; the watch shows the new version meanwhile."""
 WAITING: Final = Backoff(base_seconds=5.0, maximum_seconds=60.0, jitter=0.2)
 """While a step waits for the world."""
 SERVER_STEPS: Final = frozenset({Step.SERVERS_TRUST, Step.SERVERS_PRESENT, Step.DROP_OLD, Step.NODES_RETURN})
@@ -140,6 +142,11 @@ class RotationReconciler:
         self._last: tuple[Facts, Move] | None = None
         self._rejected: PolicyCondition | None = None
         rotations.on_change(self._rotation_changed)
+        caches.on_policy_annotations(self._annotations_seen)
+
+    def _annotations_seen(self, key: ClusterKey, annotations: Mapping[str, Any]) -> None:
+        if key == self._key and OPERATION_ANNOTATION in annotations:
+            self._wanted.set()
 
     def _rotation_changed(self, key: ClusterKey) -> None:
         if key == self._key:
@@ -179,8 +186,8 @@ class RotationReconciler:
         try:
             pause = await self.look(client)
         except (RotationChanged, Conflict, NotFound) as error:
-            _LOG.info("another client changed an object of a rotation", extra=self._extra(error))
-            pause = self._waiting()
+            _LOG.info("an object of a rotation has changed since it was read", extra=self._extra(error))
+            pause = CHANGED_SECONDS
         except (ApiError, Deferred) as error:
             _LOG.warning("a rotation of certificate authorities cannot go on", extra=self._extra(error))
             pause = self._waiting()

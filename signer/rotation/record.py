@@ -134,10 +134,14 @@ class RotationRecord:
         return self.step in BACK
 
     def next(self, now: datetime, **changes: Any) -> RotationRecord:
-        """The record after a change, with the next sequence. Entering another step sets its time."""
+        """The record after a change, with the next sequence. Entering another step sets its time.
+
+        Times are whole seconds, as in the object.
+        """
         times = {**self.times, **changes.pop("times", {})}
         if changes.get("step", self.step) is not self.step:
             times[Moment.STEP] = now
+        times = {moment: at.replace(microsecond=0) for moment, at in times.items()}
         return replace(self, sequence=self.sequence + 1, times=MappingProxyType(times), **changes)
 
 

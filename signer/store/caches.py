@@ -192,6 +192,7 @@ class Caches:
         self._watch_namespace = watch_namespace
         self._wakes: list[Wake] = []
         self._cluster_wakes: list[Callable[[ClusterKey], None]] = []
+        self._annotation_looks: list[Callable[[ClusterKey, Mapping[str, Any]], None]] = []
         self._machine_wakes: list[Wake] = []
         self._index = MachineIndex()
         self.names = NameIndex()
@@ -256,6 +257,12 @@ class Caches:
     def on_machine_change(self, wake: Wake) -> None:
         """Call ``wake`` when Machines or MachinePools have changed, or a record of a Machine is gone."""
         self._machine_wakes.append(wake)
+
+    def on_policy_annotations(self, look: Callable[[ClusterKey, Mapping[str, Any]], None]) -> None:
+        """Call ``look`` with the annotations of each version of a policy that arrives. They are no part of the cached
+        policy, because no decision depends on them.
+        """
+        self._annotation_looks.append(look)
 
     def serves(self, cluster: ClusterView) -> bool:
         """Whether this controller and this replica serve the Cluster: they write nothing for any other."""
@@ -437,6 +444,8 @@ class Caches:
     def _policy(self, manifest: Mapping[str, Any]) -> Policy | UnreadablePolicy:
         policy = _policy(manifest)
         self.policy_statuses.shows(policy.cluster, manifest)
+        for look in self._annotation_looks:
+            look(policy.cluster, mapping_of(mapping_of(manifest, "metadata"), "annotations"))
         return policy
 
     def _policy_changed(

@@ -120,9 +120,14 @@ class BlockingClient:
         """See :meth:`signer.kube.client.Client.replace`."""
         return self._thread.run(self._open_client.replace(path, body))
 
-    def patch(self, path: str, patch: JsonObject) -> JsonObject:
+    def patch(
+        self,
+        path: str,
+        patch: JsonObject | list[JsonObject],
+        content_type: str = "application/merge-patch+json",
+    ) -> JsonObject:
         """See :meth:`signer.kube.client.Client.patch`."""
-        return self._thread.run(self._open_client.patch(path, patch))
+        return self._thread.run(self._open_client.patch(path, patch, content_type))
 
     def delete(self, path: str, *, uid: str | None = None) -> JsonObject:
         """See :meth:`signer.kube.client.Client.delete`."""

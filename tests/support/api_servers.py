@@ -11,6 +11,7 @@ import contextlib
 import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -56,7 +57,11 @@ class ApiServer:
 
     def accept(self, *authorities: CertificateAuthority) -> None:
         """Replace the file of the CAs whose client certificates it accepts."""
-        replace_file(self.folder / "client-ca.crt", b"".join(one.certificate_pem for one in authorities))
+        self.accept_pem(b"".join(one.certificate_pem for one in authorities))
+
+    def accept_pem(self, bundle: bytes) -> None:
+        """The same, by PEM."""
+        replace_file(self.folder / "client-ca.crt", bundle)
 
     def present(self, authority: CertificateAuthority, links: bytes = b"") -> None:
         """Replace its serving certificate by a new one of that CA, with ``links`` (PEM) behind it.
@@ -266,7 +271,19 @@ class ControllerManager:
 
     def publish(self, *authorities: CertificateAuthority) -> None:
         """Replace the file of the CAs for ``kube-root-ca.crt``, which is read at the start only."""
-        replace_file(self.folder / "root-ca.crt", b"".join(one.certificate_pem for one in authorities))
+        self.publish_pem(b"".join(one.certificate_pem for one in authorities))
+
+    def publish_pem(self, bundle: bytes) -> None:
+        """The same, by PEM."""
+        replace_file(self.folder / "root-ca.crt", bundle)
+
+    def connect_by(self, authority: CertificateAuthority, trust: bytes, server: str = "") -> None:
+        """Replace its kubeconfig, which is read at the start only: a certificate of that CA, and the CAs it trusts."""
+        connection = self._control_plane.connection(
+            authority, user="system:kube-controller-manager", groups=(), server=server
+        )
+        kubeconfig = kubeconfig_of(replace(connection, certificate_authority=trust), "workload")
+        replace_file(self.folder / "kubeconfig", kubeconfig.encode())
 
     def restart(self) -> None:
         """Stop and start it."""
