@@ -62,6 +62,15 @@ class Snapshots:
         Raises:
             Deferred: the management cluster is out of touch, or there is no valid policy.
         """
+        cluster, policy = self._current()
+        return Snapshot(cluster, policy, self.attestors(policy), self._now())
+
+    def _current(self) -> tuple[ClusterView, Policy]:
+        """The Cluster and its policy.
+
+        Raises:
+            Deferred: the management cluster is out of touch, or there is no valid policy.
+        """
         self._caches.require_in_touch()
         cluster = self._caches.clusters.get(self._key.namespace, self._key.name)
         policy = self._caches.policies.get(self._key.namespace, self._key.name)
@@ -74,7 +83,7 @@ class Snapshots:
             )
         if isinstance(policy, UnreadablePolicy):
             raise Deferred(Reason.POLICY_INVALID, f"NodeAttestationPolicy {self._key}: {policy.message}")
-        return Snapshot(cluster, policy, self.attestors(policy), self._now())
+        return cluster, policy
 
     def require_unchanged(self, snapshot: Snapshot) -> None:
         """Check that Cluster and policy are unchanged: attestation may take long, and a Cluster that is paused
@@ -83,8 +92,7 @@ class Snapshots:
         Raises:
             Deferred: the Cluster or its policy has changed.
         """
-        current = self.take()
-        if (current.cluster, current.policy) != (snapshot.cluster, snapshot.policy):
+        if self._current() != (snapshot.cluster, snapshot.policy):
             raise Deferred(
                 Reason.RESERVATION_PENDING,
                 "the Cluster or its policy changed while the request was judged",
@@ -94,7 +102,8 @@ class Snapshots:
     def attestors(self, policy: Policy) -> AttestorSet:
         """The attestors under this policy; kept while the policy is unchanged and none of them is broken."""
         kept = self._attestors
-        if kept is None or kept.policy != policy or (self._is_old() and kept.any_broken):
+        # Within tuples, an object equals itself without a comparison of its fields: the usual case.
+        if kept is None or (kept.policy,) != (policy,) or (self._is_old() and kept.any_broken):
             kept = self._attestors = AttestorSet(
                 policy, self._configuration, self._registry, self._caches.authentic.challenge_keys
             )

@@ -241,9 +241,9 @@ class Reservations:
             if existing is None:
                 raise _Changed from None
             return existing
-        reservation = parse_reservation(manifest)
+        reservation = self._caches.reservations.written(manifest) or parse_reservation(manifest)
         created.append(((self._namespace, reservation.name), reservation.resource_version))
-        return self._caches.reservations.written(manifest) or reservation
+        return reservation
 
     async def _read(self, side: ReservationSide, pair: Pair) -> Reservation | None:
         name = pair.name(side)
