@@ -1,0 +1,1 @@
+"""Rotation of the certificate authorities of a workload cluster."""
