@@ -18,7 +18,7 @@ from signer.admission.proof import NotProven, Proven, prove
 from signer.kube.client import Client
 from signer.kube.errors import Forbidden
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
-from signer.rotation.admission_policy import OPERATIONS_POLICY, OPERATIONS_PROOF
+from signer.rotation.admission_policy import OPERATION_ANNOTATION, OPERATIONS_POLICY, OPERATIONS_PROOF
 from tests.conformance.api import version_of
 from tests.support.control_plane import ControlPlane
 from tests.support.processes import wait_until
@@ -63,9 +63,18 @@ def serving(real_control_plane: ControlPlane, version: tuple[int, int]) -> Itera
         pytest.skip(f"{found} serves no admission policies: set KUBEBUILDER_ASSETS to 1.30 or newer")
     with RawClient(real_control_plane.connection()) as admin:
         prepare(real_control_plane, admin)
-        rules: list[dict[str, Any]] = [
-            {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)} for group, resource, verbs in RIGHTS
-        ]
+        rules: list[dict[str, Any]] = []
+        for group, resource, verbs in RIGHTS:
+            named = [verb for verb in verbs if verb != "create"]
+            rules.append({"apiGroups": [group], "resources": [resource], "verbs": ["create"]})
+            rules.append(
+                {
+                    "apiGroups": [group],
+                    "resources": [resource],
+                    "verbs": named,
+                    "resourceNames": [OPERATIONS_POLICY.name],
+                }
+            )
         patches = {
             "apiGroups": [NODE_ATTESTATION_POLICIES.group],
             "resources": [NODE_ATTESTATION_POLICIES.plural],
@@ -190,6 +199,15 @@ async def test_the_controller_may_remove_an_operation(serving: ControlPlane, ins
         assert not set(case.before) & set(admin.get(path).expect(200)["metadata"].get("annotations", {}))
         asks = {"metadata": {"annotations": dict(case.before)}}
         assert client.patch(path, asks).status in (403, 422)
+
+
+async def test_no_annotation_comes_with_a_status(serving: ControlPlane, admin: RawClient) -> None:
+    """Why the policy does not look at the status subresource."""
+    path = NODE_ATTESTATION_POLICIES.object("other-annotation", NAMESPACE, "status")
+    change = {"metadata": {"annotations": {OPERATION_ANNOTATION: "start-ca-rotation"}}, "status": {"kept": True}}
+    found = admin.patch(path, change).expect(200)
+    assert found["status"]["kept"] is True
+    assert OPERATION_ANNOTATION not in found["metadata"].get("annotations", {})
 
 
 async def test_a_proof_stores_nothing(serving: ControlPlane, installed: None, admin: RawClient) -> None:
