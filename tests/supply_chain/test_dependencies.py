@@ -67,9 +67,10 @@ def test_everything_installed_is_constrained_to_its_version(packages: dict[str, 
     assert installed == {name: versions.get(name) for name in installed}
 
 
-def test_what_the_tests_need_is_constrained_too() -> None:
+@pytest.mark.parametrize("group", ["dev", "cel"])
+def test_what_the_tests_need_is_constrained_too(group: str) -> None:
     versions = constrained_versions(CONSTRAINTS.read_text(encoding="utf-8"))
-    for line in PYPROJECT["dependency-groups"]["dev"]:
+    for line in PYPROJECT["dependency-groups"][group]:
         requirement = Requirement(line)
         if requirement.marker is None or requirement.marker.evaluate():
             assert requirement.specifier.contains(versions[canonicalize_name(requirement.name)])

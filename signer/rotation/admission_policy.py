@@ -1,0 +1,162 @@
+"""The admission policy of the rotation: who may ask for an operation on a NodeAttestationPolicy, and when.
+
+Operations are annotations, and RBAC cannot tell annotations apart: everybody who may edit a NodeAttestationPolicy could
+start a rotation. So the policy asks for a verb of its own, ``rotate-ca`` on nodeattestationpolicies. The phase comes
+from the status, which may be late: the controller checks all of it again.
+
+An annotation that an update leaves as it was, or removes, needs nothing. A CustomResourceDefinition's own CEL rules
+cannot see annotations. They are not used here for that reason.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from signer.admission.policy import (
+    AdmissionPolicy,
+    DryRunVerb,
+    MatchCondition,
+    MatchedResource,
+    Operation,
+    Proof,
+    RefusalReason,
+    Validation,
+    Variable,
+)
+
+_GROUP: Final = "attestation.cluster.x-k8s.io"
+_PLURAL: Final = "nodeattestationpolicies"
+
+OPERATION_ANNOTATION: Final = "attestation.cluster.x-k8s.io/operation"
+SKIP_GATES_ANNOTATION: Final = "attestation.cluster.x-k8s.io/skip-gates"
+ROTATE_VERB: Final = "rotate-ca"
+"""RBAC verb on nodeattestationpolicies. No request has it; only this policy and the controller ask for it."""
+
+START: Final = (
+    "start-ca-rotation",
+    "start-ca-rotation-without-workers-rollout",
+    "rotate-ca-start",
+    "rotate-ca-start-without-workers-rollout",
+)
+"""GEP-18's names, and Gardener's of today."""
+COMPLETE: Final = ("complete-ca-rotation", "rotate-ca-complete")
+ROLL_BACK: Final = ("rollback-ca-rotation",)
+RETRY: Final = ("retry-ca-rotation",)
+OPERATIONS: Final = (*START, *COMPLETE, *ROLL_BACK, *RETRY)
+
+_DOCUMENTED: Final = "start-ca-rotation, start-ca-rotation-without-workers-rollout, complete-ca-rotation, " + (
+    "rollback-ca-rotation or retry-ca-rotation"
+)
+UNKNOWN_OPERATION: Final = f"unknown operation: set {OPERATION_ANNOTATION} to {_DOCUMENTED}"
+_ASK: Final = f"needs the RBAC verb {ROTATE_VERB} on this nodeattestationpolicy: ask an administrator for it"
+NOT_ALLOWED: Final = f"{OPERATION_ANNOTATION} {_ASK}"
+SKIP_NOT_ALLOWED: Final = f"{SKIP_GATES_ANNOTATION} {_ASK}"
+START_TOO_EARLY: Final = "a rotation is under way: complete it or roll it back before you start another"
+COMPLETE_TOO_EARLY: Final = (
+    "there is nothing to complete: wait until status.credentials.rotation.certificateAuthorities.phase is Prepared"
+)
+NO_WAY_BACK: Final = (
+    "there is no way back: a rotation can be rolled back while "
+    "status.credentials.rotation.certificateAuthorities.rollbackAvailable is Full or ClientsOnly"
+)
+NOTHING_TO_RETRY: Final = "there is nothing to retry: no rotation is under way"
+
+
+def _list(texts: tuple[str, ...]) -> str:
+    """A CEL list of texts; none of them has a character that CEL escapes."""
+    return "[" + ", ".join(f"'{text}'" for text in texts) + "]"
+
+
+def _is_set(holder: str, annotation: str) -> str:
+    return f"has({holder}.metadata.annotations) && '{annotation}' in {holder}.metadata.annotations"
+
+
+def _value(holder: str, annotation: str) -> str:
+    return f"{holder}.metadata.annotations['{annotation}']"
+
+
+def _is_asked(annotation: str) -> str:
+    """The annotation is there, and was not there before with that value. A creation has no ``oldObject``."""
+    before = f"oldObject != null && {_is_set('oldObject', annotation)}"
+    same = f"{_value('oldObject', annotation)} == {_value('object', annotation)}"
+    return f"{_is_set('object', annotation)} && !({before} && {same})"
+
+
+def _status(field: str) -> str:
+    """A field of ``status.credentials.rotation.certificateAuthorities``, empty if it is not there.
+
+    Of the old object: the API server ignores the status in a request for the object.
+    """
+    path = "oldObject"
+    found = ["oldObject != null"]
+    for part in ("status", "credentials", "rotation", "certificateAuthorities", field):
+        path = f"{path}.{part}"
+        found.append(f"has({path})")
+    return f"{' && '.join(found)} ? {path} : ''"
+
+
+def _only_if(operations: tuple[str, ...], condition: str) -> str:
+    return f"!(variables.operation in {_list(operations)}) || {condition}"
+
+
+_UNDER_WAY: Final = "!(variables.phase in ['', 'Completed'])"
+
+OPERATIONS_POLICY: Final = AdmissionPolicy(
+    name="node-attestation-rotation",
+    resources=(
+        MatchedResource(
+            _GROUP,
+            _PLURAL,
+            (Operation.CREATE, Operation.UPDATE),
+            namespaced=True,
+        ),
+    ),
+    match_conditions=(
+        MatchCondition(
+            "asks-for-an-operation",
+            f"({_is_asked(OPERATION_ANNOTATION)}) || ({_is_asked(SKIP_GATES_ANNOTATION)})",
+        ),
+    ),
+    variables=(
+        Variable("asksForOperation", _is_asked(OPERATION_ANNOTATION)),
+        Variable("asksToSkip", _is_asked(SKIP_GATES_ANNOTATION)),
+        Variable("operation", f"variables.asksForOperation ? {_value('object', OPERATION_ANNOTATION)} : ''"),
+        Variable("phase", _status("phase")),
+        Variable("rollbackAvailable", _status("rollbackAvailable")),
+        Variable(
+            "mayRotate",
+            f"authorizer.group('{_GROUP}').resource('{_PLURAL}')"
+            f".namespace(object.metadata.namespace).name(object.metadata.name).check('{ROTATE_VERB}').allowed()",
+        ),
+    ),
+    validations=(
+        Validation(
+            f"!variables.asksForOperation || variables.operation in {_list(OPERATIONS)}",
+            UNKNOWN_OPERATION,
+            RefusalReason.INVALID,
+        ),
+        Validation("!variables.asksForOperation || variables.mayRotate", NOT_ALLOWED, RefusalReason.FORBIDDEN),
+        Validation("!variables.asksToSkip || variables.mayRotate", SKIP_NOT_ALLOWED, RefusalReason.FORBIDDEN),
+        Validation(_only_if(START, f"!({_UNDER_WAY})"), START_TOO_EARLY, RefusalReason.INVALID),
+        Validation(_only_if(COMPLETE, "variables.phase == 'Prepared'"), COMPLETE_TOO_EARLY, RefusalReason.INVALID),
+        Validation(
+            _only_if(ROLL_BACK, "variables.rollbackAvailable in ['Full', 'ClientsOnly']"),
+            NO_WAY_BACK,
+            RefusalReason.INVALID,
+        ),
+        Validation(_only_if(RETRY, _UNDER_WAY), NOTHING_TO_RETRY, RefusalReason.INVALID),
+    ),
+)
+"""Installed while rotation is switched on."""
+
+_PROOF_OPERATION: Final = "proof-of-the-admission-policy"
+"""No operation, and never stored."""
+
+
+OPERATIONS_PROOF: Final = Proof(
+    DryRunVerb.PATCH,
+    refused={"metadata": {"annotations": {OPERATION_ANNOTATION: _PROOF_OPERATION}}},
+    message=UNKNOWN_OPERATION,
+    accepted={"metadata": {"annotations": {OPERATION_ANNOTATION: None}}},
+)
+"""With any NodeAttestationPolicy that exists: the controller may patch such objects, and not create them."""
