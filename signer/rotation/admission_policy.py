@@ -17,31 +17,25 @@ from signer.admission.policy import (
     DryRunVerb,
     MatchCondition,
     MatchedResource,
-    Operation,
     Proof,
     RefusalReason,
     Validation,
     Variable,
 )
+from signer.admission.policy import Operation as Request
+from signer.rotation.operations import NAMES, OPERATION_ANNOTATION, SKIP_GATES_ANNOTATION, Operation
 
 _GROUP: Final = "attestation.cluster.x-k8s.io"
 _PLURAL: Final = "nodeattestationpolicies"
 
-OPERATION_ANNOTATION: Final = "attestation.cluster.x-k8s.io/operation"
-SKIP_GATES_ANNOTATION: Final = "attestation.cluster.x-k8s.io/skip-gates"
 ROTATE_VERB: Final = "rotate-ca"
 """RBAC verb on nodeattestationpolicies. No request has it; only this policy and the controller ask for it."""
 
-START: Final = (
-    "start-ca-rotation",
-    "start-ca-rotation-without-workers-rollout",
-    "rotate-ca-start",
-    "rotate-ca-start-without-workers-rollout",
-)
+START: Final = tuple(name for name, operation in NAMES.items() if operation.is_start)
 """GEP-18's names, and Gardener's of today."""
-COMPLETE: Final = ("complete-ca-rotation", "rotate-ca-complete")
-ROLL_BACK: Final = ("rollback-ca-rotation",)
-RETRY: Final = ("retry-ca-rotation",)
+COMPLETE: Final = tuple(name for name, operation in NAMES.items() if operation is Operation.COMPLETE)
+ROLL_BACK: Final = (Operation.ROLLBACK.value,)
+RETRY: Final = (Operation.RETRY.value,)
 OPERATIONS: Final = (*START, *COMPLETE, *ROLL_BACK, *RETRY)
 
 _DOCUMENTED: Final = "start-ca-rotation, start-ca-rotation-without-workers-rollout, complete-ca-rotation, " + (
@@ -107,7 +101,7 @@ OPERATIONS_POLICY: Final = AdmissionPolicy(
         MatchedResource(
             _GROUP,
             _PLURAL,
-            (Operation.CREATE, Operation.UPDATE),
+            (Request.CREATE, Request.UPDATE),
             namespaced=True,
         ),
     ),

@@ -42,7 +42,8 @@ ALIASES: Final[Mapping[str, Operation]] = {
     "rotate-ca-start-without-workers-rollout": Operation.START_WITHOUT_WORKERS_ROLLOUT,
     "rotate-ca-complete": Operation.COMPLETE,
 }
-_BY_NAME: Final[Mapping[str, Operation]] = {**{one.value: one for one in Operation}, **ALIASES}
+NAMES: Final[Mapping[str, Operation]] = {**{one.value: one for one in Operation}, **ALIASES}
+"""Every accepted value of the annotation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ def read_order(policy: Mapping[str, Any]) -> ReadOrder:
     value = text_of(annotations, OPERATION_ANNOTATION)
     if not value:
         return NoOrder()
-    operation = _BY_NAME.get(value)
+    operation = NAMES.get(value)
     if operation is None:
         return UnknownOperation(printable(value[:MAXIMUM_SHOWN_CHARACTERS]))
     identifier = f"{text_of(metadata, 'uid')}/{text_of(metadata, 'resourceVersion')}"

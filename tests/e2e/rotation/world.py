@@ -412,6 +412,8 @@ class ControlPlaneProvider:
     def _write_files(self, server: ApiServer) -> None:
         """What cloud-init writes from Secret ``<cluster>-trust``, and kubeadm makes by ``<cluster>-ca``."""
         world, authority, trust = self.world, self.world.authority(), self.world.secret("trust")
+        if authority.certificate_pem != world.old.certificate_pem:
+            world.control_plane.new = world.api.authority = authority
         server.accept_pem(trust["client-ca.crt"])
         server.present(authority, trust["link.crt"])
         world.controllers.sign_by(authority)
