@@ -86,7 +86,8 @@ def test_the_words_of_the_policy_s_status() -> None:
     server = STATUS["apiServers"]["items"]["properties"]
     assert STATUS["phase"]["enum"] == values(Phase)
     assert STATUS["step"]["enum"] == values(Step)
-    assert STATUS["gepPhase"]["enum"] == values(GEPPhase)
+    # API servers of 1.20 treat an empty string in a custom resource as null, and refuse it.
+    assert STATUS["gepPhase"]["enum"] == [one for one in values(GEPPhase) if one]
     assert STATUS["rollbackAvailable"]["enum"] == values(RollbackAvailable)
     assert STATUS["skippedGates"] == FIELDS["skippedGates"]
     assert STATUS["rotationID"]["pattern"] == FIELDS["rotationID"]["pattern"]
@@ -106,7 +107,7 @@ GARDENER: Final = {
 
 
 def test_the_status_has_gardener_s_fields() -> None:
-    assert GARDENER <= set(STATUS)
+    assert set(STATUS) >= GARDENER
     assert set(STATUS["pendingWorkersRollouts"]["items"]["properties"]) == {"name", "lastInitiationTime"}
 
 
