@@ -69,7 +69,9 @@ def test_the_chart_applied_again_changes_nothing(applied: ControlPlane) -> None:
     assert kubectl(applied, ["diff", "-f", "-"], chart) == ""
 
 
-@pytest.mark.parametrize("package", ["kustomize/base", "kustomize/example", "clusterctl", "rbac/management.yaml", "rbac/rotation.yaml"])
+@pytest.mark.parametrize(
+    "package", ["kustomize/base", "kustomize/example", "clusterctl", "rbac/management.yaml", "rbac/rotation.yaml"]
+)
 def test_a_package_is_accepted(applied: ControlPlane, package: str) -> None:
     """Validation by kubectl is off: it refuses rules in CEL where the API server has no notion of them."""
     match package:
