@@ -1,4 +1,4 @@
-"""The certificate authority of a workload cluster: read it, plan a certificate, issue it.
+"""The certificate authority of a workload cluster: read it, plan a certificate, issue it, make its successor.
 
 All functions are pure and synchronous: no clock, no network, no Kubernetes. The caller passes ``now`` and the Secret's
 bytes, and gets PEM.
@@ -23,6 +23,16 @@ from signer.authority.errors import (
 )
 from signer.authority.issuance import IssuanceRequest, NodePublicKey, issue, require_issuable
 from signer.authority.lenient_certificate import CACertificate
+from signer.authority.link import (
+    LinkCertificate,
+    LinkNotPossible,
+    LinkNotPossibleReason,
+    ServerNames,
+    new_with_old,
+    old_with_new,
+)
+from signer.authority.pair import require_pair, require_service_account_pair
+from signer.authority.presented import Presented, presented_by
 from signer.authority.profiles import (
     CANARY,
     KUBELET_CLIENT,
@@ -32,6 +42,14 @@ from signer.authority.profiles import (
     Validity,
     certificate_validity,
     new_serial_number,
+)
+from signer.authority.successor import (
+    AuthorityKind,
+    NewAuthority,
+    RotatedCertificateAuthority,
+    ServiceAccountKey,
+    new_authority,
+    new_service_account_key,
 )
 
 __all__ = [
@@ -54,6 +72,22 @@ __all__ = [
     "NodePublicKey",
     "issue",
     "require_issuable",
+    "AuthorityKind",
+    "RotatedCertificateAuthority",
+    "NewAuthority",
+    "ServiceAccountKey",
+    "new_authority",
+    "new_service_account_key",
+    "LinkCertificate",
+    "LinkNotPossible",
+    "LinkNotPossibleReason",
+    "ServerNames",
+    "old_with_new",
+    "new_with_old",
+    "require_pair",
+    "require_service_account_pair",
+    "Presented",
+    "presented_by",
     "AuthorityError",
     "CertificateAuthorityUnavailable",
     "CertificateAuthorityUnavailableReason",

@@ -38,8 +38,10 @@ __all__ = [
     "CertificateAuthority",
     "KeyWithheld",
     "discovery_hashes",
+    "is_processed",
     "load_authority_certificates",
     "load_certificate_authority",
+    "read_certificates",
 ]
 
 _Reason = CertificateAuthorityUnavailableReason
@@ -105,7 +107,7 @@ def load_certificate_authority(secret_data: Mapping[str, bytes], *, now: datetim
     Raises:
         CertificateAuthorityUnavailable: the Secret has no CA that can sign now.
     """
-    certificates = _read_certificates(secret_data.get("tls.crt"))
+    certificates = read_certificates(secret_data.get("tls.crt"))
     private_key = read_private_key(secret_data.get("tls.key"))
     certificate = _certificate_of(private_key, certificates)
     _require_usable(certificate, now)
@@ -122,7 +124,7 @@ def load_authority_certificates(secret_data: Mapping[str, bytes], *, now: dateti
     Raises:
         CertificateAuthorityUnavailable: the Secret has no CA certificate that could sign now.
     """
-    certificate, *others = _read_certificates(secret_data.get("tls.crt"))
+    certificate, *others = read_certificates(secret_data.get("tls.crt"))
     _require_usable(certificate, now)
     return _with_others(CertificateAuthority(certificate, KeyWithheld()), others, secret_data, now)
 
@@ -180,7 +182,12 @@ def _certificate_of(private_key: AuthorityPrivateKey, certificates: list[CACerti
     )
 
 
-def _read_certificates(text: bytes | None) -> list[CACertificate]:
+def read_certificates(text: bytes | None) -> list[CACertificate]:
+    """All certificates of ``tls.crt``, in order; at least one. Nothing about them is checked.
+
+    Raises:
+        CertificateAuthorityUnavailable: ``CertificateAuthorityCertificateMissing`` or ``CertificateAuthorityInvalid``.
+    """
     if text is None or not text.strip():
         raise CertificateAuthorityUnavailable(
             _Reason.CERTIFICATE_MISSING, "tls.crt is missing or empty; put the cluster's CA certificate there"
@@ -214,7 +221,7 @@ def _require_authority(certificate: CACertificate) -> None:
             "keyCertSign where it has a key usage); put the CA there",
         )
     for extension in certificate.extensions:
-        if extension.critical and not _is_processed(extension):
+        if extension.critical and not is_processed(extension):
             raise CertificateAuthorityUnavailable(
                 _Reason.INVALID,
                 f"the CA certificate in tls.crt has a critical extension, {extension.oid.dotted_string}, that API "
@@ -222,7 +229,7 @@ def _require_authority(certificate: CACertificate) -> None:
             )
 
 
-def _is_processed(extension: x509.Extension[x509.ExtensionType]) -> bool:
+def is_processed(extension: x509.Extension[x509.ExtensionType]) -> bool:
     """Whether API servers and kubelets process the extension if it is critical (Go, ``crypto/x509/parser.go``)."""
     if isinstance(extension.value, x509.NameConstraints):
         subtrees = (*(extension.value.permitted_subtrees or ()), *(extension.value.excluded_subtrees or ()))

@@ -116,6 +116,13 @@ class CACertificate:
         return _extension_value(self.extensions, x509.SubjectKeyIdentifier)
 
     @property
+    def serial_number(self) -> int:
+        """The original one, which may be zero or negative."""
+        fields = read_elements(read_single(self.tbs_certificate, Tag.SEQUENCE).content)
+        serial_number = fields[1] if fields[0].tag == _VERSION_TAG else fields[0]
+        return int.from_bytes(serial_number.content, "big", signed=True)
+
+    @property
     def may_sign_certificates(self) -> bool:
         """CA:TRUE, and keyCertSign if key usage is restricted (RFC 5280 4.2.1.3, 4.2.1.9)."""
         constraints, usage = self.basic_constraints, self.key_usage

@@ -17,7 +17,7 @@ from typing import Final
 from attestors.contract import observing_cloud_calls
 from attestors.registry import Registry
 from signer.audit.log import AuditLog, NoAuditLog
-from signer.configuration import Configuration, Sharding
+from signer.configuration import Configuration, RotationOff, Sharding
 from signer.controller.auto_approval.reconciler import CHECK_SECONDS, CHECKS_AT_ONCE, AutoApprovalReconciler
 from signer.controller.auto_approval.restoration import Restoration
 from signer.controller.canary.service import CanaryService
@@ -37,6 +37,7 @@ from signer.controller.requests.reachability import Reachability
 from signer.controller.requests.reporter import Reporter
 from signer.controller.requests.request_budget import SharedRequestMemory
 from signer.controller.requests.workers import SharedWorkerPool
+from signer.controller.rotation import RotationParts, RotationService, compose_rotation
 from signer.controller.status.infrastructure_status import InfrastructureStatus
 from signer.controller.status.machine_condition import MachineConditions
 from signer.controller.status.policy_owner import PolicyOwner
@@ -50,7 +51,7 @@ from signer.controller.telemetry.recorder import Recorder
 from signer.controller.wait_for_api import cluster_api
 from signer.controller.workload_access import WorkloadConnector
 from signer.decision.attestor_set import AttestorTimings
-from signer.decision.authority_source import AuthoritySource, ChosenSecrets
+from signer.decision.authority_source import AuthoritySource, ChosenSecrets, KnowsRotation, no_rotation
 from signer.decision.decider import Decider
 from signer.decision.lookups import Lookups
 from signer.kube.client import Client, TokenSource
@@ -60,6 +61,7 @@ from signer.kube.scheduling import TimedSemaphore
 from signer.kube.supervision import supervised
 from signer.model.cluster import ClusterKey
 from signer.model.shard import EVERY_SHARD, SomeShards
+from signer.rotation.rotations import Rotations
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.cache import InTouch
 from signer.store.caches import ALL_PROVIDER_IDS, Caches
@@ -134,6 +136,7 @@ class SharedParts:
     request_memory: SharedRequestMemory
     worker_pool: SharedWorkerPool
     auto_approval_checks: TimedSemaphore
+    rotation: RotationParts | RotationOff
 
 
 def compose_workload_cluster(
@@ -182,10 +185,12 @@ def compose_workload_cluster(
         status_changed=status_changed,
         now=now,
     )
+    rotation = _compose_rotation(key, shared, status_changed, random)
     parts = (
         OptionalPart(canary),
         OptionalPart(auto_approval, observers=(auto_approval,), listeners=(auto_approval,)),
         OptionalPart(service_networks),
+        *(OptionalPart(service) for service in rotation),
         *(make(context) for make in options.optional_parts),
     )
     services = tuple(part.service for part in parts)
@@ -248,6 +253,7 @@ def compose_workload_cluster(
         infrastructure_status=shared.infrastructure_status,
         operator_networks=configuration.serving_networks,
         sources=(reachability, *services),
+        credentials=rotation[0].credentials if rotation else dict,
         now=now,
     )
     return WorkloadCluster(
@@ -276,7 +282,7 @@ def _compose_authorities(
     source = AuthoritySource(
         shared.management,
         key,
-        choose=ChosenSecrets(key, shared.caches, configuration.authorities),
+        choose=ChosenSecrets(key, shared.caches, configuration.authorities, _rotation_of(shared)),
         now=options.now,
         monotonic=options.monotonic,
     )
@@ -291,6 +297,42 @@ def _compose_authorities(
         random=random,
     )
     return source, canary
+
+
+def _rotation_of(shared: SharedParts) -> KnowsRotation:
+    return no_rotation if isinstance(shared.rotation, RotationOff) else shared.rotation.rotations.authorities
+
+
+def _compose_rotation(
+    key: ClusterKey, shared: SharedParts, status_changed: asyncio.Event, random: Random
+) -> tuple[RotationService, ...]:
+    """The rotation of one workload cluster's CAs; none where it is switched off."""
+    if isinstance(shared.rotation, RotationOff):
+        return ()
+    now = partial(datetime.now, UTC)  # API servers compare certificates with their own clock, whatever clock decides
+    return (compose_rotation(key, shared.rotation, changed=status_changed.set, now=now, random=random),)
+
+
+def _rotation_parts(
+    configuration: Configuration,
+    options: ControllerOptions,
+    client: Client,
+    caches: Caches,
+    recorder: Recorder,
+    resource_limits: ResourceLimits,
+) -> RotationParts | RotationOff:
+    """What rotations share. Their records are registered with the caches here, before these run."""
+    if isinstance(configuration.rotation, RotationOff):
+        return configuration.rotation
+    return RotationParts(
+        management=client,
+        caches=caches,
+        rotations=Rotations(client, caches, caches.authentic.keys),
+        recorder=recorder,
+        settings=configuration.rotation,
+        audit_log=options.audit_log,
+        resource_limits=resource_limits,
+    )
 
 
 async def _run(
@@ -347,6 +389,7 @@ async def _run(
             request_memory=SharedRequestMemory(),
             worker_pool=SharedWorkerPool.for_limit(configuration.workers_per_cluster),
             auto_approval_checks=TimedSemaphore(CHECKS_AT_ONCE, CHECK_SECONDS),
+            rotation=_rotation_parts(configuration, options, client, caches, recorder, resource_limits),
         )
         fleet = Fleet(caches, lambda key: compose_workload_cluster(key, configuration, options, shared), failed)
         options.health.watch(caches, fleet.busy_seconds)

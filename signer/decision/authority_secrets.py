@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -20,7 +21,16 @@ from signer.kube.calls import Get
 from signer.kube.client import JsonObject
 from signer.kube.errors import NotFound
 from signer.kube.resources import SECRETS
-from signer.model.authority_suffixes import CLIENT_CA, CLUSTER_CA, AuthoritySuffixes, ByExistence
+from signer.model.authority_suffixes import (
+    CLIENT_CA,
+    CLUSTER_CA,
+    AfterRotation,
+    AuthorityChoice,
+    AuthoritySuffixes,
+    ByExistence,
+    ExpectedSecret,
+    RotatingAuthorities,
+)
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey
 from signer.model.fields import mapping_of, text_of
 
@@ -91,7 +101,7 @@ class AuthoritySecrets:
         """When Secret ``<cluster>-cca`` was last found absent, for the current ``<cluster>-ca``."""
         self._answer: Answer | None = None
 
-    async def read(self, choice: AuthoritySuffixes | ByExistence, *, not_before: float) -> Answer:
+    async def read(self, choice: AuthorityChoice, *, not_before: float) -> Answer:
         """The CAs, from Secrets that are read now. The same object as before if nothing has changed.
 
         That Secret ``<cluster>-cca`` is absent may have been found earlier, at ``not_before`` (of the monotonic clock)
@@ -100,16 +110,54 @@ class AuthoritySecrets:
         Raises:
             ApiError: from the management cluster.
         """
+        match choice:
+            case RotatingAuthorities():
+                answer = await self._rotating(choice)
+            case AfterRotation(before, retired):
+                answer = await self._by_suffixes(before, not_before)
+                if isinstance(answer, IssuingSet):
+                    answer = replace(answer, retired=answer.retired | retired)
+            case _:
+                answer = await self._by_suffixes(choice, not_before)
+        if self._answer is None or answer != self._answer:
+            self._answer = answer
+        return self._answer
+
+    async def _by_suffixes(self, choice: AuthoritySuffixes | ByExistence, not_before: float) -> Answer:
         if isinstance(choice, ByExistence):
             serving = await self._secret(CLUSTER_CA)
             client = await self._existing_client_authority(serving, not_before)
         else:
             client = await self._secret(choice.client)
             serving = client if choice.serving == choice.client else await self._secret(choice.serving)
-        answer = _issuing_set(client.answer, serving.answer)
-        if self._answer is None or answer != self._answer:
-            self._answer = answer
-        return self._answer
+        return _issuing_set(client.answer, serving.answer)
+
+    async def _rotating(self, choice: RotatingAuthorities) -> Answer:
+        """The CAs by a rotation's record. A Secret with another CA than the record names gives nothing.
+
+        A CA that is accepted, and whose Secret cannot be used, counts as retired: evidence that names it waits.
+        """
+        found = _issuing_set(await self._expected(choice.client), await self._expected(choice.serving))
+        if isinstance(found, AuthorityUnavailable):
+            return found
+        accepted, waiting = [], set(choice.retired)
+        for one in choice.also_accepted:
+            authority = await self._expected(one)
+            if isinstance(authority, AuthorityUnavailable):
+                waiting.add(one.public_key_hash)
+            else:
+                accepted.append(authority)
+        return replace(found, also_accepted=tuple(accepted), retired=found.retired | waiting)
+
+    async def _expected(self, secret: ExpectedSecret) -> CertificateAuthority | AuthorityUnavailable:
+        answer = (await self._secret(secret.suffix)).answer
+        if isinstance(answer, AuthorityUnavailable):
+            return answer
+        if hashlib.sha256(answer.certificate.der).hexdigest() != secret.digest:
+            title = f"Secret {self._cluster.namespace}/{self._cluster.name}-{secret.suffix}"
+            message = f"{title} holds another CA than the rotation put there: restore it, or roll the rotation back"
+            return AuthorityUnavailable("ForeignAuthority", message)
+        return answer
 
     async def _existing_client_authority(self, serving: _Loaded | _Absent, not_before: float) -> _Loaded | _Absent:
         """The CA of ``<cluster>-cca`` if that Secret exists, else ``serving``."""

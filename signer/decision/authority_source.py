@@ -22,8 +22,20 @@ from signer.decision.authority_secrets import (
 )
 from signer.kube.calls import Get
 from signer.kube.errors import ApiError, Forbidden
-from signer.model.authority_suffixes import BY_CONTROL_PLANE, AuthoritySuffixes, ByExistence, suffixes_for
+from signer.model.authority_suffixes import (
+    BY_CONTROL_PLANE,
+    ONE_AUTHORITY,
+    AfterRotation,
+    AuthorityChoice,
+    AuthoritySuffixes,
+    ByExistence,
+    NotRotated,
+    RotatingAuthorities,
+    RotationOfAuthorities,
+    suffixes_for,
+)
 from signer.model.cluster import ClusterKey, ClusterView
+from signer.model.decision import Deferred
 from signer.model.policy import Policy
 from signer.store.caches import Caches, UnreadablePolicy
 
@@ -37,7 +49,7 @@ _Policy: TypeAlias = Policy | UnreadablePolicy | None
 class ChooseSecrets(Protocol):
     """Names the Secrets of the cluster's CAs. Called for each use of the CAs, so it makes no calls."""
 
-    def __call__(self) -> AuthoritySuffixes | ByExistence:
+    def __call__(self) -> AuthorityChoice:
         """The Secrets' suffixes.
 
         Raises:
@@ -46,20 +58,50 @@ class ChooseSecrets(Protocol):
         ...
 
 
+class KnowsRotation(Protocol):
+    """Knows what a rotation says about one cluster's CAs. Makes no calls."""
+
+    def __call__(self, key: ClusterKey) -> RotationOfAuthorities:
+        """What the rotation's record says now.
+
+        Raises:
+            Deferred: the controller key is not available.
+        """
+        ...
+
+
+def no_rotation(key: ClusterKey) -> RotationOfAuthorities:
+    """Where the rotation of CAs is switched off."""
+    return NotRotated()
+
+
 @dataclass(slots=True)
 class ChosenSecrets:
-    """Implements :class:`ChooseSecrets` by the cluster's policy, within the operator's bounds, and by its Cluster."""
+    """Implements :class:`ChooseSecrets` by the cluster's policy, within the operator's bounds, by its Cluster, and by
+    the rotation of its CAs.
+    """
 
     key: ClusterKey
     caches: Caches
     allowed: AllowedAuthorities
+    rotation: KnowsRotation = no_rotation
     _chosen: tuple[_Policy, ClusterView | None, AuthoritySuffixes | ByExistence] | None = field(
         default=None, init=False
     )
     """The policy and Cluster that were looked at last, and their choice."""
 
-    def __call__(self) -> AuthoritySuffixes | ByExistence:
+    def __call__(self) -> AuthorityChoice:
         """See ChooseSecrets."""
+        before = self._without_rotation()
+        try:
+            rotation = self.rotation(self.key)
+        except Deferred as error:  # without the controller key, no record says who signs
+            raise AuthorityUnavailable(str(error.defer.reason), error.defer.message) from error
+        if isinstance(rotation, NotRotated) or before != ONE_AUTHORITY:
+            return before
+        return rotation if isinstance(rotation, RotatingAuthorities) else AfterRotation(before, rotation.retired)
+
+    def _without_rotation(self) -> AuthoritySuffixes | ByExistence:
         policy = self.caches.policies.get(self.key.namespace, self.key.name)
         cluster = self.caches.clusters.get(self.key.namespace, self.key.name)
         if self._chosen is None or self._chosen[0] is not policy or self._chosen[1] is not cluster:
@@ -82,7 +124,7 @@ class ChosenSecrets:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    choice: AuthoritySuffixes | ByExistence
+    choice: AuthorityChoice
     looked_at: float
     """When the last attempt to read began."""
     read_at: float
@@ -145,19 +187,19 @@ class AuthoritySource:
             raise AuthorityUnavailable(kept.answer.reason, str(kept.answer))
         return kept.answer
 
-    def _is_stale(self, kept: _Kept, choice: AuthoritySuffixes | ByExistence, not_before: float) -> bool:
+    def _is_stale(self, kept: _Kept, choice: AuthorityChoice, not_before: float) -> bool:
         if kept.read_at < not_before or kept.choice != choice:
             return True
         return self._monotonic() - kept.looked_at > _kept_seconds(kept)
 
-    async def _read_and_keep(self, choice: AuthoritySuffixes | ByExistence, not_before: float) -> _Kept:
+    async def _read_and_keep(self, choice: AuthorityChoice, not_before: float) -> _Kept:
         before = self._kept
         kept = self._kept = await self._read(before, choice, not_before)
         if before is None or kept.answer is not before.answer:
             self._changed()
         return kept
 
-    async def _read(self, before: _Kept | None, choice: AuthoritySuffixes | ByExistence, not_before: float) -> _Kept:
+    async def _read(self, before: _Kept | None, choice: AuthorityChoice, not_before: float) -> _Kept:
         read_at = self._monotonic()
         try:
             answer = await self._secrets.read(choice, not_before=not_before)

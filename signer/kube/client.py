@@ -30,6 +30,7 @@ from signer.kube.connection import ClusterConnection, bearer
 from signer.kube.errors import AnswerTooLarge, ApiError, Cause, Unauthorized, UnexpectedAnswer, Unreachable
 from signer.kube.http.messages import MalformedAnswer, Origin, RequestWriter, target
 from signer.kube.http.pool import Pool, Response
+from signer.kube.http.tls_transport import TlsTransport
 from signer.kube.listing import Listing
 from signer.kube.resource_limits import (
     CALL_THROTTLE_SECONDS,
@@ -99,11 +100,13 @@ class Client:
         connection_limit: int = DEFAULT_CONNECTION_LIMIT,
         token_source: TokenSource | None = None,
         resource_limits: ResourceLimits | None = None,
+        on_connect: Callable[[TlsTransport], None] = lambda transport: None,
     ) -> None:
         """``timeout_seconds`` bounds each whole call, including the wait for one of ``connection_limit`` slots.
 
         Watches use no slot: one for each resource would leave none for calls. ``resource_limits`` are shared by the
-        clients of servers that may be hostile; without them, this server is trusted.
+        clients of servers that may be hostile; without them, this server is trusted. ``on_connect`` is called after
+        each TLS handshake, before a request is sent; it may raise ssl.SSLError.
         """
         self.server = ClusterConnection(
             connection.server, connection.certificate_authority, tls_server_name=connection.tls_server_name
@@ -125,12 +128,13 @@ class Client:
         token = connection.bearer_token
         self._authorization = {} if token is None else {"Authorization": bearer(token)}
         self._encode = msgspec.json.Encoder().encode
+        self._on_connect = on_connect
         self._pool: Pool | None = None
 
     async def __aenter__(self) -> Self:
         if self._pool is not None:
             raise RuntimeError("a client is opened once")
-        self._pool = Pool(self._origin, self._tls, self._server_name, self._throttle.charge)
+        self._pool = Pool(self._origin, self._tls, self._server_name, self._throttle.charge, self._on_connect)
         return self
 
     async def __aexit__(

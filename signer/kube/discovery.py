@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from signer.kube.calls import Get
+from signer.kube.errors import ResourceNotServed
+from signer.kube.resources import Resource
 
 
 async def served_versions(client: Get, group: str) -> frozenset[str]:
@@ -31,6 +33,22 @@ async def served_plurals(client: Get, group: str, version: str) -> frozenset[str
         ApiError: the API server cannot be asked.
     """
     return _texts((await client.get(f"/apis/{group}/{version}")).get("resources"), "name")
+
+
+async def first_served(client: Get, *versions: Resource) -> Resource:
+    """The first of several versions of one resource that is served. A group may also hold resources of other providers.
+
+    Raises:
+        ResourceNotServed: no version is served, or none yet.
+        ApiError: the API server cannot be asked.
+    """
+    served = await served_versions(client, versions[0].group)
+    for resource in versions:
+        if resource.version in served and resource.plural in await served_plurals(
+            client, resource.group, resource.version
+        ):
+            return resource
+    raise ResourceNotServed(f"no version of {versions[0].plural} is served")
 
 
 def _texts(entries: Any, key: str) -> frozenset[str]:

@@ -68,6 +68,7 @@ class Resource:
 
 _CLUSTER_API = "cluster.x-k8s.io"
 _BOOTSTRAP = "bootstrap.cluster.x-k8s.io"
+_CONTROL_PLANE = "controlplane.cluster.x-k8s.io"
 _ATTESTATION = "attestation.cluster.x-k8s.io"
 
 CERTIFICATE_SIGNING_REQUESTS = Resource("certificates.k8s.io", "v1", "certificatesigningrequests", namespaced=False)
@@ -78,6 +79,7 @@ SERVICE_CIDRS = tuple(
     Resource("networking.k8s.io", version, "servicecidrs", namespaced=False) for version in ("v1", "v1beta1")
 )
 """v1 since Kubernetes 1.33; v1beta1 since 1.31, where a cluster switches it on."""
+PODS = Resource("", "v1", "pods", namespaced=True)
 EVENTS = Resource("", "v1", "events", namespaced=True)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", namespaced=True)
 SUBJECT_ACCESS_REVIEWS = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", namespaced=False)
@@ -96,6 +98,9 @@ MACHINE_POOLS_V1BETA2 = Resource(_CLUSTER_API, "v1beta2", "machinepools", namesp
 
 KUBEADM_CONFIGS_V1BETA1 = Resource(_BOOTSTRAP, "v1beta1", "kubeadmconfigs", namespaced=True)
 KUBEADM_CONFIGS_V1BETA2 = Resource(_BOOTSTRAP, "v1beta2", "kubeadmconfigs", namespaced=True)
+
+KUBEADM_CONTROL_PLANES_V1BETA1 = Resource(_CONTROL_PLANE, "v1beta1", "kubeadmcontrolplanes", namespaced=True)
+KUBEADM_CONTROL_PLANES_V1BETA2 = Resource(_CONTROL_PLANE, "v1beta2", "kubeadmcontrolplanes", namespaced=True)
 
 BARE_METAL_HOSTS = Resource("metal3.io", "v1alpha1", "baremetalhosts", namespaced=True)
 BYO_HOSTS = Resource("infrastructure.cluster.x-k8s.io", "v1beta1", "byohosts", namespaced=True)

@@ -46,6 +46,55 @@ class ByExistence:
     """``CLIENT_AND_SERVER`` if Secret ``<cluster>-cca`` exists, else ``ONE_AUTHORITY``."""
 
 
+@dataclass(frozen=True, slots=True)
+class ExpectedSecret:
+    """A Secret that a rotation keeps, and the one CA that it must hold."""
+
+    suffix: str
+    digest: str
+    """SHA-256 of the CA certificate's DER, hexadecimal."""
+    public_key_hash: str
+    """The CA's discovery hash."""
+
+
+@dataclass(frozen=True, slots=True)
+class RotatingAuthorities:
+    """The CAs are being rotated: the record of the rotation says which signs what.
+
+    Secret ``<cluster>-ca`` is not read, because it changes hands in the middle.
+    """
+
+    client: ExpectedSecret
+    serving: ExpectedSecret
+    also_accepted: tuple[ExpectedSecret, ...]
+    """Evidence may name them, too."""
+    retired: frozenset[str]
+    """Discovery hashes of this cluster's other CAs."""
+
+
+@dataclass(frozen=True, slots=True)
+class AfterRotation:
+    """The CAs as without a rotation, of a cluster that had another CA before."""
+
+    choice: AuthoritySuffixes | ByExistence
+    retired: frozenset[str]
+    """Discovery hashes of this cluster's former CAs: evidence that names one waits, and is never denied for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotRotated:
+    """No rotation says anything about the cluster's CAs."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormerAuthorities:
+    """A rotation is over, or has not made its CA yet."""
+
+    retired: frozenset[str]
+
+
+RotationOfAuthorities: TypeAlias = RotatingAuthorities | FormerAuthorities | NotRotated
+AuthorityChoice: TypeAlias = AuthoritySuffixes | ByExistence | RotatingAuthorities | AfterRotation
 SuffixChoice: TypeAlias = AuthoritySuffixes | ByControlPlane
 
 

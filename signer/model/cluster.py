@@ -23,6 +23,7 @@ from signer.model.service_networks import network_of
 
 CLUSTER_NAME_LABEL: Final = "cluster.x-k8s.io/cluster-name"
 CONTROL_PLANE_LABEL: Final = "cluster.x-k8s.io/control-plane"
+MACHINE_DEPLOYMENT_LABEL: Final = "cluster.x-k8s.io/deployment-name"
 WATCH_FILTER_LABEL: Final = "cluster.x-k8s.io/watch-filter"
 PAUSED_ANNOTATION: Final = "cluster.x-k8s.io/paused"
 DELETE_FOR_MOVE_ANNOTATION: Final = "clusterctl.cluster.x-k8s.io/delete-for-move"
@@ -184,6 +185,10 @@ class MachineView:
     """``spec.providerID`` is set, and longer than provider IDs are. ``provider_id`` is then empty."""
     claimed_provider_id: str = ""
     """The provider ID that a request or a record claims for a Machine that shows none; never read from the Machine."""
+    created: datetime = LONG_AGO
+    """Creation time of the object; :data:`LONG_AGO` if unknown, and for an instance."""
+    deployment: str = ""
+    """The MachineDeployment that the Machine belongs to, by its label; empty without one."""
 
     def claiming(self, provider_id: str) -> MachineView:
         """This Machine with a claimed provider ID; unchanged if the Machine shows a provider ID itself."""
@@ -265,6 +270,8 @@ def machine_view(manifest: Mapping[str, Any]) -> MachineView:
             mapping_of(spec, "infrastructureRef"), text_of(metadata, "namespace")
         ),
         provider_id_is_unreadable=bool(spec.get("providerID")) and not provider_id,
+        created=_created(metadata),
+        deployment=sys.intern(short_text_of(mapping_of(metadata, "labels"), MACHINE_DEPLOYMENT_LABEL)),
     )
 
 

@@ -9,22 +9,22 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from signer.authority.successor import AuthorityKind
+
+__all__ = [
+    "ROTATION_ID",
+    "AuthorityKind",
+    "AuthorityReference",
+    "NotMade",
+    "Role",
+    "RotatedAuthority",
+    "new_rotation_id",
+    "pair_suffix",
+]
+
 _ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz234567"
 _ID_CHARACTERS: Final = 8
 ROTATION_ID: Final = re.compile(r"[a-z2-7]{8}", re.ASCII)
-
-
-class AuthorityKind(enum.Enum):
-    """One authority of a kubeadm cluster. The value is the suffix of its Secret (Cluster API ``util/secret``)."""
-
-    CLUSTER = "ca"
-    """Signs the API servers' certificates and every client's, the kubelets' among them."""
-    ETCD = "etcd"
-    """Signs the etcd members' certificates, and those of their clients."""
-    FRONT_PROXY = "proxy"
-    """Signs the certificate with which API servers call aggregated API servers."""
-    SERVICE_ACCOUNT = "sa"
-    """A key pair without certificate: signs the tokens of service accounts."""
 
 
 class Role(enum.Enum):

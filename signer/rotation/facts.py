@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from signer.authority.presented import Presented
 from signer.rotation.authorities import AuthorityKind, AuthorityReference, Role
@@ -126,8 +126,8 @@ class RootCAFacts:
 class Acceptance(enum.Enum):
     """Whether an API server accepts a CA's client certificates."""
 
-    ACCEPTED = "accepted"
-    REFUSED = "refused"
+    ACCEPTED = "Accepted"
+    REFUSED = "Refused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +180,20 @@ class NodeFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class RenewalFacts:
+    """Whether every Machine of the control plane has taken the files that the present step published, by the
+    management cluster alone. What etcd and the service account keys need is read at the start of a process only.
+    """
+
+    lagging: tuple[str, ...]
+    """Machines, or the control plane; empty if all have."""
+    cure: str
+
+
+RENEWED: Final = RenewalFacts((), "")
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """Everything that a move of the rotation depends on."""
 
@@ -201,6 +215,7 @@ class Facts:
     nodes: tuple[NodeFacts, ...]
     unattested: tuple[str, ...]
     """Machines that joined and have no record; sorted."""
+    renewal: RenewalFacts
     pins: Mapping[str, frozenset[str]] = field(default_factory=lambda: MappingProxyType({}))
     """KubeadmConfigs of MachinePools, with the discovery hashes that they pin."""
     actuator: str = ""

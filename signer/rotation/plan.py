@@ -94,6 +94,10 @@ UNSAFE: Final = "WriteWouldBeUnsafe"
 REASONS: Final = (PAUSED, FOREIGN_AUTHORITY, WAITING_FOR_COMPLETION, HELD, UNSAFE)
 
 
+_WRITE_TRUST: Final = frozenset({Step.PUBLISH_TRUST, Step.SWITCH, Step.DROP_OLD, Step.RESTORE_OLD})
+"""Steps whose record keeps when everything that they write was seen: Machines that are older have other files."""
+
+
 def next_move(record: RotationRecord, facts: Facts) -> Move:
     """The one move that comes next. It keeps the invariants: what would break one now waits for other facts."""
     try:
@@ -120,7 +124,7 @@ def _next_move(record: RotationRecord, facts: Facts) -> Move:
     sealed = _with_new_authorities(record, facts)
     if sealed is not record:
         return Advance(sealed)
-    if record.step in (Step.PUBLISH_TRUST, Step.SWITCH) and _trust_time_is_missing(record):
+    if record.step in _WRITE_TRUST and _trust_time_is_missing(record):
         proof = PROOF_OF[Step.PUBLISH_TRUST](record, facts)
         if isinstance(proof, Proven):
             return Advance(record.next(facts.now, times={Moment.TRUST_WRITTEN: facts.now}))

@@ -151,7 +151,16 @@ def servers_trust(record: RotationRecord, facts: Facts) -> Proof:
         ),
         _controller_managers(record, facts),
         _root_ca(facts),
+        _renewed(record, facts),
     )
+
+
+def _renewed(record: RotationRecord, facts: Facts) -> Proof:
+    """etcd's members, and API servers for etcd and for service accounts, read what they trust at their start alone."""
+    if len(record.authorities) == 1 or not facts.renewal.lagging:
+        return _PROVEN
+    lagging = facts.renewal.lagging
+    return NotProven(f"{facts.renewal.cure}: {named(lagging)}{_until_rollout(facts)}", lagging)
 
 
 def _until_rollout(facts: Facts) -> str:
@@ -279,6 +288,7 @@ def servers_present(record: RotationRecord, facts: Facts) -> Proof:
             lambda server: server.presents in _NEW,
             "API servers that do not present a certificate of the new CA: {}" + _until_rollout(facts),
         ),
+        _renewed(record, facts),
         control_plane_has_joined(record, facts),
     )
 
@@ -321,7 +331,7 @@ def old_is_dropped(record: RotationRecord, facts: Facts) -> Proof:
     """Twice, at every API server: the old CA's client certificates are refused and the new CA's accepted. No watch that
     the old CA authenticated can still be open.
     """
-    refused = _refuses_old(facts)
+    refused = all_of(_refuses_old(facts), _renewed(record, facts))
     since = facts.old_refused_since
     if isinstance(since, NotObserved) or facts.now - since < AGAIN:
         return all_of(refused, NotProven("the API servers are asked a second time after 65 seconds"))
@@ -347,9 +357,9 @@ def _watches_have_ended(record: RotationRecord, facts: Facts, refused_since: dat
     """A watch goes on with the credential that began it. It ends with its API server's process, or by itself."""
     if facts.now - refused_since >= record.waits.open_watches:
         return _PROVEN
-    began = record.at(Moment.STEP)
+    written = record.at(Moment.TRUST_WRITTEN)
     return _lagging(
-        (machine.name for machine in facts.control_plane if isinstance(began, NotYet) or machine.created <= began),
+        (machine.name for machine in facts.control_plane if isinstance(written, NotYet) or machine.created <= written),
         "API servers that may still serve watches which the old CA authenticated: {}; those end within "
         f"{_minutes(record.waits.open_watches)}",
     )

@@ -221,16 +221,24 @@ class AuthenticRecords:
             raise Deferred(Reason.CONTROLLER_KEY_UNAVAILABLE, self._seals.message, _KEY_RETRY)
         return self._seals
 
+    def keys(self) -> ControllerKeys:
+        """The controller keys, for objects of other kinds than records.
+
+        Raises:
+            Deferred: they are not available.
+        """
+        self.require_keys()
+        if isinstance(self._keys, KeysUnavailable):
+            raise Deferred(Reason.CONTROLLER_KEY_UNAVAILABLE, self._keys.message, _KEY_RETRY)
+        return self._keys
+
     def challenge_keys(self, provider: str) -> tuple[bytes, ...]:
         """Keys for the challenges of one attestor, newest first. No two attestors share a key.
 
         Raises:
             Deferred: the controller key is not available.
         """
-        self.require_keys()
-        if isinstance(self._keys, KeysUnavailable):
-            raise Deferred(Reason.CONTROLLER_KEY_UNAVAILABLE, self._keys.message, _KEY_RETRY)
-        subkeys = self._keys.subkeys(KeyUse.CHALLENGE)
+        subkeys = self.keys().subkeys(KeyUse.CHALLENGE)
         return tuple(hmac.digest(subkey.secret, provider.encode("utf-8"), "sha256") for subkey in subkeys)
 
     # The records

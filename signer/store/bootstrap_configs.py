@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from signer.kube.calls import GetListWatch
-from signer.kube.discovery import served_plurals, served_versions
+from signer.kube.discovery import first_served
 from signer.kube.errors import ApiError, Forbidden, ResourceNotServed, UnexpectedAnswer
 from signer.kube.resources import KUBEADM_CONFIGS_V1BETA1, KUBEADM_CONFIGS_V1BETA2, Resource
 from signer.model.bootstrap_token import (
@@ -100,13 +100,7 @@ async def discover_kubeadm_configs(client: GetListWatch) -> Resource:
         ResourceNotServed: no version is served, or none yet.
         ApiError: the API server cannot be asked.
     """
-    served = await served_versions(client, KUBEADM_CONFIGS_V1BETA2.group)
-    for resource in (KUBEADM_CONFIGS_V1BETA2, KUBEADM_CONFIGS_V1BETA1):
-        if resource.version in served and resource.plural in await served_plurals(
-            client, resource.group, resource.version
-        ):
-            return resource
-    raise ResourceNotServed("no version of KubeadmConfigs is served")
+    return await first_served(client, KUBEADM_CONFIGS_V1BETA2, KUBEADM_CONFIGS_V1BETA1)
 
 
 def bounded_view(manifest: Mapping[str, Any]) -> BootstrapConfigView:

@@ -115,7 +115,8 @@ def _infrastructure(name: str) -> dict[str, str]:
 
 
 def capi_crds(folder: Path | None = None) -> list[str]:
-    """Cluster API's CRDs from ``folder``; without it, the reduced ones of this package.
+    """Cluster API's CRDs from ``folder``, that of KubeadmControlPlanes only if it is there; without ``folder``, the
+    reduced ones of this package.
 
     Raises:
         FileNotFoundError: ``folder`` lacks them.
@@ -129,4 +130,5 @@ def capi_crds(folder: Path | None = None) -> list[str]:
         raise FileNotFoundError(
             f"{folder} has no {missing[0]}: Cluster API's CustomResourceDefinitions, one in each file"
         )
+    found.append(sorted(Path(folder).glob("controlplane.cluster.x-k8s.io_kubeadmcontrolplanes.yaml")))
     return [path.read_text(encoding="utf-8") for paths in found for path in paths]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import datetime
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -217,29 +217,18 @@ class ControlPlane(ClosedAtTheEnd):
         configuration = self._folder / "controllers.kubeconfig"
         configuration.write_text(self.kubeconfig(user="system:kube-controller-manager", groups=()))
         flags = {
-            "kubeconfig": configuration,
-            "authentication-kubeconfig": configuration,
-            "authorization-kubeconfig": configuration,
+            **controller_manager_flags(self._folder, configuration),
             "controllers": ",".join(controllers),
-            "use-service-account-credentials": "true",
-            "service-account-private-key-file": self._folder / "sa.key",
-            "root-ca-file": self._folder / "ca.crt",
-            "cluster-signing-cert-file": self._folder / "ca.crt",
-            "cluster-signing-key-file": self._folder / "ca.key",
             "kube-api-qps": qps,
             "kube-api-burst": burst,
             "v": verbosity,
-            "leader-elect": "false",
-            "bind-address": "127.0.0.1",
-            "tls-cert-file": self._folder / "serving.crt",
-            "tls-private-key-file": self._folder / "serving.key",
         }
         port = 0
 
         def start(free: int) -> Program:
             nonlocal port
             port = free
-            arguments = _flags({**flags, **self.binaries.without_insecure_port(), "secure-port": port})
+            arguments = as_arguments({**flags, **self.binaries.without_insecure_port(), "secure-port": port})
             return self._programs.start("kube-controller-manager", [binary, *arguments])
 
         def is_ready() -> bool:
@@ -298,27 +287,10 @@ class ControlPlane(ClosedAtTheEnd):
         return start_on_free_port(self._programs, start, self._apiserver_is_ready)
 
     def _launch_apiserver(self) -> Program:
-        flags = {
-            "etcd-servers": self._etcd.url,
-            "bind-address": self._address,
-            # From the IPv6 documentation range, because ::1 is refused.
-            "advertise-address": "2001:db8::1" if self._is_of_ipv6 else self._address,
-            "secure-port": self._port,
-            "tls-cert-file": self._folder / "serving.crt",
-            "tls-private-key-file": self._folder / "serving.key",
-            "client-ca-file": self._folder / "ca.crt",
-            "authorization-mode": "Node,RBAC",
-            "enable-admission-plugins": "NodeRestriction",
-            "enable-bootstrap-token-auth": "true",
-            "service-account-issuer": "https://kubernetes.default.svc.cluster.local",
-            "service-account-key-file": self._folder / "sa.pub",
-            "service-account-signing-key-file": self._folder / "sa.key",
-            "service-cluster-ip-range": "fd00:10:96::/112" if self._is_of_ipv6 else "10.96.0.0/12",
-            "allow-privileged": "true",
-        }
-        # The endpoint controller refuses a loopback address; nothing in these clusters uses that endpoint.
-        extra = ["--endpoint-reconciler-type=none", *self._apiserver_flags]
-        return self._programs.start("kube-apiserver", [self.binaries.kube_apiserver, *_flags(flags), *extra])
+        flags = apiserver_flags(self._folder, self._etcd.url, self._address, self._port)
+        return self._programs.start(
+            "kube-apiserver", [self.binaries.kube_apiserver, *as_arguments(flags), *self._apiserver_flags]
+        )
 
     def _apiserver_is_ready(self) -> bool:
         with RawClient(self.connection()) as client:
@@ -347,7 +319,51 @@ class ControlPlane(ClosedAtTheEnd):
         return all(self._admin.get(f"/apis/{group}/{version}/{plural}").status == 200 for version in versions)
 
 
-def _flags(flags: dict[str, object]) -> list[str]:
+def apiserver_flags(folder: Path, etcd_url: str, address: str, port: int) -> dict[str, object]:
+    """kubeadm's flags of kube-apiserver, as far as they matter here. Certificates and keys are files in ``folder``."""
+    is_of_ipv6 = ":" in address
+    return {
+        "etcd-servers": etcd_url,
+        "bind-address": address,
+        # From the IPv6 documentation range, because ::1 is refused.
+        "advertise-address": "2001:db8::1" if is_of_ipv6 else address,
+        "secure-port": port,
+        "tls-cert-file": folder / "serving.crt",
+        "tls-private-key-file": folder / "serving.key",
+        "client-ca-file": folder / "ca.crt",
+        "authorization-mode": "Node,RBAC",
+        "enable-admission-plugins": "NodeRestriction",
+        "enable-bootstrap-token-auth": "true",
+        "service-account-issuer": "https://kubernetes.default.svc.cluster.local",
+        "service-account-key-file": folder / "sa.pub",
+        "service-account-signing-key-file": folder / "sa.key",
+        "service-cluster-ip-range": "fd00:10:96::/112" if is_of_ipv6 else "10.96.0.0/12",
+        "allow-privileged": "true",
+        # The endpoint controller refuses a loopback address; nothing in these clusters uses that endpoint.
+        "endpoint-reconciler-type": "none",
+    }
+
+
+def controller_manager_flags(folder: Path, configuration: Path) -> dict[str, object]:
+    """kubeadm's flags of kube-controller-manager, likewise. ``configuration`` is its kubeconfig."""
+    return {
+        "kubeconfig": configuration,
+        "authentication-kubeconfig": configuration,
+        "authorization-kubeconfig": configuration,
+        "use-service-account-credentials": "true",
+        "service-account-private-key-file": folder / "sa.key",
+        "root-ca-file": folder / "ca.crt",
+        "cluster-signing-cert-file": folder / "ca.crt",
+        "cluster-signing-key-file": folder / "ca.key",
+        "leader-elect": "false",
+        "bind-address": "127.0.0.1",
+        "tls-cert-file": folder / "serving.crt",
+        "tls-private-key-file": folder / "serving.key",
+    }
+
+
+def as_arguments(flags: Mapping[str, object]) -> list[str]:
+    """``--name=value`` for each."""
     return [f"--{name}={value}" for name, value in flags.items()]
 
 

@@ -16,25 +16,17 @@ from random import Random
 from typing import Final, TypeAlias
 
 from attestors.net.rate_limiter import TokenBucket
-from signer.audit.canary_line import CanaryLine
-from signer.audit.lines import CanaryContent
 from signer.audit.log import AuditLog, AuditLogUnavailable
 from signer.authority import CACertificate, IssuanceRefused, IssuingSet, discovery_hashes
+from signer.authority.canary_certificate import issue_canary
 from signer.authority.errors import CertificateAuthorityUnavailable
-from signer.controller.canary.canary import (
-    CanaryCertificate,
-    Finding,
-    NotProven,
-    NotTrusted,
-    Trusted,
-    issue_canary,
-    try_canary,
-)
+from signer.controller.canary.journal import journal_canary
 from signer.controller.telemetry.metrics_collector import ServiceGauge
 from signer.decision.authority_secrets import AuthorityUnavailable
 from signer.decision.authority_source import AuthoritySource
 from signer.decision.authority_trust import NO_TRUST_PROOF, NoTrustProof, TrustProof
 from signer.kube.backoff import Backoff
+from signer.kube.canary import Finding, NotProven, NotTrusted, Trusted, try_canary
 from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import ApiError
@@ -252,7 +244,7 @@ class CanaryService:
         except (CertificateAuthorityUnavailable, IssuanceRefused) as error:
             return NotProven(f"no canary can be issued: {error}")
         try:
-            await self._journal(canary, client.server, authority)
+            await journal_canary(canary, client.server, _hash_of(authority), self._key, self._audit_log, self._now())
         except AuditLogUnavailable as error:
             return NotProven(f"the canary is not in the audit log: {error}")
         finding = await try_canary(canary, client.server, authority, self._resource_limits)
@@ -270,34 +262,6 @@ class CanaryService:
             printable(
                 f"the API server refuses client {authority_name} ({finding.message}); {await self._accepted_by(client)}"
             )
-        )
-
-    async def _journal(self, canary: CanaryCertificate, server: ClusterConnection, authority: IssuingSet) -> None:
-        """Write it to the audit log before it is used.
-
-        Raises:
-            AuditLogUnavailable: it is not in the log.
-        """
-        line = CanaryLine(
-            cluster=str(self._key),
-            time=self._now(),
-            server=server.server,
-            user=canary.user,
-            serial_number=f"{canary.serial_number:x}",
-            not_after=canary.not_after,
-            ca_cert_hash=_hash_of(authority),
-            certificate_digest=canary.digest,
-        )
-        await self._audit_log.append(CanaryContent(line.encode()))
-        _LOG.info(
-            "issued a canary",
-            extra={
-                "cluster": str(self._key),
-                "requester": canary.user,
-                "serialNumber": f"{canary.serial_number:x}",
-                "notAfter": canary.not_after.isoformat(),
-                "caCertHash": _hash_of(authority),
-            },
         )
 
     async def _accepted_by(self, client: Client) -> str:

@@ -119,8 +119,17 @@ class PolicyStatus:
         self._restored_at = -math.inf
         """When the status was last read because another client had written it."""
 
-    async def write(self, generation: int, policy: Policy | None, conditions: Sequence[PolicyCondition]) -> None:
-        """Write the status if it changed. A failure is logged and retried at the next call."""
+    async def write(
+        self,
+        generation: int,
+        policy: Policy | None,
+        conditions: Sequence[PolicyCondition],
+        credentials: JsonObject | None = None,
+    ) -> None:
+        """Write the status if it changed. A failure is logged and retried at the next call.
+
+        ``credentials`` is ``status.credentials``; empty or None for none.
+        """
         try:
             if self._written is not None and self._was_overwritten():
                 self._written, self._restored_at = None, self._monotonic()
@@ -130,8 +139,11 @@ class PolicyStatus:
                 self._written_uid = current["metadata"]["uid"]
                 self._note_current(current)
             desired = self._status(generation, policy, with_ready(conditions, policy), self._written)
+            if credentials:
+                desired["credentials"] = credentials
             if desired != self._written:
-                self._note_current(await self._client.patch(f"{self._path}/status", {"status": desired}))
+                patch = _replacing(desired, self._written)
+                self._note_current(await self._client.patch(f"{self._path}/status", {"status": patch}))
                 self._written = desired
         except NotFound:
             self._written = None
@@ -180,3 +192,17 @@ class PolicyStatus:
             "reason": condition.reason,
             "message": condition.message,
         }
+
+
+def _replacing(desired: JsonObject, before: JsonObject) -> JsonObject:
+    """The merge patch that makes ``before`` what is desired in its credentials: fields that are gone become null."""
+    if "credentials" not in before:
+        return desired
+    return {**desired, "credentials": _with_nulls(desired.get("credentials"), before["credentials"])}
+
+
+def _with_nulls(desired: Any, before: Any) -> Any:
+    if not isinstance(desired, dict) or not isinstance(before, dict):
+        return desired
+    gone = {key: None for key in before if key not in desired}
+    return {**gone, **{key: _with_nulls(value, before.get(key)) for key, value in desired.items()}}

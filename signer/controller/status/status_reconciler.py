@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from signer.controller.status.condition_log import ConditionLog
 from signer.controller.status.infrastructure_status import InfrastructureStatus
@@ -56,8 +56,11 @@ class StatusReconciler:
         operator_networks: OperatorNetworks,
         sources: Sequence[ConditionSource],
         now: Callable[[], datetime],
+        credentials: Callable[[], dict[str, Any]] = dict,
     ) -> None:
-        """``sources`` have further conditions, in the order in which the policy shows them."""
+        """``sources`` have further conditions, in the order in which the policy shows them; ``credentials`` returns
+        ``status.credentials``, empty for none.
+        """
         self._key = key
         self._caches = caches
         self._authority_source = authority_source
@@ -68,6 +71,7 @@ class StatusReconciler:
         self._infrastructure_status = infrastructure_status
         self._operator_networks = operator_networks
         self._sources = sources
+        self._credentials = credentials
         self._now = now
         self._condition_log = ConditionLog(key)
         self.conditions: tuple[PolicyCondition, ...] = ()
@@ -94,7 +98,7 @@ class StatusReconciler:
             followed = policy if isinstance(policy, Policy) else None
             self.conditions = with_ready(found, followed)
             self._condition_log.found(found)
-            await self._policy_status.write(policy.generation, followed, found)
+            await self._policy_status.write(policy.generation, followed, found, self._credentials())
         cluster = self._caches.clusters.get(self._key.namespace, self._key.name)
         if isinstance(policy, Policy) and cluster is not None:
             await self._policy_owner.ensure(cluster, policy)

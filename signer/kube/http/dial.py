@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import ipaddress
 import os
@@ -18,7 +19,7 @@ import aiohappyeyeballs
 
 from attestors.net.dial import most_telling
 from signer.kube.http.messages import Origin
-from signer.kube.http.tls_transport import connect
+from signer.kube.http.tls_transport import TlsTransport, connect
 
 KEEPALIVE_IDLE_SECONDS = 30
 KEEPALIVE_INTERVAL_SECONDS = 10
@@ -63,9 +64,14 @@ class Dialer:
         tls: ssl.SSLContext,
         server_name: str | None,
         spent: Callable[[float], None] = lambda cpu_seconds: None,
+        on_connect: Callable[[TlsTransport], None] = lambda transport: None,
     ) -> None:
-        """``server_name`` is verified instead of the origin's host. ``spent`` is that of ``TlsTransport``."""
+        """``server_name`` is verified instead of the origin's host. ``spent`` is that of ``TlsTransport``.
+
+        ``on_connect`` is called after each handshake, before anything is sent. It may raise what ``dial`` raises.
+        """
         self._spent = spent
+        self._on_connect = on_connect
         self._origin = origin
         self._tls = tls
         self._server_name = (server_name or origin.host).rstrip(".")  # RFC 6066: without the dot of a full name
@@ -84,13 +90,17 @@ class Dialer:
         opened = await _connected(addresses)
         connection = make()
         try:
-            await connect(opened, self._tls, self._server_name, connection, self._spent)
+            transport = await connect(opened, self._tls, self._server_name, connection, self._spent)
         except ssl.SSLError:  # some are also ValueErrors
             raise
         except ValueError:  # of the name, before anything is sent
             error = ssl.SSLError(ssl.SSL_ERROR_SSL, "server name")
             error.reason = "the name to verify is not valid in a certificate"
             raise error from None
+        with contextlib.ExitStack() as undo:
+            undo.callback(transport.abort)
+            self._on_connect(transport)
+            undo.pop_all()
         return connection
 
     async def _resolve(self) -> list[Address]:

@@ -16,6 +16,7 @@ from typing import Self, cast
 
 from signer.kube.http.dial import Dialer
 from signer.kube.http.messages import ConnectionClosed, MalformedAnswer, Origin, ResponseHead, ResponseParser
+from signer.kube.http.tls_transport import TlsTransport
 
 MAXIMUM_HELD_BYTES = 64 * 1024
 """Buffered bytes of a response body at which reading stops, besides the data that the transport read at once."""
@@ -212,14 +213,15 @@ class Pool:
         tls: ssl.SSLContext,
         server_name: str | None = None,
         spent: Callable[[float], None] = lambda cpu_seconds: None,
+        on_connect: Callable[[TlsTransport], None] = lambda transport: None,
     ) -> None:
         """``server_name`` is verified in the server's certificate instead of the origin's host.
 
         ``spent`` is called with seconds of CPU time that the server can influence: handshakes, and data in very small
-        pieces.
+        pieces. ``on_connect`` is that of ``Dialer``.
         """
         self._loop = asyncio.get_running_loop()
-        self._dialer = Dialer(origin, tls, server_name, spent)
+        self._dialer = Dialer(origin, tls, server_name, spent, on_connect)
         self._open: set[HttpConnection] = set()
         self._idle: list[tuple[HttpConnection, float]] = []  # the longest idle first
         self._sweeping: asyncio.TimerHandle | None = None

@@ -8,10 +8,12 @@ a hostile server sends records without data, such as session tickets.
 
 from __future__ import annotations
 
+import _ssl
 import asyncio
 import contextlib
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Callable
 
@@ -115,6 +117,26 @@ class TlsTransport(asyncio.Transport):
         self._loop.add_reader(self._socket, self._readable)
         if self._incoming.pending:  # it arrived with the end of the handshake
             self._loop.call_soon(self._deliver)
+
+    def presented_chain(self) -> tuple[bytes, ...]:
+        """DER of the certificates that the server has sent, its own first, after the handshake.
+
+        They are what the server sent, with nothing added or removed: verification of the chain may have used fewer
+        certificates, or others. ``MAXIMUM_HANDSHAKE_BYTES`` bounds them.
+
+        Raises:
+            ssl.SSLError: OpenSSL has no such chain.
+        """
+        if sys.version_info >= (3, 13):
+            chain = tuple(self._tls.get_unverified_chain())
+        else:
+            # Since Python 3.10, and public since 3.13. Of the public methods only the one for the server's own
+            # certificate exists.
+            sent = self._tls._sslobj.get_unverified_chain()  # type: ignore[attr-defined]
+            chain = tuple(certificate.public_bytes(_ssl.ENCODING_DER) for certificate in sent or ())
+        if not chain or chain[0] != self._tls.getpeercert(binary_form=True):
+            raise _failure("the server's certificates are not known")
+        return chain
 
     # For the protocol
 

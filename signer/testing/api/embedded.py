@@ -71,7 +71,9 @@ class EmbeddedAPI(ObjectAccess):
         late_events_seconds: by how much the events of a watch may come late, as from an API server under load: a test
             that takes what it has just written as known fails then. By how much is random, mostly little.
         garbage_collection: remove dependents of deleted owners and contents of deleted namespaces.
+        address: IP address to listen at, which the serving certificate names.
         port: 0 for a free one.
+        serving: certificate chain and key (PEM) to present, instead of a certificate of the CA.
         loop_thread: serve in that event loop, with other APIs; the caller starts and stops it. By default, one of its
             own.
 
@@ -92,7 +94,9 @@ class EmbeddedAPI(ObjectAccess):
         bookmark_seconds: float = 60.0,
         late_events_seconds: float = 0.0,
         garbage_collection: bool = True,
+        address: str = _HOST,
         port: int = 0,
+        serving: tuple[bytes, bytes] | None = None,
         loop_thread: LoopThread | None = None,
     ) -> None:
         if (ca_certificate is None) != (ca_key is None):
@@ -121,10 +125,12 @@ class EmbeddedAPI(ObjectAccess):
         self._handler = Handler(
             self._operations, self._authenticator, self.authorization, self.faults, self.requests, self._settings
         )
+        self._address = address
         self._port = port
         self._runner: web.ServerRunner | None = None
         self._listening: socket.socket | None = None
-        self._serving = self._issuer.serving(["localhost", "kubernetes", "kubernetes.default.svc"], [_HOST])
+        names = ["localhost", "kubernetes", "kubernetes.default.svc"]
+        self._serving = self._issuer.serving(names, [address]) if serving is None else serving
         for value in default_objects() + (kubeadm_objects() if seed_kubeadm else []):
             self.create(value)
 
@@ -168,7 +174,7 @@ class EmbeddedAPI(ObjectAccess):
         runner = web.ServerRunner(server, shutdown_timeout=0.1)
         await runner.setup()
         context = server_context(*self._serving, self._client_authorities)
-        listening = socket.create_server((_HOST, self._port), backlog=512)
+        listening = socket.create_server((self._address, self._port), backlog=512)
         await web.SockSite(runner, listening, ssl_context=context).start()
         self._runner, self._listening, self._port = runner, listening, listening.getsockname()[1]
 
@@ -188,8 +194,8 @@ class EmbeddedAPI(ObjectAccess):
 
     @property
     def server(self) -> str:
-        """``https://127.0.0.1:port``."""
-        return f"https://{_HOST}:{self._port}"
+        """``https://127.0.0.1:port``, or the other ``address``."""
+        return f"https://{self._address}:{self._port}"
 
     @property
     def ca_certificate_pem(self) -> bytes:

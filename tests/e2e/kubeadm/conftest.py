@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -23,6 +24,8 @@ from tests.support.containerd import Containerd
 from tests.support.control_plane import ControlPlane
 from tests.support.grants import as_service_account, restrict_in_workload_cluster
 from tests.support.raw_client import RawClient
+
+PODS: Final = "/api/v1/namespaces/kube-system/pods"
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +81,7 @@ def program_folder() -> str:
 def machine(
     plane: ControlPlane, administrator: RawClient, tmp_path: Path, program_folder: str
 ) -> Iterator[RunningMachine]:
-    """A machine that never joined. Its Node and its requests go with it."""
+    """A machine that never joined. Its Node, the mirrors of its static pods and its requests go with it."""
     with ExitStack() as stack:
         try:
             runtime = stack.enter_context(Containerd())
@@ -92,5 +95,7 @@ def machine(
         with switched_on as machine:
             yield machine
         administrator.delete(NODE).expect(200, 404)
+        # No kube-controller-manager does it here. kubeadm would read the former machine's address in them.
+        administrator.delete(PODS, gracePeriodSeconds="0").expect(200)
         for request in administrator.get(CERTIFICATE_SIGNING_REQUESTS.collection()).expect(200)["items"]:
             administrator.delete(CERTIFICATE_SIGNING_REQUESTS.object(request["metadata"]["name"])).expect(200, 404)

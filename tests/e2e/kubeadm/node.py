@@ -82,6 +82,19 @@ def wait_ready(administrator: RawClient, machine: RunningMachine, later_than: st
     return ready(administrator)
 
 
+def succeeds(machine: RunningMachine, script: str) -> bool:
+    """Whether the last command of this script succeeds; its output goes to the test's report."""
+    machine.run(f"{script}\necho exit code $?")
+    print(machine.output())
+    return machine.output().endswith("exit code 0\n")
+
+
+def restart_kubelet(administrator: RawClient, machine: RunningMachine) -> None:
+    """Restart it; returns when the new process has reported that the Node is Ready."""
+    assert succeeds(machine, "systemctl restart kubelet")
+    wait_ready(administrator, machine, ready(administrator))
+
+
 def agent(machine: RunningMachine) -> set[str]:
     """What systemd says of the agent: what state it is in, and how often it was started again."""
     machine.run("systemctl show --property=ActiveState,NRestarts kubelet-authenticator")

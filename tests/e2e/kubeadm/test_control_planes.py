@@ -9,7 +9,9 @@ from typing import Final
 import pytest
 import yaml
 
+from authenticator.model.kubeconfig import runs_this_program
 from signer.kube.kubeconfig import parse_kubeconfig
+from signer.kube.resources import CLUSTER_ROLE_BINDINGS
 from signer.testing.world import WorldCluster
 from tests.deploy.manifests import CONTROL_PLANE, of_class
 from tests.deploy.running_machine import RunningMachine
@@ -26,11 +28,13 @@ from tests.e2e.kubeadm.node import (
     issued_by_builtin_signer,
     join,
     machine_address,
+    restart_kubelet,
     serves,
+    succeeds,
     wait_for_agent,
     wait_ready,
 )
-from tests.support.binaries import MissingPart, skip_or_fail
+from tests.support.binaries import ASSETS_VARIABLE, MissingPart, skip_or_fail
 from tests.support.control_plane import ControlPlane
 from tests.support.etcd import Etcd
 from tests.support.processes import Programs, wait_until
@@ -43,6 +47,11 @@ SINCE_ASKED = (1, 32)
 """kubeadm asks the API server for the node's name."""
 SINCE_LOCAL = (1, 33)
 """Kubelets of older control planes ask the control plane's endpoint."""
+KUBELET_CONF: Final = "/etc/kubernetes/kubelet.conf"
+UPGRADE: Final = "kubeadm upgrade node --skip-phases=preflight"
+"""The preflight checks would pull images, run a Job, and want more control groups than the machine has."""
+APPLY: Final = "kubeadm upgrade apply {version} --yes --skip-phases=preflight"
+AUTO_APPROVAL: Final = CLUSTER_ROLE_BINDINGS.object("kubeadm:node-autoapprove-bootstrap")
 
 
 @pytest.fixture
@@ -107,24 +116,63 @@ def test_kubeadm_upgrades_the_node(
     """As the document says: by itself, or with a kubelet.conf of kubeadm's own that names the certificate."""
     join_as_control_plane(plane, cluster, machine, local, "SelfSigned")
     wait_ready(administrator, machine)
-    kubelet_conf = machine.path("/etc/kubernetes/kubelet.conf")
+    kubelet_conf, configuration = machine.path(KUBELET_CONF), machine.path("/var/lib/kubelet/config.yaml")
     before = kubelet_conf.read_text(encoding="utf-8")
-    upgrade = "kubeadm upgrade node phase kubelet-config --dry-run"
     (commands,) = [block.text for block in blocks(ROOT / "docs/node.md") if "unshare --mount" in block.text]
-    own = commands.replace("kubeadm upgrade node", upgrade)
+    own = commands.replace("kubeadm upgrade node", UPGRADE)
     assert own != commands
 
-    def upgraded(script: str) -> bool:
-        machine.run(f"{script}\necho exit code $?")
-        print(machine.output())
-        return "exit code 0" in machine.output()
-
+    configuration.write_text("# as kubeadm join left it\n", encoding="utf-8")
     asks_the_api_server = plane.binaries.kubernetes() >= SINCE_ASKED
-    wait_until(lambda: upgraded(own), "the pod of its API server is mirrored", 60.0)
-    assert upgraded(upgrade) is asks_the_api_server
+    wait_until(lambda: succeeds(machine, own), "the pod of its API server is mirrored", 60.0)
+    assert succeeds(machine, UPGRADE) is asks_the_api_server
     if not asks_the_api_server:
         assert "x509 certificate expected" in machine.output()
+    assert yaml.safe_load(configuration.read_text(encoding="utf-8"))["rotateCertificates"] is True
     assert kubelet_conf.read_text(encoding="utf-8") == before
+
+    restart_kubelet(administrator, machine)
+    assert list(issued(administrator)) == [CLIENT_SIGNER]
+    assert kubelet_conf.read_text(encoding="utf-8") == before
+
+
+@pytest.mark.parametrize("command", [pytest.param(UPGRADE, id="node"), pytest.param(APPLY, id="apply")])
+def test_kubeadm_gives_the_kubelet_the_api_server_of_its_machine(
+    plane: ControlPlane,
+    cluster: WorldCluster,
+    administrator: RawClient,
+    machine: RunningMachine,
+    local: tuple[str, int],
+    command: str,
+) -> None:
+    """A machine that joined with an older kubeadm: its kubelet.conf names the control plane's endpoint."""
+    if plane.binaries.kubernetes() < SINCE_LOCAL:
+        pytest.skip(f"{ASSETS_VARIABLE} has no kubeadm that changes the server: 1.33 or newer")
+    join_as_control_plane(plane, cluster, machine, local, "SelfSigned")
+    wait_ready(administrator, machine)
+    kubelet_conf = machine.path(KUBELET_CONF)
+    expected = kubelet_conf.read_text(encoding="utf-8")
+    own = f"https://{local[0]}:{local[1]}"
+    assert own in expected
+    kubelet_conf.write_text(expected.replace(own, plane.server), encoding="utf-8")
+    restart_kubelet(administrator, machine)
+
+    administrator.delete(AUTO_APPROVAL).expect(200)
+    version = plane.versions()["kube-apiserver"].rpartition(" ")[2]
+    assert succeeds(machine, command.format(version=version))
+    assert (administrator.get(AUTO_APPROVAL).status == 200) is (command == APPLY)
+    plane.seed_kubeadm()
+    found = kubelet_conf.read_text(encoding="utf-8")
+    assert runs_this_program(found.encode())
+    found_document = yaml.safe_load(found)
+    assert found_document["users"][0]["user"]["exec"].pop("env") is None
+    assert found_document == yaml.safe_load(expected)
+    assert kubelet_conf.stat().st_mode & 0o777 == 0o600
+
+    restart_kubelet(administrator, machine)
+    assert kubelet_conf.read_text(encoding="utf-8") == found
+    assert list(issued(administrator)) == [CLIENT_SIGNER]
+    wait_for_agent(machine)
 
 
 def test_the_kubelet_asks_for_its_serving_certificate(

@@ -6,6 +6,7 @@ import json
 from typing import Final
 
 import pytest
+import yaml
 from cryptography import x509
 
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
@@ -23,8 +24,10 @@ from tests.e2e.kubeadm.node import (
     issued,
     issued_by_builtin_signer,
     join,
+    restart_kubelet,
     served_certificate,
     serves,
+    succeeds,
     wait_for_agent,
     wait_ready,
 )
@@ -38,6 +41,12 @@ KIND: Final = WORKER
 SUBJECT = f"CN=system:node:{HOSTNAME},O=system:nodes"
 SINCE_RELOAD = (1, 31)
 """Older kubelets read ``tlsCertFile`` once."""
+SINCE_INSTANCE: Final = (1, 34)
+"""By default, kubeadm keeps the container runtime's address in a file of its own, and no longer among the flags."""
+FLAGS: Final = "/var/lib/kubelet/kubeadm-flags.env"
+INSTANCE: Final = "/var/lib/kubelet/instance-config.yaml"
+UPGRADE: Final = "kubeadm upgrade node --ignore-preflight-errors=SystemVerification"
+"""The machine is a folder, with few control groups of its own."""
 
 
 def test_a_worker_joins_comes_back_and_joins_again(
@@ -63,6 +72,37 @@ def test_a_worker_joins_comes_back_and_joins_again(
     join(plane, cluster, machine, of_class(KIND, attestation("SelfSigned")))
     wait_ready(administrator, machine)
     assert len(administrator.get(CERTIFICATE_SIGNING_REQUESTS.collection()).expect(200)["items"]) == 2
+
+
+def test_kubeadm_upgrades_the_node(
+    plane: ControlPlane, cluster: WorldCluster, administrator: RawClient, machine: RunningMachine
+) -> None:
+    """The kubelet's configuration, which lets it rotate, is replaced. The flag that stops it is kept."""
+    join(plane, cluster, machine, of_class(KIND, attestation("SelfSigned")))
+    wait_ready(administrator, machine)
+    kept = ("/etc/kubernetes/kubelet.conf", "/etc/systemd/system/kubelet.service.d/20-kubelet-authenticator.conf")
+    before = {name: machine.path(name).read_bytes() for name in kept}
+    configuration = machine.path("/var/lib/kubelet/config.yaml")
+    configuration.write_text("# as kubeadm join left it\n", encoding="utf-8")
+    flags = machine.path(FLAGS)
+    has_instance_file = plane.binaries.kubernetes() >= SINCE_INSTANCE
+    if has_instance_file:
+        endpoint = yaml.safe_load(machine.path(INSTANCE).read_text(encoding="utf-8"))["containerRuntimeEndpoint"]
+        machine.path(INSTANCE).unlink()
+        name, _, value = flags.read_text(encoding="utf-8").partition('="')
+        flags.write_text(f'{name}="--container-runtime-endpoint={endpoint} {value}', encoding="utf-8")
+
+    assert succeeds(machine, UPGRADE)
+    assert yaml.safe_load(configuration.read_text(encoding="utf-8"))["rotateCertificates"] is True
+    assert "--rotate-certificates=false" in flags.read_text(encoding="utf-8")
+    assert machine.path(INSTANCE).exists() is has_instance_file
+    if has_instance_file:
+        assert "--container-runtime-endpoint" not in flags.read_text(encoding="utf-8")
+    assert {name: machine.path(name).read_bytes() for name in kept} == before
+
+    restart_kubelet(administrator, machine)
+    assert list(issued(administrator)) == [CLIENT_SIGNER]
+    assert {name: machine.path(name).read_bytes() for name in kept} == before
 
 
 @pytest.mark.parametrize("program_folder", ["/opt/bin"])

@@ -407,6 +407,40 @@ def test_it_is_recognised() -> None:
     assert runs_this_program(written().encode())
 
 
+REWRITTEN = b"""apiVersion: v1
+clusters:
+- cluster:
+    certificate-authority: /var/lib/kubelet/pki/kubelet-authenticator-ca.crt
+    server: https://192.0.2.2:48737
+  name: workload
+contexts:
+- context:
+    cluster: workload
+    user: kubelet
+  name: kubelet@workload
+current-context: kubelet@workload
+kind: Config
+users:
+- name: kubelet
+  user:
+    exec:
+      apiVersion: client.authentication.k8s.io/v1
+      args:
+      - credential
+      command: /usr/local/bin/kubelet-authenticator
+      env: null
+      interactiveMode: Never
+      provideClusterInfo: true
+"""
+"""After ``kubeadm upgrade node`` 1.36.2 gave a control plane's kubelet the API server of its machine."""
+
+
+def test_it_is_recognised_as_kubeadm_writes_it_back() -> None:
+    assert runs_this_program(REWRITTEN)
+    files = {"/var/lib/kubelet/pki/kubelet-authenticator-ca.crt": CERTIFICATE.encode()}
+    assert cluster_of_kubeconfig(REWRITTEN, files.__getitem__) == Cluster("https://192.0.2.2:48737", CERTIFICATE)
+
+
 def running(*commands: Any) -> bytes:
     return as_yaml(kubeconfig(users=[{"name": "kubelet", "user": {"exec": {"command": one}}} for one in commands]))
 

@@ -59,6 +59,7 @@ def test_the_signature_is_verified_over_the_original(serial_number: int) -> None
     certificate = parse_ca_certificate(der)
     certificate.require_directly_issued_by(issuer)
     assert certificate.der == der
+    assert certificate.serial_number == serial_number
     # The same signature over serial number 1, which is what the library was shown, must not do.
     tbs, algorithm, signature = read_elements(read_single(der, Tag.SEQUENCE).content)
     fields = [element.encoded for element in read_elements(tbs.content)]

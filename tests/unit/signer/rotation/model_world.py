@@ -41,6 +41,7 @@ from signer.rotation.facts import (
     Link,
     NodeFacts,
     NotObserved,
+    RenewalFacts,
     RootCAFacts,
     ServerFacts,
     ServersFacts,
@@ -199,7 +200,7 @@ class ModelWorld:
 
     def _after(self) -> datetime:
         """``rollout.after`` as the controller sets it."""
-        moment = Moment.TRUST_WRITTEN if self.record.step is Step.SERVERS_TRUST else Moment.STEP
+        moment = Moment.SWITCHED if self.record.step is Step.SERVERS_PRESENT else Moment.TRUST_WRITTEN
         after = self.record.at(moment)
         rolls = self.record.step in (Step.SERVERS_TRUST, Step.SERVERS_PRESENT, Step.DROP_OLD, Step.NODES_RETURN)
         return after if rolls and isinstance(after, datetime) else START - timedelta(days=1)
@@ -311,6 +312,9 @@ class ModelWorld:
                 for node in self.nodes
             ),
             unattested=(),
+            renewal=RenewalFacts(
+                tuple(server.name for server in self.servers if server.created <= self._after()), "older Machines"
+            ),
             pins={"pool": frozenset(reference(role).public_key_hash for role in self.pins)},
         )
 

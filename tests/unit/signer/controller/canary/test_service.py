@@ -19,11 +19,11 @@ from signer.audit.lines import CanaryContent, Content
 from signer.audit.log import AuditLogUnavailable
 from signer.authority import IssuingSet, load_certificate_authority
 from signer.controller.canary import service as module
-from signer.controller.canary.canary import Finding, NotProven, NotTrusted, Trusted
 from signer.controller.canary.service import CanaryService
 from signer.decision.authority_secrets import AuthorityUnavailable
 from signer.decision.authority_trust import TrustProof
 from signer.kube.backoff import Backoff
+from signer.kube.canary import Finding, NotProven, NotTrusted, Trusted
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import Forbidden
 from signer.kube.resource_limits import ResourceLimits

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import ssl
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -61,6 +62,18 @@ def test_certificate_of_a_second_authority() -> None:
         pair = second.client("alice", [], timedelta(days=1))
         with RawClient(api.certificate_connection(*pair)) as client:
             assert client.get("/version").status == 200
+
+
+def test_another_address_and_another_serving_certificate() -> None:
+    stranger = Issuer.new("stranger")
+    with EmbeddedAPI(address="127.0.0.2") as api, RawClient(api.connection()) as client:
+        assert api.server.startswith("https://127.0.0.2:")
+        assert client.get("/version").status == 200
+    with (
+        EmbeddedAPI(serving=stranger.serving(["localhost"], ["127.0.0.1"])) as api,
+        RawClient(replace(api.connection(), certificate_authority=stranger.certificate_pem)) as client,
+    ):
+        assert client.get("/version").status == 200
 
 
 def test_serving_certificate_is_not_a_client_certificate(api: EmbeddedAPI) -> None:

@@ -1,29 +1,19 @@
-"""The canary: what it is, and which answers prove that an API server accepts it."""
+"""The canary: which answers prove that an API server accepts it."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 from aiohttp import web
-from cryptography import x509
-from cryptography.x509.oid import NameOID
 
 from signer.authority import IssuingSet, load_certificate_authority
-from signer.authority.errors import CertificateAuthorityUnavailable
-from signer.controller.canary import canary as canary_module
-from signer.controller.canary.canary import (
-    CanaryCertificate,
-    Finding,
-    NotProven,
-    NotTrusted,
-    Trusted,
-    issue_canary,
-    try_canary,
-)
+from signer.authority.canary_certificate import CanaryCertificate, issue_canary
+from signer.kube import canary as canary_module
+from signer.kube.canary import Finding, NotProven, NotTrusted, Trusted, try_canary
 from signer.kube.resource_limits import ResourceLimits
 from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
 from tests.unit.signer.kube.support import Authority, aiohttp_server, server_context, status_body
@@ -38,26 +28,6 @@ SERVER = Authority("the API server's")
 @pytest.fixture(scope="module")
 def canary() -> CanaryCertificate:
     return issue_canary(AUTHORITY, datetime.now(UTC))
-
-
-def test_it_has_no_group_and_lives_ten_minutes(canary: CanaryCertificate) -> None:
-    now = datetime.now(UTC)
-    certificate = x509.load_pem_x509_certificate(canary.certificate)
-    assert [(one.oid, one.value) for one in certificate.subject] == [(NameOID.COMMON_NAME, USER)]
-    assert certificate.serial_number == canary.serial_number
-    assert certificate.not_valid_after_utc == canary.not_after
-    assert canary.not_after <= now + timedelta(minutes=10)
-    assert canary.user == USER
-    assert "PRIVATE" not in repr(canary)
-
-
-def test_each_has_a_key_of_its_own(canary: CanaryCertificate) -> None:
-    assert issue_canary(AUTHORITY, datetime.now(UTC)).key != canary.key
-
-
-def test_an_authority_that_is_about_to_expire_issues_none() -> None:
-    with pytest.raises(CertificateAuthorityUnavailable):
-        issue_canary(AUTHORITY, LOADED.certificate.not_after)
 
 
 def forbidden(user: str) -> bytes:

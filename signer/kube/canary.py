@@ -9,29 +9,17 @@ is always answered with 401, even where anonymous requests are allowed (apiserve
 
 from __future__ import annotations
 
-import hashlib
-import ssl
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
-from signer.authority import (
-    CANARY,
-    CertificateAuthority,
-    CertificateUsage,
-    IssuanceRequest,
-    IssuingSet,
-    certificate_validity,
-    issue,
-    new_serial_number,
-)
+from signer.authority import CertificateAuthority, IssuingSet
+from signer.authority.canary_certificate import CanaryCertificate
 from signer.authority.der import encode_block
 from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection
 from signer.kube.errors import ApiError, Cause, Forbidden, Unauthorized, Unreachable
+from signer.kube.http.tls_transport import TlsTransport
 from signer.kube.resource_limits import ResourceLimits
 from signer.kube.resources import SELF_SUBJECT_REVIEWS
 from signer.kube.tls import TlsMaterialRefused
@@ -40,23 +28,6 @@ from signer.model.fields import mapping_of, text_of
 REQUEST_SECONDS: Final = 10.0
 """An API server that takes longer has proven nothing yet."""
 _MAXIMUM_ANSWER_BYTES: Final = 64 * 1024
-_NAME_CHARACTERS: Final = 16
-
-
-@dataclass(frozen=True, slots=True)
-class CanaryCertificate:
-    """A certificate with its key, both PEM, for one request."""
-
-    user: str
-    serial_number: int
-    not_after: datetime
-    certificate: bytes = field(repr=False)
-    key: bytes = field(repr=False)
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the certificate's DER encoding, in hexadecimal."""
-        return hashlib.sha256(ssl.PEM_cert_to_DER_cert(self.certificate.decode("ascii"))).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,39 +55,6 @@ class NotProven:
 Finding: TypeAlias = Trusted | NotTrusted | NotProven
 
 
-def issue_canary(authority: IssuingSet, now: datetime) -> CanaryCertificate:
-    """A certificate of the CA that signs client certificates, with a new key. Takes up to 5 ms of CPU time.
-
-    Raises:
-        CertificateAuthorityUnavailable: the CA expires too soon.
-        IssuanceRefused: the CA must not sign it.
-    """
-    signing = authority.client.certificate
-    key = ec.generate_private_key(ec.SECP256R1())
-    validity = certificate_validity(now, CANARY.maximum_duration, None, signing.not_after)
-    # Named after the CA, so that an administrator can find it in the audit log of the API server.
-    name = signing.public_key_hash.partition(":")[2][:_NAME_CHARACTERS]
-    request = IssuanceRequest(
-        profile=CANARY,
-        subject_common_name=CANARY.user_prefix + name,
-        organization=CANARY.organization,
-        public_key=key.public_key(),
-        dns_names=(),
-        ip_addresses=(),
-        usages=frozenset({CertificateUsage.DIGITAL_SIGNATURE, CertificateUsage.CLIENT_AUTH}),
-        serial_number=new_serial_number(),
-        not_before=validity.not_before,
-        not_after=validity.not_after,
-    )
-    return CanaryCertificate(
-        user=request.subject_common_name,
-        serial_number=request.serial_number,
-        not_after=request.not_after,
-        certificate=issue(authority, request),
-        key=key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
-    )
-
-
 async def try_canary(
     canary: CanaryCertificate, server: ClusterConnection, authority: IssuingSet, limits: ResourceLimits
 ) -> Finding:
@@ -126,25 +64,38 @@ async def try_canary(
     """
     by_serving = replace(server, certificate_authority=_bundle(authority.serving))
     try:
-        return await _ask(canary, by_serving, limits, serving_chains=True)
+        return await ask_once(canary, by_serving, limits, serving_chains=True)
     except TlsMaterialRefused:
         pass
     except Unreachable as error:
         if error.cause is not Cause.TLS:
             return NotProven(str(error))
     try:
-        return await _ask(canary, server, limits, serving_chains=False)
+        return await ask_once(canary, server, limits, serving_chains=False)
     except (TlsMaterialRefused, Unreachable) as error:
         return NotProven(str(error))
 
 
-async def _ask(
-    canary: CanaryCertificate, server: ClusterConnection, limits: ResourceLimits, *, serving_chains: bool
+async def ask_once(
+    canary: CanaryCertificate,
+    server: ClusterConnection,
+    limits: ResourceLimits,
+    *,
+    serving_chains: bool,
+    on_connect: Callable[[TlsTransport], None] = lambda transport: None,
 ) -> Finding:
-    """Raises Unreachable if there is no answer, and TlsMaterialRefused for an unusable certificate."""
+    """Make the request at ``server`` on one new connection: it changes nothing, but is no GET, so none is repeated.
+
+    ``serving_chains`` goes into the finding. If ``server`` has a TLS context, the context has the certificate already.
+
+    Raises:
+        Unreachable: there is no answer.
+        TlsMaterialRefused: a certificate of ``server`` is unusable.
+    """
     connection = replace(server, client_certificate=canary.certificate, client_key=canary.key)
     async with Client(
         connection,
+        on_connect=on_connect,
         timeout_seconds=REQUEST_SECONDS,
         maximum_body_bytes=_MAXIMUM_ANSWER_BYTES,
         connection_limit=1,

@@ -1,0 +1,130 @@
+"""The conditions of a rotation on the policy. Pure.
+
+They exist from the first rotation of a cluster on, or while its CA is about to end. None counts toward Ready but those
+that stop certificates: a rotation that waits is no reason to distrust a cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+from signer.model.condition import ConditionType, PolicyCondition
+from signer.model.policy import Policy
+from signer.rotation.facts import Facts
+from signer.rotation.operations import NeverRotated
+from signer.rotation.phases import Phase, Step
+from signer.rotation.plan import FOREIGN_AUTHORITY, Move, Wait
+from signer.rotation.proofs import PROOF_OF, NotKnown, NotProven, Proof, Proven
+from signer.rotation.record import Moment, NotYet, RotationRecord
+from signer.rotation.rotations import Known, Unverified, Verified
+
+
+def _never(policy: Policy | None) -> bool:
+    """A rotation that waits does not make a policy unready."""
+    return False
+
+
+ROTATION_PROGRESSING: Final = ConditionType("CertificateAuthorityRotationProgressing", _never)
+"""False with the step's reason while the rotation waits for something."""
+AUTHORITY_TRUSTED: Final = ConditionType("AuthorityTrusted", _never)
+NODES_TRUST_NEW_AUTHORITY: Final = ConditionType("NodesTrustNewAuthority", _never)
+SERVERS_PRESENT_NEW_AUTHORITY: Final = ConditionType("ServersPresentNewAuthority", _never)
+OLD_AUTHORITY_REFUSED: Final = ConditionType("OldAuthorityRefused", _never)
+ROLLBACK_AVAILABLE: Final = ConditionType("RollbackAvailable", _never)
+ROTATION_STALLED: Final = ConditionType("RotationStalled", _never)
+OPERATION_REJECTED: Final = ConditionType("OperationRejected", _never)
+AUTHORITY_EXPIRY: Final = ConditionType("CertificateAuthorityExpiry", _never)
+
+STALLED_AFTER: Final = timedelta(minutes=30)
+"""A step that waits for machines takes as long as they take; beyond this, a person looks."""
+WARNINGS: Final = (
+    (timedelta(days=30), "ExpiresWithin30Days"),
+    (timedelta(days=90), "ExpiresWithin90Days"),
+    (timedelta(days=365), "ExpiresWithinAYear"),
+)
+
+_SHOWN_PROOFS: Final = (
+    (AUTHORITY_TRUSTED, Step.SERVERS_TRUST),
+    (NODES_TRUST_NEW_AUTHORITY, Step.NODES_TRUST),
+    (SERVERS_PRESENT_NEW_AUTHORITY, Step.SERVERS_PRESENT),
+    (OLD_AUTHORITY_REFUSED, Step.DROP_OLD),
+)
+
+
+def expiry_condition(not_after: datetime, now: datetime) -> PolicyCondition:
+    """A warning a year, 90 and 30 days before the CA ends. Nothing is started by it."""
+    left = not_after - now
+    for before, reason in WARNINGS:
+        if left < before:
+            message = (
+                f"the CA ends at {not_after:%Y-%m-%d}, in {max(left.days, 0)} days: order start-ca-rotation "
+                "(docs/rotation.md)"
+            )
+            return PolicyCondition(AUTHORITY_EXPIRY, False, reason, message)
+    return PolicyCondition(AUTHORITY_EXPIRY, True, "FarAway", f"the CA ends at {not_after:%Y-%m-%d}")
+
+
+def rotation_conditions(known: Known, facts: Facts | None, move: Move | None) -> tuple[PolicyCondition, ...]:
+    """The conditions; ``facts`` and ``move`` are those of the last pass, None before the first one."""
+    match known:
+        case NeverRotated():
+            return ()
+        case Unverified(message):
+            text = f"{message}: nothing of the rotation counts, and Secret <cluster>-ca decides who signs"
+            return (PolicyCondition(ROTATION_PROGRESSING, False, "Unverified", text),)
+        case Verified(record=record):
+            return tuple(_of(record, facts, move))
+
+
+def _of(record: RotationRecord, facts: Facts | None, move: Move | None) -> Iterator[PolicyCondition]:
+    yield _progressing(record, move)
+    if facts is not None and not record.phase.is_over and not record.goes_back:
+        for kind, step in _SHOWN_PROOFS:
+            yield _proof_condition(kind, record, step, facts)
+    available = record.rollback_available
+    text = "nothing can be taken back" if available.value == "None" else "order rollback-ca-rotation to take it back"
+    yield PolicyCondition(ROLLBACK_AVAILABLE, available.value != "None", available.value, text)
+    if isinstance(move, Wait) and facts is not None:
+        yield _stalled(record, facts, move)
+
+
+def _progressing(record: RotationRecord, move: Move | None) -> PolicyCondition:
+    kind = ROTATION_PROGRESSING
+    if record.phase is Phase.COMPLETED:
+        return PolicyCondition(kind, True, "Completed", "the new CA signs, and no API server accepts the old one")
+    if record.phase is Phase.ROLLED_BACK:
+        return PolicyCondition(kind, True, "RolledBack", "the old CA signs, as before the rotation")
+    if isinstance(move, Wait):
+        met = None if isinstance(move.proof, NotKnown) else False
+        return PolicyCondition(kind, met, move.reason, move.proof.message)
+    return PolicyCondition(kind, True, record.step.value, f"step {record.step.value}")
+
+
+def _proof_condition(kind: ConditionType, record: RotationRecord, step: Step, facts: Facts) -> PolicyCondition:
+    if not record.step.is_at_least(step):
+        return PolicyCondition(kind, False, "NotReached", f"step {step.value} has not been reached")
+    if record.step is not step:
+        return PolicyCondition(kind, True, "Proven", f"step {step.value} was proven")
+    return _shown(kind, PROOF_OF[step](record, facts))
+
+
+def _shown(kind: ConditionType, proof: Proof) -> PolicyCondition:
+    match proof:
+        case Proven():
+            return PolicyCondition(kind, True, "Proven", "proven")
+        case NotProven(message):
+            return PolicyCondition(kind, False, "NotProven", message)
+        case NotKnown(message):
+            return PolicyCondition(kind, None, "NotKnown", message)
+
+
+def _stalled(record: RotationRecord, facts: Facts, move: Wait) -> PolicyCondition:
+    began = record.at(Moment.STEP)
+    since = facts.now if isinstance(began, NotYet) else began
+    waits_for_person = record.step is Step.PREPARED
+    if move.reason == FOREIGN_AUTHORITY or (facts.now - since >= STALLED_AFTER and not waits_for_person):
+        message = f"step {record.step.value} since {since:%Y-%m-%d %H:%M} UTC: {move.proof.message}"
+        return PolicyCondition(ROTATION_STALLED, True, move.reason, message)
+    return PolicyCondition(ROTATION_STALLED, False, "Progressing", "no step waits for long")

@@ -1,0 +1,178 @@
+"""The management cluster's Secrets of one Cluster's rotation, read in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from signer.authority import CertificateAuthority, CertificateAuthorityUnavailable, load_certificate_authority
+from signer.authority.lenient_certificate import CertificateUnreadable, parse_ca_certificate
+from signer.kube.calls import Get
+from signer.kube.client import JsonObject
+from signer.kube.errors import NotFound
+from signer.kube.resources import SECRETS
+from signer.model.cluster import ClusterKey
+from signer.model.seal import ControllerKeys
+from signer.rotation.authorities import AuthorityKind, Role, pair_suffix
+from signer.rotation.bundles import UnreadableBundle, digests_in, is_issued_by, read_bundle
+from signer.rotation.facts import Absent, AuthorityFacts, KubeconfigFacts, Link, TrustFacts, Unusable
+from signer.rotation.kubeconfigs import read_facts
+from signer.rotation.record import RotationRecord
+from signer.rotation.secrets import (
+    ABSENT,
+    CERTIFICATE_KEY,
+    PRIVATE_KEY,
+    Pair,
+    ReadSecret,
+    decoded,
+    read_kept_pair,
+    read_secret,
+)
+
+CLIENT_CA: Final = "client-ca.crt"
+SERVER_CA: Final = "server-ca.crt"
+LINK: Final = "link.crt"
+KUBECONFIG_KEY: Final = "value"
+RENEWED_BEFORE_END: Final = timedelta(days=3)
+"""A link certificate with less left counts as none of those that are wanted, and is made again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Authorities:
+    """The two CAs of the cluster, with their keys; one that cannot be loaded is missing."""
+
+    by_role: Mapping[Role, CertificateAuthority] = field(default_factory=dict)
+
+    @property
+    def both(self) -> tuple[CertificateAuthority, ...]:
+        """Those that could be loaded, the old one first."""
+        return tuple(self.by_role[role] for role in Role if role in self.by_role)
+
+
+@dataclass(frozen=True, slots=True)
+class ManagementSecrets:
+    """Facts about the Secrets, and what is needed to write them again."""
+
+    authorities: Mapping[AuthorityKind, AuthorityFacts]
+    trust: TrustFacts | Absent | Unusable
+    kubeconfig: KubeconfigFacts | Absent | Unusable
+    cluster: Authorities
+    pairs: Mapping[tuple[AuthorityKind, Role], Pair] = field(default_factory=dict, repr=False)
+    current: Mapping[AuthorityKind, ReadSecret] = field(default_factory=dict, repr=False)
+    trust_object: JsonObject = field(default_factory=dict, repr=False)
+    kubeconfig_object: JsonObject = field(default_factory=dict, repr=False)
+    kept: Mapping[tuple[AuthorityKind, Role], ReadSecret] = field(default_factory=dict, repr=False)
+
+
+async def read_secrets(
+    client: Get, key: ClusterKey, record: RotationRecord, keys: ControllerKeys, now: datetime
+) -> ManagementSecrets:
+    """Read every Secret by name.
+
+    Raises:
+        ApiError: one cannot be read: a Secret that is merely unreachable must never count as absent.
+    """
+    reader = _Reader(client, key)
+    facts, current, kept = {}, {}, {}
+    for authority in record.authorities:
+        kind = authority.kind
+        current[kind] = await reader.authority(kind)
+        for role in Role:
+            kept[kind, role] = await reader.pair(kind, record.rotation_id, role, keys)
+        facts[kind] = AuthorityFacts(current[kind].held, {role: kept[kind, role].held for role in Role})
+    pairs = {place: read.pair for place, read in kept.items() if isinstance(read.pair, Pair)}
+    cluster = _authorities(pairs, now)
+    trust, trust_object = await reader.trust(cluster, now)
+    kubeconfig, kubeconfig_object = await reader.kubeconfig(cluster)
+    return ManagementSecrets(
+        authorities=facts,
+        trust=trust,
+        kubeconfig=kubeconfig,
+        cluster=cluster,
+        pairs=pairs,
+        current=current,
+        trust_object=trust_object,
+        kubeconfig_object=kubeconfig_object,
+        kept=kept,
+    )
+
+
+def _authorities(pairs: Mapping[tuple[AuthorityKind, Role], Pair], now: datetime) -> Authorities:
+    loaded = {}
+    for role in Role:
+        pair = pairs.get((AuthorityKind.CLUSTER, role))
+        if pair is None:
+            continue
+        try:
+            data = {CERTIFICATE_KEY: pair.certificate, PRIVATE_KEY: pair.key}
+            loaded[role] = load_certificate_authority(data, now=now)
+        except CertificateAuthorityUnavailable:
+            continue  # expired, for example: the facts say that it is there, and nothing is signed with it
+    return Authorities(loaded)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    client: Get
+    key: ClusterKey
+
+    async def _get(self, suffix: str) -> JsonObject:
+        """Empty if there is none."""
+        try:
+            return await self.client.get(SECRETS.object(f"{self.key.name}-{suffix}", self.key.namespace))
+        except NotFound:
+            return {}
+
+    async def authority(self, kind: AuthorityKind) -> ReadSecret:
+        found = await self._get(kind.value)
+        return read_secret(kind, found) if found else ABSENT
+
+    async def pair(self, kind: AuthorityKind, rotation_id: str, role: Role, keys: ControllerKeys) -> ReadSecret:
+        found = await self._get(pair_suffix(kind, rotation_id, role))
+        return read_kept_pair(kind, found, keys) if found else ABSENT
+
+    async def trust(self, cluster: Authorities, now: datetime) -> tuple[TrustFacts | Absent | Unusable, JsonObject]:
+        found = await self._get("trust")
+        if not found:
+            return Absent(), {}
+        try:
+            data = decoded(found)
+        except ValueError as error:
+            return Unusable(str(error)), found
+        client, server = (digests_in(data.get(name, b"")) for name in (CLIENT_CA, SERVER_CA))
+        if isinstance(client, UnreadableBundle) or isinstance(server, UnreadableBundle):
+            return Unusable("a bundle cannot be read"), found
+        return TrustFacts(client, server, link_in(data.get(LINK, b""), cluster, now)), found
+
+    async def kubeconfig(self, cluster: Authorities) -> tuple[KubeconfigFacts | Absent | Unusable, JsonObject]:
+        found = await self._get("kubeconfig")
+        if not found:
+            return Absent(), {}
+        try:
+            value = decoded(found).get(KUBECONFIG_KEY, b"")
+        except ValueError as error:
+            return Unusable(str(error)), found
+        return read_facts(value, *cluster.both), found
+
+
+def link_in(text: bytes, cluster: Authorities, now: datetime) -> Link:
+    """Which link certificate that is, by names, keys and signatures."""
+    found = read_bundle(text)
+    if found == ():
+        return Link.NONE
+    old, new = cluster.by_role.get(Role.OLD), cluster.by_role.get(Role.NEW)
+    if isinstance(found, UnreadableBundle) or len(found) != 1 or old is None or new is None:
+        return Link.OTHER
+    try:
+        link = parse_ca_certificate(found[0])
+    except CertificateUnreadable:
+        return Link.OTHER
+    if not link.not_before <= now < link.not_after - RENEWED_BEFORE_END:
+        return Link.OTHER
+    for kind, subject, issuer in ((Link.OLD_WITH_NEW, old, new), (Link.NEW_WITH_OLD, new, old)):
+        same_key = link.subject_public_key_info == subject.certificate.subject_public_key_info
+        if same_key and is_issued_by(found[0], issuer.certificate):
+            return kind
+    return Link.OTHER

@@ -1,0 +1,76 @@
+"""What the records of nodes prove about the CAs that they trust and use. Pure.
+
+The evidence of each attested request names the first CA that the running kubelet trusts. So the newest entry of a
+node's journal is a proof, and not a report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from signer.model.certificates_in_use import EVER, NotAll, certificates_in_use
+from signer.model.cluster import MachineView
+from signer.model.record import KUBELET_CLIENT, KUBELET_SERVING, AttestedNode, JournalEntry
+from signer.rotation.facts import NodeFacts
+
+_OF_OURS: Final = frozenset({NotAll.LEFT_THE_JOURNAL, NotAll.UNKNOWN_KIND, NotAll.NOT_RECORDED})
+"""Reasons for which a certificate of this controller may be missing. Those that kube-controller-manager signs are in no
+journal; the API servers' answers show what they are worth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """The nodes of one cluster."""
+
+    attested: tuple[NodeFacts, ...]
+    unattested: tuple[str, ...]
+    """Workers that joined and have no record; sorted. Machines of the control plane are replaced by rollouts."""
+    joining: dict[str, datetime]
+    """Workers that have not joined, with their creation times."""
+
+
+def nodes_of(
+    machines: Iterable[MachineView], records: Iterable[tuple[MachineView, AttestedNode]], now: datetime
+) -> Nodes:
+    """The nodes of the Machines that exist and are not being deleted."""
+    attested, known = [], set()
+    for machine, record in records:
+        known.add(machine.name)
+        if not machine.deleting:
+            attested.append(_facts(machine, record, now))
+    unattested = sorted(
+        one.name
+        for one in machines
+        if one.node_ref and not one.deleting and not one.control_plane and one.name not in known
+    )
+    joining = {
+        one.name: one.created for one in machines if not one.node_ref and not one.deleting and not one.control_plane
+    }
+    return Nodes(tuple(sorted(attested, key=lambda one: one.node)), tuple(unattested), joining)
+
+
+def _facts(machine: MachineView, record: AttestedNode, now: datetime) -> NodeFacts:
+    ever = certificates_in_use((record,), EVER)
+    valid = certificates_in_use((record,), now)
+    newest = _newest(ever.own)
+    return NodeFacts(
+        node=record.node_name,
+        machine=machine.name,
+        evidence=newest.evidence_ca_cert_hash if newest else "",
+        client=_ca_of_newest(ever.own, KUBELET_CLIENT),
+        serving=_ca_of_newest(ever.own, KUBELET_SERVING),
+        others_in_use=valid.ca_cert_hashes,
+        is_all=not valid.not_all & _OF_OURS,
+    )
+
+
+def _newest(entries: Iterable[JournalEntry]) -> JournalEntry | None:
+    return max(entries, key=lambda entry: entry.decided, default=None)
+
+
+def _ca_of_newest(entries: Iterable[JournalEntry], kind: str) -> str:
+    newest = _newest(entry for entry in entries if entry.kind == kind)
+    return newest.ca_cert_hash if newest else ""

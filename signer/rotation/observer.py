@@ -1,0 +1,242 @@
+"""Observes the world of one Cluster's rotation: management cluster, API servers, workload cluster, records of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import Final, Protocol
+
+from signer.authority.presented import presented_by
+from signer.kube.calls import GetList
+from signer.kube.client import Client, JsonObject
+from signer.kube.connection import ClusterConnection
+from signer.kube.resource_limits import ResourceLimits
+from signer.kube.resources import Resource
+from signer.model.cluster import ClusterKey, ClusterView, MachineView
+from signer.model.record import AttestedNode
+from signer.rotation.authorities import AuthorityKind, NotMade, Role
+from signer.rotation.facts import (
+    Acceptance,
+    ControlPlaneMachine,
+    Facts,
+    NotObserved,
+    RenewalFacts,
+    ServerFacts,
+    ServersFacts,
+)
+from signer.rotation.management import Authorities, ManagementSecrets, read_secrets
+from signer.rotation.nodes import Nodes, nodes_of
+from signer.rotation.operations import Order
+from signer.rotation.reconciler import Observed
+from signer.rotation.record import RotationRecord
+from signer.rotation.rotations import GetKeys
+from signer.rotation.servers.identity import expected_servers
+from signer.rotation.servers.observation import Acceptance as Answer
+from signer.rotation.servers.observation import Accepted, ExpectedServer, Refused, ServersObserved
+from signer.rotation.servers.observing import Journal, NoServersExpected, TwoAuthorities, observe_servers
+from signer.rotation.workload import TwoDigests, WorkloadFacts, read_workload
+from signer.rotation.writer import Gathered
+from signer.rules.machine import MachineGone
+from signer.store.caches import Caches
+
+NO_NEW_AUTHORITY: Final = NotObserved("the new CA does not exist yet")
+
+
+class AskServers(Protocol):
+    """Asks every API server of a workload cluster."""
+
+    async def __call__(
+        self, endpoint: ClusterConnection, expected: tuple[ExpectedServer, ...], authorities: TwoAuthorities
+    ) -> ServersObserved:
+        """See :func:`~signer.rotation.servers.observing.observe_servers`."""
+        ...
+
+
+def asking(journal: Journal, now: Callable[[], datetime], limits: ResourceLimits) -> AskServers:
+    """Asks with canaries that are journaled."""
+
+    async def ask(
+        endpoint: ClusterConnection, expected: tuple[ExpectedServer, ...], authorities: TwoAuthorities
+    ) -> ServersObserved:
+        classify = partial(presented_by, old=authorities.old.certificate, new=authorities.new.certificate, now=now())
+        return await observe_servers(
+            endpoint, expected, authorities, classify=classify, journal=journal, now=now, limits=limits
+        )
+
+    return ask
+
+
+class ControlPlaneObserver(Protocol):
+    """Knows when programs of the control plane started, and what an operator must do for a rollout."""
+
+    async def controller_manager_started(self, workload: Client, machine: MachineView) -> datetime | NotObserved:
+        """When kube-controller-manager started on that Machine, as the workload cluster says."""
+        ...
+
+    async def pins(self, cluster: ClusterView) -> Mapping[str, frozenset[str]]:
+        """The KubeadmConfigs of MachinePools with the discovery hashes that they pin.
+
+        Raises:
+            ApiError: the management cluster cannot be asked.
+        """
+        ...
+
+    async def renewal(self, record: RotationRecord) -> RenewalFacts:
+        """Whether every Machine of the control plane has taken what the present step published.
+
+        Raises:
+            ApiError: the management cluster cannot be asked.
+        """
+        ...
+
+    async def renew(self, record: RotationRecord) -> str:
+        """Have the API servers take what is published; returns what the operator must do, empty if nothing.
+
+        Raises:
+            ApiError: the management cluster cannot be asked.
+        """
+        ...
+
+    async def first_record(self, order: Order, cluster: ClusterView, policy: JsonObject) -> RotationRecord:
+        """See :class:`~signer.rotation.reconciler.Observer`."""
+        ...
+
+    @property
+    def kubeadm_configs(self) -> Resource:
+        """The served version of KubeadmConfigs."""
+        ...
+
+
+@dataclass(slots=True)
+class WorldObserver:
+    """One cluster's observer. See :class:`~signer.rotation.reconciler.Observer`."""
+
+    key: ClusterKey
+    management: GetList
+    caches: Caches
+    keys: GetKeys
+    ask_servers: AskServers
+    control_plane: ControlPlaneObserver
+    now: Callable[[], datetime]
+    _actuator: str = field(default="", init=False)
+    """What the operator must do, by the last attempt to have the API servers renewed."""
+
+    async def first_record(self, order: Order, cluster: ClusterView, policy: JsonObject) -> RotationRecord:
+        """See :class:`~signer.rotation.reconciler.Observer`."""
+        return await self.control_plane.first_record(order, cluster, policy)
+
+    async def have_servers_renewed(self, record: RotationRecord, cluster: ClusterView) -> None:
+        """See :class:`~signer.rotation.reconciler.Observer`."""
+        self._actuator = await self.control_plane.renew(record)
+
+    async def observe(self, record: RotationRecord, cluster: ClusterView, workload: Client) -> Observed:
+        """See :class:`~signer.rotation.reconciler.Observer`."""
+        self.caches.require_in_touch()
+        keys = self.keys()
+        secrets = await read_secrets(self.management, self.key, record, keys, self.now())
+        machines = tuple(self.caches.machines_of(self.key))
+        servers = await self._servers(workload, machines, secrets.cluster)
+        said = await read_workload(workload, _digests(record))
+        nodes = self._nodes(machines)
+        facts = Facts(
+            now=self.now(),
+            paused=cluster.paused,
+            authorities=secrets.authorities,
+            trust=secrets.trust,
+            kubeconfig=secrets.kubeconfig,
+            cluster_info=said.cluster_info,
+            authentication=said.authentication,
+            root_ca=said.root_ca,
+            servers=servers,
+            old_refused_since=NotObserved("the reconciler remembers it"),
+            control_plane=await self._control_plane(workload, machines),
+            workers_joining=nodes.joining,
+            nodes=nodes.attested,
+            unattested=nodes.unattested,
+            pins=await self.control_plane.pins(cluster),
+            actuator=self._actuator,
+            renewal=await self.control_plane.renewal(record),
+        )
+        return Observed(facts, self._gathered(cluster, secrets, said))
+
+    def _gathered(self, cluster: ClusterView, secrets: ManagementSecrets, said: WorkloadFacts) -> Gathered:
+        return Gathered(
+            cluster=cluster,
+            owner_version=self.caches.version.clusters.api_version,
+            secrets=secrets,
+            workload=said,
+            keys=self.keys(),
+            kubeadm_configs=self.control_plane.kubeadm_configs,
+        )
+
+    async def _servers(
+        self, workload: Client, machines: tuple[MachineView, ...], authorities: Authorities
+    ) -> ServersFacts | NotObserved:
+        old, new = (authorities.by_role.get(role) for role in Role)
+        if old is None or new is None:
+            return NO_NEW_AUTHORITY
+        try:
+            found = await self.ask_servers(workload.server, expected_servers(machines), TwoAuthorities(old, new))
+        except NoServersExpected as error:
+            return NotObserved(str(error))
+        return servers_facts(found, self.now())
+
+    async def _control_plane(
+        self, workload: Client, machines: tuple[MachineView, ...]
+    ) -> tuple[ControlPlaneMachine, ...]:
+        return tuple(
+            [
+                ControlPlaneMachine(
+                    name=machine.name,
+                    created=machine.created,
+                    joined=bool(machine.node_ref),
+                    controller_manager_started=await self.control_plane.controller_manager_started(workload, machine),
+                )
+                for machine in sorted(machines, key=lambda one: one.name)
+                if machine.control_plane and not machine.deleting
+            ]
+        )
+
+    def _nodes(self, machines: tuple[MachineView, ...]) -> Nodes:
+        found: list[tuple[MachineView, AttestedNode]] = []
+        for record in self.caches.authentic.values():
+            if record.machine.cluster != self.key:
+                continue
+            machine = self.caches.machine(record.machine)
+            if not isinstance(machine, MachineGone):
+                found.append((machine, record))
+        return nodes_of(machines, found, self.now())
+
+
+def _digests(record: RotationRecord) -> TwoDigests:
+    cluster = record.authority(AuthorityKind.CLUSTER)
+    return TwoDigests(cluster.old.digest, "" if isinstance(cluster.new, NotMade) else cluster.new.digest)
+
+
+def servers_facts(found: ServersObserved, at: datetime) -> ServersFacts:
+    """What a pass over the API servers has shown, as facts."""
+    seen = tuple(
+        ServerFacts(
+            machine=one.server.machine,
+            presents=one.presented,
+            old=_acceptance(one.accepts_old),
+            new=_acceptance(one.accepts_new),
+        )
+        for one in found.observations
+    )
+    return ServersFacts(seen, {one.server.machine: one.why for one in found.unseen}, at)
+
+
+def _acceptance(answer: Answer) -> Acceptance | NotObserved:
+    match answer:
+        case Accepted():
+            return Acceptance.ACCEPTED
+        case Refused():
+            return Acceptance.REFUSED
+        case _:
+            return NotObserved(answer.message)
+
+
+__all__ = ["AskServers", "ControlPlaneObserver", "WorldObserver", "asking", "servers_facts"]

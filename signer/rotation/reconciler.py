@@ -1,0 +1,335 @@
+"""Rotates the CAs of one workload cluster while it is connected: one move at each pass.
+
+A pass reads the record and the orders of people, observes the world, and makes the one move that comes next
+(:mod:`signer.rotation.plan`). It keeps nothing in memory but the time since which the old CA is refused, so a restart
+loses nothing but that wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from random import Random
+from typing import Final, Protocol, TypeAlias
+
+from signer.kube.backoff import Backoff
+from signer.kube.calls import GetCreatePatch, Replace
+from signer.kube.client import Client, JsonObject
+from signer.kube.errors import ApiError, Conflict, NotFound
+from signer.kube.resources import NODE_ATTESTATION_POLICIES
+from signer.model.cluster import ClusterKey, ClusterView
+from signer.model.condition import PolicyCondition
+from signer.model.decision import Deferred, printable
+from signer.rotation.conditions import OPERATION_REJECTED, rotation_conditions
+from signer.rotation.facts import Acceptance, Facts, NotObserved, ServersFacts
+from signer.rotation.operations import (
+    OPERATION_ANNOTATION,
+    SKIP_GATES_ANNOTATION,
+    NeverRotated,
+    NoOrder,
+    OperationRejected,
+    Order,
+    UnknownOperation,
+    read_order,
+    require_possible,
+)
+from signer.rotation.phases import RollbackAvailable, Step
+from signer.rotation.plan import Advance, Finished, Make, Move, Wait, carry_out, next_move, started
+from signer.rotation.record import RotationRecord
+from signer.rotation.rotations import Known, RotationChanged, Rotations, Unverified, Verified
+from signer.rotation.writer import Gathered, Writer, WriteRefused
+from signer.store.caches import Caches
+
+_LOG = logging.getLogger(__name__)
+IDLE_SECONDS: Final = 600.0
+"""How often a cluster without a rotation is looked at without a change."""
+WAITING: Final = Backoff(base_seconds=5.0, maximum_seconds=60.0, jitter=0.2)
+"""While a step waits for the world."""
+SERVER_STEPS: Final = frozenset({Step.SERVERS_TRUST, Step.SERVERS_PRESENT, Step.DROP_OLD, Step.NODES_RETURN})
+"""Steps for which the API servers must take files."""
+
+
+class ManagementCalls(GetCreatePatch, Replace, Protocol):
+    """The calls to the management cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What one pass has observed."""
+
+    facts: Facts
+    gathered: Gathered
+
+
+class Observer(Protocol):
+    """Observes everything that a move depends on."""
+
+    async def observe(self, record: RotationRecord, cluster: ClusterView, workload: Client) -> Observed:
+        """Observe it once.
+
+        Raises:
+            ApiError: the management cluster cannot be asked.
+            Deferred: the controller key is not available.
+        """
+        ...
+
+    async def first_record(self, order: Order, cluster: ClusterView, policy: JsonObject) -> RotationRecord:
+        """The first record of a new rotation, if it could be finished (preflight).
+
+        Raises:
+            OperationRejected: it could not; the message says what is missing.
+            ApiError: the management cluster cannot be asked.
+        """
+        ...
+
+    async def have_servers_renewed(self, record: RotationRecord, cluster: ClusterView) -> None:
+        """Have the API servers take what is published, if that was not asked for yet.
+
+        Raises:
+            ApiError: the management cluster cannot be asked.
+        """
+        ...
+
+
+class Tell(Protocol):
+    """Records an Event on the policy."""
+
+    def __call__(self, kind: str, reason: str, message: str) -> None:
+        """``kind`` is Normal or Warning."""
+        ...
+
+
+Pause: TypeAlias = float
+
+
+class RotationReconciler:
+    """One cluster's rotation."""
+
+    name: Final = "certificate authority rotation"
+
+    def __init__(
+        self,
+        key: ClusterKey,
+        *,
+        management: ManagementCalls,
+        caches: Caches,
+        rotations: Rotations,
+        observer: Observer,
+        tell: Tell,
+        changed: Callable[[], None],
+        now: Callable[[], datetime],
+        random: Random,
+    ) -> None:
+        """``changed`` is called when conditions have changed."""
+        self._key = key
+        self._management = management
+        self._caches = caches
+        self._rotations = rotations
+        self._observer = observer
+        self._tell = tell
+        self._changed = changed
+        self._now = now
+        self._random = random
+        self._wanted = asyncio.Event()
+        self._waits = 0
+        self._refused_since: datetime | NotObserved = _NOT_REFUSED
+        self._last: tuple[Facts, Move] | None = None
+        self._rejected: PolicyCondition | None = None
+        rotations.on_change(self._rotation_changed)
+
+    def _rotation_changed(self, key: ClusterKey) -> None:
+        if key == self._key:
+            self._wanted.set()
+
+    @property
+    def conditions(self) -> Sequence[PolicyCondition]:
+        """For the policy's status."""
+        try:
+            known = self._rotations.of(self._key)
+        except Deferred:
+            return ()  # a condition of its own says that the controller key is missing
+        facts, move = self._last or (None, None)
+        rejected = () if self._rejected is None else (self._rejected,)
+        return (*rotation_conditions(known, facts, move), *rejected)
+
+    @property
+    def last(self) -> tuple[Facts, Move] | None:
+        """Facts and move of the last pass, for status and metrics."""
+        return self._last
+
+    def wake(self) -> None:
+        """The Cluster or its policy has changed."""
+        self._wanted.set()
+
+    async def run(self, client: Client) -> None:
+        """Work over a connection to the workload cluster until cancelled."""
+        while True:
+            self._wanted.clear()
+            pause = await self._try_pass(client)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._wanted.wait()
+
+    async def _try_pass(self, client: Client) -> Pause:
+        before = tuple(self.conditions)
+        try:
+            pause = await self.look(client)
+        except (RotationChanged, Conflict, NotFound) as error:
+            _LOG.info("another client changed an object of a rotation", extra=self._extra(error))
+            pause = self._waiting()
+        except (ApiError, Deferred) as error:
+            _LOG.warning("a rotation of certificate authorities cannot go on", extra=self._extra(error))
+            pause = self._waiting()
+        if tuple(self.conditions) != before:
+            self._changed()
+        return pause
+
+    def _extra(self, error: Exception) -> dict[str, str]:
+        return {"cluster": str(self._key), "error": printable(str(error))}
+
+    def _waiting(self) -> Pause:
+        self._waits += 1
+        return WAITING.delay(self._waits - 1, self._random)
+
+    async def look(self, client: Client) -> Pause:
+        """One pass; returns how many seconds to wait before the next one.
+
+        Raises:
+            ApiError: from the management cluster, or from a write.
+            RotationChanged: another client wrote the record first.
+            Deferred: the controller key is not available.
+        """
+        cluster = self._caches.clusters.get(self._key.namespace, self._key.name)
+        if cluster is None or cluster.deleting:
+            return IDLE_SECONDS
+        known = self._rotations.of(self._key)
+        policy = await self._management.get(NODE_ATTESTATION_POLICIES.object(self._key.name, self._key.namespace))
+        order = read_order(policy)
+        if not isinstance(order, NoOrder):
+            await self._carry_out(order, known, cluster, policy, client)
+            return 0.0
+        if not isinstance(known, Verified) or known.record.phase.is_over:
+            self._last = None
+            return IDLE_SECONDS
+        return await self._move(known, cluster, client)
+
+    async def _move(self, known: Verified, cluster: ClusterView, client: Client) -> Pause:
+        observed = await self._observe(known.record, cluster, client)
+        move = next_move(known.record, observed.facts)
+        self._last = observed.facts, move
+        match move:
+            case Make(write):
+                try:
+                    await Writer(self._management, client, self._now).make(write, known.record, observed.gathered)
+                except WriteRefused as error:
+                    _LOG.warning("a write of a rotation is not possible", extra=self._extra(error))
+                    self._tell("Warning", "RotationStalled", str(error))
+                    return self._waiting()
+                _LOG.info("rotation: wrote", extra={"cluster": str(self._key), "detail": str(write)})
+                self._waits = 0
+                return 0.0
+            case Advance(record):
+                await self._advance(record, known, cluster)
+                return 0.0
+            case Finished():
+                return IDLE_SECONDS
+            case Wait():
+                if known.record.step in SERVER_STEPS and not observed.facts.paused:
+                    await self._observer.have_servers_renewed(known.record, cluster)
+                return self._waiting()
+
+    async def _advance(self, record: RotationRecord, known: Known, cluster: ClusterView) -> Verified:
+        before = known.record if isinstance(known, Verified) else None
+        written = await self._rotations.write(record, known, cluster)
+        self._waits = 0
+        if before is None or before.phase is not record.phase:
+            self._tell("Normal", record.phase.value, f"rotation {record.rotation_id}: {record.phase.value}")
+        if before is None or before.step is not record.step:
+            _LOG.info(
+                "rotation: step",
+                extra={"cluster": str(self._key), "detail": record.step.value, "rotation": record.rotation_id},
+            )
+        return written
+
+    async def _observe(self, record: RotationRecord, cluster: ClusterView, client: Client) -> Observed:
+        observed = await self._observer.observe(record, cluster, client)
+        self._refused_since = _refused_since(self._refused_since, observed.facts)
+        facts = _with_refusal(observed.facts, self._refused_since)
+        return Observed(facts, observed.gathered)
+
+    # Orders
+
+    async def _carry_out(
+        self, order: Order | UnknownOperation, known: Known, cluster: ClusterView, policy: JsonObject, client: Client
+    ) -> None:
+        """Carry out the order or reject it; then take the annotation away. After a crash in between, the same order
+        comes again, and is rejected because the rotation is in another phase.
+        """
+        try:
+            if isinstance(order, UnknownOperation):
+                raise OperationRejected(f"{order.value!r} is no operation on certificate authorities")
+            await self._order(order, known, cluster, policy, client)
+        except OperationRejected as rejected:
+            message = printable(str(rejected))
+            asked = order.operation.value if isinstance(order, Order) else order.value
+            self._rejected = PolicyCondition(OPERATION_REJECTED, True, "Rejected", f"{asked}: {message}")
+            self._tell("Warning", "OperationRejected", f"{asked}: {message}")
+        else:
+            self._rejected = None
+        await self._remove_annotation(policy)
+
+    async def _order(
+        self, order: Order, known: Known, cluster: ClusterView, policy: JsonObject, client: Client
+    ) -> None:
+        if isinstance(known, Unverified):
+            raise OperationRejected(f"{known.message}: delete the object once you know that no rotation is under way")
+        if cluster.paused:
+            raise OperationRejected("the Cluster is paused")
+        if order.operation.is_start:
+            before = known.record if isinstance(known, Verified) else NeverRotated()
+            phase = before.phase if isinstance(before, RotationRecord) else before
+            require_possible(order.operation, phase, RollbackAvailable.NONE, stalled=False)
+            fresh = await self._observer.first_record(order, cluster, policy)
+            await self._advance(started(order, before, fresh), known, cluster)
+            return
+        if not isinstance(known, Verified):
+            require_possible(order.operation, NeverRotated(), RollbackAvailable.NONE, stalled=False)
+            return
+        observed = await self._observe(known.record, cluster, client)
+        stalled = isinstance(next_move(known.record, observed.facts), Wait)
+        after = carry_out(order, known.record, observed.facts, stalled=stalled)
+        if after is not known.record:
+            await self._advance(after, known, cluster)
+
+    async def _remove_annotation(self, policy: JsonObject) -> None:
+        """Only from the version that had the order: another one may have been written since."""
+        annotations = {OPERATION_ANNOTATION: None, SKIP_GATES_ANNOTATION: None}
+        metadata = {"resourceVersion": policy["metadata"]["resourceVersion"], "annotations": annotations}
+        path = NODE_ATTESTATION_POLICIES.object(self._key.name, self._key.namespace)
+        with contextlib.suppress(Conflict, NotFound):
+            await self._management.patch(path, {"metadata": metadata})
+
+
+_NOT_REFUSED: Final = NotObserved("the old CA is not refused by every API server")
+
+
+def _refused_since(before: datetime | NotObserved, facts: Facts) -> datetime | NotObserved:
+    """The first of the passes in a row at which every API server refused the old CA."""
+    servers = facts.servers
+    refused = (
+        isinstance(servers, ServersFacts)
+        and servers.seen
+        and not servers.unseen
+        and all(one.old is Acceptance.REFUSED and one.new is Acceptance.ACCEPTED for one in servers.seen)
+    )
+    if not refused:
+        return _NOT_REFUSED
+    return facts.now if isinstance(before, NotObserved) else before
+
+
+def _with_refusal(facts: Facts, since: datetime | NotObserved) -> Facts:
+    return replace(facts, old_refused_since=since)

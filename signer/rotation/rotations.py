@@ -1,0 +1,230 @@
+"""The records of all rotations: read from a cache, verified, and written with a seal.
+
+Only a record whose seal is valid counts. One that is not changes nothing: the controller signs with what Secret
+``<cluster>-ca`` holds, and the policy's condition says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeAlias
+
+from signer.kube.calls import GetCreateReplace
+from signer.kube.client import JsonObject
+from signer.kube.errors import AlreadyExists, Conflict, NotFound
+from signer.kube.resources import CERTIFICATE_AUTHORITY_ROTATIONS
+from signer.model.authority_suffixes import (
+    ExpectedSecret,
+    FormerAuthorities,
+    NotRotated,
+    RotatingAuthorities,
+    RotationOfAuthorities,
+)
+from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, ClusterView
+from signer.model.fields import mapping_of
+from signer.model.seal import ControllerKeys, Unauthentic
+from signer.rotation.authorities import AuthorityKind, NotMade, Role, pair_suffix
+from signer.rotation.desired import AsBefore, signing
+from signer.rotation.operations import NeverRotated
+from signer.rotation.phases import Phase
+from signer.rotation.record import (
+    MOVE_LABEL,
+    RotationRecord,
+    RotationSeals,
+    Stored,
+    StoredRotation,
+    UnreadableRotation,
+    record_spec,
+    stored_rotation,
+)
+from signer.store.authentic_records import preserved_fields
+from signer.store.cache import CacheDeclaration, ObjectKey, Scope
+from signer.store.caches import Caches
+
+_KIND: Final = "CertificateAuthorityRotation"
+
+
+@dataclass(frozen=True, slots=True)
+class Unverified:
+    """There is an object, and it is not as this controller wrote it."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A record that this controller sealed."""
+
+    record: RotationRecord
+    uid: str
+    resource_version: str
+
+
+Known: TypeAlias = Verified | Unverified | NeverRotated
+
+
+class RotationChanged(Exception):
+    """Another client wrote the record first: look again."""
+
+
+class GetKeys(Protocol):
+    """The controller keys."""
+
+    def __call__(self) -> ControllerKeys:
+        """The keys.
+
+        Raises:
+            Deferred: they are not available.
+        """
+        ...
+
+
+class Rotations:
+    """The rotations of all Clusters. Create it before the caches run."""
+
+    def __init__(self, client: GetCreateReplace, caches: Caches, keys: GetKeys) -> None:
+        self._client = client
+        self._caches = caches
+        self._keys = keys
+        self._wakes: list[Callable[[ClusterKey], None]] = []
+        self._cache = caches.registry.register(
+            CacheDeclaration(
+                CERTIFICATE_AUTHORITY_ROTATIONS,
+                stored_rotation,
+                Scope.WATCHED,
+                needed_by_decisions=True,
+                changed=self._changed,
+            )
+        )
+        self._unsealed: dict[ObjectKey, tuple[Stored, ControllerKeys, Known]] = {}
+        """The last verification of each object."""
+
+    def on_change(self, wake: Callable[[ClusterKey], None]) -> None:
+        """Call ``wake`` when the record of a Cluster has changed."""
+        self._wakes.append(wake)
+
+    def _changed(self, key: ObjectKey, before: Stored | None, after: Stored | None) -> None:
+        if after is None:
+            self._unsealed.pop(key, None)
+        for wake in self._wakes:
+            wake(ClusterKey(*key))
+
+    def of(self, key: ClusterKey) -> Known:
+        """The Cluster's rotation.
+
+        Raises:
+            Deferred: the controller keys are not available.
+        """
+        stored = self._cache.get(key.namespace, key.name)
+        if stored is None:
+            return NeverRotated()
+        keys = self._keys()
+        before = self._unsealed.get((key.namespace, key.name))
+        if before is None or before[0] is not stored or before[1] is not keys:
+            before = self._unsealed[key.namespace, key.name] = stored, keys, _verify(stored, keys)
+        return before[2]
+
+    def authorities(self, key: ClusterKey) -> RotationOfAuthorities:
+        """Implements :class:`~signer.decision.authority_source.KnowsRotation`.
+
+        Raises:
+            Deferred: the controller keys are not available.
+        """
+        known = self.of(key)
+        return authorities_of(known.record) if isinstance(known, Verified) else NotRotated()
+
+    async def write(self, record: RotationRecord, before: Known, cluster: ClusterView) -> Verified:
+        """Seal the record, and create it or replace exactly the version from which it was derived.
+
+        Raises:
+            RotationChanged: another client was first.
+            Deferred: the controller keys are not available.
+            ApiError: from the management cluster.
+        """
+        spec = {**record_spec(record), "seal": RotationSeals(self._keys()).seal(record)}
+        metadata = _metadata(record, cluster, self._caches.version.clusters.api_version)
+        path = CERTIFICATE_AUTHORITY_ROTATIONS.object(record.cluster.name, record.cluster.namespace)
+        try:
+            if isinstance(before, Verified):
+                exactly = {"uid": before.uid, "resourceVersion": before.resource_version}
+                kept = preserved_fields(mapping_of(await self._client.get(path), "metadata"))
+                labels = {**mapping_of(kept, "labels"), **metadata["labels"]}
+                written = await self._client.replace(
+                    path, _body({**kept, **metadata, "labels": labels, **exactly}, spec)
+                )
+            else:
+                collection = CERTIFICATE_AUTHORITY_ROTATIONS.collection(record.cluster.namespace)
+                written = await self._client.create(collection, _body(metadata, spec))
+        except (AlreadyExists, Conflict, NotFound) as error:
+            raise RotationChanged(str(error)) from error
+        self._cache.written(written)
+        stored = stored_rotation(written)
+        known = _verify(stored, self._keys())
+        if not isinstance(known, Verified) or known.record != record:
+            raise RotationChanged("the API server stored another record than was written")
+        return known
+
+
+def _verify(stored: Stored, keys: ControllerKeys) -> Known:
+    if isinstance(stored, UnreadableRotation):
+        return Unverified(stored.message)
+    unsealed = RotationSeals(keys).unseal(stored)
+    if isinstance(unsealed, Unauthentic):
+        return Unverified(f"{_KIND} {stored.claimed.cluster}: {unsealed.fault.value}")
+    return Verified(unsealed, stored.uid, stored.resource_version)
+
+
+def authorities_of(record: RotationRecord) -> RotationOfAuthorities:
+    """What the record says about the cluster's CAs."""
+    cluster = record.authority(AuthorityKind.CLUSTER)
+    decides = signing(record)
+    if isinstance(decides, AsBefore):
+        return FormerAuthorities(_former(record))
+    secrets = {
+        role: ExpectedSecret(
+            pair_suffix(AuthorityKind.CLUSTER, record.rotation_id, role),
+            cluster.of(role).digest,
+            cluster.of(role).public_key_hash,
+        )
+        for role in Role
+    }
+    others = decides.accepted - {decides.client, decides.serving}
+    return RotatingAuthorities(
+        client=secrets[decides.client],
+        serving=secrets[decides.serving],
+        also_accepted=tuple(secrets[role] for role in Role if role in others),
+        retired=frozenset(cluster.of(role).public_key_hash for role in Role),
+    )
+
+
+def _former(record: RotationRecord) -> frozenset[str]:
+    """The hashes of the CA that the rotation leaves behind."""
+    cluster = record.authority(AuthorityKind.CLUSTER)
+    if isinstance(cluster.new, NotMade):
+        return frozenset()
+    left = cluster.old if record.phase is Phase.COMPLETED else cluster.new
+    return frozenset({left.public_key_hash})
+
+
+def _metadata(record: RotationRecord, cluster: ClusterView, api_version: str) -> dict[str, Any]:
+    return {
+        "name": record.cluster.name,
+        "namespace": record.cluster.namespace,
+        "labels": {CLUSTER_NAME_LABEL: record.cluster.name, MOVE_LABEL: ""},
+        "ownerReferences": [
+            {"apiVersion": api_version, "kind": "Cluster", "name": cluster.key.name, "uid": cluster.uid}
+        ],
+    }
+
+
+def _body(metadata: dict[str, Any], spec: dict[str, Any]) -> JsonObject:
+    return {
+        "apiVersion": CERTIFICATE_AUTHORITY_ROTATIONS.api_version,
+        "kind": _KIND,
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+__all__ = ["Known", "RotationChanged", "Rotations", "StoredRotation", "Unverified", "Verified", "authorities_of"]

@@ -1,0 +1,5 @@
+"""Finds every API server of a workload cluster and asks it: what it presents, and which client CAs it accepts.
+
+``observation`` has the types, ``identity`` tells which Machine an API server's certificate names, ``asking`` makes one
+request on one connection, and ``observing`` is one pass over all servers.
+"""

@@ -1,0 +1,294 @@
+"""Makes the writes of a rotation, each at exactly the version of the object that was read.
+
+A write that another client came before is not repeated here: the next pass looks again. No key leaves this module but
+into the Secrets that the plan names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from signer.authority import AuthorityError, CertificateAuthority
+from signer.authority.lenient_certificate import parse_ca_certificate
+from signer.authority.link import LinkCertificate, new_with_old, old_with_new
+from signer.authority.pair import require_pair, require_service_account_pair
+from signer.authority.private_key import read_private_key
+from signer.authority.successor import new_authority, new_service_account_key
+from signer.kube.calls import Create, Patch, Replace
+from signer.kube.client import JsonObject
+from signer.kube.errors import AlreadyExists
+from signer.kube.resources import SECRETS, Resource
+from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterView
+from signer.model.fields import mapping_of
+from signer.model.seal import ControllerKeys
+from signer.rotation.authorities import AuthorityKind, Role, pair_suffix
+from signer.rotation.bundles import bundle_of, digest_of, read_bundle, reference_of, reference_of_key
+from signer.rotation.desired import (
+    LINK_LIFETIME,
+    DeleteKey,
+    KeepPair,
+    PruneAuthentication,
+    Roles,
+    Write,
+    WriteAuthority,
+    WriteClusterInfo,
+    WriteKubeconfig,
+    WritePins,
+    WriteTrust,
+    hashes,
+)
+from signer.rotation.facts import Link
+from signer.rotation.kubeconfigs import Issuers, KubeconfigNotChanged, cluster_info_with, rewritten
+from signer.rotation.management import CLIENT_CA, KUBECONFIG_KEY, LINK, SERVER_CA, ManagementSecrets
+from signer.rotation.record import RotationRecord
+from signer.rotation.secrets import (
+    CERTIFICATE_KEY,
+    CLUSTER_API_TYPE,
+    PRIVATE_KEY,
+    NoPair,
+    Pair,
+    ReadSecret,
+    decoded,
+    pair_manifest,
+)
+from signer.rotation.workload import (
+    AUTHENTICATION,
+    CLIENT_CA_FIELD,
+    CLUSTER_INFO,
+    REQUEST_HEADER_FIELD,
+    WorkloadFacts,
+)
+
+
+class CreateReplacePatch(Create, Replace, Patch, Protocol):
+    """The calls of the writer."""
+
+
+class WriteRefused(Exception):
+    """The write cannot be made as things are; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What one pass has read, besides its facts."""
+
+    cluster: ClusterView
+    owner_version: str
+    """``apiVersion`` of Clusters."""
+    secrets: ManagementSecrets
+    workload: WorkloadFacts
+    keys: ControllerKeys
+    kubeadm_configs: Resource
+
+
+class Writer:
+    """Makes one write at a time, for one Cluster."""
+
+    def __init__(
+        self, management: CreateReplacePatch, workload: CreateReplacePatch, now: Callable[[], datetime]
+    ) -> None:
+        self._management = management
+        self._workload = workload
+        self._now = now
+
+    async def make(self, write: Write, record: RotationRecord, gathered: Gathered) -> None:
+        """Make it.
+
+        Raises:
+            WriteRefused: it cannot be made.
+            Conflict, NotFound: another client was first.
+            ApiError: from either cluster.
+        """
+        match write:
+            case KeepPair(kind, role):
+                await self._keep_pair(kind, role, record, gathered)
+            case WriteAuthority(kind, contents):
+                await self._write_authority(kind, contents.certificates, contents.key, gathered)
+            case WriteTrust(client, server, link):
+                await self._write_trust(client, server, link, gathered)
+            case WriteKubeconfig(authorities, client_role):
+                await self._write_kubeconfig(authorities, client_role, gathered)
+            case WriteClusterInfo(authorities):
+                await self._write_cluster_info(authorities, gathered)
+            case WritePins(name, authorities):
+                await self._write_pins(name, authorities, record, gathered)
+            case PruneAuthentication():
+                await self._prune(record, gathered)
+            case DeleteKey(kind, role):
+                await self._delete_key(gathered.secrets.kept[kind, role])
+
+    # Pairs
+
+    async def _keep_pair(self, kind: AuthorityKind, role: Role, record: RotationRecord, gathered: Gathered) -> None:
+        pair = await asyncio.to_thread(self._pair, kind, role, record, gathered)
+        name = f"{record.cluster.name}-{pair_suffix(kind, record.rotation_id, role)}"
+        manifest = pair_manifest(name, pair, gathered.cluster, gathered.owner_version, gathered.keys)
+        try:
+            await self._management.create(SECRETS.collection(record.cluster.namespace), manifest)
+        except AlreadyExists:
+            return  # made by an earlier pass: the next one reads it
+
+    def _pair(self, kind: AuthorityKind, role: Role, record: RotationRecord, gathered: Gathered) -> Pair:
+        own = _pair_of(gathered.secrets.current[kind])
+        if own.reference.digest != record.authority(kind).old.digest:
+            raise WriteRefused(f"the Secret of authority {kind.value} holds another one than when the rotation started")
+        if role is Role.OLD:
+            return own
+        if kind is AuthorityKind.SERVICE_ACCOUNT:
+            key = new_service_account_key(like=read_private_key(own.key).public_key())
+            return Pair(reference_of_key(_der(key.public_key_pem)), key.public_key_pem, key.private_key_pem)
+        like = parse_ca_certificate(_der(own.certificate))
+        made = new_authority(kind, record.rotation_id, like=like, now=self._now())
+        return Pair(reference_of(made.certificate), made.certificate_pem, made.private_key_pem)
+
+    async def _delete_key(self, kept: ReadSecret) -> None:
+        data = {name: value for name, value in mapping_of(kept.manifest, "data").items() if name != PRIVATE_KEY}
+        await self._replace_secret(kept.manifest, data)
+
+    # Authorities and trust
+
+    async def _write_authority(self, kind: AuthorityKind, certificates: Roles, key: Role, gathered: Gathered) -> None:
+        pairs = gathered.secrets.pairs
+        data = {
+            CERTIFICATE_KEY: b"".join(_kept(pairs, kind, role).certificate for role in certificates),
+            PRIVATE_KEY: _kept(pairs, kind, key).key,
+        }
+        try:  # I1, on the very bytes
+            if kind is AuthorityKind.SERVICE_ACCOUNT:
+                require_service_account_pair(data)
+            else:
+                require_pair(kind, data, now=self._now())
+        except AuthorityError as error:
+            raise WriteRefused(f"the Secret of authority {kind.value} would be unusable: {error}") from error
+        before = gathered.secrets.current[kind].manifest
+        await self._replace_secret(before, {**mapping_of(before, "data"), **_encoded(data)})
+
+    async def _write_trust(self, client: Roles, server: Roles, link: Link, gathered: Gathered) -> None:
+        secrets, key = gathered.secrets, gathered.cluster.key
+        data = _encoded(
+            {
+                CLIENT_CA: _bundle(secrets, client),
+                SERVER_CA: _bundle(secrets, server),
+                LINK: await asyncio.to_thread(self._link, link, secrets),
+            }
+        )
+        if secrets.trust_object:
+            before = secrets.trust_object
+            await self._replace_secret(before, {**mapping_of(before, "data"), **data})
+            return
+        manifest = {
+            "apiVersion": SECRETS.api_version,
+            "kind": "Secret",
+            "type": CLUSTER_API_TYPE,
+            "metadata": {
+                "name": f"{key.name}-trust",
+                "namespace": key.namespace,
+                "labels": {CLUSTER_NAME_LABEL: key.name},
+                "ownerReferences": [
+                    {
+                        "apiVersion": gathered.owner_version,
+                        "kind": "Cluster",
+                        "name": key.name,
+                        "uid": gathered.cluster.uid,
+                    }
+                ],
+            },
+            "data": data,
+        }
+        await self._management.create(SECRETS.collection(key.namespace), manifest)
+
+    def _link(self, link: Link, secrets: ManagementSecrets) -> bytes:
+        if link in (Link.NONE, Link.OTHER):
+            return b""
+        old, new = _authority(secrets, Role.OLD), _authority(secrets, Role.NEW)
+        now = self._now()
+        if link is Link.OLD_WITH_NEW:
+            made = old_with_new(old=old.certificate, new=new, now=now, lifetime=LINK_LIFETIME)
+        else:
+            made = new_with_old(new=new.certificate, old=old, now=now, lifetime=LINK_LIFETIME)
+        if not isinstance(made, LinkCertificate):
+            raise WriteRefused(f"no link certificate: {made.message}")
+        return made.certificate_pem
+
+    async def _write_kubeconfig(self, authorities: Roles, client: Role, gathered: Gathered) -> None:
+        secrets = gathered.secrets
+        issuers = Issuers(secrets.cluster.both, _authority(secrets, client))
+        before = secrets.kubeconfig_object
+        try:
+            value = rewritten(decoded(before)[KUBECONFIG_KEY], _bundle(secrets, authorities), issuers, self._now())
+        except (KubeconfigNotChanged, AuthorityError) as error:
+            raise WriteRefused(f"Secret {gathered.cluster.key.name}-kubeconfig is not changed: {error}") from error
+        await self._replace_secret(before, {**mapping_of(before, "data"), **_encoded({KUBECONFIG_KEY: value})})
+
+    async def _write_pins(self, name: str, authorities: Roles, record: RotationRecord, gathered: Gathered) -> None:
+        path = gathered.kubeadm_configs.object(name, record.cluster.namespace)
+        pins = list(hashes(record, authorities))
+        token = {"discovery": {"bootstrapToken": {"caCertHashes": pins}}}
+        await self._management.patch(path, {"spec": {"joinConfiguration": token}})
+
+    # The workload cluster
+
+    async def _write_cluster_info(self, authorities: Roles, gathered: Gathered) -> None:
+        before = gathered.workload.cluster_info_object
+        try:
+            value = cluster_info_with(before, _bundle(gathered.secrets, authorities))
+        except KubeconfigNotChanged as error:
+            raise WriteRefused(f"ConfigMap kube-public/cluster-info is not changed: {error}") from error
+        await self._workload.replace(
+            CLUSTER_INFO, {**before, "data": {**mapping_of(before, "data"), "kubeconfig": value}}
+        )
+
+    async def _prune(self, record: RotationRecord, gathered: Gathered) -> None:
+        before = gathered.workload.authentication_object
+        old = {authority.old.digest for authority in record.authorities}
+        data = dict(mapping_of(before, "data"))
+        for name in (CLIENT_CA_FIELD, REQUEST_HEADER_FIELD):
+            found = read_bundle(str(data.get(name) or "").encode("utf-8"))
+            if isinstance(found, tuple) and found:
+                data[name] = bundle_of(*(der for der in found if digest_of(der) not in old)).decode("ascii")
+        await self._workload.replace(AUTHENTICATION, {**before, "data": data})
+
+    async def _replace_secret(self, before: JsonObject, data: Mapping[str, Any]) -> None:
+        metadata = before["metadata"]
+        path = SECRETS.object(metadata["name"], metadata["namespace"])
+        await self._management.replace(path, {**before, "data": dict(data)})
+
+
+def _encoded(data: Mapping[str, bytes]) -> dict[str, str]:
+    return {name: base64.b64encode(value).decode("ascii") for name, value in data.items()}
+
+
+def _der(pem: bytes) -> bytes:
+    found = read_bundle(pem)
+    if not isinstance(found, tuple) or len(found) != 1:
+        raise WriteRefused("a kept pair has not exactly one certificate or public key")
+    return found[0]
+
+
+def _pair_of(read: ReadSecret) -> Pair:
+    if isinstance(read.pair, NoPair):
+        raise WriteRefused("a Secret has no usable pair")
+    return read.pair
+
+
+def _kept(pairs: Mapping[tuple[AuthorityKind, Role], Pair], kind: AuthorityKind, role: Role) -> Pair:
+    pair = pairs.get((kind, role))
+    if pair is None:
+        raise WriteRefused(f"the {role.value} pair of authority {kind.value} is not kept")
+    return pair
+
+
+def _authority(secrets: ManagementSecrets, role: Role) -> CertificateAuthority:
+    authority = secrets.cluster.by_role.get(role)
+    if authority is None:
+        raise WriteRefused(f"the {role.value} CA cannot sign: it is missing, unusable, or expired")
+    return authority
+
+
+def _bundle(secrets: ManagementSecrets, roles: Roles) -> bytes:
+    return b"".join(_kept(secrets.pairs, AuthorityKind.CLUSTER, role).certificate for role in roles)
