@@ -492,7 +492,7 @@ class TestRotation:
         }
 
     def test_the_notes_say_what_the_controller_may_do(self) -> None:
-        may = "It may change and delete every Secret in: "
+        may = "It may change every Secret in: "
         assert may not in TestNotes.said({})
         assert f"{may}default." in TestNotes.said(self.ON)
         assert f"{may}team-a." in TestNotes.said(self.NAMESPACES)

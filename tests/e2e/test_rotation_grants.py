@@ -14,7 +14,7 @@ from tests.support.control_plane import ControlPlane
 from tests.support.grants import WORKLOAD_USER
 from tests.support.kubectl import find_kubectl, run_kubectl
 from tests.support.processes import wait_until
-from tests.support.raw_client import MERGE_PATCH, RawClient
+from tests.support.raw_client import RawClient
 
 pytestmark = pytest.mark.slow
 
@@ -76,17 +76,17 @@ def node(api: API) -> RawClient:
     return RawClient(api.connection("system:node:worker-1", ("system:nodes",)))
 
 
-def patched(client: RawClient, namespace: str, name: str) -> int:
-    path = f"{CONFIG_MAPS.format(namespace)}/{name}"
-    return client.patch(path, {"data": {"a": "c"}}, MERGE_PATCH).status
+def replaced(client: RawClient, namespace: str, name: str) -> int:
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "c"}}
+    return client.put(f"{CONFIG_MAPS.format(namespace)}/{name}", body).status
 
 
 def test_the_controller_writes_the_named_objects_and_no_others(api: API) -> None:
     with client(api) as controller:
-        assert patched(controller, "kube-public", "cluster-info") == 200
-        assert patched(controller, "kube-public", "other") == 403
-        assert patched(controller, "kube-system", "node-attestation-trust") == 200
-        assert patched(controller, "kube-system", "other") == 403
+        assert replaced(controller, "kube-public", "cluster-info") == 200
+        assert replaced(controller, "kube-public", "other") == 403
+        assert replaced(controller, "kube-system", "node-attestation-trust") == 200
+        assert replaced(controller, "kube-system", "other") == 403
         body: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "node-attestation-trust"}}
         assert controller.post(CONFIG_MAPS.format("kube-system"), body).status == 409
         assert controller.post(CONFIG_MAPS.format("kube-public"), body).status == 403
@@ -103,8 +103,8 @@ def test_the_controller_lists_what_pods_trust_and_no_other_config_maps(api: API)
 
 def test_the_controller_reads_the_pods_of_kube_system_alone(api: API) -> None:
     with client(api) as controller:
-        assert controller.get("/api/v1/namespaces/kube-system/pods").status == 200
-        assert controller.get("/api/v1/namespaces/default/pods").status == 403
+        assert controller.get("/api/v1/namespaces/kube-system/pods/kube-apiserver-a").status == 404
+        assert controller.get("/api/v1/namespaces/default/pods/kube-apiserver-a").status == 403
 
 
 def test_nodes_read_the_statement_and_change_nothing(api: API) -> None:
@@ -112,4 +112,4 @@ def test_nodes_read_the_statement_and_change_nothing(api: API) -> None:
     with node(api) as kubelet:
         assert kubelet.get(f"{path}/node-attestation-trust").status == 200
         assert kubelet.get(f"{path}/other").status == 403
-        assert patched(kubelet, "kube-system", "node-attestation-trust") == 403
+        assert replaced(kubelet, "kube-system", "node-attestation-trust") == 403
