@@ -24,7 +24,7 @@ DEFINITION: Final = yaml.safe_load(custom_resource_definitions()[_FILE])
 SCHEMA: Final = structural_schema(DEFINITION["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
 
 Path = tuple[str | int, ...]
-WRONG: Final = st.sampled_from(
+WRONG: Final[st.SearchStrategy[Any]] = st.sampled_from(
     [None, "", "x", "x" * 300, "2026-01-02", -1, 0, 2**63, 1.5, True, [], ["x"], [{}], [[]], {}, {"x": "x"}]
 )
 
@@ -47,7 +47,7 @@ def damaged(draw: st.DrawFn) -> dict[str, Any]:
     """The object of a record, with one field that is missing or wrong, or one item that is there twice."""
     manifest = rotation_object(draw(RECORDS))
     *above, last = draw(st.sampled_from(list(paths(manifest["spec"]))))
-    parent = manifest["spec"]
+    parent: Any = manifest["spec"]
     for key in above:
         parent = parent[key]
     match draw(st.sampled_from(["missing", "wrong", "twice"])):
