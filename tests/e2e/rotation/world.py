@@ -236,10 +236,23 @@ class RotationWorld:
         shown = {key: record.get(key) for key in ("phase", "step")}
         return f"{shown} {progressing.get('reason')}: {progressing.get('message')} {rejected.get('message', '')}"
 
+    def know_new_authority(self) -> None:
+        """Let the test's own clients trust the new CA, too, and use a certificate of the present one."""
+        rotation_id = self.record.get("rotationID")
+        if rotation_id and self.control_plane.new is self.old:
+            with contextlib.suppress(NotFound):
+                data = self.secret(f"ca-{rotation_id}")
+                self.control_plane.new = CertificateAuthority.from_pem(data["tls.crt"], data["tls.key"])
+                self.cluster.close()
+        if self.api.authority is self.old and self.authority().certificate_pem != self.old.certificate_pem:
+            self.api.authority = self.control_plane.new
+            self.cluster.close()
+
     def until_phase(self, phase: str, *, work: Callable[[], object] = lambda: None, seconds: float = 240) -> None:
         """Let the provider and the nodes follow until the rotation is in that phase."""
 
         def reached() -> bool:
+            self.know_new_authority()
             self.provider.follow()
             self.follow_nodes()
             work()
@@ -254,6 +267,7 @@ class RotationWorld:
         """The same, by step."""
 
         def reached() -> bool:
+            self.know_new_authority()
             self.provider.follow()
             self.follow_nodes()
             return bool(self.record.get("step") == step)
@@ -412,8 +426,6 @@ class ControlPlaneProvider:
     def _write_files(self, server: ApiServer) -> None:
         """What cloud-init writes from Secret ``<cluster>-trust``, and kubeadm makes by ``<cluster>-ca``."""
         world, authority, trust = self.world, self.world.authority(), self.world.secret("trust")
-        if authority.certificate_pem != world.old.certificate_pem:
-            world.control_plane.new = world.api.authority = authority
         server.accept_pem(trust["client-ca.crt"])
         server.present(authority, trust["link.crt"])
         world.controllers.sign_by(authority)
