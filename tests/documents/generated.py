@@ -30,7 +30,7 @@ from signer.model.reasons import EXPLANATIONS, Reason
 from signer.model.signing_request import SigningRequest, parse_signing_request
 from signer.rules.checks import BUILTIN_PLAN, REQUEST_PLAN
 from signer.rules.plan import Check, Plan
-from tests.documents import audit_example, explain_example, preflight_example, providers
+from tests.documents import audit_example, explain_example, preflight_example, providers, rotation
 from tests.documents.attestor_checks import CHECKS, link_of, result_of
 from tests.documents.attestor_reasons import CONVERTED, FOLDERS, WAITS, reasons_of
 from tests.documents.markdown import ROOT
@@ -341,6 +341,42 @@ def control_plane_worlds() -> str:
     return _table(providers.CONTROL_PLANE_HEADING, providers.control_plane_worlds())
 
 
+def rotation_steps() -> str:
+    """Every step of a rotation."""
+    heading = ("", "step", "phase", "what it does", "first rotation: can be taken back", "later rotations")
+    return _table(heading, rotation.steps())
+
+
+def rotation_secrets() -> str:
+    """What a rotation writes, by step."""
+    heading = (
+        *("while the step is", "`<cluster>-ca`", "`<cluster>-etcd`, `-proxy`", "`<cluster>-sa`"),
+        *("`client-ca.crt`", "`server-ca.crt`, `cluster-info`, pins", "`link.crt`", "`<cluster>-kubeconfig`"),
+    )
+    return _table(heading, rotation.secrets())
+
+
+def rotation_signers() -> str:
+    """What the controller signs with during a rotation."""
+    heading = ("while the step is", "signs client certificates", "signs serving certificates", "evidence may name")
+    return _table(heading, rotation.signers())
+
+
+def rotation_template() -> str:
+    """What the template of a control plane must have."""
+    return _table(("field below `kubeadmConfigSpec`", "must have"), rotation.template_lines())
+
+
+def rotation_kinds() -> str:
+    """Kinds of control planes."""
+    return _table(("control plane", "rotated", "why not, and what to do"), rotation.kinds())
+
+
+def rotation_times() -> str:
+    """How long a rotation takes, computed."""
+    return _table(("part", *(f"{fleet:,} nodes" for fleet in rotation.FLEETS)), rotation.times())
+
+
 SECTIONS: Final[dict[str, Callable[..., str]]] = {
     section.__name__: section
     for section in (
@@ -368,6 +404,12 @@ SECTIONS: Final[dict[str, Callable[..., str]]] = {
         measured,
         infrastructure_worlds,
         control_plane_worlds,
+        rotation_steps,
+        rotation_secrets,
+        rotation_signers,
+        rotation_template,
+        rotation_kinds,
+        rotation_times,
     )
 }
 """The sections by name; each returns Markdown."""
