@@ -140,6 +140,11 @@ TABLE: Final = (
     ),
     Entry("docs/recovering.md", "kubectl get", _READ),
     Entry(
+        "docs/rotation.md",
+        "kubectl",
+        RunBy("tests/documents/test_rotation.py::test_the_commands_are_run_by_the_real_kubectl"),
+    ),
+    Entry(
         "docs/tpm.md",
         "kubectl annotate",
         RunBy("tests/documents/test_tpm.py::test_the_annotation_is_written_by_the_real_kubectl"),

@@ -1,24 +1,44 @@
-"""``docs/rotation.md`` names what the code has: every step, phase, order, gate, condition and reason, and no other test."""
+"""``docs/rotation.md`` names every step, phase, order, gate, condition and reason, and tests that exist."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 import pytest
 
+from signer.kube.errors import NotFound
+from signer.kube.resources import CERTIFICATE_AUTHORITY_ROTATIONS, NODE_ATTESTATION_POLICIES, SECRETS
 from signer.rotation import conditions
 from signer.rotation.desired import LINK_LIFETIME
 from signer.rotation.management import RENEWED_BEFORE_END
-from signer.rotation.operations import ALIASES, NAMES, Gate
+from signer.rotation.operations import (
+    ALIASES,
+    NAMES,
+    OPERATION_ANNOTATION,
+    SKIP_GATES_ANNOTATION,
+    Gate,
+    Operation,
+    Order,
+    read_gates,
+    read_order,
+)
 from signer.rotation.phases import Phase, RollbackAvailable, Step
 from signer.rotation.plan import REASONS
+from signer.testing.fixtures import MakeWorkloadCluster, embedded_api
 from tests.documents.markdown import ROOT
+from tests.documents.test_blocks import commands
+from tests.support.binaries import MissingPart, skip_or_fail
+from tests.support.kubectl import find_kubectl, run_kubectl
+from tests.unit.signer.rotation.model_world import first_record
+from tests.unit.signer.rotation.records import rotation_object
 
 PAGE: Final = ROOT / "docs/rotation.md"
 TEXT: Final = PAGE.read_text(encoding="utf-8")
+POLICY: Final = ("production", "default")
 
 
 def section(heading: str) -> str:
@@ -70,7 +90,7 @@ def test_each_phase_is_named() -> None:
 
 
 def test_each_condition_is_named_here_and_in_troubleshooting() -> None:
-    kinds = [one.name for one in vars(conditions).values() if isinstance(one, conditions.ConditionType)]
+    kinds = [str(one) for one in vars(conditions).values() if isinstance(one, conditions.ConditionType)]
     assert len(kinds) > 8
     assert missing(kinds, section("## Conditions and Events")) == []
     assert missing(kinds, (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")) == []
@@ -92,3 +112,38 @@ def test_figures_of_the_link() -> None:
     assert (days - RENEWED_BEFORE_END.days) // 7 == 6  # "Complete within six weeks"
     assert RENEWED_BEFORE_END.days == 3  # "three days before"
     assert conditions.STALLED_AFTER.total_seconds() == 30 * 60  # "for 30 minutes"
+
+
+@pytest.mark.slow
+def test_the_commands_are_run_by_the_real_kubectl(make_workload_cluster: MakeWorkloadCluster) -> None:
+    """Those that order write what the controller reads, and the others are understood."""
+    try:
+        find_kubectl()
+    except MissingPart as missing:
+        skip_or_fail(missing)
+    cluster = make_workload_cluster("production")
+    cluster.authorize("insecure")
+    api = embedded_api(cluster.management)
+    client = cluster.management.client
+    record = replace(first_record(), cluster=cluster.key)
+    client.create(CERTIFICATE_AUTHORITY_ROTATIONS.collection("default"), rotation_object(record))
+    orders = []
+    for block, (_, *arguments) in commands():
+        if block.document != PAGE:
+            continue
+        phase = re.search(r"phase}'?=(\w+)", " ".join(arguments))
+        if phase:
+            status = {"credentials": {"rotation": {"certificateAuthorities": {"phase": phase[1]}}}}
+            client.patch(NODE_ATTESTATION_POLICIES.object(*POLICY, subresource="status"), {"status": status})
+        done = run_kubectl(api.kubeconfig(), arguments)
+        assert done.returncode == 0, (arguments, done.stderr)
+        if arguments[0] == "annotate":
+            order = read_order(client.get(NODE_ATTESTATION_POLICIES.object(*POLICY)))
+            assert isinstance(order, Order)
+            orders.append(order)
+            taken = {OPERATION_ANNOTATION: None, SKIP_GATES_ANNOTATION: None}  # as the controller does
+            client.patch(NODE_ATTESTATION_POLICIES.object(*POLICY), {"metadata": {"annotations": taken}})
+    assert {one.operation for one in orders} == set(Operation) - {Operation.START_WITHOUT_WORKERS_ROLLOUT}
+    assert any(read_gates(one.skip_gates) for one in orders)
+    with pytest.raises(NotFound):
+        client.get(SECRETS.object("production-kubeconfig", "default"))
