@@ -39,12 +39,13 @@ class InvalidControllerKey(ValueError):
 
 
 class KeyUse(enum.Enum):
-    """The uses of subkeys: one for each kind of sealed object, and one for challenges. No two uses share a subkey
-    (RFC 5869 section 3.2, "info").
+    """The uses of subkeys: one for each kind of sealed object, one for challenges, and one for statements. No two uses
+    share a subkey (RFC 5869 section 3.2, "info").
     """
 
     RECORD = b"node-attestation record v2"
     CHALLENGE = b"node-attestation challenge v1"
+    STATEMENT = b"node-attestation statement v1"
 
 
 @dataclass(frozen=True, slots=True)

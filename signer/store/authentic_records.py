@@ -19,13 +19,14 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
+from signer.authority.statement_signing import StatementKeys
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
 from signer.model.reasons import Reason
 from signer.model.record import AttestedIdentity, AttestedNode, MachineKey, is_known
 from signer.model.record_object import InvalidRecord, parse_record
 from signer.model.reservation import Pair
-from signer.model.seal import ControllerKeys, Fault, KeyUse, RecordSeals, Unauthentic, Unsealed
+from signer.model.seal import ControllerKeys, Fault, KeyUse, RecordSeals, Subkey, Unauthentic, Unsealed
 from signer.rules.machine import NoRecord
 from signer.store.cache import ObjectKey
 
@@ -227,11 +228,22 @@ class AuthenticRecords:
         Raises:
             Deferred: the controller key is not available.
         """
+        subkeys = self._subkeys(KeyUse.CHALLENGE)
+        return tuple(hmac.digest(subkey.secret, provider.encode("utf-8"), "sha256") for subkey in subkeys)
+
+    def statement_keys(self) -> StatementKeys:
+        """The keys that sign statements for nodes.
+
+        Raises:
+            Deferred: the controller key is not available.
+        """
+        return StatementKeys.of(self._subkeys(KeyUse.STATEMENT))
+
+    def _subkeys(self, use: KeyUse) -> tuple[Subkey, ...]:
         self.require_keys()
         if isinstance(self._keys, KeysUnavailable):
             raise Deferred(Reason.CONTROLLER_KEY_UNAVAILABLE, self._keys.message, _KEY_RETRY)
-        subkeys = self._keys.subkeys(KeyUse.CHALLENGE)
-        return tuple(hmac.digest(subkey.secret, provider.encode("utf-8"), "sha256") for subkey in subkeys)
+        return self._keys.subkeys(use)
 
     # The records
 

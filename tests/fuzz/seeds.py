@@ -18,7 +18,7 @@ from cryptography import x509
 from attestors.aws.document.recorded import read_recorded
 from attestors.gcp.wire import audience
 from attestors.tpm.wire import ATTESTATION_PUBLIC_FIELD, ENDORSEMENT_PUBLIC_FIELD
-from attestors.wire import evidence, request
+from attestors.wire import evidence, request, statement
 from attestors.wire.evidence import Evidence
 from attestors.wire.names import PROVIDER_ID_OID
 from authenticator.model.attempt import Attempt, encode_attempt
@@ -36,6 +36,7 @@ from tests.fuzz.table import CORPUS
 from tests.fuzz.targets.attested import BINDING, NOW
 from tests.support.fake_google import FakeInstance
 from tests.support.fake_google.compute import instance_document, shielded_document
+from tests.support.statements import authority, controller, signed, trust_of
 from tests.unit.attestors.gcp import support as gcp
 from tests.unit.authenticator import builders as node
 from tests.unit.signer import builders
@@ -76,6 +77,9 @@ def _of_requests() -> Iterator[Seed]:
     yield "certificate-request", "rsa", builders.pkcs10(builders.rsa_key("rsa-2048"))
     yield "provider-id-text", "aws", b"aws:///eu-west-1a/i-0123456789abcdef0"
     yield "signer-name", "stock", b"kubernetes.io/kubelet-serving"
+    old, new = authority("old"), authority("new")
+    yield "statement", "trust", statement.encode(signed(trust_of(new, old, nodes=("node-1", "node-2")), old, new))
+    yield "statement", "keys", statement.encode(signed(controller("d", "c").public, old, keys=controller("d", "c")))
     yield "requester", "token", b"system:bootstrap:abcdef"
     yield "requester", "node", b"system:node:node-1"
 
