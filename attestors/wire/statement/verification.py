@@ -10,8 +10,8 @@ A statement about trust counts if all of this holds:
    CA.
 
 A statement about the controller's keys counts if rules 1 and 3 hold and each listed key has signed. If it changes the
-pinned keys or the Cluster's UID, a pinned key must have signed too. The CA's signature prevents the owner of the workload
-cluster's API from planting keys at a node that has none.
+pinned keys or the Cluster's UID, a pinned key must have signed too. The CA's signature prevents the owner of the
+workload cluster's API from planting keys at a node that has none.
 
 Signatures of other keys are ignored. A signature of a key that matters must verify.
 """
