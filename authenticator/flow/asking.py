@@ -12,7 +12,7 @@ from authenticator.flow.bootstrap import cluster_of_own_kubeconfig
 from authenticator.flow.clock import Clock
 from authenticator.flow.deadline import Deadline
 from authenticator.flow.evidence import Attestation
-from authenticator.flow.exchange import Exchange
+from authenticator.flow.exchange import Exchange, Received
 from authenticator.model.attempt import Subject
 from authenticator.model.cluster import ClientCertificate, Cluster, Credential
 from authenticator.model.failures import NoCredential, UntrustedServer
@@ -90,7 +90,7 @@ class Requester:
         deadline: Deadline,
         dns_names: tuple[str, ...] = (),
         ip_addresses: tuple[str, ...] = (),
-    ) -> Pair:
+    ) -> Received:
         """A new certificate with its key, not stored yet. ``credential_digest`` identifies the credential in a pause.
 
         Raises:

@@ -69,6 +69,8 @@ def import_bootstrap(configuration: Configuration, store: Store, *, now: int) ->
     pause = store.attempt(Purpose.CLIENT).pause
     renamed = pair is not None and not is_of_node(pair, configuration.node_name)
     refused = pair is not None and pause is not None and pause.exit_code is ExitCode.REFUSED
+    if elsewhere:
+        store.forget_trust()
     if elsewhere or renamed or refused:
         for purpose in Purpose:
             store.set_aside(purpose)

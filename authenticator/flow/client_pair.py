@@ -10,8 +10,10 @@ from attestors.wire.names import Purpose
 from authenticator.flow.asking import Requester, client_certificate
 from authenticator.flow.bootstrap import import_bootstrap
 from authenticator.flow.deadline import Deadline
+from authenticator.flow.exchange import Received
 from authenticator.flow.mismatches import require_own_name
 from authenticator.flow.pauses import paused
+from authenticator.flow.pinning import pin_controller
 from authenticator.model.attempt import LONGEST_PAUSE_SECONDS, Attempt, Pause, pause_after, pause_in_force
 from authenticator.model.cluster import Bootstrap, Cluster
 from authenticator.model.failures import ExitCode, Failure, NoCredential, StillPending
@@ -131,11 +133,12 @@ class ClientPair:
         self._store.save_attempt(Purpose.CLIENT, Attempt(attempt.pending, bounded))
         return bounded.until
 
-    def _keep(self, fresh: Pair, cluster: Cluster, used: str, share: float) -> Use:
+    def _keep(self, received: Received, cluster: Cluster, used: str, share: float) -> Use:
         """Store a certificate. After a crash in between, the bootstrap credential is still there until the pair is.
 
         The credential is wiped last: while it exists, the next run finishes this step.
         """
+        fresh = received.pair
         known = KnownCluster(cluster, used, self._configuration.provider, self._requester.provider_id())
         with self._store.bootstrap_lock():
             copied = self._store.bootstrap()
@@ -146,6 +149,7 @@ class ClientPair:
                     "used, and that cluster is next"
                 )
             self._store.save_known_cluster(known)
+            pin_controller(self._store, received.statements, cluster, now=self._clock.now(), report=self._report)
             self._store.save_pair(Purpose.CLIENT, fresh)
             self._store.save_attempt(Purpose.CLIENT, Attempt(pause=self._floor(fresh, share)))
             self._store.wipe_bootstrap()

@@ -77,7 +77,7 @@ class ServingPair:
                     deadline,
                     names,
                     addresses,
-                )
+                ).pair
             except Failure as failure:
                 if pair is None or not current:
                     raise

@@ -33,7 +33,11 @@ from tests.support.node_program import NodeProgram, Ran, exec_info
 
 SIGNING_REQUESTS: Final = "certificatesigningrequests"
 LOCKS: Final = {"kubelet-authenticator-client.lock", "kubelet-authenticator-bootstrap.lock"}
-SETTLED: Final = {"kubelet-authenticator-client.pem", "kubelet-authenticator-cluster.json"}
+SETTLED: Final = {
+    "kubelet-authenticator-client.pem",
+    "kubelet-authenticator-cluster.json",
+    "kubelet-authenticator-controller.json",
+}
 """What is in the store, beside locks, when there is nothing left to do."""
 ATTEMPT: Final = "kubelet-authenticator-client.attempt.json"
 PUBLIC_FILE: Final = "kubelet-authenticator-ca.crt"

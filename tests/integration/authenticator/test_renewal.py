@@ -8,12 +8,14 @@ from typing import Any, Final
 import pytest
 
 from attestors.wire.names import Purpose
+from attestors.wire.statement import NotPinned, PinnedController
 from authenticator.flow.bootstrap import import_bootstrap
 from authenticator.model.attempt import Attempt
 from authenticator.model.cluster import BearerToken, Cluster
 from authenticator.model.exec_credential import encode_credential
 from authenticator.model.failures import ApiUnavailable, ExitCode, NoCredential, StillPending
 from authenticator.model.plan import expiration
+from authenticator.model.trust_state import TrustState
 from authenticator.store.store import KnownCluster
 from signer.testing.api import EmbeddedAPI
 from signer.testing.clients import BlockingClient
@@ -30,6 +32,7 @@ from tests.integration.authenticator.fixtures import (
 )
 from tests.integration.fixtures import Harness, node_of, provider_id
 from tests.support.node_program import V1, NodeProgram, exec_info
+from tests.support.statements import IDENTITY, controller
 from tests.unit.authenticator.api.servers import closed_port
 
 LIFE: Final = 10_000
@@ -240,9 +243,14 @@ def test_the_controller_renews(harness: Harness, tmp_path: Path) -> None:
     node.changes["settings"] = node_of(cluster, "worker").settings
     node.supply_bootstrap()
     first = node.certificates().client()
+    pin = node.store.pin()
+    assert isinstance(pin, PinnedController)
+    assert (pin.cluster.namespace, pin.cluster.name) == (cluster.key.namespace, cluster.key.name)
+    assert "statement" not in first.pair.encode(), "the kubelet gets the certificate alone"
     node.time.pass_by(first.pair.renewal - node.time.now)
     second = node.certificates().client()
     assert second.pair.key != first.pair.key
+    assert node.store.pin() == pin
     users = [item["spec"]["username"] for item in api.objects("certificatesigningrequests")]
     assert sorted(user.rpartition(":")[0] for user in users) == ["system:bootstrap", "system:node"]
 
@@ -309,6 +317,8 @@ def test_a_bootstrap_kubeconfig_of_another_cluster_sets_the_former_pair_aside(
 ) -> None:
     former = node.put_pair(**DUE)
     serving = node.put_pair(age=LONG_AGO, left=DAY, purpose=Purpose.SERVING)
+    node.store.save_pin(PinnedController(IDENTITY, controller().public, 1))
+    node.store.save_trust_state(TrustState(sequence=7))
     with EmbeddedAPI(seed_kubeadm=True) as other:
         node.supply_bootstrap(api=other)
         with BlockingClient(other.connection()) as client, asking(node.certificates().client) as answer:
@@ -323,6 +333,8 @@ def test_a_bootstrap_kubeconfig_of_another_cluster_sets_the_former_pair_aside(
     assert (folder / "kubelet-authenticator-client.former.pem").read_text() == former.encode()
     assert (folder / "kubelet-authenticator-serving.former.pem").read_text() == serving.encode()
     assert node.store.pair(Purpose.SERVING) is None
+    assert node.store.pin() == NotPinned(), "the other cluster may have another controller"
+    assert node.store.trust_state() == TrustState()
 
 
 def test_a_certificate_of_the_former_cluster_that_comes_late_is_not_used(admin: ClusterAdmin, node: Node) -> None:
