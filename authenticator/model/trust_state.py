@@ -8,8 +8,9 @@ from __future__ import annotations
 import base64
 import binascii
 import enum
+import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -21,6 +22,7 @@ from attestors.wire.statement import (
     NotPinned,
     PinnedController,
 )
+from authenticator.model.pair import Pair
 
 _FORMAT: Final = 1
 MAXIMUM_LINEAGE: Final = 64
@@ -42,6 +44,15 @@ class Direction(enum.Enum):
     """With the former ones."""
 
 
+class Phase(enum.Enum):
+    """How far a change is in its direction."""
+
+    WRITING = "writing"
+    """The files may have either content."""
+    RESTARTING = "restarting"
+    """The files are written. The kubelet is to be restarted, or is being restarted."""
+
+
 @dataclass(frozen=True, slots=True)
 class FormerFile:
     """The content of a CA file before the change."""
@@ -58,9 +69,16 @@ class Change:
     """The new content of the files."""
     sequence: int
     former: tuple[FormerFile, ...]
-    direction: Direction
-    attempts: int
-    """How often the kubelet was to be restarted in this direction."""
+    wait: int
+    """Seconds that the kubelet may take in each direction."""
+    direction: Direction = Direction.FORWARD
+    phase: Phase = Phase.WRITING
+    kubelet: str = ""
+    """The kubelet's process before the restart."""
+    until: int = 0
+    """Unix time at which the restart counts as failed."""
+    attempts: int = 0
+    """How many restarts failed on the way back."""
     reason: str = ""
     """Why it goes back."""
     message: str = ""
@@ -96,10 +114,28 @@ class TrustState:
     change: Change | None = None
     rejection: Rejection | None = None
 
+    @property
+    def is_managed(self) -> bool:
+        """Whether statements determine this node's CAs, and no longer a bootstrap kubeconfig."""
+        return self.sequence > 0 or self.change is not None
+
+    def covers(self, hashes: Iterable[str]) -> bool:
+        """Whether this node has ever trusted one of those CAs by a statement, or before its first one."""
+        return not frozenset(self.lineage).isdisjoint(hashes)
+
+    def is_superseded(self, purpose: Purpose, pair: Pair | None) -> bool:
+        """Whether that pair was stored before the CAs changed: its evidence names a former CA."""
+        return pair is not None and (purpose, pair_digest(pair)) in self.superseded
+
     def with_lineage(self, hashes: tuple[str, ...]) -> TrustState:
         """The state with more CAs; the oldest are forgotten."""
         lineage = dict.fromkeys((*self.lineage, *hashes))
         return replace(self, lineage=tuple(lineage)[-MAXIMUM_LINEAGE:])
+
+
+def pair_digest(pair: Pair) -> str:
+    """Identifies a pair by its certificate: SHA-256, in hexadecimal."""
+    return hashlib.sha256(pair.certificate.encode("ascii")).hexdigest()
 
 
 def encode_pin(pin: PinnedController) -> str:
@@ -145,7 +181,11 @@ def encode_state(state: TrustState) -> str:
             "bundle": change.bundle,
             "sequence": change.sequence,
             "former": {former.path: former.content for former in change.former},
+            "wait": change.wait,
             "direction": change.direction.value,
+            "phase": change.phase.value,
+            "kubelet": change.kubelet,
+            "until": change.until,
             "attempts": change.attempts,
             "reason": change.reason,
             "message": change.message,
@@ -188,7 +228,11 @@ def _change(values: dict[str, Any]) -> Change:
         bundle=_text(values["bundle"]),
         sequence=_number(values["sequence"]),
         former=tuple(FormerFile(path, _text(content)) for path, content in values["former"].items()),
+        wait=_number(values["wait"]),
         direction=Direction(values["direction"]),
+        phase=Phase(values["phase"]),
+        kubelet=_text(values["kubelet"]),
+        until=_number(values["until"]),
         attempts=_number(values["attempts"]),
         reason=_text(values["reason"]),
         message=_text(values["message"]),
