@@ -41,7 +41,7 @@ def test_contracts_hold() -> None:
     [
         ("    signer | authenticator\n    attestors\n", "    attestors\n    signer | authenticator\n"),
         ("    testing\n    entry\n", "    entry\n    testing\n"),
-        ("    decision\n    audit | store\n", "    audit | store\n    decision\n"),
+        ("    decision | rotation\n    audit | store\n", "    audit | store\n    decision | rotation\n"),
         ("    status | replicas\n    telemetry\n", "    telemetry\n    status | replicas\n"),
         ("    multiprocessing\n", "    multiprocessing\n    cryptography\n"),
         ("    commands\n    flow\n", "    flow\n    commands\n"),
