@@ -30,7 +30,7 @@ from attestors.wire.statement import (
 from attestors.wire.statement.verification import bundle_text
 from signer.authority import CertificateAuthority
 from signer.authority.statement_signing import StatementKeys
-from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
+from signer.testing.certificates import EncryptionAlgorithm
 from tests.support.statements import IDENTITY, NOW, ROTATION, authority, bundle_of, controller, signed, trust_of
 
 OLD, NEW, THIEF = authority("old"), authority("new"), authority("thief")
@@ -146,8 +146,10 @@ def test_signatures_of_unknown_keys_do_not_count() -> None:
 
 
 def test_a_certificate_that_is_no_ca_is_no_bundle() -> None:
-    leaf = _leaf()
-    assert reason(signed(ClusterTrust(ROTATION, leaf + bundle_of(OLD)), OLD)) is StatementReason.BAD_BUNDLE
+    leaf = _certificate(ec.generate_private_key(ec.SECP256R1()), ca=False, signs=True)
+    with pytest.raises(StatementRefused, match="CA:TRUE") as refused:
+        accepted(signed(ClusterTrust(ROTATION, leaf + bundle_of(OLD)), OLD))
+    assert refused.value.reason is StatementReason.BAD_BUNDLE
 
 
 @pytest.mark.parametrize(
@@ -171,10 +173,21 @@ def test_a_ca_outside_its_validity_is_no_bundle(start: int) -> None:
     assert reason(signed(trust_of(outside, OLD), OLD, outside)) is StatementReason.BAD_BUNDLE
 
 
-def test_a_weak_ca_is_no_bundle() -> None:
-    weak = new_cluster_certificate_authority(key=rsa.generate_private_key(65537, 1024), common_name="weak")  # noqa: S505
-    bundle = weak.certificate.decode("ascii") + bundle_of(OLD)
-    assert reason(signed(ClusterTrust(ROTATION, bundle), OLD)) is StatementReason.BAD_BUNDLE
+@pytest.mark.parametrize(
+    ("key", "usage", "message"),
+    [
+        (lambda: rsa.generate_private_key(65537, 1024), True, "unsupported key"),  # noqa: S505
+        (lambda: rsa.generate_private_key(65537, 4352), True, "unsupported key"),
+        (lambda: ec.generate_private_key(ec.SECP256K1()), True, "unsupported key"),
+        (lambda: ec.generate_private_key(ec.SECP256R1()), False, "may not sign certificates"),
+    ],
+    ids=["weak", "slow", "curve", "usage"],
+)
+def test_a_ca_with_another_key_or_use_is_no_bundle(key: Any, usage: bool, message: str) -> None:
+    bundle = _certificate(key(), ca=True, signs=usage) + bundle_of(OLD)
+    with pytest.raises(StatementRefused, match=message) as refused:
+        accepted(signed(ClusterTrust(ROTATION, bundle), OLD))
+    assert refused.value.reason is StatementReason.BAD_BUNDLE
 
 
 def test_controller_keys_are_no_trust() -> None:
@@ -251,11 +264,22 @@ def test_trust_is_no_controller_key() -> None:
     assert pin_reason(signed(BOTH, OLD, NEW)) is StatementReason.WRONG_KIND
 
 
-def _leaf() -> str:
-    """A node's certificate by the old CA."""
-    key = ec.generate_private_key(ec.SECP256R1())
+def _certificate(key: Any, *, ca: bool, signs: bool) -> str:
+    """A self-signed certificate, valid now."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "system:node:node-1")])
     begin = datetime.fromtimestamp(NOW, UTC) - timedelta(hours=1)
+    rest = dict.fromkeys(
+        (
+            "content_commitment",
+            "key_encipherment",
+            "data_encipherment",
+            "key_agreement",
+            "crl_sign",
+            "encipher_only",
+            "decipher_only",
+        ),
+        False,
+    )
     made = (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -264,7 +288,8 @@ def _leaf() -> str:
         .serial_number(7)
         .not_valid_before(begin)
         .not_valid_after(begin + timedelta(days=30))
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+        .add_extension(x509.KeyUsage(digital_signature=True, key_cert_sign=signs, **rest), critical=True)
         .sign(key, hashes.SHA256())
     )
     return made.public_bytes(Encoding.PEM).decode("ascii")
