@@ -17,8 +17,7 @@ from attestors.wire.statement import (
 )
 from attestors.wire.statement.authorities import Authority
 from authenticator.model.cluster import Cluster
-from authenticator.model.failures import StoreUnusable
-from authenticator.store.store import Store
+from authenticator.store.store import Damaged, Store
 
 
 def pin_controller(
@@ -30,7 +29,7 @@ def pin_controller(
     controller hands out none. The caller holds the bootstrap lock.
 
     Raises:
-        StoreUnusable: the pin cannot be written.
+        StoreUnusable: the pin cannot be read or written.
     """
     for text in texts:
         try:
@@ -43,7 +42,7 @@ def pin_controller(
             )
         except UnsupportedStatement:
             continue
-        except (MalformedStatement, StatementRefused, StoreUnusable) as error:
+        except (MalformedStatement, StatementRefused, Damaged) as error:
             report(f"the controller's keys are not pinned: {error}")
             continue
         if accepted != pin:

@@ -16,7 +16,7 @@ from attestors.wire.names import Purpose
 from authenticator.configuration import Configuration
 from authenticator.flow.bootstrap import cluster_of_own_kubeconfig, import_bootstrap, read_bootstrap_kubeconfig
 from authenticator.flow.clock import Clock
-from authenticator.model.cluster import Cluster
+from authenticator.model.cluster import Cluster, InvalidCluster
 from authenticator.model.exec_credential import INFO_VARIABLE
 from authenticator.model.failures import InvalidConfiguration, StoreUnusable
 from authenticator.model.kubeconfig import (
@@ -96,10 +96,12 @@ def prepare(configuration: Configuration, store: Store, stanza: ExecStanza, cloc
 def _with_present_authority(store: Store, supplied: Cluster) -> Cluster:
     """The cluster with the CAs of the last statement, if one is in force: the bootstrap kubeconfig may be older."""
     state = store.trust_state()
-    present = _content(store.authority_file).decode("ascii", "replace")
-    if not (present and state.is_managed and state.covers(supplied.authority_hashes)):
+    if not (state.is_managed and state.covers(supplied.authority_hashes)):
         return supplied
-    return Cluster(supplied.server, present, supplied.tls_server_name)
+    try:
+        return Cluster(supplied.server, store.authority(), supplied.tls_server_name)
+    except InvalidCluster:  # the file is lost
+        return supplied
 
 
 def _content(path: Path) -> bytes:

@@ -48,6 +48,10 @@ class TooLarge(StoreUnusable):
     """A file of the store is larger than this program writes."""
 
 
+class Damaged(StoreUnusable):
+    """A file of the store has other content than this program writes."""
+
+
 @dataclass(frozen=True, slots=True)
 class KnownCluster:
     """The cluster of the stored certificates, and what the client certificate was requested with."""
@@ -164,6 +168,10 @@ class Store:
         """The path of the cluster's CA certificates, which the kubelet's kubeconfig names."""
         return self.folder / AUTHORITY_FILE
 
+    def authority(self) -> str:
+        """The cluster's CA certificates, PEM; empty without the file."""
+        return self._read(self.authority_file) or ""
+
     def save_authority(self, certificates: str) -> bool:
         """Store the cluster's CA certificates, PEM, readable for everyone; returns whether they changed."""
         if self._read(self.authority_file) == certificates:
@@ -262,14 +270,15 @@ class Store:
         """The controller's pinned keys.
 
         Raises:
-            StoreUnusable: the file is unreadable. Nothing replaces it: that would be a way around the pin.
+            Damaged: it has other content. Nothing replaces it: that would be a way around the pin.
+            StoreUnusable: the file is unreadable.
         """
         path = self.folder / PIN_FILE
         text = self._read(path)
         try:
             return NotPinned() if text is None else decode_pin(text)
         except UnreadableTrust as error:
-            raise StoreUnusable(f"{path}: {error}; restore it, or let the Machine be replaced") from None
+            raise Damaged(f"{path}: {error}; restore it, or let the Machine be replaced") from None
 
     def save_pin(self, pin: PinnedController) -> None:
         """Store the controller's keys."""
@@ -280,6 +289,7 @@ class Store:
         """The state of this node's trust.
 
         Raises:
+            Damaged: it has other content.
             StoreUnusable: the file is unreadable.
         """
         path = self.folder / TRUST_FILE
@@ -287,7 +297,7 @@ class Store:
         try:
             return TrustState() if text is None else decode_state(text)
         except UnreadableTrust as error:
-            raise StoreUnusable(f"{path}: {error}; restore it, or let the Machine be replaced") from None
+            raise Damaged(f"{path}: {error}; restore it, or let the Machine be replaced") from None
 
     def save_trust_state(self, state: TrustState) -> None:
         """Store the state of this node's trust."""
