@@ -64,14 +64,22 @@ class Agent:
 
         No failure is final: an unreadable bootstrap kubeconfig may be one that kubeadm is about to write.
         """
-        wait = self._change_trust()
+        was_ready = self._ready
+        wait = self._change_trust() if was_ready else LONGEST_SLEEP_SECONDS
+        seconds = self._renew()
+        is_ready = self._ready
+        if is_ready and not was_ready:  # not earlier: the kubelet waits for the certificates
+            wait = self._change_trust()
+        return min(seconds, wait)
+
+    def _renew(self) -> float:
         configuration = self.certificates.configuration
         exchanges = 1 if configuration.serving is None else 2
         with self.bounded(longest(exchanges=exchanges, timeout=configuration.timeout)):
-            return min(self._turn(), wait)
+            return self._turn()
 
     def _change_trust(self) -> float:
-        """Before the certificates, so that their evidence names the CA that the running kubelet has read."""
+        """Before the certificates: after a change, both are renewed in the same turn."""
         if self.trust is None:
             return LONGEST_SLEEP_SECONDS
         try:
