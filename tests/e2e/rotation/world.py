@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import yaml
+from cryptography import x509
 
 from signer.configuration import RotationSettings
 from signer.kube.client import JsonObject
@@ -42,6 +43,7 @@ from signer.rotation.control_plane.readiness import Missing, Signing, readiness
 from signer.rotation.control_plane.template import control_plane_template
 from signer.rotation.control_plane.template_patch import template_patch
 from signer.rotation.operations import OPERATION_ANNOTATION, SKIP_GATES_ANNOTATION
+from signer.rotation.phases import FORWARD
 from signer.testing.api.kubeconfig import kubeconfig_of
 from signer.testing.clients import BlockingClient
 from signer.testing.world import ManagementCluster, WorldCluster
@@ -315,6 +317,10 @@ class RotatedNode:
             assert credential is not None
             return replace(credential, certificate_authority=self.trust, tls=None)
 
+    def get_connection(self) -> ClusterConnection:
+        """See :attr:`connection`."""
+        return self.connection
+
     def join(self) -> None:
         """The first certificate, by a bootstrap token."""
         node = self.node.with_token(self._world.api.bootstrap_token())
@@ -340,19 +346,35 @@ class RotatedNode:
             assert joined.credential is not None
             self.node = joined
 
+    @property
+    def issuer(self) -> x509.Name:
+        """The CA of its client certificate."""
+        certificate = self.connection.client_certificate
+        assert certificate is not None
+        return x509.load_pem_x509_certificate(certificate).issuer
+
     def follow(self) -> None:
         """Take what is published; renew whenever that or the step that signs has changed."""
         try:
             published = self._world.secret("trust")["server-ca.crt"]
         except NotFound:
             return
-        wanted = (published, self._world.record.get("step"))
+        wanted = (published, who_signs(self._world.record))
         if wanted == self._renewed_for:
             return
         with self._lock:
             self.trust = published
         self.renew()
         self._renewed_for = wanted
+
+
+def who_signs(record: dict[str, Any]) -> tuple[str, bool]:
+    """What a node renews for: an agent renews when its trust changed, or other CAs sign than before."""
+    step = record.get("step", "")
+    back = record.get("phase") in ("RollingBack", "RolledBack")
+    forward = [one.value for one in FORWARD]
+    signing = [step in forward[forward.index(one) :] for one in ("SignClients", "SignServing")]
+    return str(signing), back
 
 
 def hash_of(der: bytes) -> str:
@@ -377,6 +399,7 @@ class ControlPlaneProvider:
     world: RotationWorld
     machines: list[ControlPlaneMachine] = field(default_factory=list)
     rollouts: int = 0
+    _left_out: ControlPlaneMachine | None = None
     _made: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:
@@ -389,10 +412,14 @@ class ControlPlaneProvider:
         if after is None or datetime.now(UTC) < after:
             return
         for machine in self.machines:
-            if self._created(machine) < after:
+            if machine is not self._left_out and self._created(machine) < after:
                 self.replace(machine)
                 return
         self.world.settle()
+
+    def leave_out(self, machine: ControlPlaneMachine | None) -> None:
+        """Do not replace that Machine: a rollout that is stuck."""
+        self._left_out = machine
 
     def _after(self) -> datetime | None:
         path = KUBEADM_CONTROL_PLANES_V1BETA2.object(f"{CLUSTER}-control-plane", NAMESPACE)
