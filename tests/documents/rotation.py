@@ -28,15 +28,14 @@ from signer.rotation.phases import BACK, FORWARD, Phase, RollbackAvailable, Step
 from signer.rotation.plan import TITLES
 from signer.rotation.proofs import AGAIN
 from signer.rotation.record import RotationRecord, WorkersRollout
+from signer.rotation.statements.rendering import TURN_SECONDS, turns_of
 
 FLEETS: Final = (3, 50, 1000)
 """Nodes beside a control plane of three."""
 CONTROL_PLANE_MACHINES: Final = 3
 MACHINE_MINUTES: Final = (5, 10)
 """A Machine of the control plane on a cloud, replaced by KubeadmControlPlane."""
-TURN: Final = timedelta(minutes=4)
-SHARE: Final = 10
-"""Of agents that restart kubelets: a tenth of the nodes at once, or one."""
+TURN: Final = timedelta(seconds=TURN_SECONDS)
 _LINKS: Final = {Link.NONE: "empty", Link.OLD_WITH_NEW: "the new CA certifies the old one"}
 _ROLLBACK: Final = {RollbackAvailable.FULL: "all", RollbackAvailable.CLIENTS_ONLY: "clients only"}
 
@@ -167,8 +166,7 @@ def times() -> Iterator[Sequence[str]]:
 
 
 def _turns(fleet: int) -> int:
-    together = max(1, fleet // SHARE) if fleet >= 2 * SHARE else 1
-    return -(-fleet // together)
+    return len(turns_of(f"node-{number}" for number in range(fleet)))
 
 
 def _minutes(wait: timedelta) -> int:
