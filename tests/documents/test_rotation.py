@@ -12,6 +12,7 @@ import pytest
 
 from signer.kube.errors import NotFound
 from signer.kube.resources import CERTIFICATE_AUTHORITY_ROTATIONS, NODE_ATTESTATION_POLICIES, SECRETS
+from signer.model.condition import ConditionType
 from signer.rotation import conditions
 from signer.rotation.desired import LINK_LIFETIME
 from signer.rotation.management import RENEWED_BEFORE_END
@@ -90,7 +91,7 @@ def test_each_phase_is_named() -> None:
 
 
 def test_each_condition_is_named_here_and_in_troubleshooting() -> None:
-    kinds = [str(one) for one in vars(conditions).values() if isinstance(one, conditions.ConditionType)]
+    kinds = [str(one) for one in vars(conditions).values() if isinstance(one, ConditionType)]
     assert len(kinds) > 8
     assert missing(kinds, section("## Conditions and Events")) == []
     assert missing(kinds, (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")) == []
