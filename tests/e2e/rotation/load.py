@@ -87,6 +87,9 @@ class Load:
             status = status_of(client.connection(), client.path)
         except ssl.SSLCertVerificationError as error:
             self._failed(client, f"refuses the server's certificate: {error.verify_message}")
+        except ssl.SSLEOFError:  # the balancer closed the connection to a server that does not listen
+            with self._lock:
+                self.outcomes.unavailable[client.name] += 1
         except ssl.SSLError as error:
             self._failed(client, f"TLS: {error.reason}")
         except (OSError, http.client.HTTPException):
