@@ -15,7 +15,7 @@ from signer.model.policy import Policy
 from signer.rotation.facts import Facts
 from signer.rotation.operations import NeverRotated
 from signer.rotation.phases import Phase, Step
-from signer.rotation.plan import FOREIGN_AUTHORITY, Move, Wait
+from signer.rotation.plan import FOREIGN_AUTHORITY, UNSAFE, Move, Wait
 from signer.rotation.proofs import PROOF_OF, NotKnown, NotProven, Proof, Proven
 from signer.rotation.record import Moment, NotYet, RotationRecord
 from signer.rotation.rotations import Known, Unverified, Verified
@@ -38,7 +38,12 @@ OPERATION_REJECTED: Final = ConditionType("OperationRejected", _never)
 AUTHORITY_EXPIRY: Final = ConditionType("CertificateAuthorityExpiry", _never)
 
 STALLED_AFTER: Final = timedelta(minutes=30)
-"""A step that waits for machines takes as long as they take; beyond this, a person looks."""
+"""How long something may hold a step before a person should look."""
+STALLED_AFTER_MACHINES: Final = timedelta(hours=3)
+"""The same for a step that waits for machines: three of bare metal take two hours in a rollout."""
+_WAITS_FOR_MACHINES: Final = frozenset(
+    {Step.SERVERS_TRUST, Step.NODES_TRUST, Step.SERVERS_PRESENT, Step.SIGN_SERVING, Step.DROP_OLD, Step.NODES_RETURN}
+)
 WARNINGS: Final = (
     (timedelta(days=30), "ExpiresWithin30Days"),
     (timedelta(days=90), "ExpiresWithin90Days"),
@@ -121,10 +126,13 @@ def _shown(kind: ConditionType, proof: Proof) -> PolicyCondition:
 
 
 def _stalled(record: RotationRecord, facts: Facts, move: Wait) -> PolicyCondition:
+    """A step that waits for time alone, or for a person, is not stalled: nothing lags."""
     began = record.at(Moment.STEP)
     since = facts.now if isinstance(began, NotYet) else began
-    waits_for_person = record.step is Step.PREPARED
-    if move.reason == FOREIGN_AUTHORITY or (facts.now - since >= STALLED_AFTER and not waits_for_person):
+    limit = STALLED_AFTER_MACHINES if record.step in _WAITS_FOR_MACHINES else STALLED_AFTER
+    lags = bool(move.proof.members) or isinstance(move.proof, NotKnown) or move.reason == UNSAFE
+    late = lags and record.step is not Step.PREPARED and facts.now - since >= limit
+    if move.reason == FOREIGN_AUTHORITY or late:
         message = f"step {record.step.value} since {since:%Y-%m-%d %H:%M} UTC: {move.proof.message}"
         return PolicyCondition(ROTATION_STALLED, True, move.reason, message)
     return PolicyCondition(ROTATION_STALLED, False, "Progressing", "no step waits for long")

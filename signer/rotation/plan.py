@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from signer.authority.presented import Presented
+from signer.model.cluster import LONG_AGO
 from signer.rotation.authorities import AuthorityKind, NotMade, Role, RotatedAuthority
 from signer.rotation.desired import Write, missing_writes
 from signer.rotation.facts import Facts, HeldCertificate, HeldPair, ServersFacts, Unusable
@@ -27,7 +28,7 @@ from signer.rotation.operations import (
     require_possible,
 )
 from signer.rotation.phases import BACK, FORWARD, Phase, RollbackAvailable, Step
-from signer.rotation.proofs import PROOF_OF, NotKnown, NotProven, Proof, Proven, all_of, clients_have_returned
+from signer.rotation.proofs import PROOF_OF, NotKnown, NotProven, Proof, Proven, clients_have_returned
 from signer.rotation.proofs import switch_is_safe as _switch_is_safe
 from signer.rotation.record import Moment, NotYet, RotationRecord, SkippedGate, WorkersRollout
 
@@ -111,7 +112,7 @@ def _next_move(record: RotationRecord, facts: Facts) -> Move:
     if record.phase.is_over:
         return Finished()
     if facts.paused:
-        return Wait(PAUSED, NotProven("the Cluster is paused, so nothing is written; signing goes on as it is"))
+        return Wait(PAUSED, NotProven("the Cluster is paused, so nothing is written"))
     foreign = _foreign_authority(record, facts)
     if not isinstance(foreign, Proven):
         return Wait(FOREIGN_AUTHORITY, foreign)
@@ -301,26 +302,21 @@ def _with_skipped(record: RotationRecord, order: Order, now: datetime) -> tuple[
 
 
 def started(order: Order, before: RotationRecord | NeverRotated, fresh: RotationRecord) -> RotationRecord:
-    """The first record of a new rotation, after :func:`signer.rotation.preflight` has allowed it.
+    """The first record of a new rotation, after the preflight has allowed it.
 
     Raises:
-        OperationRejected: a rotation is under way.
+        OperationRejected: a rotation is under way, or the order names an unknown gate.
     """
+    began = fresh.at(Moment.STARTED)
+    at = began if isinstance(began, datetime) else LONG_AGO
+    skipping = replace(fresh, skipped=_with_skipped(fresh, order, at))
     if isinstance(before, RotationRecord):
         require_possible(order.operation, before.phase, before.rollback_available, stalled=False)
-        return replace(fresh, sequence=before.sequence + 1)
-    return fresh
-
-
-def fact_summary(record: RotationRecord, facts: Facts) -> Proof:
-    """The proof of the record's step now, for status and metrics."""
-    if record.phase.is_over:
-        return Proven()
-    return all_of(_foreign_authority(record, facts), PROOF_OF[record.step](record, facts))
+        return replace(skipping, sequence=before.sequence + 1)
+    return skipping
 
 
 __all__ = [
-    "AuthorityKind",
     "Advance",
     "FOREIGN_AUTHORITY",
     "Finished",
@@ -333,7 +329,6 @@ __all__ = [
     "WAITING_FOR_COMPLETION",
     "Wait",
     "carry_out",
-    "fact_summary",
     "next_move",
     "rollback_possible",
     "started",

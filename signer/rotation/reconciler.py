@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from attestors.wire.statement import ClusterIdentity, MalformedStatement
 from signer.authority import AuthorityError
+from signer.authority.presented import Presented
 from signer.kube.backoff import Backoff
 from signer.kube.calls import GetCreatePatch, Replace
 from signer.kube.client import Client, JsonObject
@@ -253,7 +254,7 @@ class RotationReconciler:
             case Finished():
                 return IDLE_SECONDS
             case Wait():
-                if known.record.step in SERVER_STEPS and not observed.facts.paused:
+                if _servers_must_change(known.record, observed.facts):
                     await self._observer.have_servers_renewed(known.record, cluster)
                 return self._waiting()
 
@@ -355,6 +356,16 @@ class RotationReconciler:
         path = NODE_ATTESTATION_POLICIES.object(self._key.name, self._key.namespace)
         with contextlib.suppress(Conflict, NotFound):
             await self._management.patch(path, {"metadata": metadata})
+
+
+def _servers_must_change(record: RotationRecord, facts: Facts) -> bool:
+    """Whether the step waits for API servers that take files. On the way back, only those that present the new CA."""
+    if facts.paused or record.step not in SERVER_STEPS:
+        return False
+    if record.step is not Step.NODES_RETURN:
+        return True
+    seen = facts.servers.seen if isinstance(facts.servers, ServersFacts) else ()
+    return any(one.presents in (Presented.NEW, Presented.NEW_LINKED) for one in seen)
 
 
 _NOT_REFUSED: Final = NotObserved("the old CA is not refused by every API server")
