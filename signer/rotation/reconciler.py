@@ -151,6 +151,7 @@ class RotationReconciler:
     def _rotation_changed(self, key: ClusterKey) -> None:
         if key == self._key:
             self._wanted.set()
+            self._changed()  # a record that no longer authenticates is a condition, and no pass makes it
 
     @property
     def conditions(self) -> Sequence[PolicyCondition]:
