@@ -27,7 +27,6 @@ from signer.rotation.view import (
     NoRotation,
     RotationView,
     StepState,
-    StepView,
     View,
     rejection,
 )
@@ -51,6 +50,7 @@ _ROLLBACK: Final[Mapping[RollbackAvailable, str]] = {
     RollbackAvailable.CLIENTS_ONLY: "the nodes' client certificates; the API servers keep those of the new CA",
     RollbackAvailable.NONE: "nothing",
 }
+_SHOWN_DIGITS: Final = 12
 _MOST_SHOWN: Final = 30
 """Objects of a list; ``--output json`` has all."""
 
@@ -77,9 +77,11 @@ def _show_rotation(view: RotationView, console: Console, now: datetime) -> None:
         Text.assemble("Cluster ", (str(view.cluster), "bold"), ": ", phase, f" (rotation {view.rotation_id})\n")
     )
     for one in view.steps:
-        console.print(Text.assemble(" ", _MARKS[one.state], f" {one.title}", (_since(view, one, now), "dim")))
+        console.print(Text.assemble(" ", _MARKS[one.state], f" {one.title}"))
     console.print()
-    _paragraph(console, "Waits for", view.waits_for)
+    if not view.phase.is_over:
+        _paragraph(console, "Since", _since(view, now))
+    _paragraph(console, "Waits", view.waits_for)
     _paragraph(console, "Lagging", _named(view.nodes.lagging))
     if view.nodes.total:
         _paragraph(console, "Nodes", _nodes(view.nodes))
@@ -87,10 +89,7 @@ def _show_rotation(view: RotationView, console: Console, now: datetime) -> None:
         _servers(view, console)
     if not view.phase.is_over:
         _paragraph(console, "Roll back", _ROLLBACK[view.rollback_available])
-    for authority in view.authorities:
-        name = "CA" if authority.kind == "ca" else authority.kind
-        _paragraph(console, f"Old {name}", _hash(authority.old, authority.old_not_after))
-        _paragraph(console, f"New {name}", _hash(authority.new, authority.new_not_after) or "not made yet")
+    _show_authorities(view, console)
     for gate, at in view.skipped:
         _paragraph(console, "Skipped", f"gate {gate}, ordered at {at}")
     if not view.reported and not view.phase.is_over:
@@ -98,10 +97,10 @@ def _show_rotation(view: RotationView, console: Console, now: datetime) -> None:
         _paragraph(console, "Note", text)
 
 
-def _since(view: RotationView, one: StepView, now: datetime) -> str:
-    if one.state is not StepState.CURRENT or isinstance(view.step_since, NotYet):
+def _since(view: RotationView, now: datetime) -> str:
+    if isinstance(view.step_since, NotYet):
         return ""
-    return f", since {view.step_since:%Y-%m-%d %H:%M} UTC ({_duration(now - view.step_since)})"
+    return f"{view.step_since:%Y-%m-%d %H:%M} UTC ({_duration(now - view.step_since)})"
 
 
 def _duration(lasted: timedelta) -> str:
@@ -131,10 +130,30 @@ def _servers(view: RotationView, console: Console) -> None:
     console.print(table)
 
 
-def _hash(value: str, not_after: str) -> str:
-    if not value:
-        return ""
-    return value if not_after.startswith("9999") or not not_after else f"{value} until {not_after}"
+def _show_authorities(view: RotationView, console: Console) -> None:
+    """On a terminal the begin of each discovery hash, else the whole."""
+    if not console.is_terminal:
+        for one in view.authorities:
+            _paragraph(console, f"Old {one.kind}", _until(one.old, one.old_not_after))
+            _paragraph(console, f"New {one.kind}", _until(one.new, one.new_not_after) if one.new else "not made yet")
+        return
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in ("Authority", "Old", "Until", "New", "Until"):
+        table.add_column(heading, overflow="fold")
+    for one in view.authorities:
+        old, new = (value.removeprefix("sha256:")[:_SHOWN_DIGITS] for value in (one.old, one.new))
+        ends = (_end(one.old_not_after), _end(one.new_not_after))
+        table.add_row(*map(Text, (one.kind, old, ends[0], new or "not made yet", ends[1])))
+    console.print(table)
+
+
+def _until(value: str, not_after: str) -> str:
+    return f"{value} until {_end(not_after)}" if _end(not_after) else value
+
+
+def _end(not_after: str) -> str:
+    """Empty for a key, which does not end."""
+    return "" if not_after.startswith("9999") else not_after
 
 
 def next_for_person(view: View) -> str:
@@ -177,7 +196,7 @@ def change_line(view: View) -> str:
     if isinstance(view, NoRotation):
         return f"{view.cluster}: no rotation" + (f": {view.fault}" if view.fault else "")
     step = "" if view.phase.is_over else f", step {view.step.value}"
-    waits = f": waits for {view.waits_for}" if view.waits_for else ""
+    waits = f"; waits: {view.waits_for}" if view.waits_for else ""
     ordered = f"; {view.pending_order} is ordered" if view.pending_order else ""
     return f"{view.cluster}: {view.phase.value}{step}{waits}{ordered}"
 
