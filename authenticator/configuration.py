@@ -14,7 +14,7 @@ import os
 import re
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +34,7 @@ API_VERSION: Final = "attestation.cluster.x-k8s.io/v1alpha1"
 KIND: Final = "KubeletAuthenticatorConfiguration"
 DEFAULT_BOOTSTRAP_KUBECONFIG: Final = "/etc/kubernetes/bootstrap-kubelet.conf"
 DEFAULT_KUBECONFIG: Final = "/etc/kubernetes/kubelet.conf"
+DEFAULT_AUTHORITY_FILE: Final = "/etc/kubernetes/pki/ca.crt"
 DEFAULT_TIMEOUT_SECONDS: Final = 300.0
 
 _PERMANENT_ERRORS: Final = frozenset(
@@ -58,6 +59,7 @@ _FILE_KEYS: Final = frozenset(
         "store",
         "timeoutSeconds",
         "serving",
+        "trust",
     }
 )
 _WHAT: Final[Mapping[type[ValueError], str]] = {
@@ -65,6 +67,9 @@ _WHAT: Final[Mapping[type[ValueError], str]] = {
     InvalidProviderID: "providerID",
     InvalidOID: "providerIDOID",
 }
+_PORT: Final = re.compile(r"[1-9][0-9]{0,4}")
+_LARGEST_PORT: Final = 65535
+_TRUST_KEYS: Final = frozenset({"authorityFiles", "restartCommand", "health"})
 _SERVING_KEYS: Final = frozenset({"dnsNames", "ipAddresses"})
 
 
@@ -74,6 +79,21 @@ class Serving:
 
     dns_names: tuple[str, ...] = ()
     ip_addresses: tuple[IPAddress, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """How the agent changes the CAs that the kubelet trusts."""
+
+    authority_files: tuple[Path, ...] = (Path(DEFAULT_AUTHORITY_FILE),)
+    """CA files beside that of the kubeconfig: the kubelet's ``clientCAFile``."""
+    authority_files_may_be_missing: bool = True
+    """For the default, which not every distribution has."""
+    restart_command: tuple[str, ...] = ("systemctl", "--no-block", "restart", "kubelet")
+    """Not to be waited for: systemd restarts the agent with the kubelet (``PartOf=``)."""
+    health_host: str = "127.0.0.1"
+    health_port: int = 10248
+    """``healthzBindAddress`` and ``healthzPort`` of the kubelet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +118,8 @@ class Configuration:
     """None if the agent requests no serving certificate."""
     file: Path | None
     """The file that was read; None without a file."""
+    trust: Trust | None = None
+    """None if the agent leaves the CAs alone."""
 
     @property
     def stated_provider_id(self) -> str:
@@ -190,6 +212,7 @@ def configure(given: Given, environment: Mapping[str, str], *, needs_attestor: b
         store=path(given.store, "STORE", "store", DEFAULT_STORE),
         timeout=_timeout(given, environment, content, file),
         serving=_serving(given, content, file),
+        trust=_trust(content.get("trust", {}), file),
         file=file,
     )
 
@@ -307,6 +330,51 @@ def _serving(given: Given, content: Mapping[str, Any], file: Path | None) -> Ser
             raise InvalidConfiguration(f"serving DNS name: {name!r} is not a valid host name")
     addresses = given.serving_ip_address or _texts(wanted, "ipAddresses", file)
     return Serving(tuple(names), tuple(map(_address, addresses)))
+
+
+def _trust(wanted: object, file: Path | None) -> Trust | None:
+    """``trust`` of the file; only ``false`` switches it off."""
+    if wanted is False:
+        return None
+    if not isinstance(wanted, dict) or set(wanted) - _TRUST_KEYS:
+        raise InvalidConfiguration(f"{file}: trust must be false, or an object with {', '.join(sorted(_TRUST_KEYS))}")
+    trust = Trust()
+    if "authorityFiles" in wanted:
+        paths = _trust_texts(wanted, "authorityFiles", file)
+        if not all(path.startswith("/") and "\0" not in path for path in paths):
+            raise InvalidConfiguration(f"{file}: trust.authorityFiles must be absolute paths")
+        trust = replace(trust, authority_files=tuple(map(Path, paths)), authority_files_may_be_missing=False)
+    if "restartCommand" in wanted:
+        command = _trust_texts(wanted, "restartCommand", file)
+        if not command or not command[0] or any("\0" in word for word in command):
+            raise InvalidConfiguration(f"{file}: trust.restartCommand must be a program and its arguments")
+        trust = replace(trust, restart_command=command)
+    if "health" in wanted:
+        host, port = _health(wanted["health"], file)
+        trust = replace(trust, health_host=host, health_port=port)
+    return trust
+
+
+def _trust_texts(wanted: Mapping[str, Any], key: str, file: Path | None) -> tuple[str, ...]:
+    value = wanted[key]
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise InvalidConfiguration(f"{file}: trust.{key} must be a list of strings")
+    return tuple(value)
+
+
+def _health(value: object, file: Path | None) -> tuple[str, int]:
+    """Only this machine's loopback: any other answer says nothing about this kubelet."""
+    host, _, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    host = host.removeprefix("[").removesuffix("]")
+    try:
+        usable = ip_address(host).is_loopback and _PORT.fullmatch(port) is not None and int(port) <= _LARGEST_PORT
+    except ValueError:
+        usable = False
+    if not usable:
+        raise InvalidConfiguration(
+            f"{file}: trust.health must be a loopback address and a port, such as 127.0.0.1:10248"
+        )
+    return host, int(port)
 
 
 def _texts(wanted: Mapping[str, Any] | None, key: str, file: Path | None) -> tuple[str, ...]:

@@ -84,6 +84,14 @@ class ApiServer:
         """
         return self._call("GET", f"{SIGNING_REQUESTS}/{name}", None)
 
+    def read(self, path: str) -> dict[str, Any]:
+        """The object at a path.
+
+        Raises:
+            CallFailed: see :mod:`authenticator.api.errors`; NotFound if there is none.
+        """
+        return self._call("GET", path, None)
+
     def watch(self, name: str, resource_version: str, *, seconds: float) -> Iterator[Event]:
         """Changes of the CertificateSigningRequest of that name after ``resource_version``, for some ``seconds``.
 

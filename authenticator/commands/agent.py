@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import argparse
 import signal
+from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from authenticator.commands.arguments import add_common, add_kubeconfig, add_serving, configuration_of, report
 from authenticator.commands.prepare import add_exec_api_version, prepare_once, require_no_settings
+from authenticator.configuration import Configuration
 from authenticator.flow.agent import Agent, notify_systemd
 from authenticator.flow.bounded import bounded
 from authenticator.flow.certificates import NodeCertificates
 from authenticator.flow.clock import Clock, interruptible_sleep
+from authenticator.flow.kubelet import LocalKubelet
 from authenticator.flow.prepare import Prepared
+from authenticator.flow.trust import TrustStep
 from authenticator.model.failures import ExitCode
 from authenticator.store.store import Store
 
@@ -76,4 +80,13 @@ def _run(options: argparse.Namespace) -> NoReturn:
         report,
         notify_systemd,
         bounded,
+        _trust_step(configuration, clock),
     ).run()
+
+
+def _trust_step(configuration: Configuration, clock: Clock) -> Callable[[], float] | None:
+    trust = configuration.trust
+    if trust is None:
+        return None
+    kubelet = LocalKubelet(trust.restart_command, trust.health_host, trust.health_port)
+    return TrustStep(configuration, trust, Store(configuration.store), clock, report, kubelet).turn

@@ -13,6 +13,7 @@ from cryptography import x509
 
 from attestors.standard_output import standard_output
 from attestors.wire.names import Purpose
+from attestors.wire.statement import PinnedController
 from authenticator.commands.arguments import add_common, configuration_of, report
 from authenticator.configuration import Configuration
 from authenticator.flow.clock import Clock
@@ -26,6 +27,7 @@ from authenticator.model.failures import ExitCode, InvalidConfiguration, NoEvide
 from authenticator.model.mismatch import Mismatch
 from authenticator.model.pair import Pair
 from authenticator.model.plan import Expired, Join, KeepStill, Next, Nothing, Renew, Use, clock_behind, next_step
+from authenticator.model.trust_state import Direction, Pin, TrustState
 from authenticator.model.unix_time import time_text
 from authenticator.store.store import Store
 
@@ -224,10 +226,46 @@ def _lines(
             lines.append(
                 (f"refused      {purpose.value}, {times(attempt.pause.failures)}: {attempt.pause.message}", _RED)
             )
+    lines += _trust_lines(store.trust_state(), store.pin())
     if store.bootstrap() is not None:
         lines.append(("bootstrap    credential stored, until the first certificate replaces it", _YELLOW))
     lines.append(f"next         {_describe_step(planned, configuration, now)}")
     return lines
+
+
+def _trust_lines(state: TrustState, pin: Pin) -> list[str | tuple[str, str]]:
+    lines: list[str | tuple[str, str]] = []
+    if state.sequence:
+        lines.append(f"trust        statement {state.sequence} is in force")
+    if state.change is not None:
+        where = "restoring the former CAs" if state.change.direction is Direction.BACK else "restarting the kubelet"
+        lines.append((f"trust        statement {state.change.sequence}: {where}", _YELLOW))
+    if state.rejection is not None:
+        found = state.rejection
+        lines.append((f"trust        TrustRejected since {time_text(found.at)}: {found.reason}: {found.message}", _RED))
+    if isinstance(pin, PinnedController):
+        lines.append(f"controller   {len(pin.keys.keys)} pinned key{'s' if len(pin.keys.keys) > 1 else ''}")
+    return lines
+
+
+def _trust_document(state: TrustState, pin: Pin) -> dict[str, Any]:
+    rejection = state.rejection
+    return {
+        "sequence": state.sequence,
+        "changing": state.change is not None,
+        "rejected": None
+        if rejection is None
+        else {
+            "condition": "TrustRejected",
+            "reason": rejection.reason,
+            "message": rejection.message,
+            "sequence": rejection.sequence,
+            "since": time_text(rejection.at),
+            "times": rejection.failures,
+            "notBefore": time_text(rejection.until),
+        },
+        "pinnedControllerKeys": sorted(pin.keys.by_hash()) if isinstance(pin, PinnedController) else [],
+    }
 
 
 def _lifetime(purpose: Purpose, certificate: StoredCertificate, now: int) -> tuple[str, str]:
@@ -292,6 +330,7 @@ def _document(
             for purpose, attempt in attempts.items()
             if attempt.pause is not None
         },
+        "trust": _trust_document(store.trust_state(), store.pin()),
         "bootstrapCredential": store.bootstrap() is not None,
         "next": {"step": _NEXT_NAMES[type(planned)], "message": _describe_step(planned, configuration, now)},
     }

@@ -13,6 +13,7 @@ from typing import Final, NoReturn
 from authenticator.flow.bounded import longest
 from authenticator.flow.certificates import NodeCertificates
 from authenticator.flow.clock import Clock
+from authenticator.flow.trust import LONGEST_SECONDS
 from authenticator.model.failures import Failure, NoCredential
 from authenticator.model.plan import AGENT_SHARE, clock_behind
 
@@ -41,6 +42,8 @@ class Agent:
     """Sends a state to systemd."""
     bounded: Callable[[float], AbstractContextManager[None]]
     """Ends the process if a block takes longer: a hanging process holds the lock, and blocks every renewal."""
+    trust: Callable[[], float] | None = None
+    """Changes the CAs that the kubelet trusts; returns the seconds until it has more to do. None: it is left alone."""
     _ready: bool = False
     _failures: int = 0
     _reported: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -61,10 +64,32 @@ class Agent:
 
         No failure is final: an unreadable bootstrap kubeconfig may be one that kubeadm is about to write.
         """
+        was_ready = self._ready
+        wait = self._change_trust() if was_ready else LONGEST_SLEEP_SECONDS
+        seconds = self._renew()
+        is_ready = self._ready
+        if is_ready and not was_ready:  # not earlier: the kubelet waits for the certificates
+            wait = self._change_trust()
+        return min(seconds, wait)
+
+    def _renew(self) -> float:
         configuration = self.certificates.configuration
         exchanges = 1 if configuration.serving is None else 2
         with self.bounded(longest(exchanges=exchanges, timeout=configuration.timeout)):
             return self._turn()
+
+    def _change_trust(self) -> float:
+        """Before the certificates: after a change, both are renewed in the same turn."""
+        if self.trust is None:
+            return LONGEST_SLEEP_SECONDS
+        try:
+            with self.bounded(LONGEST_SECONDS):
+                wait = self.trust()
+            self._clear("trust")
+        except Failure as failure:
+            self._report_failure("trust", failure)
+            return LONGEST_SLEEP_SECONDS
+        return max(wait, 1.0)
 
     def _turn(self) -> float:
         self._prepare()

@@ -12,10 +12,10 @@ from authenticator.flow.bootstrap import cluster_of_own_kubeconfig
 from authenticator.flow.clock import Clock
 from authenticator.flow.deadline import Deadline
 from authenticator.flow.evidence import Attestation
-from authenticator.flow.exchange import Exchange
+from authenticator.flow.exchange import Exchange, Received
 from authenticator.model.attempt import Subject
 from authenticator.model.cluster import ClientCertificate, Cluster, Credential
-from authenticator.model.failures import NoCredential, UntrustedServer
+from authenticator.model.failures import NoCredential, StillPending, UntrustedServer
 from authenticator.model.pair import Pair
 from authenticator.store.store import Store
 
@@ -66,10 +66,14 @@ class Requester:
 
         Raises:
             NoCredential: no source names it.
+            StillPending: the agent is changing the kubelet's CAs.
             Failure: a source cannot be read.
         """
         if self.named_cluster is not None:
             return self.named_cluster
+        if self.store.trust_state().change is not None:
+            # Evidence must name the CA that the running kubelet has read, and that is unknown now.
+            raise StillPending("the CAs of the kubelet are being changed: the agent renews after that")
         own = cluster_of_own_kubeconfig(self.configuration.kubeconfig)
         if own is not None:
             return own
@@ -90,7 +94,7 @@ class Requester:
         deadline: Deadline,
         dns_names: tuple[str, ...] = (),
         ip_addresses: tuple[str, ...] = (),
-    ) -> Pair:
+    ) -> Received:
         """A new certificate with its key, not stored yet. ``credential_digest`` identifies the credential in a pause.
 
         Raises:

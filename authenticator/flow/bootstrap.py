@@ -60,7 +60,7 @@ def import_bootstrap(configuration: Configuration, store: Store, *, now: int) ->
     if supplied is None:
         return
     known = store.known_cluster()
-    elsewhere = known is not None and not known.cluster.shares_authority_with(supplied.cluster)
+    elsewhere = known is not None and is_elsewhere(store, known.cluster, supplied.cluster)
     if known is not None and known.used == supplied.digest and not elsewhere:
         return
     if store.bootstrap() == supplied:
@@ -69,6 +69,8 @@ def import_bootstrap(configuration: Configuration, store: Store, *, now: int) ->
     pause = store.attempt(Purpose.CLIENT).pause
     renamed = pair is not None and not is_of_node(pair, configuration.node_name)
     refused = pair is not None and pause is not None and pause.exit_code is ExitCode.REFUSED
+    if elsewhere:
+        store.forget_trust()
     if elsewhere or renamed or refused:
         for purpose in Purpose:
             store.set_aside(purpose)
@@ -76,6 +78,19 @@ def import_bootstrap(configuration: Configuration, store: Store, *, now: int) ->
     elif pair is not None and now < pair.not_after:
         return
     store.save_bootstrap(supplied)
+
+
+def is_elsewhere(store: Store, known: Cluster, supplied: Cluster) -> bool:
+    """Whether ``supplied`` is another cluster than ``known``: it has no CA in common, and none that this node trusted.
+
+    A bootstrap kubeconfig that lies there since before a rotation names the former CA only.
+
+    Raises:
+        StoreUnusable: the state of the trust is unreadable.
+    """
+    if known.shares_authority_with(supplied):
+        return False
+    return not store.trust_state().covers(supplied.authority_hashes)
 
 
 def cluster_of_own_kubeconfig(path: Path) -> Cluster | None:

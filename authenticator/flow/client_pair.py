@@ -8,10 +8,12 @@ from typing import Final
 
 from attestors.wire.names import Purpose
 from authenticator.flow.asking import Requester, client_certificate
-from authenticator.flow.bootstrap import import_bootstrap
+from authenticator.flow.bootstrap import import_bootstrap, is_elsewhere
 from authenticator.flow.deadline import Deadline
+from authenticator.flow.exchange import Received
 from authenticator.flow.mismatches import require_own_name
 from authenticator.flow.pauses import paused
+from authenticator.flow.pinning import pin_controller
 from authenticator.model.attempt import LONGEST_PAUSE_SECONDS, Attempt, Pause, pause_after, pause_in_force
 from authenticator.model.cluster import Bootstrap, Cluster
 from authenticator.model.failures import ExitCode, Failure, NoCredential, StillPending
@@ -131,21 +133,23 @@ class ClientPair:
         self._store.save_attempt(Purpose.CLIENT, Attempt(attempt.pending, bounded))
         return bounded.until
 
-    def _keep(self, fresh: Pair, cluster: Cluster, used: str, share: float) -> Use:
+    def _keep(self, received: Received, cluster: Cluster, used: str, share: float) -> Use:
         """Store a certificate. After a crash in between, the bootstrap credential is still there until the pair is.
 
         The credential is wiped last: while it exists, the next run finishes this step.
         """
+        fresh = received.pair
         known = KnownCluster(cluster, used, self._configuration.provider, self._requester.provider_id())
         with self._store.bootstrap_lock():
             copied = self._store.bootstrap()
-            if copied is not None and not copied.cluster.shares_authority_with(known.cluster):
+            if copied is not None and is_elsewhere(self._store, known.cluster, copied.cluster):
                 self._store.save_attempt(Purpose.CLIENT, Attempt())
                 raise StillPending(
                     "meanwhile, a bootstrap kubeconfig of another cluster was supplied: the new certificate is not "
                     "used, and that cluster is next"
                 )
             self._store.save_known_cluster(known)
+            pin_controller(self._store, received.statements, cluster, now=self._clock.now(), report=self._report)
             self._store.save_pair(Purpose.CLIENT, fresh)
             self._store.save_attempt(Purpose.CLIENT, Attempt(pause=self._floor(fresh, share)))
             self._store.wipe_bootstrap()
@@ -191,6 +195,8 @@ class ClientPair:
     def _next(self, share: float) -> Next:
         pair = self._store.pair(Purpose.CLIENT)
         now = self._clock.now()
+        if self._store.trust_state().is_superseded(Purpose.CLIENT, pair):
+            share = 1.0  # the controller waits for evidence that names the new CA
         # Whether the attestor renews matters only near the end; until then it need not be imported.
         due = pair is not None and renewal_time(pair, share) <= now < pair.not_after
         return next_step(

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from attestors.wire.names import Purpose, SignerName
+from attestors.wire.statement import statements_in
 from authenticator.api.errors import AlreadyExists, NotDone, NotFound, PerhapsDone
 from authenticator.api.server import ApiServer
 from authenticator.flow.clock import Clock
@@ -46,6 +47,15 @@ _SHORTEST_EVIDENCE_SECONDS: Final = 30.0
 _MAXIMUM_UID_CHARACTERS: Final = 128
 _VERSION: Final = re.compile(r"v[0-9]{1,4}")
 """Versions are shown to people only in this form: any client may have written the annotation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A certificate with its key, checked, and what the controller wrote around it."""
+
+    pair: Pair
+    statements: tuple[bytes, ...]
+    """Texts of signed statements; not verified."""
 
 
 @dataclass
@@ -71,7 +81,7 @@ class Exchange:
     def __post_init__(self) -> None:
         self._retry = RetryUntilDeadline(self.deadline, self.report)
 
-    def run(self) -> Pair:
+    def run(self) -> Received:
         """The certificate with its key, checked, but not stored yet; the attempt is still stored.
 
         Raises:
@@ -93,7 +103,7 @@ class Exchange:
             self._remember(failure, pending=self.store.attempt(self.purpose).pending)
             raise
 
-    def _run(self) -> Pair:
+    def _run(self) -> Received:
         stored = self._stored()
         made = self.clock.monotonic() if stored is None else float("-inf")
         pending = stored or self._fresh()
@@ -217,9 +227,9 @@ class Exchange:
         known = uid if isinstance(uid, str) and len(uid) <= _MAXIMUM_UID_CHARACTERS else ""
         return self._save(replace(pending, sent=Sent.YES, uid=known))
 
-    def _accept(self, issued: Issued, pending: PendingRequest) -> Pair:
+    def _accept(self, issued: Issued, pending: PendingRequest) -> Received:
         try:
-            return accept(
+            pair = accept(
                 issued.certificate,
                 pending.key,
                 node_name=self.subject.node_name,
@@ -230,6 +240,7 @@ class Exchange:
             )
         except UnusableCertificate as error:
             raise Denied(f"the certificate of {pending.name} is unusable: {error}") from error
+        return Received(pair, statements_in(issued.certificate))
 
     # Storing.
 

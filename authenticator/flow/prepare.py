@@ -16,6 +16,7 @@ from attestors.wire.names import Purpose
 from authenticator.configuration import Configuration
 from authenticator.flow.bootstrap import cluster_of_own_kubeconfig, import_bootstrap, read_bootstrap_kubeconfig
 from authenticator.flow.clock import Clock
+from authenticator.model.cluster import Cluster, InvalidCluster
 from authenticator.model.exec_credential import INFO_VARIABLE
 from authenticator.model.failures import InvalidConfiguration, StoreUnusable
 from authenticator.model.kubeconfig import (
@@ -69,8 +70,9 @@ def prepare(configuration: Configuration, store: Store, stanza: ExecStanza, cloc
     store.open()
     with store.bootstrap_lock():
         import_bootstrap(configuration, store, now=clock.now())
+        cluster = _with_present_authority(store, supplied.cluster)
         wanted = exec_kubeconfig(
-            supplied.cluster,
+            cluster,
             authority_file=os.path.abspath(store.authority_file),
             command=stanza.command,
             arguments=stanza.arguments,
@@ -82,13 +84,24 @@ def prepare(configuration: Configuration, store: Store, stanza: ExecStanza, cloc
             if present and not runs_this_program(present):
                 return Prepared.NOT_OURS
             # The CA first: the kubeconfig must never name a file that is not there.
-            changed = store.save_authority(supplied.cluster.certificate_authority)
+            changed = store.save_authority(cluster.certificate_authority)
             if present == wanted.encode("ascii"):
                 return Prepared.WRITTEN if changed else Prepared.AS_IT_WAS
             write_atomically(path, wanted)
         except OSError as error:
             raise InvalidConfiguration(f"kubeconfig {path}: {error.strerror}") from error
     return Prepared.WRITTEN
+
+
+def _with_present_authority(store: Store, supplied: Cluster) -> Cluster:
+    """The cluster with the CAs of the last statement, if one is in force: the bootstrap kubeconfig may be older."""
+    state = store.trust_state()
+    if not (state.is_managed and state.covers(supplied.authority_hashes)):
+        return supplied
+    try:
+        return Cluster(supplied.server, store.authority(), supplied.tls_server_name)
+    except InvalidCluster:  # the file is lost
+        return supplied
 
 
 def _content(path: Path) -> bytes:

@@ -55,7 +55,8 @@ class ServingPair:
                 lambda: self._own_addresses.now(stored, due=due),
             )
             current = pair is not None and now < pair.not_after and _is_for(pair, names, addresses)
-            if pair is not None and current and now < renewal_time(pair, share):
+            superseded = self._store.trust_state().is_superseded(Purpose.SERVING, pair)
+            if pair is not None and current and not superseded and now < renewal_time(pair, share):
                 return Use(pair, renewal_time(pair, share))
             # Other names are another request: once the refused names are corrected, no pause applies.
             digest = f"{self._configuration.asker}serving {','.join((*names, *addresses))}"
@@ -77,7 +78,7 @@ class ServingPair:
                     deadline,
                     names,
                     addresses,
-                )
+                ).pair
             except Failure as failure:
                 if pair is None or not current:
                     raise

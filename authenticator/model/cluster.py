@@ -52,6 +52,12 @@ class Cluster:
         """Whether it is the same cluster: the two have a CA in common, even during a rotation."""
         return not self._authorities().isdisjoint(other._authorities())
 
+    @property
+    def authority_hashes(self) -> tuple[str, ...]:
+        """The hashes of all its CAs, in their order."""
+        chain = load_chain(self.certificate_authority.encode("ascii"))
+        return tuple(CACertHash.of(public_key_info_of(one)).text for one in chain)
+
     def _authorities(self) -> frozenset[bytes]:
         return frozenset(public_key_info_of(one) for one in load_chain(self.certificate_authority.encode("ascii")))
 

@@ -13,17 +13,29 @@ from pathlib import Path
 from typing import Any, Final
 
 from attestors.wire.names import Purpose
+from attestors.wire.statement import NotPinned, PinnedController
 from authenticator.model.attempt import Attempt, UnreadableAttempt, decode_attempt, encode_attempt
 from authenticator.model.certificate import UnusableCertificate, check_pair
 from authenticator.model.cluster import BearerToken, Bootstrap, ClientCertificate, Cluster, Credential, InvalidCluster
 from authenticator.model.failures import StoreUnusable
 from authenticator.model.pair import Pair, UnreadablePair, parse_pair
+from authenticator.model.trust_state import (
+    Pin,
+    TrustState,
+    UnreadableTrust,
+    decode_pin,
+    decode_state,
+    encode_pin,
+    encode_state,
+)
 from authenticator.store.files import TooLargeFile, read_bounded, remove, wipe, write_atomically
 from authenticator.store.lock import locked
 from authenticator.stored_credential import BOOTSTRAP_FILE, CLIENT_PAIR_FILE, CLUSTER_FILE
 
 AUTHORITY_FILE: Final = "kubelet-authenticator-ca.crt"
 SERVING_PAIR_FILE: Final = "kubelet-authenticator-serving.pem"
+PIN_FILE: Final = "kubelet-authenticator-controller.json"
+TRUST_FILE: Final = "kubelet-authenticator-trust.json"
 
 _MAXIMUM_BYTES: Final = 512 * 1024
 _BOOTSTRAP_LOCK_SECONDS: Final = 30.0
@@ -34,6 +46,10 @@ _OTHERS_MAY_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 class TooLarge(StoreUnusable):
     """A file of the store is larger than this program writes."""
+
+
+class Damaged(StoreUnusable):
+    """A file of the store has other content than this program writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +168,10 @@ class Store:
         """The path of the cluster's CA certificates, which the kubelet's kubeconfig names."""
         return self.folder / AUTHORITY_FILE
 
+    def authority(self) -> str:
+        """The cluster's CA certificates, PEM; empty without the file."""
+        return self._read(self.authority_file) or ""
+
     def save_authority(self, certificates: str) -> bool:
         """Store the cluster's CA certificates, PEM, readable for everyone; returns whether they changed."""
         if self._read(self.authority_file) == certificates:
@@ -245,6 +265,63 @@ class Store:
         }
         with self._reporting("write"):
             write_atomically(self.folder / CLUSTER_FILE, json.dumps(document, indent=1) + "\n")
+
+    def pin(self) -> Pin:
+        """The controller's pinned keys.
+
+        Raises:
+            Damaged: it has other content. Nothing replaces it: that would be a way around the pin.
+            StoreUnusable: the file is unreadable.
+        """
+        path = self.folder / PIN_FILE
+        text = self._read(path)
+        try:
+            return NotPinned() if text is None else decode_pin(text)
+        except UnreadableTrust as error:
+            raise Damaged(f"{path}: {error}; restore it, or let the Machine be replaced") from None
+
+    def save_pin(self, pin: PinnedController) -> None:
+        """Store the controller's keys."""
+        with self._reporting("write"):
+            write_atomically(self.folder / PIN_FILE, encode_pin(pin))
+
+    def trust_state(self) -> TrustState:
+        """The state of this node's trust.
+
+        Raises:
+            Damaged: it has other content.
+            StoreUnusable: the file is unreadable.
+        """
+        path = self.folder / TRUST_FILE
+        text = self._read(path)
+        try:
+            return TrustState() if text is None else decode_state(text)
+        except UnreadableTrust as error:
+            raise Damaged(f"{path}: {error}; restore it, or let the Machine be replaced") from None
+
+    def save_trust_state(self, state: TrustState) -> None:
+        """Store the state of this node's trust."""
+        with self._reporting("write"):
+            write_atomically(self.folder / TRUST_FILE, encode_state(state))
+
+    def forget_trust(self) -> None:
+        """Remove the pinned keys and the state of the trust: this node joins another cluster."""
+        with self._reporting("remove"):
+            remove(self.folder / PIN_FILE)
+            remove(self.folder / TRUST_FILE)
+
+    @contextlib.contextmanager
+    def trust_lock(self) -> Iterator[None]:
+        """Hold the exclusive right to change the CAs that the kubelet trusts.
+
+        A holder may take any other lock, but never the other way round.
+
+        Raises:
+            LockHeld: another process holds it.
+            StoreUnusable: the lock file cannot be opened.
+        """
+        with self._locked("trust", 0.0):
+            yield
 
     def _attempt_file(self, purpose: Purpose) -> Path:
         return self.folder / f"kubelet-authenticator-{purpose.value}.attempt.json"

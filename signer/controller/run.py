@@ -53,6 +53,7 @@ from signer.controller.workload_access import WorkloadConnector
 from signer.decision.attestor_set import AttestorTimings
 from signer.decision.authority_source import AuthoritySource, ChosenSecrets, KnowsRotation, no_rotation
 from signer.decision.decider import Decider
+from signer.decision.keys_for_nodes import KeysForNodes
 from signer.decision.lookups import Lookups
 from signer.kube.client import Client, TokenSource
 from signer.kube.connection import ClusterConnection
@@ -266,6 +267,7 @@ def compose_workload_cluster(
         services=services,
         observers=tuple(observer for part in parts for observer in part.observers),
         authority_source=authority_source,
+        keys_for_nodes=KeysForNodes(key, caches=caches, authority_source=authority_source, now=now),
         caches=caches,
         metrics=options.metrics,
         status_changed=status_changed,

@@ -39,8 +39,8 @@ class InvalidControllerKey(ValueError):
 
 
 class KeyUse(enum.Enum):
-    """The uses of subkeys: one for each kind of sealed object, and one for challenges. No two uses share a subkey
-    (RFC 5869 section 3.2, "info").
+    """The uses of subkeys: one for each kind of sealed object, one for challenges, and one for statements. No two uses
+    share a subkey (RFC 5869 section 3.2, "info").
     """
 
     RECORD = b"node-attestation record v2"
@@ -49,6 +49,7 @@ class KeyUse(enum.Enum):
     """The state of a rotation of certificate authorities."""
     ROTATION_PAIR = b"node-attestation rotation pair v1"
     """The Secrets with the pairs that a rotation keeps."""
+    STATEMENT = b"node-attestation statement v1"
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,10 +173,8 @@ class NodeFacts:
     """The discovery hash of the CA of its newest client certificate."""
     serving: str
     """The same of its newest serving certificate; empty if it has none."""
-    others_in_use: frozenset[str]
-    """Hashes of the CAs of all its certificates that are still valid."""
     is_all: bool
-    """Whether its journal has every certificate that may be valid."""
+    """Whether this version knows every kind of certificate in its journal, so that these are the newest."""
 
 
 @dataclass(frozen=True, slots=True)

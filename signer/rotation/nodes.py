@@ -16,9 +16,8 @@ from signer.model.cluster import MachineView
 from signer.model.record import KUBELET_CLIENT, KUBELET_SERVING, AttestedNode, JournalEntry
 from signer.rotation.facts import NodeFacts
 
-_OF_OURS: Final = frozenset({NotAll.LEFT_THE_JOURNAL, NotAll.UNKNOWN_KIND, NotAll.NOT_RECORDED})
-"""Reasons for which a certificate of this controller may be missing. Those that kube-controller-manager signs are in no
-journal; the API servers' answers show what they are worth."""
+_UNKNOWN: Final = frozenset({NotAll.UNKNOWN_KIND, NotAll.NOT_RECORDED})
+"""Reasons for which the newest certificate may be another one. What left the journal is older than what is in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +31,13 @@ class Nodes:
     """Workers that have not joined, with their creation times."""
 
 
-def nodes_of(
-    machines: Iterable[MachineView], records: Iterable[tuple[MachineView, AttestedNode]], now: datetime
-) -> Nodes:
+def nodes_of(machines: Iterable[MachineView], records: Iterable[tuple[MachineView, AttestedNode]]) -> Nodes:
     """The nodes of the Machines that exist and are not being deleted."""
     attested, known = [], set()
     for machine, record in records:
         known.add(machine.name)
         if not machine.deleting:
-            attested.append(_facts(machine, record, now))
+            attested.append(_facts(machine, record))
     unattested = sorted(
         one.name
         for one in machines
@@ -52,9 +49,8 @@ def nodes_of(
     return Nodes(tuple(sorted(attested, key=lambda one: one.node)), tuple(unattested), joining)
 
 
-def _facts(machine: MachineView, record: AttestedNode, now: datetime) -> NodeFacts:
+def _facts(machine: MachineView, record: AttestedNode) -> NodeFacts:
     ever = certificates_in_use((record,), EVER)
-    valid = certificates_in_use((record,), now)
     newest = _newest(ever.own)
     return NodeFacts(
         node=record.node_name,
@@ -62,8 +58,7 @@ def _facts(machine: MachineView, record: AttestedNode, now: datetime) -> NodeFac
         evidence=newest.evidence_ca_cert_hash if newest else "",
         client=_ca_of_newest(ever.own, KUBELET_CLIENT),
         serving=_ca_of_newest(ever.own, KUBELET_SERVING),
-        others_in_use=valid.ca_cert_hashes,
-        is_all=not valid.not_all & _OF_OURS,
+        is_all=not ever.not_all & _UNKNOWN,
     )
 
 

@@ -207,7 +207,7 @@ class WorldObserver:
             machine = self.caches.machine(record.machine)
             if not isinstance(machine, MachineGone):
                 found.append((machine, record))
-        return nodes_of(machines, found, self.now())
+        return nodes_of(machines, found)
 
 
 def _digests(record: RotationRecord) -> TwoDigests:

@@ -242,7 +242,16 @@ def nodes_trust(record: RotationRecord, facts: Facts) -> Proof:
             () if skips else facts.unattested,
             "Machines whose node never attested: {}; replace them, or let their agents attest",
         ),
+        _journals_are_known(facts),
     )
+
+
+def _journals_are_known(facts: Facts) -> Proof:
+    unknown = tuple(sorted(node.node for node in facts.nodes if not node.is_all))
+    if not unknown:
+        return _PROVEN
+    text = f"nodes with certificates of kinds that this version does not know: {named(unknown)}; upgrade the controller"
+    return NotKnown(text, unknown)
 
 
 def old_trust_is_old_enough(record: RotationRecord, facts: Facts) -> Proof:
@@ -385,7 +394,7 @@ def old_keys_are_gone(record: RotationRecord, facts: Facts) -> Proof:
 
 
 def nodes_have_returned(record: RotationRecord, facts: Facts) -> Proof:
-    """No node has a valid certificate of the new CA, and none names the new CA as the first that it trusts. No API
+    """No node's newest certificates are by the new CA, and none names the new CA as the first that it trusts. No API
     server presents the new CA.
     """
     made = record.authority(AuthorityKind.CLUSTER).new
@@ -398,13 +407,10 @@ def nodes_have_returned(record: RotationRecord, facts: Facts) -> Proof:
             "nodes whose newest certificate is by the new CA: {}; they renew with their next request",
         ),
         _lagging(
-            (node.node for node in facts.nodes if new in node.others_in_use or not node.is_all),
-            "nodes with certificates of the new CA that may still be valid: {}; they end by themselves",
-        ),
-        _lagging(
             (node.node for node in facts.nodes if node.evidence == new),
             "nodes whose kubelet has not attested with the old CA as the first one that it trusts: {}",
         ),
+        _journals_are_known(facts),
         _each_server(
             facts.servers,
             lambda server: server.presents in _OLD,

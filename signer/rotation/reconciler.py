@@ -16,6 +16,8 @@ from datetime import datetime
 from random import Random
 from typing import Any, Final, Protocol, TypeAlias
 
+from attestors.wire.statement import ClusterIdentity, MalformedStatement
+from signer.authority import AuthorityError
 from signer.kube.backoff import Backoff
 from signer.kube.calls import GetCreatePatch, Replace
 from signer.kube.client import Client, JsonObject
@@ -24,6 +26,7 @@ from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.model.cluster import ClusterKey, ClusterView
 from signer.model.condition import PolicyCondition
 from signer.model.decision import Deferred, printable
+from signer.rotation.authorities import Role
 from signer.rotation.conditions import OPERATION_REJECTED, rotation_conditions
 from signer.rotation.facts import Acceptance, Facts, NotObserved, ServersFacts
 from signer.rotation.operations import (
@@ -41,6 +44,9 @@ from signer.rotation.phases import RollbackAvailable, Step
 from signer.rotation.plan import Advance, Finished, Make, Move, Wait, carry_out, next_move, started
 from signer.rotation.record import RotationRecord
 from signer.rotation.rotations import Known, RotationChanged, Rotations, Unverified, Verified
+from signer.rotation.statements import NotPublished, SequenceTooLow, TrustFacts, publish_statement
+from signer.rotation.statements.readers import ensure_readers
+from signer.rotation.statements.wanted import NoStatement, wanted_statement
 from signer.rotation.writer import Gathered, Writer, WriteRefused
 from signer.store.caches import Caches
 
@@ -229,6 +235,8 @@ class RotationReconciler:
         observed = await self._observe(known.record, cluster, client)
         move = next_move(known.record, observed.facts)
         self._last = observed.facts, move
+        if not observed.facts.paused:
+            await self._tell_nodes(known.record, observed, client)
         match move:
             case Make(write):
                 try:
@@ -249,6 +257,34 @@ class RotationReconciler:
                 if known.record.step in SERVER_STEPS and not observed.facts.paused:
                     await self._observer.have_servers_renewed(known.record, cluster)
                 return self._waiting()
+
+    async def _tell_nodes(self, record: RotationRecord, observed: Observed, client: Client) -> None:
+        """Publish what agents are told at this step. A failure holds nothing but the nodes."""
+        wanted = wanted_statement(record)
+        if isinstance(wanted, NoStatement):
+            return
+        by_role = observed.gathered.secrets.cluster.by_role
+        if set(by_role) != set(Role):
+            return  # the facts say which CA cannot be used
+        try:
+            facts = TrustFacts(
+                cluster=ClusterIdentity(
+                    namespace=self._key.namespace, name=self._key.name, uid=observed.gathered.cluster.uid
+                ),
+                rotation_id=record.rotation_id,
+                sequence=wanted.sequence,
+                trusted=tuple(by_role[role] for role in wanted.trusted),
+                signers=tuple(by_role[role] for role in Role if role not in wanted.trusted),
+                node_names=tuple(node.node for node in observed.facts.nodes),
+            )
+            published = await publish_statement(client, facts, self._caches.authentic.statement_keys(), self._now())
+            if published.written:
+                await ensure_readers(client)
+        except (ApiError, NotPublished, SequenceTooLow, MalformedStatement, AuthorityError) as error:
+            _LOG.warning("nodes are not told about the rotation", extra=self._extra(error))
+            return
+        if published.written:
+            _LOG.info("rotation: nodes are told", extra={"cluster": str(self._key), "detail": str(wanted.trusted)})
 
     async def _advance(self, record: RotationRecord, known: Known, cluster: ClusterView) -> Verified:
         before = known.record if isinstance(known, Verified) else None

@@ -11,7 +11,7 @@ from typing import Any, Final
 from signer.model.fields import format_time
 from signer.rotation.authorities import AuthorityKind, AuthorityReference, NotMade
 from signer.rotation.facts import Acceptance, Facts, NotObserved, ServersFacts
-from signer.rotation.phases import RollbackAvailable, gep_phase
+from signer.rotation.phases import GEPPhase, RollbackAvailable, gep_phase
 from signer.rotation.plan import rollback_possible
 from signer.rotation.record import Moment, RotationRecord
 
@@ -32,13 +32,15 @@ def rotation_status(record: RotationRecord, facts: Facts | None) -> dict[str, An
     available = record.rollback_available if facts is None else rollback_possible(record, facts)
     status: dict[str, Any] = {
         "phase": record.phase.value,
-        "gepPhase": gep_phase(record.phase).value,
         "rotationID": record.rotation_id,
         "step": record.step.value,
         "rollbackAvailable": available.value if not record.phase.is_over else RollbackAvailable.NONE.value,
         "current": _authority(cluster.old),
         "skippedGates": [{"gate": one.gate.value, "time": format_time(one.at)} for one in record.skipped],
     }
+    proposed = gep_phase(record.phase)
+    if proposed is not GEPPhase.NONE:  # API servers of 1.20 treat an empty string in a custom resource as null
+        status["gepPhase"] = proposed.value
     for name, moment in _TIMES:
         at = record.at(moment)
         if isinstance(at, datetime):

@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
+from signer.authority.statement_signing import StatementKeys
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
 from signer.model.reasons import Reason
@@ -240,6 +241,14 @@ class AuthenticRecords:
         """
         subkeys = self.keys().subkeys(KeyUse.CHALLENGE)
         return tuple(hmac.digest(subkey.secret, provider.encode("utf-8"), "sha256") for subkey in subkeys)
+
+    def statement_keys(self) -> StatementKeys:
+        """The keys that sign statements for nodes.
+
+        Raises:
+            Deferred: the controller key is not available.
+        """
+        return StatementKeys.of(self.keys().subkeys(KeyUse.STATEMENT))
 
     # The records
 

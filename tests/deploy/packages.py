@@ -33,9 +33,9 @@ _GRANTS: Final = """\
 # "optional", with their bindings; their comments say which function is off without them.
 """
 _ROTATION_GRANTS: Final = """\
-# The controller's grants in the management cluster for the rotation of CAs, besides those of management.yaml. Apply them only
-# where the controller runs with --rotate-authorities. Bind node-attestation-rotation in each namespace whose Clusters it may
-# rotate.
+# The controller's grants in the management cluster for the rotation of CAs, besides those of management.yaml. Apply
+# them only where the controller runs with --rotate-authorities. Bind node-attestation-rotation in each namespace whose
+# Clusters it may rotate.
 """
 _HELMS_OWN: Final = re.compile(
     r"^ *(?:helm\.sh/[a-z-]+: .*|app\.kubernetes\.io/managed-by: Helm|# Source: .*)\n", re.MULTILINE

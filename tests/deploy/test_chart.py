@@ -8,6 +8,7 @@ import functools
 import json
 import tomllib
 from collections.abc import Mapping
+from datetime import timedelta
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Final
@@ -16,9 +17,18 @@ import pytest
 import yaml
 
 from signer.cli import run as run_command
+from signer.cli.arguments import configuration_of
 from signer.cli.leader_election import leader_election
-from signer.configuration import AllowedAuthorities, Sharding, read_attestors, read_configuration_file
+from signer.configuration import (
+    AllowedAuthorities,
+    RotationOff,
+    RotationSettings,
+    Sharding,
+    read_attestors,
+    read_configuration_file,
+)
 from signer.crds.expressions import FIRST_VERSION
+from signer.model.rotation_waits import Waits
 from signer.model.serving_networks import OperatorNetworks
 from signer.testing.world import CONTROLLER_NAMESPACE
 from tests.deploy import packages
@@ -41,10 +51,12 @@ EVERYTHING: Final[dict[str, Any]] = {
     "config": {
         "attestors": {"tpm": {"namespaces": ["team-a"], "settings": {"endorsementRootsFolder": "/roots"}}},
         "servingAddresses": {"networksByNamespace": {"team-a": ["10.0.1.0/24"]}},
+        "rotation": {"waits": {"overlap": "2h"}},
     },
     "folders": [{"mountPath": "/roots", "configMap": "tpm-roots"}, {"mountPath": "/denied", "secret": "denied"}],
     "providerIDOIDs": ["1.2.3.4", "1.2.3.5"],
     "insecureAttestor": {"enabled": True, "namespaces": ["trial-a", "trial-b"]},
+    "rotation": {"enabled": True, "namespaces": ["team-a"]},
     "diagnostics": {"insecure": True},
     "logging": {"format": "text", "verbose": True},
     "auditLog": {"enabled": True},
@@ -183,6 +195,16 @@ class TestChart:
                 {"config": {"servingAddresses": {"networks": ["10.0.1.0/24"]}, "existingSecret": "mine"}},
                 "not both",
             ),
+            ({"config": {"rotation": {"waits": {"overlap": "2h"}}, "existingSecret": "mine"}}, "not both"),
+            ({"config": {"rotation": {"waits": {"overlap": "1d"}}}}, "/config/rotation/waits/overlap"),
+            ({"config": {"rotation": {"waits": {"kubelets": "1h"}}}}, "invalid propertyName"),
+            ({"rotation": {"enabled": True, "namespaces": ["*"]}}, "/rotation/namespaces/0"),
+            ({"rotation": {"namespaces": ["default"]}}, "set rotation.enabled too"),
+            ({"rotation": {"enabled": True, "namespaces": ["team-b"]}}, "add it to rbac.secretNamespaces"),
+            (
+                {"rotation": {"enabled": True, "namespaces": ["default"]}, "watch": {"namespace": "team-a"}},
+                "watch no other namespace",
+            ),
             ({"serviceAccount": {"create": False}}, "serviceAccount.name"),
             ({"auditLog": {"enabled": True, "path": "/audit/log"}}, "a file needs auditLog.persistentVolumeClaim"),
             ({"auditLog": {"enabled": True, "persistentVolumeClaim": "audit"}}, "nothing would be written to"),
@@ -253,6 +275,8 @@ class TestChart:
             "--watch-filter=blue",
             "--provider-id-oids=1.2.3.4,1.2.3.5",
             "--insecure-attestor-namespaces=trial-a,trial-b",
+            "--rotate-authorities",
+            "--rotate-authorities-namespaces=team-a",
             "--insecure-diagnostics",
             "--logging-format=text",
             "--verbose",
@@ -341,6 +365,7 @@ class TestDeployment:
         networks = read_configuration_file(file).serving_networks
         assert networks == OperatorNetworks((), {"team-a": (ip_network("10.0.1.0/24"),)})
         assert read_configuration_file(file).authorities == AllowedAuthorities()
+        assert read_configuration_file(file).rotation_waits == Waits(overlap=timedelta(hours=2))
 
     def test_another_configuration_makes_other_pods(self) -> None:
         def checksum(values: dict[str, Any]) -> str:
@@ -350,6 +375,8 @@ class TestDeployment:
 
         assert checksum({}) != checksum({"config": {"attestors": {"insecure": {"namespaces": []}}}})
         assert checksum({}) != checksum({"config": {"servingAddresses": {"networks": ["10.0.1.0/24"]}}})
+        assert checksum({}) != checksum({"config": {"certificateAuthorities": {"suffixes": ["ca"]}}})
+        assert checksum({}) != checksum({"config": {"rotation": {"waits": {"overlap": "2h"}}}})
 
     def test_the_default_strategy_is_explicit(self) -> None:
         """Otherwise Helm's server-side apply would keep rollingUpdate, the API server's default, beside Recreate."""
@@ -388,6 +415,88 @@ class TestNotes:
         said = self.said({"config": configured})
         assert "The controller never touches a Cluster without a NodeAttestationPolicy." in said
         assert "WARNING" not in said
+
+
+class TestRotation:
+    """The switch for the rotation of CAs, and the roles that come with it alone."""
+
+    ON: Final[dict[str, Any]] = {"rotation": {"enabled": True}}
+    NAMESPACES: Final[dict[str, Any]] = {
+        "rotation": {"enabled": True, "namespaces": ["team-a"]},
+        "rbac": {"secretNamespaces": ["team-a", "team-b"]},
+    }
+    WRITERS: Final = ("secrets", "kubeadmcontrolplanes", "clusters", "kubeadmconfigs", "certificateauthorityrotations")
+    """Resources of Clusters that nothing but the rotation writes."""
+
+    @staticmethod
+    def rules(values: Mapping[str, Any] | None = None) -> list[tuple[str, str]]:
+        """Each rule, with kind, namespace and name of its role."""
+        roles = [one for kind in ("Role", "ClusterRole") for one in of_kind(kind, values)]
+        return [
+            (f"{role['kind']} {role['metadata'].get('namespace', '')}/{role['metadata']['name']}", json.dumps(rule))
+            for role in roles
+            for rule in role["rules"]
+        ]
+
+    @staticmethod
+    def bound(values: Mapping[str, Any]) -> set[tuple[str, str, str]]:
+        """Kind, namespace and role of each binding that comes with the switch."""
+        bindings = [one for kind in ("RoleBinding", "ClusterRoleBinding") for one in of_kind(kind, values)]
+        return {
+            (one["kind"], one["metadata"].get("namespace", ""), one["roleRef"]["name"])
+            for one in bindings
+            if "rotation" in one["roleRef"]["name"]
+        }
+
+    @staticmethod
+    def settings(values: Mapping[str, Any]) -> RotationSettings | RotationOff:
+        """What the program reads from the Deployment's arguments."""
+        arguments = [one for one in arguments_of(values)[1:] if not one.startswith("--config=")]
+        return configuration_of(parser_of("run").parse_args(arguments)).rotation
+
+    def test_without_the_switch_there_is_no_such_rule(self) -> None:
+        """All that the switch adds are roles of its own."""
+        added = set(self.rules(self.ON)) - set(self.rules())
+        assert set(self.rules()) <= set(self.rules(self.ON))
+        assert {role for role, _ in added} == {
+            "ClusterRole /node-attestation-rotation",
+            "ClusterRole /node-attestation-rotation-records",
+        }
+
+    def test_no_other_option_lets_the_controller_write_what_rotation_writes(self) -> None:
+        others = {key: value for key, value in EVERYTHING.items() if key != "rotation"}
+        for role, text in self.rules(others):
+            rule = json.loads(text)
+            writes = {"create", "update", "patch", "delete"} & set(rule["verbs"])
+            own = role.endswith(f"{CONTROLLER_NAMESPACE}/blue-controller")
+            assert own or not writes or not set(self.WRITERS) & set(rule.get("resources", ())), (role, rule)
+
+    def test_the_flag(self) -> None:
+        assert self.settings({}) == RotationOff()
+        assert self.settings(self.ON) == RotationSettings()
+        assert self.settings(self.NAMESPACES) == RotationSettings(frozenset({"team-a"}))
+
+    def test_secrets_are_writable_namespace_by_namespace(self) -> None:
+        records = ("ClusterRoleBinding", "", "node-attestation-rotation-records")
+        writes = "node-attestation-rotation"
+        assert self.bound({}) == set()
+        assert self.bound(self.ON) == {records, ("RoleBinding", "default", writes)}
+        assert self.bound(self.NAMESPACES) == {records, ("RoleBinding", "team-a", writes)}
+        everywhere = {**self.ON, "rbac": {"secretNamespaces": ["team-a", "team-b"]}}
+        assert self.bound(everywhere) == {records, *(("RoleBinding", of, writes) for of in ("team-a", "team-b"))}
+
+    def test_in_one_namespace(self) -> None:
+        assert self.bound({**self.ON, "watch": {"namespace": "team-a"}}) == {
+            ("RoleBinding", "team-a", "node-attestation-rotation-records"),
+            ("RoleBinding", "team-a", "node-attestation-rotation"),
+        }
+
+    def test_the_notes_say_what_the_controller_may_do(self) -> None:
+        may = "It may change every Secret in: "
+        assert may not in TestNotes.said({})
+        assert f"{may}default." in TestNotes.said(self.ON)
+        assert f"{may}team-a." in TestNotes.said(self.NAMESPACES)
+        assert f"{may}team-a." in TestNotes.said({**self.ON, "watch": {"namespace": "team-a"}})
 
 
 class TestAround:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import json
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,15 +15,15 @@ import yaml
 from signer.configuration import read_attestors
 from signer.crds import custom_resource_definitions
 from tests.deploy.clusterctl import process, variables_of
-from tests.deploy.packages import COMPONENTS, DEPLOY, PROVIDER_LABEL
+from tests.deploy.packages import COMPONENTS, DEPLOY, MANAGEMENT, PROVIDER_LABEL, ROTATION, ROTATION_COMPONENT
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.kubectl import find_kubectl
 
 NAMESPACE = "node-attestation-system"
 
 
-def kustomize(folder: str) -> list[dict[str, Any]]:
-    """The objects that ``kubectl kustomize`` builds from a folder of ``deploy/kustomize``."""
+def kustomize(folder: str | Path) -> list[dict[str, Any]]:
+    """The objects that ``kubectl kustomize`` builds from a folder of ``deploy/kustomize``, or from another one."""
     try:
         kubectl = find_kubectl()
     except MissingPart as missing:
@@ -77,6 +79,42 @@ class TestKustomize:
         assert read_attestors(file)["aws"].settings["allowedRoles"]
 
 
+def grants(objects: list[dict[str, Any]]) -> set[tuple[str, str]]:
+    """Each rule, with the name of its role."""
+    return {(each["metadata"]["name"], json.dumps(rule)) for each in objects for rule in each.get("rules", ())}
+
+
+@pytest.mark.slow
+class TestRotationByKustomize:
+    """The component that switches the rotation of CAs on."""
+
+    @pytest.fixture
+    def switched_on(self, tmp_path: Path) -> list[dict[str, Any]]:
+        overlay = tmp_path / "overlay"
+        overlay.mkdir()
+        # kustomize takes folders by relative paths only.
+        for name, folder in (("base", DEPLOY / "kustomize/base"), ("rotation", ROTATION_COMPONENT)):
+            shutil.copytree(folder, tmp_path / name)
+        kustomization = {"resources": ["../base"], "components": ["../rotation"]}
+        (overlay / "kustomization.yaml").write_text(yaml.safe_dump(kustomization), encoding="utf-8")
+        return kustomize(overlay)
+
+    def test_it_adds_the_flag_and_the_roles_and_nothing_else(self, switched_on: list[dict[str, Any]]) -> None:
+        base = kustomize("base")
+        assert container(switched_on)["args"] == [*container(base)["args"], "--rotate-authorities"]
+        assert names(switched_on) - names(base) == {
+            ("ClusterRole", "node-attestation-rotation"),
+            ("ClusterRole", "node-attestation-rotation-records"),
+            ("ClusterRoleBinding", "node-attestation-rotation-records"),
+        }
+        assert names(base) <= names(switched_on)
+
+    def test_the_roles_are_those_of_the_file_with_grants(self, switched_on: list[dict[str, Any]]) -> None:
+        file = grants(list(yaml.safe_load_all(ROTATION.read_text(encoding="utf-8"))))
+        assert grants(switched_on) - grants(kustomize("base")) == file
+        assert not file & grants(list(yaml.safe_load_all(MANAGEMENT.read_text(encoding="utf-8"))))
+
+
 class TestClusterctl:
     def test_variables_have_defaults(self, tmp_path: Path) -> None:
         assert variables_of(COMPONENTS.read_text(encoding="utf-8")) == {
@@ -127,6 +165,11 @@ class TestClusterctl:
             and {"clusterctl.cluster.x-k8s.io", "clusterctl.cluster.x-k8s.io/move"} <= set(each["metadata"]["labels"])
         }
         assert moving == {"AttestedNode", "CertificateAuthorityRotation", "NodeAttestationPolicy"}
+
+    def test_it_rotates_nothing(self) -> None:
+        """The definition comes with it, because that grants nothing."""
+        assert "--rotate-authorities" not in container(components())["args"]
+        assert not [one for one, _ in grants(components()) if "rotation" in one]
 
     def test_the_definitions_are_those_that_the_program_prints(self) -> None:
         printed = {yaml.safe_load(text)["metadata"]["name"] for text in custom_resource_definitions()}

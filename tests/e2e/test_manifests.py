@@ -28,6 +28,7 @@ EVERYTHING = {
     },
     "auditLog": {"enabled": True},
     "watch": {"filter": "blue"},
+    "rotation": {"enabled": True},
 }
 
 
@@ -68,15 +69,17 @@ def test_the_chart_applied_again_changes_nothing(applied: ControlPlane) -> None:
     assert kubectl(applied, ["diff", "-f", "-"], chart) == ""
 
 
-@pytest.mark.parametrize("package", ["kustomize/base", "kustomize/example", "clusterctl", "rbac"])
+@pytest.mark.parametrize(
+    "package", ["kustomize/base", "kustomize/example", "clusterctl", "rbac/management.yaml", "rbac/rotation.yaml"]
+)
 def test_a_package_is_accepted(applied: ControlPlane, package: str) -> None:
     """Validation by kubectl is off: it refuses rules in CEL where the API server has no notion of them."""
     match package:
         case "clusterctl":
             objects = process(COMPONENTS.read_text(encoding="utf-8"), {})
             manifests = yaml.safe_dump_all(objects)
-        case "rbac":
-            manifests = (DEPLOY / "rbac/management.yaml").read_text(encoding="utf-8")
+        case "rbac/management.yaml" | "rbac/rotation.yaml":
+            manifests = (DEPLOY / package).read_text(encoding="utf-8")
         case _:
             manifests = kubectl(applied, ["kustomize", str(DEPLOY / package)])
     tried = kubectl(applied, ["apply", "--dry-run=server", "--validate=false", "-f", "-"], manifests)

@@ -161,6 +161,28 @@ RECORD: Final[dict[str, Any]] = {
 }
 
 
+REFERENCE: Final[dict[str, Any]] = {
+    "digest": "a" * 64,
+    "publicKeyHash": "sha256:" + "b" * 64,
+    "notAfter": "2036-03-01T12:00:00Z",
+}
+ROTATION: Final[dict[str, Any]] = {
+    "rotationID": "abcdef27",
+    "sequence": 7,
+    "phase": "Completing",
+    "step": "DropOld",
+    "authorities": [{"kind": "ca", "old": REFERENCE, "new": REFERENCE}, {"kind": "sa", "old": REFERENCE}],
+    "workersRollout": "ByController",
+    "takesBack": "NewWithOld",
+    "operation": "u/7",
+    "waits": {"trustAgeSeconds": 600, "overlapSeconds": 86400, "openWatchesSeconds": 0},
+    "startedTime": "2026-03-01T12:00:00Z",
+    "skippedGates": [{"gate": "overlap", "time": "2026-03-01T12:00:00Z"}],
+    "heldAt": "SignServing",
+    "seal": "v2.x",
+}
+
+
 @pytest.mark.parametrize(
     ("kind", "good", "wrong", "words"),
     [
@@ -180,6 +202,29 @@ RECORD: Final[dict[str, Any]] = {
         ("AttestedNode", RECORD, {"certificates": ["{}"] * 49}, ("spec.certificates", "48")),
         ("AttestedNode", RECORD, {"certificates": ["x" * 6145]}, ("spec.certificates", "6144")),
         ("AttestedNode", RECORD, {"certificates": [{}]}, ("spec.certificates", "string")),
+        ("CertificateAuthorityRotation", ROTATION, {"seal": None}, ("spec", "seal", "required")),
+        ("CertificateAuthorityRotation", ROTATION, {"rotationID": "ABCDEF27"}, ("spec.rotationID", "[a-z2-7]{8}")),
+        ("CertificateAuthorityRotation", ROTATION, {"sequence": 0}, ("spec.sequence", "1")),
+        ("CertificateAuthorityRotation", ROTATION, {"step": "Next"}, ("spec.step", '"Forget"')),
+        ("CertificateAuthorityRotation", ROTATION, {"authorities": []}, ("spec.authorities", "at least 1")),
+        (
+            "CertificateAuthorityRotation",
+            ROTATION,
+            {"authorities": [{"kind": "ca", "old": REFERENCE}, {"kind": "ca", "old": REFERENCE}]},
+            ("spec.authorities[1]", "Duplicate"),
+        ),
+        (
+            "CertificateAuthorityRotation",
+            ROTATION,
+            {"authorities": [{"kind": "ca", "old": {**REFERENCE, "digest": "a"}}]},
+            ("old.digest", "{64}"),
+        ),
+        (
+            "CertificateAuthorityRotation",
+            ROTATION,
+            {"waits": {"trustAgeSeconds": 7776001, "overlapSeconds": 0, "openWatchesSeconds": 0}},
+            ("spec.waits.trustAgeSeconds", "7776000"),
+        ),
     ],
 )
 def test_a_wrong_record(
@@ -188,6 +233,83 @@ def test_a_wrong_record(
     spec = {key: value for key, value in {**good, **wrong}.items() if value is not None}
     said = refusal(api, manifest(kind, "wrong", spec))
     assert_says(said, words)
+
+
+def test_kubectl_shows_a_rotation(api: API) -> None:
+    """By its short name, and nothing of it is lost."""
+    applied = run_kubectl(
+        api.kubeconfig(),
+        ["apply", "-f", "-"],
+        standard_input=manifest("CertificateAuthorityRotation", "rotated", ROTATION),
+    )
+    assert applied.returncode == 0, applied.stderr
+    stored = json.loads(run_kubectl(api.kubeconfig(), ["get", "car", "rotated", "--output", "json"]).stdout)
+    assert stored["spec"] == ROTATION
+    head, row = run_kubectl(api.kubeconfig(), ["get", "car", "rotated"]).stdout.splitlines()
+    assert head.split() == ["NAME", "PHASE", "STEP", "STARTED", "SEQUENCE"]
+    assert [word for word in row.split() if word in ("rotated", "Completing", "DropOld", "7")] == [
+        *("rotated", "Completing", "DropOld", "7")
+    ]
+    head, row = run_kubectl(api.kubeconfig(), ["get", "car", "rotated", "--output", "wide"]).stdout.splitlines()
+    assert head.endswith("ROTATION ID")
+    assert row.split()[-1] == "abcdef27"
+
+
+SERVER: Final = {"machine": "m", "presents": "NewLinked", "acceptsOld": "Refused", "acceptsNew": "Unknown"}
+PROGRESS: Final[dict[str, Any]] = {
+    "phase": "Completing",
+    "gepPhase": "Finalize",
+    "step": "DropOld",
+    "lastInitiationTime": "2026-03-01T12:00:00Z",
+    "pendingWorkersRollouts": [{"name": "workers", "lastInitiationTime": "2026-03-01T12:00:00Z"}],
+    "rotationID": "abcdef27",
+    "rollbackAvailable": "ClientsOnly",
+    "linkNotAfter": "2026-04-01T12:00:00Z",
+    "current": {"hash": REFERENCE["publicKeyHash"], "notAfter": "2036-03-01T12:00:00Z"},
+    "nodes": {"total": 50, "trustNew": 49, "clientByNew": 49, "servingByNew": 0, "lagging": ["worker-7"]},
+    "apiServers": [{**SERVER, "time": "2026-03-01T12:00:00Z"}],
+    "skippedGates": ROTATION["skippedGates"],
+}
+
+
+def patched_status(api: API, **changes: Any) -> Any:
+    """The answer to a status of a policy with that progress."""
+    name = {"metadata": {"name": "progress", "namespace": "default"}}
+    path = "/apis/attestation.cluster.x-k8s.io/v1alpha1/namespaces/default/nodeattestationpolicies"
+    status = {"credentials": {"rotation": {"certificateAuthorities": {**PROGRESS, **changes}}}}
+    spec = json.loads(policy())["spec"]
+    kind = {"apiVersion": "attestation.cluster.x-k8s.io/v1alpha1", "kind": "NodeAttestationPolicy"}
+    with RawClient(api.connection()) as client:
+        client.post(path, {**kind, **name, "spec": spec}).expect(201, 409)
+        current = client.get(f"{path}/progress").expect(200)
+        return client.put(f"{path}/progress/status", {**current, "status": status})
+
+
+def test_the_status_of_a_policy_shows_the_rotation(api: API) -> None:
+    stored = patched_status(api).expect(200)
+    assert stored["status"]["credentials"]["rotation"]["certificateAuthorities"] == PROGRESS
+    shown = run_kubectl(api.kubeconfig(), ["get", "nap", "progress", "--output", "wide"]).stdout
+    assert "ROTATION" in shown
+    assert "Completing" in shown
+    assert "ROTATION" not in run_kubectl(api.kubeconfig(), ["get", "nap", "progress"]).stdout
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"phase": "Done"},
+        {"gepPhase": "Preparing"},
+        {"gepPhase": ""},
+        {"apiServers": [SERVER] * 17},
+        {"apiServers": [{**SERVER, "presents": "Newer"}]},
+        {"nodes": {"lagging": ["n"] * 11}},
+        {"pendingWorkersRollouts": [{"name": "p"}] * 101},
+        {"current": {"hash": "x", "notAfter": "2036-03-01T12:00:00Z"}},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_a_status_of_another_form_is_refused(api: API, changes: dict[str, Any]) -> None:
+    patched_status(api, **changes).expect(422)
 
 
 @pytest.mark.parametrize("file", sorted((DEPLOY / "policies").glob("*.yaml")), ids=lambda file: file.stem)

@@ -18,10 +18,12 @@ from cryptography import x509
 from attestors.aws.document.recorded import read_recorded
 from attestors.gcp.wire import audience
 from attestors.tpm.wire import ATTESTATION_PUBLIC_FIELD, ENDORSEMENT_PUBLIC_FIELD
-from attestors.wire import evidence, request
+from attestors.wire import evidence, request, statement
 from attestors.wire.evidence import Evidence
-from attestors.wire.names import PROVIDER_ID_OID
+from attestors.wire.names import PROVIDER_ID_OID, Purpose
+from attestors.wire.statement import PinnedController
 from authenticator.model.attempt import Attempt, encode_attempt
+from authenticator.model.trust_state import Change, FormerFile, Rejection, TrustState, encode_pin, encode_state
 from signer.model.auto_approval import parse_cluster_role_binding
 from signer.model.cluster import ClusterKey
 from signer.model.record_object import record_spec
@@ -36,6 +38,7 @@ from tests.fuzz.table import CORPUS
 from tests.fuzz.targets.attested import BINDING, NOW
 from tests.support.fake_google import FakeInstance
 from tests.support.fake_google.compute import instance_document, shielded_document
+from tests.support.statements import IDENTITY, authority, controller, signed, trust_of
 from tests.unit.attestors.gcp import support as gcp
 from tests.unit.authenticator import builders as node
 from tests.unit.signer import builders
@@ -76,6 +79,9 @@ def _of_requests() -> Iterator[Seed]:
     yield "certificate-request", "rsa", builders.pkcs10(builders.rsa_key("rsa-2048"))
     yield "provider-id-text", "aws", b"aws:///eu-west-1a/i-0123456789abcdef0"
     yield "signer-name", "stock", b"kubernetes.io/kubelet-serving"
+    old, new = authority("old"), authority("new")
+    yield "statement", "trust", statement.encode(signed(trust_of(new, old, nodes=("node-1", "node-2")), old, new))
+    yield "statement", "keys", statement.encode(signed(controller("d", "c").public, old, keys=controller("d", "c")))
     yield "requester", "token", b"system:bootstrap:abcdef"
     yield "requester", "node", b"system:node:node-1"
 
@@ -358,6 +364,18 @@ def _of_nodes() -> Iterator[Seed]:
     yield "node-pair", "one", pair.encode().encode()
     yield "node-issued-certificate", "one", f"{pair.certificate}\0{pair.key}".encode()
     yield "node-attempt", "pending", encode_attempt(Attempt(node.pending(), node.pause())).encode()
+    keys = controller("d", "c").public
+    yield "node-pin", "two", encode_pin(PinnedController(IDENTITY, keys, 7)).encode()
+    former = (FormerFile("/etc/kubernetes/pki/ca.crt", node.authority()),)
+    state = TrustState(
+        sequence=6,
+        highest=7,
+        lineage=("sha256:" + "0f" * 32,),
+        superseded=((Purpose.CLIENT, "0f" * 32),),
+        change=Change(node.authority(1), 7, former, 60),
+        rejection=Rejection("KubeletFailed", "it does not answer", 7, 1790000000, 1, 1790000600),
+    )
+    yield "node-trust-state", "full", encode_state(state).encode()
     cluster = {"server": node.SERVER, "certificateAuthority": node.authority(), "tlsServerName": ""}
     yield "node-stored-cluster", "one", _json({"cluster": cluster, "usedBootstrap": "0f" * 32})
     yield "node-stored-bootstrap", "token", _json({"cluster": cluster, "credential": {"token": node.TOKEN}})

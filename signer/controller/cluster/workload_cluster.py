@@ -27,6 +27,7 @@ from signer.controller.telemetry.metrics import Metrics
 from signer.controller.telemetry.metrics_collector import ClusterGauges
 from signer.controller.workload_access import WorkloadAccessRefused, WorkloadConnector
 from signer.decision.authority_source import AuthoritySource
+from signer.decision.keys_for_nodes import KeysForNodes
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ApiError
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
@@ -80,6 +81,7 @@ class WorkloadCluster:
         services: Sequence[ClusterService],
         observers: Sequence[RequestObserver],
         authority_source: AuthoritySource,
+        keys_for_nodes: KeysForNodes,
         caches: Caches,
         metrics: Metrics,
         status_changed: asyncio.Event,
@@ -98,6 +100,7 @@ class WorkloadCluster:
         self._services = services
         self._observers = observers
         self._authority_source = authority_source
+        self._keys_for_nodes = keys_for_nodes
         self._caches = caches
         self._metrics = metrics
         self._status_changed = status_changed
@@ -201,7 +204,7 @@ class WorkloadCluster:
 
     async def _serve_over(self, client: Client) -> None:
         async with client:
-            workers = self._handler.workers_over(client, Publisher(client, self._now))
+            workers = self._handler.workers_over(client, Publisher(client, self._now, self._keys_for_nodes.text))
             watch = asyncio.create_task(
                 list_and_watch(
                     client,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from attestors.wire.names import ANNOTATION_PREFIX, CHALLENGE_ANNOTATION, ENDORSEMENT_KEY_ANNOTATION
+from attestors.wire.names import ANNOTATION_PREFIX, CHALLENGE_ANNOTATION, ENDORSEMENT_KEY_ANNOTATION, Purpose
 from signer.controller.requests.bounded_request import can_be_answered, is_too_large
 from signer.kube.calls import Replace
 from signer.kube.client import JsonObject
@@ -29,9 +29,13 @@ _OUR_ANNOTATIONS: Final = (f"{ANNOTATION_PREFIX}/", f"{ENDORSEMENT_KEY_ANNOTATIO
 class Publisher:
     """The writes to one workload cluster."""
 
-    def __init__(self, client: Replace, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, client: Replace, now: Callable[[], datetime], explanatory_text: Callable[[], Awaitable[bytes]]
+    ) -> None:
+        """``explanatory_text`` follows each client certificate (RFC 7468 section 5.2). It may be empty."""
         self._client = client
         self._now = now
+        self._explanatory_text = explanatory_text
 
     async def approve_and_sign(self, manifest: JsonObject, request: SigningRequest, decision: Approve) -> None:
         """Approve the CSR unless it is approved, and publish the certificate that the journal names.
@@ -40,6 +44,8 @@ class Publisher:
         controller approved before a restart already has its annotations, which stay because the journal does not have
         them. A CSR that another party approved gets them with the certificate; if it is signed from the journal, it
         gets none.
+
+        Neither the journal nor the audit log holds the explanatory text. Nothing compares what is published with them.
 
         Raises:
             ApiError: from the workload cluster; Conflict if the CSR changed since the decision.
@@ -52,7 +58,8 @@ class Publisher:
             manifest, annotations = _as_answered(manifest, answer), None
         elif _has_condition(manifest, approval):
             annotations = None
-        certificate = base64.b64encode(decision.certificate).decode("ascii")
+        text = await self._explanatory_text() if request.header.signer.purpose is Purpose.CLIENT else b""
+        certificate = base64.b64encode(decision.certificate + text).decode("ascii")
         await self._write(manifest, "status", certificate=certificate, annotations=annotations)
 
     async def approve(self, manifest: JsonObject, decision: ApproveOnly) -> None:

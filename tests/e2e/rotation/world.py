@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import yaml
+from cryptography import x509
 
 from signer.configuration import RotationSettings
 from signer.kube.client import JsonObject
@@ -42,6 +43,7 @@ from signer.rotation.control_plane.readiness import Missing, Signing, readiness
 from signer.rotation.control_plane.template import control_plane_template
 from signer.rotation.control_plane.template_patch import template_patch
 from signer.rotation.operations import OPERATION_ANNOTATION, SKIP_GATES_ANNOTATION
+from signer.rotation.phases import FORWARD
 from signer.testing.api.kubeconfig import kubeconfig_of
 from signer.testing.clients import BlockingClient
 from signer.testing.world import ManagementCluster, WorldCluster
@@ -236,10 +238,23 @@ class RotationWorld:
         shown = {key: record.get(key) for key in ("phase", "step")}
         return f"{shown} {progressing.get('reason')}: {progressing.get('message')} {rejected.get('message', '')}"
 
+    def know_new_authority(self) -> None:
+        """Let the test's own clients trust the new CA, too, and use a certificate of the present one."""
+        rotation_id = self.record.get("rotationID")
+        if rotation_id and self.control_plane.new is self.old:
+            with contextlib.suppress(NotFound):
+                data = self.secret(f"ca-{rotation_id}")
+                self.control_plane.new = CertificateAuthority.from_pem(data["tls.crt"], data["tls.key"])
+                self.cluster.close()
+        if self.api.authority is self.old and self.authority().certificate_pem != self.old.certificate_pem:
+            self.api.authority = self.control_plane.new
+            self.cluster.close()
+
     def until_phase(self, phase: str, *, work: Callable[[], object] = lambda: None, seconds: float = 240) -> None:
         """Let the provider and the nodes follow until the rotation is in that phase."""
 
         def reached() -> bool:
+            self.know_new_authority()
             self.provider.follow()
             self.follow_nodes()
             work()
@@ -254,6 +269,7 @@ class RotationWorld:
         """The same, by step."""
 
         def reached() -> bool:
+            self.know_new_authority()
             self.provider.follow()
             self.follow_nodes()
             return bool(self.record.get("step") == step)
@@ -301,6 +317,10 @@ class RotatedNode:
             assert credential is not None
             return replace(credential, certificate_authority=self.trust, tls=None)
 
+    def get_connection(self) -> ClusterConnection:
+        """See :attr:`connection`."""
+        return self.connection
+
     def join(self) -> None:
         """The first certificate, by a bootstrap token."""
         node = self.node.with_token(self._world.api.bootstrap_token())
@@ -326,19 +346,35 @@ class RotatedNode:
             assert joined.credential is not None
             self.node = joined
 
+    @property
+    def issuer(self) -> x509.Name:
+        """The CA of its client certificate."""
+        certificate = self.connection.client_certificate
+        assert certificate is not None
+        return x509.load_pem_x509_certificate(certificate).issuer
+
     def follow(self) -> None:
         """Take what is published; renew whenever that or the step that signs has changed."""
         try:
             published = self._world.secret("trust")["server-ca.crt"]
         except NotFound:
             return
-        wanted = (published, self._world.record.get("step"))
+        wanted = (published, who_signs(self._world.record))
         if wanted == self._renewed_for:
             return
         with self._lock:
             self.trust = published
         self.renew()
         self._renewed_for = wanted
+
+
+def who_signs(record: dict[str, Any]) -> tuple[str, bool]:
+    """What a node renews for: an agent renews when its trust changed, or other CAs sign than before."""
+    step = record.get("step", "")
+    back = record.get("phase") in ("RollingBack", "RolledBack")
+    forward = [one.value for one in FORWARD]
+    signing = [step in forward[forward.index(one) :] for one in ("SignClients", "SignServing")]
+    return str(signing), back
 
 
 def hash_of(der: bytes) -> str:
@@ -363,6 +399,7 @@ class ControlPlaneProvider:
     world: RotationWorld
     machines: list[ControlPlaneMachine] = field(default_factory=list)
     rollouts: int = 0
+    _left_out: ControlPlaneMachine | None = None
     _made: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:
@@ -375,10 +412,14 @@ class ControlPlaneProvider:
         if after is None or datetime.now(UTC) < after:
             return
         for machine in self.machines:
-            if self._created(machine) < after:
+            if machine is not self._left_out and self._created(machine) < after:
                 self.replace(machine)
                 return
         self.world.settle()
+
+    def leave_out(self, machine: ControlPlaneMachine | None) -> None:
+        """Do not replace that Machine: a rollout that is stuck."""
+        self._left_out = machine
 
     def _after(self) -> datetime | None:
         path = KUBEADM_CONTROL_PLANES_V1BETA2.object(f"{CLUSTER}-control-plane", NAMESPACE)
@@ -412,8 +453,6 @@ class ControlPlaneProvider:
     def _write_files(self, server: ApiServer) -> None:
         """What cloud-init writes from Secret ``<cluster>-trust``, and kubeadm makes by ``<cluster>-ca``."""
         world, authority, trust = self.world, self.world.authority(), self.world.secret("trust")
-        if authority.certificate_pem != world.old.certificate_pem:
-            world.control_plane.new = world.api.authority = authority
         server.accept_pem(trust["client-ca.crt"])
         server.present(authority, trust["link.crt"])
         world.controllers.sign_by(authority)

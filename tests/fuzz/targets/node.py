@@ -8,6 +8,7 @@ from typing import Any, Final
 from attestors.aws.node.credentials import RoleCredentials, _parse
 from attestors.contract import EvidenceUnavailable
 from attestors.wire.names import Purpose
+from attestors.wire.statement import PinnedController
 from authenticator.api.errors import PerhapsDone
 from authenticator.api.server import _message, _object
 from authenticator.configuration import Configuration, Given, configure
@@ -19,6 +20,14 @@ from authenticator.model.exec_credential import UnusableExecInfo, parse_info
 from authenticator.model.failures import InvalidConfiguration, StoreUnusable
 from authenticator.model.kubeconfig import UnusableKubeconfig, cluster_of_kubeconfig, parse_bootstrap
 from authenticator.model.pair import Pair, UnreadablePair, parse_pair
+from authenticator.model.trust_state import (
+    TrustState,
+    UnreadableTrust,
+    decode_pin,
+    decode_state,
+    encode_pin,
+    encode_state,
+)
 from authenticator.store.store import KnownCluster, Store
 from authenticator.stored_credential import BOOTSTRAP_FILE, CLUSTER_FILE
 from tests.fuzz.target import (
@@ -74,6 +83,18 @@ def _attempt(data: bytes) -> Attempt:
     attempt = decode_attempt(text_of(data))
     require(decode_attempt(encode_attempt(attempt)) == attempt, "what is written is not what was read")
     return attempt
+
+
+def _pin(data: bytes) -> PinnedController:
+    pin = decode_pin(text_of(data))
+    require(decode_pin(encode_pin(pin)) == pin, "what is written is not what was read")
+    return pin
+
+
+def _trust_state(data: bytes) -> TrustState:
+    state = decode_state(text_of(data))
+    require(decode_state(encode_state(state)) == state, "what is written is not what was read")
+    return state
 
 
 def _stored_cluster(data: bytes) -> KnownCluster | None:
@@ -133,6 +154,8 @@ TARGETS: Final = (
     Target("node-pair", _pair, (UnreadablePair,)),
     Target("node-issued-certificate", _issued, (UnusableCertificate,)),
     Target("node-attempt", _attempt, (UnreadableAttempt,), Shape.JSON),
+    Target("node-pin", _pin, (UnreadableTrust,), Shape.JSON),
+    Target("node-trust-state", _trust_state, (UnreadableTrust,), Shape.JSON),
     Target("node-stored-cluster", _stored_cluster, (StoreUnusable,), Shape.JSON),
     Target("node-stored-bootstrap", _stored_bootstrap, (StoreUnusable,), Shape.JSON),
     Target("node-configuration", _configuration, (InvalidConfiguration,), Shape.JSON),

@@ -5,12 +5,21 @@ from __future__ import annotations
 import contextlib
 from typing import Final
 
-from attestors.wire import evidence, pem, provider_id, request
+from attestors.wire import evidence, pem, provider_id, request, statement
 from attestors.wire.evidence import Evidence, MalformedEvidence, UnsupportedVersion
 from attestors.wire.names import ForeignSigner, SignerName, parse_signer_name
 from attestors.wire.pem import Block, MalformedPEM
 from attestors.wire.provider_id import InvalidProviderID
 from attestors.wire.request import MalformedRequestBlocks, RequestBlocks
+from attestors.wire.statement import (
+    MalformedStatement,
+    NotPinned,
+    SignedStatement,
+    StatementRefused,
+    UnsupportedStatement,
+    accept_controller_keys,
+    accept_trust,
+)
 from signer.model.certificate_request import (
     CertificateRequest,
     MalformedCertificateRequest,
@@ -45,6 +54,19 @@ def _evidence(data: bytes) -> Evidence:
             require(0 < len(read.text(name, maximum_characters=100)) <= 100, "a text outside its bound")
         with contextlib.suppress(MalformedEvidence):
             require(len(read.binary(name, maximum_bytes=100)) <= 100, "bytes beyond their bound")
+    return read
+
+
+def _statement(data: bytes) -> SignedStatement:
+    read = statement.decode(data)
+    require(statement.encode(read) == data, "not the only encoding")
+    now = read.statement.not_before
+    with contextlib.suppress(StatementRefused):
+        accept_trust(read, trusted=(), pin=NotPinned(), last_sequence=0, now=now)
+        require(False, "trust without a signer")
+    with contextlib.suppress(StatementRefused):
+        accept_controller_keys(read, trusted=(), pin=NotPinned(), now=now)
+        require(False, "a pin without a signer")
     return read
 
 
@@ -86,6 +108,7 @@ TARGETS: Final = (
     Target("certificate-request", _certificate_request, (MalformedCertificateRequest,)),
     Target("signing-request", _signing_request, shape=Shape.JSON),
     Target("evidence", _evidence, (MalformedEvidence, UnsupportedVersion), Shape.JSON),
+    Target("statement", _statement, (MalformedStatement, UnsupportedStatement), Shape.JSON),
     Target("provider-id", _provider_id, (InvalidProviderID,)),
     Target("provider-id-text", _provider_id_text, (InvalidProviderID,)),
     Target("signer-name", _signer_name),

@@ -33,11 +33,16 @@ from tests.support.node_program import NodeProgram, Ran, exec_info
 
 SIGNING_REQUESTS: Final = "certificatesigningrequests"
 LOCKS: Final = {"kubelet-authenticator-client.lock", "kubelet-authenticator-bootstrap.lock"}
-SETTLED: Final = {"kubelet-authenticator-client.pem", "kubelet-authenticator-cluster.json"}
+SETTLED: Final = {
+    "kubelet-authenticator-client.pem",
+    "kubelet-authenticator-cluster.json",
+}
+PIN: Final = "kubelet-authenticator-controller.json"
+"""Not of a node whose requests a test decides: only the controller hands out its keys."""
 """What is in the store, beside locks, when there is nothing left to do."""
 ATTEMPT: Final = "kubelet-authenticator-client.attempt.json"
 PUBLIC_FILE: Final = "kubelet-authenticator-ca.crt"
-KNOWN_FILES: Final = SETTLED | LOCKS | {ATTEMPT, "kubelet-authenticator-bootstrap.json", PUBLIC_FILE}
+KNOWN_FILES: Final = SETTLED | LOCKS | {PIN, ATTEMPT, "kubelet-authenticator-bootstrap.json", PUBLIC_FILE}
 WORKERS: Final = 2
 
 
@@ -190,7 +195,7 @@ def assert_settled(program: NodeProgram, ran: Ran, *, renewing: bool) -> None:
         pending = json.loads((program.store / ATTEMPT).read_text())["pending"]
         assert pending["key"] in program.client_pair.read_text()
         files.remove(ATTEMPT)
-    assert files == SETTLED
+    assert files - {PIN} == SETTLED
     assert ran.certificate() == x509.load_pem_x509_certificate(program.client_pair.read_bytes())
 
 

@@ -21,7 +21,7 @@ from authenticator.flow.agent import Agent, notify_systemd
 from authenticator.flow.certificates import NodeCertificates
 from authenticator.flow.prepare import ExecStanza, prepare
 from authenticator.model.attempt import Attempt
-from authenticator.model.failures import ApiUnavailable, ExitCode, InvalidConfiguration
+from authenticator.model.failures import ApiUnavailable, ExitCode, InvalidConfiguration, StoreUnusable
 from authenticator.model.pair import Pair
 from authenticator.model.plan import AGENT_SHARE, PLUGIN_SHARE, renewal_time
 from authenticator.model.unix_time import time_text
@@ -132,6 +132,41 @@ def test_it_keeps_both_certificates_fresh_for_days(admin: ClusterAdmin, node: No
     assert len(granted) == len(seen) > 10
     assert service.told.count("READY=1") == 1
     assert "next step is due in" in service.status
+
+
+def test_trust_says_when_it_has_more_to_do_and_never_delays_a_kubelets_start(node: Node, service: Service) -> None:
+    turns: list[int] = []
+
+    def trust() -> float:
+        assert service.within
+        turns.append(len(service.told))
+        return 7.0
+
+    service.agent.trust = trust
+    service.turn()
+    assert turns == [], "without a certificate there is nothing to ask with"
+    node.put_pair(age=LONG_AGO, left=DAY)
+    assert [service.turn(), service.turn()] == [7.0, 7.0]
+    ready = service.told.index("READY=1")
+    assert turns[0] > ready, "after the first certificates"
+    assert turns[1] == turns[0], "before they are looked at again"
+
+
+def test_a_failure_of_trust_is_reported_once_and_stops_no_renewal(
+    admin: ClusterAdmin, node: Node, service: Service
+) -> None:
+    former = node.put_pair(age=9000, left=1000)
+
+    def trust() -> float:
+        raise StoreUnusable("the state is damaged")
+
+    service.agent.trust = trust
+    with asking(service.turn) as answer:
+        admin.grant(admin.next())
+        answer.result()
+    service.turn()
+    assert service.pair().key != former.key
+    assert sum("the state is damaged" in line for line in node.reports) == 1
 
 
 def test_it_renews_when_three_tenths_are_left_or_a_little_more(

@@ -94,7 +94,11 @@ def assert_all_print_the_stored_certificate(program: NodeProgram, runs: list[Ran
     stored = x509.load_pem_x509_certificate(program.client_pair.read_bytes())
     assert [ran.certificate() for ran in runs] == [stored] * INVOCATIONS
     files = sorted(path.name for path in program.store.iterdir() if path.suffix != ".lock")
-    assert files == ["kubelet-authenticator-client.pem", "kubelet-authenticator-cluster.json"]
+    assert files == [
+        "kubelet-authenticator-client.pem",
+        "kubelet-authenticator-cluster.json",
+        "kubelet-authenticator-controller.json",
+    ]
 
 
 def test_on_an_empty_store(cluster: WorldCluster, program: NodeProgram) -> None:

@@ -35,6 +35,7 @@ pytestmark = pytest.mark.slow
 """All together take many seconds, each a fraction of one."""
 
 STORED: Final = {
+    "kubelet-authenticator-controller.json",
     "kubelet-authenticator-bootstrap.lock",
     "kubelet-authenticator-client.lock",
     "kubelet-authenticator-client.pem",

@@ -18,8 +18,10 @@ from authenticator.flow.prepare import ExecStanza, Prepared, prepare
 from authenticator.model.cluster import BearerToken, Cluster
 from authenticator.model.failures import ExitCode, InvalidConfiguration
 from authenticator.model.kubeconfig import exec_info_bytes
+from authenticator.model.trust_state import Change, TrustState
 from authenticator.store import files, store
 from authenticator.store.lock import LockHeld
+from authenticator.store.store import KnownCluster
 from signer.testing.api import EmbeddedAPI
 from tests.integration.authenticator.fixtures import DAY, LONG_AGO, ClusterAdmin, Node, asking
 from tests.support.binaries import MissingPart, skip_or_fail
@@ -273,6 +275,31 @@ def test_a_credential_of_another_cluster_is_taken_in_and_the_pair_set_aside(node
     copied = node.store.bootstrap()
     assert copied is not None
     assert copied.credential == BearerToken(token)
+
+
+@pytest.mark.parametrize("state", ["in force", "under way"])
+def test_a_bootstrap_kubeconfig_from_before_a_rotation_brings_no_former_ca_back(node: Node, state: str) -> None:
+    """The file lies there since the join, and names the old CA alone."""
+    token = node.supply_bootstrap()
+    prepare_here(node)
+    old = node.cluster
+    pair = node.put_pair(age=LONG_AGO, left=DAY, used=node.digest(token))
+    node.store.wipe_bootstrap()
+    rotated = Cluster(old.server, authority(7))
+    node.store.save_known_cluster(KnownCluster(rotated, node.digest(token)))
+    node.store.save_authority(authority(7))
+    change = Change("", 1, (), 60) if state == "under way" else None
+    trusted = TrustState(sequence=0 if change else 1, lineage=old.authority_hashes, change=change)
+    node.store.save_trust_state(trusted)
+    assert prepare_here(node) is Prepared.AS_IT_WAS
+    assert node.store.authority_file.read_text() == authority(7)
+    kept = node.store.pair(Purpose.CLIENT)
+    assert kept is not None
+    assert kept.encode() == pair.encode()
+    assert node.store.trust_state() == trusted
+    node.store.save_trust_state(TrustState())
+    prepare_here(node)
+    assert node.store.pair(Purpose.CLIENT) is None, "without a statement, it is another cluster"
 
 
 def test_it_does_not_wait_for_a_running_request(node: Node) -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from cryptography import x509
 
 from attestors.wire.names import Purpose
+from attestors.wire.statement import NotPinned, PinnedController
 from authenticator.flow.bootstrap import import_bootstrap
 from authenticator.model.attempt import Attempt
 from authenticator.model.cluster import BearerToken, Cluster
 from authenticator.model.exec_credential import encode_credential
 from authenticator.model.failures import ApiUnavailable, ExitCode, NoCredential, StillPending
 from authenticator.model.plan import expiration
+from authenticator.model.trust_state import Change, TrustState, pair_digest
 from authenticator.store.store import KnownCluster
 from signer.testing.api import EmbeddedAPI
 from signer.testing.clients import BlockingClient
@@ -27,9 +32,11 @@ from tests.integration.authenticator.fixtures import (
     asked,
     asking,
     created,
+    evidence_of,
 )
 from tests.integration.fixtures import Harness, node_of, provider_id
 from tests.support.node_program import V1, NodeProgram, exec_info
+from tests.support.statements import IDENTITY, authority, bundle_of, controller
 from tests.unit.authenticator.api.servers import closed_port
 
 LIFE: Final = 10_000
@@ -94,6 +101,42 @@ def test_a_certificate_of_which_a_fifth_is_left_is_renewed_with_itself(
     assert stored.encode() == use.pair.encode()
     assert node.store.attempt(Purpose.CLIENT) == Attempt()
     assert use.until == use.pair.renewal
+
+
+@pytest.mark.parametrize("purpose", Purpose)
+def test_a_certificate_from_before_a_change_of_cas_is_renewed_at_once(
+    api: EmbeddedAPI, admin: ClusterAdmin, node: Node, purpose: Purpose
+) -> None:
+    """Its evidence names the CA that is first now; the controller waits for that."""
+    node.serve()
+    former = node.put_pair(age=LONG_AGO, left=DAY)
+    names = [x509.DNSName(node.name), x509.IPAddress(ip_address("192.0.2.10"))]
+    if purpose is Purpose.SERVING:
+        former = node.put_pair(age=LONG_AGO, left=DAY, purpose=purpose, names=names)
+    node.store.save_trust_state(TrustState(sequence=1, superseded=((purpose, pair_digest(former)),)))
+    both = Cluster(node.cluster.server, bundle_of(authority("new")) + node.cluster.certificate_authority)
+    node.store.save_known_cluster(KnownCluster(both, ""))
+    certificates = node.certificates()
+    with asking(certificates.client if purpose is Purpose.CLIENT else certificates.serving) as answer:
+        found = admin.next()
+        admin.grant(found)
+        use = answer.result()
+    assert use.pair.key != former.key
+    assert json.loads(evidence_of(found))["caCertHash"] == both.ca_cert_hash.text
+    count = len(asked(api))
+    assert certificates.client().pair.certificate
+    if purpose is Purpose.SERVING:
+        assert certificates.serving().pair.key == use.pair.key
+    assert len(asked(api)) == count, "once"
+
+
+def test_no_certificate_is_renewed_while_the_cas_are_being_changed(api: EmbeddedAPI, node: Node) -> None:
+    """Which CA the running kubelet has read is unknown then."""
+    former = node.put_pair(age=LIFE - 100, left=100)
+    node.store.save_trust_state(TrustState(change=Change("", 1, (), 60)))
+    use = node.certificates().client()
+    assert (use.pair.key, "being changed" in use.overdue) == (former.key, True)
+    assert len(asked(api)) == 0
 
 
 def test_the_former_certificate_is_used_until_the_next_is_there(
@@ -240,9 +283,14 @@ def test_the_controller_renews(harness: Harness, tmp_path: Path) -> None:
     node.changes["settings"] = node_of(cluster, "worker").settings
     node.supply_bootstrap()
     first = node.certificates().client()
+    pin = node.store.pin()
+    assert isinstance(pin, PinnedController)
+    assert (pin.cluster.namespace, pin.cluster.name) == (cluster.key.namespace, cluster.key.name)
+    assert "statement" not in first.pair.encode(), "the kubelet gets the certificate alone"
     node.time.pass_by(first.pair.renewal - node.time.now)
     second = node.certificates().client()
     assert second.pair.key != first.pair.key
+    assert node.store.pin() == pin
     users = [item["spec"]["username"] for item in api.objects("certificatesigningrequests")]
     assert sorted(user.rpartition(":")[0] for user in users) == ["system:bootstrap", "system:node"]
 
@@ -309,6 +357,8 @@ def test_a_bootstrap_kubeconfig_of_another_cluster_sets_the_former_pair_aside(
 ) -> None:
     former = node.put_pair(**DUE)
     serving = node.put_pair(age=LONG_AGO, left=DAY, purpose=Purpose.SERVING)
+    node.store.save_pin(PinnedController(IDENTITY, controller().public, 1))
+    node.store.save_trust_state(TrustState(sequence=7))
     with EmbeddedAPI(seed_kubeadm=True) as other:
         node.supply_bootstrap(api=other)
         with BlockingClient(other.connection()) as client, asking(node.certificates().client) as answer:
@@ -323,6 +373,8 @@ def test_a_bootstrap_kubeconfig_of_another_cluster_sets_the_former_pair_aside(
     assert (folder / "kubelet-authenticator-client.former.pem").read_text() == former.encode()
     assert (folder / "kubelet-authenticator-serving.former.pem").read_text() == serving.encode()
     assert node.store.pair(Purpose.SERVING) is None
+    assert node.store.pin() == NotPinned(), "the other cluster may have another controller"
+    assert node.store.trust_state() == TrustState()
 
 
 def test_a_certificate_of_the_former_cluster_that_comes_late_is_not_used(admin: ClusterAdmin, node: Node) -> None:

@@ -20,6 +20,7 @@ from authenticator.configuration import (
     Configuration,
     Given,
     Serving,
+    Trust,
     configure,
 )
 from authenticator.model.failures import ExitCode, InvalidConfiguration
@@ -129,6 +130,7 @@ def test_the_file_wins_over_the_defaults(tmp_path: Path) -> None:
         timeout=20.0,
         serving=Serving(("file-node",), (ip_address("192.0.2.7"), ip_address("2001:db8::7"))),
         file=tmp_path / "configuration.json",
+        trust=Trust(),
     )
 
 
@@ -452,3 +454,51 @@ def test_another_oid_is_another_asker() -> None:
     ]
     assert by_oid[0] == by_oid[1] == "b6e9d7462f44cf75 "
     assert len(set(by_oid)) == 3
+
+
+# Trust.
+
+
+def test_the_agent_changes_the_cas_by_default(tmp_path: Path) -> None:
+    assert of(tmp_path, FULL).trust == Trust()
+    assert Trust().authority_files_may_be_missing
+
+
+def test_trust_can_be_left_to_others(tmp_path: Path) -> None:
+    assert of(tmp_path, {**FULL, "trust": False}).trust is None
+
+
+def test_trust_is_configured(tmp_path: Path) -> None:
+    trust = {"authorityFiles": ["/a/ca.crt"], "restartCommand": ["/bin/restart", "kubelet"], "health": "[::1]:10248"}
+    assert of(tmp_path, {**FULL, "trust": trust}).trust == Trust(
+        (Path("/a/ca.crt"),), False, ("/bin/restart", "kubelet"), "::1", 10248
+    )
+
+
+@pytest.mark.parametrize(
+    "trust",
+    [
+        True,
+        None,
+        [],
+        {"more": 1},
+        {"authorityFiles": "/a"},
+        {"authorityFiles": ["a"]},
+        {"authorityFiles": ["/a\0"]},
+        {"authorityFiles": [1]},
+        {"restartCommand": []},
+        {"restartCommand": [""]},
+        {"restartCommand": "reboot"},
+        {"restartCommand": ["a\0"]},
+        {"health": 10248},
+        {"health": "127.0.0.1"},
+        {"health": "192.0.2.1:10248"},
+        {"health": "127.0.0.1:0"},
+        {"health": "127.0.0.1:65536"},
+        {"health": "127.0.0.1:\uff11"},
+        {"health": "localhost:10248"},
+    ],
+)
+def test_wrong_trust_is_refused(tmp_path: Path, trust: object) -> None:
+    with pytest.raises(InvalidConfiguration, match="trust"):
+        of(tmp_path, {**FULL, "trust": trust})

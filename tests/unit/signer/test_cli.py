@@ -218,6 +218,15 @@ BOTH_OR_NEITHER = "give --enable-insecure-attestor and --insecure-attestor-names
         (("explain", "csr-1", "--cluster", "a/b/c"), "'a/b/c' is not a Cluster name: write NAMESPACE/NAME"),
         (("explain", "csr-1", "--cluster", ""), "'' is not a Cluster name"),
         (("explain", "csr-1"), "give the Cluster in which the CSR was posted: --cluster NAMESPACE/NAME"),
+        (
+            ("run", "--rotate-authorities-namespaces", "team-a"),
+            "--rotate-authorities-namespaces needs --rotate-authorities: give both",
+        ),
+        (
+            ("run", "--rotate-authorities", "--rotate-authorities-namespaces", "*"),
+            "--rotate-authorities-namespaces: '*' is not a namespace",
+        ),
+        (("explain", "csr-1", "--cluster", "a/b", "--rotate-authorities"), "unrecognized arguments"),
         (("run", "--insecure-diagnostics"), "--insecure-diagnostics needs --diagnostics-address: give both"),
         (("run", "--config", "/nowhere/config"), "--config: /nowhere/config: No such file or directory"),
         (("run", "--kubeconfig", "/nowhere/kubeconfig"), "kubeconfig /nowhere/kubeconfig: no such file"),

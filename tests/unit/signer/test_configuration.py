@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from ipaddress import ip_network
 from pathlib import Path
 
@@ -14,10 +15,13 @@ from signer.configuration import (
     Configuration,
     InvalidConfiguration,
     OperatorAttestor,
+    RotationOff,
+    RotationSettings,
     operator_settings,
     read_attestors,
     read_configuration_file,
 )
+from signer.model.rotation_waits import Waits
 from signer.model.serving_networks import NO_NETWORKS, OperatorNetworks
 
 
@@ -110,11 +114,11 @@ def test_nothing_set(tmp_path: Path, text: str) -> None:
         ),
         (
             "attestors: {}\nmode: x",
-            "certificateAuthorities and servingAddresses, and not 'mode'",
+            "certificateAuthorities, rotation and servingAddresses, and not 'mode'",
         ),
         (
             "attestors: {}\n7: x",
-            "certificateAuthorities and servingAddresses, and not a field of another form",
+            "certificateAuthorities, rotation and servingAddresses, and not a field of another form",
         ),
         ("servingAddresses: []", "servingAddresses must be an object"),
         ("servingAddresses: {network: []}", "has the fields networks and networksByNamespace, and not 'network'"),
@@ -237,6 +241,55 @@ def test_refused_authorities(tmp_path: Path, text: str, expected: str) -> None:
     with pytest.raises(InvalidConfiguration) as refused:
         authorities(tmp_path, f"certificateAuthorities: {text}")
     assert expected in str(refused.value)
+
+
+def waits(folder: Path, text: str) -> Waits:
+    path = folder / "config.yaml"
+    path.write_text(text)
+    return read_configuration_file(path).rotation_waits
+
+
+@pytest.mark.parametrize("text", ["", "rotation:", "rotation: {}", "rotation: {waits: }", "rotation: {waits: {}}"])
+def test_waits_by_default(tmp_path: Path, text: str) -> None:
+    assert waits(tmp_path, text) == Waits(timedelta(minutes=10), timedelta(hours=24), timedelta(hours=1))
+
+
+def test_waits_of_the_operator(tmp_path: Path) -> None:
+    assert waits(tmp_path, "rotation: {waits: {trustAge: 0s, openWatches: 1h30m}}") == Waits(
+        trust_age=timedelta(0), open_watches=timedelta(minutes=90)
+    )
+    assert waits(tmp_path, "rotation: {waits: {overlap: 2160h}}") == Waits(overlap=timedelta(days=90))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[waits]", "rotation must be an object"),
+        ("{enabled: true}", "rotation has the field waits, and not 'enabled'"),
+        ("{waits: 10m}", "rotation.waits must be an object"),
+        (
+            "{waits: {kubelets: 10m}}",
+            "rotation.waits has the fields openWatches, overlap, trustAge, and not 'kubelets'",
+        ),
+        ("{waits: {trustAge: 600}}", "rotation.waits.trustAge: a duration must be"),
+        ("{waits: {overlap: ''}}", "rotation.waits.overlap: a duration must be"),
+        ("{waits: {overlap: 1d}}", "rotation.waits.overlap: a duration must be"),
+        ("{waits: {openWatches: -1h}}", "rotation.waits.openWatches: a duration must be"),
+        ("{waits: {overlap: 2160h1s}}", "rotation.waits.overlap must be at most 2160h"),
+    ],
+)
+def test_refused_waits(tmp_path: Path, text: str, expected: str) -> None:
+    with pytest.raises(InvalidConfiguration) as refused:
+        waits(tmp_path, f"rotation: {text}")
+    assert expected in str(refused.value)
+    assert str(refused.value).startswith("--config: ")
+
+
+def test_where_rotations_may_be_ordered() -> None:
+    assert Configuration("own").rotation == RotationOff()
+    assert RotationSettings().allows("team-a")
+    assert RotationSettings(frozenset({"team-a"})).allows("team-a")
+    assert not RotationSettings(frozenset({"team-a"})).allows("team-b")
 
 
 def test_settings_are_not_shown() -> None:

@@ -13,14 +13,17 @@ from cryptography import x509
 
 from attestors.wire.certificate_request import node_subject
 from attestors.wire.names import Purpose
+from attestors.wire.statement import PinnedController
 from authenticator import commands
 from authenticator.commands.status import _span
 from authenticator.configuration import Given, configure
 from authenticator.model.attempt import Attempt, Sent, Step
 from authenticator.model.failures import ExitCode
+from authenticator.model.trust_state import Change, Direction, Rejection, TrustState
 from authenticator.store.store import KnownCluster
 from tests.support.full_disk import run_on_full_disk
 from tests.support.no_reader import run_without_reader
+from tests.support.statements import IDENTITY, controller
 from tests.unit.authenticator.builders import (
     MACHINE_KEY,
     NODE,
@@ -82,6 +85,7 @@ def test_an_empty_store(node: Node) -> None:
         "certificates": {},
         "underWay": {},
         "refused": {},
+        "trust": {"sequence": 0, "changing": False, "rejected": None, "pinnedControllerKeys": []},
         "bootstrapCredential": False,
         "next": {"step": "Nothing", "message": f"there is no credential: {supply}"},
         "mismatches": [],
@@ -459,3 +463,49 @@ def test_a_colour_says_how_long_it_lives(node: Node, left: timedelta, colour: st
 )
 def test_spans(seconds: int, words: str) -> None:
     assert _span(seconds) == words
+
+
+# Trust.
+
+
+def test_a_rejected_statement_is_shown(node: Node) -> None:
+    keep(node, 5 * DAY)
+    since = int(NOW.timestamp())
+    rejection = Rejection("KubeletFailed", "it does not answer", 7, since, 2, since + 600)
+    node.store.save_trust_state(TrustState(sequence=6, rejection=rejection))
+    lines = text(node, ExitCode.DONE)
+    assert "trust        statement 6 is in force" in lines
+    assert "trust        TrustRejected since 2026-01-02T03:04:05Z: KubeletFailed: it does not answer" in lines
+    assert document(node, ExitCode.DONE)["trust"] == {
+        "sequence": 6,
+        "changing": False,
+        "rejected": {
+            "condition": "TrustRejected",
+            "reason": "KubeletFailed",
+            "message": "it does not answer",
+            "sequence": 7,
+            "since": "2026-01-02T03:04:05Z",
+            "times": 2,
+            "notBefore": "2026-01-02T03:14:05Z",
+        },
+        "pinnedControllerKeys": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("direction", "shown"),
+    [(Direction.FORWARD, "restarting the kubelet"), (Direction.BACK, "restoring the former CAs")],
+)
+def test_a_change_under_way_is_shown(node: Node, direction: Direction, shown: str) -> None:
+    keep(node, 5 * DAY)
+    node.store.save_trust_state(TrustState(change=Change("", 7, (), 60, direction)))
+    assert f"trust        statement 7: {shown}" in text(node, ExitCode.DONE)
+    assert document(node, ExitCode.DONE)["trust"]["changing"] is True
+
+
+def test_the_pinned_keys_are_shown(node: Node) -> None:
+    keep(node, 5 * DAY)
+    keys = controller("d", "c").public
+    node.store.save_pin(PinnedController(IDENTITY, keys, 1))
+    assert "controller   2 pinned keys" in text(node, ExitCode.DONE)
+    assert document(node, ExitCode.DONE)["trust"]["pinnedControllerKeys"] == sorted(keys.by_hash())

@@ -6,7 +6,7 @@ every peer that it may meet.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from signer.authority.presented import Presented
@@ -116,7 +116,6 @@ class Node:
     serving: Role
     joined: bool = True
     made: datetime = START
-    valid: set[Role] = field(default_factory=set)
 
 
 class Broken(AssertionError):
@@ -146,7 +145,7 @@ class ModelWorld:
         for _ in range(servers):
             self.make_server()
             self.servers[-1].joined = True
-        self.nodes = [Node(f"node-{n}", (Role.OLD,), Role.OLD, Role.OLD, valid={Role.OLD}) for n in range(nodes)]
+        self.nodes = [Node(f"node-{n}", (Role.OLD,), Role.OLD, Role.OLD) for n in range(nodes)]
         self.joining: list[Node] = []
         self.refused_since: datetime | None = None
         self.moves: list[Move] = []
@@ -223,17 +222,11 @@ class ModelWorld:
         if not isinstance(decides, AsBefore) and node.trust[0] not in signs.accepted:
             raise Broken(f"{node.name} names CA {node.trust[0]}, which is not accepted")
         node.client, node.serving = signs.client, signs.serving
-        node.valid |= {signs.client, signs.serving}
 
     def agent(self, node: Node) -> None:
         """The agent takes the trust that the controller publishes."""
         if set(self.trust[1]) & set(node.trust):
             node.trust = self.trust[1]
-
-    def expire(self) -> None:
-        """Certificates that were replaced end."""
-        for node in self.nodes:
-            node.valid = {node.client, node.serving}
 
     def make_worker(self) -> None:
         """A Machine of a MachineDeployment: its user data pins what ``<cluster>-ca`` holds."""
@@ -255,7 +248,6 @@ class ModelWorld:
             raise Broken(f"{worker.name} names CA {worker.trust[0]}, which is not accepted")
         worker.client = worker.serving = signs.client
         worker.serving = signs.serving
-        worker.valid = {worker.client, worker.serving}
         self.nodes.append(worker)
 
     def wait(self, seconds: float) -> None:
@@ -306,7 +298,6 @@ class ModelWorld:
                     reference(node.trust[0]).public_key_hash,
                     reference(node.client).public_key_hash,
                     reference(node.serving).public_key_hash,
-                    frozenset(reference(role).public_key_hash for role in node.valid),
                     is_all=True,
                 )
                 for node in self.nodes

@@ -36,7 +36,7 @@ def renew(world: ModelWorld, random: Random) -> None:
 
 
 EVENT_WEIGHTS: dict[str, int] = {
-    "step": 30, "roll": 12, "renew": 40, "make server": 3, "join servers": 6, "expire": 12, "make worker": 3,
+    "step": 30, "roll": 12, "renew": 40, "make server": 3, "join servers": 6, "make worker": 3,
     "join worker": 3, "minute": 6, "hour": 12, "day": 4, "complete": 12, "roll back": 1, "retry": 3,
 }  # fmt: skip
 
@@ -49,7 +49,6 @@ def happen(world: ModelWorld, event: str, number: int, random: Random) -> None:
         "renew": lambda: renew(world, random),
         "make server": lambda: make_server(world),
         "join servers": world.join_servers,
-        "expire": world.expire,
         "make worker": world.make_worker,
         "join worker": world.join_worker,
         "minute": lambda: world.wait(60),
@@ -126,7 +125,6 @@ def progress(world: ModelWorld) -> None:
     world.roll_one()
     for node in range(len(world.nodes)):
         world.renew(node)
-    world.expire()
     world.wait(7200)
     world.require_everybody_is_accepted()
 

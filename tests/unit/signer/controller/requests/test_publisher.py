@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from attestors.wire.names import CHALLENGE_ANNOTATION, ENDORSEMENT_KEY_ANNOTATION
+from attestors.wire.names import CHALLENGE_ANNOTATION, ENDORSEMENT_KEY_ANNOTATION, Purpose, SignerName
 from signer.controller.requests.publisher import Publisher
 from signer.kube.errors import ApiError, Conflict, UnexpectedAnswer
 from signer.model.decision import Approve, ApproveOnly, Challenge, Deny, Fail
@@ -50,12 +50,17 @@ class Workload:
         failure: ApiError | None = None,
         fails_at: int = 1,
         answers: Callable[[dict[str, Any]], dict[str, Any]] = lambda body: body,
+        text: bytes = b"",
     ) -> None:
         self.writes: list[tuple[str, dict[str, Any]]] = []
         self._failure = failure
         self._fails_at = fails_at
         self._answers = answers
-        self.publisher = Publisher(self, lambda: NOW)
+        self._text = text
+        self.publisher = Publisher(self, lambda: NOW, self._explanatory_text)
+
+    async def _explanatory_text(self) -> bytes:
+        return self._text
 
     async def replace(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         assert path.startswith(PATH + "/")
@@ -89,6 +94,17 @@ async def test_approve_then_sign() -> None:
     assert base64.b64decode(signed["status"]["certificate"]) == CERTIFICATE
     assert approved["spec"] == signed["spec"] == before["spec"]
     assert csr == before, "the object of the watch stays as it is"
+
+
+@pytest.mark.parametrize("purpose", Purpose)
+async def test_text_follows_a_client_certificate_only(purpose: Purpose) -> None:
+    workload = Workload(text=b"statement\n")
+    csr = manifest(signer_name=str(SignerName(purpose, "tpm")))
+    request = signing_request(csr)
+    await workload.publisher.approve_and_sign(csr, request, approval())
+    _, (_, signed) = workload.writes
+    text = b"statement\n" if purpose is Purpose.CLIENT else b""
+    assert base64.b64decode(signed["status"]["certificate"]) == CERTIFICATE + text
 
 
 async def test_an_approved_request_is_only_signed() -> None:

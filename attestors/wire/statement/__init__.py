@@ -1,0 +1,76 @@
+"""Signed statements: what the controller tells nodes, in one envelope and with one verifier.
+
+A statement says something of one kind (:class:`Kind`) about one cluster. CAs of the cluster and the controller sign it.
+The channel is not trusted: the workload cluster's API delivers most statements.
+
+=====================  =============================================  ===========================================
+kind                   says                                           the node reads it
+=====================  =============================================  ===========================================
+``ClusterTrust``       which CAs the node must trust                  in a ConfigMap of the workload cluster
+``ControllerKeys``     which keys of the controller the node pins     behind its certificate, in the same text
+=====================  =============================================  ===========================================
+
+The rule is that of TUF's root metadata (The Update Framework, section 5.3): what the node trusts now must have signed
+what it will trust next, and so must what it will trust next.
+"""
+
+from __future__ import annotations
+
+from attestors.wire.statement.cluster_trust import MAXIMUM_SHARE, ClusterTrust, node_digest
+from attestors.wire.statement.controller_keys import ControllerPublicKeys
+from attestors.wire.statement.envelope import (
+    MAXIMUM_STATEMENT_BYTES,
+    ClusterIdentity,
+    Kind,
+    Payload,
+    Signature,
+    SignedStatement,
+    Statement,
+    decode,
+    encode,
+    signed_input,
+)
+from attestors.wire.statement.errors import (
+    MalformedStatement,
+    StatementReason,
+    StatementRefused,
+    UnsupportedStatement,
+)
+from attestors.wire.statement.explanatory_text import as_explanatory_text, statements_in
+from attestors.wire.statement.verification import (
+    AcceptedTrust,
+    NotPinned,
+    PinnedController,
+    accept_controller_keys,
+    accept_trust,
+    authorities_in,
+)
+
+__all__ = [
+    "MAXIMUM_SHARE",
+    "MAXIMUM_STATEMENT_BYTES",
+    "AcceptedTrust",
+    "ClusterIdentity",
+    "ClusterTrust",
+    "ControllerPublicKeys",
+    "Kind",
+    "MalformedStatement",
+    "NotPinned",
+    "Payload",
+    "PinnedController",
+    "Signature",
+    "SignedStatement",
+    "Statement",
+    "StatementReason",
+    "StatementRefused",
+    "UnsupportedStatement",
+    "accept_controller_keys",
+    "accept_trust",
+    "as_explanatory_text",
+    "authorities_in",
+    "decode",
+    "encode",
+    "node_digest",
+    "signed_input",
+    "statements_in",
+]

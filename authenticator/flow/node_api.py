@@ -1,0 +1,83 @@
+"""What the trust step asks the workload cluster, with the node's own certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol, TypeAlias
+
+from attestors.wire.names import Purpose
+from attestors.wire.statement import MAXIMUM_STATEMENT_BYTES
+from attestors.wire.statement.names import STATEMENT_CONFIG_MAP, STATEMENT_KEY, STATEMENT_NAMESPACE
+from authenticator.api.errors import Forbidden, NotFound
+from authenticator.api.server import ApiServer
+from authenticator.configuration import Configuration
+from authenticator.flow.asking import client_certificate
+from authenticator.flow.bootstrap import cluster_of_own_kubeconfig
+from authenticator.store.store import Store
+
+_LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+
+
+class NodeApi(Protocol):
+    """The calls; each may raise :class:`~authenticator.api.errors.CallFailed`."""
+
+    def statement(self) -> bytes | None:
+        """The published statement; None if there is none, or nodes may not read it."""
+        ...
+
+    def is_ready(self) -> bool:
+        """Whether the Node is Ready."""
+        ...
+
+    def heartbeat(self) -> str:
+        """The time of the kubelet's last heartbeat, of its Lease. Only a running kubelet changes it."""
+        ...
+
+
+class ServedNodeApi:
+    """The calls over one :class:`ApiServer`."""
+
+    def __init__(self, server: ApiServer, node_name: str) -> None:
+        self._server = server
+        self._node_name = node_name
+
+    def statement(self) -> bytes | None:
+        """See :class:`NodeApi`. A text that is too large is returned as far as a reader needs to refuse it."""
+        path = f"/api/v1/namespaces/{STATEMENT_NAMESPACE}/configmaps/{STATEMENT_CONFIG_MAP}"
+        try:
+            data = self._server.read(path).get("data")
+        except (NotFound, Forbidden):
+            return None
+        text = data.get(STATEMENT_KEY) if isinstance(data, dict) else None
+        if not isinstance(text, str):
+            return None
+        return text[: MAXIMUM_STATEMENT_BYTES + 1].encode("utf-8", "replace")
+
+    def is_ready(self) -> bool:
+        """See :class:`NodeApi`."""
+        status = self._server.read(f"/api/v1/nodes/{self._node_name}").get("status")
+        conditions = status.get("conditions") if isinstance(status, dict) else None
+        return any(
+            isinstance(one, dict) and one.get("type") == "Ready" and one.get("status") == "True"
+            for one in (conditions if isinstance(conditions, list) else [])
+        )
+
+    def heartbeat(self) -> str:
+        """See :class:`NodeApi`."""
+        spec: Any = self._server.read(f"{_LEASES}/{self._node_name}").get("spec")
+        return str(spec.get("renewTime", "")) if isinstance(spec, dict) else ""
+
+
+Connect: TypeAlias = Callable[[Configuration, Store], NodeApi | None]
+
+
+def connect(configuration: Configuration, store: Store) -> NodeApi | None:
+    """The API server of the kubelet's kubeconfig, asked with the stored certificate; None if either is missing."""
+    cluster = cluster_of_own_kubeconfig(configuration.kubeconfig)
+    pair = store.pair(Purpose.CLIENT)
+    if cluster is None or pair is None:
+        return None
+    try:
+        return ServedNodeApi(ApiServer(cluster, client_certificate(pair)), configuration.node_name)
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,159 @@
+"""Publishes the statement as a ConfigMap of the workload cluster, and looks at what is there afterwards.
+
+The owner of the workload cluster can change or delete the ConfigMap. That only delays nodes: they accept nothing that
+the controller has not signed. So each pass compares, and writes what differs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from cryptography.exceptions import InvalidSignature
+
+from attestors.wire import statement
+from attestors.wire.statement import (
+    ClusterTrust,
+    ControllerPublicKeys,
+    MalformedStatement,
+    PinnedController,
+    SignedStatement,
+    StatementRefused,
+    UnsupportedStatement,
+    accept_trust,
+    authorities_in,
+    signed_input,
+)
+from attestors.wire.statement.names import STATEMENT_CONFIG_MAP, STATEMENT_KEY, STATEMENT_NAMESPACE
+from attestors.wire.statement.signatures import verify
+from signer.authority.statement_signing import StatementKeys
+from signer.kube.calls import GetCreateReplace
+from signer.kube.client import JsonObject
+from signer.kube.errors import NotFound
+from signer.kube.resources import CONFIG_MAPS
+from signer.model.fields import mapping_of
+from signer.rotation.statements.rendering import TrustFacts, render
+
+SIGNED_AGAIN: Final = timedelta(days=10)
+"""A statement with less of its life left is signed again."""
+_PATH: Final = CONFIG_MAPS.object(STATEMENT_CONFIG_MAP, STATEMENT_NAMESPACE)
+
+
+class NotPublished(Exception):
+    """After the write, the ConfigMap does not hold the statement: something else writes it."""
+
+
+class SequenceTooLow(Exception):
+    """Nodes would refuse the statement: a later one of this controller is published."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The statement that the workload cluster publishes now."""
+
+    signed: SignedStatement
+    written: bool
+    """Whether this call wrote it."""
+
+
+async def publish_statement(
+    client: GetCreateReplace, facts: TrustFacts, keys: StatementKeys, now: datetime
+) -> Published:
+    """Publish the statement, unless one that says the same is published and lives long enough.
+
+    A published statement keeps its turns: nodes that joined since are not listed, and need no restart.
+
+    Raises:
+        ApiError: from the workload cluster; Conflict if another client wrote meanwhile.
+        NotPublished: it is not there after the write.
+        SequenceTooLow: a later statement of this controller is there.
+        MalformedStatement, CertificateAuthorityUnavailable: see :func:`.rendering.render`.
+    """
+    seconds = int(now.timestamp())
+    try:
+        found = await client.get(_PATH)
+    except NotFound:
+        found = None
+    present = None if found is None else _ours(found, keys)
+    if present is not None:
+        if _is_good(present, facts, keys, seconds):
+            return Published(present, written=False)
+        if present.statement.sequence > facts.sequence or (
+            present.statement.sequence == facts.sequence and not _has_the_same_content(present, facts)
+        ):
+            raise SequenceTooLow(
+                f"sequence {facts.sequence} is not greater than {present.statement.sequence}, which is published"
+            )
+    signed = await asyncio.to_thread(render, facts, keys, seconds)
+    text = statement.encode(signed).decode("ascii")
+    await _write(client, found, text)
+    if _text_of(await client.get(_PATH)) != text:
+        raise NotPublished(f"ConfigMap {STATEMENT_NAMESPACE}/{STATEMENT_CONFIG_MAP} was changed after the write")
+    return Published(signed, written=True)
+
+
+async def _write(client: GetCreateReplace, found: JsonObject | None, text: str) -> None:
+    metadata: dict[str, Any] = {"name": STATEMENT_CONFIG_MAP, "namespace": STATEMENT_NAMESPACE}
+    body = {"apiVersion": CONFIG_MAPS.api_version, "kind": "ConfigMap", "metadata": metadata}
+    if found is None:
+        await client.create(CONFIG_MAPS.collection(STATEMENT_NAMESPACE), {**body, "data": {STATEMENT_KEY: text}})
+        return
+    kept = {name: value for name, value in mapping_of(found, "metadata").items() if name != "managedFields"}
+    await client.replace(_PATH, {**body, "metadata": {**kept, **metadata}, "data": {STATEMENT_KEY: text}})
+
+
+def _text_of(found: Mapping[str, Any]) -> str:
+    text = mapping_of(found, "data").get(STATEMENT_KEY)
+    return text if isinstance(text, str) else ""
+
+
+def _ours(found: Mapping[str, Any], keys: StatementKeys) -> SignedStatement | None:
+    """The published statement, if a key of this controller signed it; None for anything else."""
+    try:
+        signed = statement.decode(_text_of(found).encode("utf-8", "replace"))
+    except (MalformedStatement, UnsupportedStatement):
+        return None
+    values = {signature.key.text: signature.value for signature in signed.signatures}
+    for name, key in keys.public.by_hash().items():
+        try:
+            verify(key, values.get(name, b""), signed_input(signed.statement))
+        except InvalidSignature:
+            continue
+        return signed
+    return None
+
+
+def _is_good(present: SignedStatement, facts: TrustFacts, keys: StatementKeys, now: int) -> bool:
+    """Whether it tells nodes what they are to be told, and all of them accept it, now and for a while.
+
+    All of them: those that trust any one of the CAs, and that pinned any one of the controller's keys.
+    """
+    if not _has_the_same_content(present, facts):
+        return False
+    if now + int(SIGNED_AGAIN.total_seconds()) >= present.statement.not_after:
+        return False
+    try:
+        for authority in (*facts.trusted, *facts.signers):
+            for key in keys.public.keys:
+                accept_trust(
+                    present,
+                    trusted=authorities_in([authority.certificate.der]),
+                    pin=PinnedController(facts.cluster, ControllerPublicKeys((key,)), 0),
+                    last_sequence=0,
+                    now=now,
+                )
+    except StatementRefused:
+        return False
+    return True
+
+
+def _has_the_same_content(present: SignedStatement, facts: TrustFacts) -> bool:
+    payload = present.statement.payload
+    return (
+        isinstance(payload, ClusterTrust)
+        and present.statement.cluster == facts.cluster
+        and (payload.rotation, payload.bundle) == (facts.rotation_id, facts.bundle)
+    )

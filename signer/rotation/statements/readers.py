@@ -1,0 +1,44 @@
+"""The grant by which nodes read the statement: a Role on one ConfigMap, for group ``system:nodes``."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Final
+
+from attestors.wire.names import NODES_GROUP
+from attestors.wire.statement.names import STATEMENT_CONFIG_MAP, STATEMENT_NAMESPACE
+from signer.kube.calls import Create
+from signer.kube.client import JsonObject
+from signer.kube.errors import AlreadyExists
+from signer.kube.resources import ROLE_BINDINGS, ROLES
+
+READERS: Final = "node-attestation-trust"
+"""Name of the Role and of its binding, as in ``deploy/rbac/workload-rotation.yaml``."""
+_GROUP: Final = "rbac.authorization.k8s.io"
+_METADATA: Final = {"name": READERS, "namespace": STATEMENT_NAMESPACE}
+_ROLE: Final[JsonObject] = {
+    "apiVersion": ROLES.api_version,
+    "kind": "Role",
+    "metadata": _METADATA,
+    "rules": [
+        {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [STATEMENT_CONFIG_MAP], "verbs": ["get"]}
+    ],
+}
+_BINDING: Final[JsonObject] = {
+    "apiVersion": ROLE_BINDINGS.api_version,
+    "kind": "RoleBinding",
+    "metadata": _METADATA,
+    "roleRef": {"apiGroup": _GROUP, "kind": "Role", "name": READERS},
+    "subjects": [{"apiGroup": _GROUP, "kind": "Group", "name": NODES_GROUP}],
+}
+
+
+async def ensure_readers(client: Create) -> None:
+    """Create the grant unless it exists. What somebody made of it is left alone.
+
+    Raises:
+        ApiError: it cannot be created; Forbidden for a kubeconfig that is no administrator's.
+    """
+    for resource, body in ((ROLES, _ROLE), (ROLE_BINDINGS, _BINDING)):
+        with contextlib.suppress(AlreadyExists):
+            await client.create(resource.collection(STATEMENT_NAMESPACE), body)
