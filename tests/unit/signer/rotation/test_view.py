@@ -55,7 +55,6 @@ def progress(world: ModelWorld) -> None:
     world.roll_one()
     for number in range(len(world.nodes)):
         world.renew(number)
-    world.expire()
     world.wait(8 * 86400)
 
 
