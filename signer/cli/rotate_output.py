@@ -90,6 +90,7 @@ def _show_rotation(view: RotationView, console: Console, now: datetime) -> None:
     if not view.phase.is_over:
         _paragraph(console, "Roll back", _ROLLBACK[view.rollback_available])
     _show_authorities(view, console)
+    _paragraph(console, "Leftovers", view.leftovers)
     for gate, at in view.skipped:
         _paragraph(console, "Skipped", f"gate {gate}, ordered at {at}")
     if not view.reported and not view.phase.is_over:
@@ -163,6 +164,8 @@ def next_for_person(view: View) -> str:
         if view.fault:
             return f"{view.fault}: delete the object once you know that no rotation is under way"
         return f"`{command} preflight` says whether one can be started"
+    if view.leftovers:
+        return "give the new CA to what holds the old one"
     if view.phase.is_over:
         return "nothing" if view.phase is Phase.COMPLETED else f"`{command} start` starts another one"
     if view.held:
@@ -261,6 +264,7 @@ def _rotation(view: RotationView) -> dict[str, Any]:
             }
             for one in view.servers
         ],
+        "leftovers": view.leftovers,
         "skippedGates": [{"gate": gate, "time": at} for gate, at in view.skipped],
         "reported": view.reported,
     }

@@ -13,6 +13,7 @@ import hashlib
 import re
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 from signer.kube.calls import List
@@ -31,6 +32,8 @@ from signer.model.fields import items_of, mapping_of, short_text_of, text_of
 
 MOST_HOLDERS: Final = 1000
 """Objects that one scan keeps; the rest are counted."""
+SEARCH_AGAIN: Final = timedelta(hours=1)
+"""While something was found, or could not be read."""
 _MAXIMUM_OBJECTS: Final = 20_000
 _MAXIMUM_BYTES: Final = 64 * 1024 * 1024
 """Of each collection."""
@@ -81,6 +84,35 @@ class Scan:
     def leftovers(self) -> tuple[Holder, ...]:
         """Those that hold the CA in question."""
         return tuple(one for one in self.holders if one.holds_old)
+
+
+@dataclass(frozen=True, slots=True)
+class NotSearched:
+    """There was no scan yet."""
+
+
+class LeftoverSearch:
+    """Looks for the old CA after a rotation, until nothing holds it any more."""
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
+        self._digest = ""
+        self._next = datetime.min.replace(tzinfo=UTC)
+        self.last: Scan | NotSearched = NotSearched()
+
+    async def look(self, client: List, digest: str) -> None:
+        """Scan, if it is time."""
+        if digest != self._digest:
+            self._digest, self._next = digest, self._now()
+        if self._now() < self._next:
+            return
+        scan = self.last = await scan_for(client, digest)
+        is_done = not scan.leftovers and not scan.unread
+        self._next = datetime.max.replace(tzinfo=UTC) if is_done else self._now() + SEARCH_AGAIN
+
+    def forget(self) -> None:
+        """Another rotation is under way, or none."""
+        self._digest, self.last = "", NotSearched()
 
 
 async def scan_for(client: List, digest: str) -> Scan:

@@ -15,7 +15,7 @@ from signer.model.cluster import ClusterKey
 from signer.model.decision import printable
 from signer.model.fields import format_time, items_of, mapping_of, parse_time, text_of
 from signer.rotation.authorities import NotMade
-from signer.rotation.conditions import OPERATION_REJECTED, ROTATION_PROGRESSING, ROTATION_STALLED
+from signer.rotation.conditions import LEFTOVERS_FOUND, OPERATION_REJECTED, ROTATION_PROGRESSING, ROTATION_STALLED
 from signer.rotation.operations import OPERATION_ANNOTATION
 from signer.rotation.phases import BACK, FORWARD, Phase, RollbackAvailable, Step
 from signer.rotation.plan import HELD, TITLES
@@ -158,6 +158,12 @@ class RotationView:
         """What it waits for, and what to do; empty if it goes on, or is over."""
         found = condition(self.conditions, ROTATION_PROGRESSING)
         return found.message if found.status in ("False", "Unknown") and not self.phase.is_over else ""
+
+    @property
+    def leftovers(self) -> str:
+        """What still holds the old CA after the rotation; empty if nothing is known to."""
+        found = condition(self.conditions, LEFTOVERS_FOUND)
+        return found.message if found.status == "True" else ""
 
     @property
     def reason(self) -> str:

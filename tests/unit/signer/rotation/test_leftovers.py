@@ -7,6 +7,7 @@ import base64
 import hashlib
 import json
 from collections.abc import AsyncGenerator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -18,7 +19,8 @@ from signer.kube.client import JsonObject, Parameters
 from signer.kube.errors import Forbidden
 from signer.kube.resources import API_SERVICES, CONFIG_MAPS, CUSTOM_RESOURCE_DEFINITIONS
 from signer.rotation import leftovers
-from signer.rotation.leftovers import Holder, holds, scan_for
+from signer.rotation.conditions import leftovers_condition
+from signer.rotation.leftovers import SEARCH_AGAIN, Holder, LeftoverSearch, NotSearched, Scan, holds, scan_for
 
 OLD = bytes(range(256)) * 3
 """Content of a certificate: its form does not matter here."""
@@ -146,3 +148,39 @@ def test_a_crowd_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     found = scan(Pages({CONFIG_MAPS.collection(): items}))
     assert (len(found.holders), found.more) == (2, 4)
     assert found.unread == {"ConfigMap": "there are more than 5, and the others were not read"}
+
+
+def test_the_search_ends_when_nothing_is_left() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    held: list[Any] = [config_map("a", "b", data={"c": PEM.decode()})]
+    pages = Pages({CONFIG_MAPS.collection(): held})
+    search = LeftoverSearch(lambda: now)
+
+    def found() -> int:
+        asyncio.run(search.look(pages, DIGEST))
+        assert isinstance(search.last, Scan)
+        return len(search.last.leftovers)
+
+    assert found() == 1
+    held.clear()
+    assert found() == 1, "it is not time yet"
+    now += SEARCH_AGAIN
+    assert found() == 0
+    held.append(config_map("a", "b", data={"c": PEM.decode()}))
+    now += timedelta(days=365)
+    assert found() == 0, "nobody gives out the old CA any more"
+    search.forget()
+    assert isinstance(search.last, NotSearched)
+    assert found() == 1
+
+
+def test_the_condition_names_what_is_left() -> None:
+    holders = tuple(Holder("ConfigMap", "team", f"ci-{n}", holds_old=True) for n in range(12))
+    own = Holder("APIService", "", "metrics", holds_old=False)
+    condition = leftovers_condition(Scan((own, *holders), unread={"Secret": "forbidden"}))
+    assert (condition.status, condition.reason) == ("True", "OldAuthorityHeld")
+    assert condition.message.startswith("12 objects of the workload cluster hold the old CA: ConfigMap team/ci-0, ")
+    assert condition.message.endswith("ConfigMap team/ci-9 and 2 more")
+    assert leftovers_condition(Scan((own,), unread={"Secret": "forbidden"})).status == "Unknown"
+    assert leftovers_condition(Scan((own,))).status == "False"
+    assert not leftovers_condition(Scan((own,))).type.counts_toward_ready(None)
