@@ -5,15 +5,24 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from signer.cli.arguments import WrongUse, add_kubeconfig, cluster_key, namespace
-from signer.cli.output import print_as_json, print_report, print_text, print_to_stderr
+from signer.cli.output import print_as_json, print_report, print_to_stderr
 from signer.cli.rotate_order import ANSWERED_WITHIN_SECONDS, Answer, Asked, NotOrdered, OrderAnswer, place, what_happens
-from signer.cli.rotate_output import answer_as_json, preflight_as_json, show_preflight, show_status, status_as_json
+from signer.cli.rotate_output import (
+    answer_as_json,
+    preflight_as_json,
+    show_answer,
+    show_preflight,
+    show_status,
+    status_as_json,
+)
 from signer.cli.rotate_preflight import Readiness, examine
 from signer.cli.rotate_reading import NoPolicy, read_view
 from signer.cli.rotate_watch import watch
@@ -181,7 +190,7 @@ def _order(options: argparse.Namespace) -> int:
     if options.output == "json":
         print_as_json(answer_as_json(answer))
     else:
-        print_text(f"{answer.message}\n")
+        print_report(lambda console: show_answer(answer, console))
     return _BY_ANSWER[answer.answer]
 
 
@@ -192,7 +201,7 @@ def _agreed(view: View, asked: Asked) -> bool:
 def _ask(view: View, asked: Asked) -> bool:
     """Say what will happen, and read the answer from the terminal. Standard output stays free for the result."""
     for line in what_happens(view, asked):
-        print_to_stderr(line)
+        print_to_stderr(textwrap.fill(line, width=shutil.get_terminal_size().columns))
     sys.stderr.write("Go on? [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -278,8 +278,7 @@ def show_preflight(found: PreflightFound, console: Console) -> None:
     console.print(Text.assemble("Cluster ", (str(found.cluster), "bold"), "\n"))
     for check in (*found.checks, found.operator):
         detail = explanation(check.result) if isinstance(check.result, Holds) else ""
-        text = Text.assemble(" ", _mark(check), f" {check.title}", (f": {detail}" if detail else "", "dim"))
-        console.print(text, soft_wrap=not console.is_terminal)
+        _show_line(console, _mark(check), Text.assemble(check.title, (f": {detail}" if detail else "", "dim")))
     for check in (*found.checks, found.operator):
         if not isinstance(check.result, Holds):
             _show_reason(check, console)
@@ -287,6 +286,18 @@ def show_preflight(found: PreflightFound, console: Console) -> None:
     _show_scan(found, console)
     verdict, style = _BY_READINESS[found.readiness]
     console.print(Text(verdict, style=style))
+
+
+def _show_line(console: Console, mark: Text, text: Text) -> None:
+    """A mark with its text beside it; in one line where there is no terminal."""
+    if not console.is_terminal:
+        console.print(Text.assemble(" ", mark, " ", text), soft_wrap=True)
+        return
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(width=2, justify="right")
+    grid.add_column(overflow="fold")
+    grid.add_row(mark, text)
+    console.print(grid)
 
 
 def _mark(check: Check) -> Text:
@@ -364,6 +375,11 @@ def _holder(one: Holder) -> dict[str, Any]:
 
 
 # Orders
+
+
+def show_answer(answer: OrderAnswer, console: Console) -> None:
+    """Print the answer as text."""
+    console.print(Text(answer.message), soft_wrap=not console.is_terminal)
 
 
 def answer_as_json(answer: OrderAnswer) -> dict[str, str]:
