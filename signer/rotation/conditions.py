@@ -13,6 +13,7 @@ from typing import Final
 from signer.model.condition import ConditionType, PolicyCondition
 from signer.model.policy import Policy
 from signer.rotation.facts import Facts
+from signer.rotation.leftovers import Scan
 from signer.rotation.operations import NeverRotated
 from signer.rotation.phases import Phase, Step
 from signer.rotation.plan import FOREIGN_AUTHORITY, UNSAFE, Move, Wait
@@ -36,6 +37,10 @@ ROLLBACK_AVAILABLE: Final = ConditionType("RollbackAvailable", _never)
 ROTATION_STALLED: Final = ConditionType("RotationStalled", _never)
 OPERATION_REJECTED: Final = ConditionType("OperationRejected", _never)
 AUTHORITY_EXPIRY: Final = ConditionType("CertificateAuthorityExpiry", _never)
+
+LEFTOVERS_FOUND: Final = ConditionType("LeftoversFound", _never)
+"""After a completed rotation: objects of the workload cluster that still hold the old CA."""
+_MOST_LEFTOVERS: Final = 10
 
 STALLED_AFTER: Final = timedelta(minutes=30)
 """How long something may hold a step before a person should look."""
@@ -69,6 +74,20 @@ def expiry_condition(not_after: datetime, now: datetime) -> PolicyCondition:
             )
             return PolicyCondition(AUTHORITY_EXPIRY, False, reason, message)
     return PolicyCondition(AUTHORITY_EXPIRY, True, "FarAway", f"the CA ends at {not_after:%Y-%m-%d}")
+
+
+def leftovers_condition(scan: Scan) -> PolicyCondition:
+    """What still holds the old CA. Nothing waits for it: no API server accepts that CA any more."""
+    found = scan.leftovers
+    if found:
+        named = ", ".join(map(str, found[:_MOST_LEFTOVERS]))
+        more = f" and {len(found) - _MOST_LEFTOVERS} more" if len(found) > _MOST_LEFTOVERS else ""
+        message = f"{len(found)} objects of the workload cluster hold the old CA: {named}{more}"
+        return PolicyCondition(LEFTOVERS_FOUND, True, "OldAuthorityHeld", message)
+    if scan.unread:
+        kind, why = next(iter(scan.unread.items()))
+        return PolicyCondition(LEFTOVERS_FOUND, None, "NotReadable", f"objects of kind {kind} cannot be read: {why}")
+    return PolicyCondition(LEFTOVERS_FOUND, False, "NoneFound", "no object that is searched holds the old CA")
 
 
 def rotation_conditions(known: Known, facts: Facts | None, move: Move | None) -> tuple[PolicyCondition, ...]:

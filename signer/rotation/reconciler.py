@@ -27,9 +27,10 @@ from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.model.cluster import ClusterKey, ClusterView
 from signer.model.condition import PolicyCondition
 from signer.model.decision import Deferred, printable
-from signer.rotation.authorities import Role
-from signer.rotation.conditions import OPERATION_REJECTED, rotation_conditions
+from signer.rotation.authorities import AuthorityKind, Role
+from signer.rotation.conditions import OPERATION_REJECTED, leftovers_condition, rotation_conditions
 from signer.rotation.facts import Acceptance, Facts, NotObserved, ServersFacts
+from signer.rotation.leftovers import LeftoverSearch, Scan
 from signer.rotation.operations import (
     OPERATION_ANNOTATION,
     SKIP_GATES_ANNOTATION,
@@ -41,7 +42,7 @@ from signer.rotation.operations import (
     read_order,
     require_possible,
 )
-from signer.rotation.phases import RollbackAvailable, Step
+from signer.rotation.phases import Phase, RollbackAvailable, Step
 from signer.rotation.plan import Advance, Finished, Make, Move, Wait, carry_out, next_move, started
 from signer.rotation.record import RotationRecord
 from signer.rotation.rotations import Known, RotationChanged, Rotations, Unverified, Verified
@@ -148,6 +149,7 @@ class RotationReconciler:
         self._refused_since: datetime | NotObserved = _NOT_REFUSED
         self._last: tuple[Facts, Move] | None = None
         self._rejected: PolicyCondition | None = None
+        self._leftovers = LeftoverSearch(now)
         rotations.on_change(self._rotation_changed)
         caches.on_policy_annotations(self._annotations_seen)
 
@@ -158,6 +160,7 @@ class RotationReconciler:
     def _rotation_changed(self, key: ClusterKey) -> None:
         if key == self._key:
             self._wanted.set()
+            self._changed()  # a record that no longer authenticates is a condition, and no pass makes it
 
     @property
     def conditions(self) -> Sequence[PolicyCondition]:
@@ -168,7 +171,9 @@ class RotationReconciler:
             return ()  # a condition of its own says that the controller key is missing
         facts, move = self._last or (None, None)
         rejected = () if self._rejected is None else (self._rejected,)
-        return (*rotation_conditions(known, facts, move), *rejected)
+        scan = self._leftovers.last
+        leftovers = (leftovers_condition(scan),) if isinstance(scan, Scan) else ()
+        return (*rotation_conditions(known, facts, move), *leftovers, *rejected)
 
     @property
     def last(self) -> tuple[Facts, Move] | None:
@@ -228,8 +233,16 @@ class RotationReconciler:
             return 0.0
         if not isinstance(known, Verified) or known.record.phase.is_over:
             self._last = None
+            await self._look_for_leftovers(known, client)
             return IDLE_SECONDS
+        self._leftovers.forget()
         return await self._move(known, cluster, client)
+
+    async def _look_for_leftovers(self, known: Known, client: Client) -> None:
+        if isinstance(known, Verified) and known.record.phase is Phase.COMPLETED:
+            await self._leftovers.look(client, known.record.authority(AuthorityKind.CLUSTER).old.digest)
+        else:
+            self._leftovers.forget()
 
     async def _move(self, known: Verified, cluster: ClusterView, client: Client) -> Pause:
         observed = await self._observe(known.record, cluster, client)

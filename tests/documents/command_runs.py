@@ -234,6 +234,26 @@ TABLE: Final = (
         RunBy("tests/integration/test_status.py::test_a_healthy_fleet"),
     ),
     Entry(
+        "docs/rotation.md",
+        "node-attestation-controller rotate default/production preflight",
+        RunBy("tests/integration/test_rotate.py::test_preflight_of_a_cluster_that_is_ready"),
+    ),
+    Entry(
+        "docs/rotation.md",
+        "node-attestation-controller rotate default/production complete",
+        RunBy("tests/integration/test_rotate.py::test_a_person_is_asked_and_may_decline"),
+    ),
+    Entry(
+        "docs/rotation.md",
+        "node-attestation-controller rotate default/production status --watch",
+        RunBy("tests/integration/test_rotate.py::test_watch_prints_a_line_for_each_change"),
+    ),
+    Entry(
+        "docs/rotation.md",
+        "node-attestation-controller rotate",
+        RunBy("tests/integration/test_rotate.py::test_a_rotation_is_started_and_watched"),
+    ),
+    Entry(
         "docs/first-cluster.md",
         "podman build",
         RunBy("tests/e2e/test_container_image.py::test_nodes_join_by_a_controller_in_a_container"),

@@ -30,7 +30,7 @@ from signer.model.reasons import EXPLANATIONS, Reason
 from signer.model.signing_request import SigningRequest, parse_signing_request
 from signer.rules.checks import BUILTIN_PLAN, REQUEST_PLAN
 from signer.rules.plan import Check, Plan
-from tests.documents import audit_example, explain_example, preflight_example, providers, rotation
+from tests.documents import audit_example, explain_example, preflight_example, providers, rotation, rotation_example
 from tests.documents.attestor_checks import CHECKS, link_of, result_of
 from tests.documents.attestor_reasons import CONVERTED, FOLDERS, WAITS, reasons_of
 from tests.documents.markdown import ROOT
@@ -167,9 +167,10 @@ def _checks(plan: Plan[Any]) -> str:
     return _table(("", "what must hold", "function"), rows)
 
 
-def flags(command: str) -> str:
-    """The arguments of a command of ``node-attestation-controller``, from its parser."""
-    return _flags_of(parser_of(command))
+def flags(command: str, action: str = "") -> str:
+    """The arguments of a command of ``node-attestation-controller``, or of one of its actions, from its parser."""
+    parser = parser_of(command)
+    return _flags_of(_command_of(parser, action) if action else parser)
 
 
 def _flags_of(parser: argparse.ArgumentParser) -> str:
@@ -225,6 +226,11 @@ def explanation() -> str:
 def fleet() -> str:
     """What ``status`` prints of a small fleet."""
     return f"```text\n{explain_example.fleet()}```\n"
+
+
+def rotation_status() -> str:
+    """What ``rotate status`` prints while API servers are replaced."""
+    return f"```text\n{rotation_example.printed()}```\n"
 
 
 def metrics() -> str:
@@ -397,6 +403,7 @@ SECTIONS: Final[dict[str, Callable[..., str]]] = {
         audit_show,
         explanation,
         fleet,
+        rotation_status,
         binding,
         evidence_form,
         quote,
