@@ -230,6 +230,7 @@ class RotationReconciler:
         self._last = observed.facts, move
         match move:
             case Make(write):
+                await self._rotations.require_newest(known)
                 try:
                     await Writer(self._management, client, self._now).make(write, known.record, observed.gathered)
                 except WriteRefused as error:

@@ -22,7 +22,7 @@ from signer.model.authority_suffixes import (
     RotationOfAuthorities,
 )
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, ClusterView
-from signer.model.fields import mapping_of
+from signer.model.fields import mapping_of, text_of
 from signer.model.seal import ControllerKeys, Unauthentic
 from signer.rotation.authorities import AuthorityKind, NotMade, Role, pair_suffix
 from signer.rotation.desired import AsBefore, signing
@@ -133,6 +133,26 @@ class Rotations:
         """
         known = self.of(key)
         return authorities_of(known.record) if isinstance(known, Verified) else NotRotated()
+
+    async def require_newest(self, known: Verified) -> None:
+        """The API server has no other version of the record now.
+
+        Called between the reads and the write of a pass. A write at exactly the version that was read is not enough: a
+        replica that was the leader may still work by a record that another one has replaced, and read what that other
+        one has written since.
+
+        Raises:
+            RotationChanged: it has, or none.
+            ApiError: from the management cluster.
+        """
+        cluster = known.record.cluster
+        path = CERTIFICATE_AUTHORITY_ROTATIONS.object(cluster.name, cluster.namespace)
+        try:
+            metadata = mapping_of(await self._client.get(path), "metadata")
+        except NotFound as error:
+            raise RotationChanged(str(error)) from error
+        if (text_of(metadata, "uid"), text_of(metadata, "resourceVersion")) != (known.uid, known.resource_version):
+            raise RotationChanged("the record has changed since this pass began")
 
     async def write(self, record: RotationRecord, before: Known, cluster: ClusterView) -> Verified:
         """Seal the record, and create it or replace exactly the version from which it was derived.
