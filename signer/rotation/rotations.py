@@ -27,7 +27,6 @@ from signer.model.seal import ControllerKeys, Unauthentic
 from signer.rotation.authorities import AuthorityKind, NotMade, Role, pair_suffix
 from signer.rotation.desired import AsBefore, signing
 from signer.rotation.operations import NeverRotated
-from signer.rotation.phases import Phase
 from signer.rotation.record import (
     MOVE_LABEL,
     RotationRecord,
@@ -219,12 +218,12 @@ def authorities_of(record: RotationRecord) -> RotationOfAuthorities:
 
 
 def _former(record: RotationRecord) -> frozenset[str]:
-    """The hashes of the CA that the rotation leaves behind."""
+    """The hashes of both CAs. Evidence that names the one that stays waits, too, if somebody puts another CA into
+    Secret ``<cluster>-ca``: a denial would be final.
+    """
     cluster = record.authority(AuthorityKind.CLUSTER)
-    if isinstance(cluster.new, NotMade):
-        return frozenset()
-    left = cluster.old if record.phase is Phase.COMPLETED else cluster.new
-    return frozenset({left.public_key_hash})
+    made = () if isinstance(cluster.new, NotMade) else (cluster.new,)
+    return frozenset(one.public_key_hash for one in (cluster.old, *made))
 
 
 def _metadata(record: RotationRecord, cluster: ClusterView, api_version: str) -> dict[str, Any]:
