@@ -98,6 +98,8 @@ class Rotations:
         )
         self._unsealed: dict[ObjectKey, tuple[Stored, ControllerKeys, Known]] = {}
         """The last verification of each object."""
+        self._lineage: dict[ObjectKey, frozenset[str]] = {}
+        """Hashes of the CAs that a Cluster's record names or named before it was deleted; authentic or not."""
 
     def on_change(self, wake: Callable[[ClusterKey], None]) -> None:
         """Call ``wake`` when the record of a Cluster has changed."""
@@ -106,6 +108,8 @@ class Rotations:
     def _changed(self, key: ObjectKey, before: Stored | None, after: Stored | None) -> None:
         if after is None:
             self._unsealed.pop(key, None)
+        if isinstance(after, StoredRotation):
+            self._lineage[key] = _hashes(after.claimed)
         for wake in self._wakes:
             wake(ClusterKey(*key))
 
@@ -127,11 +131,18 @@ class Rotations:
     def authorities(self, key: ClusterKey) -> RotationOfAuthorities:
         """Implements :class:`~signer.decision.authority_source.KnowsRotation`.
 
+        Where the record is not authentic, or was deleted while this process runs, Secret ``<cluster>-ca`` decides who
+        signs, and evidence that names a CA of the record waits. In the middle of a rotation that may be every node's,
+        and a denial would be final.
+
         Raises:
             Deferred: the controller keys are not available.
         """
         known = self.of(key)
-        return authorities_of(known.record) if isinstance(known, Verified) else NotRotated()
+        if isinstance(known, Verified):
+            return authorities_of(known.record)
+        named = self._lineage.get((key.namespace, key.name))
+        return NotRotated() if named is None else FormerAuthorities(named)
 
     async def require_newest(self, known: Verified) -> None:
         """The API server has no other version of the record now.
@@ -199,7 +210,7 @@ def authorities_of(record: RotationRecord) -> RotationOfAuthorities:
     cluster = record.authority(AuthorityKind.CLUSTER)
     decides = signing(record)
     if isinstance(decides, AsBefore):
-        return FormerAuthorities(_former(record))
+        return FormerAuthorities(_hashes(record))
     secrets = {
         role: ExpectedSecret(
             pair_suffix(AuthorityKind.CLUSTER, record.rotation_id, role),
@@ -217,7 +228,7 @@ def authorities_of(record: RotationRecord) -> RotationOfAuthorities:
     )
 
 
-def _former(record: RotationRecord) -> frozenset[str]:
+def _hashes(record: RotationRecord) -> frozenset[str]:
     """The hashes of both CAs. Evidence that names the one that stays waits, too, if somebody puts another CA into
     Secret ``<cluster>-ca``: a denial would be final.
     """
