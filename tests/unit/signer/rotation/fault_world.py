@@ -19,7 +19,6 @@ from random import Random
 from typing import Any, Final, cast
 
 from cryptography import x509
-from cryptography.x509.oid import ExtendedKeyUsageOID
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
@@ -29,6 +28,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_pem_private_key,
 )
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from attestors.contract import Security
 from signer.authority import IssuingSet, load_certificate_authority
@@ -64,7 +64,7 @@ from signer.model.cluster import (
     machine_view,
 )
 from signer.model.decision import Deferred
-from signer.model.fields import mapping_of
+from signer.model.fields import format_time, mapping_of
 from signer.model.record import (
     KUBELET_CLIENT,
     KUBELET_SERVING,
@@ -78,7 +78,7 @@ from signer.model.rotation_waits import Waits
 from signer.model.seal import ControllerKeys, RecordSeals
 from signer.rotation.authorities import AuthorityKind, NotMade, Role, RotatedAuthority, new_rotation_id
 from signer.rotation.bundles import bundle_of, digest_of, is_issued_by, read_bundle
-from signer.rotation.facts import RENEWED, HeldPair, NotObserved, RenewalFacts
+from signer.rotation.facts import RENEWED, HeldPair, NotObserved, RenewalFacts, Unusable
 from signer.rotation.kubeconfigs import cluster_info_authorities
 from signer.rotation.observer import WorldObserver
 from signer.rotation.operations import OPERATION_ANNOTATION, SKIP_GATES_ANNOTATION, Operation, OperationRejected, Order
@@ -87,7 +87,7 @@ from signer.rotation.reconciler import RotationReconciler
 from signer.rotation.record import Moment as RecordMoment
 from signer.rotation.record import NotYet, RotationRecord, StoredRotation, WorkersRollout, stored_rotation
 from signer.rotation.rotations import RotationChanged, Rotations
-from signer.rotation.secrets import decoded, read_secret
+from signer.rotation.secrets import decoded, read_kept_pair, read_secret
 from signer.rotation.servers.observation import (
     Accepted,
     ExpectedServer,
@@ -148,6 +148,9 @@ def parsed(der: bytes) -> CACertificate:
     return parse_ca_certificate(der)
 
 
+parsed_kubeconfig = lru_cache(maxsize=64)(parse_kubeconfig)
+
+
 @lru_cache(maxsize=1024)
 def issued_by(der: bytes, issuer: bytes) -> bool:
     """Whether ``issuer`` signed it."""
@@ -184,6 +187,9 @@ class Node:
     trust: tuple[bytes, ...]
     client: bytes
     serving: bytes
+    renewed: datetime
+    evidence: bytes
+    """DER of the CA that its newest request named."""
     waits: int = 0
     """Requests in a row that were deferred."""
 
@@ -368,7 +374,11 @@ class FaultWorld:
         annotations: dict[str, str] = {OPERATION_ANNOTATION: value}
         if gates:
             annotations[SKIP_GATES_ANNOTATION] = ",".join(gates)
-        self.management.edit(POLICY, {"metadata": {"annotations": annotations}})
+        self.wait(1)  # managedFields have whole seconds
+        owned: dict[str, Any] = {"f:metadata": {"f:annotations": {f"f:{name}": {} for name in annotations}}}
+        written = {"manager": "kubectl-annotate", "operation": "Update", "time": format_time(self.state.now)}
+        metadata = {"annotations": annotations, "managedFields": [{**written, "fieldsV1": owned}]}
+        self.management.edit(POLICY, {"metadata": metadata})
 
     def has_order(self) -> bool:
         """Whether the annotation is still there."""
@@ -451,7 +461,7 @@ class FaultWorld:
         """A worker that has joined, and got certificates of the present CA."""
         self._put_machine(name, {})
         old = self.authority()
-        node = Node(name, (old,), old, old)
+        node = Node(name, (old,), old, old, self.state.now, old)
         self.state.nodes.append(node)
         self._journal(node, old, old, old)
 
@@ -525,12 +535,20 @@ class FaultWorld:
             return
         client, serving = signs.client.certificate.der, signs.serving.certificate.der
         self.require_expected(client, serving)
-        node.waits, node.client, node.serving = 0, client, serving
+        node.waits = 0
+        wanted = (client, serving, node.trust[0])
+        if (
+            wanted == (node.client, node.serving, node.evidence)
+            and self.state.now < node.renewed + KUBELET_LIFETIME / 2
+        ):
+            return  # a kubelet does not ask before its time
+        node.client, node.serving, node.evidence = wanted
+        node.renewed = self.state.now
         self._journal(node, node.trust[0], client, serving)
 
     def require_expected(self, *signers: bytes) -> None:
         """None but the CAs of the rotation sign."""
-        if self.state.expected and not set(signers) <= self.state.expected:
+        if self.state.expected and not set(signers) <= self.state.expected | self.made_authorities():
             raise Broken("a CA that the rotation does not know signs")
 
     def require_everybody_is_accepted(self) -> None:
@@ -557,7 +575,7 @@ class FaultWorld:
                 raise Broken("a bundle in the Secret of the cluster's CA")
 
     def _kubeconfig(self) -> Any:
-        return parse_kubeconfig(self.secret("kubeconfig")["value"])
+        return parsed_kubeconfig(self.secret("kubeconfig")["value"])
 
     def _kubeconfig_client(self) -> tuple[bytes, ...]:
         return certificates(self._kubeconfig().client_certificate)
@@ -593,7 +611,9 @@ class FaultWorld:
         return found
 
     def end_state(self) -> dict[str, Any]:
-        """What is left, by roles instead of bytes."""
+        """What is left, by roles instead of bytes. What API servers add to ``extension-apiserver-authentication`` until
+        they are replaced counts only where the rotation prunes it.
+        """
         record, roles = self.now_record, self.roles()
 
         def named(pem: bytes) -> list[str]:
@@ -626,11 +646,31 @@ class FaultWorld:
                 if issued_by(administrator, der)
             ],
             "pins": [pinned.get(pin, "other") for pin in pins["caCertHashes"]],
-            "authentication": sorted(named(authentication[CLIENT_CA_FIELD].encode())),
-            "request header": sorted(named(authentication[REQUEST_HEADER_FIELD].encode())),
+            "authentication": [
+                sorted(named(authentication[name].encode()))
+                for name in (CLIENT_CA_FIELD, REQUEST_HEADER_FIELD)
+                if record.phase is Phase.COMPLETED
+            ],
             "cluster-info": [roles.get(digest, "other") for digest in cast("Any", info)],
             "order": self.has_order(),
         }
+
+    def authority_certificates(self) -> set[bytes]:
+        """DER of the cluster's CA, and of all that the rotation made."""
+        return {self.authority(), *self.made_authorities(), *self._cluster_certificates()}
+
+    def made_authorities(self) -> set[bytes]:
+        """DER of the CAs that the rotation's Secrets have ever held with the controller's seal."""
+        found: set[bytes] = set()
+        prefix = secret_path(f"{AuthorityKind.CLUSTER.value}-")
+        for path, contents in self.state.management.contents.items():
+            for manifest in contents if path.startswith(prefix) else ():
+                found |= {
+                    der
+                    for der in certificates(decoded(manifest)["tls.crt"])
+                    if not isinstance(read_kept_pair(AuthorityKind.CLUSTER, manifest, self.keys()).held, Unusable)
+                }
+        return found
 
     @staticmethod
     def _made(record: RotationRecord, role: Role) -> Iterator[Any]:
@@ -712,7 +752,8 @@ class PlayedControlPlane:
     async def controller_manager_started(self, workload: Client, machine: MachineView) -> datetime | NotObserved:
         if self._world.state.kube_down:
             return NotObserved("no connection")
-        return next(one.created for one in self._world.state.servers if one.name == machine.name)
+        found = [one.created for one in self._world.state.servers if one.name == machine.name]
+        return found[0] if found else NotObserved("the Machine is gone")
 
     async def pins(self, cluster: ClusterView) -> Mapping[str, frozenset[str]]:
         found = await self._client.get(PINS)
@@ -837,7 +878,7 @@ class Controller:
 
     def condition(self, kind: str) -> str:
         """Reason and message of a condition; empty without it."""
-        return next((f"{one.reason}: {one.message}" for one in self.reconciler.conditions if one.kind.name == kind), "")
+        return next((f"{one.reason}: {one.message}" for one in self.reconciler.conditions if one.type == kind), "")
 
 
 Done = Callable[[FaultWorld], bool]
