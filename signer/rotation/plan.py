@@ -16,7 +16,7 @@ from signer.authority.presented import Presented
 from signer.model.cluster import LONG_AGO
 from signer.rotation.authorities import AuthorityKind, NotMade, Role, RotatedAuthority
 from signer.rotation.desired import Write, missing_writes
-from signer.rotation.facts import Facts, HeldCertificate, HeldPair, ServersFacts, Unusable
+from signer.rotation.facts import Absent, Facts, Held, HeldCertificate, HeldPair, ServersFacts, Unusable
 from signer.rotation.invariants import InvariantBroken, require_step, require_write
 from signer.rotation.operations import (
     NeverRotated,
@@ -201,13 +201,28 @@ def _foreign_authority(record: RotationRecord, facts: Facts) -> Proof:
             found.append(f"the Secret of authority {authority.kind.value} has no usable pair: {why}")
         for role, pair in held.pairs.items():
             found += _foreign_pair(authority, role, pair)
+            if isinstance(pair, Absent) and _is_lost(record, authority, role, held.secret):
+                found.append(_title(authority, role) + " is gone")
     if found:
         return NotProven(f"{found[0]}; restore it, or roll back")
     return Proven()
 
 
+def _is_lost(record: RotationRecord, authority: RotatedAuthority, role: Role, secret: Held) -> bool:
+    """Whether the rotation needs the pair, and no other Secret holds it."""
+    if role is Role.NEW and isinstance(authority.new, NotMade):
+        return False
+    if record.goes_back and record.step.is_at_least(Step.WITHDRAW_TRUST):
+        return False
+    return not isinstance(secret, HeldPair) or secret.signs.digest != authority.of(role).digest
+
+
+def _title(authority: RotatedAuthority, role: Role) -> str:
+    return f"the Secret that keeps the {role.value} pair of authority {authority.kind.value}"
+
+
 def _foreign_pair(authority: RotatedAuthority, role: Role, pair: object) -> list[str]:
-    title = f"the Secret that keeps the {role.value} pair of authority {authority.kind.value}"
+    title = _title(authority, role)
     if isinstance(pair, Unusable):
         return [f"{title} cannot be used: {pair.message}"]
     if role is Role.NEW and isinstance(authority.new, NotMade):

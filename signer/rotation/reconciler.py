@@ -252,6 +252,7 @@ class RotationReconciler:
             await self._tell_nodes(known.record, observed, client)
         match move:
             case Make(write):
+                await self._rotations.require_newest(known)
                 try:
                     await Writer(self._management, client, self._now).make(write, known.record, observed.gathered)
                 except WriteRefused as error:
@@ -324,7 +325,7 @@ class RotationReconciler:
         self, order: Order | UnknownOperation, known: Known, cluster: ClusterView, policy: JsonObject, client: Client
     ) -> None:
         """Carry out the order or reject it; then take the annotation away. After a crash in between, the same order
-        comes again, and is rejected because the rotation is in another phase.
+        comes again: the record names it, so only the annotation goes.
         """
         try:
             if isinstance(order, UnknownOperation):
@@ -344,6 +345,8 @@ class RotationReconciler:
     ) -> None:
         if isinstance(known, Unverified):
             raise OperationRejected(f"{known.message}: delete the object once you know that no rotation is under way")
+        if isinstance(known, Verified) and known.record.operation == order.identifier:
+            return
         if cluster.paused:
             raise OperationRejected("the Cluster is paused")
         if order.operation.is_start:
