@@ -11,7 +11,9 @@ import pytest
 from signer.rotation.operations import Operation, OperationRejected
 from signer.rotation.phases import BACK, FORWARD, Phase, RollbackAvailable, Step, TakesBack
 from signer.rotation.plan import UNSAFE, Advance, Finished, Make, Wait, carry_out
+from signer.rotation.record import parse_rotation
 from tests.unit.signer.rotation.model_world import ModelWorld
+from tests.unit.signer.rotation.records import rotation_object
 
 WORLDS = 60
 """Of each kind; each sees some hundred events."""
@@ -129,6 +131,15 @@ def progress(world: ModelWorld) -> None:
     world.expire()
     world.wait(7200)
     world.require_everybody_is_accepted()
+
+
+@pytest.mark.parametrize("takes_back", TakesBack)
+def test_every_record_on_any_way_is_one_that_the_parser_takes(takes_back: TakesBack) -> None:
+    for seed in range(WORLDS):
+        world, _ = random_world(seed, takes_back, rolls_back=True)
+        for move in world.moves:
+            if isinstance(move, Advance):
+                assert parse_rotation(rotation_object(move.record)).claimed == move.record
 
 
 def test_the_straight_way_makes_each_write_once() -> None:
