@@ -16,7 +16,19 @@ from signer.decision.authority_secrets import ABSENT_SECONDS, AuthorityUnavailab
 from signer.decision.authority_source import FAILURE_KEPT_SECONDS, KEPT_SECONDS, AuthoritySource, ChosenSecrets
 from signer.kube.errors import ApiError, Cause, Forbidden, NotFound, Unreachable
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
-from signer.model.authority_suffixes import CLIENT_AND_SERVER, ONE_AUTHORITY, AuthoritySuffixes, ByExistence
+from signer.model.authority_suffixes import (
+    CLIENT_AND_SERVER,
+    ONE_AUTHORITY,
+    AfterRotation,
+    AuthorityChoice,
+    AuthoritySuffixes,
+    ByExistence,
+    ExpectedSecret,
+    FormerAuthorities,
+    NotRotated,
+    RotatingAuthorities,
+    RotationOfAuthorities,
+)
 from signer.model.cluster import ClusterKey
 from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
@@ -418,7 +430,7 @@ class TestChosenSecrets:
 
     def chosen(
         self, spec: dict[str, str] | None, kind: str = "", allowed: AllowedAuthorities | None = None
-    ) -> AuthoritySuffixes | ByExistence:
+    ) -> AuthorityChoice:
         caches = filled_caches(
             policy_spec={} if spec is None else {"certificateAuthorities": spec},
             cluster_spec={"controlPlaneRef": {"kind": kind}} if kind else {},
