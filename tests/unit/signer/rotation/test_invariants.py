@@ -27,7 +27,7 @@ from signer.rotation.desired import (
 )
 from signer.rotation.facts import Absent, Facts, HeldCertificate, Link, NotObserved
 from signer.rotation.invariants import InvariantBroken, require_step, require_write
-from signer.rotation.phases import Phase, Step
+from signer.rotation.phases import BACK, FORWARD, Phase, Step
 from tests.unit.signer.rotation.model_world import reference
 from tests.unit.signer.rotation.situations import (
     HASH,
@@ -134,7 +134,7 @@ def test_i2_nothing_is_by_the_new_ca_before_every_server_accepts_it(write: Write
 @pytest.mark.parametrize("presented", Presented)
 @pytest.mark.parametrize(("write", "step"), [(SWITCH_CA, Step.SWITCH), (RESTORE_CA, Step.RESTORE_OLD)])
 def test_i7_a_machine_that_is_made_now_accepts_every_server(write: Write, step: Step, presented: Presented) -> None:
-    accepted = {
+    accepted: dict[Write, tuple[Presented, ...]] = {
         SWITCH_CA: (Presented.OLD_LINKED, Presented.NEW, Presented.NEW_LINKED),
         RESTORE_CA: (Presented.OLD, Presented.OLD_LINKED, Presented.NEW_LINKED),
     }
@@ -150,9 +150,7 @@ def test_i7_machines_join_before_the_secret_changes(write: Write, step: Step) ->
     broken("I7", write, step, with_machine(facts_at(step), joined=False))
 
 
-@pytest.mark.parametrize(
-    ("only", "presented"), [(OLD_ONLY, Presented.NEW), (NEW_ONLY, Presented.OLD)]
-)
+@pytest.mark.parametrize(("only", "presented"), [(OLD_ONLY, Presented.NEW), (NEW_ONLY, Presented.OLD)])
 def test_i7_clients_accept_every_server(only: Any, presented: Presented) -> None:
     facts = with_servers(facts_at(Step.PUBLISH_TRUST), server(presented))
     for write in (WriteKubeconfig(only, OLD), WriteClusterInfo(only), WritePins("pool", only)):
@@ -227,18 +225,28 @@ def test_i2_entering_a_step_that_signs_needs_every_servers_acceptance() -> None:
         require_step(*records, facts_at(before))
         if after is Step.SIGN_CLIENTS:
             refuses = with_servers(facts_at(before), server(Presented.OLD_LINKED, new=False))
-            with pytest.raises(InvariantBroken, match="^I2"):
+            with pytest.raises(InvariantBroken, match=r"^I2"):
                 require_step(*records, refuses)
     both = record_at(Step.SIGN_SERVING), record_at(Step.NEW_AUTHORITY)
-    with pytest.raises(InvariantBroken, match="^I2"):
+    with pytest.raises(InvariantBroken, match=r"^I2"):
         require_step(*both, with_servers(facts_at(Step.SERVERS_PRESENT), server(Presented.NEW, new=False)))
 
 
 def test_i3_entering_the_end_of_the_old_ca_needs_that_no_server_presents_it() -> None:
     records = record_at(Step.RETIRE_OLD), record_at(Step.SIGN_SERVING)
     require_step(*records, facts_at(Step.SIGN_SERVING))
-    with pytest.raises(InvariantBroken, match="^I3"):
+    with pytest.raises(InvariantBroken, match=r"^I3"):
         require_step(*records, with_servers(facts_at(Step.SIGN_SERVING), server(Presented.OLD_LINKED)))
+
+
+@pytest.mark.parametrize("step", FORWARD)
+def test_i4_no_step_after_the_first_without_the_new_authorities(step: Step) -> None:
+    records = record_at(step, made=False), record_at(Step.NEW_AUTHORITY)
+    if step is Step.NEW_AUTHORITY:
+        require_step(*records, facts_at(step))
+    else:
+        with pytest.raises(InvariantBroken, match=r"^I4"):
+            require_step(*records, facts_at(step))
 
 
 def test_steps_that_sign_nothing_new_need_nothing() -> None:
@@ -247,3 +255,5 @@ def test_steps_that_sign_nothing_new_need_nothing() -> None:
     over = record_at(Step.FORGET, phase=Phase.COMPLETED)
     require_step(over, record_at(Step.FORGET), nothing)
     require_step(record_at(Step.NODES_TRUST), record_at(Step.SIGN_CLIENTS), nothing)
+    for step in BACK:
+        require_step(record_at(step, made=False), record_at(Step.NEW_AUTHORITY), nothing)
