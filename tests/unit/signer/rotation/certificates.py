@@ -99,7 +99,10 @@ def kubeconfig_document(trusted: bytes, client: Made | None = None, **user: Any)
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [
-            {"name": "blue", "cluster": {"server": "https://10.0.0.1:6443", "certificate-authority-data": encoded(trusted)}}
+            {
+                "name": "blue",
+                "cluster": {"server": "https://10.0.0.1:6443", "certificate-authority-data": encoded(trusted)},
+            }
         ],
         "contexts": [{"name": "blue-admin@blue", "context": {"cluster": "blue", "user": "blue-admin"}}],
         "current-context": "blue-admin@blue",

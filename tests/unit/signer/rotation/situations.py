@@ -33,6 +33,7 @@ from signer.rotation.record import Moment, NotYet, RotationRecord
 from tests.unit.signer.rotation.model_world import START, first_record, reference
 
 OLD, NEW = Role.OLD, Role.NEW
+NOT_HELD: Final = NotYet()
 NOW: Final = START + timedelta(days=3)
 """Every wait of a rotation that began at START is over."""
 _PHASES: Final = (Phase.PREPARING, Phase.PREPARED, Phase.COMPLETING, Phase.ROLLING_BACK)
@@ -44,7 +45,7 @@ def record_at(
     step: Step,
     *,
     kinds: tuple[AuthorityKind, ...] = tuple(AuthorityKind),
-    held_at: Step | NotYet = NotYet(),
+    held_at: Step | NotYet = NOT_HELD,
     made: bool = True,
     **changes: Any,
 ) -> RotationRecord:
@@ -60,7 +61,9 @@ def record_at(
         held_at=held_at,
         authorities=tuple(
             RotatedAuthority(
-                kind, reference(OLD, kind), reference(NEW, kind) if made and step is not Step.NEW_AUTHORITY else NotMade()
+                kind,
+                reference(OLD, kind),
+                reference(NEW, kind) if made and step is not Step.NEW_AUTHORITY else NotMade(),
             )
             for kind in kinds
         ),
@@ -74,9 +77,7 @@ def pair(role: Role, kind: AuthorityKind = AuthorityKind.CLUSTER, *also: Role) -
     return HeldPair(tuple(reference(one, kind) for one in (role, *also)), reference(role, kind))
 
 
-def server(
-    presents: Presented, old: bool = True, new: bool = True, name: str = "control-plane-1"
-) -> ServerFacts:
+def server(presents: Presented, old: bool = True, new: bool = True, name: str = "control-plane-1") -> ServerFacts:
     """What one API server does."""
     answers = [Acceptance.ACCEPTED if accepts else Acceptance.REFUSED for accepts in (old, new)]
     return ServerFacts(name, presents, *answers)
@@ -174,3 +175,8 @@ def with_pair(facts: Facts, kind: AuthorityKind, role: Role, held: Held) -> Fact
 def with_machine(facts: Facts, *, created: datetime = NOW, joined: bool = True, started: Any = NOW) -> Facts:
     """The facts with another Machine of the control plane."""
     return replace(facts, control_plane=(ControlPlaneMachine("control-plane-1", created, joined, started),))
+
+
+def without(record: RotationRecord, moment: Moment) -> RotationRecord:
+    """The record before that moment came."""
+    return replace(record, times={one: at for one, at in record.times.items() if one != moment})

@@ -187,7 +187,9 @@ def test_nothing_is_published_before_the_record_seals_the_new_ca() -> None:
 @pytest.mark.parametrize("step", [Step.NEW_AUTHORITY, Step.ACCEPT])
 def test_nothing_is_published_before_its_step(step: Step) -> None:
     record = replace(record_at(Step.ACCEPT), step=step)
-    facts = replace(facts_at(Step.ACCEPT), trust=Absent(), kubeconfig=KubeconfigFacts((), ()), pins={"pool": frozenset()})
+    facts = replace(
+        facts_at(Step.ACCEPT), trust=Absent(), kubeconfig=KubeconfigFacts((), ()), pins={"pool": frozenset()}
+    )
     assert missing(record, facts) == []
 
 

@@ -137,7 +137,9 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
     )))  # fmt: skip
     for one in (document, document["clusters"][0]["cluster"], document["contexts"][0]["context"], user_of(document)):
         one["extensions"] = [{"name": "x", "extension": draw(_VALUES)}]
-    document["clusters"].append({"name": "other", "cluster": {"server": "https://x", "certificate-authority-data": "x"}})
+    document["clusters"].append(
+        {"name": "other", "cluster": {"server": "https://x", "certificate-authority-data": "x"}}
+    )
     document["users"].append({"name": "other", "user": {"token": "other"}})
     document["contexts"].append({"name": "other", "context": {"cluster": "other", "user": "other"}})
     return document

@@ -50,7 +50,11 @@ def test_another_rotation_may_start_only_when_one_is_over() -> None:
 
 
 def test_phases_of_the_gep() -> None:
-    others = {Phase.COMPLETING: GEPPhase.FINALIZE, Phase.COMPLETED: GEPPhase.COMPLETED, Phase.ROLLED_BACK: GEPPhase.NONE}
+    others = {
+        Phase.COMPLETING: GEPPhase.FINALIZE,
+        Phase.COMPLETED: GEPPhase.COMPLETED,
+        Phase.ROLLED_BACK: GEPPhase.NONE,
+    }
     for phase in Phase:
         assert gep_phase(phase) is others.get(phase, GEPPhase.PREPARE)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from signer.authority.presented import Presented
+from signer.rotation import plan
 from signer.rotation.authorities import AuthorityKind, NotMade, Role
 from signer.rotation.desired import WriteAuthority, WriteTrust
 from signer.rotation.facts import Absent, Facts, HeldCertificate, HeldPair, NotObserved, Unusable
@@ -33,7 +34,7 @@ from signer.rotation.plan import (
     rollback_possible,
     started,
 )
-from signer.rotation.proofs import NotKnown, NotProven, Proven
+from signer.rotation.proofs import NotKnown, NotProven, Proven, decided_by_record
 from signer.rotation.record import Moment, RotationRecord, SkippedGate, WorkersRollout
 from tests.unit.signer.rotation.model_world import START, first_record, reference
 from tests.unit.signer.rotation.situations import (
@@ -49,6 +50,7 @@ from tests.unit.signer.rotation.situations import (
     with_pair,
     with_secret,
     with_servers,
+    without,
 )
 
 CA, ETCD = AuthorityKind.CLUSTER, AuthorityKind.ETCD
@@ -203,9 +205,15 @@ def test_the_time_at_which_all_was_written_is_recorded_when_all_was_seen(step: S
     after = advanced(next_move(earlier, facts_at(step)))
     assert (after.step, after.at(Moment.TRUST_WRITTEN)) == (step, NOW)
     assert "timeout" in waits(next_move(earlier, replace(facts_at(step), cluster_info=UNKNOWN)), step.value)
-    never = {moment: at for moment, at in record.times.items() if moment is not Moment.TRUST_WRITTEN}
-    assert advanced(next_move(replace(record, times=never), facts_at(step))).step is step
+    assert advanced(next_move(without(record, Moment.TRUST_WRITTEN), facts_at(step))).step is step
     assert advanced(next_move(record, facts_at(step))).step is not step
+
+
+@pytest.mark.parametrize("step", [Step.ACCEPT, Step.SERVERS_TRUST, Step.SERVERS_PRESENT, Step.PRUNE, Step.NODES_RETURN])
+def test_other_steps_leave_that_time_alone(step: Step) -> None:
+    """Machines that are older than it would count as old again."""
+    later = record_at(step, times={Moment.STEP: START + timedelta(hours=1)})
+    assert advanced(next_move(later, facts_at(step))).at(Moment.TRUST_WRITTEN) == START
 
 
 def test_a_write_that_is_missing_comes_before_the_proof() -> None:
@@ -218,6 +226,12 @@ def test_a_write_that_is_missing_comes_before_the_proof() -> None:
 def test_an_unsafe_write_is_not_made() -> None:
     facts = with_servers(facts_at(Step.PREPARED), server(Presented.OLD_LINKED, new=False))
     assert waits(next_move(record_at(Step.SWITCH), facts), UNSAFE).startswith("I2")
+
+
+def test_a_step_whose_proof_is_defective_is_not_entered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "PROOF_OF", dict.fromkeys(Step, decided_by_record))
+    refuses = with_servers(facts_at(Step.SERVERS_TRUST), server(Presented.OLD_LINKED, new=False))
+    assert waits(next_move(record_at(Step.SERVERS_TRUST), refuses), UNSAFE).startswith("I2")
 
 
 # The way back
@@ -259,7 +273,7 @@ def test_before_the_switch_everything_is_taken_back_whatever_the_secret_holds(st
 
 
 @pytest.mark.parametrize("takes_back", TakesBack)
-@pytest.mark.parametrize("step", sorted(HOLDING_STEPS, key=lambda one: one.value))
+@pytest.mark.parametrize("step", [step for step in FORWARD if step in HOLDING_STEPS])
 def test_after_the_switch_it_is_taken_back_as_far_as_servers_allow(step: Step, takes_back: TakesBack) -> None:
     record = record_at(step, takes_back=takes_back)
     facts = with_secret(facts_at(step), CA, pair(NEW))
@@ -272,6 +286,20 @@ def test_after_the_switch_it_is_taken_back_as_far_as_servers_allow(step: Step, t
     assert (after.step, after.held_at) == (Step.SIGN_BY_OLD, step)
     again = carried_out(Operation.RETRY, after, facts, number=3)
     assert (again.phase, again.step, isinstance(again.held_at, Step)) == (Phase.COMPLETING, step, False)
+
+
+def test_what_a_damaged_secret_leaves_after_the_switch() -> None:
+    for held in (Unusable("edited"), Absent()):
+        facts = with_secret(facts_at(Step.SWITCH), CA, held)
+        assert rollback_possible(record_at(Step.SWITCH), facts) is RollbackAvailable.FULL
+        new = with_servers(facts, server(Presented.NEW))
+        assert rollback_possible(record_at(Step.SWITCH), new) is RollbackAvailable.CLIENTS_ONLY
+
+
+@pytest.mark.parametrize("step", [Step.RETIRE_OLD, Step.FORGET, *BACK])
+def test_nothing_is_taken_back_twice_or_too_late(step: Step) -> None:
+    for facts in (facts_at(step), replace(with_secret(facts_at(step), CA, pair(NEW)), servers=UNKNOWN)):
+        assert rollback_possible(record_at(step), facts) is RollbackAvailable.NONE
 
 
 # Orders
@@ -297,7 +325,12 @@ def test_completion_is_rejected_while_the_switch_is_not_safe() -> None:
     after = carried_out(Operation.COMPLETE, record, lagging, skip_gates=("unreachable-nodes",))
     assert after.skipped == (SkippedGate(Gate.UNREACHABLE_NODES, NOW),)
     with pytest.raises(OperationRejected, match="timeout"):
-        carried_out(Operation.COMPLETE, record, replace(facts, servers=UNKNOWN), skip_gates=tuple(g.value for g in Gate))
+        carried_out(
+            Operation.COMPLETE,
+            record,
+            replace(facts, servers=UNKNOWN),
+            skip_gates=tuple(Gate(one).value for one in Gate),
+        )
 
 
 def test_the_same_order_again_changes_nothing() -> None:

@@ -96,7 +96,7 @@ def test_a_step_after_the_first_has_every_new_authority(step: Step, kind: Author
     (phase, *_) = (phase for phase in Phase if step in STEPS_OF[phase])
     manifest = spec(phase=phase.value, step=step.value, authorities=without_new(kind))
     if step is Step.NEW_AUTHORITY:
-        assert parse_rotation(manifest)
+        parse_rotation(manifest)
     else:
         assert "a new authority is missing" in refusal(manifest)
 
@@ -112,7 +112,7 @@ def test_a_rotation_that_made_nothing_goes_back(step: Step) -> None:
 def test_the_clusters_ca_is_always_one_of_them() -> None:
     """Else every decision about this cluster would end in an error."""
     authorities = rotation_object(RECORD)["spec"]["authorities"]
-    assert parse_rotation(spec(authorities=authorities[:1]))
+    parse_rotation(spec(authorities=authorities[:1]))
     assert "the cluster's CA is missing" in refusal(spec(authorities=authorities[1:]))
 
 
@@ -144,7 +144,7 @@ def test_unknown_fields_at_every_depth() -> None:
 )
 @pytest.mark.parametrize("moment", Moment)
 def test_times_are_whole_seconds_in_utc(moment: Moment, text: str) -> None:
-    assert parse_rotation(spec(**{moment.value: "2026-01-02T03:04:05Z"}))
+    parse_rotation(spec(**{moment.value: "2026-01-02T03:04:05Z"}))
     refusal(spec(**{moment.value: text}))
 
 

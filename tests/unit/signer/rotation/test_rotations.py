@@ -18,10 +18,10 @@ from signer.rotation.phases import Phase, Step
 from signer.rotation.record import RotationRecord
 from signer.rotation.rotations import RotationChanged, Rotations, Unverified, Verified, authorities_of
 from signer.store.caches import Caches
+from tests.unit.signer.builders import cluster_view
 from tests.unit.signer.rotation.certificates import KEYS
 from tests.unit.signer.rotation.model_world import KEY
 from tests.unit.signer.rotation.situations import DIGEST, HASH, NEW, OLD, record_at
-from tests.unit.signer.builders import cluster_view
 from tests.unit.signer.store.test_caches import VERSION
 
 CLUSTER = cluster_view(key=KEY, uid="cluster-uid")

@@ -260,8 +260,8 @@ def test_annotations_of_each_version_of_a_policy(world: World) -> None:
     """Also of one that nothing else of this controller looks at, and of one whose annotations are no map."""
     seen: list[tuple[ClusterKey, dict[str, Any]]] = []
     world.caches.on_policy_annotations(lambda key, annotations: seen.append((key, dict(annotations))))
-    for annotations, spec in (({"a": "1"}, {}), ({"a": "1"}, {"mode": 5}), (None, {}), ([], {})):
-        metadata = {"namespace": "team-a", "name": "prod", "uid": "u", "annotations": annotations}
+    for written, spec in (({"a": "1"}, {}), ({"a": "1"}, {"mode": 5}), (None, {}), ([], {})):
+        metadata: dict[str, Any] = {"namespace": "team-a", "name": "prod", "uid": "u", "annotations": written}
         world.caches.policies.applied({"metadata": metadata, "spec": spec})
     assert seen == [(KEY, {"a": "1"}), (KEY, {"a": "1"}), (KEY, {}), (KEY, {})]
 
