@@ -67,6 +67,7 @@ def test_a_rotation_that_is_over(step: Step, phase: Phase, reason: str) -> None:
     assert (found[ROTATION_PROGRESSING].met, found[ROTATION_PROGRESSING].reason) == (True, reason)
     assert not found.keys() & {*PROOFS, ROTATION_STALLED}
     assert (found[ROLLBACK_AVAILABLE].met, found[ROLLBACK_AVAILABLE].reason) == (False, "None")
+    assert found[ROLLBACK_AVAILABLE].message == "nothing can be taken back"
 
 
 def test_a_rotation_that_progresses_or_waits() -> None:
@@ -79,6 +80,8 @@ def test_a_rotation_that_progresses_or_waits() -> None:
     unknown = shown(record, facts, Wait("NodesTrust", NotKnown("timeout")))[ROTATION_PROGRESSING]
     assert (unknown.met, unknown.message) == (None, "timeout")
     assert (going[ROLLBACK_AVAILABLE].met, going[ROLLBACK_AVAILABLE].reason) == (True, "Full")
+    assert "order rollback-ca-rotation" in going[ROLLBACK_AVAILABLE].message
+    assert ROTATION_STALLED not in shown(record, None, WAITS)
 
 
 def test_proofs_of_steps_before_now_and_later() -> None:
@@ -97,6 +100,12 @@ def test_proofs_of_steps_before_now_and_later() -> None:
     blind = replace(facts_at(Step.SERVERS_TRUST), servers=NotObserved("timeout"))
     unknown = shown(record_at(Step.SERVERS_TRUST), blind)[AUTHORITY_TRUSTED]
     assert (unknown.met, unknown.reason) == (None, "NotKnown")
+
+
+def test_a_proof_of_a_former_step_is_not_computed_again() -> None:
+    """Machines come and go, and what they have then is another step's."""
+    facts = replace(facts_at(Step.SERVERS_PRESENT), root_ca=NotObserved("timeout"))
+    assert shown(record_at(Step.SERVERS_PRESENT), facts)[AUTHORITY_TRUSTED].met
 
 
 @pytest.mark.parametrize("step", Step)

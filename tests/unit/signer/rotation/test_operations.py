@@ -107,6 +107,12 @@ def test_a_rollback_needs_something_that_leads_back(available: RollbackAvailable
         require_possible(Operation.ROLLBACK, Phase.COMPLETING, available, stalled=False)
 
 
+def test_after_a_rotation_there_is_no_advice_to_complete_it() -> None:
+    with pytest.raises(OperationRejected) as raised:
+        require_possible(Operation.ROLLBACK, Phase.COMPLETED, RollbackAvailable.NONE, stalled=False)
+    assert str(raised.value) == "the rotation is Completed: nothing can be rolled back"
+
+
 def test_a_rotation_that_goes_on_is_not_retried() -> None:
     with pytest.raises(OperationRejected, match="not stalled"):
         require_possible(Operation.RETRY, Phase.PREPARING, RollbackAvailable.FULL, stalled=False)

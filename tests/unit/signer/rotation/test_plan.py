@@ -132,6 +132,7 @@ def test_a_foreign_authority_in_a_secret_stops_everything(step: Step, kind: Auth
     ):
         message = waits(next_move(record_at(step), with_secret(facts_at(step), kind, held)), FOREIGN_AUTHORITY)
         assert f"authority {kind.value}" in message
+        assert ("tls.key is missing" in message) is isinstance(held, Unusable)
 
 
 @pytest.mark.parametrize("role", Role)
@@ -149,9 +150,11 @@ def test_a_pair_that_was_there_before_the_first_is_not_taken() -> None:
     """A tenant who guesses the name chooses no CA: without the seal the pair is unusable."""
     record, facts = record_at(Step.NEW_AUTHORITY), facts_at(Step.NEW_AUTHORITY)
     waits(next_move(record, with_pair(facts, CA, NEW, Unusable("not sealed"))), FOREIGN_AUTHORITY)
+    waits(next_move(record, with_pair(facts, CA, OLD, pair(NEW))), FOREIGN_AUTHORITY)
     keyless = with_pair(facts, CA, NEW, HeldCertificate(reference(NEW)))
     after = advanced(next_move(record, keyless))
     assert isinstance(after.authority(CA).new, NotMade)
+    assert "no key any more" in waits(next_move(after, keyless), Step.NEW_AUTHORITY.value)
 
 
 def test_an_older_record_writes_nothing_that_servers_refuse() -> None:
@@ -207,6 +210,7 @@ def test_the_time_at_which_all_was_written_is_recorded_when_all_was_seen(step: S
     assert "timeout" in waits(next_move(earlier, replace(facts_at(step), cluster_info=UNKNOWN)), step.value)
     assert advanced(next_move(without(record, Moment.TRUST_WRITTEN), facts_at(step))).step is step
     assert advanced(next_move(record, facts_at(step))).step is not step
+    assert advanced(next_move(without(record, Moment.STEP), facts_at(step))).step is not step
 
 
 @pytest.mark.parametrize("step", [Step.ACCEPT, Step.SERVERS_TRUST, Step.SERVERS_PRESENT, Step.PRUNE, Step.NODES_RETURN])

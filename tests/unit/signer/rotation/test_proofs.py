@@ -139,6 +139,7 @@ def test_nothing_to_withdraw_if_nothing_was_made() -> None:
     record = record_at(Step.WITHDRAW_TRUST, made=False)
     facts = replace(facts_at(Step.WITHDRAW_TRUST), trust=Absent(), cluster_info=UNKNOWN)
     assert proof(Step.WITHDRAW_TRUST, facts, record) == Proven()
+    not_known(proof(Step.PUBLISH_TRUST, facts, record_at(Step.PUBLISH_TRUST, made=False)))
 
 
 # ServersTrust
@@ -171,6 +172,7 @@ def test_servers_that_cannot_be_asked_hold_the_step(step: Step) -> None:
     assert not isinstance(facts.servers, NotObserved)
     not_known(proof(step, with_servers(facts, *facts.servers.seen, unseen={"c": "refused"})), "c", match="c: refused")
     not_known(proof(step, with_servers(facts)), match="no Machine of the control plane")
+    not_known(proof(step, with_servers(facts, unseen={"c": "refused"})), "c", match="c: refused")
     for answers in ((UNKNOWN, facts.servers.seen[0].new), (facts.servers.seen[0].old, UNKNOWN)):
         silent = ServerFacts("d", facts.servers.seen[0].presents, *answers)
         held = proof(step, with_servers(facts, silent))
@@ -207,6 +209,9 @@ def test_the_operators_part_is_named() -> None:
     step = Step.SERVERS_TRUST
     facts = with_servers(facts_at(step, actuator="roll it out"), server(Presented.OLD_LINKED, new=False))
     not_proven(proof(step, facts), "control-plane-1", match="; roll it out")
+    result = proof(step, replace(facts, actuator=""))
+    assert isinstance(result, NotProven)
+    assert result.message.endswith("control-plane-1")
 
 
 # NodesTrust
