@@ -236,6 +236,9 @@ def test_an_edited_secret_is_written_again() -> None:
     for step, other, wanted in ((Step.PREPARED, NEW, OLD_ONLY), (Step.SERVERS_PRESENT, OLD, NEW_ONLY)):
         facts = with_secret(facts_at(step), CA, pair(other))
         assert missing(record_at(step), facts) == [WriteAuthority(CA, SecretContents(wanted, wanted[0]))]
+    other_key = replace(pair(NEW, ETCD, OLD), signs=reference(OLD, ETCD))
+    writes = missing(record_at(Step.SWITCH), with_secret(facts_at(Step.SWITCH), ETCD, other_key))
+    assert writes == [WriteAuthority(ETCD, SecretContents(NEW_FIRST, NEW))]
     bundle = with_secret(facts_at(Step.SWITCH), CA, pair(NEW, CA, OLD))
     assert missing(record_at(Step.SWITCH), bundle) == [WriteAuthority(CA, SecretContents(NEW_ONLY, NEW))]
 
@@ -272,6 +275,10 @@ def test_etcds_trust_is_dropped_after_the_overlap() -> None:
     assert missing(record, facts) == expected
     early = START + record.waits.overlap - timedelta(seconds=1)
     assert missing(record, replace(facts, now=early)) == []
+    edited = with_secret(replace(facts, now=early), CA, pair(OLD))
+    assert missing(record, edited) == [WriteAuthority(CA, SecretContents(NEW_ONLY, NEW))], (
+        "the cluster's CA never waits"
+    )
 
 
 def test_pruning() -> None:

@@ -186,6 +186,14 @@ def test_controller_managers_have_started_since() -> None:
     not_proven(proof(step, with_machine(facts, started=START)), "control-plane-1", match="kube-controller-managers")
     assert proof(step, with_machine(facts, started=START + timedelta(seconds=1))) == Proven()
     not_known(proof(step, with_machine(facts, started=UNKNOWN)), "control-plane-1", match="timeout")
+    both = replace(
+        facts,
+        control_plane=(
+            *with_machine(facts, started=UNKNOWN).control_plane,
+            *(replace(one, name="b") for one in with_machine(facts, started=START).control_plane),
+        ),
+    )
+    not_proven(proof(step, both), "b", match="kube-controller-managers")
     record = record_at(step)
     not_proven(proof(step, facts, without(record, Moment.TRUST_WRITTEN)), match="not published")
 
@@ -300,7 +308,8 @@ def test_the_old_ca_stays_for_the_overlap() -> None:
     not_proven(proof(step, early), match="24 hours")
     assert proof(step, early, replace(record, skipped=SKIPS[Gate.OVERLAP])) == Proven()
     assert proof(step, replace(early, now=START + record.waits.overlap)) == Proven()
-    not_proven(proof(step, facts_at(step), without(record, Moment.SWITCHED)), match="24 hours")
+    joining = replace(facts_at(step), workers_joining={"m": START})
+    not_proven(proof(step, joining, without(record, Moment.SWITCHED)), match="24 hours")
 
 
 def test_machines_that_were_made_before_the_switch_join_first() -> None:
@@ -333,6 +342,8 @@ def test_refusal_is_seen_twice() -> None:
     step = Step.DROP_OLD
     facts = facts_at(step)
     not_proven(proof(step, replace(facts, old_refused_since=UNKNOWN)), match="second time")
+    accepts = with_servers(replace(facts, old_refused_since=UNKNOWN), server(Presented.NEW))
+    not_proven(proof(step, accepts), "control-plane-1", match="still accept")
     not_proven(proof(step, replace(facts, old_refused_since=NOW - AGAIN + timedelta(seconds=1))), match="second time")
     assert proof(step, with_machine(replace(facts, old_refused_since=NOW - AGAIN))) == Proven()
 

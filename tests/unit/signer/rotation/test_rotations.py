@@ -15,7 +15,7 @@ from signer.model.decision import Deferred
 from signer.model.seal import ControllerKeys, Fault
 from signer.rotation.operations import NeverRotated
 from signer.rotation.phases import Phase, Step
-from signer.rotation.record import RotationRecord
+from signer.rotation.record import RotationRecord, RotationSeals, record_spec
 from signer.rotation.rotations import RotationChanged, Rotations, Unverified, Verified, authorities_of
 from signer.store.caches import Caches
 from tests.unit.signer.builders import cluster_view
@@ -157,6 +157,13 @@ async def test_other_failures_are_shown(world: World) -> None:
 async def test_an_api_server_that_stores_something_else(world: World, change: dict[str, str]) -> None:
     """A webhook that mutates, or a schema that prunes."""
     world.change = change
+    with pytest.raises(RotationChanged, match="another record than was written"):
+        await world.begin()
+
+
+async def test_an_api_server_that_answers_with_another_record_of_ours(world: World) -> None:
+    other = record_at(Step.PUBLISH_TRUST)
+    world.change = {**record_spec(other), "seal": RotationSeals(KEYS).seal(other)}
     with pytest.raises(RotationChanged, match="another record than was written"):
         await world.begin()
 
