@@ -140,6 +140,10 @@ def test_that_is_not_valid_now(options: dict[str, Any], now: Any) -> None:
     refused(administrator(**options), "not valid now", now=now)
 
 
+def test_that_begins_now() -> None:
+    assert again(administrator(not_before=NOW)).not_before <= NOW
+
+
 def test_without_the_signing_key() -> None:
     withheld = replace(NEW.loaded, private_key=KeyWithheld())
     with pytest.raises(ReissueRefused, match="without its key"):

@@ -229,3 +229,43 @@ def test_the_record_answers_about_its_authorities_times_and_gates() -> None:
     skips = replace(RECORD, skipped=(SkippedGate(Gate.OVERLAP, start),))
     assert skips.skips(Gate.OVERLAP)
     assert not skips.skips(Gate.MACHINES)
+
+
+@pytest.mark.parametrize("text", ["ABCDEFGH", "abcdefg", "abcdefghi", "abcdefg1", "abcdefg\n", ""])
+def test_a_rotation_id_is_part_of_names(text: str) -> None:
+    refusal(spec(rotationID=text))
+
+
+@pytest.mark.parametrize("role", ["old", "new"])
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        ("digest", "A" * 64),
+        ("digest", "a" * 63),
+        ("digest", "a" * 64 + "\n"),
+        ("publicKeyHash", "a" * 64),
+        ("publicKeyHash", "sha256:" + "A" * 64),
+        ("publicKeyHash", "sha512:" + "a" * 64),
+        ("notAfter", "2026-01-02T03:04:05.5Z"),
+    ],
+)
+def test_a_reference_is_exact(role: str, field: str, text: str) -> None:
+    manifest = spec()
+    manifest["spec"]["authorities"][0][role][field] = text
+    refusal(manifest)
+    del manifest["spec"]["authorities"][0][role][field]
+    refusal(manifest)
+
+
+def test_no_field_may_be_missing() -> None:
+    optional = {"heldAt", *(moment.value for moment in Moment)}
+    for name in rotation_object(RECORD)["spec"].keys() - optional:
+        refusal(spec(**{name: None}))
+    for name in ("trustAgeSeconds", "overlapSeconds", "openWatchesSeconds"):
+        manifest = spec()
+        del manifest["spec"]["waits"][name]
+        refusal(manifest)
+        manifest["spec"]["waits"][name] = True
+        refusal(manifest)
+    refusal(spec(sequence=True))
+    refusal(spec(sequence=1.0))
