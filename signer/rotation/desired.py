@@ -275,11 +275,9 @@ def _kubeconfig(record: RotationRecord, facts: Facts) -> Iterator[Write]:
     wanted = published(record)
     if not isinstance(facts.kubeconfig, KubeconfigFacts):
         return
-    expected = KubeconfigFacts(
-        digests(record, wanted.kubeconfig),
-        (record.authority(AuthorityKind.CLUSTER).of(wanted.kubeconfig_client).digest,),
-    )
-    if facts.kubeconfig != expected:
+    # A token, or a certificate of another CA, is not ours to issue again.
+    client = digests(record, (wanted.kubeconfig_client,)) if facts.kubeconfig.client else ()
+    if facts.kubeconfig != KubeconfigFacts(digests(record, wanted.kubeconfig), client):
         yield WriteKubeconfig(wanted.kubeconfig, wanted.kubeconfig_client)
 
 

@@ -158,7 +158,8 @@ def _leads_back(record: RotationRecord, facts: Facts) -> bool:
 def rollback_possible(record: RotationRecord, facts: Facts) -> RollbackAvailable:
     """What can be taken back now, by the record and by what the API servers present."""
     available = record.rollback_available
-    if available is RollbackAvailable.FULL and not _leads_back(record, facts):
+    switched = not record.goes_back and record.step.is_at_least(Step.SWITCH)
+    if available is RollbackAvailable.FULL and switched and not _leads_back(record, facts):
         return RollbackAvailable.CLIENTS_ONLY
     return available
 

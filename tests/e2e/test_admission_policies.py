@@ -18,7 +18,8 @@ from signer.admission.proof import NotProven, Proven, prove
 from signer.kube.client import Client
 from signer.kube.errors import Forbidden
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
-from signer.rotation.admission_policy import OPERATION_ANNOTATION, OPERATIONS_POLICY, OPERATIONS_PROOF
+from signer.rotation.admission_policy import OPERATIONS_POLICY, OPERATIONS_PROOF
+from signer.rotation.operations import OPERATION_ANNOTATION
 from tests.conformance.api import version_of
 from tests.support.control_plane import ControlPlane
 from tests.support.processes import wait_until

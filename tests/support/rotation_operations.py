@@ -21,12 +21,11 @@ from signer.rotation.admission_policy import (
     NO_WAY_BACK,
     NOT_ALLOWED,
     NOTHING_TO_RETRY,
-    OPERATION_ANNOTATION,
-    SKIP_GATES_ANNOTATION,
     SKIP_NOT_ALLOWED,
     START_TOO_EARLY,
     UNKNOWN_OPERATION,
 )
+from signer.rotation.operations import OPERATION_ANNOTATION, SKIP_GATES_ANNOTATION
 from tests.support.cel import Grant
 from tests.support.control_plane import ControlPlane
 from tests.support.processes import wait_until
