@@ -146,6 +146,7 @@ class RotationReconciler:
         self._random = random
         self._wanted = asyncio.Event()
         self._waits = 0
+        self._readers_ensured = False
         self._refused_since: datetime | NotObserved = _NOT_REFUSED
         self._last: tuple[Facts, Move] | None = None
         self._rejected: PolicyCondition | None = None
@@ -291,9 +292,10 @@ class RotationReconciler:
                 signers=tuple(by_role[role] for role in Role if role not in wanted.trusted),
                 node_names=tuple(node.node for node in observed.facts.nodes),
             )
-            published = await publish_statement(client, facts, self._caches.authentic.statement_keys(), self._now())
-            if published.written:
+            if not self._readers_ensured:  # by each process, so that none relies on what another one was about to do
                 await ensure_readers(client)
+                self._readers_ensured = True
+            published = await publish_statement(client, facts, self._caches.authentic.statement_keys(), self._now())
         except (ApiError, NotPublished, SequenceTooLow, MalformedStatement, AuthorityError) as error:
             _LOG.warning("nodes are not told about the rotation", extra=self._extra(error))
             return

@@ -84,9 +84,8 @@ def server(presents: Presented, old: bool = True, new: bool = True, name: str = 
 
 
 def node(name: str = "worker-1", *, evidence: Role = OLD, client: Role = OLD, serving: Role = OLD) -> NodeFacts:
-    """A node by its newest attestation, without older certificates."""
-    valid = frozenset({HASH[client], HASH[serving]})
-    return NodeFacts(name, name, HASH[evidence], HASH[client], HASH[serving], valid, is_all=True)
+    """A node by its newest attestation."""
+    return NodeFacts(name, name, HASH[evidence], HASH[client], HASH[serving], is_all=True)
 
 
 _NODE_OF: Final[Mapping[str, NodeFacts]] = {

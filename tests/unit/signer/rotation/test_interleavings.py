@@ -166,8 +166,8 @@ def twin(world: ModelWorld) -> ModelWorld:
     made.secrets, made.authentication, made.moves = dict(world.secrets), set(world.authentication), []
     made.pairs = {kind: dict(pairs) for kind, pairs in world.pairs.items()}
     made.servers = [replace(one) for one in world.servers]
-    made.nodes = [replace(one, valid=set(one.valid)) for one in world.nodes]
-    made.joining = [replace(one, valid=set(one.valid)) for one in world.joining]
+    made.nodes = [replace(one) for one in world.nodes]
+    made.joining = [replace(one) for one in world.joining]
     return made
 
 

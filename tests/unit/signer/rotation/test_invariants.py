@@ -183,11 +183,7 @@ def test_i3_the_new_ca_is_not_withdrawn_while_it_is_used(write: Write) -> None:
     for presented in (Presented.NEW, Presented.NEW_LINKED):
         broken("I3", write, Step.WITHDRAW_TRUST, with_servers(facts, server(presented)))
     own = node()
-    for used in (
-        replace(own, client=HASH[NEW]),
-        replace(own, serving=HASH[NEW]),
-        replace(own, others_in_use=frozenset({HASH[NEW]})),
-    ):
+    for used in (replace(own, client=HASH[NEW]), replace(own, serving=HASH[NEW])):
         broken("I3", write, Step.WITHDRAW_TRUST, replace(facts, nodes=(own, used)))
 
 

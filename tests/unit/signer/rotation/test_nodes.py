@@ -46,7 +46,7 @@ def with_journal(*entries: JournalEntry, **changes: Any) -> AttestedNode:
 
 
 def facts(one: AttestedNode) -> NodeFacts:
-    (found,) = nodes_of([MACHINE], [(MACHINE, one)], NOW + timedelta(hours=1)).attested
+    (found,) = nodes_of([MACHINE], [(MACHINE, one)]).attested
     return found
 
 
@@ -60,7 +60,6 @@ def test_the_newest_of_each_kind() -> None:
     )
     assert (found.node, found.machine) == (NODE, MACHINE.name)
     assert (found.evidence, found.client, found.serving) == (HASH[NEW], HASH[NEW], HASH[OLD])
-    assert found.others_in_use == frozenset(HASH.values())
     assert found.is_all
 
 
@@ -76,30 +75,26 @@ def test_the_journal_has_the_newest_last_whatever_clocks_said(later: int) -> Non
     assert (found.evidence, found.client) == (HASH[OLD], HASH[OLD])
 
 
-def test_an_expired_certificate_says_what_the_node_trusted_and_is_not_in_use() -> None:
+def test_an_expired_certificate_says_what_the_node_trusted() -> None:
     found = facts(with_journal(entry(0, evidence=NEW, by=NEW, not_after=NOW)))
-    assert (found.evidence, found.client, found.others_in_use) == (HASH[NEW], HASH[NEW], frozenset())
+    assert (found.evidence, found.client) == (HASH[NEW], HASH[NEW])
 
 
-def test_a_former_identity_says_nothing_and_its_certificates_are_in_use() -> None:
+def test_a_former_identity_says_nothing() -> None:
     former = entry(0, evidence=NEW, by=NEW)
     found = facts(with_journal(former, entry(2), first_attestation=NOW + 2 * MINUTE))
     assert (found.evidence, found.client) == (HASH[OLD], HASH[OLD])
-    assert found.others_in_use == frozenset(HASH.values())
     alone = facts(with_journal(former, first_attestation=NOW + 2 * MINUTE))
     assert (alone.evidence, alone.client, alone.serving) == ("", "", "")
 
 
-def test_a_node_whose_journal_overflowed_is_not_known_completely() -> None:
+def test_what_left_the_journal_is_older_than_what_is_in_it() -> None:
     one = with_journal(entry(0, by=NEW))
     for number in range(JOURNAL_ENTRIES):
         one = one.with_entry(entry(number + 1), machine=MACHINE, identity=attested_identity())
     assert len(one.journal) == JOURNAL_ENTRIES
-    found = facts(one)
-    assert not found.is_all
-    assert HASH[NEW] not in found.others_in_use, "which is why it does not suffice"
-    ended = replace(one, dropped_not_after=NOW)
-    assert facts(ended).is_all
+    assert facts(one).is_all
+    assert facts(one).client == HASH[OLD]
 
 
 def test_a_kind_that_this_version_does_not_know_is_not_known_completely() -> None:
@@ -122,7 +117,7 @@ def test_machines_without_a_record() -> None:
         machine_view(name="control-plane", node_ref="x", control_plane=True),
         MACHINE,
     ]
-    found = nodes_of(machines, [(MACHINE, record(MACHINE))], NOW)
+    found = nodes_of(machines, [(MACHINE, record(MACHINE))])
     assert found.unattested == ("a", "b")
     assert found.joining == {}
 
@@ -133,17 +128,17 @@ def test_machines_that_have_not_joined() -> None:
         machine_view(name="deleting", deleting=True),
         machine_view(name="control-plane", control_plane=True),
     ]
-    found = nodes_of(machines, [], NOW)
+    found = nodes_of(machines, [])
     assert found.joining == {"joining": NOW}
     assert found.unattested == ()
 
 
 def test_machines_that_are_being_deleted_do_not_hold_a_rotation() -> None:
     deleting = replace(MACHINE, deleting=True)
-    found = nodes_of([deleting], [(deleting, record(deleting))], NOW)
+    found = nodes_of([deleting], [(deleting, record(deleting))])
     assert (found.attested, found.unattested) == ((), ())
 
 
 def test_nodes_are_sorted() -> None:
     records = [(MACHINE, record(MACHINE, node_name=name)) for name in ("c", "a", "b")]
-    assert [one.node for one in nodes_of([MACHINE], records, NOW).attested] == ["a", "b", "c"]
+    assert [one.node for one in nodes_of([MACHINE], records).attested] == ["a", "b", "c"]

@@ -29,7 +29,6 @@ from signer.rotation.plan import (
     Move,
     Wait,
     carry_out,
-    fact_summary,
     next_move,
     rollback_possible,
     started,
@@ -376,12 +375,3 @@ def test_another_rotation_goes_on_counting(step: Step, phase: Phase) -> None:
     assert started(order, NeverRotated(), first_record()) == first_record()
     with pytest.raises(OperationRejected, match="complete it or roll it back"):
         started(order, record_at(Step.ACCEPT), first_record())
-
-
-def test_the_summary_of_facts() -> None:
-    record, facts = record_at(Step.SERVERS_TRUST), facts_at(Step.SERVERS_TRUST)
-    assert fact_summary(record, facts) == Proven()
-    assert isinstance(fact_summary(record, replace(facts, servers=UNKNOWN)), NotKnown)
-    assert isinstance(fact_summary(record, with_secret(facts, ETCD, Absent())), NotProven)
-    over = record_at(Step.FORGET, phase=Phase.COMPLETED)
-    assert fact_summary(over, replace(facts, servers=UNKNOWN)) == Proven()
