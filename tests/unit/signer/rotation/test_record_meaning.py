@@ -269,3 +269,27 @@ def test_no_field_may_be_missing() -> None:
         refusal(manifest)
     refusal(spec(sequence=True))
     refusal(spec(sequence=1.0))
+
+
+TAKES: Final[dict[str | int, tuple[Any, ...]]] = {
+    "skippedGates": ([],),
+    "operation": ("x",),
+    "seal": ("x",),
+    "sequence": (5,),
+    **dict.fromkeys(("trustAgeSeconds", "overlapSeconds", "openWatchesSeconds"), (5,)),
+}
+"""Values of the test below that are right in their place."""
+
+
+@pytest.mark.parametrize("wrong", [None, [], "x", 5, {}, [5], ["x"], [[]]], ids=repr)
+def test_a_value_of_another_kind_has_the_parsers_own_error(wrong: Any) -> None:
+    """At every place, and no error of Python's."""
+    whole = spec(skippedGates=[{"gate": "overlap", "time": "2026-01-02T03:04:05Z"}])
+    for *above, last in paths(whole["spec"]):
+        manifest = copy.deepcopy(whole)
+        parent: Any = manifest["spec"]
+        for key in above:
+            parent = parent[key]
+        parent[last] = wrong
+        if wrong not in TAKES.get(last, ()):
+            refusal(manifest)
