@@ -33,7 +33,7 @@ from signer.rotation.plan import (
     rollback_possible,
     started,
 )
-from signer.rotation.proofs import NotKnown, NotProven, Proven, decided_by_record
+from signer.rotation.proofs import decided_by_record
 from signer.rotation.record import Moment, RotationRecord, SkippedGate, WorkersRollout
 from tests.unit.signer.rotation.model_world import START, first_record, reference
 from tests.unit.signer.rotation.situations import (
