@@ -37,6 +37,11 @@ ROTATION_STALLED: Final = ConditionType("RotationStalled", _never)
 OPERATION_REJECTED: Final = ConditionType("OperationRejected", _never)
 AUTHORITY_EXPIRY: Final = ConditionType("CertificateAuthorityExpiry", _never)
 
+UNVERIFIED_CURE: Final = (
+    "add the former controller's key to Secret node-attestation-controller-key as previous; if the object is damaged, "
+    "restore it; delete it only once you know that no rotation is under way"
+)
+
 STALLED_AFTER: Final = timedelta(minutes=30)
 """A step that waits for machines takes as long as they take; beyond this, a person looks."""
 WARNINGS: Final = (
@@ -72,7 +77,10 @@ def rotation_conditions(known: Known, facts: Facts | None, move: Move | None) ->
         case NeverRotated():
             return ()
         case Unverified(message):
-            text = f"{message}: nothing of the rotation counts, and Secret <cluster>-ca decides who signs"
+            text = (
+                f"{message}: nothing of the rotation counts, and Secret <cluster>-ca decides who signs. After a move, "
+                f"{UNVERIFIED_CURE}"
+            )
             return (PolicyCondition(ROTATION_PROGRESSING, False, "Unverified", text),)
         case Verified(record=record):
             return tuple(_of(record, facts, move))

@@ -24,7 +24,7 @@ from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.model.cluster import ClusterKey, ClusterView
 from signer.model.condition import PolicyCondition
 from signer.model.decision import Deferred, printable
-from signer.rotation.conditions import OPERATION_REJECTED, rotation_conditions
+from signer.rotation.conditions import OPERATION_REJECTED, UNVERIFIED_CURE, rotation_conditions
 from signer.rotation.facts import Acceptance, Facts, NotObserved, ServersFacts
 from signer.rotation.operations import (
     OPERATION_ANNOTATION,
@@ -294,7 +294,7 @@ class RotationReconciler:
         self, order: Order, known: Known, cluster: ClusterView, policy: JsonObject, client: Client
     ) -> None:
         if isinstance(known, Unverified):
-            raise OperationRejected(f"{known.message}: delete the object once you know that no rotation is under way")
+            raise OperationRejected(f"{known.message}: {UNVERIFIED_CURE}")
         if isinstance(known, Verified) and known.record.operation == order.identifier:
             return
         if cluster.paused:
