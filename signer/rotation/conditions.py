@@ -41,6 +41,10 @@ AUTHORITY_EXPIRY: Final = ConditionType("CertificateAuthorityExpiry", _never)
 LEFTOVERS_FOUND: Final = ConditionType("LeftoversFound", _never)
 """After a completed rotation: objects of the workload cluster that still hold the old CA."""
 _MOST_LEFTOVERS: Final = 10
+UNVERIFIED_CURE: Final = (
+    "add the former controller's key to Secret node-attestation-controller-key as previous; if the object is damaged, "
+    "restore it; delete it only once you know that no rotation is under way"
+)
 
 STALLED_AFTER: Final = timedelta(minutes=30)
 """How long something may hold a step before a person should look."""
@@ -96,7 +100,10 @@ def rotation_conditions(known: Known, facts: Facts | None, move: Move | None) ->
         case NeverRotated():
             return ()
         case Unverified(message):
-            text = f"{message}: nothing of the rotation counts, and Secret <cluster>-ca decides who signs"
+            text = (
+                f"{message}: nothing of the rotation counts, and Secret <cluster>-ca decides who signs. After a move, "
+                f"{UNVERIFIED_CURE}"
+            )
             return (PolicyCondition(ROTATION_PROGRESSING, False, "Unverified", text),)
         case Verified(record=record):
             return tuple(_of(record, facts, move))

@@ -205,7 +205,7 @@ def _foreign_authority(record: RotationRecord, facts: Facts) -> Proof:
             if isinstance(pair, Absent) and _is_lost(record, authority, role, held.secret):
                 found.append(_title(authority, role) + " is gone")
     if found:
-        return NotProven(f"{found[0]}; restore it, or roll back")
+        return NotProven(f"{found[0]}; restore it from a backup")
     return Proven()
 
 

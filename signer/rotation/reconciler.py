@@ -28,7 +28,12 @@ from signer.model.cluster import ClusterKey, ClusterView
 from signer.model.condition import PolicyCondition
 from signer.model.decision import Deferred, printable
 from signer.rotation.authorities import AuthorityKind, Role
-from signer.rotation.conditions import OPERATION_REJECTED, leftovers_condition, rotation_conditions
+from signer.rotation.conditions import (
+    OPERATION_REJECTED,
+    UNVERIFIED_CURE,
+    leftovers_condition,
+    rotation_conditions,
+)
 from signer.rotation.facts import Acceptance, Facts, NotObserved, ServersFacts
 from signer.rotation.leftovers import LeftoverSearch, Scan
 from signer.rotation.operations import (
@@ -346,7 +351,7 @@ class RotationReconciler:
         self, order: Order, known: Known, cluster: ClusterView, policy: JsonObject, client: Client
     ) -> None:
         if isinstance(known, Unverified):
-            raise OperationRejected(f"{known.message}: delete the object once you know that no rotation is under way")
+            raise OperationRejected(f"{known.message}: {UNVERIFIED_CURE}")
         if isinstance(known, Verified) and known.record.operation == order.identifier:
             return
         if cluster.paused:

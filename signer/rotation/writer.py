@@ -138,7 +138,7 @@ class Writer:
         if role is Role.NEW and not isinstance(authority.new, NotMade):  # never another one in its place
             if own.reference.digest == authority.new.digest:
                 return own
-            raise WriteRefused(f"the new pair of authority {kind.value} is gone: restore it, or roll back")
+            raise WriteRefused(f"the new pair of authority {kind.value} is gone: restore it from a backup")
         if own.reference.digest != authority.old.digest:
             raise WriteRefused(f"the Secret of authority {kind.value} holds another one than when the rotation started")
         if role is Role.OLD:
