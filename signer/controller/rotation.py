@@ -25,6 +25,8 @@ from signer.model.condition import PolicyCondition
 from signer.model.decision import Deferred
 from signer.rotation.kubeadm import KubeadmObserver
 from signer.rotation.observer import AskServers, WorldObserver, asking
+from signer.rotation.operations import NeverRotated
+from signer.rotation.operations_guard import OperationsGuard
 from signer.rotation.reconciler import RotationReconciler
 from signer.rotation.rotations import Rotations, Verified
 from signer.rotation.servers.observing import CanaryNotJournaled
@@ -37,15 +39,33 @@ class RotationService:
 
     name = RotationReconciler.name
 
-    def __init__(self, key: ClusterKey, reconciler: RotationReconciler, rotations: Rotations) -> None:
+    def __init__(
+        self,
+        key: ClusterKey,
+        reconciler: RotationReconciler,
+        rotations: Rotations,
+        guard: OperationsGuard,
+        changed: Callable[[], None],
+    ) -> None:
+        """``changed`` is called when conditions have changed."""
         self._key = key
         self._reconciler = reconciler
         self._rotations = rotations
+        self._guard = guard
+        self._changed = changed
 
     @property
     def conditions(self) -> Sequence[PolicyCondition]:
         """See ClusterService."""
-        return self._reconciler.conditions
+        return (*self._reconciler.conditions, *self._guarded())
+
+    def _guarded(self) -> tuple[PolicyCondition, ...]:
+        """Who may give orders is of interest from the first rotation on."""
+        try:
+            known = self._rotations.of(self._key)
+        except Deferred:
+            return ()
+        return () if isinstance(known, NeverRotated) else (self._guard.condition,)
 
     def gauges(self) -> Sequence[ServiceGauge]:
         """See ClusterService: the conditions are metrics already."""
@@ -57,7 +77,8 @@ class RotationService:
 
     async def run(self, client: Client) -> None:
         """See ClusterService."""
-        await self._reconciler.run(client)
+        with self._guard.telling(self._changed):
+            await self._reconciler.run(client)
 
     def credentials(self) -> dict[str, Any]:
         """``status.credentials`` of the policy; empty while there is no rotation."""
@@ -79,6 +100,7 @@ class RotationParts:
     management: Client
     caches: Caches
     rotations: Rotations
+    guard: OperationsGuard
     recorder: Recorder
     settings: RotationSettings
     audit_log: AuditLog
@@ -114,7 +136,7 @@ def compose_rotation(
         now=now,
         random=random,
     )
-    return RotationService(key, reconciler, parts.rotations)
+    return RotationService(key, reconciler, parts.rotations, parts.guard, changed)
 
 
 def _ask_servers(key: ClusterKey, parts: RotationParts, now: Callable[[], datetime]) -> AskServers:

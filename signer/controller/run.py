@@ -7,7 +7,7 @@ import contextlib
 import logging
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -62,6 +62,7 @@ from signer.kube.scheduling import TimedSemaphore
 from signer.kube.supervision import supervised
 from signer.model.cluster import ClusterKey
 from signer.model.shard import EVERY_SHARD, SomeShards
+from signer.rotation.operations_guard import OperationsGuard
 from signer.rotation.rotations import Rotations
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.cache import InTouch
@@ -315,6 +316,13 @@ def _compose_rotation(
     return (compose_rotation(key, shared.rotation, changed=status_changed.set, now=now, random=random),)
 
 
+def _rotation_tasks(shared: SharedParts) -> tuple[tuple[str, Callable[[], Awaitable[None]]], ...]:
+    """Tasks of the whole controller, by name; none where rotation is switched off."""
+    if isinstance(shared.rotation, RotationOff):
+        return ()
+    return (("admission policy for rotations", shared.rotation.guard.run),)
+
+
 def _rotation_parts(
     configuration: Configuration,
     options: ControllerOptions,
@@ -330,6 +338,7 @@ def _rotation_parts(
         management=client,
         caches=caches,
         rotations=Rotations(client, caches, caches.authentic.keys),
+        guard=OperationsGuard(client, caches, configuration.rotation, SystemRandom()),
         recorder=recorder,
         settings=configuration.rotation,
         audit_log=options.audit_log,
@@ -429,6 +438,7 @@ async def _run(
                             ("garbage collection", garbage_collector.run),
                             ("restoration", restoration.run),
                             ("unserved policies", unserved.run),
+                            *_rotation_tasks(shared),
                         )
                     ]
                     options.health.started()
