@@ -14,6 +14,7 @@ from signer.authority import CertificateAuthority
 from signer.authority.canary_certificate import CanaryCertificate
 from signer.configuration import RotationSettings
 from signer.controller.canary.journal import journal_canary
+from signer.controller.rotation_gauges import rotation_gauges
 from signer.controller.telemetry.metrics_collector import ServiceGauge
 from signer.controller.telemetry.recorder import Occurrence, Recorder, Subject
 from signer.kube.client import Client
@@ -68,8 +69,15 @@ class RotationService:
         return () if isinstance(known, NeverRotated) else (self._guard.condition,)
 
     def gauges(self) -> Sequence[ServiceGauge]:
-        """See ClusterService: the conditions are metrics already."""
-        return ()
+        """See ClusterService. None while there is no rotation."""
+        try:
+            known = self._rotations.of(self._key)
+        except Deferred:
+            return ()
+        if not isinstance(known, Verified):
+            return ()
+        last = self._reconciler.last
+        return rotation_gauges(known.record, last[0] if last else None)
 
     def wake(self) -> None:
         """See ClusterService."""
