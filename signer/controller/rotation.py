@@ -14,9 +14,11 @@ from signer.authority import CertificateAuthority
 from signer.authority.canary_certificate import CanaryCertificate
 from signer.configuration import RotationSettings
 from signer.controller.canary.journal import journal_canary
+from signer.controller.rotation_expiry import ExpiryService
 from signer.controller.rotation_gauges import rotation_gauges
 from signer.controller.telemetry.metrics_collector import ServiceGauge
 from signer.controller.telemetry.recorder import Occurrence, Recorder, Subject
+from signer.decision.authority_source import AuthoritySource
 from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection
 from signer.kube.resource_limits import ResourceLimits
@@ -147,6 +149,20 @@ def compose_rotation(
     return RotationService(key, reconciler, parts.rotations, parts.guard, changed)
 
 
+def compose_expiry(
+    key: ClusterKey, parts: RotationParts, source: AuthoritySource, now: Callable[[], datetime]
+) -> ExpiryService:
+    """The warning before one cluster's CA ends."""
+    return ExpiryService(
+        key,
+        source=source,
+        rotation=parts.rotations.of,
+        caches=parts.caches,
+        tell=partial(_tell, key, parts.recorder, parts.caches),
+        now=now,
+    )
+
+
 def _ask_servers(key: ClusterKey, parts: RotationParts, now: Callable[[], datetime]) -> AskServers:
     async def journal(canary: CanaryCertificate, authority: CertificateAuthority) -> None:
         server = ClusterConnection(server="every API server", certificate_authority=b"")
@@ -169,4 +185,4 @@ def _tell(key: ClusterKey, recorder: Recorder, caches: Caches, kind: str, reason
     recorder.record(Occurrence(subject, kind, reason, message))
 
 
-__all__ = ["RotationParts", "RotationService", "compose_rotation"]
+__all__ = ["RotationParts", "RotationService", "compose_expiry", "compose_rotation"]
