@@ -185,6 +185,14 @@ async def test_it_tries_only_where_it_may_patch() -> None:
     assert "knows no NodeAttestationPolicy" in made.condition.message
 
 
+async def test_it_does_not_try_on_a_policy_that_the_schema_refuses() -> None:
+    """An API server refuses every patch of such an object, whatever else it applies."""
+    unreadable = {**policy("team-a", "a"), "spec": {"mode": "Unheard"}}
+    api = API()
+    await guard(api, caches(unreadable, policy("team-a", "blue"))).look()
+    assert set(api.tried) == {"team-a/nodeattestationpolicies/blue"}
+
+
 async def test_watchers_are_told_about_changes_alone_and_only_while_they_watch() -> None:
     told: list[str] = []
     api = API()
