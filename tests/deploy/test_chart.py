@@ -493,8 +493,7 @@ class TestRotation:
         assert self.bound({**self.ON, "watch": {"namespace": "team-a"}}) == {
             ("RoleBinding", "team-a", "node-attestation-rotation-records"),
             ("RoleBinding", "team-a", "node-attestation-rotation"),
-            ("ClusterRoleBinding", "", "node-attestation-rotation-admission"),
-        }
+        }, "nothing reaches beyond the namespace"
 
     def test_the_admission_policy_can_be_left_out(self) -> None:
         without = {"rotation": {"enabled": True, "admissionPolicy": False}}
