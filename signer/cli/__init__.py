@@ -2,8 +2,9 @@
 
 Exit codes: 0 success; 1 failure at run time, or ``audit`` found a fault; 2 wrong usage or configuration; 3
 ``preflight`` or ``status`` found something that needs attention; 4 ``run`` lost its Lease. ``explain``: 0 the request
-would be approved or challenged, 4 it would be denied, 5 it waits, 6 it is left alone. All commands: 74 standard output
-cannot be written, 130 interrupted, 141 broken pipe.
+would be approved or challenged, 4 it would be denied, 5 it waits, 6 it is left alone. ``rotate``: 3 as above, 4 the
+controller rejected the order, 5 the rotation waits for a person, or the controller did not answer, 6 the caller
+declined. All commands: 74 standard output cannot be written, 130 interrupted, 141 broken pipe.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from signer.cli.explain import ExplainFailed, add_explain
 from signer.cli.output import print_text, print_to_stderr
 from signer.cli.preflight import add_preflight
 from signer.cli.remedies import remedy_of
+from signer.cli.rotate import RotateFailed, add_rotate
 from signer.cli.run import add_run
 from signer.cli.status import add_status
 from signer.configuration import InvalidConfiguration
@@ -52,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (InvalidConfiguration, ManagementConfigurationRefused, WrongUse) as error:
         _say(str(error))
         return EXIT_USAGE
-    except (PreflightFailed, ExplainFailed) as error:
+    except (PreflightFailed, ExplainFailed, RotateFailed) as error:
         _say(str(error))
         return EXIT_FAILED
     except LeadershipLost as error:
@@ -91,6 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     add_explain(commands)
     add_audit(commands)
     add_status(commands)
+    add_rotate(commands)
     crds = commands.add_parser("crds", help="print the CustomResourceDefinitions for kubectl apply -f -")
     crds.set_defaults(command=_crds)
     return parser

@@ -90,6 +90,11 @@ CLUSTER_ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "clusterrole
 ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", namespaced=True)
 ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", namespaced=True)
 CUSTOM_RESOURCE_DEFINITIONS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
+MUTATING_WEBHOOKS = Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", namespaced=False)
+VALIDATING_WEBHOOKS = Resource(
+    "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False
+)
+API_SERVICES = Resource("apiregistration.k8s.io", "v1", "apiservices", namespaced=False)
 VALIDATING_ADMISSION_POLICIES = tuple(
     Resource("admissionregistration.k8s.io", version, "validatingadmissionpolicies", namespaced=False)
     for version in ("v1", "v1beta1")

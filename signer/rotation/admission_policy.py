@@ -24,6 +24,7 @@ from signer.admission.policy import (
 )
 from signer.admission.policy import Operation as Request
 from signer.rotation.operations import NAMES, OPERATION_ANNOTATION, SKIP_GATES_ANNOTATION, Operation
+from signer.rotation.phases import Phase
 
 _GROUP: Final = "attestation.cluster.x-k8s.io"
 _PLURAL: Final = "nodeattestationpolicies"
@@ -94,7 +95,8 @@ def _only_if(operations: tuple[str, ...], condition: str) -> str:
     return f"!(variables.operation in {_list(operations)}) || {condition}"
 
 
-_UNDER_WAY: Final = "!(variables.phase in ['', 'Completed'])"
+_OVER: Final = ("", *(phase.value for phase in Phase if phase.is_over))
+_UNDER_WAY: Final = f"!(variables.phase in {_list(_OVER)})"
 
 OPERATIONS_POLICY: Final = AdmissionPolicy(
     name="node-attestation-rotation",

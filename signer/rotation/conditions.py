@@ -13,9 +13,10 @@ from typing import Final
 from signer.model.condition import ConditionType, PolicyCondition
 from signer.model.policy import Policy
 from signer.rotation.facts import Facts
+from signer.rotation.leftovers import Scan
 from signer.rotation.operations import NeverRotated
 from signer.rotation.phases import Phase, Step
-from signer.rotation.plan import FOREIGN_AUTHORITY, Move, Wait
+from signer.rotation.plan import FOREIGN_AUTHORITY, UNSAFE, Move, Wait
 from signer.rotation.proofs import PROOF_OF, NotKnown, NotProven, Proof, Proven
 from signer.rotation.record import Moment, NotYet, RotationRecord
 from signer.rotation.rotations import Known, Unverified, Verified
@@ -37,8 +38,17 @@ ROTATION_STALLED: Final = ConditionType("RotationStalled", _never)
 OPERATION_REJECTED: Final = ConditionType("OperationRejected", _never)
 AUTHORITY_EXPIRY: Final = ConditionType("CertificateAuthorityExpiry", _never)
 
+LEFTOVERS_FOUND: Final = ConditionType("LeftoversFound", _never)
+"""After a completed rotation: objects of the workload cluster that still hold the old CA."""
+_MOST_LEFTOVERS: Final = 10
+
 STALLED_AFTER: Final = timedelta(minutes=30)
-"""A step that waits for machines takes as long as they take; beyond this, a person looks."""
+"""How long something may hold a step before a person should look."""
+STALLED_AFTER_MACHINES: Final = timedelta(hours=3)
+"""The same for a step that waits for machines: three of bare metal take two hours in a rollout."""
+_WAITS_FOR_MACHINES: Final = frozenset(
+    {Step.SERVERS_TRUST, Step.NODES_TRUST, Step.SERVERS_PRESENT, Step.SIGN_SERVING, Step.DROP_OLD, Step.NODES_RETURN}
+)
 WARNINGS: Final = (
     (timedelta(days=30), "ExpiresWithin30Days"),
     (timedelta(days=90), "ExpiresWithin90Days"),
@@ -55,13 +65,27 @@ _SHOWN_PROOFS: Final = (
 
 def expiry_condition(not_after: datetime, now: datetime, *, under_way: bool) -> PolicyCondition:
     """A warning a year, 90 and 30 days before the CA ends. Nothing is started by it, nor completed."""
-    cure = "a rotation is under way: complete it" if under_way else "order start-ca-rotation (docs/rotation.md)"
+    cure = "complete the rotation that is under way" if under_way else "order start-ca-rotation (docs/rotation.md)"
     left = not_after - now
     for before, reason in WARNINGS:
         if left < before:
-            message = f"the CA ends at {not_after:%Y-%m-%d}, in {max(left.days, 0)} days; {cure}"
+            message = f"the CA ends at {not_after:%Y-%m-%d}, in {max(left.days, 0)} days: {cure}"
             return PolicyCondition(AUTHORITY_EXPIRY, False, reason, message)
     return PolicyCondition(AUTHORITY_EXPIRY, True, "FarAway", f"the CA ends at {not_after:%Y-%m-%d}")
+
+
+def leftovers_condition(scan: Scan) -> PolicyCondition:
+    """What still holds the old CA. Nothing waits for it: no API server accepts that CA any more."""
+    found = scan.leftovers
+    if found:
+        named = ", ".join(map(str, found[:_MOST_LEFTOVERS]))
+        more = f" and {len(found) - _MOST_LEFTOVERS} more" if len(found) > _MOST_LEFTOVERS else ""
+        message = f"{len(found)} objects of the workload cluster hold the old CA: {named}{more}"
+        return PolicyCondition(LEFTOVERS_FOUND, True, "OldAuthorityHeld", message)
+    if scan.unread:
+        kind, why = next(iter(scan.unread.items()))
+        return PolicyCondition(LEFTOVERS_FOUND, None, "NotReadable", f"objects of kind {kind} cannot be read: {why}")
+    return PolicyCondition(LEFTOVERS_FOUND, False, "NoneFound", "no object that is searched holds the old CA")
 
 
 def rotation_conditions(known: Known, facts: Facts | None, move: Move | None) -> tuple[PolicyCondition, ...]:
@@ -119,10 +143,13 @@ def _shown(kind: ConditionType, proof: Proof) -> PolicyCondition:
 
 
 def _stalled(record: RotationRecord, facts: Facts, move: Wait) -> PolicyCondition:
+    """A step that waits for time alone, or for a person, is not stalled: nothing lags."""
     began = record.at(Moment.STEP)
     since = facts.now if isinstance(began, NotYet) else began
-    waits_for_person = record.step is Step.PREPARED
-    if move.reason == FOREIGN_AUTHORITY or (facts.now - since >= STALLED_AFTER and not waits_for_person):
+    limit = STALLED_AFTER_MACHINES if record.step in _WAITS_FOR_MACHINES else STALLED_AFTER
+    lags = bool(move.proof.members) or isinstance(move.proof, NotKnown) or move.reason == UNSAFE
+    late = lags and record.step is not Step.PREPARED and facts.now - since >= limit
+    if move.reason == FOREIGN_AUTHORITY or late:
         message = f"step {record.step.value} since {since:%Y-%m-%d %H:%M} UTC: {move.proof.message}"
         return PolicyCondition(ROTATION_STALLED, True, move.reason, message)
     return PolicyCondition(ROTATION_STALLED, False, "Progressing", "no step waits for long")

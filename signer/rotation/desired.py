@@ -24,7 +24,7 @@ from signer.rotation.facts import (
     TrustFacts,
 )
 from signer.rotation.phases import Step, TakesBack
-from signer.rotation.record import Moment, RotationRecord
+from signer.rotation.record import RotationRecord
 
 Roles: TypeAlias = tuple[Role, ...]
 
@@ -262,19 +262,11 @@ def _published(record: RotationRecord, facts: Facts) -> Iterator[Write]:
 def _authority(record: RotationRecord, authority: RotatedAuthority, facts: Facts) -> Iterator[Write]:
     wanted = contents(record, authority.kind)
     held = facts.authorities[authority.kind].secret
-    if authority.kind is not AuthorityKind.CLUSTER and not _etcd_may_change(record, facts):
-        return
     if not isinstance(held, HeldPair):
         return
     bundle = tuple(authority.of(role).digest for role in wanted.certificates)
     if held.bundle != bundle or held.signs.digest != authority.of(wanted.key).digest:
         yield WriteAuthority(authority.kind, wanted)
-
-
-def _etcd_may_change(record: RotationRecord, facts: Facts) -> bool:
-    """KCP keeps its etcd client for 24 hours, so etcd's trust is dropped only after that."""
-    dropping = not record.goes_back and record.step.is_at_least(Step.DROP_OLD)
-    return not dropping or record.has_passed(Moment.SWITCHED, record.waits.overlap, facts.now)
 
 
 def _kubeconfig(record: RotationRecord, facts: Facts) -> Iterator[Write]:
@@ -283,11 +275,9 @@ def _kubeconfig(record: RotationRecord, facts: Facts) -> Iterator[Write]:
     wanted = published(record)
     if not isinstance(facts.kubeconfig, KubeconfigFacts):
         return
-    expected = KubeconfigFacts(
-        digests(record, wanted.kubeconfig),
-        (record.authority(AuthorityKind.CLUSTER).of(wanted.kubeconfig_client).digest,),
-    )
-    if facts.kubeconfig != expected:
+    # A token, or a certificate of another CA, is not ours to issue again.
+    client = digests(record, (wanted.kubeconfig_client,)) if facts.kubeconfig.client else ()
+    if facts.kubeconfig != KubeconfigFacts(digests(record, wanted.kubeconfig), client):
         yield WriteKubeconfig(wanted.kubeconfig, wanted.kubeconfig_client)
 
 

@@ -102,11 +102,11 @@ def require_step(after: RotationRecord, before: RotationRecord, facts: Facts) ->
     Raises:
         InvariantBroken: it would.
     """
+    if after.step is not Step.NEW_AUTHORITY and not after.goes_back:
+        _made(after)
     then, now = signing(before), signing(after)
     if isinstance(now, AsBefore):
         return
-    if after.step is not Step.ACCEPT:
-        _made(after)
     signs = {now.client, now.serving} - (set() if isinstance(then, AsBefore) else {then.client, then.serving})
     if Role.NEW in signs:
         _every_server_accepts(facts, Role.NEW)

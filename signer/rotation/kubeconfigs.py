@@ -77,7 +77,7 @@ def rewritten(kubeconfig: bytes, trusted: bytes, issuers: Issuers, now: datetime
     user = _named(document, "users", "user", text_of(context, "user"))
     cluster["certificate-authority-data"] = base64.b64encode(trusted).decode("ascii")
     if text_of(user, "client-certificate-data"):
-        leaf = _first_certificate(base64.b64decode(text_of(user, "client-certificate-data")))
+        leaf = _first_certificate(_decoded(text_of(user, "client-certificate-data")))
         former = [one for one in issuers.known if is_issued_by(leaf, one.certificate)]
         if former and not is_issued_by(leaf, issuers.signer.certificate):
             try:
@@ -107,6 +107,13 @@ def cluster_info_with(config_map: Mapping[str, Any], trusted: bytes) -> str:
     document = _document(text_of(mapping_of(config_map, "data"), "kubeconfig").encode())
     _only_cluster(document)["certificate-authority-data"] = base64.b64encode(trusted).decode("ascii")
     return _dumped(document).decode("utf-8")
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text)
+    except ValueError:
+        raise KubeconfigNotChanged("its client certificate is not base64") from None
 
 
 def _document(kubeconfig: bytes) -> dict[str, Any]:

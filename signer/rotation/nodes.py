@@ -63,7 +63,8 @@ def _facts(machine: MachineView, record: AttestedNode) -> NodeFacts:
 
 
 def _newest(entries: Iterable[JournalEntry]) -> JournalEntry | None:
-    return max(entries, key=lambda entry: entry.decided, default=None)
+    """The last one of the journal: replicas' clocks differ, so the greatest time may be that of an older entry."""
+    return next(reversed(tuple(entries)), None)
 
 
 def _ca_of_newest(entries: Iterable[JournalEntry], kind: str) -> str:

@@ -2,19 +2,22 @@
 
 The names are those of GEP-0018, and Gardener's of today as aliases (``pkg/apis/core/v1beta1/constants``). GEP-0018
 counts on an annotation that raises the generation. Annotations do not, so the record remembers the operation by the
-policy's UID and resourceVersion.
+policy's UID and the time at which the annotation was written. That is in ``metadata.managedFields``; a write of the
+policy's status changes the resourceVersion, and not this time.
 """
 
 from __future__ import annotations
 
 import enum
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from attestors.wire.names import ANNOTATION_PREFIX
 from signer.model.decision import printable
-from signer.model.fields import mapping_of, text_of
+from signer.model.fields import items_of, mapping_of, text_of
+from signer.model.seal import joined
 from signer.rotation.phases import Phase, RollbackAvailable
 
 OPERATION_ANNOTATION: Final = f"{ANNOTATION_PREFIX}/operation"
@@ -52,7 +55,7 @@ class Order:
 
     operation: Operation
     identifier: str
-    """UID and resourceVersion of the policy that had the annotation: the same order is never carried out twice."""
+    """Of this writing of the annotation: the same order is never carried out twice."""
     skip_gates: tuple[str, ...] = ()
     """The gates that the same version of the policy names, for the record."""
 
@@ -103,9 +106,23 @@ def read_order(policy: Mapping[str, Any]) -> ReadOrder:
     operation = NAMES.get(value)
     if operation is None:
         return UnknownOperation(printable(value[:MAXIMUM_SHOWN_CHARACTERS]))
-    identifier = f"{text_of(metadata, 'uid')}/{text_of(metadata, 'resourceVersion')}"
+    identifier = f"{text_of(metadata, 'uid')}/{_written(metadata)}"
     skipped = text_of(annotations, SKIP_GATES_ANNOTATION).split(",")
     return Order(operation, identifier, tuple(filter(None, (one.strip() for one in skipped))))
+
+
+def _written(metadata: Mapping[str, Any]) -> str:
+    """What tells this writing of the annotation from others: its writer, time and value, or else the version."""
+    parts = []
+    for one in items_of(metadata, "managedFields"):
+        entry = one if isinstance(one, Mapping) else {}
+        owned = mapping_of(mapping_of(mapping_of(entry, "fieldsV1"), "f:metadata"), "f:annotations")
+        if f"f:{OPERATION_ANNOTATION}" in owned:
+            parts += [text_of(entry, "manager"), text_of(entry, "operation"), text_of(entry, "time")]
+    if not parts:
+        return text_of(metadata, "resourceVersion")
+    parts.append(text_of(mapping_of(metadata, "annotations"), OPERATION_ANNOTATION))
+    return hashlib.sha256(joined(*parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def read_gates(names: tuple[str, ...]) -> frozenset[Gate]:

@@ -7,6 +7,8 @@ GEP-0018 has three; :func:`gep_phase` derives them.
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 
@@ -111,6 +113,21 @@ FORWARD: Final = tuple(step for step in Step if list(Step).index(step) <= list(S
 BACK: Final = tuple(step for step in Step if step not in FORWARD)
 PREPARING_STEPS: Final = FORWARD[: FORWARD.index(Step.PREPARED)]
 COMPLETING_STEPS: Final = FORWARD[FORWARD.index(Step.SWITCH) :]
+HOLDING_STEPS: Final = frozenset({Step.SWITCH, Step.SERVERS_PRESENT, Step.SIGN_SERVING})
+"""Steps to which a rollback of clients only returns: API servers may present the new CA, and the old one is kept."""
+STEPS_OF: Final[Mapping[Phase, frozenset[Step]]] = MappingProxyType(
+    {
+        Phase.PREPARING: frozenset(PREPARING_STEPS),
+        Phase.PREPARING_WITHOUT_WORKERS_ROLLOUT: frozenset(PREPARING_STEPS),
+        Phase.WAITING_FOR_WORKERS_ROLLOUT: frozenset({Step.NODES_TRUST}),
+        Phase.PREPARED: frozenset({Step.PREPARED}),
+        Phase.COMPLETING: frozenset(COMPLETING_STEPS),
+        Phase.COMPLETED: frozenset({Step.FORGET}),
+        Phase.ROLLING_BACK: frozenset(BACK),
+        Phase.ROLLED_BACK: frozenset({Step.DISCARD_NEW}),
+    }
+)
+"""The steps that a rotation in that phase may work on."""
 
 
 class RollbackAvailable(enum.Enum):

@@ -13,9 +13,10 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from signer.authority.presented import Presented
+from signer.model.cluster import LONG_AGO
 from signer.rotation.authorities import AuthorityKind, NotMade, Role, RotatedAuthority
 from signer.rotation.desired import Write, missing_writes
-from signer.rotation.facts import Facts, HeldCertificate, HeldPair, ServersFacts, Unusable
+from signer.rotation.facts import Absent, Facts, Held, HeldCertificate, HeldPair, ServersFacts, Unusable
 from signer.rotation.invariants import InvariantBroken, require_step, require_write
 from signer.rotation.operations import (
     NeverRotated,
@@ -27,7 +28,7 @@ from signer.rotation.operations import (
     require_possible,
 )
 from signer.rotation.phases import BACK, FORWARD, Phase, RollbackAvailable, Step
-from signer.rotation.proofs import PROOF_OF, NotKnown, NotProven, Proof, Proven, all_of, clients_have_returned
+from signer.rotation.proofs import PROOF_OF, NotKnown, NotProven, Proof, Proven, clients_have_returned
 from signer.rotation.proofs import switch_is_safe as _switch_is_safe
 from signer.rotation.record import Moment, NotYet, RotationRecord, SkippedGate, WorkersRollout
 
@@ -111,7 +112,7 @@ def _next_move(record: RotationRecord, facts: Facts) -> Move:
     if record.phase.is_over:
         return Finished()
     if facts.paused:
-        return Wait(PAUSED, NotProven("the Cluster is paused, so nothing is written; signing goes on as it is"))
+        return Wait(PAUSED, NotProven("the Cluster is paused, so nothing is written"))
     foreign = _foreign_authority(record, facts)
     if not isinstance(foreign, Proven):
         return Wait(FOREIGN_AUTHORITY, foreign)
@@ -157,7 +158,8 @@ def _leads_back(record: RotationRecord, facts: Facts) -> bool:
 def rollback_possible(record: RotationRecord, facts: Facts) -> RollbackAvailable:
     """What can be taken back now, by the record and by what the API servers present."""
     available = record.rollback_available
-    if available is RollbackAvailable.FULL and not _leads_back(record, facts):
+    switched = not record.goes_back and record.step.is_at_least(Step.SWITCH)
+    if available is RollbackAvailable.FULL and switched and not _leads_back(record, facts):
         return RollbackAvailable.CLIENTS_ONLY
     return available
 
@@ -200,13 +202,28 @@ def _foreign_authority(record: RotationRecord, facts: Facts) -> Proof:
             found.append(f"the Secret of authority {authority.kind.value} has no usable pair: {why}")
         for role, pair in held.pairs.items():
             found += _foreign_pair(authority, role, pair)
+            if isinstance(pair, Absent) and _is_lost(record, authority, role, held.secret):
+                found.append(_title(authority, role) + " is gone")
     if found:
         return NotProven(f"{found[0]}; restore it, or roll back")
     return Proven()
 
 
+def _is_lost(record: RotationRecord, authority: RotatedAuthority, role: Role, secret: Held) -> bool:
+    """Whether the rotation needs the pair, and no other Secret holds it."""
+    if role is Role.NEW and isinstance(authority.new, NotMade):
+        return False
+    if record.goes_back and record.step.is_at_least(Step.WITHDRAW_TRUST):
+        return False
+    return not isinstance(secret, HeldPair) or secret.signs.digest != authority.of(role).digest
+
+
+def _title(authority: RotatedAuthority, role: Role) -> str:
+    return f"the Secret that keeps the {role.value} pair of authority {authority.kind.value}"
+
+
 def _foreign_pair(authority: RotatedAuthority, role: Role, pair: object) -> list[str]:
-    title = f"the Secret that keeps the {role.value} pair of authority {authority.kind.value}"
+    title = _title(authority, role)
     if isinstance(pair, Unusable):
         return [f"{title} cannot be used: {pair.message}"]
     if role is Role.NEW and isinstance(authority.new, NotMade):
@@ -301,26 +318,21 @@ def _with_skipped(record: RotationRecord, order: Order, now: datetime) -> tuple[
 
 
 def started(order: Order, before: RotationRecord | NeverRotated, fresh: RotationRecord) -> RotationRecord:
-    """The first record of a new rotation, after :func:`signer.rotation.preflight` has allowed it.
+    """The first record of a new rotation, after the preflight has allowed it.
 
     Raises:
-        OperationRejected: a rotation is under way.
+        OperationRejected: a rotation is under way, or the order names an unknown gate.
     """
+    began = fresh.at(Moment.STARTED)
+    at = began if isinstance(began, datetime) else LONG_AGO
+    skipping = replace(fresh, skipped=_with_skipped(fresh, order, at))
     if isinstance(before, RotationRecord):
         require_possible(order.operation, before.phase, before.rollback_available, stalled=False)
-        return replace(fresh, sequence=before.sequence + 1)
-    return fresh
-
-
-def fact_summary(record: RotationRecord, facts: Facts) -> Proof:
-    """The proof of the record's step now, for status and metrics."""
-    if record.phase.is_over:
-        return Proven()
-    return all_of(_foreign_authority(record, facts), PROOF_OF[record.step](record, facts))
+        return replace(skipping, sequence=before.sequence + 1)
+    return skipping
 
 
 __all__ = [
-    "AuthorityKind",
     "Advance",
     "FOREIGN_AUTHORITY",
     "Finished",
@@ -333,7 +345,6 @@ __all__ = [
     "WAITING_FOR_COMPLETION",
     "Wait",
     "carry_out",
-    "fact_summary",
     "next_move",
     "rollback_possible",
     "started",

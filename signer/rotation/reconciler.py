@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from attestors.wire.statement import ClusterIdentity, MalformedStatement
 from signer.authority import AuthorityError
+from signer.authority.presented import Presented
 from signer.kube.backoff import Backoff
 from signer.kube.calls import GetCreatePatch, Replace
 from signer.kube.client import Client, JsonObject
@@ -26,9 +27,10 @@ from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.model.cluster import ClusterKey, ClusterView
 from signer.model.condition import PolicyCondition
 from signer.model.decision import Deferred, printable
-from signer.rotation.authorities import Role
-from signer.rotation.conditions import OPERATION_REJECTED, rotation_conditions
+from signer.rotation.authorities import AuthorityKind, Role
+from signer.rotation.conditions import OPERATION_REJECTED, leftovers_condition, rotation_conditions
 from signer.rotation.facts import Acceptance, Facts, NotObserved, ServersFacts
+from signer.rotation.leftovers import LeftoverSearch, Scan
 from signer.rotation.operations import (
     OPERATION_ANNOTATION,
     SKIP_GATES_ANNOTATION,
@@ -40,7 +42,7 @@ from signer.rotation.operations import (
     read_order,
     require_possible,
 )
-from signer.rotation.phases import RollbackAvailable, Step
+from signer.rotation.phases import Phase, RollbackAvailable, Step
 from signer.rotation.plan import Advance, Finished, Make, Move, Wait, carry_out, next_move, started
 from signer.rotation.record import RotationRecord
 from signer.rotation.rotations import Known, RotationChanged, Rotations, Unverified, Verified
@@ -144,9 +146,11 @@ class RotationReconciler:
         self._random = random
         self._wanted = asyncio.Event()
         self._waits = 0
+        self._readers_ensured = False
         self._refused_since: datetime | NotObserved = _NOT_REFUSED
         self._last: tuple[Facts, Move] | None = None
         self._rejected: PolicyCondition | None = None
+        self._leftovers = LeftoverSearch(now)
         rotations.on_change(self._rotation_changed)
         caches.on_policy_annotations(self._annotations_seen)
 
@@ -157,6 +161,7 @@ class RotationReconciler:
     def _rotation_changed(self, key: ClusterKey) -> None:
         if key == self._key:
             self._wanted.set()
+            self._changed()  # a record that no longer authenticates is a condition, and no pass makes it
 
     @property
     def conditions(self) -> Sequence[PolicyCondition]:
@@ -167,7 +172,9 @@ class RotationReconciler:
             return ()  # a condition of its own says that the controller key is missing
         facts, move = self._last or (None, None)
         rejected = () if self._rejected is None else (self._rejected,)
-        return (*rotation_conditions(known, facts, move), *rejected)
+        scan = self._leftovers.last
+        leftovers = (leftovers_condition(scan),) if isinstance(scan, Scan) else ()
+        return (*rotation_conditions(known, facts, move), *leftovers, *rejected)
 
     @property
     def last(self) -> tuple[Facts, Move] | None:
@@ -227,8 +234,16 @@ class RotationReconciler:
             return 0.0
         if not isinstance(known, Verified) or known.record.phase.is_over:
             self._last = None
+            await self._look_for_leftovers(known, client)
             return IDLE_SECONDS
+        self._leftovers.forget()
         return await self._move(known, cluster, client)
+
+    async def _look_for_leftovers(self, known: Known, client: Client) -> None:
+        if isinstance(known, Verified) and known.record.phase is Phase.COMPLETED:
+            await self._leftovers.look(client, known.record.authority(AuthorityKind.CLUSTER).old.digest)
+        else:
+            self._leftovers.forget()
 
     async def _move(self, known: Verified, cluster: ClusterView, client: Client) -> Pause:
         observed = await self._observe(known.record, cluster, client)
@@ -238,6 +253,7 @@ class RotationReconciler:
             await self._tell_nodes(known.record, observed, client)
         match move:
             case Make(write):
+                await self._rotations.require_newest(known)
                 try:
                     await Writer(self._management, client, self._now).make(write, known.record, observed.gathered)
                 except WriteRefused as error:
@@ -253,7 +269,7 @@ class RotationReconciler:
             case Finished():
                 return IDLE_SECONDS
             case Wait():
-                if known.record.step in SERVER_STEPS and not observed.facts.paused:
+                if _servers_must_change(known.record, observed.facts):
                     await self._observer.have_servers_renewed(known.record, cluster)
                 return self._waiting()
 
@@ -276,9 +292,10 @@ class RotationReconciler:
                 signers=tuple(by_role[role] for role in Role if role not in wanted.trusted),
                 node_names=tuple(node.node for node in observed.facts.nodes),
             )
-            published = await publish_statement(client, facts, self._caches.authentic.statement_keys(), self._now())
-            if published.written:
+            if not self._readers_ensured:  # by each process, so that none relies on what another one was about to do
                 await ensure_readers(client)
+                self._readers_ensured = True
+            published = await publish_statement(client, facts, self._caches.authentic.statement_keys(), self._now())
         except (ApiError, NotPublished, SequenceTooLow, MalformedStatement, AuthorityError) as error:
             _LOG.warning("nodes are not told about the rotation", extra=self._extra(error))
             return
@@ -310,7 +327,7 @@ class RotationReconciler:
         self, order: Order | UnknownOperation, known: Known, cluster: ClusterView, policy: JsonObject, client: Client
     ) -> None:
         """Carry out the order or reject it; then take the annotation away. After a crash in between, the same order
-        comes again, and is rejected because the rotation is in another phase.
+        comes again: the record names it, so only the annotation goes.
         """
         try:
             if isinstance(order, UnknownOperation):
@@ -330,6 +347,8 @@ class RotationReconciler:
     ) -> None:
         if isinstance(known, Unverified):
             raise OperationRejected(f"{known.message}: delete the object once you know that no rotation is under way")
+        if isinstance(known, Verified) and known.record.operation == order.identifier:
+            return
         if cluster.paused:
             raise OperationRejected("the Cluster is paused")
         if order.operation.is_start:
@@ -355,6 +374,16 @@ class RotationReconciler:
         path = NODE_ATTESTATION_POLICIES.object(self._key.name, self._key.namespace)
         with contextlib.suppress(Conflict, NotFound):
             await self._management.patch(path, {"metadata": metadata})
+
+
+def _servers_must_change(record: RotationRecord, facts: Facts) -> bool:
+    """Whether the step waits for API servers that take files. On the way back, only those that present the new CA."""
+    if facts.paused or record.step not in SERVER_STEPS:
+        return False
+    if record.step is not Step.NODES_RETURN:
+        return True
+    seen = facts.servers.seen if isinstance(facts.servers, ServersFacts) else ()
+    return any(one.presents in (Presented.NEW, Presented.NEW_LINKED) for one in seen)
 
 
 _NOT_REFUSED: Final = NotObserved("the old CA is not refused by every API server")

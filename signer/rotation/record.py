@@ -30,7 +30,16 @@ from signer.rotation.authorities import (
     RotatedAuthority,
 )
 from signer.rotation.operations import Gate
-from signer.rotation.phases import BACK, Phase, RollbackAvailable, Step, TakesBack, rollback_available
+from signer.rotation.phases import (
+    BACK,
+    HOLDING_STEPS,
+    STEPS_OF,
+    Phase,
+    RollbackAvailable,
+    Step,
+    TakesBack,
+    rollback_available,
+)
 
 MOVE_LABEL: Final = "clusterctl.cluster.x-k8s.io/move"
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -218,7 +227,7 @@ def parse_rotation(manifest: Mapping[str, Any]) -> StoredRotation:
     """Read a CertificateAuthorityRotation strictly. Only :class:`RotationSeals` verifies it.
 
     Raises:
-        InvalidRotation: a field is missing, unknown or malformed.
+        InvalidRotation: a field is missing, unknown or malformed, or two of them contradict each other.
     """
     try:
         metadata, spec = manifest["metadata"], manifest["spec"]
@@ -240,6 +249,7 @@ def parse_rotation(manifest: Mapping[str, Any]) -> StoredRotation:
             skipped=_skipped(spec["skippedGates"]),
             held_at=Step(spec["heldAt"]) if "heldAt" in spec else NotYet(),
         )
+        _require_consistent(record)
         return StoredRotation(
             record,
             _short(spec, "seal", _MAXIMUM_SEAL_CHARACTERS),
@@ -306,23 +316,48 @@ def _reference(spec: object) -> AuthorityReference:
 def _authorities(items: object) -> tuple[RotatedAuthority, ...]:
     if not isinstance(items, list) or not 1 <= len(items) <= len(AuthorityKind):
         raise ValueError("authorities is no list of them")
-    found = tuple(
-        RotatedAuthority(
-            AuthorityKind(item["kind"]),
-            _reference(item["old"]),
-            _reference(item["new"]) if "new" in item else NotMade(),
-        )
-        for item in items
-    )
-    if len({one.kind for one in found}) != len(found):
+    found = tuple(map(_authority, items))
+    kinds = {one.kind for one in found}
+    if len(kinds) != len(found):
         raise ValueError("an authority is listed twice")
+    if AuthorityKind.CLUSTER not in kinds:
+        raise ValueError("the cluster's CA is missing")
     return found
+
+
+def _authority(item: object) -> RotatedAuthority:
+    if not isinstance(item, dict) or not {"kind", "old"} <= item.keys() <= {"kind", "old", "new"}:
+        raise ValueError("an authority does not have exactly its fields")
+    new = _reference(item["new"]) if "new" in item else NotMade()
+    return RotatedAuthority(AuthorityKind(item["kind"]), _reference(item["old"]), new)
 
 
 def _skipped(items: object) -> tuple[SkippedGate, ...]:
     if not isinstance(items, list) or len(items) > _MAXIMUM_SKIPPED:
         raise ValueError("skippedGates is no list of them")
-    return tuple(SkippedGate(Gate(item["gate"]), required_time(item, "time")) for item in items)
+    return tuple(map(_skipped_gate, items))
+
+
+def _skipped_gate(item: object) -> SkippedGate:
+    if not isinstance(item, dict) or item.keys() != {"gate", "time"}:
+        raise ValueError("a skipped gate does not have exactly its fields")
+    return SkippedGate(Gate(item["gate"]), required_time(item, "time"))
+
+
+def _require_consistent(record: RotationRecord) -> None:
+    """Proofs and signing rely on these: a step of another phase has no meaning."""
+    if record.step not in STEPS_OF[record.phase]:
+        raise ValueError(f"step {record.step.value} is none of phase {record.phase.value}")
+    if isinstance(record.held_at, Step):
+        if record.step is not Step.SIGN_BY_OLD:
+            raise ValueError("heldAt belongs to step SignByOld")
+        if record.held_at not in HOLDING_STEPS:
+            raise ValueError("heldAt is no step to which a rotation returns")
+    needs_new = record.step is not Step.NEW_AUTHORITY and not record.goes_back
+    if (needs_new or isinstance(record.held_at, Step)) and any(
+        isinstance(authority.new, NotMade) for authority in record.authorities
+    ):
+        raise ValueError("a new authority is missing after step NewAuthority")
 
 
 class RotationSeals:

@@ -22,12 +22,11 @@ from signer.model.authority_suffixes import (
     RotationOfAuthorities,
 )
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, ClusterView
-from signer.model.fields import mapping_of
+from signer.model.fields import mapping_of, text_of
 from signer.model.seal import ControllerKeys, Unauthentic
 from signer.rotation.authorities import AuthorityKind, NotMade, Role, pair_suffix
 from signer.rotation.desired import AsBefore, signing
 from signer.rotation.operations import NeverRotated
-from signer.rotation.phases import Phase
 from signer.rotation.record import (
     MOVE_LABEL,
     RotationRecord,
@@ -99,6 +98,8 @@ class Rotations:
         )
         self._unsealed: dict[ObjectKey, tuple[Stored, ControllerKeys, Known]] = {}
         """The last verification of each object."""
+        self._lineage: dict[ObjectKey, frozenset[str]] = {}
+        """Hashes of the CAs that a Cluster's record names or named before it was deleted; authentic or not."""
 
     def on_change(self, wake: Callable[[ClusterKey], None]) -> None:
         """Call ``wake`` when the record of a Cluster has changed."""
@@ -107,6 +108,8 @@ class Rotations:
     def _changed(self, key: ObjectKey, before: Stored | None, after: Stored | None) -> None:
         if after is None:
             self._unsealed.pop(key, None)
+        if isinstance(after, StoredRotation):
+            self._lineage[key] = _hashes(after.claimed)
         for wake in self._wakes:
             wake(ClusterKey(*key))
 
@@ -128,11 +131,38 @@ class Rotations:
     def authorities(self, key: ClusterKey) -> RotationOfAuthorities:
         """Implements :class:`~signer.decision.authority_source.KnowsRotation`.
 
+        Where the record is not authentic, or was deleted while this process runs, Secret ``<cluster>-ca`` decides who
+        signs, and evidence that names a CA of the record waits. In the middle of a rotation that may be every node's,
+        and a denial would be final.
+
         Raises:
             Deferred: the controller keys are not available.
         """
         known = self.of(key)
-        return authorities_of(known.record) if isinstance(known, Verified) else NotRotated()
+        if isinstance(known, Verified):
+            return authorities_of(known.record)
+        named = self._lineage.get((key.namespace, key.name))
+        return NotRotated() if named is None else FormerAuthorities(named)
+
+    async def require_newest(self, known: Verified) -> None:
+        """The API server has no other version of the record now.
+
+        Called between the reads and the write of a pass. A write at exactly the version that was read is not enough: a
+        replica that was the leader may still work by a record that another one has replaced, and read what that other
+        one has written since.
+
+        Raises:
+            RotationChanged: it has, or none.
+            ApiError: from the management cluster.
+        """
+        cluster = known.record.cluster
+        path = CERTIFICATE_AUTHORITY_ROTATIONS.object(cluster.name, cluster.namespace)
+        try:
+            metadata = mapping_of(await self._client.get(path), "metadata")
+        except NotFound as error:
+            raise RotationChanged(str(error)) from error
+        if (text_of(metadata, "uid"), text_of(metadata, "resourceVersion")) != (known.uid, known.resource_version):
+            raise RotationChanged("the record has changed since this pass began")
 
     async def write(self, record: RotationRecord, before: Known, cluster: ClusterView) -> Verified:
         """Seal the record, and create it or replace exactly the version from which it was derived.
@@ -180,7 +210,7 @@ def authorities_of(record: RotationRecord) -> RotationOfAuthorities:
     cluster = record.authority(AuthorityKind.CLUSTER)
     decides = signing(record)
     if isinstance(decides, AsBefore):
-        return FormerAuthorities(_former(record))
+        return FormerAuthorities(_hashes(record))
     secrets = {
         role: ExpectedSecret(
             pair_suffix(AuthorityKind.CLUSTER, record.rotation_id, role),
@@ -198,13 +228,13 @@ def authorities_of(record: RotationRecord) -> RotationOfAuthorities:
     )
 
 
-def _former(record: RotationRecord) -> frozenset[str]:
-    """The hashes of the CA that the rotation leaves behind."""
+def _hashes(record: RotationRecord) -> frozenset[str]:
+    """The hashes of both CAs. Evidence that names the one that stays waits, too, if somebody puts another CA into
+    Secret ``<cluster>-ca``: a denial would be final.
+    """
     cluster = record.authority(AuthorityKind.CLUSTER)
-    if isinstance(cluster.new, NotMade):
-        return frozenset()
-    left = cluster.old if record.phase is Phase.COMPLETED else cluster.new
-    return frozenset({left.public_key_hash})
+    made = () if isinstance(cluster.new, NotMade) else (cluster.new,)
+    return frozenset(one.public_key_hash for one in (cluster.old, *made))
 
 
 def _metadata(record: RotationRecord, cluster: ClusterView, api_version: str) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from signer.kube.resources import SECRETS, Resource
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterView
 from signer.model.fields import mapping_of
 from signer.model.seal import ControllerKeys
-from signer.rotation.authorities import AuthorityKind, Role, pair_suffix
+from signer.rotation.authorities import AuthorityKind, NotMade, Role, pair_suffix
 from signer.rotation.bundles import bundle_of, digest_of, read_bundle, reference_of, reference_of_key
 from signer.rotation.desired import (
     LINK_LIFETIME,
@@ -134,8 +134,12 @@ class Writer:
             return  # made by an earlier pass: the next one reads it
 
     def _pair(self, kind: AuthorityKind, role: Role, record: RotationRecord, gathered: Gathered) -> Pair:
-        own = _pair_of(gathered.secrets.current[kind])
-        if own.reference.digest != record.authority(kind).old.digest:
+        own, authority = _pair_of(gathered.secrets.current[kind]), record.authority(kind)
+        if role is Role.NEW and not isinstance(authority.new, NotMade):  # never another one in its place
+            if own.reference.digest == authority.new.digest:
+                return own
+            raise WriteRefused(f"the new pair of authority {kind.value} is gone: restore it, or roll back")
+        if own.reference.digest != authority.old.digest:
             raise WriteRefused(f"the Secret of authority {kind.value} holds another one than when the rotation started")
         if role is Role.OLD:
             return own

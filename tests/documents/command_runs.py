@@ -145,6 +145,11 @@ TABLE: Final = (
     ),
     Entry("docs/recovering.md", "kubectl get", _READ),
     Entry(
+        "docs/rotation.md",
+        "kubectl",
+        RunBy("tests/documents/test_rotation.py::test_the_commands_are_run_by_the_real_kubectl"),
+    ),
+    Entry(
         "docs/tpm.md",
         "kubectl annotate",
         RunBy("tests/documents/test_tpm.py::test_the_annotation_is_written_by_the_real_kubectl"),
@@ -232,6 +237,26 @@ TABLE: Final = (
         "docs/explain.md",
         "node-attestation-controller status",
         RunBy("tests/integration/test_status.py::test_a_healthy_fleet"),
+    ),
+    Entry(
+        "docs/rotation.md",
+        "node-attestation-controller rotate default/production preflight",
+        RunBy("tests/integration/test_rotate.py::test_preflight_of_a_cluster_that_is_ready"),
+    ),
+    Entry(
+        "docs/rotation.md",
+        "node-attestation-controller rotate default/production complete",
+        RunBy("tests/integration/test_rotate.py::test_a_person_is_asked_and_may_decline"),
+    ),
+    Entry(
+        "docs/rotation.md",
+        "node-attestation-controller rotate default/production status --watch",
+        RunBy("tests/integration/test_rotate.py::test_watch_prints_a_line_for_each_change"),
+    ),
+    Entry(
+        "docs/rotation.md",
+        "node-attestation-controller rotate",
+        RunBy("tests/integration/test_rotate.py::test_a_rotation_is_started_and_watched"),
     ),
     Entry(
         "docs/first-cluster.md",

@@ -30,7 +30,7 @@ from signer.model.reasons import EXPLANATIONS, Reason
 from signer.model.signing_request import SigningRequest, parse_signing_request
 from signer.rules.checks import BUILTIN_PLAN, REQUEST_PLAN
 from signer.rules.plan import Check, Plan
-from tests.documents import audit_example, explain_example, preflight_example, providers
+from tests.documents import audit_example, explain_example, preflight_example, providers, rotation, rotation_example
 from tests.documents.attestor_checks import CHECKS, link_of, result_of
 from tests.documents.attestor_reasons import CONVERTED, FOLDERS, WAITS, reasons_of
 from tests.documents.markdown import ROOT
@@ -167,9 +167,10 @@ def _checks(plan: Plan[Any]) -> str:
     return _table(("", "what must hold", "function"), rows)
 
 
-def flags(command: str) -> str:
-    """The arguments of a command of ``node-attestation-controller``, from its parser."""
-    return _flags_of(parser_of(command))
+def flags(command: str, action: str = "") -> str:
+    """The arguments of a command of ``node-attestation-controller``, or of one of its actions, from its parser."""
+    parser = parser_of(command)
+    return _flags_of(_command_of(parser, action) if action else parser)
 
 
 def _flags_of(parser: argparse.ArgumentParser) -> str:
@@ -225,6 +226,11 @@ def explanation() -> str:
 def fleet() -> str:
     """What ``status`` prints of a small fleet."""
     return f"```text\n{explain_example.fleet()}```\n"
+
+
+def rotation_status() -> str:
+    """What ``rotate status`` prints while API servers are replaced."""
+    return f"```text\n{rotation_example.printed()}```\n"
 
 
 def metrics() -> str:
@@ -341,6 +347,42 @@ def control_plane_worlds() -> str:
     return _table(providers.CONTROL_PLANE_HEADING, providers.control_plane_worlds())
 
 
+def rotation_steps() -> str:
+    """Every step of a rotation."""
+    heading = ("", "step", "phase", "what it does", "first rotation: can be taken back", "later rotations")
+    return _table(heading, rotation.steps())
+
+
+def rotation_secrets() -> str:
+    """What a rotation writes, by step."""
+    heading = (
+        *("while the step is", "`<cluster>-ca`", "`<cluster>-etcd`, `-proxy`", "`<cluster>-sa`"),
+        *("`client-ca.crt`", "`server-ca.crt`, `cluster-info`, pins", "`link.crt`", "`<cluster>-kubeconfig`"),
+    )
+    return _table(heading, rotation.secrets())
+
+
+def rotation_signers() -> str:
+    """What the controller signs with during a rotation."""
+    heading = ("while the step is", "signs client certificates", "signs serving certificates", "evidence may name")
+    return _table(heading, rotation.signers())
+
+
+def rotation_template() -> str:
+    """What the template of a control plane must have."""
+    return _table(("field below `kubeadmConfigSpec`", "must have"), rotation.template_lines())
+
+
+def rotation_kinds() -> str:
+    """Kinds of control planes."""
+    return _table(("control plane", "rotated", "why not, and what to do"), rotation.kinds())
+
+
+def rotation_times() -> str:
+    """How long a rotation takes, computed."""
+    return _table(("part", *(f"{fleet:,} nodes" for fleet in rotation.FLEETS)), rotation.times())
+
+
 SECTIONS: Final[dict[str, Callable[..., str]]] = {
     section.__name__: section
     for section in (
@@ -361,6 +403,7 @@ SECTIONS: Final[dict[str, Callable[..., str]]] = {
         audit_show,
         explanation,
         fleet,
+        rotation_status,
         binding,
         evidence_form,
         quote,
@@ -368,6 +411,12 @@ SECTIONS: Final[dict[str, Callable[..., str]]] = {
         measured,
         infrastructure_worlds,
         control_plane_worlds,
+        rotation_steps,
+        rotation_secrets,
+        rotation_signers,
+        rotation_template,
+        rotation_kinds,
+        rotation_times,
     )
 }
 """The sections by name; each returns Markdown."""

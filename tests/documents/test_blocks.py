@@ -22,6 +22,7 @@ from signer import cli
 from signer.configuration import ConfigurationFile, read_configuration_file
 from signer.crds import custom_resource_definitions
 from signer.model.cluster import WATCH_FILTER_LABEL
+from signer.rotation.operations import OPERATION_ANNOTATION, SKIP_GATES_ANNOTATION
 from signer.testing.api import EmbeddedAPI
 from tests.deploy.clusterctl import variables_of
 from tests.deploy.packages import COMPONENTS, MANAGEMENT, PROVIDER_LABEL
@@ -40,7 +41,7 @@ RUN_ELSEWHERE = {
     *("tpm2_createak", "tpm2_createek", "tpm2_nvread", "tpm2_quote", "tpm2_readpublic"),
 }
 """By ``test_tpm``, on a software TPM; in that document alone."""
-ANNOTATIONS = {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION}
+ANNOTATIONS = {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION, OPERATION_ANNOTATION, SKIP_GATES_ANNOTATION}
 LABELS = {WATCH_FILTER_LABEL, "pod-security.kubernetes.io/enforce"}
 BUILT_IN = {
     *("cluster", "csr", "namespace", "lease", "machine", "machinedeployment", "machines", "events"),

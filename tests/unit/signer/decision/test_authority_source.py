@@ -13,11 +13,30 @@ import pytest
 from signer.authority import load_certificate_authority
 from signer.configuration import AllowedAuthorities
 from signer.decision.authority_secrets import ABSENT_SECONDS, AuthorityUnavailable, UnreadableSecret, decode_secret
-from signer.decision.authority_source import FAILURE_KEPT_SECONDS, KEPT_SECONDS, AuthoritySource, ChosenSecrets
+from signer.decision.authority_source import (
+    FAILURE_KEPT_SECONDS,
+    KEPT_SECONDS,
+    AuthoritySource,
+    ChosenSecrets,
+    no_rotation,
+)
 from signer.kube.errors import ApiError, Cause, Forbidden, NotFound, Unreachable
 from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2
-from signer.model.authority_suffixes import CLIENT_AND_SERVER, ONE_AUTHORITY, AuthoritySuffixes, ByExistence
+from signer.model.authority_suffixes import (
+    CLIENT_AND_SERVER,
+    ONE_AUTHORITY,
+    AfterRotation,
+    AuthorityChoice,
+    AuthoritySuffixes,
+    ByExistence,
+    ExpectedSecret,
+    FormerAuthorities,
+    NotRotated,
+    RotatingAuthorities,
+    RotationOfAuthorities,
+)
 from signer.model.cluster import ClusterKey
+from signer.model.decision import Deferred
 from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
 from signer.testing.certificates import (
@@ -418,7 +437,7 @@ class TestChosenSecrets:
 
     def chosen(
         self, spec: dict[str, str] | None, kind: str = "", allowed: AllowedAuthorities | None = None
-    ) -> AuthoritySuffixes | ByExistence:
+    ) -> AuthorityChoice:
         caches = filled_caches(
             policy_spec={} if spec is None else {"certificateAuthorities": spec},
             cluster_spec={"controlPlaneRef": {"kind": kind}} if kind else {},
@@ -466,3 +485,42 @@ class TestChosenSecrets:
             self.chosen(spec, allowed=elsewhere)
         here = AllowedAuthorities(by_namespace={CLUSTER.namespace: frozenset({"ca", "x"})})
         assert self.chosen(spec, allowed=here) == AuthoritySuffixes(**spec)
+
+
+class TestRotation:
+    """What a rotation says comes before the Secret ``<cluster>-ca``, and before no other choice."""
+
+    ROTATING = RotatingAuthorities(ExpectedSecret("x", "d", "h"), ExpectedSecret("y", "d", "h"), (), frozenset({"h"}))
+
+    def chosen(self, rotation: RotationOfAuthorities | Deferred, kind: str = "KubeadmControlPlane") -> AuthorityChoice:
+        def knows(key: ClusterKey) -> RotationOfAuthorities:
+            assert key == CLUSTER
+            if isinstance(rotation, Deferred):
+                raise rotation
+            return rotation
+
+        caches = filled_caches(policy_spec={}, cluster_spec={"controlPlaneRef": {"kind": kind}})
+        return ChosenSecrets(CLUSTER, caches, AllowedAuthorities(), knows)()
+
+    def test_none(self) -> None:
+        assert self.chosen(NotRotated()) == ONE_AUTHORITY
+        assert no_rotation(CLUSTER) == NotRotated()
+
+    def test_under_way(self) -> None:
+        assert self.chosen(self.ROTATING) is self.ROTATING
+
+    def test_over(self) -> None:
+        assert self.chosen(FormerAuthorities(frozenset({"h"}))) == AfterRotation(ONE_AUTHORITY, frozenset({"h"}))
+
+    @pytest.mark.parametrize(
+        ("kind", "expected"), [("RKE2ControlPlane", CLIENT_AND_SERVER), ("KamajiControlPlane", ByExistence())]
+    )
+    def test_of_a_cluster_whose_cas_are_elsewhere(self, kind: str, expected: AuthorityChoice) -> None:
+        for said in (self.ROTATING, FormerAuthorities(frozenset({"h"}))):
+            assert self.chosen(said, kind) == expected
+
+    def test_without_the_controller_key_nobody_signs(self) -> None:
+        """Else the old CA would sign in the middle of a rotation."""
+        with pytest.raises(AuthorityUnavailable, match="no key") as raised:
+            self.chosen(Deferred("ControllerKeyUnavailable", "no key"))
+        assert raised.value.reason == "ControllerKeyUnavailable"

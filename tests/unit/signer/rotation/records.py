@@ -13,7 +13,7 @@ from signer.model.cluster import ClusterKey
 from signer.model.rotation_waits import MAXIMUM_WAIT, Waits
 from signer.rotation.authorities import AuthorityKind, AuthorityReference, NotMade, RotatedAuthority
 from signer.rotation.operations import Gate
-from signer.rotation.phases import Phase, Step, TakesBack
+from signer.rotation.phases import BACK, HOLDING_STEPS, STEPS_OF, Phase, Step, TakesBack
 from signer.rotation.record import Moment, NotYet, RotationRecord, SkippedGate, WorkersRollout, record_spec
 
 SEAL: Final = "v2.seal"
@@ -28,29 +28,38 @@ _REFERENCES: Final = st.builds(
     st.from_regex(r"sha256:[0-9a-f]{64}", fullmatch=True),
     _TIMES,
 )
-_AUTHORITIES: Final = st.lists(
-    st.builds(RotatedAuthority, st.sampled_from(AuthorityKind), _REFERENCES, _REFERENCES | st.builds(NotMade)),
-    min_size=1,
-    max_size=len(AuthorityKind),
-    unique_by=lambda one: one.kind,
-).map(tuple)
+_SKIPPED: Final = st.lists(st.builds(SkippedGate, st.sampled_from(Gate), _TIMES), max_size=64).map(tuple)
 
-RECORDS: Final[st.SearchStrategy[RotationRecord]] = st.builds(
-    RotationRecord,
-    cluster=st.just(ClusterKey("team-a", "production")),
-    rotation_id=st.from_regex(r"[a-z2-7]{8}", fullmatch=True),
-    sequence=st.integers(1, 2**63 - 1),
-    phase=st.sampled_from(Phase),
-    step=st.sampled_from(Step),
-    authorities=_AUTHORITIES,
-    workers_rollout=st.sampled_from(WorkersRollout),
-    takes_back=st.sampled_from(TakesBack),
-    operation=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=256),
-    waits=st.builds(Waits, _WAITS, _WAITS, _WAITS),
-    times=st.dictionaries(st.sampled_from(Moment), _TIMES).map(MappingProxyType),
-    skipped=st.lists(st.builds(SkippedGate, st.sampled_from(Gate), _TIMES), max_size=64).map(tuple),
-    held_at=st.builds(NotYet) | st.sampled_from(Step),
-)
+
+@st.composite
+def _records(draw: st.DrawFn) -> RotationRecord:
+    phase = draw(st.sampled_from(Phase))
+    step = draw(st.sampled_from(sorted(STEPS_OF[phase], key=lambda one: one.value)))
+    held_at: Step | NotYet = NotYet()
+    if step is Step.SIGN_BY_OLD:
+        held_at = draw(st.builds(NotYet) | st.sampled_from(sorted(HOLDING_STEPS, key=lambda one: one.value)))
+    may_lack_new = step is Step.NEW_AUTHORITY or (step in BACK and isinstance(held_at, NotYet))
+    new = _REFERENCES | st.builds(NotMade) if may_lack_new else _REFERENCES
+    others = draw(st.sets(st.sampled_from([kind for kind in AuthorityKind if kind is not AuthorityKind.CLUSTER])))
+    kinds = draw(st.permutations([AuthorityKind.CLUSTER, *sorted(others)]))
+    return RotationRecord(
+        cluster=ClusterKey("team-a", "production"),
+        rotation_id=draw(st.from_regex(r"[a-z2-7]{8}", fullmatch=True)),
+        sequence=draw(st.integers(1, 2**63 - 1)),
+        phase=phase,
+        step=step,
+        authorities=tuple(RotatedAuthority(kind, draw(_REFERENCES), draw(new)) for kind in kinds),
+        workers_rollout=draw(st.sampled_from(WorkersRollout)),
+        takes_back=draw(st.sampled_from(TakesBack)),
+        operation=draw(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=256)),
+        waits=draw(st.builds(Waits, _WAITS, _WAITS, _WAITS)),
+        times=MappingProxyType(draw(st.dictionaries(st.sampled_from(Moment), _TIMES))),
+        skipped=draw(_SKIPPED),
+        held_at=held_at,
+    )
+
+
+RECORDS: Final[st.SearchStrategy[RotationRecord]] = _records()
 """Every field, and every optional one with and without a value."""
 
 

@@ -14,16 +14,27 @@ from hypothesis import strategies as st
 from signer.authority.presented import Presented
 from signer.crds import CRD_FILES, custom_resource_definitions
 from signer.crds.expressions import POLICY_FILE
-from signer.rotation.authorities import AuthorityKind
 from signer.rotation.facts import Acceptance, Facts, NotObserved, ServerFacts, ServersFacts
-from signer.rotation.phases import Phase
-from signer.rotation.record import RotationRecord
+from signer.rotation.operations import Gate
+from signer.rotation.phases import Phase, Step, TakesBack
+from signer.rotation.record import Moment, RotationRecord, SkippedGate
 from signer.rotation.status import rotation_status
 from signer.testing.api.crd_schema import prune
 from signer.testing.api.crd_structure import structural_schema
 from signer.testing.api.crd_validation import validate
 from tests.unit.signer.rotation.model_world import START, ModelWorld
 from tests.unit.signer.rotation.records import RECORDS
+from tests.unit.signer.rotation.situations import (
+    HASH,
+    NEW,
+    NOW,
+    OLD,
+    facts_at,
+    node,
+    record_at,
+    server,
+    with_servers,
+)
 
 DEFINITION: Final = yaml.safe_load(custom_resource_definitions()[CRD_FILES.index(POLICY_FILE)])
 SCHEMA: Final = structural_schema(DEFINITION["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
@@ -45,11 +56,6 @@ _OBSERVED: Final = st.builds(
 """Facts of a cluster with any servers and nodes."""
 
 
-def has_cluster_authority(record: RotationRecord) -> bool:
-    """As every rotation of today."""
-    return any(one.kind is AuthorityKind.CLUSTER for one in record.authorities)
-
-
 def texts(value: Any) -> list[str]:
     """Every text below a value."""
     if isinstance(value, dict | list):
@@ -57,7 +63,7 @@ def texts(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else []
 
 
-@given(RECORDS.filter(has_cluster_authority), _OBSERVED | st.none())
+@given(RECORDS, _OBSERVED | st.none())
 def test_the_schema_takes_every_status_whole(record: RotationRecord, facts: Facts | None) -> None:
     status = rotation_status(record, facts)
     policy = {
@@ -72,6 +78,74 @@ def test_the_schema_takes_every_status_whole(record: RotationRecord, facts: Fact
     assert "" not in texts(status), "API servers of 1.20 treat an empty text as null, and refuse it"
 
 
-@given(RECORDS.filter(has_cluster_authority))
+@given(RECORDS)
 def test_the_phase_of_the_proposal_is_missing_after_a_rollback_alone(record: RotationRecord) -> None:
     assert ("gepPhase" in rotation_status(record, None)) is (record.phase is not Phase.ROLLED_BACK)
+
+
+# What people read
+
+
+def test_a_prepared_rotation() -> None:
+    facts = replace(
+        facts_at(Step.PREPARED),
+        nodes=(node("a", evidence=NEW, client=NEW), node("b", evidence=NEW), node("c", client=NEW), node("d")),
+        unattested=("e",),
+    )
+    record = record_at(Step.PREPARED, skipped=(SkippedGate(Gate.OVERLAP, START),), times={Moment.PREPARED: NOW})
+    assert rotation_status(record, facts) == {
+        "phase": "Prepared",
+        "gepPhase": "Prepare",
+        "rotationID": "abcdefgh",
+        "step": "Prepared",
+        "completeBefore": "2035-12-29T00:00:00Z",
+        "rollbackAvailable": "Full",
+        "current": {"hash": HASH[OLD], "notAfter": "2035-12-30T00:00:00Z"},
+        "next": {"hash": HASH[NEW], "notAfter": "2035-12-30T00:00:00Z"},
+        "skippedGates": [{"gate": "overlap", "time": "2026-01-01T00:00:00Z"}],
+        "lastInitiationTime": "2026-01-01T00:00:00Z",
+        "lastInitiationFinishedTime": "2026-01-04T00:00:00Z",
+        "nodes": {"total": 5, "trustNew": 2, "clientByNew": 2, "servingByNew": 0, "lagging": ["b", "c", "d", "e"]},
+        "apiServers": [
+            {
+                "machine": "control-plane-1",
+                "presents": Presented.OLD_LINKED.value,
+                "acceptsOld": Acceptance.ACCEPTED.value,
+                "acceptsNew": Acceptance.ACCEPTED.value,
+                "time": "2026-01-04T00:00:00Z",
+            }
+        ],
+    }
+
+
+def test_before_the_new_ca_is_made_every_node_lags_behind_nothing() -> None:
+    facts = replace(facts_at(Step.NEW_AUTHORITY), nodes=(replace(node(), serving=""),))
+    status = rotation_status(record_at(Step.NEW_AUTHORITY), facts)
+    assert "next" not in status
+    assert status["nodes"] == {
+        "total": 1, "trustNew": 0, "clientByNew": 0, "servingByNew": 0, "lagging": ["worker-1"],
+    }  # fmt: skip
+
+
+def test_lists_are_bounded() -> None:
+    names = [f"n{number:02}" for number in range(30)]
+    facts = replace(
+        with_servers(facts_at(Step.PREPARED), server(Presented.OLD), unseen=dict.fromkeys(names, "away")),
+        nodes=tuple(node(name) for name in names),
+    )
+    status = rotation_status(record_at(Step.PREPARED), facts)
+    assert status["nodes"]["lagging"] == names[:10]
+    assert len(status["apiServers"]) == 16
+    assert status["apiServers"][1]["presents"] == "Unknown"
+
+
+def test_what_can_be_taken_back_is_by_the_servers_once_they_were_asked() -> None:
+    record = record_at(Step.SERVERS_PRESENT, takes_back=TakesBack.LINKED)
+    assert rotation_status(record, None)["rollbackAvailable"] == "Full"
+    assert rotation_status(record, facts_at(Step.SERVERS_PRESENT))["rollbackAvailable"] == "ClientsOnly"
+
+
+def test_a_rotation_that_is_over_shows_no_facts() -> None:
+    status = rotation_status(record_at(Step.FORGET, phase=Phase.COMPLETED), facts_at(Step.FORGET))
+    assert not {"nodes", "apiServers"} & status.keys()
+    assert status["rollbackAvailable"] == "None"

@@ -256,6 +256,25 @@ def test_a_status_that_is_not_json_is_not_shown() -> None:
     assert status_digest({"status": {"conditions": object()}}) == NOT_SHOWN
 
 
+def test_annotations_of_each_version_of_a_policy(world: World) -> None:
+    """Also of one that nothing else of this controller looks at, and of one whose annotations are no map."""
+    seen: list[tuple[ClusterKey, dict[str, Any]]] = []
+    world.caches.on_policy_annotations(lambda key, annotations: seen.append((key, dict(annotations))))
+    for written, spec in (({"a": "1"}, {}), ({"a": "1"}, {"mode": 5}), (None, {}), ([], {})):
+        metadata: dict[str, Any] = {"namespace": "team-a", "name": "prod", "uid": "u", "annotations": written}
+        world.caches.policies.applied({"metadata": metadata, "spec": spec})
+    assert seen == [(KEY, {"a": "1"}), (KEY, {"a": "1"}), (KEY, {}), (KEY, {})]
+
+
+def test_an_annotation_alone_wakes_no_request(world: World) -> None:
+    metadata = {"namespace": "team-a", "name": "prod", "uid": "u"}
+    world.caches.policies.applied({"metadata": metadata, "spec": {"authorizedAttestors": [{"name": "tpm"}]}})
+    world.wakes()
+    annotated = {**metadata, "annotations": {"attestation.cluster.x-k8s.io/operation": "start-ca-rotation"}}
+    world.caches.policies.applied({"metadata": annotated, "spec": {"authorizedAttestors": [{"name": "tpm"}]}})
+    assert world.wakes() == []
+
+
 def test_unreadable_policy_is_kept_as_such(world: World) -> None:
     """A cluster with an invalid policy still has one: its requests wait."""
     metadata = {"namespace": "team-a", "name": "prod", "uid": "p", "generation": 3}

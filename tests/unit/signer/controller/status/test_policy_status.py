@@ -61,6 +61,7 @@ class World:
         if status is not None:
             self.stored["status"] = status
         self.calls: list[str] = []
+        self.patches: list[dict[str, Any]] = []
         self.failure: ApiError | None = None
         self.shown = NOT_SHOWN
         self.status = self.restarted()
@@ -95,7 +96,8 @@ class World:
         assert path == f"{PATH}/status"
         assert set(patch) == {"status"}
         self.calls.append("patch")
-        self._stored()["status"] = copy.deepcopy(patch["status"])
+        self.patches.append(patch["status"])
+        self._stored()["status"] = _merged(self._stored().get("status"), patch["status"])
         return self._stored()
 
     def _stored(self) -> dict[str, Any]:
@@ -105,13 +107,32 @@ class World:
             raise NotFound(PATH)
         return self.stored
 
-    async def write(self, *conditions: PolicyCondition, generation: int = 1, of: Policy | None = GOOD) -> None:
-        await self.status.write(generation, of, conditions)
+    async def write(
+        self,
+        *conditions: PolicyCondition,
+        generation: int = 1,
+        of: Policy | None = GOOD,
+        credentials: dict[str, Any] | None = None,
+    ) -> None:
+        await self.status.write(generation, of, conditions, credentials)
 
     def condition(self, kind: str) -> dict[str, Any]:
         assert self.stored is not None
         (found,) = (one for one in self.stored["status"]["conditions"] if one["type"] == kind)
         return dict(found)
+
+
+def _merged(before: Any, patch: Any) -> Any:
+    """A JSON merge patch (RFC 7386 section 2)."""
+    if not isinstance(patch, dict):
+        return copy.deepcopy(patch)
+    merged = dict(before) if isinstance(before, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = _merged(merged.get(key), value)
+    return merged
 
 
 @pytest.fixture
@@ -347,3 +368,58 @@ async def test_only_permitted_signers_are_published(world: World) -> None:
     assert world.stored is not None
     assert world.stored["status"]["clientSignerNames"] == ["cluster.x-k8s.io/kube-apiserver-client-kubelet-other"]
     assert world.stored["status"]["servingSignerNames"] == ["cluster.x-k8s.io/kubelet-serving-other"]
+
+
+# Credentials
+
+
+def rotation(**fields: Any) -> dict[str, Any]:
+    return {"rotation": {"certificateAuthorities": fields}}
+
+
+async def test_the_status_of_credentials_is_what_was_given(world: World) -> None:
+    """Fields that are gone are removed at every depth; a merge patch would keep them."""
+    await world.write(condition(), credentials=rotation(phase="Preparing", nodes={"total": 2, "lagging": ["a"]}))
+    for credentials in (
+        rotation(phase="Preparing", nodes={"total": 2}),
+        rotation(phase="Prepared", next={"hash": "x"}),
+        rotation(phase="Completed", next={"hash": "y", "notAfter": "z"}),
+    ):
+        await world.write(condition(), credentials=credentials)
+        assert world.stored is not None
+        assert world.stored["status"]["credentials"] == credentials
+    assert world.calls == ["get", *["patch"] * 4]
+
+
+@pytest.mark.parametrize("nothing", [None, {}])
+async def test_the_status_of_credentials_ends(world: World, nothing: dict[str, Any] | None) -> None:
+    await world.write(condition(), credentials=rotation(phase="Preparing"))
+    await world.write(condition(), credentials=nothing)
+    assert world.stored is not None
+    assert "credentials" not in world.stored["status"]
+    await world.write(condition(), credentials=nothing)
+    assert world.calls == ["get", "patch", "patch"]
+
+
+async def test_unchanged_credentials_are_not_written(world: World) -> None:
+    for _ in range(3):
+        await world.write(condition(), credentials=rotation(phase="Preparing", nodes={"total": 2}))
+        world.clock.pass_by(60)
+    assert world.calls == ["get", "patch"]
+
+
+async def test_without_credentials_nothing_is_said_about_them(world: World) -> None:
+    """An API server whose CRD has no such field warns about it."""
+    await world.write(condition())
+    await world.write(condition(met=False))
+    assert all("credentials" not in patch for patch in world.patches)
+
+
+async def test_credentials_that_another_wrote_are_replaced_whole(world: World) -> None:
+    world.stored = {"metadata": {"uid": "policy-1"}, "status": {"credentials": rotation(phase="Prepared", step="x")}}
+    await world.write(condition(), credentials=rotation(phase="Preparing"))
+    assert world.stored["status"]["credentials"] == rotation(phase="Preparing")
+    world.stored["status"]["credentials"] = "a text"
+    world.status = world.restarted()
+    await world.write(condition(), credentials=rotation(phase="Preparing"))
+    assert world.stored["status"]["credentials"] == rotation(phase="Preparing")

@@ -1,0 +1,406 @@
+"""Prints what ``rotate`` has found, as text or as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from signer.cli.rotate_order import OrderAnswer
+from signer.cli.rotate_preflight import WORDS, NotScanned, PreflightFound, Readiness, explanation
+from signer.model.fields import format_time
+from signer.rotation.leftovers import Holder, Scan
+from signer.rotation.phases import Phase, RollbackAvailable, gep_phase
+from signer.rotation.plan import FOREIGN_AUTHORITY, PAUSED
+from signer.rotation.preflight import Check, Holds, Lacks
+from signer.rotation.record import NotYet
+from signer.rotation.view import (
+    Attention,
+    NodesView,
+    NoRotation,
+    RotationView,
+    StepState,
+    View,
+    rejection,
+)
+
+_YES: Final = Text("✓", style="green")
+_NO: Final = Text("✗", style="bold red")
+_UNKNOWN: Final = Text("?", style="yellow")
+_MARKS: Final[Mapping[StepState, Text]] = {
+    StepState.PROVEN: _YES,
+    StepState.CURRENT: Text("→", style="bold yellow"),
+    StepState.AHEAD: Text("\N{EN DASH}", style="dim"),
+}
+_STYLES: Final = {Attention.NONE: "green", Attention.PERSON: "yellow", Attention.NEEDED: "bold red"}
+_BY_READINESS: Final[Mapping[Readiness, tuple[str, str]]] = {
+    Readiness.READY: ("Every check holds: a rotation can be started.", "green"),
+    Readiness.NOT_READY: ("A rotation cannot be started yet.", "bold red"),
+    Readiness.NOT_KNOWN: ("Nothing is known to be missing, but not all could be read.", "yellow"),
+}
+_ROLLBACK: Final[Mapping[RollbackAvailable, str]] = {
+    RollbackAvailable.FULL: "all of the rotation",
+    RollbackAvailable.CLIENTS_ONLY: "the nodes' client certificates; the API servers keep those of the new CA",
+    RollbackAvailable.NONE: "nothing",
+}
+_SHOWN_DIGITS: Final = 12
+_MOST_SHOWN: Final = 30
+"""Objects of a list; ``--output json`` has all."""
+
+
+# Status
+
+
+def show_status(view: View, console: Console, now: datetime) -> None:
+    """Print the state as text."""
+    if isinstance(view, NoRotation):
+        console.print(Text.assemble("Cluster ", (str(view.cluster), "bold"), " has no rotation of its CAs."))
+    else:
+        _show_rotation(view, console, now)
+    if why := rejection(view.conditions):
+        _paragraph(console, "Rejected", why)
+    if view.pending_order:
+        _paragraph(console, "Ordered", f"{view.pending_order}, which no controller has taken yet")
+    _paragraph(console, "Next", next_for_person(view))
+
+
+def _show_rotation(view: RotationView, console: Console, now: datetime) -> None:
+    phase = (view.phase.value, _STYLES[view.attention])
+    console.print(
+        Text.assemble("Cluster ", (str(view.cluster), "bold"), ": ", phase, f" (rotation {view.rotation_id})\n")
+    )
+    for one in view.steps:
+        console.print(Text.assemble(" ", _MARKS[one.state], f" {one.title}"))
+    console.print()
+    if not view.phase.is_over:
+        _paragraph(console, "Since", _since(view, now))
+    _paragraph(console, "Waits", view.waits_for)
+    _paragraph(console, "Lagging", _named(view.nodes.lagging))
+    if view.nodes.total:
+        _paragraph(console, "Nodes", _nodes(view.nodes))
+    if view.servers and not view.phase.is_over:
+        _servers(view, console)
+    if not view.phase.is_over:
+        _paragraph(console, "Roll back", _ROLLBACK[view.rollback_available])
+    _show_authorities(view, console)
+    _paragraph(console, "Leftovers", view.leftovers)
+    for gate, at in view.skipped:
+        _paragraph(console, "Skipped", f"gate {gate}, ordered at {at}")
+    if not view.reported and not view.phase.is_over:
+        text = "the policy's status says nothing of this rotation: does a controller run with --rotate-authorities?"
+        _paragraph(console, "Note", text)
+
+
+def _since(view: RotationView, now: datetime) -> str:
+    if isinstance(view.step_since, NotYet):
+        return ""
+    return f"{view.step_since:%Y-%m-%d %H:%M} UTC ({_duration(now - view.step_since)})"
+
+
+def _duration(lasted: timedelta) -> str:
+    minutes = max(int(lasted.total_seconds()) // 60, 0)
+    if minutes >= 2 * 24 * 60:
+        return f"{minutes // (24 * 60)} days"
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
+
+
+def _named(names: tuple[str, ...]) -> str:
+    return ", ".join(names)
+
+
+def _nodes(nodes: NodesView) -> str:
+    return (
+        f"{nodes.trust_new} of {nodes.total} trust the new CA; {nodes.client_by_new} have a client certificate of it, "
+        f"{nodes.serving_by_new} a serving certificate"
+    )
+
+
+def _servers(view: RotationView, console: Console) -> None:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in ("API server", "Presents", "Old CA's\nclients", "New CA's\nclients", "Asked at"):
+        table.add_column(heading, overflow="fold")
+    for one in view.servers:
+        table.add_row(*map(Text, (one.machine, one.presents, one.accepts_old, one.accepts_new, one.time)))
+    console.print(table)
+
+
+def _show_authorities(view: RotationView, console: Console) -> None:
+    """On a terminal the begin of each discovery hash, else the whole."""
+    if not console.is_terminal:
+        for one in view.authorities:
+            _paragraph(console, f"Old {one.kind}", _until(one.old, one.old_not_after))
+            _paragraph(console, f"New {one.kind}", _until(one.new, one.new_not_after) if one.new else "not made yet")
+        return
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in ("Authority", "Old", "Until", "New", "Until"):
+        table.add_column(heading, overflow="fold")
+    for one in view.authorities:
+        old, new = (value.removeprefix("sha256:")[:_SHOWN_DIGITS] for value in (one.old, one.new))
+        ends = (_end(one.old_not_after), _end(one.new_not_after))
+        table.add_row(*map(Text, (one.kind, old, ends[0], new or "not made yet", ends[1])))
+    console.print(table)
+
+
+def _until(value: str, not_after: str) -> str:
+    return f"{value} until {_end(not_after)}" if _end(not_after) else value
+
+
+def _end(not_after: str) -> str:
+    """Empty for a key, which does not end."""
+    return "" if not_after.startswith("9999") else not_after
+
+
+def next_for_person(view: View) -> str:
+    """What a person does next."""
+    command = f"node-attestation-controller rotate {view.cluster}"
+    if isinstance(view, NoRotation):
+        if view.fault:
+            return f"{view.fault}: delete the object once you know that no rotation is under way"
+        return f"`{command} preflight` says whether one can be started"
+    if view.leftovers:
+        return "give the new CA to what holds the old one"
+    if view.phase.is_over:
+        return "nothing" if view.phase is Phase.COMPLETED else f"`{command} start` starts another one"
+    if view.held:
+        return f"`{command} retry` goes on with the new CA"
+    match view.phase:
+        case Phase.PREPARED:
+            return (
+                "exchange the credentials of people, CI systems and add-ons for those that trust the new CA; then "
+                f"`{command} complete`"
+            )
+        case Phase.WAITING_FOR_WORKERS_ROLLOUT:
+            return "replace or restart the nodes that lag; then the rotation goes on by itself"
+    return _next_while_moving(view, command)
+
+
+def _next_while_moving(view: RotationView, command: str) -> str:
+    if view.reason == PAUSED:
+        return "unpause the Cluster"
+    if view.reason == FOREIGN_AUTHORITY:
+        return "restore the Secret from a backup"
+    if view.attention is Attention.NEEDED:
+        instead = ""
+        if view.rollback_available is not RollbackAvailable.NONE:
+            instead = f", or `{command} rollback`"
+        return f"remove what it waits for{instead}; docs/rotation.md has what each step means"
+    return "nothing: the controller goes on by itself"
+
+
+def change_line(view: View) -> str:
+    """The state in one line, for ``--watch`` without a terminal."""
+    if isinstance(view, NoRotation):
+        return f"{view.cluster}: no rotation" + (f": {view.fault}" if view.fault else "")
+    step = "" if view.phase.is_over else f", step {view.step.value}"
+    waits = f"; waits: {view.waits_for}" if view.waits_for else ""
+    ordered = f"; {view.pending_order} is ordered" if view.pending_order else ""
+    return f"{view.cluster}: {view.phase.value}{step}{waits}{ordered}"
+
+
+def status_as_json_line(view: View) -> str:
+    """The state as JSON in one line."""
+    return json.dumps(status_as_json(view))
+
+
+def status_as_json(view: View) -> dict[str, Any]:
+    """The whole state as JSON. Fields are only ever added."""
+    common: dict[str, Any] = {
+        "cluster": str(view.cluster),
+        "attention": view.attention.value,
+        "pendingOrder": view.pending_order,
+        "rejected": rejection(view.conditions),
+        "next": next_for_person(view),
+        "conditions": [
+            {"type": one.type, "status": one.status, "reason": one.reason, "message": one.message}
+            for one in view.conditions
+        ],
+    }
+    if isinstance(view, NoRotation):
+        return {**common, "rotation": None, "fault": view.fault}
+    return {**common, "rotation": _rotation(view), "fault": ""}
+
+
+def _rotation(view: RotationView) -> dict[str, Any]:
+    return {
+        "id": view.rotation_id,
+        "phase": view.phase.value,
+        "gepPhase": gep_phase(view.phase).value,
+        "step": view.step.value,
+        "stepSince": "" if isinstance(view.step_since, NotYet) else format_time(view.step_since),
+        "steps": [{"step": one.step.value, "title": one.title, "state": one.state.value} for one in view.steps],
+        "waitsFor": view.waits_for,
+        "reason": view.reason,
+        "rollbackAvailable": view.rollback_available.value,
+        "times": dict(view.times),
+        "authorities": [
+            {
+                "kind": one.kind,
+                "old": {"hash": one.old, "notAfter": one.old_not_after},
+                "new": {"hash": one.new, "notAfter": one.new_not_after} if one.new else None,
+            }
+            for one in view.authorities
+        ],
+        "nodes": {
+            "total": view.nodes.total,
+            "trustNew": view.nodes.trust_new,
+            "clientByNew": view.nodes.client_by_new,
+            "servingByNew": view.nodes.serving_by_new,
+            "lagging": list(view.nodes.lagging),
+        },
+        "apiServers": [
+            {
+                "machine": one.machine,
+                "presents": one.presents,
+                "acceptsOld": one.accepts_old,
+                "acceptsNew": one.accepts_new,
+                "time": one.time,
+            }
+            for one in view.servers
+        ],
+        "leftovers": view.leftovers,
+        "skippedGates": [{"gate": gate, "time": at} for gate, at in view.skipped],
+        "reported": view.reported,
+    }
+
+
+# Preflight
+
+
+def show_preflight(found: PreflightFound, console: Console) -> None:
+    """Print the checks as text. What does not hold comes whole, with the patch, below them."""
+    console.print(Text.assemble("Cluster ", (str(found.cluster), "bold"), "\n"))
+    for check in (*found.checks, found.operator):
+        detail = explanation(check.result) if isinstance(check.result, Holds) else ""
+        _show_line(console, _mark(check), Text.assemble(check.title, (f": {detail}" if detail else "", "dim")))
+    for check in (*found.checks, found.operator):
+        if not isinstance(check.result, Holds):
+            _show_reason(check, console)
+    console.print()
+    _show_scan(found, console)
+    verdict, style = _BY_READINESS[found.readiness]
+    console.print(Text(verdict, style=style))
+
+
+def _show_line(console: Console, mark: Text, text: Text) -> None:
+    """A mark with its text beside it; in one line where there is no terminal."""
+    if not console.is_terminal:
+        console.print(Text.assemble(" ", mark, " ", text), soft_wrap=True)
+        return
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(width=2, justify="right")
+    grid.add_column(overflow="fold")
+    grid.add_row(mark, text)
+    console.print(grid)
+
+
+def _mark(check: Check) -> Text:
+    match check.result:
+        case Holds():
+            return _YES
+        case Lacks():
+            return _NO
+        case _:
+            return _UNKNOWN
+
+
+def _show_reason(check: Check, console: Console) -> None:
+    """A command in a reason is a line of its own, and stays one, so that it can be copied."""
+    first, *others = explanation(check.result).split("\n")
+    console.print()
+    console.print(Text.assemble(_mark(check), (f" {check.title}", "bold")), soft_wrap=not console.is_terminal)
+    console.print(Text(first), soft_wrap=not console.is_terminal)
+    for line in others:
+        console.print(Text(line), soft_wrap=True)
+
+
+def _show_scan(found: PreflightFound, console: Console) -> None:
+    if isinstance(found.scan, NotScanned):
+        _paragraph(console, "Note", f"the workload cluster was not searched for CAs: {found.scan.why}")
+        return
+    old = found.scan.leftovers
+    own = tuple(one for one in found.scan.holders if not one.holds_old)
+    _show_holders(console, "Hold the present CA, and must be given the new one before you complete", old)
+    _show_holders(console, "Hold CAs of their own, which a rotation does not touch", own)
+    if found.scan.more:
+        _paragraph(console, "Note", f"{found.scan.more} more objects hold CAs")
+    for kind, why in found.scan.unread.items():
+        _paragraph(console, "Note", f"{kind}: not readable here: {why}")
+
+
+def _show_holders(console: Console, heading: str, holders: tuple[Holder, ...]) -> None:
+    if not holders:
+        return
+    console.print(Text(heading, style="bold"))
+    for line in _lines(holders):
+        console.print(Text(f"  {line}"), soft_wrap=not console.is_terminal)
+    console.print()
+
+
+def _lines(holders: tuple[Holder, ...]) -> Iterator[str]:
+    yield from map(str, holders[:_MOST_SHOWN])
+    if len(holders) > _MOST_SHOWN:
+        yield f"and {len(holders) - _MOST_SHOWN} more"
+
+
+def preflight_as_json(found: PreflightFound) -> dict[str, Any]:
+    """The whole result as JSON. Fields are only ever added."""
+    scan = found.scan
+    searched: dict[str, Any] = {"holders": None, "moreHolders": 0, "unread": {}}
+    if isinstance(scan, Scan):
+        holders = [_holder(one) for one in scan.holders]
+        searched = {"holders": holders, "moreHolders": scan.more, "unread": dict(scan.unread)}
+    return {
+        "cluster": str(found.cluster),
+        "readiness": found.readiness.value,
+        "checks": [_check(one) for one in found.checks],
+        "operator": _check(found.operator),
+        **searched,
+        "notSearched": scan.why if isinstance(scan, NotScanned) else "",
+    }
+
+
+def _check(check: Check) -> dict[str, str]:
+    return {"check": check.title, "result": WORDS[type(check.result)], "message": explanation(check.result)}
+
+
+def _holder(one: Holder) -> dict[str, Any]:
+    return {"kind": one.kind, "namespace": one.namespace, "name": one.name, "holdsPresentCA": one.holds_old}
+
+
+# Orders
+
+
+def show_answer(answer: OrderAnswer, console: Console) -> None:
+    """Print the answer as text."""
+    console.print(Text(answer.message), soft_wrap=not console.is_terminal)
+
+
+def answer_as_json(answer: OrderAnswer) -> dict[str, str]:
+    """The answer as JSON. Fields are only ever added."""
+    return {
+        "cluster": str(answer.cluster),
+        "operation": answer.operation.value,
+        "answer": answer.answer.value,
+        "message": answer.message,
+    }
+
+
+def _paragraph(console: Console, head: str, text: str) -> None:
+    """One paragraph beside its head; in one line where there is no terminal."""
+    if not text:
+        return
+    if not console.is_terminal:
+        console.print(Text(f"{head:<11}{text}"), soft_wrap=True)
+        return
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(min_width=10, style="bold")
+    grid.add_column(overflow="fold")
+    grid.add_row(escape(head), Text(text))
+    console.print(grid)

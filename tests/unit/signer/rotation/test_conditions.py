@@ -1,0 +1,164 @@
+"""Conditions of a rotation: what is shown when, and that none of them makes a policy unready."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from signer.model.condition import PolicyCondition
+from signer.rotation import conditions
+from signer.rotation.conditions import (
+    AUTHORITY_EXPIRY,
+    AUTHORITY_TRUSTED,
+    NODES_TRUST_NEW_AUTHORITY,
+    OLD_AUTHORITY_REFUSED,
+    ROLLBACK_AVAILABLE,
+    ROTATION_PROGRESSING,
+    ROTATION_STALLED,
+    SERVERS_PRESENT_NEW_AUTHORITY,
+    STALLED_AFTER,
+    expiry_condition,
+    rotation_conditions,
+)
+from signer.rotation.facts import Facts, NotObserved
+from signer.rotation.operations import NeverRotated
+from signer.rotation.phases import BACK, Phase, Step
+from signer.rotation.plan import FOREIGN_AUTHORITY, Advance, Finished, Move, Wait
+from signer.rotation.proofs import NotKnown, NotProven
+from signer.rotation.record import RotationRecord
+from signer.rotation.rotations import Unverified, Verified
+from tests.unit.signer.rotation.model_world import START
+from tests.unit.signer.rotation.situations import NOW, facts_at, node, record_at
+
+PROOFS = (AUTHORITY_TRUSTED, NODES_TRUST_NEW_AUTHORITY, SERVERS_PRESENT_NEW_AUTHORITY, OLD_AUTHORITY_REFUSED)
+WAITS = Wait("NodesTrust", NotProven("worker-1 lags"))
+
+
+def shown(record: RotationRecord, facts: Facts | None = None, move: Move | None = None) -> dict[str, PolicyCondition]:
+    found = rotation_conditions(Verified(record, "u", "1"), facts, move)
+    assert len({one.type for one in found}) == len(found)
+    return {str(one.type): one for one in found}
+
+
+def test_none_without_a_rotation() -> None:
+    assert rotation_conditions(NeverRotated(), None, None) == ()
+
+
+def test_a_record_that_does_not_count() -> None:
+    (one,) = rotation_conditions(Unverified("edited"), None, None)
+    assert (one.type, one.met, one.reason) == (ROTATION_PROGRESSING, False, "Unverified")
+    assert one.message.startswith("edited: ")
+
+
+def test_none_makes_a_policy_unready() -> None:
+    kinds = [value for value in vars(conditions).values() if isinstance(value, type(ROTATION_STALLED))]
+    assert len(kinds) == 9
+    assert not any(kind.counts_toward_ready(None) for kind in kinds)
+
+
+@pytest.mark.parametrize(
+    ("step", "phase", "reason"),
+    [(Step.FORGET, Phase.COMPLETED, "Completed"), (Step.DISCARD_NEW, Phase.ROLLED_BACK, "RolledBack")],
+)
+def test_a_rotation_that_is_over(step: Step, phase: Phase, reason: str) -> None:
+    found = shown(record_at(step, phase=phase), facts_at(step), Finished())
+    assert (found[ROTATION_PROGRESSING].met, found[ROTATION_PROGRESSING].reason) == (True, reason)
+    assert not found.keys() & {*PROOFS, ROTATION_STALLED}
+    assert (found[ROLLBACK_AVAILABLE].met, found[ROLLBACK_AVAILABLE].reason) == (False, "None")
+    assert found[ROLLBACK_AVAILABLE].message == "nothing can be taken back"
+
+
+def test_a_rotation_that_progresses_or_waits() -> None:
+    record, facts = record_at(Step.NODES_TRUST), facts_at(Step.NODES_TRUST)
+    going = shown(record, facts, Advance(record))
+    assert (going[ROTATION_PROGRESSING].met, going[ROTATION_PROGRESSING].reason) == (True, "NodesTrust")
+    assert ROTATION_STALLED not in going
+    waiting = shown(record, facts, WAITS)[ROTATION_PROGRESSING]
+    assert (waiting.met, waiting.reason, waiting.message) == (False, "NodesTrust", "worker-1 lags")
+    unknown = shown(record, facts, Wait("NodesTrust", NotKnown("timeout")))[ROTATION_PROGRESSING]
+    assert (unknown.met, unknown.message) == (None, "timeout")
+    assert (going[ROLLBACK_AVAILABLE].met, going[ROLLBACK_AVAILABLE].reason) == (True, "Full")
+    assert "order rollback-ca-rotation" in going[ROLLBACK_AVAILABLE].message
+    assert ROTATION_STALLED not in shown(record, None, WAITS)
+
+
+def test_proofs_of_steps_before_now_and_later() -> None:
+    record = record_at(Step.NODES_TRUST)
+    facts = replace(facts_at(Step.NODES_TRUST), nodes=(node(),))
+    found = shown(record, facts)
+    assert [(found[kind].met, found[kind].reason) for kind in PROOFS] == [
+        (True, "Proven"),
+        (False, "NotProven"),
+        (False, "NotReached"),
+        (False, "NotReached"),
+    ]
+    assert "worker-1" in found[NODES_TRUST_NEW_AUTHORITY].message
+    proven = shown(record, facts_at(Step.NODES_TRUST))[NODES_TRUST_NEW_AUTHORITY]
+    assert (proven.met, proven.reason) == (True, "Proven")
+    blind = replace(facts_at(Step.SERVERS_TRUST), servers=NotObserved("timeout"))
+    unknown = shown(record_at(Step.SERVERS_TRUST), blind)[AUTHORITY_TRUSTED]
+    assert (unknown.met, unknown.reason) == (None, "NotKnown")
+
+
+def test_a_proof_of_a_former_step_is_not_computed_again() -> None:
+    """Machines come and go, and what they have then is another step's."""
+    facts = replace(facts_at(Step.SERVERS_PRESENT), root_ca=NotObserved("timeout"))
+    assert shown(record_at(Step.SERVERS_PRESENT), facts)[AUTHORITY_TRUSTED].met
+
+
+@pytest.mark.parametrize("step", Step)
+def test_proofs_are_shown_on_the_way_forward_and_once_facts_are_known(step: Step) -> None:
+    assert not shown(record_at(step)).keys() & set(PROOFS)
+    found = shown(record_at(step), facts_at(step)).keys() & set(PROOFS)
+    assert found == (set() if step in BACK else set(PROOFS))
+
+
+def test_a_step_that_waits_for_long_stalls() -> None:
+    record = record_at(Step.NODES_TRUST)
+    facts = replace(facts_at(Step.NODES_TRUST), now=START + STALLED_AFTER)
+    early = replace(facts, now=facts.now - timedelta(seconds=1))
+    assert not shown(record, early, WAITS)[ROTATION_STALLED].met
+    found = shown(record, facts, WAITS)[ROTATION_STALLED]
+    assert found.met
+    assert found.reason == "NodesTrust"
+    assert found.message == "step NodesTrust since 2026-01-01 00:00 UTC: worker-1 lags"
+
+
+def test_a_person_may_take_any_time() -> None:
+    waiting = Wait("WaitingForCompletion", NotProven("order it"))
+    found = shown(record_at(Step.PREPARED), facts_at(Step.PREPARED), waiting)[ROTATION_STALLED]
+    assert not found.met
+
+
+@pytest.mark.parametrize("step", [Step.PREPARED, Step.NODES_TRUST])
+def test_a_foreign_authority_stalls_at_once(step: Step) -> None:
+    foreign = Wait(FOREIGN_AUTHORITY, NotProven("another CA"))
+    found = shown(record_at(step), replace(facts_at(step), now=START), foreign)[ROTATION_STALLED]
+    assert (found.met, found.reason) == (True, FOREIGN_AUTHORITY)
+
+
+def test_a_record_without_the_time_of_its_step_does_not_stall() -> None:
+    record = replace(record_at(Step.NODES_TRUST), times={})
+    assert not shown(record, facts_at(Step.NODES_TRUST), WAITS)[ROTATION_STALLED].met
+
+
+@pytest.mark.parametrize(
+    ("days", "met", "reason"),
+    [
+        (366, True, "FarAway"),
+        (365, True, "FarAway"),
+        (364, False, "ExpiresWithinAYear"),
+        (90, False, "ExpiresWithinAYear"),
+        (89, False, "ExpiresWithin90Days"),
+        (30, False, "ExpiresWithin90Days"),
+        (29, False, "ExpiresWithin30Days"),
+        (-1, False, "ExpiresWithin30Days"),
+    ],
+)
+def test_a_ca_that_is_about_to_end(days: int, met: bool, reason: str) -> None:
+    found = expiry_condition(NOW + timedelta(days=days), NOW, under_way=False)
+    assert (found.type, found.met, found.reason) == (AUTHORITY_EXPIRY, met, reason)
+    if not met:
+        assert f"in {max(days, 0)} days: order start-ca-rotation" in found.message

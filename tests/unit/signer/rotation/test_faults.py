@@ -1,0 +1,603 @@
+"""Bad input and faults of a rotation: each has one clear condition or refusal, nothing half done is forgotten, and
+nobody is locked out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+from signer.decision.authority_secrets import AuthorityUnavailable
+from signer.kube.errors import ApiError, Cause, Conflict, Forbidden, Gone, ServerError, Unreachable
+from signer.model.fields import format_time
+from signer.model.seal import ControllerKeys
+from signer.rotation.authorities import AuthorityKind, Role, pair_suffix
+from signer.rotation.operations import Operation
+from signer.rotation.phases import FORWARD, Phase, Step
+from signer.rotation.plan import FOREIGN_AUTHORITY, PAUSED
+from signer.rotation.rotations import Unverified
+from tests.unit.signer.rotation.fault_world import (
+    CLUSTER,
+    KEY,
+    KEYS,
+    PINS,
+    POLICY,
+    RECORD,
+    Controller,
+    FaultWorld,
+    State,
+    at_step,
+    go_on,
+    in_phase,
+    pair_data,
+    parsed,
+    run,
+    secret_path,
+)
+from tests.unit.signer.rotation.memory_api import Call, Interfere, MemoryAPI, Moment
+
+KINDS: Final = (AuthorityKind.CLUSTER, AuthorityKind.FRONT_PROXY)
+PROGRESSING: Final = "CertificateAuthorityRotationProgressing"
+REJECTED: Final = "OperationRejected"
+STEPS: Final = tuple(step for step in FORWARD if step is not Step.PREPARED)
+SOME: Final = (Step.ACCEPT, Step.NODES_TRUST, Step.SERVERS_PRESENT, Step.DROP_OLD)
+_STATES: dict[Step | Phase, State] = {}
+
+
+def small() -> FaultWorld:
+    """One API server and one node."""
+    return FaultWorld.new(kinds=KINDS, servers=1, nodes=1)
+
+
+async def reach() -> None:
+    """Remember the world at the beginning of each step, and in the phases in which a rotation rests."""
+    world = small()
+    controller = await Controller.started(world)
+    world.order(Operation.START)
+    places: tuple[Step | Phase, ...] = (*FORWARD, Phase.COMPLETED)
+    for step in places:
+        done = at_step(step) if isinstance(step, Step) else in_phase(step)
+        await go_on(world, controller, done)
+        world.state.expected = frozenset(world.authority_certificates())
+        _STATES[step] = world.backup()
+        if step is Step.PREPARED:
+            world.order(Operation.COMPLETE)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def places() -> None:
+    """Every step is reached once."""
+    run(reach())
+
+
+def world_at(place: Step | Phase) -> FaultWorld:
+    """A world that has come to that step."""
+    return FaultWorld(_STATES[place]).copied()
+
+
+async def finish(world: FaultWorld, controller: Controller) -> None:
+    """To the end of the rotation, whatever has been ordered before."""
+    if world.now_record.phase not in (Phase.COMPLETING, Phase.COMPLETED):
+        await go_on(world, controller, in_phase(Phase.PREPARED))
+        world.order(Operation.COMPLETE)
+    await go_on(world, controller, in_phase(Phase.COMPLETED))
+    assert len(world.made_authorities()) == 2  # the old one, and one new
+
+
+# Errors of the APIs
+
+ERRORS: Final[dict[str, Callable[[], ApiError]]] = {
+    "403": lambda: Forbidden("no", status=403),
+    "409": lambda: Conflict("stale", status=409),
+    "410": lambda: Gone("expired", status=410),
+    "500": lambda: ServerError("broken", status=500),
+    "timeout": lambda: Unreachable("timed out", cause=Cause.TIMEOUT),
+}
+
+
+class Failing(Interfere):
+    """The first attempt of each distinct call fails, and its repetition works."""
+
+    def __init__(self, error: Callable[[], ApiError], moment: Moment) -> None:
+        self.error, self.moment = error, moment
+        self.failed: set[tuple[Call, str]] = set()
+        self.world: FaultWorld | None = None
+
+    async def __call__(self, call: Call, moment: Moment) -> None:
+        assert self.world is not None
+        record = self.world.record()
+        at = call, record.step.value if record else ""
+        if moment is self.moment and at not in self.failed:
+            self.failed.add(at)
+            raise self.error()
+
+
+@pytest.mark.parametrize(("error", "moment"), [*((one, Moment.BEFORE) for one in ERRORS), ("timeout", Moment.AFTER)])
+def test_each_call_fails_once_in_each_step(error: str, moment: Moment) -> None:
+    """Reads and writes, of both clusters, before their effect and after it."""
+
+    async def scenario() -> None:
+        world = small()
+        failing = Failing(ERRORS[error], moment)
+        failing.world = world
+        controller = await Controller.started(world, failing)
+        world.order(Operation.START)
+        await go_on(world, controller, in_phase(Phase.PREPARED), rounds=300)
+        world.order(Operation.COMPLETE)
+        await go_on(world, controller, in_phase(Phase.COMPLETED), rounds=300)
+        assert set(world.new_authorities().values()) == {1}
+        assert len(failing.failed) > 100
+
+    run(scenario())
+
+
+class Down(Interfere):
+    """Nothing answers while ``down``."""
+
+    down = False
+
+    async def __call__(self, call: Call, moment: Moment) -> None:
+        if self.down:
+            raise Unreachable("no route", cause=Cause.NETWORK)
+
+
+@pytest.mark.parametrize("step", SOME, ids=lambda one: one.value)
+@pytest.mark.parametrize("which", ["management", "workload"])
+def test_a_cluster_is_unreachable_in_the_middle(which: str, step: Step) -> None:
+    """The record does not change but by what needs no look at API servers, and the rotation goes on afterwards."""
+
+    async def scenario() -> None:
+        world = world_at(step)
+        down = Down()
+        controller = await Controller.started(world)
+        (controller.client if which == "management" else controller.kube).interfere = down
+        down.down, world.state.kube_down = True, which == "workload"
+        before = world.now_record
+        for _ in range(30):
+            await controller.look()
+            world.require_everybody_is_accepted()
+        if which == "management":
+            assert world.now_record == before
+        elif step not in (Step.NEW_AUTHORITY, Step.ACCEPT, Step.SIGN_CLIENTS, Step.FORGET):
+            assert world.now_record.step is before.step
+        down.down = world.state.kube_down = False
+        await finish(world, controller)
+
+    run(scenario())
+
+
+# Orders
+
+
+@pytest.mark.parametrize(
+    ("place", "operation", "says"),
+    [
+        (Step.NODES_TRUST, "start-ca-rotation", "complete it or roll it back before"),
+        (Step.NODES_TRUST, "complete-ca-rotation", "once it is Prepared"),
+        (Step.SWITCH, "complete-ca-rotation", "once it is Prepared"),
+        (Step.DROP_OLD, "rollback-ca-rotation", "nothing can be rolled back"),
+        (Phase.COMPLETED, "rollback-ca-rotation", "nothing can be rolled back"),
+        (Phase.COMPLETED, "retry-ca-rotation", "nothing to retry"),
+        (Step.NODES_TRUST, "rotate-everything", "is no operation"),
+        (Step.NODES_TRUST, "\n" * 9999, "is no operation"),
+    ],
+)
+def test_an_order_that_is_not_possible(place: Step | Phase, operation: str, says: str) -> None:
+    """The annotation goes, the condition says why, and nothing else changes."""
+
+    async def scenario() -> None:
+        world = world_at(place)
+        controller = await Controller.started(world)
+        before = world.now_record
+        world.order(operation)
+        await controller.look()
+        assert world.now_record == before
+        assert not world.has_order()
+        assert says in controller.condition(REJECTED)
+        assert [kind for kind, reason, _ in controller.told if reason == REJECTED] == ["Warning"]
+
+    run(scenario())
+
+
+def test_an_unknown_gate_is_rejected() -> None:
+    async def scenario() -> None:
+        world = world_at(Step.PREPARED)
+        controller = await Controller.started(world)
+        world.order(Operation.COMPLETE, "everything")
+        await controller.look()
+        assert world.now_record.phase is Phase.PREPARED
+        assert "no gate" in controller.condition(REJECTED)
+
+    run(scenario())
+
+
+class CrashAfterRecord(Interfere):
+    """The process ends between the record's write and the removal of the annotation."""
+
+    async def __call__(self, call: Call, moment: Moment) -> None:
+        if call.method == "PATCH" and call.path == POLICY and moment is Moment.BEFORE:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("place", "operation"),
+    [
+        (None, Operation.START),
+        (Step.PREPARED, Operation.COMPLETE),
+        (Step.NODES_TRUST, Operation.ROLLBACK),
+    ],
+)
+@pytest.mark.parametrize("status_written", [False, True])
+def test_the_same_order_is_seen_again(place: Step | None, operation: Operation, status_written: bool) -> None:
+    """After a crash between the record's write and the removal of the annotation: it is not carried out twice, and not
+    reported as rejected, also if the policy has got another resourceVersion by a write of its status.
+    """
+
+    async def scenario() -> None:
+        world = small() if place is None else world_at(place)
+        controller = await Controller.started(world, CrashAfterRecord())
+        world.order(operation)
+        with pytest.raises(KeyboardInterrupt):
+            await controller.look()
+        controller.stop()
+        if status_written:
+            world.management.edit(POLICY, {"status": {"conditions": []}})
+        carried_out = world.now_record
+        again = await Controller.started(world)
+        await again.look()
+        assert world.now_record == carried_out
+        assert not world.has_order()
+        assert again.condition(REJECTED) == ""
+
+    run(scenario())
+
+
+def test_two_orders_in_a_row() -> None:
+    """The second takes the place of the first before it is seen, or after the first was carried out."""
+
+    async def scenario() -> None:
+        world = small()
+        controller = await Controller.started(world)
+        world.order(Operation.START)
+        await controller.look()
+        world.order(Operation.ROLLBACK)
+        await go_on(world, controller, in_phase(Phase.ROLLED_BACK))
+        world.order(Operation.START)
+        await go_on(world, controller, in_phase(Phase.PREPARED))
+        assert world.new_authorities()["ca"] >= 1
+
+    run(scenario())
+
+
+def test_an_order_while_paused() -> None:
+    async def scenario() -> None:
+        world = small()
+        controller = await Controller.started(world)
+        world.pause(True)
+        world.order(Operation.START)
+        await controller.look()
+        assert world.record() is None
+        assert "the Cluster is paused" in controller.condition(REJECTED)
+
+    run(scenario())
+
+
+# Secrets that somebody changed
+
+
+def foreign() -> Any:
+    """The Secret of another CA with the same name."""
+    return pair_data(AuthorityKind.CLUSTER, 1)
+
+
+@pytest.mark.parametrize("step", STEPS[:-1], ids=lambda one: one.value)
+def test_somebody_edits_the_cluster_ca(step: Step) -> None:
+    """The rotation holds by name, no decision signs by the foreign CA, and it goes on once the CA is restored."""
+
+    async def scenario() -> None:
+        world = world_at(step)
+        controller = await Controller.started(world)
+        await controller.settle()
+        before, kept = world.now_record, world.secret("ca")
+        world.put_secret("ca", foreign())
+        for _ in range(5):
+            await controller.look()
+            for node in world.state.nodes:
+                await world.renew(node, controller)
+        assert world.now_record.step is before.step
+        assert controller.condition(PROGRESSING).startswith(FOREIGN_AUTHORITY)
+        assert controller.condition("RotationStalled").startswith(FOREIGN_AUTHORITY)
+        world.put_secret("ca", kept)
+        await finish(world, controller)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("place", [Step.FORGET, Phase.COMPLETED])
+def test_somebody_edits_the_cluster_ca_at_the_end(place: Step | Phase) -> None:
+    """A node that names the CA of the rotation waits, and is not denied for good."""
+
+    async def scenario() -> None:
+        world = world_at(place)
+        controller = await Controller.started(world)
+        await controller.settle()
+        kept, node = world.secret("ca"), world.state.nodes[0]
+        world.put_secret("ca", foreign())
+        await world.renew(node, controller)
+        assert node.waits == 1
+        world.put_secret("ca", kept)
+        world.wait(60)
+        await world.renew(node, controller)
+        assert node.waits == 0
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("step", SOME[:3], ids=lambda one: one.value)
+@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize("how", ["deleted", "replaced", "key removed"])
+def test_somebody_changes_a_kept_pair(how: str, role: Role, step: Step) -> None:
+    """No other CA is made in its place, no decision signs by a foreign one, and the rotation goes on once the Secret is
+    restored.
+    """
+
+    async def scenario() -> None:
+        world = world_at(step)
+        controller = await Controller.started(world)
+        await controller.settle()
+        suffix = pair_suffix(AuthorityKind.CLUSTER, world.now_record.rotation_id, role)
+        path = secret_path(suffix)
+        kept = world.management.get(path)
+        if how == "deleted":
+            world.management.remove(path)
+        elif how == "replaced":
+            world.put_secret(suffix, foreign())
+        else:
+            world.management.edit(path, {"data": {"tls.key": None}})
+        for _ in range(5):
+            await controller.look()
+            for node in world.state.nodes:
+                await world.renew(node, controller)
+            world.require_everybody_is_accepted()
+        assert len(world.made_authorities()) == 2
+        world.management.put(path, kept)
+        await finish(world, controller)
+
+    run(scenario())
+
+
+# Objects that come and go
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda one: one.value)
+def test_the_record_is_deleted(step: Step) -> None:
+    """Secret ``<cluster>-ca`` decides who signs, as without a rotation, and nothing more is written."""
+
+    async def scenario() -> None:
+        world = world_at(step)
+        controller = await Controller.started(world)
+        world.management.remove(RECORD)
+        before = world.state.management.version
+        for _ in range(5):
+            await controller.look()
+        assert world.state.management.version == before
+        signs = await controller.signers()
+        assert signs.client.certificate.der == signs.serving.certificate.der == world.authority()
+        for node in world.state.nodes:  # one that names the other CA waits
+            await world.renew(node, controller)
+        assert world.state.management.found.get(RECORD) is None
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("step", SOME, ids=lambda one: one.value)
+def test_the_policy_is_deleted_and_made_again(step: Step) -> None:
+    """Signing goes on by the record, nothing is written meanwhile, and the rotation goes on with the next policy."""
+
+    async def scenario() -> None:
+        world = world_at(step)
+        controller = await Controller.started(world)
+        policy = world.management.get(POLICY)
+        world.management.remove(POLICY)
+        before = world.now_record
+        for _ in range(3):
+            await controller.look()
+            for node in world.state.nodes:
+                await world.renew(node, controller)
+        assert world.now_record == before
+        del policy["metadata"]["uid"]
+        world.management.put(POLICY, policy)
+        await finish(world, controller)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda one: one.value)
+def test_the_cluster_is_paused_and_unpaused(step: Step) -> None:
+    """Nothing is written, the condition says so, and signing goes on by the record."""
+
+    async def scenario() -> None:
+        world = world_at(step)
+        controller = await Controller.started(world)
+        world.pause(True)
+        before = world.now_record
+        for _ in range(3):
+            await controller.look()
+            for node in world.state.nodes:
+                await world.renew(node, controller)
+            world.wait(60)
+        assert world.now_record == before
+        assert controller.condition(PROGRESSING).startswith(PAUSED)
+        assert not [call for call in (*controller.client.calls, *controller.kube.calls) if call.writes]
+        world.pause(False)
+        await finish(world, controller)
+
+    run(scenario())
+
+
+def test_the_cluster_ca_is_about_to_end() -> None:
+    """It ends while the rotation waits for a person: nothing is forgotten, and no expired CA signs."""
+
+    async def scenario() -> None:
+        world = world_at(Step.PREPARED)
+        controller = await Controller.started(world)
+        world.wait((parsed(world.authority()).not_after - world.state.now).total_seconds() + 60)
+        for _ in range(3):
+            await controller.look()
+        assert controller.condition("AuthorityTrusted") != ""
+        assert world.now_record.phase is Phase.PREPARED
+        world.order(Operation.COMPLETE)
+        await controller.look()
+        assert world.now_record.phase is Phase.PREPARED
+        assert "cannot be completed now" in controller.condition(REJECTED)
+        with pytest.raises(AuthorityUnavailable):
+            await controller.signers()
+
+    run(scenario())
+
+
+def test_the_cluster_is_deleted() -> None:
+    """Nothing is written any more: the Secrets go with their owner."""
+
+    async def scenario() -> None:
+        world = world_at(Step.SWITCH)
+        controller = await Controller.started(world)
+        world.management.edit(CLUSTER, {"metadata": {"deletionTimestamp": format_time(world.state.now)}})
+        for _ in range(3):
+            assert await controller.look() > 0
+        world.management.remove(CLUSTER)
+        assert await controller.look() > 0
+        assert not [call for call in (*controller.client.calls, *controller.kube.calls) if call.writes]
+
+    run(scenario())
+
+
+# The controller key
+
+
+@pytest.mark.parametrize("step", SOME, ids=lambda one: one.value)
+def test_the_controller_key_is_rotated(step: Step) -> None:
+    """Record and pairs of the previous key stay valid."""
+
+    async def scenario() -> None:
+        world = world_at(step)
+        controller = await Controller.started(world)
+        world.set_keys(ControllerKeys(bytes(32), KEYS.current))
+        await controller.read_key()
+        await finish(world, controller)
+
+    run(scenario())
+
+
+def move(world: FaultWorld, keys: ControllerKeys) -> FaultWorld:
+    """``clusterctl move``: every object is created again in another management cluster, and status is dropped."""
+    other = FaultWorld(world.backup())
+    objects = other.state.management
+    moved, objects.found = objects.found, {}
+    uids: dict[str, str] = {}
+    other.management = MemoryAPI(objects)
+    for path, manifest in moved.items():
+        metadata = dict(manifest["metadata"])
+        before = metadata.pop("uid")
+        for name in ("resourceVersion", "creationTimestamp"):
+            metadata.pop(name)
+        kept = {name: value for name, value in manifest.items() if name != "status" or "/machines/" in path}
+        made = other.management.put(path, {**kept, "metadata": metadata})
+        uids[before] = made["metadata"]["uid"]
+    for path, manifest in list(objects.found.items()):
+        owners = manifest["metadata"].get("ownerReferences") or []
+        again = [{**one, "uid": uids.get(one.get("uid", ""), "")} for one in owners]
+        if again:
+            other.management.edit(path, {"metadata": {"ownerReferences": again}})
+    other.set_keys(keys)
+    return other
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda one: one.value)
+def test_the_cluster_is_moved(step: Step) -> None:
+    """T14: to a management cluster whose controller has the same key: the rotation goes on."""
+
+    async def scenario() -> None:
+        before = world_at(step)
+        old = await Controller.started(before)
+        before.pause(True)
+        await old.look()
+        world = move(before, KEYS)
+        controller = await Controller.started(world)
+        assert controller.condition(PROGRESSING).partition(":")[0] in (PAUSED, step.value)
+        world.pause(False)
+        await finish(world, controller)
+        assert world.management.get(RECORD)["metadata"]["ownerReferences"] == [
+            {
+                "apiVersion": "cluster.x-k8s.io/v1beta2",
+                "kind": "Cluster",
+                "name": KEY.name,
+                "uid": world.management.get(CLUSTER)["metadata"]["uid"],
+            }
+        ]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("step", SOME, ids=lambda one: one.value)
+def test_the_cluster_is_moved_to_another_key(step: Step) -> None:
+    """Nothing of the rotation counts, nothing is written, and condition and refusal say what to do."""
+
+    async def scenario() -> None:
+        world = move(world_at(step), ControllerKeys(bytes(32)))
+        controller = await Controller.started(world)
+        before = world.now_record
+        for operation in (None, Operation.START, Operation.ROLLBACK):
+            if operation is not None:
+                world.order(operation)
+            await controller.look()
+            assert isinstance(controller.rotations.of(KEY), Unverified)
+            assert world.now_record == before
+            assert controller.condition(PROGRESSING).startswith("Unverified")
+        assert "delete the object once you know" in controller.condition(REJECTED)
+        assert not [call for call in controller.client.calls if call.method in ("PUT", "POST")]
+        signs = await controller.signers()
+        assert signs.client.certificate.der == world.authority()
+        kept = world.backup()
+        for node in world.state.nodes:  # one that names the other CA waits
+            await world.renew(node, controller)
+        world = FaultWorld(kept)
+        controller = await Controller.started(world)
+        world.set_keys(KEYS)  # the way on: the key of the controller that began the rotation
+        await controller.read_key()
+        await finish(world, controller)
+
+    run(scenario())
+
+
+# Restored state
+
+
+RESTORES: Final = (
+    (Step.SIGN_CLIENTS, Step.SERVERS_TRUST),
+    (Step.NODES_TRUST, Step.ACCEPT),
+    (Step.SWITCH, Step.NODES_TRUST),
+    (Step.SERVERS_PRESENT, Step.NODES_TRUST),
+    (Step.SIGN_SERVING, Step.SWITCH),
+    (Step.DROP_OLD, Step.SIGN_CLIENTS),
+)
+
+
+@pytest.mark.parametrize(("now", "restored"), RESTORES)
+def test_the_management_cluster_is_restored(now: Step, restored: Step) -> None:
+    """An older record with the older Secrets, while the machines are where they were: every write that a member would
+    suffer from is held, no CA is made anew, and the rotation comes to its end.
+    """
+
+    async def scenario() -> None:
+        world, older = world_at(now), world_at(restored)
+        for path, manifest in older.state.management.found.items():
+            if "/secrets/" in path or path in (RECORD, PINS):
+                world.management.put(path, manifest)
+        controller = await Controller.started(world)
+        await go_on(world, controller, in_phase(Phase.PREPARED, Phase.COMPLETED))
+        await finish(world, controller)
+
+    run(scenario())

@@ -1,0 +1,343 @@
+"""T2: a controller that ends at any of its writes, or misses an answer; and two controllers at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from random import Random
+from typing import Any, Final
+
+import pytest
+
+from signer.kube.errors import AlreadyExists, Cause, Conflict, Unreachable
+from signer.rotation.authorities import AuthorityKind
+from signer.rotation.operations import Operation
+from signer.rotation.phases import Phase, Step, TakesBack
+from signer.rotation.rotations import RotationChanged
+from tests.unit.signer.rotation.fault_world import (
+    Controller,
+    Done,
+    FaultWorld,
+    State,
+    at_step,
+    in_phase,
+    is_held,
+    run,
+)
+from tests.unit.signer.rotation.memory_api import Call, Interfere, Moment
+
+KINDS: Final = (AuthorityKind.CLUSTER, AuthorityKind.FRONT_PROXY)
+"""The cluster's CA, which no Secret mixes with another, and one of those that are bundles in between."""
+FORWARD: Final = ((Operation.START, in_phase(Phase.PREPARED)), (Operation.COMPLETE, in_phase(Phase.COMPLETED)))
+
+
+@dataclass(frozen=True)
+class Script:
+    """Orders of people, each given once the one before has led where it should."""
+
+    name: str
+    parts: tuple[tuple[Operation, Done], ...]
+    takes_back: TakesBack = TakesBack.NOT_LINKED
+
+
+def back_from(step: Step, takes_back: TakesBack = TakesBack.NOT_LINKED) -> Script:
+    """A rotation that is rolled back from that step."""
+    back = (Operation.ROLLBACK, in_phase(Phase.ROLLED_BACK))
+    parts: tuple[tuple[Operation, Done], ...]
+    if step in (Step.SWITCH, Step.SERVERS_PRESENT, Step.SIGN_SERVING):
+        parts = (FORWARD[0], (Operation.COMPLETE, at_step(step)), back)
+    else:
+        parts = ((Operation.START, at_step(step)), back)
+    return Script(f"back from {step.value}, {takes_back.value}", parts, takes_back)
+
+
+SCRIPTS: Final = (
+    Script("forward", FORWARD),
+    Script("forward with a link", FORWARD, TakesBack.LINKED),
+    back_from(Step.ACCEPT),
+    back_from(Step.SERVERS_TRUST),
+    back_from(Step.NODES_TRUST),
+    back_from(Step.SWITCH),
+    back_from(Step.SIGN_SERVING, TakesBack.LINKED),
+    Script(
+        "clients only, then again",
+        (
+            FORWARD[0],
+            (Operation.COMPLETE, at_step(Step.SIGN_SERVING)),
+            (Operation.ROLLBACK, is_held),
+            (Operation.RETRY, in_phase(Phase.COMPLETED)),
+        ),
+    ),
+)
+
+
+class Killed(BaseException):
+    """The process ended."""
+
+
+class AtWrite(Interfere):
+    """Something happens at the write of that number, counted from zero, or at every one that comes again after it."""
+
+    def __init__(self, number: int, moment: Moment, error: Callable[[], BaseException]) -> None:
+        self.number, self.moment, self.error = number, moment, error
+        self.writes = 0
+        self.happened = False
+
+    async def __call__(self, call: Call, moment: Moment) -> None:
+        if not call.writes:
+            return
+        if moment is self.moment and self.writes == self.number and not self.happened:
+            self.happened = True
+            raise self.error()
+        self.writes += moment is Moment.AFTER
+
+
+class AtEveryWrite(Interfere):
+    """Something happens at the first attempt of each write: of the second in the process, if none would go on."""
+
+    def __init__(self, moment: Moment, error: Callable[[], BaseException]) -> None:
+        self.moment, self.error = moment, error
+        self.spared = False
+        self.times = 0
+
+    async def __call__(self, call: Call, moment: Moment) -> None:
+        if not call.writes or moment is not self.moment:
+            return
+        self.spared = not self.spared if self.moment is Moment.BEFORE else False
+        if self.moment is Moment.AFTER or self.spared:
+            self.times += 1
+            raise self.error()
+
+
+FAULTS: Final[dict[str, tuple[Moment, Callable[[], BaseException]]]] = {
+    "killed before": (Moment.BEFORE, Killed),
+    "killed after": (Moment.AFTER, Killed),
+    "answer lost": (Moment.AFTER, lambda: Unreachable("timed out", cause=Cause.TIMEOUT)),
+}
+
+
+@dataclass
+class Player:
+    """Plays a script, and starts another controller when one is killed."""
+
+    world: FaultWorld
+    script: Script
+    interfere: Interfere
+    part: int = 0
+    ordered: bool = False
+    before: Callable[[], None] = lambda: None
+    """Called before each pass."""
+    restarts: int = 0
+    most: int = 80
+    """Passes that wait, before the test gives up."""
+
+    async def play(self) -> None:
+        """To the end of the script."""
+        controller = await Controller.started(self.world, self.interfere)
+        idle = 0
+        while idle < self.most:
+            if self.part == len(self.script.parts):
+                return
+            operation, done = self.script.parts[self.part]
+            if not self.ordered:
+                self.world.order(operation)
+                self.ordered = True
+            if done(self.world) and not self.world.has_order():
+                self.part, self.ordered = self.part + 1, False
+                continue
+            self.before()
+            try:
+                pause = await controller.look()
+            except Killed:
+                controller.stop()
+                controller = await Controller.started(self.world, self.interfere)
+                self.restarts += 1
+                continue
+            self.world.require_everybody_is_accepted()
+            if pause:
+                idle += 1
+                await self.world.progress(controller)
+                self.world.require_everybody_is_accepted()
+        raise AssertionError(f"no end: {self.world.now_record}")
+
+
+@dataclass(frozen=True)
+class Pass:
+    """The world before one pass that wrote."""
+
+    state: State
+    part: int
+    ordered: bool
+    writes: int
+    """How many writes came before it."""
+
+
+class Count(Interfere):
+    """Counts writes."""
+
+    writes = 0
+
+    async def __call__(self, call: Call, moment: Moment) -> None:
+        self.writes += call.writes and moment is Moment.AFTER
+
+
+@cache
+def undisturbed(script: Script) -> tuple[dict[str, Any], tuple[Pass, ...], int]:
+    """The end of a script without faults, and the world before each pass."""
+    world, count = FaultWorld.new(kinds=KINDS, takes_back=script.takes_back, servers=1, nodes=1), Count()
+    passes: list[Pass] = []
+    player = Player(world, script, count)
+
+    def remember() -> None:
+        if not passes or passes[-1].writes < count.writes:
+            passes.append(Pass(world.backup(), player.part, player.ordered, count.writes))
+        elif passes:  # nothing was written since: the later state is nearer to the write
+            passes[-1] = Pass(world.backup(), player.part, player.ordered, count.writes)
+
+    player.before = remember
+    run(player.play())
+    return world.end_state(), tuple(passes), count.writes
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda one: one.name)
+def test_a_fault_at_every_write(script: Script, fault: str) -> None:
+    """One process after another ends at its next write, or every write's answer is lost: the end is the same, with the
+    same number of CAs.
+    """
+    end, _, writes = undisturbed(script)
+    every = AtEveryWrite(*FAULTS[fault])
+    world = FaultWorld.new(kinds=KINDS, takes_back=script.takes_back, servers=1, nodes=1)
+    run(Player(world, script, every, most=400).play())
+    assert world.end_state() == end
+    assert set(world.new_authorities().values()) == {1}
+    assert every.times >= writes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda one: one.name)
+def test_each_write_may_be_the_last(script: Script, fault: str) -> None:
+    """Whatever write the process ends at: another one goes on, and leads to the same end with the same CAs."""
+    end, passes, writes = undisturbed(script)
+    moment, error = FAULTS[fault]
+    for number in range(writes):
+        start = max((one for one in passes if one.writes <= number), key=lambda one: one.writes)
+        at = AtWrite(number - start.writes, moment, error)
+        world = FaultWorld(start.state).copied()
+        player = Player(world, script, at, start.part, start.ordered)
+        run(player.play())
+        assert at.happened
+        assert world.end_state() == end, (number, world.now_record)
+        assert set(world.new_authorities().values()) == {1}, number
+        assert player.restarts == (error is Killed)
+
+
+# Two controllers
+
+
+class Turn(Interfere):
+    """Each call waits until the schedule lets it go on."""
+
+    def __init__(self) -> None:
+        self.waiting: asyncio.Future[None] | None = None
+
+    async def __call__(self, call: Call, moment: Moment) -> None:
+        if moment is Moment.BEFORE:
+            self.waiting = asyncio.get_running_loop().create_future()
+            await self.waiting
+
+
+BURSTS: Final = (1, 2, 5, 20, 100, 400)
+"""How many calls one of the two makes before the other's turn comes: 400 are whole steps of the rotation."""
+DRAINED: Final = 60
+"""Calls of one pass at most."""
+MOST_BURSTS: Final = 150
+
+
+class TwoLeaders:
+    """Two controllers that both take themselves for the leader, and a schedule of their calls."""
+
+    def __init__(self, world: FaultWorld, script: Script, random: Random) -> None:
+        self.world, self.script, self.random = world, script, random
+        self.turns = (Turn(), Turn())
+        self.controllers: list[Controller] = []
+        self.pauses = [0.0, 0.0]
+        self.part = 0
+
+    async def play(self) -> None:
+        """To the end of the script, and of both controllers' passes."""
+        self.controllers = [await Controller.started(self.world, turn) for turn in self.turns]
+        self.world.order(self.script.parts[0][0])
+        tasks = [asyncio.create_task(self._work(number)) for number in range(2)]
+        try:
+            for _ in range(MOST_BURSTS):
+                if self.part == len(self.script.parts):
+                    break
+                number = self.random.randrange(2)
+                for _ in range(self.random.choice(BURSTS)):
+                    await self._step(number, tasks)
+                    await self._follow()
+                    if self.part == len(self.script.parts):
+                        break
+            assert self.part == len(self.script.parts), self.world.now_record
+            for number in range(2):  # whatever was under way arrives
+                for _ in range(DRAINED):
+                    await self._step(number, tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _work(self, number: int) -> None:
+        while True:
+            self.pauses[number] = await self.controllers[number].look()
+
+    async def _step(self, number: int, tasks: list[asyncio.Task[None]]) -> None:
+        """One call of that controller."""
+        turn = self.turns[number]
+        while turn.waiting is None:
+            if tasks[number].done():
+                tasks[number].result()
+            await asyncio.sleep(0)
+        waiting, turn.waiting = turn.waiting, None
+        waiting.set_result(None)
+        while self._is_working(number) and not tasks[number].done():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        self.world.require_everybody_is_accepted()
+
+    def _is_working(self, number: int) -> bool:
+        return self.turns[number].waiting is None
+
+    async def _follow(self) -> None:
+        """The world acts when one of the controllers waits; a person orders what comes next."""
+        _, done = self.script.parts[self.part]
+        if done(self.world):  # the annotation may be there still: the next order takes its place
+            self.part += 1
+            if self.part < len(self.script.parts):
+                self.world.order(self.script.parts[self.part][0])
+        elif any(self.pauses) and not self.world.has_order():
+            self.pauses = [0.0, 0.0]
+            await self.world.progress(self.controllers[0])
+            self.world.require_everybody_is_accepted()
+
+
+SEEDS: Final = 2
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda one: one.name)
+def test_two_leaders(script: Script) -> None:
+    """Each comes between the other's calls, or long after them: the end is the same, and the second to write at a
+    version gets a conflict.
+    """
+    end, _, _ = undisturbed(script)
+    for seed in range(SEEDS):
+        world = FaultWorld.new(kinds=KINDS, takes_back=script.takes_back, servers=1, nodes=1)
+        two = TwoLeaders(world, script, Random(seed))
+        run(two.play())
+        assert world.end_state() == end, seed
+        assert set(world.new_authorities().values()) == {1}, seed
+        errors = {type(error) for one in two.controllers for error in one.errors}
+        assert errors <= {RotationChanged, Conflict, AlreadyExists}, (seed, errors)
