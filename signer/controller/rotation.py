@@ -14,8 +14,11 @@ from signer.authority import CertificateAuthority
 from signer.authority.canary_certificate import CanaryCertificate
 from signer.configuration import RotationSettings
 from signer.controller.canary.journal import journal_canary
+from signer.controller.rotation_expiry import ExpiryService
+from signer.controller.rotation_gauges import rotation_gauges
 from signer.controller.telemetry.metrics_collector import ServiceGauge
 from signer.controller.telemetry.recorder import Occurrence, Recorder, Subject
+from signer.decision.authority_source import AuthoritySource
 from signer.kube.client import Client
 from signer.kube.connection import ClusterConnection
 from signer.kube.resource_limits import ResourceLimits
@@ -25,6 +28,8 @@ from signer.model.condition import PolicyCondition
 from signer.model.decision import Deferred
 from signer.rotation.kubeadm import KubeadmObserver
 from signer.rotation.observer import AskServers, WorldObserver, asking
+from signer.rotation.operations import NeverRotated
+from signer.rotation.operations_guard import OperationsGuard
 from signer.rotation.reconciler import RotationReconciler
 from signer.rotation.rotations import Rotations, Verified
 from signer.rotation.servers.observing import CanaryNotJournaled
@@ -37,19 +42,44 @@ class RotationService:
 
     name = RotationReconciler.name
 
-    def __init__(self, key: ClusterKey, reconciler: RotationReconciler, rotations: Rotations) -> None:
+    def __init__(
+        self,
+        key: ClusterKey,
+        reconciler: RotationReconciler,
+        rotations: Rotations,
+        guard: OperationsGuard,
+        changed: Callable[[], None],
+    ) -> None:
+        """``changed`` is called when conditions have changed."""
         self._key = key
         self._reconciler = reconciler
         self._rotations = rotations
+        self._guard = guard
+        self._changed = changed
 
     @property
     def conditions(self) -> Sequence[PolicyCondition]:
         """See ClusterService."""
-        return self._reconciler.conditions
+        return (*self._reconciler.conditions, *self._guarded())
+
+    def _guarded(self) -> tuple[PolicyCondition, ...]:
+        """Who may give orders is of interest from the first rotation on."""
+        try:
+            known = self._rotations.of(self._key)
+        except Deferred:
+            return ()
+        return () if isinstance(known, NeverRotated) else (self._guard.condition,)
 
     def gauges(self) -> Sequence[ServiceGauge]:
-        """See ClusterService: the conditions are metrics already."""
-        return ()
+        """See ClusterService. None while there is no rotation."""
+        try:
+            known = self._rotations.of(self._key)
+        except Deferred:
+            return ()
+        if not isinstance(known, Verified):
+            return ()
+        last = self._reconciler.last
+        return rotation_gauges(known.record, last[0] if last else None)
 
     def wake(self) -> None:
         """See ClusterService."""
@@ -57,7 +87,8 @@ class RotationService:
 
     async def run(self, client: Client) -> None:
         """See ClusterService."""
-        await self._reconciler.run(client)
+        with self._guard.telling(self._changed):
+            await self._reconciler.run(client)
 
     def credentials(self) -> dict[str, Any]:
         """``status.credentials`` of the policy; empty while there is no rotation."""
@@ -79,6 +110,7 @@ class RotationParts:
     management: Client
     caches: Caches
     rotations: Rotations
+    guard: OperationsGuard
     recorder: Recorder
     settings: RotationSettings
     audit_log: AuditLog
@@ -114,7 +146,21 @@ def compose_rotation(
         now=now,
         random=random,
     )
-    return RotationService(key, reconciler, parts.rotations)
+    return RotationService(key, reconciler, parts.rotations, parts.guard, changed)
+
+
+def compose_expiry(
+    key: ClusterKey, parts: RotationParts, source: AuthoritySource, now: Callable[[], datetime]
+) -> ExpiryService:
+    """The warning before one cluster's CA ends."""
+    return ExpiryService(
+        key,
+        source=source,
+        rotation=parts.rotations.of,
+        caches=parts.caches,
+        tell=partial(_tell, key, parts.recorder, parts.caches),
+        now=now,
+    )
 
 
 def _ask_servers(key: ClusterKey, parts: RotationParts, now: Callable[[], datetime]) -> AskServers:
@@ -139,4 +185,4 @@ def _tell(key: ClusterKey, recorder: Recorder, caches: Caches, kind: str, reason
     recorder.record(Occurrence(subject, kind, reason, message))
 
 
-__all__ = ["RotationParts", "RotationService", "compose_rotation"]
+__all__ = ["RotationParts", "RotationService", "compose_expiry", "compose_rotation"]

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -37,7 +37,7 @@ from signer.controller.requests.reachability import Reachability
 from signer.controller.requests.reporter import Reporter
 from signer.controller.requests.request_budget import SharedRequestMemory
 from signer.controller.requests.workers import SharedWorkerPool
-from signer.controller.rotation import RotationParts, RotationService, compose_rotation
+from signer.controller.rotation import RotationParts, RotationService, compose_expiry, compose_rotation
 from signer.controller.status.infrastructure_status import InfrastructureStatus
 from signer.controller.status.machine_condition import MachineConditions
 from signer.controller.status.policy_owner import PolicyOwner
@@ -62,6 +62,8 @@ from signer.kube.scheduling import TimedSemaphore
 from signer.kube.supervision import supervised
 from signer.model.cluster import ClusterKey
 from signer.model.shard import EVERY_SHARD, SomeShards
+from signer.rotation.conditions import AUTHORITY_EXPIRY
+from signer.rotation.operations_guard import OperationsGuard
 from signer.rotation.rotations import Rotations
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.cache import InTouch
@@ -192,6 +194,7 @@ def compose_workload_cluster(
         OptionalPart(auto_approval, observers=(auto_approval,), listeners=(auto_approval,)),
         OptionalPart(service_networks),
         *(OptionalPart(service) for service in rotation),
+        *_compose_expiry(key, shared, authority_source, now),
         *(make(context) for make in options.optional_parts),
     )
     services = tuple(part.service for part in parts)
@@ -315,6 +318,22 @@ def _compose_rotation(
     return (compose_rotation(key, shared.rotation, changed=status_changed.set, now=now, random=random),)
 
 
+def _compose_expiry(
+    key: ClusterKey, shared: SharedParts, source: AuthoritySource, now: Callable[[], datetime]
+) -> tuple[OptionalPart, ...]:
+    """The warning before one workload cluster's CA ends; none where rotation is switched off."""
+    if isinstance(shared.rotation, RotationOff):
+        return ()
+    return (OptionalPart(compose_expiry(key, shared.rotation, source, now)),)
+
+
+def _rotation_tasks(shared: SharedParts) -> tuple[tuple[str, Callable[[], Awaitable[None]]], ...]:
+    """Tasks of the whole controller, by name; none where rotation is switched off."""
+    if isinstance(shared.rotation, RotationOff):
+        return ()
+    return (("admission policy for rotations", shared.rotation.guard.run),)
+
+
 def _rotation_parts(
     configuration: Configuration,
     options: ControllerOptions,
@@ -326,10 +345,12 @@ def _rotation_parts(
     """What rotations share. Their records are registered with the caches here, before these run."""
     if isinstance(configuration.rotation, RotationOff):
         return configuration.rotation
+    caches.policy_statuses.follow(AUTHORITY_EXPIRY)
     return RotationParts(
         management=client,
         caches=caches,
         rotations=Rotations(client, caches, caches.authentic.keys),
+        guard=OperationsGuard(client, caches, configuration.rotation, SystemRandom()),
         recorder=recorder,
         settings=configuration.rotation,
         audit_log=options.audit_log,
@@ -429,6 +450,7 @@ async def _run(
                             ("garbage collection", garbage_collector.run),
                             ("restoration", restoration.run),
                             ("unserved policies", unserved.run),
+                            *_rotation_tasks(shared),
                         )
                     ]
                     options.health.started()

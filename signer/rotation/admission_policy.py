@@ -30,7 +30,8 @@ _GROUP: Final = "attestation.cluster.x-k8s.io"
 _PLURAL: Final = "nodeattestationpolicies"
 
 ROTATE_VERB: Final = "rotate-ca"
-"""RBAC verb on nodeattestationpolicies. No request has it; only this policy and the controller ask for it."""
+"""RBAC verb on nodeattestationpolicies. No request has it; only this policy asks for it. The controller cannot: an
+annotation does not say who wrote it."""
 
 START: Final = tuple(name for name, operation in NAMES.items() if operation.is_start)
 """GEP-18's names, and Gardener's of today."""

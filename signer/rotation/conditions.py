@@ -1,7 +1,7 @@
 """The conditions of a rotation on the policy. Pure.
 
-They exist from the first rotation of a cluster on, or while its CA is about to end. None counts toward Ready but those
-that stop certificates: a rotation that waits is no reason to distrust a cluster.
+They exist from the first rotation of a cluster on; the one about the CA's end always exists. None counts toward Ready:
+a rotation that waits is no reason to distrust a cluster.
 """
 
 from __future__ import annotations
@@ -67,15 +67,13 @@ _SHOWN_PROOFS: Final = (
 )
 
 
-def expiry_condition(not_after: datetime, now: datetime) -> PolicyCondition:
-    """A warning a year, 90 and 30 days before the CA ends. Nothing is started by it."""
+def expiry_condition(not_after: datetime, now: datetime, *, under_way: bool) -> PolicyCondition:
+    """A warning a year, 90 and 30 days before the CA ends. Nothing is started by it, nor completed."""
+    cure = "complete the rotation that is under way" if under_way else "order start-ca-rotation (docs/rotation.md)"
     left = not_after - now
     for before, reason in WARNINGS:
         if left < before:
-            message = (
-                f"the CA ends at {not_after:%Y-%m-%d}, in {max(left.days, 0)} days: order start-ca-rotation "
-                "(docs/rotation.md)"
-            )
+            message = f"the CA ends at {not_after:%Y-%m-%d}, in {max(left.days, 0)} days: {cure}"
             return PolicyCondition(AUTHORITY_EXPIRY, False, reason, message)
     return PolicyCondition(AUTHORITY_EXPIRY, True, "FarAway", f"the CA ends at {not_after:%Y-%m-%d}")
 

@@ -93,6 +93,8 @@ class TrustFacts:
     client: Bundle
     server: Bundle
     link: Link
+    link_not_after: datetime | Absent = field(default=Absent(), compare=False)
+    """When the certificate in ``link.crt`` ends, whichever it is. Absent if there is none that can be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,5 +218,7 @@ class Facts:
     renewal: RenewalFacts
     pins: Mapping[str, frozenset[str]] = field(default_factory=lambda: MappingProxyType({}))
     """KubeadmConfigs of MachinePools, with the discovery hashes that they pin."""
+    worker_groups: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """The MachineDeployment or MachinePool of each Machine that has one; for people alone."""
     actuator: str = ""
     """What the operator must do so that the API servers change; empty if the controller does it."""

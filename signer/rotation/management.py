@@ -144,7 +144,8 @@ class _Reader:
         client, server = (digests_in(data.get(name, b"")) for name in (CLIENT_CA, SERVER_CA))
         if isinstance(client, UnreadableBundle) or isinstance(server, UnreadableBundle):
             return Unusable("a bundle cannot be read"), found
-        return TrustFacts(client, server, link_in(data.get(LINK, b""), cluster, now)), found
+        link = data.get(LINK, b"")
+        return TrustFacts(client, server, link_in(link, cluster, now), link_end_in(link)), found
 
     async def kubeconfig(self, cluster: Authorities) -> tuple[KubeconfigFacts | Absent | Unusable, JsonObject]:
         found = await self._get("kubeconfig")
@@ -155,6 +156,17 @@ class _Reader:
         except ValueError as error:
             return Unusable(str(error)), found
         return read_facts(value, *cluster.both), found
+
+
+def link_end_in(text: bytes) -> datetime | Absent:
+    """When the only certificate there ends, of whichever link it is."""
+    found = read_bundle(text)
+    if isinstance(found, UnreadableBundle) or len(found) != 1:
+        return Absent()
+    try:
+        return parse_ca_certificate(found[0]).not_after
+    except CertificateUnreadable:
+        return Absent()
 
 
 def link_in(text: bytes, cluster: Authorities, now: datetime) -> Link:

@@ -17,6 +17,7 @@ from signer.kube.resources import Resource
 from signer.model.cluster import ClusterKey, ClusterView, MachineView
 from signer.model.record import AttestedNode
 from signer.rotation.authorities import AuthorityKind, NotMade, Role
+from signer.rotation.control_plane.machines import worker_groups
 from signer.rotation.facts import (
     Acceptance,
     ControlPlaneMachine,
@@ -156,6 +157,7 @@ class WorldObserver:
             nodes=nodes.attested,
             unattested=nodes.unattested,
             pins=await self.control_plane.pins(cluster),
+            worker_groups=worker_groups(machines),
             actuator=self._actuator,
             renewal=await self.control_plane.renewal(record),
         )

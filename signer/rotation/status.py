@@ -13,6 +13,7 @@ from signer.rotation.authorities import AuthorityKind, AuthorityReference, NotMa
 from signer.rotation.facts import Acceptance, Facts, NotObserved, ServersFacts
 from signer.rotation.phases import GEPPhase, RollbackAvailable, gep_phase
 from signer.rotation.plan import rollback_possible
+from signer.rotation.progress import complete_before, lagging_nodes, link_end, pending_rollouts
 from signer.rotation.record import Moment, RotationRecord
 
 MOST_LAGGING: Final = 10
@@ -47,10 +48,21 @@ def rotation_status(record: RotationRecord, facts: Facts | None) -> dict[str, An
             status[name] = format_time(at)
     if not isinstance(new, NotMade):
         status["next"] = _authority(new)
+    if facts is not None:
+        status |= _deadlines(record, facts)
+        if pending := pending_rollouts(record, facts):
+            status["pendingWorkersRollouts"] = pending
     if facts is not None and not record.phase.is_over:
         status["nodes"] = _nodes(record, facts)
         status["apiServers"] = _servers(facts)
     return status
+
+
+def _deadlines(record: RotationRecord, facts: Facts) -> dict[str, str]:
+    if record.phase.is_over:
+        return {}
+    times = {"linkNotAfter": link_end(facts), "completeBefore": complete_before(record, facts)}
+    return {name: format_time(at) for name, at in times.items() if isinstance(at, datetime)}
 
 
 def _authority(reference: AuthorityReference) -> dict[str, str]:
@@ -60,16 +72,12 @@ def _authority(reference: AuthorityReference) -> dict[str, str]:
 def _nodes(record: RotationRecord, facts: Facts) -> dict[str, Any]:
     made = record.authority(AuthorityKind.CLUSTER).new
     new = "" if isinstance(made, NotMade) else made.public_key_hash
-    lagging = sorted(
-        [node.node for node in facts.nodes if not new or new not in (node.evidence,) or node.client != new]
-        + list(facts.unattested)
-    )
     return {
         "total": len(facts.nodes) + len(facts.unattested),
         "trustNew": sum(node.evidence == new for node in facts.nodes) if new else 0,
         "clientByNew": sum(node.client == new for node in facts.nodes) if new else 0,
         "servingByNew": sum(node.serving == new for node in facts.nodes) if new else 0,
-        "lagging": lagging[:MOST_LAGGING],
+        "lagging": list(lagging_nodes(record, facts)[:MOST_LAGGING]),
     }
 
 

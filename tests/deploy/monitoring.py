@@ -16,6 +16,7 @@ from signer.controller.telemetry.metrics import Metrics
 from signer.controller.telemetry.metrics_collector import (
     UNATTESTED,
     ClusterGauges,
+    MetricFamily,
     ProcessGauges,
     QueueGauges,
     ServiceGauge,
@@ -132,6 +133,14 @@ class Scrape:
     def fail(self, condition: str) -> None:
         """Set the condition to False."""
         self._condition(PolicyCondition(ConditionType(condition), False, "Broken", "broken"))
+
+    def meet(self, condition: str) -> None:
+        """Set the condition to True."""
+        self._condition(PolicyCondition(ConditionType(condition), True, "Met", "met"))
+
+    def serve(self, family: MetricFamily, value: float) -> None:
+        """Add a gauge of a service."""
+        self.change(services=(*self.cluster.services, ServiceGauge(family, value)))
 
     def doubt(self, condition: str) -> None:
         """Set the condition to Unknown."""

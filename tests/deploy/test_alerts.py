@@ -22,6 +22,7 @@ from signer.model import decision
 from signer.model.documentation import DOCUMENTATION_URL
 from signer.model.policy import Mode
 from signer.model.reasons import Reason
+from signer.rotation import conditions as rotation_conditions
 from tests.deploy.monitoring import (
     CLUSTER,
     DAY,
@@ -44,7 +45,12 @@ DESCRIBED: Final = {one.name: one for one in Metrics().described()}
 ALL: Final = list(expressions())
 VALUES: Final = {
     "certificate": {one.value for one in metrics_collector.Certificate},
-    "condition": {text for name, text in vars(conditions).items() if name.isupper() and isinstance(text, str)},
+    "condition": {
+        text
+        for module in (conditions, rotation_conditions)
+        for name, text in vars(module).items()
+        if name.isupper() and isinstance(text, str)
+    },
     "decision": set(vars(decision)),
     "mode": {one.value for one in Mode},
     "outcome": {one.value for one in CloudCallOutcome},
@@ -222,6 +228,12 @@ SCENARIOS: Final[list[tuple[Callable[[Scrape], None], set[str]]]] = [
         lambda scrape: scrape.change(authority_expiry=(3 * DAY,)),
         {"CertificateAuthorityExpires", "CertificateAuthorityExpiresSoon"},
     ),
+    (lambda scrape: scrape.meet(rotation_conditions.ROTATION_STALLED), {"RotationStalled"}),
+    (lambda scrape: scrape.fail(rotation_conditions.ROTATION_STALLED), set()),
+    (lambda scrape: scrape.serve(metrics_collector.ROTATION_PREPARED, -8 * DAY), {"RotationNotCompleted"}),
+    (lambda scrape: scrape.serve(metrics_collector.ROTATION_PREPARED, -6 * DAY), set()),
+    (lambda scrape: scrape.serve(metrics_collector.ROTATION_LINK, 12 * DAY), {"RotationLinkEnds"}),
+    (lambda scrape: scrape.serve(metrics_collector.ROTATION_LINK, 20 * DAY), set()),
     (lambda scrape: scrape.change(oldest_pending_seconds=1000.0), {"RequestsWait"}),
     (let_evidence_run_out, {"EvidenceRunsOut"}),
     (deny, {"Denials"}),

@@ -16,6 +16,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from signer.admission.installation import RIGHTS
 from signer.cli import run as run_command
 from signer.cli.arguments import configuration_of
 from signer.cli.leader_election import leader_election
@@ -30,6 +31,7 @@ from signer.configuration import (
 from signer.crds.expressions import FIRST_VERSION
 from signer.model.rotation_waits import Waits
 from signer.model.serving_networks import OperatorNetworks
+from signer.rotation.admission_policy import OPERATIONS_POLICY
 from signer.testing.world import CONTROLLER_NAMESPACE
 from tests.deploy import packages
 from tests.deploy.packages import DEPLOY, ROOT
@@ -461,6 +463,7 @@ class TestRotation:
         assert {role for role, _ in added} == {
             "ClusterRole /node-attestation-rotation",
             "ClusterRole /node-attestation-rotation-records",
+            "ClusterRole /node-attestation-rotation-admission",
         }
 
     def test_no_other_option_lets_the_controller_write_what_rotation_writes(self) -> None:
@@ -479,16 +482,40 @@ class TestRotation:
     def test_secrets_are_writable_namespace_by_namespace(self) -> None:
         records = ("ClusterRoleBinding", "", "node-attestation-rotation-records")
         writes = "node-attestation-rotation"
+        always = {records, ("ClusterRoleBinding", "", "node-attestation-rotation-admission")}
         assert self.bound({}) == set()
-        assert self.bound(self.ON) == {records, ("RoleBinding", "default", writes)}
-        assert self.bound(self.NAMESPACES) == {records, ("RoleBinding", "team-a", writes)}
+        assert self.bound(self.ON) == {*always, ("RoleBinding", "default", writes)}
+        assert self.bound(self.NAMESPACES) == {*always, ("RoleBinding", "team-a", writes)}
         everywhere = {**self.ON, "rbac": {"secretNamespaces": ["team-a", "team-b"]}}
-        assert self.bound(everywhere) == {records, *(("RoleBinding", of, writes) for of in ("team-a", "team-b"))}
+        assert self.bound(everywhere) == {*always, *(("RoleBinding", of, writes) for of in ("team-a", "team-b"))}
 
     def test_in_one_namespace(self) -> None:
         assert self.bound({**self.ON, "watch": {"namespace": "team-a"}}) == {
             ("RoleBinding", "team-a", "node-attestation-rotation-records"),
             ("RoleBinding", "team-a", "node-attestation-rotation"),
+        }, "nothing reaches beyond the namespace"
+
+    def test_the_admission_policy_can_be_left_out(self) -> None:
+        without = {"rotation": {"enabled": True, "admissionPolicy": False}}
+        groups = {group for _, rule in self.rules(without) for group in json.loads(rule).get("apiGroups", ())}
+        assert "admissionregistration.k8s.io" not in groups
+        assert not [one for one in self.bound(without) if "admission" in one[2]]
+
+    def test_the_admission_policy_needs_exactly_the_rights_that_its_installation_calls(self) -> None:
+        """Nothing is deleted: a policy that stays refuses orders that nobody carries out."""
+        rules = [json.loads(rule) for role, rule in self.rules(self.ON) if role.endswith("-rotation-admission")]
+        granted = {
+            (group, resource, verb, *rule.get("resourceNames", ()))
+            for rule in rules
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+        }
+        assert granted == {
+            (group, resource, verb, *(() if verb == "create" else (OPERATIONS_POLICY.name,)))
+            for group, resource, verbs in RIGHTS
+            for verb in verbs
+            if verb != "delete"
         }
 
     def test_the_notes_say_what_the_controller_may_do(self) -> None:

@@ -106,6 +106,8 @@ class TestRotationByKustomize:
             ("ClusterRole", "node-attestation-rotation"),
             ("ClusterRole", "node-attestation-rotation-records"),
             ("ClusterRoleBinding", "node-attestation-rotation-records"),
+            ("ClusterRole", "node-attestation-rotation-admission"),
+            ("ClusterRoleBinding", "node-attestation-rotation-admission"),
         }
         assert names(base) <= names(switched_on)
 

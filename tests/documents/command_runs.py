@@ -126,6 +126,11 @@ TABLE: Final = (
         "kubectl apply",
         RunBy("tests/documents/test_deploy.py::test_a_policy_is_accepted_and_can_be_followed"),
     ),
+    Entry(
+        "docs/rotation.md",
+        "kubectl delete",
+        NotRun("admission policies need Kubernetes 1.30; signer.admission removes them in tests"),
+    ),
     Entry("docs/recovering.md", "kubectl delete", RunBy(f"{_OPERATORS}::test_record_and_reservations_are_deleted")),
     Entry(
         "docs/recovering.md",

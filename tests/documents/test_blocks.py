@@ -45,7 +45,7 @@ ANNOTATIONS = {ENDORSEMENT_KEY_OF_MACHINE_ANNOTATION, OPERATION_ANNOTATION, SKIP
 LABELS = {WATCH_FILTER_LABEL, "pod-security.kubernetes.io/enforce"}
 BUILT_IN = {
     *("cluster", "csr", "namespace", "lease", "machine", "machinedeployment", "machines", "events"),
-    "kubeadmcontrolplane",
+    *("kubeadmcontrolplane", "validatingadmissionpolicy", "validatingadmissionpolicybinding"),
     *("secret", "secrets", "configmap", "configmaps", "deployment", "pod", "baremetalhost"),
 }
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from random import Random
 from typing import Any, Final
 
 import pytest
@@ -15,11 +16,15 @@ from signer.admission.discovery import NotServed, served_admission
 from signer.admission.installation import RIGHTS, Installed, NotOurs, Written, install, remove
 from signer.admission.manifests import AdmissionVersion, binding_manifest, policy_manifest
 from signer.admission.proof import NotProven, Proven, prove
+from signer.configuration import RotationSettings
 from signer.kube.client import Client
 from signer.kube.errors import Forbidden
-from signer.kube.resources import NODE_ATTESTATION_POLICIES
+from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2, NODE_ATTESTATION_POLICIES
 from signer.rotation.admission_policy import OPERATIONS_POLICY, OPERATIONS_PROOF
 from signer.rotation.operations import OPERATION_ANNOTATION
+from signer.rotation.operations_guard import OperationsGuard
+from signer.store.caches import Caches
+from signer.store.cluster_api import ClusterAPIVersion
 from tests.conformance.api import version_of
 from tests.support.control_plane import ControlPlane
 from tests.support.processes import wait_until
@@ -144,6 +149,34 @@ async def test_it_is_installed_once_and_restored(serving: ControlPlane, admin: R
         await proven(serving)
 
 
+def guard(client: Client, admin: RawClient) -> OperationsGuard:
+    """The controller's guard, which knows one policy."""
+    caches = Caches(ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2), own_namespace="node-attestation-system")
+    caches.policies.written(admin.get(PROVEN).expect(200))
+    return OperationsGuard(client, caches, RotationSettings(), Random(0))
+
+
+async def test_the_controller_installs_it_and_knows_when_it_is_in_force(
+    serving: ControlPlane, admin: RawClient
+) -> None:
+    _delete(admin)
+    async with Client(serving.connection(CONTROLLER, ())) as client:
+        made = guard(client, admin)
+        async with asyncio.timeout(60):
+            while not made.condition.met:
+                await made.look()
+                assert made.condition.reason in ("NotProven", "Proven"), made.condition
+                await asyncio.sleep(0.05)
+    assert made.condition.reason == "Proven"
+
+
+async def test_without_the_rights_the_condition_says_so(serving: ControlPlane, admin: RawClient) -> None:
+    async with Client(serving.connection(STRANGER, ())) as client:
+        made = guard(client, admin)
+        await made.look()
+    assert (made.condition.met, made.condition.reason) == (False, "Forbidden")
+
+
 async def test_each_way_in_which_it_is_not_applied_is_not_proven(
     serving: ControlPlane, admin: RawClient, installed: None
 ) -> None:
@@ -205,9 +238,9 @@ async def test_the_controller_may_remove_an_operation(serving: ControlPlane, ins
 async def test_no_annotation_comes_with_a_status(serving: ControlPlane, admin: RawClient) -> None:
     """Why the policy does not look at the status subresource."""
     path = NODE_ATTESTATION_POLICIES.object("other-annotation", NAMESPACE, "status")
-    change = {"metadata": {"annotations": {OPERATION_ANNOTATION: "start-ca-rotation"}}, "status": {"kept": True}}
+    change = {"metadata": {"annotations": {OPERATION_ANNOTATION: "start-ca-rotation"}}, "status": {"attestors": "tpm"}}
     found = admin.patch(path, change).expect(200)
-    assert found["status"]["kept"] is True
+    assert found["status"]["attestors"] == "tpm"
     assert OPERATION_ANNOTATION not in found["metadata"].get("annotations", {})
 
 

@@ -177,6 +177,36 @@ UNATTESTED: Final = MetricFamily(
     "were not approved; at most 64.",
     _OF_CLUSTER,
 )
+ROTATION_STEP: Final = MetricFamily(
+    "rotation_step_timestamp_seconds",
+    "gauge",
+    "When the present step of the rotation of the cluster's CAs began, in Unix time; missing without a rotation.",
+    _OF_CLUSTER,
+)
+ROTATION_PREPARED: Final = MetricFamily(
+    "rotation_prepared_timestamp_seconds",
+    "gauge",
+    "Since when the rotation is prepared and waits for complete-ca-rotation, in Unix time; missing otherwise.",
+    _OF_CLUSTER,
+)
+ROTATION_LINK: Final = MetricFamily(
+    "rotation_link_expiry_timestamp_seconds",
+    "gauge",
+    "When the link certificate ends by which clients of one CA accept the other, in Unix time; missing without one.",
+    _OF_CLUSTER,
+)
+ROTATION_NODES: Final = MetricFamily(
+    "rotation_lagging_nodes",
+    "gauge",
+    "Nodes that are not proven to trust and use the CA to which the rotation leads; missing without a rotation.",
+    _OF_CLUSTER,
+)
+ROTATION_SERVERS: Final = MetricFamily(
+    "rotation_lagging_api_servers",
+    "gauge",
+    "API servers that are not yet as the rotation wants them, or cannot be asked; missing without a rotation.",
+    _OF_CLUSTER,
+)
 _FAMILIES: Final = (
     READY,
     WATCHED,
@@ -195,6 +225,11 @@ _FAMILIES: Final = (
     NODES,
     BUDGET,
     UNATTESTED,
+    ROTATION_STEP,
+    ROTATION_PREPARED,
+    ROTATION_LINK,
+    ROTATION_NODES,
+    ROTATION_SERVERS,
 )
 
 

@@ -78,6 +78,12 @@ def cluster_machines(machines: Iterable[MachineView]) -> ClusterMachines:
     return ClusterMachines(ControlPlaneMachines(tuple(sorted(control_plane, key=lambda one: one.name))), workers)
 
 
+def worker_groups(machines: Iterable[MachineView]) -> dict[str, str]:
+    """The MachineDeployment or MachinePool of each worker that has one, by the Machine's name."""
+    groups = {one.name: one.deployment or _pool_of(one) for one in machines if not one.control_plane}
+    return {name: group for name, group in groups.items() if group}
+
+
 def _pool_of(machine: MachineView) -> str:
     """The MachinePool of a Machine or instance; empty if there is none."""
     return machine.name if machine.kind == MACHINE_POOL_KIND else machine.owner_pool

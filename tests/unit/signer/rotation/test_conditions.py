@@ -158,7 +158,7 @@ def test_a_record_without_the_time_of_its_step_does_not_stall() -> None:
     ],
 )
 def test_a_ca_that_is_about_to_end(days: int, met: bool, reason: str) -> None:
-    found = expiry_condition(NOW + timedelta(days=days), NOW)
+    found = expiry_condition(NOW + timedelta(days=days), NOW, under_way=False)
     assert (found.type, found.met, found.reason) == (AUTHORITY_EXPIRY, met, reason)
     if not met:
         assert f"in {max(days, 0)} days: order start-ca-rotation" in found.message

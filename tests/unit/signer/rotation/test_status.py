@@ -98,6 +98,7 @@ def test_a_prepared_rotation() -> None:
         "gepPhase": "Prepare",
         "rotationID": "abcdefgh",
         "step": "Prepared",
+        "completeBefore": "2035-12-29T00:00:00Z",
         "rollbackAvailable": "Full",
         "current": {"hash": HASH[OLD], "notAfter": "2035-12-30T00:00:00Z"},
         "next": {"hash": HASH[NEW], "notAfter": "2035-12-30T00:00:00Z"},

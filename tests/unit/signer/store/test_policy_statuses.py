@@ -49,3 +49,45 @@ def test_each_policy_has_its_last_digest_until_it_is_deleted() -> None:
     statuses.forget(CLUSTER)
     statuses.forget(CLUSTER)
     assert statuses.shown(CLUSTER) == NOT_SHOWN
+
+
+def shows(*conditions: Any) -> dict[str, Any]:
+    return {"status": {"conditions": list(conditions)}}
+
+
+def test_the_reason_of_a_followed_condition_until_the_policy_is_deleted() -> None:
+    statuses = PolicyStatuses()
+    statuses.follow("Expiry")
+    assert statuses.reason(CLUSTER, "Expiry") == ""
+    statuses.shows(CLUSTER, shows({"type": "Ready", "reason": "Ready"}, {"type": "Expiry", "reason": "Soon"}))
+    assert statuses.reason(CLUSTER, "Expiry") == "Soon"
+    assert statuses.reason(CLUSTER, "Ready") == "", "nobody follows it"
+    statuses.shows(CLUSTER, READY)
+    assert statuses.reason(CLUSTER, "Expiry") == ""
+    statuses.shows(CLUSTER, shows({"type": "Expiry", "reason": "Soon"}))
+    statuses.forget(CLUSTER)
+    assert statuses.reason(CLUSTER, "Expiry") == ""
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        {"status": None},
+        {"status": {"conditions": {"type": "Expiry"}}},
+        shows("Expiry", None, 7),
+        shows({"type": "Expiry"}),
+        shows({"type": "Expiry", "reason": ["Soon"]}),
+    ],
+)
+def test_a_malformed_status_has_no_reason(manifest: dict[str, Any]) -> None:
+    statuses = PolicyStatuses()
+    statuses.follow("Expiry")
+    statuses.shows(CLUSTER, manifest)
+    assert statuses.reason(CLUSTER, "Expiry") == ""
+
+
+def test_a_reason_is_bounded() -> None:
+    statuses = PolicyStatuses()
+    statuses.follow("Expiry")
+    statuses.shows(CLUSTER, shows({"type": "Expiry", "reason": "x" * 1024}))
+    assert len(statuses.reason(CLUSTER, "Expiry")) == 64

@@ -7,7 +7,7 @@ from typing import Any
 
 from signer.model.cluster import LONG_AGO, ClusterKey, MachineView, machine_view
 from signer.model.machine_pool import machine_pool_view
-from signer.rotation.control_plane.machines import WorkerGroups, cluster_machines
+from signer.rotation.control_plane.machines import WorkerGroups, cluster_machines, worker_groups
 
 CREATED = datetime(2026, 10, 1, 8, tzinfo=UTC)
 
@@ -86,3 +86,23 @@ def test_of_a_machine_no_owner_is_believed_that_a_view_has_not() -> None:
     view = machine("w")
     assert view.cluster == ClusterKey("fleet", "edge")
     assert view.deployment == ""
+
+
+def test_the_group_of_each_worker() -> None:
+    pool = machine_pool_view(
+        {
+            "metadata": {"name": "spot", "namespace": "fleet", "uid": "p"},
+            "spec": {"clusterName": "edge", "providerIDList": ["aws:///a/i-1"]},
+        }
+    )
+    owner = {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachinePool", "name": "pool", "uid": "q"}
+    deployment = {"cluster.x-k8s.io/deployment-name": "b"}
+    assert worker_groups(
+        [
+            machine("cp-0", labels={**CONTROL_PLANE, **deployment}),
+            machine("b-0", labels=deployment),
+            machine("pool-0", ownerReferences=[owner]),
+            pool.instance("aws:///a/i-1"),
+            machine("single"),
+        ]
+    ) == {"b-0": "b", "pool-0": "pool", "spot": "spot"}
