@@ -204,17 +204,20 @@ class RotationReconciler:
         try:
             pause = await self.look(client)
         except (RotationChanged, Conflict, NotFound) as error:
-            _LOG.info("an object of a rotation has changed since it was read", extra=self._extra(error))
+            _LOG.info(
+                "an object of a rotation has changed since it was read",
+                extra={"cluster": str(self._key), "error": printable(str(error))},
+            )
             pause = CHANGED_SECONDS
         except (ApiError, Deferred) as error:
-            _LOG.warning("a rotation of certificate authorities cannot go on", extra=self._extra(error))
+            _LOG.warning(
+                "a rotation of certificate authorities cannot go on",
+                extra={"cluster": str(self._key), "error": printable(str(error))},
+            )
             pause = self._waiting()
         if tuple(self.conditions) != before:
             self._changed()
         return pause
-
-    def _extra(self, error: Exception) -> dict[str, str]:
-        return {"cluster": str(self._key), "error": printable(str(error))}
 
     def _waiting(self) -> Pause:
         self._waits += 1
@@ -262,7 +265,10 @@ class RotationReconciler:
                 try:
                     await Writer(self._management, client, self._now).make(write, known.record, observed.gathered)
                 except WriteRefused as error:
-                    _LOG.warning("a write of a rotation is not possible", extra=self._extra(error))
+                    _LOG.warning(
+                        "a write of a rotation is not possible",
+                        extra={"cluster": str(self._key), "error": printable(str(error))},
+                    )
                     self._tell("Warning", "RotationStalled", str(error))
                     return self._waiting()
                 _LOG.info("rotation: wrote", extra={"cluster": str(self._key), "detail": str(write)})
@@ -302,7 +308,10 @@ class RotationReconciler:
                 self._readers_ensured = True
             published = await publish_statement(client, facts, self._caches.authentic.statement_keys(), self._now())
         except (ApiError, NotPublished, SequenceTooLow, MalformedStatement, AuthorityError) as error:
-            _LOG.warning("nodes are not told about the rotation", extra=self._extra(error))
+            _LOG.warning(
+                "nodes are not told about the rotation",
+                extra={"cluster": str(self._key), "error": printable(str(error))},
+            )
             return
         if published.written:
             _LOG.info("rotation: nodes are told", extra={"cluster": str(self._key), "detail": str(wanted.trusted)})
@@ -316,7 +325,7 @@ class RotationReconciler:
         if before is None or before.step is not record.step:
             _LOG.info(
                 "rotation: step",
-                extra={"cluster": str(self._key), "detail": record.step.value, "rotation": record.rotation_id},
+                extra={"cluster": str(self._key), "detail": record.step.value},
             )
         return written
 

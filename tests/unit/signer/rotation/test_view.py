@@ -78,7 +78,7 @@ def test_a_whole_rotation() -> None:
     assert prepared.nodes.trust_new == prepared.nodes.total == 2
     assert {server.accepts_old for server in prepared.servers} == {"Accepted"}
     assert prepared.rollback_available is RollbackAvailable.FULL
-    world.wait(3600)
+    world.wait(4 * 3600)
     order = world.order(Operation.COMPLETE, 2)
     world.record = carry_out(order, world.record, world.facts(), stalled=False)
     passes(world)
@@ -100,7 +100,7 @@ def test_the_way_back() -> None:
 def test_a_rollback_of_clients_waits_for_a_person() -> None:
     world = ModelWorld(takes_back=TakesBack.NOT_LINKED)
     passes(world)
-    world.wait(3600)
+    world.wait(4 * 3600)
     world.record = carry_out(world.order(Operation.COMPLETE, 2), world.record, world.facts(), stalled=False)
     while world.record.step is not Step.SERVERS_PRESENT:
         if isinstance(world.step(), Wait):
@@ -121,7 +121,7 @@ def test_a_step_that_lasts_needs_attention() -> None:
     while not isinstance(world.step(), Wait):
         pass
     assert view_of(world).attention is Attention.NONE
-    world.wait(3600)
+    world.wait(4 * 3600)
     view = view_of(world)
     assert (view.step, view.attention) == (Step.SERVERS_TRUST, Attention.NEEDED)
     assert "control-plane-1" in view.waits_for
