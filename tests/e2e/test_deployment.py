@@ -139,6 +139,7 @@ def test_records_stay_when_the_release_goes(installed: Installation) -> None:
     kept = {item["metadata"]["name"] for item in client.items(CUSTOM_RESOURCE_DEFINITIONS.collection())}
     assert {name for name in kept if name.endswith(".attestation.cluster.x-k8s.io")} == {
         "attestednodes.attestation.cluster.x-k8s.io",
+        "certificateauthorityrotations.attestation.cluster.x-k8s.io",
         "identityreservations.attestation.cluster.x-k8s.io",
         "nodeattestationpolicies.attestation.cluster.x-k8s.io",
     }

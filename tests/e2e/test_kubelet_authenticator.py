@@ -183,6 +183,7 @@ def test_what_prepare_writes_is_what_a_kubelet_needs(
         "kubelet-authenticator-client.lock",
         "kubelet-authenticator-client.pem",
         "kubelet-authenticator-cluster.json",
+        "kubelet-authenticator-controller.json",
     ]
 
 

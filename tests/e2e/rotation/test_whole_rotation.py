@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,6 +61,12 @@ def load(world: RotationWorld, controller: RunningController) -> Iterator[Load]:
         yield load
 
 
+def shown(world: RotationWorld) -> dict[str, Any]:
+    """The rotation in the policy's status, which is written at most every few seconds."""
+    found: dict[str, Any] = world.policy["status"]["credentials"]["rotation"]["certificateAuthorities"]
+    return found
+
+
 def only(connection: ClusterConnection, authority: bytes) -> ClusterConnection:
     """A client that trusts this CA alone."""
     return replace(connection, certificate_authority=authority, tls=None)
@@ -92,7 +99,8 @@ def test_a_whole_rotation(world: RotationWorld, load: Load, tmp_path: Path) -> N
     kept = world.secret(f"ca-{record['rotationID']}-old")
     assert kept == {"tls.crt": world.old.certificate_pem}, "the old key is gone, its certificate stays"
     assert "operation" not in str(world.policy["metadata"].get("annotations"))
-    status = world.policy["status"]["credentials"]["rotation"]["certificateAuthorities"]
+    wait_until(lambda: shown(world)["phase"] == "Completed", "the status follows the record")
+    status = shown(world)
     assert (status["phase"], status["gepPhase"], status["rollbackAvailable"]) == ("Completed", "Completed", "None")
     assert world.provider.rollouts == 6, "three rollouts of two Machines"
 
