@@ -14,7 +14,7 @@ from tests.e2e.rotation.test_whole_rotation import world as world
 from tests.e2e.rotation.world import RotationWorld
 from tests.support.processes import wait_until
 
-pytestmark = [pytest.mark.real, pytest.mark.slow]
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.serial]
 
 
 def test_leftovers_are_named_when_the_rotation_is_completed(

@@ -23,7 +23,7 @@ from tests.integration.fixtures import keyed_mac
 from tests.support.binaries import MissingPart, find_control_plane, skip_or_fail
 from tests.support.processes import wait_until
 
-pytestmark = [pytest.mark.real, pytest.mark.slow]
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.serial]
 NODES = 6
 
 
