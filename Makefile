@@ -23,7 +23,7 @@ PARALLEL := --numprocesses $(shell expr $(CORES) + 2) --dist loadfile --no-loads
 # Without bytecode, every program that a test starts would compile this project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test lint fast lowest late mutation bench profile soak fuzz audit sbom site provision constraints generate clean
+.PHONY: help demo test rotation lint fast lowest late mutation bench profile soak fuzz audit sbom site provision constraints generate clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -46,6 +46,9 @@ lowest: $(LOWEST_STAMP) ## The quick tests with the lowest dependency versions t
 
 late: $(STAMP) ## The integration tests with embedded APIs that delay events by up to SECONDS (default 0.6)
 	$(PYTEST) tests/integration -m 'not serial' $(PARALLEL) --late-events $(or $(SECONDS),0.6)
+
+rotation: $(STAMP) provision ## Whole rotations of CAs on real API servers under load; minutes, on a quiet machine
+	NODE_ATTESTATION_ROTATION=1 $(PYTEST) tests/e2e/rotation
 
 lint: $(STAMP) ## Style, types, import layers
 	$(BIN)/ruff check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 
 import pytest
 
@@ -14,7 +15,14 @@ from tests.e2e.rotation.test_whole_rotation import world as world
 from tests.e2e.rotation.world import RotationWorld
 from tests.support.processes import wait_until
 
-pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.serial]
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.slow,
+    pytest.mark.serial,
+    pytest.mark.skipif(
+        "NODE_ATTESTATION_ROTATION" not in os.environ, reason="minutes each, on a quiet machine: make rotation"
+    ),
+]
 
 
 def test_leftovers_are_named_when_the_rotation_is_completed(

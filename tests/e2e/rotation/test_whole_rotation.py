@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,7 +24,14 @@ from tests.integration.fixtures import keyed_mac
 from tests.support.binaries import MissingPart, find_control_plane, skip_or_fail
 from tests.support.processes import wait_until
 
-pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.serial]
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.slow,
+    pytest.mark.serial,
+    pytest.mark.skipif(
+        "NODE_ATTESTATION_ROTATION" not in os.environ, reason="minutes each, on a quiet machine: make rotation"
+    ),
+]
 NODES = 6
 
 
