@@ -13,17 +13,14 @@ from attestors.wire.names import (
     CERTIFICATE_REQUEST_LABEL,
     MAXIMUM_REQUEST_BYTES,
 )
-from signer.model import signing_request
 from signer.model.certificate_request import NoProviderID
 from signer.model.reasons import Reason
 from signer.model.signing_request import (
-    _ENTRY_CHARACTERS,
-    _KEPT_CHARACTERS,
     _MAXIMUM_KEPT_TEXT,
     Malformed,
     Settled,
     SigningRequest,
-    _KeptContents,
+    _kept_content,
     parse_signing_request,
 )
 from tests.unit.signer.builders import (
@@ -241,48 +238,10 @@ class TestReadOnce:
         assert again.certificate_request.provider_id == NoProviderID(b"", "")
 
     @pytest.mark.parametrize("longer", [0, 1])
-    def test_long_texts_are_not_kept(self, longer: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_long_texts_are_not_kept(self, longer: int) -> None:
         """A flood of them would take more memory than reading them again is worth."""
-        kept = _KeptContents(2 * (_MAXIMUM_KEPT_TEXT + _ENTRY_CHARACTERS))
-        monkeypatch.setattr(signing_request, "_KEPT_CONTENTS", kept)
         csr = manifest(GOOD)
         csr["spec"]["request"] = "A" * (_MAXIMUM_KEPT_TEXT + longer)
+        _kept_content.cache_clear()
         assert isinstance(parse(csr), Malformed)
-        assert len(kept) == (0 if longer else 1)
-
-
-class TestKeptContents:
-    """Each text here is unreadable; its content is an object of its own, so a kept one is recognized."""
-
-    OIDS = ("1.2.3",)
-    ROOM_FOR_TWO = 2 * (_ENTRY_CHARACTERS + 8)
-
-    def still_kept(self, kept: _KeptContents, *contents: tuple[str, object]) -> list[bool]:
-        return [kept.read(text, self.OIDS) is content for text, content in contents]
-
-    def test_the_content_used_least_recently_makes_room(self) -> None:
-        kept = _KeptContents(self.ROOM_FOR_TWO)
-        first, second = (("1", kept.read("1", self.OIDS)), ("2", kept.read("2", self.OIDS)))
-        assert self.still_kept(kept, first) == [True]
-        third = ("3", kept.read("3", self.OIDS))
-        assert self.still_kept(kept, first, third, second) == [True, True, False]
-
-    def test_a_long_text_takes_the_room_of_several(self) -> None:
-        kept = _KeptContents(self.ROOM_FOR_TWO)
-        first = ("1", kept.read("1", self.OIDS))
-        kept.read("2", self.OIDS)
-        long = "l" * (self.ROOM_FOR_TWO - _ENTRY_CHARACTERS)
-        kept.read(long, self.OIDS)
-        assert len(kept) == 1
-        assert self.still_kept(kept, first) == [False]
-
-    def test_what_is_removed_leaves_its_room(self) -> None:
-        kept = _KeptContents(self.ROOM_FOR_TWO)
-        kept.read("l" * self.ROOM_FOR_TWO, self.OIDS)
-        assert len(kept) == 0
-        first, second = (("1", kept.read("1", self.OIDS)), ("2", kept.read("2", self.OIDS)))
-        assert self.still_kept(kept, first, second) == [True, True]
-
-    def test_the_default_holds_a_thousand_ordinary_requests(self) -> None:
-        ordinary = len(manifest(GOOD)["spec"]["request"])
-        assert 1000 * (ordinary + _ENTRY_CHARACTERS) <= _KEPT_CHARACTERS
+        assert _kept_content.cache_info().currsize == (0 if longer else 1)
