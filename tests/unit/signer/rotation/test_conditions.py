@@ -33,7 +33,7 @@ from tests.unit.signer.rotation.model_world import START
 from tests.unit.signer.rotation.situations import NOW, facts_at, node, record_at
 
 PROOFS = (AUTHORITY_TRUSTED, NODES_TRUST_NEW_AUTHORITY, SERVERS_PRESENT_NEW_AUTHORITY, OLD_AUTHORITY_REFUSED)
-WAITS = Wait("NodesTrust", NotProven("worker-1 lags"))
+WAITS = Wait("NodesTrust", NotProven("worker-1 lags", ("worker-1",)))
 
 
 def shown(record: RotationRecord, facts: Facts | None = None, move: Move | None = None) -> dict[str, PolicyCondition]:
