@@ -37,7 +37,7 @@ from signer.controller.requests.reachability import Reachability
 from signer.controller.requests.reporter import Reporter
 from signer.controller.requests.request_budget import SharedRequestMemory
 from signer.controller.requests.workers import SharedWorkerPool
-from signer.controller.rotation import RotationParts, RotationService, compose_expiry, compose_rotation
+from signer.controller.rotation import RotationParts, RotationService, compose_expiry, compose_rotation, wake_on_changes
 from signer.controller.status.infrastructure_status import InfrastructureStatus
 from signer.controller.status.machine_condition import MachineConditions
 from signer.controller.status.policy_owner import PolicyOwner
@@ -418,6 +418,8 @@ async def _run(
         options.health.watch(caches, fleet.busy_seconds)
         options.metrics.serve_process(partial(_process_gauges, options.health, caches, recorder))
         bootstrap_tokens.on_change(fleet.wake)
+        if not isinstance(shared.rotation, RotationOff):
+            wake_on_changes(shared.rotation, fleet.wake)
         garbage_collector = GarbageCollector(
             client, caches, reservations, ReservationRebuild(caches, reservations), now=options.now
         )

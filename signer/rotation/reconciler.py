@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from random import Random
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from attestors.wire.statement import ClusterIdentity, MalformedStatement
 from signer.authority import AuthorityError
@@ -22,7 +22,7 @@ from signer.authority.presented import Presented
 from signer.kube.backoff import Backoff
 from signer.kube.calls import GetCreatePatch, Replace
 from signer.kube.client import Client, JsonObject
-from signer.kube.errors import ApiError, Conflict, NotFound
+from signer.kube.errors import ApiError, Conflict, Forbidden, NotFound
 from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.model.cluster import ClusterKey, ClusterView
 from signer.model.condition import PolicyCondition
@@ -156,17 +156,6 @@ class RotationReconciler:
         self._last: tuple[Facts, Move] | None = None
         self._rejected: PolicyCondition | None = None
         self._leftovers = LeftoverSearch(now)
-        rotations.on_change(self._rotation_changed)
-        caches.on_policy_annotations(self._annotations_seen)
-
-    def _annotations_seen(self, key: ClusterKey, annotations: Mapping[str, Any]) -> None:
-        if key == self._key and OPERATION_ANNOTATION in annotations:
-            self._wanted.set()
-
-    def _rotation_changed(self, key: ClusterKey) -> None:
-        if key == self._key:
-            self._wanted.set()
-            self._changed()  # a record that no longer authenticates is a condition, and no pass makes it
 
     @property
     def conditions(self) -> Sequence[PolicyCondition]:
@@ -187,7 +176,7 @@ class RotationReconciler:
         return self._last
 
     def wake(self) -> None:
-        """The Cluster or its policy has changed."""
+        """The Cluster, its policy, its record or an order has changed."""
         self._wanted.set()
 
     async def run(self, client: Client) -> None:
@@ -235,7 +224,10 @@ class RotationReconciler:
         if cluster is None or cluster.deleting:
             return IDLE_SECONDS
         known = self._rotations.of(self._key)
-        policy = await self._management.get(NODE_ATTESTATION_POLICIES.object(self._key.name, self._key.namespace))
+        try:
+            policy = await self._management.get(NODE_ATTESTATION_POLICIES.object(self._key.name, self._key.namespace))
+        except NotFound:
+            return IDLE_SECONDS  # no order without it; the next policy wakes this
         order = read_order(policy)
         if not isinstance(order, NoOrder):
             await self._carry_out(order, known, cluster, policy, client)
@@ -303,9 +295,7 @@ class RotationReconciler:
                 signers=tuple(by_role[role] for role in Role if role not in wanted.trusted),
                 node_names=tuple(node.node for node in observed.facts.nodes),
             )
-            if not self._readers_ensured:  # by each process, so that none relies on what another one was about to do
-                await ensure_readers(client)
-                self._readers_ensured = True
+            await self._ensure_readers(client)
             published = await publish_statement(client, facts, self._caches.authentic.statement_keys(), self._now())
         except (ApiError, NotPublished, SequenceTooLow, MalformedStatement, AuthorityError) as error:
             _LOG.warning(
@@ -315,6 +305,23 @@ class RotationReconciler:
             return
         if published.written:
             _LOG.info("rotation: nodes are told", extra={"cluster": str(self._key), "detail": str(wanted.trusted)})
+
+    async def _ensure_readers(self, client: Client) -> None:
+        """Once in each process, so that none relies on what another one was about to do.
+
+        A kubeconfig that is no administrator's may not create Roles. The manifest with its own grants has this one.
+        """
+        if self._readers_ensured:
+            return
+        try:
+            await ensure_readers(client)
+        except Forbidden as error:
+            _LOG.warning(
+                "nodes read what they are told only if deploy/rbac/workload-rotation.yaml is applied: the controller "
+                "may not create the Role by which they do",
+                extra={"cluster": str(self._key), "error": printable(str(error))},
+            )
+        self._readers_ensured = True
 
     async def _advance(self, record: RotationRecord, known: Known, cluster: ClusterView) -> Verified:
         before = known.record if isinstance(known, Verified) else None

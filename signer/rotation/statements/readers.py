@@ -7,9 +7,9 @@ from typing import Final
 
 from attestors.wire.names import NODES_GROUP
 from attestors.wire.statement.names import STATEMENT_CONFIG_MAP, STATEMENT_NAMESPACE
-from signer.kube.calls import Create
+from signer.kube.calls import GetCreate
 from signer.kube.client import JsonObject
-from signer.kube.errors import AlreadyExists
+from signer.kube.errors import AlreadyExists, NotFound
 from signer.kube.resources import ROLE_BINDINGS, ROLES
 
 READERS: Final = "node-attestation-trust"
@@ -33,12 +33,15 @@ _BINDING: Final[JsonObject] = {
 }
 
 
-async def ensure_readers(client: Create) -> None:
+async def ensure_readers(client: GetCreate) -> None:
     """Create the grant unless it exists. What somebody made of it is left alone.
 
     Raises:
-        ApiError: it cannot be created; Forbidden for a kubeconfig that is no administrator's.
+        ApiError: it cannot be read or created; Forbidden for a kubeconfig that is no administrator's.
     """
     for resource, body in ((ROLES, _ROLE), (ROLE_BINDINGS, _BINDING)):
-        with contextlib.suppress(AlreadyExists):
-            await client.create(resource.collection(STATEMENT_NAMESPACE), body)
+        try:
+            await client.get(resource.object(READERS, STATEMENT_NAMESPACE))
+        except NotFound:
+            with contextlib.suppress(AlreadyExists):
+                await client.create(resource.collection(STATEMENT_NAMESPACE), body)

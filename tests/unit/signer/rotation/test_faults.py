@@ -9,14 +9,17 @@ from typing import Any, Final
 
 import pytest
 
+from attestors.wire.statement.names import STATEMENT_CONFIG_MAP, STATEMENT_NAMESPACE
 from signer.decision.authority_secrets import AuthorityUnavailable
 from signer.kube.errors import ApiError, Cause, Conflict, Forbidden, Gone, ServerError, Unreachable
+from signer.kube.resources import CONFIG_MAPS
 from signer.model.fields import format_time
 from signer.model.seal import ControllerKeys
 from signer.rotation.authorities import AuthorityKind, Role, pair_suffix
 from signer.rotation.operations import Operation
 from signer.rotation.phases import FORWARD, Phase, Step
 from signer.rotation.plan import FOREIGN_AUTHORITY, PAUSED
+from signer.rotation.reconciler import IDLE_SECONDS
 from signer.rotation.rotations import Unverified
 from tests.unit.signer.rotation.fault_world import (
     CLUSTER,
@@ -41,6 +44,7 @@ from tests.unit.signer.rotation.memory_api import Call, Interfere, MemoryAPI, Mo
 KINDS: Final = (AuthorityKind.CLUSTER, AuthorityKind.FRONT_PROXY)
 PROGRESSING: Final = "CertificateAuthorityRotationProgressing"
 REJECTED: Final = "OperationRejected"
+STATEMENT: Final = CONFIG_MAPS.object(STATEMENT_CONFIG_MAP, STATEMENT_NAMESPACE)
 STEPS: Final = tuple(step for step in FORWARD if step is not Step.PREPARED)
 SOME: Final = (Step.ACCEPT, Step.NODES_TRUST, Step.SERVERS_PRESENT, Step.DROP_OLD)
 _STATES: dict[Step | Phase, State] = {}
@@ -140,6 +144,28 @@ def test_each_call_fails_once_in_each_step(error: str, moment: Moment) -> None:
         assert len(failing.failed) > 100
 
     run(scenario())
+
+
+class MayNotCreateRoles(Interfere):
+    """A kubeconfig that is no administrator's: deploy/rbac/workload-rotation.yaml does not grant it."""
+
+    async def __call__(self, call: Call, moment: Moment) -> None:
+        if call.method == "POST" and "/rbac.authorization.k8s.io/" in call.path:
+            raise Forbidden("no", status=403)
+
+
+def test_nodes_are_told_although_the_controller_may_not_create_roles(caplog: pytest.LogCaptureFixture) -> None:
+    """Its grants came with a Role of that name, or a person has to make one: the log says so, once."""
+
+    async def scenario() -> None:
+        world = small()
+        controller = await Controller.started(world, MayNotCreateRoles())
+        world.order(Operation.START)
+        await go_on(world, controller, in_phase(Phase.PREPARED))
+        assert STATEMENT in world.state.workload.found
+
+    run(scenario())
+    assert caplog.text.count("deploy/rbac/workload-rotation.yaml") == 1
 
 
 class Down(Interfere):
@@ -412,10 +438,11 @@ def test_the_policy_is_deleted_and_made_again(step: Step) -> None:
         world.management.remove(POLICY)
         before = world.now_record
         for _ in range(3):
-            await controller.look()
+            assert await controller.look() == IDLE_SECONDS
             for node in world.state.nodes:
                 await world.renew(node, controller)
         assert world.now_record == before
+        assert not controller.errors
         del policy["metadata"]["uid"]
         world.management.put(POLICY, policy)
         await finish(world, controller)
