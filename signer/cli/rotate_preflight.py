@@ -165,8 +165,8 @@ def explanation(result: Result) -> str:
     match result:
         case Holds(detail):
             return detail
-        case Lacks(reason):
-            return reason
+        case Lacks(reason, remedy):
+            return f"{reason}. {remedy}" if remedy else reason
         case NotReadable(error):
             return f"not readable here: {printable(str(error))}{remedy_of(error)}"
         case NotAsked(why):

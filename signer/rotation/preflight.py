@@ -61,7 +61,9 @@ class Lacks:
     """The check does not hold."""
 
     reason: str
-    """What is missing, and what to do."""
+    """What is missing, and what to do if that is short."""
+    remedy: str = ""
+    """What to do at length, with a command to copy. A condition has no room for it; ``rotate preflight`` shows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,7 @@ class Check:
 class Examined:
     """Every check, in order, and what they have read."""
 
+    cluster: ClusterKey
     checks: tuple[Check, ...]
     authorities: tuple[RotatedAuthority, ...]
     """The authorities that a rotation would replace; the cluster's first."""
@@ -107,8 +110,9 @@ class Examined:
         """
         for check in self.checks:
             match check.result:
-                case Lacks(reason):
-                    raise OperationRejected(reason)
+                case Lacks(reason, remedy):
+                    how = f"; `node-attestation-controller rotate {self.cluster} preflight` shows what to do"
+                    raise OperationRejected(f"{reason}{how if remedy else ''}")
                 case NotReadable(error):
                     raise error
                 case NotAsked(why):
@@ -148,6 +152,7 @@ class Preflight:
         checks += self._of_control_plane(cluster, control_plane)
         checks.append(Check("every Machine of the control plane has joined", await self._joined()))
         return Examined(
+            self.key,
             tuple(checks),
             tuple(RotatedAuthority(one.kind, one.pair.signs, NotMade()) for one in secrets if one.pair is not None),
             secrets[0].takes_back,
@@ -246,8 +251,8 @@ class Preflight:
                 topology = cluster.topology if isinstance(cluster, RotatedCluster) else None
                 name = topology.cluster_class if isinstance(topology, ClusterTopology) else ""
                 return Lacks(
-                    "the control plane's template is not rotation-ready. "
-                    + how_to_make_ready(found.manifest, template, self.key.name, name)
+                    "the control plane's template is not rotation-ready",
+                    how_to_make_ready(found.manifest, template, self.key.name, name),
                 )
             case _:
                 return Holds()

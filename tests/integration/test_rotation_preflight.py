@@ -118,6 +118,29 @@ def test_one_check_does_not_hold(
     wait_until(rejected, "the controller rejects the start for the same reason")
 
 
+def test_a_template_that_is_not_ready(harness: Harness, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A person's preflight prints the whole command; a condition has no room for it, and names the preflight."""
+    cluster = harness.cluster(api={"seed_kubeadm": True})
+    add_control_plane(cluster, ready=False)
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(harness.api.kubeconfig())
+    assert main(["rotate", "workload", "preflight", "--kubeconfig", str(kubeconfig)]) == 3
+    shown = capsys.readouterr().out.splitlines()
+    assert [line for line in shown if line.startswith(" ✗")] == [f" ✗ {_TEMPLATE}"]
+    (command,) = (line for line in shown if line.startswith("kubectl patch"))
+    assert len(command) > 1500
+    assert command.endswith("'")
+    harness.run(rotation=RotationSettings())
+    client, path = harness.management.client, NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
+    client.patch(path, {"metadata": {"annotations": {OPERATION_ANNOTATION: "start-ca-rotation"}}})
+    harness.wait_for_condition(cluster, "OperationRejected", "True")
+    (rejected,) = (one for one in client.get(path)["status"]["conditions"] if one["type"] == "OperationRejected")
+    assert rejected["message"] == (
+        "start-ca-rotation: the control plane's template is not rotation-ready; "
+        "`node-attestation-controller rotate default/workload preflight` shows what to do"
+    )
+
+
 def test_the_operator_decides_where_cas_are_rotated(harness: Harness) -> None:
     cluster = harness.cluster(api={"seed_kubeadm": True})
     add_control_plane(cluster)

@@ -122,7 +122,7 @@ def test_what_a_person_does_next() -> None:
 def preflight(**changes: Any) -> PreflightFound:
     checks = (
         Check("Secret blue-ca holds one certificate", NotReadable(Forbidden("secrets is forbidden", status=403))),
-        Check("its machines read the trusted CAs", Lacks(f"the template is not rotation-ready. Run this:\n{PATCH}")),
+        Check("its machines read the trusted CAs", Lacks("the template is not rotation-ready", f"Run this:\n{PATCH}")),
         Check("a KubeadmControlPlane runs the control plane", Holds()),
     )
     holders = (
