@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -28,13 +28,13 @@ from signer.model.condition import PolicyCondition
 from signer.model.decision import Deferred
 from signer.rotation.kubeadm import KubeadmObserver
 from signer.rotation.observer import AskServers, WorldObserver, asking
-from signer.rotation.operations import OPERATION_ANNOTATION, NeverRotated
+from signer.rotation.operations import NeverRotated
 from signer.rotation.operations_guard import OperationsGuard
 from signer.rotation.reconciler import RotationReconciler
 from signer.rotation.rotations import Rotations, Verified
 from signer.rotation.servers.observing import CanaryNotJournaled
 from signer.rotation.status import rotation_status
-from signer.store.caches import ALL_PROVIDER_IDS, Caches, Wake
+from signer.store.caches import Caches
 
 
 class RotationService:
@@ -149,20 +149,6 @@ def compose_rotation(
     return RotationService(key, reconciler, parts.rotations, parts.guard, changed)
 
 
-def wake_on_changes(parts: RotationParts, wake: Wake) -> None:
-    """Have ``wake`` called when the record of a Cluster has changed, or its policy has an order. Once per process.
-
-    A record says which CAs sign and which are accepted, so requests may wait for it, too.
-    """
-
-    def annotated(key: ClusterKey, annotations: Mapping[str, Any]) -> None:
-        if OPERATION_ANNOTATION in annotations:
-            wake(key, ALL_PROVIDER_IDS)
-
-    parts.rotations.on_change(lambda key: wake(key, ALL_PROVIDER_IDS))
-    parts.caches.on_policy_annotations(annotated)
-
-
 def compose_expiry(
     key: ClusterKey, parts: RotationParts, source: AuthoritySource, now: Callable[[], datetime]
 ) -> ExpiryService:
@@ -199,4 +185,4 @@ def _tell(key: ClusterKey, recorder: Recorder, caches: Caches, kind: str, reason
     recorder.record(Occurrence(subject, kind, reason, message))
 
 
-__all__ = ["RotationParts", "RotationService", "compose_expiry", "compose_rotation", "wake_on_changes"]
+__all__ = ["RotationParts", "RotationService", "compose_expiry", "compose_rotation"]

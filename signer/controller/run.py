@@ -7,7 +7,7 @@ import contextlib
 import logging
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -17,7 +17,7 @@ from typing import Final
 from attestors.contract import observing_cloud_calls
 from attestors.registry import Registry
 from signer.audit.log import AuditLog, NoAuditLog
-from signer.configuration import Configuration, RotationOff, Sharding
+from signer.configuration import Configuration, Sharding
 from signer.controller.auto_approval.reconciler import CHECK_SECONDS, CHECKS_AT_ONCE, AutoApprovalReconciler
 from signer.controller.auto_approval.restoration import Restoration
 from signer.controller.canary.service import CanaryService
@@ -37,7 +37,14 @@ from signer.controller.requests.reachability import Reachability
 from signer.controller.requests.reporter import Reporter
 from signer.controller.requests.request_budget import SharedRequestMemory
 from signer.controller.requests.workers import SharedWorkerPool
-from signer.controller.rotation import RotationParts, RotationService, compose_expiry, compose_rotation, wake_on_changes
+from signer.controller.rotation_wing import (
+    RotationWing,
+    knows_rotation,
+    rotation_of_cluster,
+    rotation_tasks,
+    rotation_wing,
+    wake_on_changes,
+)
 from signer.controller.status.infrastructure_status import InfrastructureStatus
 from signer.controller.status.machine_condition import MachineConditions
 from signer.controller.status.policy_owner import PolicyOwner
@@ -51,7 +58,7 @@ from signer.controller.telemetry.recorder import Recorder
 from signer.controller.wait_for_api import cluster_api
 from signer.controller.workload_access import WorkloadConnector
 from signer.decision.attestor_set import AttestorTimings
-from signer.decision.authority_source import AuthoritySource, ChosenSecrets, KnowsRotation, no_rotation
+from signer.decision.authority_source import AuthoritySource, ChosenSecrets
 from signer.decision.decider import Decider
 from signer.decision.keys_for_nodes import KeysForNodes
 from signer.decision.lookups import Lookups
@@ -62,9 +69,6 @@ from signer.kube.scheduling import TimedSemaphore
 from signer.kube.supervision import supervised
 from signer.model.cluster import ClusterKey
 from signer.model.shard import EVERY_SHARD, SomeShards
-from signer.rotation.conditions import AUTHORITY_EXPIRY
-from signer.rotation.operations_guard import OperationsGuard
-from signer.rotation.rotations import Rotations
 from signer.store.bootstrap_tokens import BootstrapTokens
 from signer.store.cache import InTouch
 from signer.store.caches import ALL_PROVIDER_IDS, Caches
@@ -139,7 +143,7 @@ class SharedParts:
     request_memory: SharedRequestMemory
     worker_pool: SharedWorkerPool
     auto_approval_checks: TimedSemaphore
-    rotation: RotationParts | RotationOff
+    rotation: RotationWing
 
 
 def compose_workload_cluster(
@@ -188,13 +192,12 @@ def compose_workload_cluster(
         status_changed=status_changed,
         now=now,
     )
-    rotation = _compose_rotation(key, shared, status_changed, random)
+    rotation = rotation_of_cluster(shared.rotation, context, random)
     parts = (
         OptionalPart(canary),
         OptionalPart(auto_approval, observers=(auto_approval,), listeners=(auto_approval,)),
         OptionalPart(service_networks),
-        *(OptionalPart(service) for service in rotation),
-        *_compose_expiry(key, shared, authority_source, now),
+        *rotation.parts,
         *(make(context) for make in options.optional_parts),
     )
     services = tuple(part.service for part in parts)
@@ -257,7 +260,7 @@ def compose_workload_cluster(
         infrastructure_status=shared.infrastructure_status,
         operator_networks=configuration.serving_networks,
         sources=(reachability, *services),
-        credentials=rotation[0].credentials if rotation else dict,
+        credentials=rotation.credentials,
         now=now,
     )
     return WorkloadCluster(
@@ -287,7 +290,7 @@ def _compose_authorities(
     source = AuthoritySource(
         shared.management,
         key,
-        choose=ChosenSecrets(key, shared.caches, configuration.authorities, _rotation_of(shared)),
+        choose=ChosenSecrets(key, shared.caches, configuration.authorities, knows_rotation(shared.rotation)),
         now=options.now,
         monotonic=options.monotonic,
     )
@@ -302,60 +305,6 @@ def _compose_authorities(
         random=random,
     )
     return source, canary
-
-
-def _rotation_of(shared: SharedParts) -> KnowsRotation:
-    return no_rotation if isinstance(shared.rotation, RotationOff) else shared.rotation.rotations.authorities
-
-
-def _compose_rotation(
-    key: ClusterKey, shared: SharedParts, status_changed: asyncio.Event, random: Random
-) -> tuple[RotationService, ...]:
-    """The rotation of one workload cluster's CAs; none where it is switched off."""
-    if isinstance(shared.rotation, RotationOff):
-        return ()
-    now = partial(datetime.now, UTC)  # API servers compare certificates with their own clock, whatever clock decides
-    return (compose_rotation(key, shared.rotation, changed=status_changed.set, now=now, random=random),)
-
-
-def _compose_expiry(
-    key: ClusterKey, shared: SharedParts, source: AuthoritySource, now: Callable[[], datetime]
-) -> tuple[OptionalPart, ...]:
-    """The warning before one workload cluster's CA ends; none where rotation is switched off."""
-    if isinstance(shared.rotation, RotationOff):
-        return ()
-    return (OptionalPart(compose_expiry(key, shared.rotation, source, now)),)
-
-
-def _rotation_tasks(shared: SharedParts) -> tuple[tuple[str, Callable[[], Awaitable[None]]], ...]:
-    """Tasks of the whole controller, by name; none where rotation is switched off."""
-    if isinstance(shared.rotation, RotationOff):
-        return ()
-    return (("admission policy for rotations", shared.rotation.guard.run),)
-
-
-def _rotation_parts(
-    configuration: Configuration,
-    options: ControllerOptions,
-    client: Client,
-    caches: Caches,
-    recorder: Recorder,
-    resource_limits: ResourceLimits,
-) -> RotationParts | RotationOff:
-    """What rotations share. Their records are registered with the caches here, before these run."""
-    if isinstance(configuration.rotation, RotationOff):
-        return configuration.rotation
-    caches.policy_statuses.follow(AUTHORITY_EXPIRY)
-    return RotationParts(
-        management=client,
-        caches=caches,
-        rotations=Rotations(client, caches, caches.authentic.keys),
-        guard=OperationsGuard(client, caches, configuration.rotation, SystemRandom()),
-        recorder=recorder,
-        settings=configuration.rotation,
-        audit_log=options.audit_log,
-        resource_limits=resource_limits,
-    )
 
 
 async def _run(
@@ -412,14 +361,13 @@ async def _run(
             request_memory=SharedRequestMemory(),
             worker_pool=SharedWorkerPool.for_limit(configuration.workers_per_cluster),
             auto_approval_checks=TimedSemaphore(CHECKS_AT_ONCE, CHECK_SECONDS),
-            rotation=_rotation_parts(configuration, options, client, caches, recorder, resource_limits),
+            rotation=rotation_wing(configuration, client, caches, recorder, options.audit_log, resource_limits),
         )
         fleet = Fleet(caches, lambda key: compose_workload_cluster(key, configuration, options, shared), failed)
         options.health.watch(caches, fleet.busy_seconds)
         options.metrics.serve_process(partial(_process_gauges, options.health, caches, recorder))
         bootstrap_tokens.on_change(fleet.wake)
-        if not isinstance(shared.rotation, RotationOff):
-            wake_on_changes(shared.rotation, fleet.wake)
+        wake_on_changes(shared.rotation, fleet.wake)
         garbage_collector = GarbageCollector(
             client, caches, reservations, ReservationRebuild(caches, reservations), now=options.now
         )
@@ -452,7 +400,7 @@ async def _run(
                             ("garbage collection", garbage_collector.run),
                             ("restoration", restoration.run),
                             ("unserved policies", unserved.run),
-                            *_rotation_tasks(shared),
+                            *rotation_tasks(shared.rotation),
                         )
                     ]
                     options.health.started()
