@@ -7,6 +7,7 @@ rewritten, UIDs are new, every status is lost, and reservations stay behind.
 from __future__ import annotations
 
 import base64
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import pytest
@@ -14,6 +15,7 @@ from keyed_mac.keys import derive_machine_key
 
 from signer.configuration import OperatorAttestor
 from signer.kube.resources import ATTESTED_NODES, CERTIFICATE_SIGNING_REQUESTS
+from signer.model.fields import format_time
 from signer.store import controller_key
 from signer.testing.fixtures import (
     embedded_api,
@@ -80,6 +82,9 @@ class Moving:
 
     def go(self) -> None:
         """Everything between the pause and the first reconciliation at the target."""
+        attested = [one["spec"]["lastAttestationTime"] for one in self.source_harness.records(self.cluster)]
+        # Objects carry their creation in seconds; one that is created in the second of a record is not younger than it.
+        wait_until(lambda: format_time(datetime.now(UTC)) > max(attested), "the second of the last record is over")
         before = writes(embedded_api(self.cluster))
         self.move.create()
         self.move.delete()
@@ -117,9 +122,10 @@ def test_attested_nodes_renew_at_the_target(harness: Harness, target: Harness, s
     moving.pause()
     moving.go()
     moving.submit_renewal(node_of(moving.cluster, "m1"), "renewal")
-    assert_readable(target.wait_for_event("MachineNotReady", "m1"))  # its status is lost
-    pending(moving.cluster, "renewal")
-    moving.move.reconcile()
+    if not same_key:  # the record proves no renewal, and the Machine's status is lost
+        assert_readable(target.wait_for_event("MachineNotReady", "m1"))
+        pending(moving.cluster, "renewal")
+        moving.move.reconcile()
     moving.is_attested("renewal")
     record = moving.records()["m1"]
     assert record["machineRef"]["name"] == "m1"
