@@ -40,6 +40,8 @@ from signer.store.caches import Caches
 _WRITTEN: Final[Mapping[Step, Moment]] = MappingProxyType(
     {
         Step.SERVERS_TRUST: Moment.TRUST_WRITTEN,
+        Step.NODES_TRUST: Moment.TRUST_WRITTEN,  # later than it was at the step before if the link was renewed
+        Step.PREPARED: Moment.TRUST_WRITTEN,
         Step.SERVERS_PRESENT: Moment.SWITCHED,
         Step.DROP_OLD: Moment.TRUST_WRITTEN,
         Step.NODES_RETURN: Moment.TRUST_WRITTEN,

@@ -36,7 +36,8 @@ SERVER_CA: Final = "server-ca.crt"
 LINK: Final = "link.crt"
 KUBECONFIG_KEY: Final = "value"
 RENEWED_BEFORE_END: Final = timedelta(days=3)
-"""A link certificate with less left counts as none of those that are wanted, and is made again."""
+"""A link certificate with less left counts as none of those that are wanted, and is made again; unless it ends with one
+of its CAs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +182,10 @@ def link_in(text: bytes, cluster: Authorities, now: datetime) -> Link:
         link = parse_ca_certificate(found[0])
     except CertificateUnreadable:
         return Link.OTHER
-    if not link.not_before <= now < link.not_after - RENEWED_BEFORE_END:
+    ends = min(old.certificate.not_after, new.certificate.not_after)
+    # One that ends with a CA would not end later if it were made again.
+    spare = RENEWED_BEFORE_END if link.not_after < ends else timedelta()
+    if not link.not_before <= now < link.not_after - spare:
         return Link.OTHER
     for kind, subject, issuer in ((Link.OLD_WITH_NEW, old, new), (Link.NEW_WITH_OLD, new, old)):
         same_key = link.subject_public_key_info == subject.certificate.subject_public_key_info

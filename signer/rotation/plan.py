@@ -15,8 +15,18 @@ from typing import Final, TypeAlias
 from signer.authority.presented import Presented
 from signer.model.cluster import LONG_AGO
 from signer.rotation.authorities import AuthorityKind, NotMade, Role, RotatedAuthority
-from signer.rotation.desired import Write, missing_writes
-from signer.rotation.facts import Absent, Facts, Held, HeldCertificate, HeldPair, ServersFacts, Unusable
+from signer.rotation.desired import LINK_LIFETIME, Write, missing_writes, published
+from signer.rotation.facts import (
+    Absent,
+    Facts,
+    Held,
+    HeldCertificate,
+    HeldPair,
+    Link,
+    ServersFacts,
+    TrustFacts,
+    Unusable,
+)
 from signer.rotation.invariants import InvariantBroken, require_step, require_write
 from signer.rotation.operations import (
     NeverRotated,
@@ -125,7 +135,7 @@ def _next_move(record: RotationRecord, facts: Facts) -> Move:
     sealed = _with_new_authorities(record, facts)
     if sealed is not record:
         return Advance(sealed)
-    if record.step in _WRITE_TRUST and _trust_time_is_missing(record):
+    if (record.step in _WRITE_TRUST and _trust_time_is_missing(record)) or _link_was_renewed(record, facts):
         proof = PROOF_OF[Step.PUBLISH_TRUST](record, facts)
         if isinstance(proof, Proven):
             return Advance(record.next(facts.now, times={Moment.TRUST_WRITTEN: facts.now}))
@@ -185,6 +195,18 @@ def _trust_time_is_missing(record: RotationRecord) -> bool:
     """Whether the present step wrote trust, and the time at which all of it was seen is not recorded."""
     written, began = record.at(Moment.TRUST_WRITTEN), record.at(Moment.STEP)
     return isinstance(written, NotYet) or (not isinstance(began, NotYet) and written < began)
+
+
+def _link_was_renewed(record: RotationRecord, facts: Facts) -> bool:
+    """Whether the link certificate that joining Machines need is younger than the recorded time of the trust.
+
+    API servers have the link of the time at which their Machines were made, so that time is recorded again, and every
+    older Machine is replaced. Otherwise the rotation could not be completed once the earlier link has ended.
+    """
+    if record.goes_back or published(record).link is not Link.OLD_WITH_NEW or not isinstance(facts.trust, TrustFacts):
+        return False
+    ends, written = facts.trust.link_not_after, record.at(Moment.TRUST_WRITTEN)
+    return isinstance(ends, datetime) and isinstance(written, datetime) and ends - LINK_LIFETIME > written
 
 
 def _foreign_authority(record: RotationRecord, facts: Facts) -> Proof:

@@ -64,7 +64,16 @@ CHANGED_SECONDS: Final = 0.5
 """After a write that another one came before; the watch shows the new version meanwhile."""
 WAITING: Final = Backoff(base_seconds=5.0, maximum_seconds=60.0, jitter=0.2)
 """While a step waits for the world."""
-SERVER_STEPS: Final = frozenset({Step.SERVERS_TRUST, Step.SERVERS_PRESENT, Step.DROP_OLD, Step.NODES_RETURN})
+SERVER_STEPS: Final = frozenset(
+    {
+        Step.SERVERS_TRUST,
+        Step.NODES_TRUST,
+        Step.PREPARED,
+        Step.SERVERS_PRESENT,
+        Step.DROP_OLD,
+        Step.NODES_RETURN,
+    }
+)
 """Steps for which the API servers must take files."""
 
 

@@ -119,6 +119,8 @@ RECORD: Final = CERTIFICATE_AUTHORITY_ROTATIONS.object(KEY.name, KEY.namespace)
 PINS: Final = KUBEADM_CONFIGS_V1BETA2.object(POOL, KEY.namespace)
 _ROLLS: Final = {
     Step.SERVERS_TRUST: RecordMoment.TRUST_WRITTEN,
+    Step.NODES_TRUST: RecordMoment.TRUST_WRITTEN,
+    Step.PREPARED: RecordMoment.TRUST_WRITTEN,
     Step.SERVERS_PRESENT: RecordMoment.SWITCHED,
     Step.DROP_OLD: RecordMoment.TRUST_WRITTEN,
     Step.NODES_RETURN: RecordMoment.TRUST_WRITTEN,
@@ -171,12 +173,14 @@ class Server:
     root_ca: bytes
     """PEM."""
 
-    def is_accepted_by(self, trusted: tuple[bytes, ...]) -> bool:
+    def is_accepted_by(self, trusted: tuple[bytes, ...], now: datetime) -> bool:
         """Whether a client that trusts these CAs accepts it."""
         if self.leaf in trusted:
             return True
-        fits = self.link and parsed(self.link).subject_public_key_info == parsed(self.leaf).subject_public_key_info
-        return bool(fits) and any(issued_by(self.link, one) for one in trusted)
+        if not self.link or parsed(self.link).not_after <= now:
+            return False
+        fits = parsed(self.link).subject_public_key_info == parsed(self.leaf).subject_public_key_info
+        return fits and any(issued_by(self.link, one) for one in trusted)
 
 
 @dataclass
@@ -408,7 +412,7 @@ class FaultWorld:
         link = certificates(trust.get("link.crt", b""))
         made = Server(name, state.now, leaf, link[0] if link else b"", clients, roots)
         for other in state.servers:
-            if not other.is_accepted_by((leaf,)):
+            if not other.is_accepted_by((leaf,), state.now):
                 raise Broken(f"{name} joins with a CA that does not accept {other.name}")
             if leaf not in other.client_trust:
                 raise Broken(f"{name} joins with a client certificate that {other.name} refuses")
@@ -557,13 +561,13 @@ class FaultWorld:
         trusted = self._kubeconfig_trust()
         for server in self.state.servers:
             for node in self.state.nodes:
-                if not server.is_accepted_by(node.trust):
+                if not server.is_accepted_by(node.trust, self.state.now):
                     raise Broken(f"{node.name} does not accept {server.name}")
                 if node.client not in server.client_trust:
                     raise Broken(f"{server.name} refuses the client certificate of {node.name}")
                 if server.leaf not in node.trust:
                     raise Broken(f"{node.name} refuses the kubelet client certificate of {server.name}")
-            if not server.is_accepted_by(trusted):
+            if not server.is_accepted_by(trusted, self.state.now):
                 raise Broken(f"the kubeconfig does not accept {server.name}")
             if not any(issued_by(administrator, one) for one in server.client_trust):
                 raise Broken(f"{server.name} refuses the kubeconfig's client certificate")
@@ -731,12 +735,12 @@ class PlayedServers:
             )
         return ServersObserved(tuple(seen), tuple(unseen))
 
-    @staticmethod
-    def _presented(server: Server, old: bytes, new: bytes) -> Presented:
+    def _presented(self, server: Server, old: bytes, new: bytes) -> Presented:
+        now = self._world.state.now
         if server.leaf == old:
-            return Presented.OLD_LINKED if server.is_accepted_by((new,)) else Presented.OLD
+            return Presented.OLD_LINKED if server.is_accepted_by((new,), now) else Presented.OLD
         if server.leaf == new:
-            return Presented.NEW_LINKED if server.is_accepted_by((old,)) else Presented.NEW
+            return Presented.NEW_LINKED if server.is_accepted_by((old,), now) else Presented.NEW
         return Presented.FOREIGN
 
 

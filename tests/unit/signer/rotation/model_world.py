@@ -50,6 +50,7 @@ from signer.rotation.facts import (
 from signer.rotation.operations import Operation, Order
 from signer.rotation.phases import Phase, Step, TakesBack
 from signer.rotation.plan import Advance, Make, Move, next_move
+from signer.rotation.reconciler import SERVER_STEPS
 from signer.rotation.record import Moment, RotationRecord, WorkersRollout
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -201,7 +202,7 @@ class ModelWorld:
         """``rollout.after`` as the controller sets it."""
         moment = Moment.SWITCHED if self.record.step is Step.SERVERS_PRESENT else Moment.TRUST_WRITTEN
         after = self.record.at(moment)
-        rolls = self.record.step in (Step.SERVERS_TRUST, Step.SERVERS_PRESENT, Step.DROP_OLD, Step.NODES_RETURN)
+        rolls = self.record.step in SERVER_STEPS
         return after if rolls and isinstance(after, datetime) else START - timedelta(days=1)
 
     def _is_current(self, server: Server) -> bool:

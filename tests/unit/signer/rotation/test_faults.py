@@ -16,10 +16,13 @@ from signer.kube.resources import CONFIG_MAPS
 from signer.model.fields import format_time
 from signer.model.seal import ControllerKeys
 from signer.rotation.authorities import AuthorityKind, Role, pair_suffix
+from signer.rotation.desired import LINK_LIFETIME
+from signer.rotation.management import RENEWED_BEFORE_END
 from signer.rotation.operations import Operation
 from signer.rotation.phases import FORWARD, Phase, Step
 from signer.rotation.plan import FOREIGN_AUTHORITY, PAUSED
 from signer.rotation.reconciler import IDLE_SECONDS
+from signer.rotation.record import Moment as RecordMoment
 from signer.rotation.rotations import Unverified
 from tests.unit.signer.rotation.fault_world import (
     CLUSTER,
@@ -32,6 +35,7 @@ from tests.unit.signer.rotation.fault_world import (
     FaultWorld,
     State,
     at_step,
+    certificates,
     go_on,
     in_phase,
     pair_data,
@@ -88,6 +92,48 @@ async def finish(world: FaultWorld, controller: Controller) -> None:
         world.order(Operation.COMPLETE)
     await go_on(world, controller, in_phase(Phase.COMPLETED))
     assert len(world.made_authorities()) == 2  # the old one, and one new
+
+
+# A person takes longer than the link certificate lasts
+
+
+@pytest.mark.parametrize("step", [Step.SERVERS_TRUST, Step.NODES_TRUST, Step.PREPARED])
+def test_a_link_that_was_renewed_reaches_every_api_server(step: Step) -> None:
+    """Otherwise they would present one that has ended, and nothing could be completed any more."""
+
+    async def scenario() -> None:
+        world = world_at(step)
+        controller = await Controller.started(world)
+        first = world.secret("trust")["link.crt"]
+        published = world.now_record.at(RecordMoment.TRUST_WRITTEN)
+        world.wait((LINK_LIFETIME - RENEWED_BEFORE_END).total_seconds() + 60)
+        await controller.settle()
+        second = world.secret("trust")["link.crt"]
+        assert second != first
+        assert world.now_record.at(RecordMoment.TRUST_WRITTEN) != published
+        assert world.lagging(world.now_record) == world.state.servers
+        for _ in range(3):
+            await world.progress(controller)
+            await controller.settle()
+        assert {one.link for one in world.state.servers} == set(certificates(second))
+        world.wait(2 * RENEWED_BEFORE_END.total_seconds())  # the first one has ended
+        await finish(world, controller)
+
+    run(scenario())
+
+
+def test_a_rotation_is_not_completed_while_a_server_has_the_link_that_ends() -> None:
+    async def scenario() -> None:
+        world = world_at(Step.PREPARED)
+        controller = await Controller.started(world)
+        world.wait((LINK_LIFETIME - RENEWED_BEFORE_END).total_seconds() + 60)
+        await controller.settle()
+        world.order(Operation.COMPLETE)
+        await controller.settle()
+        assert "it cannot be completed now" in controller.condition(REJECTED)
+        assert world.now_record.phase is Phase.PREPARED
+
+    run(scenario())
 
 
 # Errors of the APIs

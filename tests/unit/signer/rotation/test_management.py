@@ -171,6 +171,15 @@ def test_a_link_that_is_about_to_end() -> None:
     assert link_in(link.certificate_pem, CLUSTER, begins - timedelta(seconds=1)) is Link.OTHER
 
 
+def test_a_link_that_ends_with_a_ca_is_not_made_again() -> None:
+    """Another one would not end later: it would be written at each pass."""
+    ends = min(OLD.certificate.not_after, NEW.certificate.not_after)
+    link = old_new(OLD, NEW, lifetime=ends - NOW + DAY)
+    assert link.not_after == ends
+    assert link_in(link.certificate_pem, CLUSTER, ends - timedelta(seconds=1)) is Link.OLD_WITH_NEW
+    assert link_in(link.certificate_pem, CLUSTER, ends) is Link.OTHER
+
+
 def test_what_is_no_link() -> None:
     link = old_new(OLD, NEW, lifetime=LONG).certificate_pem
     for text in (b"garbage", link * 2, key_pem(OLD)):

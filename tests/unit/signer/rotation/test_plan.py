@@ -11,8 +11,8 @@ import pytest
 from signer.authority.presented import Presented
 from signer.rotation import plan
 from signer.rotation.authorities import AuthorityKind, NotMade, Role
-from signer.rotation.desired import WriteAuthority, WriteTrust
-from signer.rotation.facts import Absent, Facts, HeldCertificate, HeldPair, NotObserved, Unusable
+from signer.rotation.desired import LINK_LIFETIME, WriteAuthority, WriteTrust
+from signer.rotation.facts import Absent, Facts, HeldCertificate, HeldPair, NotObserved, TrustFacts, Unusable
 from signer.rotation.operations import Gate, NeverRotated, Operation, OperationRejected, Order
 from signer.rotation.phases import BACK, FORWARD, HOLDING_STEPS, Phase, RollbackAvailable, Step, TakesBack
 from signer.rotation.plan import (
@@ -217,6 +217,31 @@ def test_other_steps_leave_that_time_alone(step: Step) -> None:
     """Machines that are older than it would count as old again."""
     later = record_at(step, times={Moment.STEP: START + timedelta(hours=1)})
     assert advanced(next_move(later, facts_at(step))).at(Moment.TRUST_WRITTEN) == START
+
+
+LINK_ENDS = NOW + LINK_LIFETIME
+
+
+@pytest.mark.parametrize("step", [Step.SERVERS_TRUST, Step.SIGN_CLIENTS, Step.NODES_TRUST, Step.PREPARED])
+def test_a_link_that_is_younger_than_the_trust_was_written_anew(step: Step) -> None:
+    facts = facts_at(step)
+    assert isinstance(facts.trust, TrustFacts)
+    younger = replace(facts, trust=replace(facts.trust, link_not_after=LINK_ENDS))
+    after = advanced(next_move(record_at(step), younger))
+    assert (after.step, after.phase, after.at(Moment.TRUST_WRITTEN)) == (step, record_at(step).phase, NOW)
+    again = next_move(after, replace(younger, now=NOW + timedelta(seconds=1)))
+    assert not isinstance(again, Advance) or again.record.step is not step, "it is recorded once"
+    older = replace(facts, trust=replace(facts.trust, link_not_after=START + LINK_LIFETIME))
+    assert next_move(record_at(step), older) == next_move(record_at(step), facts)
+
+
+@pytest.mark.parametrize("step", [Step.SWITCH, Step.SERVERS_PRESENT, Step.NODES_RETURN])
+def test_no_other_link_is_waited_for(step: Step) -> None:
+    """Machines that join in these steps do not need it."""
+    facts = facts_at(step)
+    assert isinstance(facts.trust, TrustFacts)
+    younger = replace(facts, trust=replace(facts.trust, link_not_after=LINK_ENDS))
+    assert next_move(record_at(step), younger) == next_move(record_at(step), facts)
 
 
 def test_a_write_that_is_missing_comes_before_the_proof() -> None:
