@@ -116,9 +116,19 @@ class Unauthentic:
 Unsealed: TypeAlias = AttestedNode | Unauthentic
 
 
+class Generation(enum.Enum):
+    """Which of the controller's keys made a seal."""
+
+    CURRENT = "current"
+    PREVIOUS = "previous"
+    """The seal counts until this key is replaced, so what must count longer is sealed anew before."""
+
+
 @dataclass(frozen=True, slots=True)
 class Authentic:
     """The controller made the seal for that content."""
+
+    generation: Generation = Generation.CURRENT
 
 
 class Seals:
@@ -145,7 +155,7 @@ class Seals:
             return Unauthentic(Fault.UNKNOWN_KEY)
         if not hmac.compare_digest(_mac(secret, content()), mac):
             return Unauthentic(Fault.WRONG_SEAL)
-        return Authentic()
+        return Authentic(Generation.CURRENT if identifier == self._current.identifier else Generation.PREVIOUS)
 
 
 class RecordSeals:

@@ -151,6 +151,14 @@ class KeepPair:
 
 
 @dataclass(frozen=True, slots=True)
+class SealPair:
+    """Seal the rotation's own Secret for one pair with the controller's current key."""
+
+    kind: AuthorityKind
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
 class WriteAuthority:
     """Write the Secret of an authority."""
 
@@ -205,6 +213,7 @@ class DeleteKey:
 
 Write: TypeAlias = (
     KeepPair
+    | SealPair
     | WriteAuthority
     | WriteTrust
     | WriteKubeconfig
@@ -220,6 +229,9 @@ def missing_writes(record: RotationRecord, facts: Facts) -> Iterator[Write]:
 
     What cannot be observed is not written: the step's proof names it.
     """
+    for authority in record.authorities:
+        for role in sorted(facts.authorities[authority.kind].sealed_before, key=lambda one: one.value):
+            yield SealPair(authority.kind, role)
     if not record.goes_back:
         for authority in record.authorities:
             yield from _pairs(authority, facts)

@@ -72,6 +72,8 @@ class AuthorityFacts:
     """``<cluster>-<suffix>``."""
     pairs: Mapping[Role, Held]
     """What the rotation keeps of each role. Only Secrets that the controller sealed count; others are Unusable."""
+    sealed_before: frozenset[Role] = frozenset()
+    """Those that the controller sealed with its previous key."""
 
 
 class Link(enum.Enum):

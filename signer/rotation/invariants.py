@@ -24,6 +24,7 @@ from signer.rotation.desired import (
     DeleteKey,
     KeepPair,
     PruneAuthentication,
+    SealPair,
     Write,
     WriteAuthority,
     WriteClusterInfo,
@@ -51,7 +52,7 @@ def require_write(write: Write, record: RotationRecord, facts: Facts) -> None:
         InvariantBroken: it would; the message begins with the invariant's number.
     """
     match write:
-        case KeepPair():
+        case KeepPair() | SealPair():
             return
         case WriteAuthority(kind, contents):
             _made(record)

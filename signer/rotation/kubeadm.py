@@ -35,6 +35,7 @@ from signer.rotation.operations import Operation, Order
 from signer.rotation.phases import Phase, Step
 from signer.rotation.preflight import Examined, Holds, Lacks, Preflight
 from signer.rotation.record import Moment, NotYet, RotationRecord, WorkersRollout
+from signer.rotation.writer import Pinning
 from signer.store.caches import Caches
 
 _WRITTEN: Final[Mapping[Step, Moment]] = MappingProxyType(
@@ -87,9 +88,9 @@ class KubeadmObserver:
             return NotObserved(printable(str(error)))
         return found.started if isinstance(found, RunningServer) else NotObserved(found.why)
 
-    async def pins(self, cluster: ClusterView) -> Mapping[str, frozenset[str]]:
+    async def pinning(self, cluster: ClusterView) -> Mapping[str, Pinning]:
         """See ControlPlaneObserver."""
-        found: dict[str, frozenset[str]] = {}
+        found: dict[str, Pinning] = {}
         self.kubeadm_configs = await first_served(self._management, KUBEADM_CONFIGS_V1BETA2, KUBEADM_CONFIGS_V1BETA1)
         pages = self._management.list_pages(
             self.kubeadm_configs.collection(self._key.namespace),
@@ -100,7 +101,8 @@ class KubeadmObserver:
                 for config in page["items"]:
                     pinned = _pins_of_a_pool(config)
                     if pinned:
-                        found[text_of(mapping_of(config, "metadata"), "name")] = pinned
+                        metadata = mapping_of(config, "metadata")
+                        found[text_of(metadata, "name")] = Pinning(pinned, text_of(metadata, "resourceVersion"))
         return found
 
     async def renewal(self, record: RotationRecord) -> RenewalFacts:

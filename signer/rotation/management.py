@@ -14,7 +14,7 @@ from signer.kube.client import JsonObject
 from signer.kube.errors import NotFound
 from signer.kube.resources import SECRETS
 from signer.model.cluster import ClusterKey
-from signer.model.seal import ControllerKeys
+from signer.model.seal import ControllerKeys, Generation
 from signer.rotation.authorities import AuthorityKind, Role, pair_suffix
 from signer.rotation.bundles import UnreadableBundle, digests_in, is_issued_by, read_bundle
 from signer.rotation.facts import Absent, AuthorityFacts, KubeconfigFacts, Link, TrustFacts, Unusable
@@ -82,7 +82,11 @@ async def read_secrets(
         current[kind] = await reader.authority(kind)
         for role in Role:
             kept[kind, role] = await reader.pair(kind, record.rotation_id, role, keys)
-        facts[kind] = AuthorityFacts(current[kind].held, {role: kept[kind, role].held for role in Role})
+        facts[kind] = AuthorityFacts(
+            current[kind].held,
+            {role: kept[kind, role].held for role in Role},
+            frozenset(role for role in Role if kept[kind, role].sealed_with is Generation.PREVIOUS),
+        )
     pairs = {place: read.pair for place, read in kept.items() if isinstance(read.pair, Pair)}
     cluster = _authorities(pairs, now)
     trust, trust_object = await reader.trust(cluster, now)

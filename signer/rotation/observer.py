@@ -38,7 +38,7 @@ from signer.rotation.servers.observation import Acceptance as Answer
 from signer.rotation.servers.observation import Accepted, ExpectedServer, Refused, ServersObserved
 from signer.rotation.servers.observing import Journal, NoServersExpected, TwoAuthorities, observe_servers
 from signer.rotation.workload import TwoDigests, WorkloadFacts, read_workload
-from signer.rotation.writer import Gathered
+from signer.rotation.writer import Gathered, Pinning
 from signer.rules.machine import MachineGone
 from signer.store.caches import Caches
 
@@ -76,8 +76,8 @@ class ControlPlaneObserver(Protocol):
         """When kube-controller-manager started on that Machine, as the workload cluster says."""
         ...
 
-    async def pins(self, cluster: ClusterView) -> Mapping[str, frozenset[str]]:
-        """The KubeadmConfigs of MachinePools with the discovery hashes that they pin.
+    async def pinning(self, cluster: ClusterView) -> Mapping[str, Pinning]:
+        """The KubeadmConfigs of MachinePools that pin CAs, by name.
 
         Raises:
             ApiError: the management cluster cannot be asked.
@@ -141,6 +141,7 @@ class WorldObserver:
         servers = await self._servers(workload, machines, secrets.cluster)
         said = await read_workload(workload, _digests(record))
         nodes = self._nodes(machines)
+        pinning = await self.control_plane.pinning(cluster)
         facts = Facts(
             now=self.now(),
             paused=cluster.paused,
@@ -156,14 +157,16 @@ class WorldObserver:
             workers_joining=nodes.joining,
             nodes=nodes.attested,
             unattested=nodes.unattested,
-            pins=await self.control_plane.pins(cluster),
+            pins={name: one.pins for name, one in pinning.items()},
             worker_groups=worker_groups(machines),
             actuator=self._actuator,
             renewal=await self.control_plane.renewal(record),
         )
-        return Observed(facts, self._gathered(cluster, secrets, said))
+        return Observed(facts, self._gathered(cluster, secrets, said, pinning))
 
-    def _gathered(self, cluster: ClusterView, secrets: ManagementSecrets, said: WorkloadFacts) -> Gathered:
+    def _gathered(
+        self, cluster: ClusterView, secrets: ManagementSecrets, said: WorkloadFacts, pinning: Mapping[str, Pinning]
+    ) -> Gathered:
         return Gathered(
             cluster=cluster,
             owner_version=self.caches.version.clusters.api_version,
@@ -171,6 +174,7 @@ class WorldObserver:
             workload=said,
             keys=self.keys(),
             kubeadm_configs=self.control_plane.kubeadm_configs,
+            pinning=pinning,
         )
 
     async def _servers(

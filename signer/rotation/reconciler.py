@@ -27,6 +27,7 @@ from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.model.cluster import ClusterKey, ClusterView
 from signer.model.condition import PolicyCondition
 from signer.model.decision import Deferred, printable
+from signer.model.seal import Generation
 from signer.rotation.authorities import AuthorityKind, Role
 from signer.rotation.conditions import (
     OPERATION_REJECTED,
@@ -233,6 +234,10 @@ class RotationReconciler:
         if cluster is None or cluster.deleting:
             return IDLE_SECONDS
         known = self._rotations.of(self._key)
+        if isinstance(known, Verified) and known.sealed_with is Generation.PREVIOUS and not cluster.paused:
+            # A record that nothing changes for months, as in Prepared or after the end, would outlive the key.
+            await self._advance(known.record.next(self._now()), known, cluster)
+            return 0.0
         try:
             policy = await self._management.get(NODE_ATTESTATION_POLICIES.object(self._key.name, self._key.namespace))
         except NotFound:

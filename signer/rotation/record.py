@@ -370,10 +370,9 @@ class RotationSeals:
         """``spec.seal`` of that record with the current key."""
         return self._seals.seal(_sealed(record))
 
-    def unseal(self, stored: StoredRotation) -> RotationRecord | Unauthentic:
-        """The record, if its seal is valid for its content, namespace and name."""
-        verified = self._seals.verify(stored.seal, lambda: _sealed(stored.claimed))
-        return stored.claimed if isinstance(verified, Authentic) else verified
+    def verify(self, stored: StoredRotation) -> Authentic | Unauthentic:
+        """Whether the seal is valid for the record's content, namespace and name."""
+        return self._seals.verify(stored.seal, lambda: _sealed(stored.claimed))
 
 
 def _sealed(record: RotationRecord) -> str:

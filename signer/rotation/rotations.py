@@ -23,7 +23,7 @@ from signer.model.authority_suffixes import (
 )
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey, ClusterView
 from signer.model.fields import mapping_of, text_of
-from signer.model.seal import ControllerKeys, Unauthentic
+from signer.model.seal import ControllerKeys, Generation, Unauthentic
 from signer.rotation.authorities import AuthorityKind, NotMade, Role, pair_suffix
 from signer.rotation.desired import AsBefore, signing
 from signer.rotation.operations import NeverRotated
@@ -58,6 +58,7 @@ class Verified:
     record: RotationRecord
     uid: str
     resource_version: str
+    sealed_with: Generation = Generation.CURRENT
 
 
 Known: TypeAlias = Verified | Unverified | NeverRotated
@@ -199,10 +200,10 @@ class Rotations:
 def _verify(stored: Stored, keys: ControllerKeys) -> Known:
     if isinstance(stored, UnreadableRotation):
         return Unverified(stored.message)
-    unsealed = RotationSeals(keys).unseal(stored)
-    if isinstance(unsealed, Unauthentic):
-        return Unverified(f"{_KIND} {stored.claimed.cluster}: {unsealed.fault.value}")
-    return Verified(unsealed, stored.uid, stored.resource_version)
+    verified = RotationSeals(keys).verify(stored)
+    if isinstance(verified, Unauthentic):
+        return Unverified(f"{_KIND} {stored.claimed.cluster}: {verified.fault.value}")
+    return Verified(stored.claimed, stored.uid, stored.resource_version, verified.generation)
 
 
 def authorities_of(record: RotationRecord) -> RotationOfAuthorities:

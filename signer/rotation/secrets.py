@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from attestors.wire.names import ANNOTATION_PREFIX
@@ -19,7 +19,7 @@ from signer.kube.client import JsonObject
 from signer.kube.resources import SECRETS
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterView
 from signer.model.fields import mapping_of, text_of
-from signer.model.seal import Authentic, ControllerKeys, KeyUse, Seals, joined
+from signer.model.seal import Authentic, ControllerKeys, Generation, KeyUse, Seals, joined
 from signer.rotation.authorities import AuthorityKind, AuthorityReference
 from signer.rotation.bundles import public_key_of, reference_of, reference_of_key
 from signer.rotation.facts import Absent, Held, HeldCertificate, HeldPair, Unusable
@@ -56,6 +56,8 @@ class ReadSecret:
     pair: Pair | NoPair
     manifest: JsonObject = field(default_factory=dict, repr=False)
     """The object, to be replaced at exactly this version. Empty if there is none."""
+    sealed_with: Generation = Generation.CURRENT
+    """For a Secret that keeps a pair."""
 
 
 ABSENT: Final = ReadSecret(Absent(), NoPair())
@@ -159,8 +161,16 @@ def read_kept_pair(kind: AuthorityKind, manifest: JsonObject, keys: ControllerKe
     seal = text_of(mapping_of(metadata, "annotations"), SEAL_ANNOTATION)
     verified = Seals(keys, KeyUse.ROTATION_PAIR).verify(seal, lambda: _content(name, namespace, reference))
     if isinstance(verified, Authentic):
-        return read
+        return replace(read, sealed_with=verified.generation)
     return ReadSecret(Unusable(f"this controller did not put it there: {verified.fault.value}"), NoPair(), manifest)
+
+
+def sealed_anew(kept: JsonObject, reference: AuthorityReference, keys: ControllerKeys) -> JsonObject:
+    """The Secret that keeps that pair, with a seal by the current key. Its former seal was verified."""
+    metadata = mapping_of(kept, "metadata")
+    seal = _seal(text_of(metadata, "name"), text_of(metadata, "namespace"), reference, keys)
+    annotations = {**mapping_of(metadata, "annotations"), SEAL_ANNOTATION: seal}
+    return {**kept, "metadata": {**metadata, "annotations": annotations}}
 
 
 def _seal(name: str, namespace: str, reference: AuthorityReference, keys: ControllerKeys) -> str:

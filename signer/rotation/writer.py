@@ -34,6 +34,7 @@ from signer.rotation.desired import (
     KeepPair,
     PruneAuthentication,
     Roles,
+    SealPair,
     Write,
     WriteAuthority,
     WriteClusterInfo,
@@ -42,7 +43,7 @@ from signer.rotation.desired import (
     WriteTrust,
     hashes,
 )
-from signer.rotation.facts import Link
+from signer.rotation.facts import HeldCertificate, HeldPair, Link
 from signer.rotation.kubeconfigs import Issuers, KubeconfigNotChanged, cluster_info_with, rewritten
 from signer.rotation.management import CLIENT_CA, KUBECONFIG_KEY, LINK, SERVER_CA, ManagementSecrets
 from signer.rotation.record import RotationRecord
@@ -55,6 +56,7 @@ from signer.rotation.secrets import (
     ReadSecret,
     decoded,
     pair_manifest,
+    sealed_anew,
 )
 from signer.rotation.workload import (
     AUTHENTICATION,
@@ -74,6 +76,15 @@ class WriteRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Pinning:
+    """The KubeadmConfig of a MachinePool."""
+
+    pins: frozenset[str]
+    """Discovery hashes of the CAs that its machines accept when they join."""
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
 class Gathered:
     """What one pass has read, besides its facts."""
 
@@ -84,6 +95,8 @@ class Gathered:
     workload: WorkloadFacts
     keys: ControllerKeys
     kubeadm_configs: Resource
+    pinning: Mapping[str, Pinning]
+    """KubeadmConfigs of MachinePools, by name."""
 
 
 class Writer:
@@ -107,6 +120,8 @@ class Writer:
         match write:
             case KeepPair(kind, role):
                 await self._keep_pair(kind, role, record, gathered)
+            case SealPair(kind, role):
+                await self._seal_pair(gathered.secrets.kept[kind, role], gathered.keys)
             case WriteAuthority(kind, contents):
                 await self._write_authority(kind, contents.certificates, contents.key, gathered)
             case WriteTrust(client, server, link):
@@ -149,6 +164,15 @@ class Writer:
         like = parse_ca_certificate(_der(own.certificate))
         made = new_authority(kind, record.rotation_id, like=like, now=self._now())
         return Pair(reference_of(made.certificate), made.certificate_pem, made.private_key_pem)
+
+    async def _seal_pair(self, kept: ReadSecret, keys: ControllerKeys) -> None:
+        match kept.held:
+            case HeldPair(signs=reference) | HeldCertificate(certificate=reference):
+                metadata = kept.manifest["metadata"]
+                path = SECRETS.object(metadata["name"], metadata["namespace"])
+                await self._management.replace(path, sealed_anew(kept.manifest, reference, keys))
+            case _:
+                raise WriteRefused("a Secret has no usable pair")
 
     async def _delete_key(self, kept: ReadSecret) -> None:
         data = {name: value for name, value in mapping_of(kept.manifest, "data").items() if name != PRIVATE_KEY}
@@ -233,7 +257,8 @@ class Writer:
         path = gathered.kubeadm_configs.object(name, record.cluster.namespace)
         pins = list(hashes(record, authorities))
         token = {"discovery": {"bootstrapToken": {"caCertHashes": pins}}}
-        await self._management.patch(path, {"spec": {"joinConfiguration": token}})
+        exactly = {"resourceVersion": gathered.pinning[name].resource_version}
+        await self._management.patch(path, {"metadata": exactly, "spec": {"joinConfiguration": token}})
 
     # The workload cluster
 

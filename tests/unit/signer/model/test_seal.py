@@ -19,6 +19,7 @@ from signer.model.seal import (
     Authentic,
     ControllerKeys,
     Fault,
+    Generation,
     InvalidControllerKey,
     KeyUse,
     NoPreviousKey,
@@ -245,6 +246,14 @@ def test_the_seal_of_one_kind_of_object_is_none_for_another() -> None:
     version, _, mac = one.seal(content).split(".")
     relabelled = f"{version}.{other.seal(content).split('.')[1]}.{mac}"
     assert other.verify(relabelled, lambda: content) == Unauthentic(Fault.WRONG_SEAL)
+
+
+def test_the_generation_of_the_key_is_told() -> None:
+    before, now = Seals(ControllerKeys(OLD), KeyUse.RECORD), Seals(ControllerKeys(CURRENT, OLD), KeyUse.RECORD)
+    assert now.verify(before.seal("x"), lambda: "x") == Authentic(Generation.PREVIOUS)
+    assert now.verify(now.seal("x"), lambda: "x") == Authentic(Generation.CURRENT)
+    same = Seals(ControllerKeys(OLD, OLD), KeyUse.RECORD)
+    assert same.verify(before.seal("x"), lambda: "x") == Authentic(Generation.CURRENT)
 
 
 def test_texts_do_not_run_together() -> None:

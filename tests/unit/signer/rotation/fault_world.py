@@ -98,6 +98,7 @@ from signer.rotation.servers.observation import (
 )
 from signer.rotation.servers.observing import TwoAuthorities
 from signer.rotation.workload import AUTHENTICATION, CLIENT_CA_FIELD, CLUSTER_INFO, REQUEST_HEADER_FIELD
+from signer.rotation.writer import Pinning
 from signer.store.caches import Caches
 from signer.store.cluster_api import ClusterAPIVersion
 from signer.store.controller_key import controller_key_secret
@@ -759,9 +760,10 @@ class PlayedControlPlane:
         found = [one.created for one in self._world.state.servers if one.name == machine.name]
         return found[0] if found else NotObserved("the Machine is gone")
 
-    async def pins(self, cluster: ClusterView) -> Mapping[str, frozenset[str]]:
+    async def pinning(self, cluster: ClusterView) -> Mapping[str, Pinning]:
         found = await self._client.get(PINS)
-        return {POOL: frozenset(found["spec"]["joinConfiguration"]["discovery"]["bootstrapToken"]["caCertHashes"])}
+        pins = frozenset(found["spec"]["joinConfiguration"]["discovery"]["bootstrapToken"]["caCertHashes"])
+        return {POOL: Pinning(pins, found["metadata"]["resourceVersion"])}
 
     async def renewal(self, record: RotationRecord) -> RenewalFacts:
         lagging = self._world.lagging(record)

@@ -28,6 +28,7 @@ from tests.unit.signer.rotation.fault_world import (
     CLUSTER,
     KEY,
     KEYS,
+    KUBELET_LIFETIME,
     PINS,
     POLICY,
     RECORD,
@@ -162,6 +163,30 @@ class Failing(Interfere):
         if moment is self.moment and at not in self.failed:
             self.failed.add(at)
             raise self.error()
+
+
+class EditsPinsFirst(Interfere):
+    """Another client changes a MachinePool's KubeadmConfig between the controller's read and its write."""
+
+    def __init__(self, world: FaultWorld) -> None:
+        self.world, self.edits = world, 0
+
+    async def __call__(self, call: Call, moment: Moment) -> None:
+        if moment is Moment.BEFORE and (call.method, call.path) == ("PATCH", PINS) and not self.edits:
+            self.edits += 1
+            self.world.management.edit(PINS, {"metadata": {"labels": {"edited": "meanwhile"}}})
+
+
+def test_pins_are_written_only_to_the_version_that_was_read() -> None:
+    async def scenario() -> None:
+        world = world_at(Step.PUBLISH_TRUST)
+        interfere = EditsPinsFirst(world)
+        controller = await Controller.started(world, interfere)
+        await finish(world, controller)
+        assert interfere.edits == 1
+        assert any(isinstance(error, Conflict) for error in controller.errors)
+
+    run(scenario())
 
 
 QUICK: Final = ("500", "timeout")
@@ -569,6 +594,52 @@ def test_the_controller_key_is_rotated(step: Step) -> None:
         world.set_keys(ControllerKeys(bytes(32), KEYS.current))
         await controller.read_key()
         await finish(world, controller)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "place", [*(step for step in FORWARD if step is not Step.NEW_AUTHORITY), Phase.COMPLETED], ids=lambda one: one.value
+)
+def test_the_controller_key_is_rotated_twice(place: Step | Phase) -> None:
+    """What nothing changes for months, as a record in Prepared and the pairs, is sealed anew in between."""
+
+    async def scenario() -> None:
+        world = world_at(place)
+        controller = await Controller.started(world)
+        before = world.now_record.rotation_id
+        for number in range(2):
+            world.set_keys(ControllerKeys(bytes([number]) * 32, world.keys().current))
+            await controller.read_key()
+            await controller.settle()
+            for node in world.state.nodes:  # its record is sealed anew when it renews
+                world.wait(KUBELET_LIFETIME.total_seconds())
+                await world.renew(node, controller)
+        await controller.settle()
+        if place is not Phase.COMPLETED:
+            await finish(world, controller)
+        assert world.now_record.rotation_id == before
+        world.order(Operation.START)
+        await go_on(world, controller, in_phase(Phase.PREPARING))
+
+    run(scenario())
+
+
+def test_nothing_is_sealed_anew_while_the_cluster_is_paused() -> None:
+    """Between ``clusterctl move``'s steps, an object must not change."""
+
+    async def scenario() -> None:
+        world = world_at(Step.PREPARED)
+        controller = await Controller.started(world)
+        world.pause(True)
+        world.set_keys(ControllerKeys(bytes(32), KEYS.current))
+        await controller.read_key()
+        writes = world.state.management.version
+        await controller.settle()
+        assert world.state.management.version == writes
+        world.pause(False)
+        await controller.settle()
+        assert world.state.management.version > writes
 
     run(scenario())
 

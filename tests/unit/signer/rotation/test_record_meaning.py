@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from signer.model.cluster import ClusterKey
-from signer.model.seal import ControllerKeys, Fault, KeyUse, Seals, Unauthentic, joined
+from signer.model.seal import Authentic, ControllerKeys, Fault, KeyUse, Seals, Unauthentic, joined
 from signer.rotation.authorities import AuthorityKind, Role, RotatedAuthority
 from signer.rotation.operations import Gate
 from signer.rotation.phases import BACK, FORWARD, STEPS_OF, Phase, Step
@@ -185,13 +185,13 @@ def sealed(record: RotationRecord, keys: ControllerKeys = KEYS) -> StoredRotatio
 
 @given(RECORDS)
 def test_what_was_sealed_is_unsealed(record: RotationRecord) -> None:
-    assert SEALS.unseal(sealed(record)) == record
+    assert SEALS.verify(sealed(record)) == Authentic()
 
 
 @given(RECORDS, RECORDS)
 def test_the_seal_of_another_record_is_wrong(one: RotationRecord, other: RotationRecord) -> None:
     if one != other:
-        assert SEALS.unseal(replace(sealed(one), claimed=other)) == Unauthentic(Fault.WRONG_SEAL)
+        assert SEALS.verify(replace(sealed(one), claimed=other)) == Unauthentic(Fault.WRONG_SEAL)
 
 
 def test_a_copy_for_another_cluster_does_not_count() -> None:
@@ -200,22 +200,22 @@ def test_a_copy_for_another_cluster_does_not_count() -> None:
         manifest = rotation_object(RECORD)
         manifest["metadata"].update(namespace=key.namespace, name=key.name)
         manifest["spec"]["seal"] = stored.seal
-        assert SEALS.unseal(parse_rotation(manifest)) == Unauthentic(Fault.WRONG_SEAL)
+        assert SEALS.verify(parse_rotation(manifest)) == Unauthentic(Fault.WRONG_SEAL)
 
 
 def test_an_older_state_with_a_newer_sequence_does_not_count() -> None:
     """The sequence is sealed."""
     older = sealed(RECORD)
     claimed = replace(older.claimed, sequence=older.claimed.sequence + 5)
-    assert SEALS.unseal(replace(older, claimed=claimed)) == Unauthentic(Fault.WRONG_SEAL)
+    assert SEALS.verify(replace(older, claimed=claimed)) == Unauthentic(Fault.WRONG_SEAL)
 
 
 def test_a_seal_of_another_use_or_key_does_not_count() -> None:
-    assert SEALS.unseal(sealed(RECORD, ControllerKeys(b"x" * 32))) == Unauthentic(Fault.UNKNOWN_KEY)
+    assert SEALS.verify(sealed(RECORD, ControllerKeys(b"x" * 32))) == Unauthentic(Fault.UNKNOWN_KEY)
     content = joined(RECORD.cluster.namespace, RECORD.cluster.name, "{}")
     pair = replace(sealed(RECORD), seal=Seals(KEYS, KeyUse.ROTATION_PAIR).seal(content))
-    assert isinstance(SEALS.unseal(pair), Unauthentic)
-    assert SEALS.unseal(replace(sealed(RECORD), seal="x")) == Unauthentic(Fault.MALFORMED_SEAL)
+    assert isinstance(SEALS.verify(pair), Unauthentic)
+    assert SEALS.verify(replace(sealed(RECORD), seal="x")) == Unauthentic(Fault.MALFORMED_SEAL)
 
 
 def test_the_record_answers_about_its_authorities_times_and_gates() -> None:
