@@ -10,14 +10,15 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
+from signer.authority.presented import Presented
 from signer.model.condition import ConditionType, PolicyCondition
 from signer.model.policy import Policy
-from signer.rotation.facts import Facts
+from signer.rotation.facts import Acceptance, Facts, ServersFacts
 from signer.rotation.leftovers import Scan
 from signer.rotation.operations import NeverRotated
 from signer.rotation.phases import Phase, Step
 from signer.rotation.plan import FOREIGN_AUTHORITY, UNSAFE, Move, Wait
-from signer.rotation.proofs import PROOF_OF, NotKnown, NotProven, Proof, Proven
+from signer.rotation.proofs import PROOF_OF, NotKnown, NotProven, Proof, Proven, named
 from signer.rotation.record import Moment, NotYet, RotationRecord
 from signer.rotation.rotations import Known, Unverified, Verified
 
@@ -35,6 +36,8 @@ SERVERS_PRESENT_NEW_AUTHORITY: Final = ConditionType("ServersPresentNewAuthority
 OLD_AUTHORITY_REFUSED: Final = ConditionType("OldAuthorityRefused", _never)
 ROLLBACK_AVAILABLE: Final = ConditionType("RollbackAvailable", _never)
 ROTATION_STALLED: Final = ConditionType("RotationStalled", _never)
+RECORD_OUTDATED: Final = ConditionType("RotationRecordOutdated", _never)
+"""Only while it is so: API servers are further than the record, as after a restore of the management cluster."""
 OPERATION_REJECTED: Final = ConditionType("OperationRejected", _never)
 AUTHORITY_EXPIRY: Final = ConditionType("CertificateAuthorityExpiry", _never)
 
@@ -112,11 +115,38 @@ def _of(record: RotationRecord, facts: Facts | None, move: Move | None) -> Itera
     if facts is not None and not record.phase.is_over and not record.goes_back:
         for kind, step in _SHOWN_PROOFS:
             yield _proof_condition(kind, record, step, facts)
+        yield from _outdated(record, facts)
     available = record.rollback_available
     text = "nothing can be taken back" if available.value == "None" else "order rollback-ca-rotation to take it back"
     yield PolicyCondition(ROLLBACK_AVAILABLE, available.value != "None", available.value, text)
     if isinstance(move, Wait) and facts is not None:
         yield _stalled(record, facts, move)
+
+
+def _outdated(record: RotationRecord, facts: Facts) -> Iterator[PolicyCondition]:
+    """API servers show what a later step brings: the record was restored, or another program did the later steps."""
+    servers = facts.servers.seen if isinstance(facts.servers, ServersFacts) else ()
+    later = {
+        "present the new CA's certificate": (
+            Step.SWITCH,
+            (one.machine for one in servers if one.presents in (Presented.NEW, Presented.NEW_LINKED)),
+        ),
+        "refuse the old CA's client certificates": (
+            Step.DROP_OLD,
+            (one.machine for one in servers if one.old is Acceptance.REFUSED and one.new is Acceptance.ACCEPTED),
+        ),
+    }
+    for what, (begins, found) in later.items():
+        machines = tuple(found)
+        if machines and not record.step.is_at_least(begins):
+            message = (
+                f"API servers {what}, which only step {begins.value} brings, and the record is at {record.step.value}: "
+                f"{named(machines)}. The management cluster may have been restored from a backup. The rotation goes on "
+                "by what it proves; compare Secret <cluster>-ca with the CA that the API servers present before you "
+                "order anything"
+            )
+            yield PolicyCondition(RECORD_OUTDATED, True, "ServersAreFurther", message)
+            return
 
 
 def _progressing(record: RotationRecord, move: Move | None) -> PolicyCondition:

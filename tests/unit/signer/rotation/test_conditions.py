@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from signer.authority.presented import Presented
 from signer.model.condition import PolicyCondition
 from signer.rotation import conditions
 from signer.rotation.conditions import (
@@ -14,6 +15,7 @@ from signer.rotation.conditions import (
     AUTHORITY_TRUSTED,
     NODES_TRUST_NEW_AUTHORITY,
     OLD_AUTHORITY_REFUSED,
+    RECORD_OUTDATED,
     ROLLBACK_AVAILABLE,
     ROTATION_PROGRESSING,
     ROTATION_STALLED,
@@ -22,7 +24,7 @@ from signer.rotation.conditions import (
     expiry_condition,
     rotation_conditions,
 )
-from signer.rotation.facts import Facts, NotObserved
+from signer.rotation.facts import Facts, NotObserved, ServerFacts, ServersFacts
 from signer.rotation.operations import NeverRotated
 from signer.rotation.phases import BACK, Phase, Step
 from signer.rotation.plan import FOREIGN_AUTHORITY, Advance, Finished, Move, Wait
@@ -30,7 +32,7 @@ from signer.rotation.proofs import NotKnown, NotProven
 from signer.rotation.record import RotationRecord
 from signer.rotation.rotations import Unverified, Verified
 from tests.unit.signer.rotation.model_world import START
-from tests.unit.signer.rotation.situations import NOW, facts_at, node, record_at
+from tests.unit.signer.rotation.situations import NOW, facts_at, node, record_at, server
 
 PROOFS = (AUTHORITY_TRUSTED, NODES_TRUST_NEW_AUTHORITY, SERVERS_PRESENT_NEW_AUTHORITY, OLD_AUTHORITY_REFUSED)
 WAITS = Wait("NodesTrust", NotProven("worker-1 lags", ("worker-1",)))
@@ -68,6 +70,35 @@ def test_a_rotation_that_is_over(step: Step, phase: Phase, reason: str) -> None:
     assert not found.keys() & {*PROOFS, ROTATION_STALLED}
     assert (found[ROLLBACK_AVAILABLE].met, found[ROLLBACK_AVAILABLE].reason) == (False, "None")
     assert found[ROLLBACK_AVAILABLE].message == "nothing can be taken back"
+
+
+@pytest.mark.parametrize(
+    ("step", "seen", "told"),
+    [
+        (Step.NODES_TRUST, server(Presented.NEW), "present the new CA's certificate"),
+        (Step.ACCEPT, server(Presented.NEW_LINKED), "present the new CA's certificate"),
+        (Step.SERVERS_PRESENT, server(Presented.NEW, old=False), "refuse the old CA's client certificates"),
+        (Step.NODES_TRUST, server(Presented.OLD_LINKED, old=False), "refuse the old CA's client certificates"),
+        (Step.NODES_TRUST, server(Presented.OLD, old=False, new=False), ""),
+        (Step.SWITCH, server(Presented.NEW), ""),
+        (Step.DROP_OLD, server(Presented.NEW, old=False), ""),
+    ],
+)
+def test_servers_that_are_further_than_the_record(step: Step, seen: ServerFacts, told: str) -> None:
+    facts = replace(facts_at(step), servers=ServersFacts((server(Presented.OLD_LINKED, name="other"), seen), {}, NOW))
+    found = shown(record_at(step), facts)
+    if not told:
+        assert RECORD_OUTDATED not in found
+        return
+    assert (found[RECORD_OUTDATED].met, found[RECORD_OUTDATED].reason) == (True, "ServersAreFurther")
+    assert told in found[RECORD_OUTDATED].message
+    assert "control-plane-1. " in found[RECORD_OUTDATED].message
+    assert RECORD_OUTDATED not in shown(record_at(step), replace(facts, servers=NotObserved("timeout")))
+
+
+@pytest.mark.parametrize("step", list(Step))
+def test_no_step_as_it_should_be_is_outdated(step: Step) -> None:
+    assert RECORD_OUTDATED not in shown(record_at(step), facts_at(step))
 
 
 def test_a_rotation_that_progresses_or_waits() -> None:

@@ -753,7 +753,11 @@ def test_the_management_cluster_is_restored(now: Step, restored: Step) -> None:
             if "/secrets/" in path or path in (RECORD, PINS):
                 world.management.put(path, manifest)
         controller = await Controller.started(world)
+        await controller.look()
+        further = now.is_at_least(Step.SIGN_SERVING) and not restored.is_at_least(Step.SWITCH)
+        assert bool(controller.condition("RotationRecordOutdated")) == further
         await go_on(world, controller, in_phase(Phase.PREPARED, Phase.COMPLETED))
         await finish(world, controller)
+        assert not controller.condition("RotationRecordOutdated")
 
     run(scenario())
