@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from attestors.wire.statement import ClusterIdentity
 from attestors.wire.statement.cluster_trust import MINIMUM_TURN_SECONDS
-from authenticator.store.store import AUTHORITY_FILE
+from authenticator.store.store import AUTHORITY_FILE, TRUST_FILE
+from signer.authority import load_certificate_authority
+from signer.authority.statement_signing import StatementKeys
+from signer.kube.client import Client
+from signer.kube.resources import CLUSTERS_V1BETA2, SECRETS
+from signer.model.seal import KeyUse
 from signer.rotation import reconciler
-from signer.rotation.statements import TrustFacts
-from signer.testing.world import RunningController
+from signer.rotation.statements import TrustFacts, publish_statement
+from signer.rotation.statements.readers import ensure_readers
+from signer.store.controller_key import SECRET_NAME, parse_controller_keys
+from signer.testing.world import CONTROLLER_NAMESPACE, RunningController
 from tests.deploy.manifests import WORKER, of_class
 from tests.deploy.running_machine import RunningMachine
 from tests.e2e.kubeadm.node import attestation, ready, wait_ready
 from tests.e2e.rotation.machines import CONFIGURATION, GRACE_SECONDS, Heartbeats, JoiningMachine
 from tests.e2e.rotation.test_whole_rotation import world as world
-from tests.e2e.rotation.world import RotationWorld
+from tests.e2e.rotation.world import CLUSTER, NAMESPACE, RotationWorld
+from tests.support import statements
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.processes import wait_until
 from tests.support.raw_client import RawClient
@@ -106,3 +117,38 @@ def test_a_running_kubelet_takes_the_new_authority(
     assert "TrustRejected" not in status(machine)
     assert process_of_kubelet(machine) != former
     assert heartbeats.longest_gap_seconds < GRACE_SECONDS
+
+
+def test_a_wrong_bundle_is_undone(world: RotationWorld, joining: JoiningMachine, machine: RunningMachine) -> None:
+    """Signed by all that must sign, and no API server presents a certificate of it."""
+    foreign = statements.authority("foreign")
+    now = datetime.now(UTC)
+    found = world.client.get(CLUSTERS_V1BETA2.object(CLUSTER, NAMESPACE))
+    keys = parse_controller_keys(world.client.get(SECRETS.object(SECRET_NAME, CONTROLLER_NAMESPACE)))
+    old = load_certificate_authority(world.secret("ca"), now=now)
+    facts = TrustFacts(
+        ClusterIdentity(NAMESPACE, CLUSTER, found["metadata"]["uid"]),
+        statements.ROTATION,
+        int(now.timestamp()),
+        (foreign,),
+        (old,),
+        (),
+        MINIMUM_TURN_SECONDS,
+    )
+
+    async def publish() -> None:
+        async with Client(joining.plane.connection()) as client:
+            await ensure_readers(client)
+            await publish_statement(client, facts, StatementKeys.of(keys.subkeys(KeyUse.STATEMENT)), now)
+
+    asyncio.run(publish())
+    former = trusted(machine)
+    assert former == {world.old.certificate_pem}
+    wrong = statements.bundle_of(foreign).encode("ascii")
+    wait_until(lambda: trusted(machine) == {wrong}, "the agent has written the wrong CA", TURN_SECONDS)
+    wait_until(lambda: "TrustRejected since" in status(machine), "the statement is rejected", TURN_SECONDS)
+    assert trusted(machine) == former
+    assert "NodeNotReady" in status(machine)
+    assert TRUST_FILE in {path.name for path in machine.path(STORE).iterdir()}
+    with RawClient(joining.plane.connection()) as client:
+        wait_ready(client, machine, ready(client))
