@@ -196,6 +196,11 @@ class ReplicatedControlPlane(ClosedAtTheEnd):
         self.balancer.close()
         self._programs.close()
 
+    @property
+    def etcd_url(self) -> str:
+        """etcd's client URL, without TLS."""
+        return self._etcd.url
+
     # For the parts
 
     def flags_of(self, address: str) -> dict[str, object]:
@@ -288,6 +293,10 @@ class ControllerManager:
     def restart(self) -> None:
         """Stop and start it."""
         self.stop()
+        self.start()
+
+    def start(self) -> None:
+        """Start it again. Raises ``ProgramFailed`` if it ends."""
         self._program = self._start()
 
     def stop(self) -> None:

@@ -8,17 +8,18 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import yaml
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from signer.kube.connection import ClusterConnection
 from signer.kube.resources import CLUSTER_ROLE_BINDINGS
 from tests.deploy.bootstrap_data import KUBEADM_API, cloud_config, container_linux_config
+from tests.support.binaries import ControlPlaneBinaries
 from tests.support.certificates import CertificateAuthority, public_key_pem
 from tests.support.containerd import SOCKET
-from tests.support.control_plane import ControlPlane
 from tests.support.kubeadm import cluster_role_binding
 from tests.support.processes import wait_until
 from tests.support.raw_client import RawClient
@@ -44,8 +45,58 @@ _WAITS_FOR_CONTROL_PLANE: Final = (1, 33)
 _FAIL_CGROUP_V1: Final = (1, 31)
 
 
-def set_up(plane: ControlPlane, kubeadm: Path, folder: Path) -> None:
-    """Run kubeadm's phases that write into the cluster."""
+class Joined(Protocol):
+    """The control plane that machines join, as :class:`~tests.support.control_plane.ControlPlane` is one."""
+
+    @property
+    def binaries(self) -> ControlPlaneBinaries:
+        """Its programs, which also run on machines."""
+        ...
+
+    @property
+    def server(self) -> str:
+        """URL of the endpoint that kubeadm is told."""
+        ...
+
+    @property
+    def etcd_url(self) -> str:
+        """External etcd of its machines."""
+        ...
+
+    @property
+    def ca_certificate_pem(self) -> bytes:
+        """Secret ``<cluster>-ca``: what a machine of the control plane gets as ``ca.crt``."""
+        ...
+
+    @property
+    def ca_key_pem(self) -> bytes:
+        """Its key."""
+        ...
+
+    @property
+    def service_account_key_pem(self) -> bytes:
+        """The key that signs service-account tokens."""
+        ...
+
+    def versions(self) -> Mapping[str, str]:
+        """The version output of each program, by name."""
+        ...
+
+    def connection(self) -> ClusterConnection:
+        """An administrator's."""
+        ...
+
+    def kubeconfig(self) -> str:
+        """An administrator's, which kubeadm reads."""
+        ...
+
+    def bootstrap_token(self) -> str:
+        """A new one, which the API servers accept."""
+        ...
+
+
+def set_up(plane: Joined, kubeadm: Path, folder: Path, cluster_configuration: Mapping[str, Any] | None = None) -> None:
+    """Run kubeadm's phases that write into the cluster. ``cluster_configuration`` adds to its ClusterConfiguration."""
     endpoint = plane.server.removeprefix("https://")
     address = {"advertiseAddress": _ADVERTISED, "bindPort": int(endpoint.rpartition(":")[2])}
     registration = {"name": CONTROL_PLANE, "criSocket": _socket(plane)}
@@ -70,6 +121,7 @@ def set_up(plane: ControlPlane, kubeadm: Path, folder: Path) -> None:
             "kubernetesVersion": _version(plane),
             "controlPlaneEndpoint": endpoint,
             "etcd": {"external": {"endpoints": [plane.etcd_url]}},
+            **(cluster_configuration or {}),
         },
         _kubelet(plane),
     ]
@@ -86,7 +138,7 @@ def set_up(plane: ControlPlane, kubeadm: Path, folder: Path) -> None:
         assert done.returncode == 0, done.stderr
 
 
-def user_data(plane: ControlPlane, ca_cert_hash: str, token: str, spec: Mapping[str, Any]) -> str:
+def user_data(plane: Joined, ca_cert_hash: str, token: str, spec: Mapping[str, Any]) -> str:
     """What Cluster API would hand to a machine that joins: a KubeadmConfig's spec with where and what it joins."""
     joining = json.loads(json.dumps(spec["joinConfiguration"]))
     joining["discovery"] = {
@@ -104,7 +156,7 @@ def user_data(plane: ControlPlane, ca_cert_hash: str, token: str, spec: Mapping[
     return render({**spec, "joinConfiguration": joining}, "join", kubeadm_api(plane))
 
 
-def init_user_data(plane: ControlPlane, etcd_url: str, spec: Mapping[str, Any], address: str, port: int) -> str:
+def init_user_data(plane: Joined, etcd_url: str, spec: Mapping[str, Any], address: str, port: int) -> str:
     """What Cluster API would hand to the first machine of a cluster of its own."""
     cluster = {
         "kubernetesVersion": _version(plane),
@@ -127,7 +179,7 @@ def init_user_data(plane: ControlPlane, etcd_url: str, spec: Mapping[str, Any], 
     )
 
 
-def with_control_plane(plane: ControlPlane, spec: Mapping[str, Any], address: str, port: int) -> dict[str, Any]:
+def with_control_plane(plane: Joined, spec: Mapping[str, Any], address: str, port: int) -> dict[str, Any]:
     """What Cluster API adds for a control plane that joins: the cluster's keys, and where its API server will be."""
     front_proxy = CertificateAuthority.like_cluster_api()
     service_account_key = load_pem_private_key(plane.service_account_key_pem, None)
@@ -158,14 +210,14 @@ def with_control_plane(plane: ControlPlane, spec: Mapping[str, Any], address: st
     return {**spec, "files": [*spec["files"], *keys], "joinConfiguration": joining}
 
 
-def wait_until_discoverable(plane: ControlPlane, token: str) -> None:
+def wait_until_discoverable(plane: Joined, token: str) -> None:
     """kube-controller-manager signs for each token by itself, a moment later."""
     path, signature = "/api/v1/namespaces/kube-public/configmaps/cluster-info", f"jws-kubeconfig-{token.split('.')[0]}"
     with RawClient(plane.connection()) as client:
         wait_until(lambda: signature in client.get(path).expect(200)["data"], "the token discovers the cluster")
 
 
-def kubeadm_api(plane: ControlPlane) -> str:
+def kubeadm_api(plane: Joined) -> str:
     """What kubeadm of the cluster's version reads, and Cluster API writes."""
     version = plane.binaries.kubernetes()
     if version >= _V1BETA4:
@@ -173,17 +225,17 @@ def kubeadm_api(plane: ControlPlane) -> str:
     return f"kubeadm.k8s.io/{'v1beta3' if version >= _V1BETA3 else 'v1beta2'}"
 
 
-def _socket(plane: ControlPlane) -> str:
+def _socket(plane: Joined) -> str:
     scheme = "unix://" if plane.binaries.kubernetes() >= _V1BETA3 else ""
     return f"{scheme}{RUNTIME_FOLDER}/{SOCKET}"
 
 
-def _kubelet(plane: ControlPlane) -> dict[str, Any]:
+def _kubelet(plane: Joined) -> dict[str, Any]:
     api = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
     return {**api, **_kubelet_settings(plane)}
 
 
-def _kubelet_settings(plane: ControlPlane) -> dict[str, Any]:
+def _kubelet_settings(plane: Joined) -> dict[str, Any]:
     """Without control groups, swap and packet filter: what the machine has of them is the host's, and no pods run."""
     settings: dict[str, Any] = {
         "cgroupDriver": "cgroupfs",
@@ -204,5 +256,5 @@ def _flag(setting: str) -> str:
     return {"fail-cgroup-v1": "fail-cgroupv1"}.get(hyphened, hyphened)
 
 
-def _version(plane: ControlPlane) -> str:
+def _version(plane: Joined) -> str:
     return plane.versions()["kube-apiserver"].rpartition(" ")[2]

@@ -15,12 +15,11 @@ from signer.model.cluster import CONTROL_PLANE_LABEL
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController, WorldCluster
 from tests.deploy.machine import HOSTNAME
 from tests.deploy.manifests import CONTROL_PLANE
-from tests.deploy.running_machine import PROGRAMS, RunningMachine, switch_on
-from tests.e2e.kubeadm.cluster import CONTROLLERS, RUNTIME_FOLDER, set_up
-from tests.e2e.kubeadm.node import ADDRESS, MASTER_KEY_TEXT, NODE, PROVIDER_ID, machine_address
+from tests.deploy.running_machine import PROGRAMS, RunningMachine
+from tests.e2e.kubeadm.cluster import CONTROLLERS, set_up
+from tests.e2e.kubeadm.node import ADDRESS, MASTER_KEY_TEXT, NODE, PROVIDER_ID, machine_address, new_machine
 from tests.support.binaries import MissingPart, find_control_plane, skip_or_fail
 from tests.support.cluster_api import cluster_api_crds
-from tests.support.containerd import Containerd
 from tests.support.control_plane import ControlPlane
 from tests.support.grants import as_service_account, restrict_in_workload_cluster
 from tests.support.raw_client import RawClient
@@ -84,16 +83,11 @@ def machine(
     """A machine that never joined. Its Node, the mirrors of its static pods and its requests go with it."""
     with ExitStack() as stack:
         try:
-            runtime = stack.enter_context(Containerd())
-            programs = {name: plane.binaries.program(name) for name in ("kubeadm", "kubelet", "kube-apiserver")}
-            folders = {RUNTIME_FOLDER: runtime.folder}
-            switched_on = switch_on(
-                tmp_path / "root", HOSTNAME, binaries=programs, folders=folders, program_folder=program_folder
-            )
+            machine = stack.enter_context(new_machine(plane.binaries, tmp_path / "root", program_folder))
         except MissingPart as missing:
             skip_or_fail(missing)
-        with switched_on as machine:
-            yield machine
+        yield machine
+        stack.close()
         administrator.delete(NODE).expect(200, 404)
         # No kube-controller-manager does it here. kubeadm would read the former machine's address in them.
         administrator.delete(PODS, gracePeriodSeconds="0").expect(200)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import secrets
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from cryptography import x509
@@ -15,8 +17,10 @@ from keyed_mac.keys import derive_machine_key
 from signer.kube.resources import CERTIFICATE_SIGNING_REQUESTS
 from signer.testing.world import WorldCluster
 from tests.deploy.machine import HOSTNAME
-from tests.deploy.running_machine import RunningMachine
-from tests.e2e.kubeadm.cluster import user_data, wait_until_discoverable
+from tests.deploy.running_machine import PROGRAMS, RunningMachine, switch_on
+from tests.e2e.kubeadm.cluster import RUNTIME_FOLDER, Joined, user_data, wait_until_discoverable
+from tests.support.binaries import ControlPlaneBinaries
+from tests.support.containerd import Containerd
 from tests.support.control_plane import ControlPlane
 from tests.support.processes import wait_until
 from tests.support.raw_client import RawClient
@@ -47,19 +51,44 @@ def attestation(serving: str) -> dict[str, Any]:
     }
 
 
-def join(plane: ControlPlane, cluster: WorldCluster, machine: RunningMachine, spec: Mapping[str, Any]) -> None:
+@contextlib.contextmanager
+def new_machine(binaries: ControlPlaneBinaries, root: Path, program_folder: str = PROGRAMS) -> Iterator[RunningMachine]:
+    """A machine that never joined, switched on. ``root`` does not exist yet.
+
+    Raises:
+        MissingPart: a program is missing, or the host allows no namespaces.
+    """
+    with contextlib.ExitStack() as stack:
+        runtime = stack.enter_context(Containerd())
+        programs = {name: binaries.program(name) for name in ("kubeadm", "kubelet", "kube-apiserver")}
+        folders = {RUNTIME_FOLDER: runtime.folder}
+        switched_on = switch_on(root, HOSTNAME, binaries=programs, folders=folders, program_folder=program_folder)
+        yield stack.enter_context(switched_on)
+
+
+def join(plane: Joined, cluster: WorldCluster, machine: RunningMachine, spec: Mapping[str, Any]) -> None:
     """First boot of a machine with this KubeadmConfig's spec."""
     token = plane.bootstrap_token()
     wait_until_discoverable(plane, token)
-    data = user_data(plane, cluster.ca_cert_hash, token, spec)
+    boot(machine, spec, rendered(plane, cluster.ca_cert_hash, token, spec))
+    assert machine.joined(), machine.output() + machine.log("kubelet.service")
+
+
+def rendered(plane: Joined, ca_cert_hash: str, token: str, spec: Mapping[str, Any]) -> str:
+    """The machine's user data, which may be older than the machine."""
+    data = user_data(plane, ca_cert_hash, token, spec)
     if plane.binaries.kubernetes() < SINCE_EXEC_V1:
         for command in ("prepare", "agent"):
             data = data.replace(
                 f"kubelet-authenticator {command}\n", f"kubelet-authenticator {command} {EXEC_V1BETA1}\n"
             )
-    boot = machine.boot_with_ignition if spec.get("format") == "ignition" else machine.boot_with_cloud_config
-    boot(data)
-    assert machine.joined(), machine.output() + machine.log("kubelet.service")
+    return data
+
+
+def boot(machine: RunningMachine, spec: Mapping[str, Any], data: str) -> None:
+    """First boot with that user data, whether the machine joins or not."""
+    boots = machine.boot_with_ignition if spec.get("format") == "ignition" else machine.boot_with_cloud_config
+    boots(data)
 
 
 def ready(administrator: RawClient) -> str:
