@@ -41,7 +41,8 @@ _AUTHORITY_FIELDS: Final = frozenset({"suffixes", "suffixesByNamespace"})
 _TOP_LEVEL: Final = "attestors, certificateAuthorities, rotation and servingAddresses"
 _TOP_LEVEL_FIELDS: Final = frozenset({"attestors", "certificateAuthorities", "rotation", "servingAddresses"})
 _SERVING_FIELDS: Final = frozenset({"networks", "networksByNamespace"})
-_ROTATION_FIELDS: Final = frozenset({"waits"})
+_ROTATION_FIELDS: Final = frozenset({"nodeClientAuthority", "waits"})
+_NODE_CLIENT_FIELDS: Final = frozenset({"namespaces"})
 _WAITS: Final = frozenset({"trustAge", "overlap", "openWatches"})
 
 
@@ -118,10 +119,17 @@ class RotationSettings:
     namespaces: frozenset[str] = frozenset({ALL_NAMESPACES})
     """Namespaces whose policies may order rotations; ``*`` for all."""
     waits: Waits = field(default_factory=Waits)
+    node_client_namespaces: frozenset[str] = frozenset()
+    """Those of ``namespaces`` whose policies may choose a node-client authority; ``*`` for all of them."""
 
     def allows(self, namespace: str) -> bool:
         """Whether policies in that namespace may order rotations."""
         return ALL_NAMESPACES in self.namespaces or namespace in self.namespaces
+
+    def allows_node_client_authority(self, namespace: str) -> bool:
+        """Whether policies in that namespace may choose a node-client authority."""
+        among = self.node_client_namespaces
+        return self.allows(namespace) and (ALL_NAMESPACES in among or namespace in among)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +225,7 @@ class ConfigurationFile:
     serving_networks: OperatorNetworks = NO_NETWORKS
     authorities: AllowedAuthorities = field(default_factory=AllowedAuthorities)
     rotation_waits: Waits = field(default_factory=Waits)
+    node_client_namespaces: frozenset[str] = frozenset()
 
 
 def read_configuration_file(path: Path) -> ConfigurationFile:
@@ -234,6 +243,7 @@ def read_configuration_file(path: Path) -> ConfigurationFile:
             team-a: [ca, kubelet-client-ca]
         rotation:
           waits: {trustAge: 10m, overlap: 24h, openWatches: 1h}
+          nodeClientAuthority: {namespaces: [team-a]}
         servingAddresses:
           networks: [2001:db8:7::/48]
           networksByNamespace:
@@ -254,6 +264,7 @@ def read_configuration_file(path: Path) -> ConfigurationFile:
         _serving_networks(f"{path}: servingAddresses", document.get("servingAddresses")),
         _authorities(f"{path}: certificateAuthorities", document.get("certificateAuthorities")),
         _rotation_waits(f"{path}: rotation", document.get("rotation")),
+        _node_client_namespaces(f"{path}: rotation", document.get("rotation")),
     )
 
 
@@ -318,7 +329,8 @@ def _suffixes(path: str, value: Any) -> frozenset[str]:
 def _rotation_waits(where: str, entry: Any) -> Waits:
     stated = _object(where, entry)
     for unknown in _unknown(stated, _ROTATION_FIELDS):
-        raise InvalidConfiguration(f"--config: {where} has the field waits, and not {unknown}")
+        fields = " and ".join(sorted(_ROTATION_FIELDS))
+        raise InvalidConfiguration(f"--config: {where} has the fields {fields}, and not {unknown}")
     path, default = f"{where}.waits", Waits()
     waits = _object(path, stated.get("waits"))
     for unknown in _unknown(waits, _WAITS):
@@ -329,6 +341,24 @@ def _rotation_waits(where: str, entry: Any) -> Waits:
         _wait(f"{path}.overlap", waits.get("overlap"), default.overlap),
         _wait(f"{path}.openWatches", waits.get("openWatches"), default.open_watches),
     )
+
+
+def _node_client_namespaces(where: str, entry: Any) -> frozenset[str]:
+    """The namespaces whose policies may choose a node-client authority; none unless they are named."""
+    path = f"{where}.nodeClientAuthority"
+    stated = _object(path, _object(where, entry).get("nodeClientAuthority"))
+    for unknown in _unknown(stated, _NODE_CLIENT_FIELDS):
+        raise InvalidConfiguration(f"--config: {path} has the field namespaces, and not {unknown}")
+    return _namespace_list(f"{path}.namespaces", stated.get("namespaces") or [])
+
+
+def _namespace_list(path: str, namespaces: Any) -> frozenset[str]:
+    if not isinstance(namespaces, list) or not all(isinstance(namespace, str) for namespace in namespaces):
+        raise InvalidConfiguration(f"--config: {path} must be a list of names, or ['*']")
+    for namespace in namespaces:
+        if namespace != ALL_NAMESPACES:
+            _require_namespace(path, namespace, f"; '{ALL_NAMESPACES}' means all")
+    return frozenset(namespaces)
 
 
 def _wait(path: str, value: Any, default: timedelta) -> timedelta:
@@ -402,14 +432,9 @@ def _attestor(path: str, provider: Any, entry: Any) -> OperatorAttestor:
         raise InvalidConfiguration(f"--config: {path} must be an object with the fields {fields}")
     for unknown in _unknown(entry, _FIELDS):
         raise InvalidConfiguration(f"--config: {path} has the fields {fields}, and not {unknown}")
-    namespaces = entry.get("namespaces", [ALL_NAMESPACES])
-    if not isinstance(namespaces, list) or not all(isinstance(namespace, str) for namespace in namespaces):
-        raise InvalidConfiguration(f"--config: {path}.namespaces must be a list of names, or ['*']")
-    for namespace in namespaces:
-        if namespace != ALL_NAMESPACES:
-            _require_namespace(f"{path}.namespaces", namespace, f"; '{ALL_NAMESPACES}' means all")
+    namespaces = _namespace_list(f"{path}.namespaces", entry.get("namespaces", [ALL_NAMESPACES]))
     settings = _object(f"{path}.settings", entry.get("settings"))
-    everywhere = OperatorAttestor(frozenset(namespaces), settings)
+    everywhere = OperatorAttestor(namespaces, settings)
     by_namespace = _object(f"{path}.settingsByNamespace", entry.get("settingsByNamespace"))
     for namespace in by_namespace:
         _require_namespace(f"{path}.settingsByNamespace", namespace, "; settings of all namespaces belong in settings")

@@ -10,6 +10,7 @@ candidates, and the certificates in ``ca.crt``, do not count, but may be part of
 from __future__ import annotations
 
 import contextlib
+import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -301,7 +302,16 @@ def _issued_any(candidate: CACertificate, level: list[CACertificate], depth: int
     return False
 
 
-__all__ = ["IssuingSet"]
+__all__ = ["ClientAuthorityUse", "IssuingSet"]
+
+
+class ClientAuthorityUse(enum.Enum):
+    """Whether the CA that signs client certificates stands for the cluster."""
+
+    CLUSTER = "Cluster"
+    """It does: nodes know the cluster by it, and evidence may name it."""
+    NODES_ONLY = "NodesOnly"
+    """It does not: it signs nodes' client certificates and nothing else, and no node trusts what it signs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +335,8 @@ class IssuingSet:
     retired: frozenset[str] = frozenset()
     """Hashes of this cluster's other CAs, listed next to the one that signs or known from before. Evidence that names
     one is deferred and never denied for that, because the CA may be part of a rotation."""
+    client_use: ClientAuthorityUse = ClientAuthorityUse.CLUSTER
+    """What ``client`` is for."""
 
     @classmethod
     def of(cls, authority: CertificateAuthority) -> IssuingSet:
@@ -340,12 +352,21 @@ class IssuingSet:
         """The CA that signs every new certificate of that purpose."""
         return self.client if purpose is Purpose.CLIENT else self.serving
 
+    @classmethod
+    def with_node_client(cls, node_client: CertificateAuthority, cluster: CertificateAuthority) -> IssuingSet:
+        """The cluster's one CA, and a node-client authority that signs the nodes' client certificates."""
+        return cls(node_client, cluster, retired=cluster.listed, client_use=ClientAuthorityUse.NODES_ONLY)
+
+    @property
+    def known_to_nodes(self) -> tuple[CertificateAuthority, ...]:
+        """The CAs by which a node may know the cluster."""
+        client = (self.client,) if self.client_use is ClientAuthorityUse.CLUSTER else ()
+        return (*client, self.serving, *self.also_accepted)
+
     @property
     def accepted_hashes(self) -> frozenset[str]:
         """Every discovery hash by which evidence may name this cluster."""
-        return self.client.ca_certificate_hashes.union(
-            *(authority.ca_certificate_hashes for authority in (self.serving, *self.also_accepted))
-        )
+        return frozenset[str]().union(*(authority.ca_certificate_hashes for authority in self.known_to_nodes))
 
     @property
     def waiting_hashes(self) -> frozenset[str]:

@@ -18,10 +18,12 @@ from typing import Final, Literal
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from signer.authority import der
 from signer.authority.authority_certificate import (
     AuthorityContents,
+    Extension,
     derived_key_identifier,
     sign_authority_certificate,
 )
@@ -33,9 +35,11 @@ __all__ = [
     "AUTHORITY_LIFETIME",
     "NewAuthority",
     "AuthorityKind",
+    "NodeClientAuthority",
     "RotatedCertificateAuthority",
     "ServiceAccountKey",
     "new_authority",
+    "new_node_client_authority",
     "new_service_account_key",
 ]
 
@@ -68,6 +72,7 @@ _NAMES: Final[dict[RotatedCertificateAuthority, str]] = {
     AuthorityKind.FRONT_PROXY: "kubernetes-front-proxy",
 }
 """Prefixes of the common names. Cluster API names all three CAs ``kubernetes``."""
+_NODE_CLIENT_NAME: Final = "kubernetes-node-client"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,15 @@ class NewAuthority:
     def secret_data(self) -> dict[str, bytes]:
         """``data`` of the Secret, before base64."""
         return {"tls.crt": self.certificate_pem, "tls.key": self.private_key_pem}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeClientAuthority:
+    """A new node-client authority: a CA for client certificates of nodes alone."""
+
+    certificate: CACertificate
+    certificate_pem: bytes = field(repr=False)
+    private_key_pem: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +144,46 @@ def new_authority(
         CertificateAuthorityUnavailable: the old CA's kind or size of key is not supported.
         IssuanceRefused: ``SelfCheckFailed``.
     """
+    extensions: tuple[Extension, ...] = ((_KEY_USAGE, True), (x509.BasicConstraints(ca=True, path_length=None), True))
+    return NewAuthority(kind, *_self_signed(f"{_NAMES[kind]}-", identifier, extensions, like, now, lifetime))
+
+
+def new_node_client_authority(
+    identifier: str, *, like: CACertificate, now: datetime, lifetime: timedelta = AUTHORITY_LIFETIME
+) -> NodeClientAuthority:
+    """Make a node-client authority. Call it in a thread, as :func:`new_authority`.
+
+    Its certificate says that it signs certificates of clients alone, and no CA: an extended key usage of a CA limits
+    what it signs (Go, ``crypto/x509``, ``checkChainForKeyUsage``). No extension limits the users and groups.
+
+    Args:
+        identifier: 8 characters of ``a-z2-7``; the common name is ``kubernetes-node-client-<identifier>``.
+        like: the cluster's CA: the key has the algorithm and size of its key.
+        now: timezone-aware.
+        lifetime: counted from ``now``; at least ten minutes.
+
+    Raises:
+        ValueError: as for :func:`new_authority`.
+        CertificateAuthorityUnavailable: the kind or size of the cluster CA's key is not supported.
+        IssuanceRefused: ``SelfCheckFailed``.
+    """
+    extensions: tuple[Extension, ...] = (
+        (_SIGNS_CERTIFICATES, True),
+        (x509.BasicConstraints(ca=True, path_length=0), True),
+        (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), False),
+    )
+    return NodeClientAuthority(*_self_signed(f"{_NODE_CLIENT_NAME}-", identifier, extensions, like, now, lifetime))
+
+
+def _self_signed(
+    prefix: str,
+    identifier: str,
+    extensions: tuple[Extension, ...],
+    like: CACertificate,
+    now: datetime,
+    lifetime: timedelta,
+) -> tuple[CACertificate, bytes, bytes]:
+    """A CA certificate, its PEM, and its key's. See :func:`new_authority` for arguments and errors."""
     if not _IDENTIFIER.match(identifier):
         raise ValueError("a rotation's identifier has 8 characters of a-z2-7")
     if now.tzinfo is None:
@@ -138,21 +192,17 @@ def new_authority(
         raise ValueError(f"lifetime must be at least {MINIMUM_DURATION}")
     start = now.astimezone(UTC).replace(microsecond=0)
     key = _new_key(require_supported_public_key(like.public_key, "tls.crt"))
-    name = _common_name(f"{_NAMES[kind]}-{identifier}")
+    name = _common_name(prefix + identifier)
     public_key = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     contents = AuthorityContents(
         issuer=name,
         subject=name,
         subject_public_key_info=public_key,
         validity=Validity(start - _BACKDATE, start + timedelta(seconds=lifetime // timedelta(seconds=1))),
-        extensions=(
-            (_KEY_USAGE, True),
-            (x509.BasicConstraints(ca=True, path_length=None), True),
-            (x509.SubjectKeyIdentifier(derived_key_identifier(public_key)), False),
-        ),
+        extensions=(*extensions, (x509.SubjectKeyIdentifier(derived_key_identifier(public_key)), False)),
     )
     certificate = sign_authority_certificate(contents, key)
-    return NewAuthority(kind, certificate, der.encode_block("CERTIFICATE", certificate.der), _private_key_pem(key))
+    return certificate, der.encode_block("CERTIFICATE", certificate.der), _private_key_pem(key)
 
 
 def new_service_account_key(*, like: AuthorityPublicKey) -> ServiceAccountKey:
@@ -199,3 +249,16 @@ _KEY_USAGE: Final = x509.KeyUsage(
     decipher_only=False,
 )
 """The key usage of Cluster API's CAs."""
+
+_SIGNS_CERTIFICATES: Final = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=False,
+    encipher_only=False,
+    decipher_only=False,
+)
+"""The key usage of the node-client authority."""

@@ -160,18 +160,20 @@ def configuration_of(options: argparse.Namespace) -> Configuration:
         serving_networks=file.serving_networks,
         provider_id_oids=_provider_id_oids(options.provider_id_oids),
         authorities=file.authorities,
-        rotation=_rotation(options, file.rotation_waits),
+        rotation=_rotation(options, file.rotation_waits, file.node_client_namespaces),
     )
 
 
-def _rotation(options: argparse.Namespace, waits: Waits) -> RotationSettings | RotationOff:
+def _rotation(
+    options: argparse.Namespace, waits: Waits, node_client_namespaces: frozenset[str]
+) -> RotationSettings | RotationOff:
     flag = "--rotate-authorities-namespaces"
     namespaces = _namespaces(flag, options.rotate_authorities_namespaces)
     if not options.rotate_authorities:
         if namespaces:
             raise InvalidConfiguration(f"{flag} needs --rotate-authorities: give both")
         return RotationOff()
-    return RotationSettings(namespaces or frozenset({ALL_NAMESPACES}), waits)
+    return RotationSettings(namespaces or frozenset({ALL_NAMESPACES}), waits, node_client_namespaces)
 
 
 def require_installed(attestors: Mapping[str, OperatorAttestor]) -> None:

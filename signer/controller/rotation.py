@@ -14,6 +14,7 @@ from signer.authority import CertificateAuthority
 from signer.authority.canary_certificate import CanaryCertificate
 from signer.configuration import RotationSettings
 from signer.controller.canary.journal import journal_canary
+from signer.controller.node_client import NodeClientService
 from signer.controller.rotation_expiry import ExpiryService
 from signer.controller.rotation_gauges import rotation_gauges
 from signer.controller.telemetry.metrics_collector import ServiceGauge
@@ -27,6 +28,8 @@ from signer.model.cluster import ClusterKey
 from signer.model.condition import PolicyCondition
 from signer.model.decision import Deferred
 from signer.rotation.kubeadm import KubeadmObserver
+from signer.rotation.node_client.reconciler import NodeClientReconciler
+from signer.rotation.node_client.signing import NodeClientSigning
 from signer.rotation.observer import AskServers, WorldObserver, asking
 from signer.rotation.operations import NeverRotated
 from signer.rotation.operations_guard import OperationsGuard
@@ -110,6 +113,7 @@ class RotationParts:
     management: Client
     caches: Caches
     rotations: Rotations
+    node_clients: NodeClientSigning
     guard: OperationsGuard
     recorder: Recorder
     settings: RotationSettings
@@ -163,6 +167,30 @@ def compose_expiry(
     )
 
 
+def compose_node_client(
+    key: ClusterKey,
+    parts: RotationParts,
+    *,
+    changed: Callable[[], None],
+    now: Callable[[], datetime],
+    random: Random,
+) -> NodeClientService:
+    """One cluster's node-client authority. ``now`` is the wall clock, as for the rotation."""
+    reconciler = NodeClientReconciler(
+        key,
+        management=parts.management,
+        caches=parts.caches,
+        rotation=parts.rotations.of,
+        signing=parts.node_clients,
+        ask_servers=_ask_servers(key, parts, now),
+        settings=parts.settings,
+        changed=changed,
+        now=now,
+        random=random,
+    )
+    return NodeClientService(reconciler)
+
+
 def _ask_servers(key: ClusterKey, parts: RotationParts, now: Callable[[], datetime]) -> AskServers:
     async def journal(canary: CanaryCertificate, authority: CertificateAuthority) -> None:
         server = ClusterConnection(server="every API server", certificate_authority=b"")
@@ -185,4 +213,4 @@ def _tell(key: ClusterKey, recorder: Recorder, caches: Caches, kind: str, reason
     recorder.record(Occurrence(subject, kind, reason, message))
 
 
-__all__ = ["RotationParts", "RotationService", "compose_expiry", "compose_rotation"]
+__all__ = ["RotationParts", "RotationService", "compose_expiry", "compose_node_client", "compose_rotation"]

@@ -15,13 +15,16 @@ from typing import Any, TypeAlias
 from signer.audit.log import AuditLog
 from signer.configuration import Configuration, RotationOff
 from signer.controller.cluster.service import OptionalPart, OptionalPartContext
-from signer.controller.rotation import RotationParts, compose_expiry, compose_rotation
+from signer.controller.node_client import NodeClientOff
+from signer.controller.rotation import RotationParts, compose_expiry, compose_node_client, compose_rotation
+from signer.controller.status.status_reconciler import ConditionSource
 from signer.controller.telemetry.recorder import Recorder
 from signer.decision.authority_source import KnowsRotation, no_rotation
 from signer.kube.client import Client
 from signer.kube.resource_limits import ResourceLimits
 from signer.model.cluster import ClusterKey
 from signer.rotation.conditions import AUTHORITY_EXPIRY
+from signer.rotation.node_client.signing import NodeClientSigning
 from signer.rotation.operations import OPERATION_ANNOTATION
 from signer.rotation.operations_guard import OperationsGuard
 from signer.rotation.rotations import Rotations
@@ -42,10 +45,12 @@ def rotation_wing(
     if isinstance(configuration.rotation, RotationOff):
         return configuration.rotation
     caches.policy_statuses.follow(AUTHORITY_EXPIRY)
+    rotations = Rotations(client, caches, caches.authentic.keys)
     return RotationParts(
         management=client,
         caches=caches,
-        rotations=Rotations(client, caches, caches.authentic.keys),
+        rotations=rotations,
+        node_clients=NodeClientSigning(rotations.authorities),
         guard=OperationsGuard(client, caches, configuration.rotation, SystemRandom()),
         recorder=recorder,
         settings=configuration.rotation,
@@ -55,8 +60,8 @@ def rotation_wing(
 
 
 def knows_rotation(wing: RotationWing) -> KnowsRotation:
-    """Which CAs a Cluster's rotation has sign."""
-    return no_rotation if isinstance(wing, RotationOff) else wing.rotations.authorities
+    """Which CAs a Cluster's rotation, or its node-client authority, has sign."""
+    return no_rotation if isinstance(wing, RotationOff) else wing.node_clients.authorities
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +71,21 @@ class RotationOfCluster:
     parts: tuple[OptionalPart, ...] = ()
     credentials: Callable[[], dict[str, Any]] = dict
     """``status.credentials`` of the policy."""
+    sources: tuple[ConditionSource, ...] = ()
+    """Conditions that need no service."""
 
 
 def rotation_of_cluster(wing: RotationWing, context: OptionalPartContext, random: Random) -> RotationOfCluster:
-    """The rotation of one workload cluster's CAs, and the warning before its CA ends."""
+    """The rotation of one workload cluster's CAs, its node-client authority, and the warning before its CA ends."""
     if isinstance(wing, RotationOff):
-        return RotationOfCluster()
+        return RotationOfCluster(sources=(NodeClientOff(context.key, context.caches),))
     wall_clock = partial(datetime.now, UTC)  # API servers compare certificates with theirs, whatever clock decides
-    rotation = compose_rotation(context.key, wing, changed=context.status_changed.set, now=wall_clock, random=random)
+    changed = context.status_changed.set
+    rotation = compose_rotation(context.key, wing, changed=changed, now=wall_clock, random=random)
+    node_client = compose_node_client(context.key, wing, changed=changed, now=wall_clock, random=random)
     expiry = compose_expiry(context.key, wing, context.authority_source, context.now)
-    return RotationOfCluster((OptionalPart(rotation), OptionalPart(expiry)), rotation.credentials)
+    parts = (OptionalPart(rotation), OptionalPart(node_client), OptionalPart(expiry))
+    return RotationOfCluster(parts, rotation.credentials)
 
 
 def rotation_tasks(wing: RotationWing) -> tuple[tuple[str, Callable[[], Awaitable[None]]], ...]:

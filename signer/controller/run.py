@@ -259,7 +259,7 @@ def compose_workload_cluster(
         ),
         infrastructure_status=shared.infrastructure_status,
         operator_networks=configuration.serving_networks,
-        sources=(reachability, *services),
+        sources=(reachability, *services, *rotation.sources),
         credentials=rotation.credentials,
         now=now,
     )

@@ -49,6 +49,12 @@ POLICY_RULES: Final = (
         "mode Enforce needs an attestor that supports renewal in authorizedAttestors: with insecure alone, every node "
         "would lose its certificate",
     ),
+    ValidationRule(
+        (),
+        "!has(self.nodeClientAuthority) || self.nodeClientAuthority != 'Separate' || !has(self.certificateAuthorities) "
+        "|| (self.certificateAuthorities.client == 'ca' && self.certificateAuthorities.serving == 'ca')",
+        "nodeClientAuthority Separate needs ca as client and serving in certificateAuthorities",
+    ),
     ValidationRule(("certificates", "clientDuration"), _IN_RANGE, _RANGE),
     ValidationRule(("certificates", "servingDuration"), _IN_RANGE, _RANGE),
     ValidationRule(("certificates", "insecureDuration"), _IN_RANGE, _RANGE),

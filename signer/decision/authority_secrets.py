@@ -30,6 +30,7 @@ from signer.model.authority_suffixes import (
     ByExistence,
     ExpectedSecret,
     RotatingAuthorities,
+    SeparateNodeClients,
 )
 from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterKey
 from signer.model.fields import mapping_of, text_of
@@ -113,6 +114,8 @@ class AuthoritySecrets:
         match choice:
             case RotatingAuthorities():
                 answer = await self._rotating(choice)
+            case SeparateNodeClients():
+                answer = await self._separate(choice)
             case AfterRotation(before, retired):
                 answer = await self._by_suffixes(before, not_before)
                 if isinstance(answer, IssuingSet):
@@ -149,13 +152,25 @@ class AuthoritySecrets:
                 accepted.append(authority)
         return replace(found, also_accepted=tuple(accepted), retired=found.retired | waiting)
 
+    async def _separate(self, choice: SeparateNodeClients) -> Answer:
+        """The cluster's CA and its node-client authority. Another CA in that Secret signs nothing, and neither does
+        the cluster's in its place: the next look of the controller at its Secret decides that.
+        """
+        node_client, cluster = await self._expected(choice.client), (await self._secret(CLUSTER_CA)).answer
+        if isinstance(node_client, AuthorityUnavailable):
+            return node_client
+        if isinstance(cluster, AuthorityUnavailable):
+            return cluster
+        found = IssuingSet.with_node_client(node_client, cluster)
+        return replace(found, retired=found.retired | choice.retired)
+
     async def _expected(self, secret: ExpectedSecret) -> CertificateAuthority | AuthorityUnavailable:
         answer = (await self._secret(secret.suffix)).answer
         if isinstance(answer, AuthorityUnavailable):
             return answer
         if hashlib.sha256(answer.certificate.der).hexdigest() != secret.digest:
             title = f"Secret {self._cluster.namespace}/{self._cluster.name}-{secret.suffix}"
-            message = f"{title} holds another CA than the rotation put there: restore it, or roll the rotation back"
+            message = f"{title} holds another CA than the controller put there: restore it"
             return AuthorityUnavailable("ForeignAuthority", message)
         return answer
 

@@ -32,11 +32,12 @@ from signer.model.authority_suffixes import (
     NotRotated,
     RotatingAuthorities,
     RotationOfAuthorities,
+    SeparateNodeClients,
     suffixes_for,
 )
 from signer.model.cluster import ClusterKey, ClusterView
 from signer.model.decision import Deferred
-from signer.model.policy import Policy
+from signer.model.policy import NodeClientAuthority, Policy
 from signer.store.caches import Caches, UnreadablePolicy
 
 KEPT_SECONDS: Final = 60.0
@@ -99,7 +100,16 @@ class ChosenSecrets:
             raise AuthorityUnavailable(str(error.defer.reason), error.defer.message) from error
         if isinstance(rotation, NotRotated) or before != ONE_AUTHORITY:
             return before
-        return rotation if isinstance(rotation, RotatingAuthorities) else AfterRotation(before, rotation.retired)
+        if isinstance(rotation, RotatingAuthorities) or (
+            isinstance(rotation, SeparateNodeClients) and self._is_separate()
+        ):
+            return rotation
+        return AfterRotation(before, rotation.retired)
+
+    def _is_separate(self) -> bool:
+        """Whether the policy still has a node-client authority sign."""
+        policy = self.caches.policies.get(self.key.namespace, self.key.name)
+        return isinstance(policy, Policy) and policy.node_client_authority is NodeClientAuthority.SEPARATE
 
     def _without_rotation(self) -> AuthoritySuffixes | ByExistence:
         policy = self.caches.policies.get(self.key.namespace, self.key.name)

@@ -20,7 +20,7 @@ from attestors.wire.statement import (
     Statement,
     as_explanatory_text,
 )
-from signer.authority import CertificateAuthority, IssuingSet
+from signer.authority import IssuingSet
 from signer.authority.errors import CertificateAuthorityUnavailable
 from signer.authority.statement_signing import StatementKeys, sign_statement
 from signer.decision.authority_secrets import AuthorityUnavailable
@@ -104,12 +104,7 @@ async def _signed_text(cluster: ClusterIdentity, authorities: IssuingSet, keys: 
         not_after=now + _LIFE_SECONDS,
         payload=keys.public,
     )
-    signers = _signers(authorities)
+    signers = authorities.known_to_nodes
     if any(authority.is_slow_to_sign for authority in signers):
         return as_explanatory_text(await asyncio.to_thread(sign_statement, statement, signers, keys))
     return as_explanatory_text(sign_statement(statement, signers, keys))
-
-
-def _signers(authorities: IssuingSet) -> tuple[CertificateAuthority, ...]:
-    """All CAs whose keys the controller has: nodes may trust any one of them."""
-    return (authorities.client, authorities.serving, *authorities.also_accepted)

@@ -15,6 +15,8 @@ SUFFIX: Final = re.compile(r"(?=.{1,63}\Z)[a-z0-9](?:[a-z0-9-]*[a-z0-9])?", re.A
 SUFFIX_FORM: Final = "up to 63 lower-case letters, digits and '-', a letter or digit at both ends"
 CLUSTER_CA: Final = "ca"
 CLIENT_CA: Final = "cca"
+NODE_CLIENT_CA: Final = "node-client-ca"
+"""Of the CA that the controller makes for the nodes' client certificates alone, where a policy chooses that."""
 KUBEADM_CONTROL_PLANE: Final = "KubeadmControlPlane"
 _WITH_CLIENT_CA: Final = frozenset({"RKE2ControlPlane", "KThreesControlPlane", "CK8sControlPlane"})
 
@@ -87,14 +89,26 @@ class NotRotated:
 
 
 @dataclass(frozen=True, slots=True)
+class SeparateNodeClients:
+    """A node-client authority signs the nodes' client certificates, and the cluster's one CA everything else.
+
+    Every API server has been proven to accept it. No rotation is under way.
+    """
+
+    client: ExpectedSecret
+    retired: frozenset[str] = frozenset()
+    """Discovery hashes of this cluster's former CAs."""
+
+
+@dataclass(frozen=True, slots=True)
 class FormerAuthorities:
     """A rotation is over, or has not made its CA yet."""
 
     retired: frozenset[str]
 
 
-RotationOfAuthorities: TypeAlias = RotatingAuthorities | FormerAuthorities | NotRotated
-AuthorityChoice: TypeAlias = AuthoritySuffixes | ByExistence | RotatingAuthorities | AfterRotation
+RotationOfAuthorities: TypeAlias = RotatingAuthorities | FormerAuthorities | NotRotated | SeparateNodeClients
+AuthorityChoice: TypeAlias = AuthoritySuffixes | ByExistence | RotatingAuthorities | AfterRotation | SeparateNodeClients
 SuffixChoice: TypeAlias = AuthoritySuffixes | ByControlPlane
 
 

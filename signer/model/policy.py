@@ -107,6 +107,15 @@ class MatchMachines(enum.Enum):
     """If the Machine shows no provider ID yet, and the attestor proves an identity that Machine or host names."""
 
 
+class NodeClientAuthority(enum.Enum):
+    """Which CA signs the client certificates of nodes."""
+
+    SHARED = "Shared"
+    """The one that signs all client certificates of the cluster."""
+    SEPARATE = "Separate"
+    """One for nodes alone, once every API server accepts it."""
+
+
 class MachinePoolTokens(enum.Enum):
     """How long the bootstrap tokens of MachinePools live."""
 
@@ -151,6 +160,7 @@ class Policy:
     """``clusterctl move`` deletes it here. It continues in another management cluster."""
     certificate_authorities: SuffixChoice = BY_CONTROL_PLANE
     """The Secrets of the cluster's CAs."""
+    node_client_authority: NodeClientAuthority = NodeClientAuthority.SHARED
 
     @property
     def approves_builtin_serving(self) -> bool:
@@ -220,6 +230,11 @@ def parse_policy(manifest: Mapping[str, Any]) -> Policy:
         ),
         deleting_for_move=DELETE_FOR_MOVE_ANNOTATION in mapping_of(metadata, "annotations"),
         certificate_authorities=_authorities(spec),
+        node_client_authority=_choice(
+            NodeClientAuthority,
+            spec.get("nodeClientAuthority", NodeClientAuthority.SHARED.value),
+            "spec.nodeClientAuthority",
+        ),
     )
 
 

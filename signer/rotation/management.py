@@ -13,11 +13,21 @@ from signer.kube.calls import Get
 from signer.kube.client import JsonObject
 from signer.kube.errors import NotFound
 from signer.kube.resources import SECRETS
+from signer.model.authority_suffixes import NODE_CLIENT_CA
 from signer.model.cluster import ClusterKey
 from signer.model.seal import ControllerKeys, Generation
 from signer.rotation.authorities import AuthorityKind, Role, pair_suffix
-from signer.rotation.bundles import UnreadableBundle, digests_in, is_issued_by, read_bundle
-from signer.rotation.facts import Absent, AuthorityFacts, KubeconfigFacts, Link, TrustFacts, Unusable
+from signer.rotation.bundles import UnreadableBundle, digest_of, digests_in, is_issued_by, read_bundle
+from signer.rotation.facts import (
+    Absent,
+    AuthorityFacts,
+    HeldCertificate,
+    HeldPair,
+    KubeconfigFacts,
+    Link,
+    TrustFacts,
+    Unusable,
+)
 from signer.rotation.kubeconfigs import read_facts
 from signer.rotation.record import RotationRecord
 from signer.rotation.secrets import (
@@ -65,6 +75,10 @@ class ManagementSecrets:
     trust_object: JsonObject = field(default_factory=dict, repr=False)
     kubeconfig_object: JsonObject = field(default_factory=dict, repr=False)
     kept: Mapping[tuple[AuthorityKind, Role], ReadSecret] = field(default_factory=dict, repr=False)
+    node_client: tuple[bytes, ...] = ()
+    """DER of the node-client authority. It stays in ``client-ca.crt``, and ``trust`` is without it; empty if somebody
+    has removed it from there.
+    """
 
 
 async def read_secrets(
@@ -89,7 +103,7 @@ async def read_secrets(
         )
     pairs = {place: read.pair for place, read in kept.items() if isinstance(read.pair, Pair)}
     cluster = _authorities(pairs, now)
-    trust, trust_object = await reader.trust(cluster, now)
+    trust, trust_object, node_client = await reader.trust(cluster, await reader.node_client(keys), now)
     kubeconfig, kubeconfig_object = await reader.kubeconfig(cluster)
     return ManagementSecrets(
         authorities=facts,
@@ -101,6 +115,7 @@ async def read_secrets(
         trust_object=trust_object,
         kubeconfig_object=kubeconfig_object,
         kept=kept,
+        node_client=node_client,
     )
 
 
@@ -138,19 +153,34 @@ class _Reader:
         found = await self._get(pair_suffix(kind, rotation_id, role))
         return read_kept_pair(kind, found, keys) if found else ABSENT
 
-    async def trust(self, cluster: Authorities, now: datetime) -> tuple[TrustFacts | Absent | Unusable, JsonObject]:
+    async def node_client(self, keys: ControllerKeys) -> tuple[bytes, ...]:
+        """DER of the node-client authority, with or without its key; empty if this controller has not made one."""
+        found = await self._get(NODE_CLIENT_CA)
+        if not found or not isinstance(
+            read_kept_pair(AuthorityKind.CLUSTER, found, keys).held, HeldPair | HeldCertificate
+        ):
+            return ()
+        certificates = read_bundle(decoded(found)[CERTIFICATE_KEY])
+        return () if isinstance(certificates, UnreadableBundle) else certificates
+
+    async def trust(
+        self, cluster: Authorities, node_client: tuple[bytes, ...], now: datetime
+    ) -> tuple[TrustFacts | Absent | Unusable, JsonObject, tuple[bytes, ...]]:
+        """The facts without the node-client authority, the object, and what of the authority must stay in it."""
         found = await self._get("trust")
         if not found:
-            return Absent(), {}
+            return Absent(), {}, node_client
         try:
             data = decoded(found)
         except ValueError as error:
-            return Unusable(str(error)), found
-        client, server = (digests_in(data.get(name, b"")) for name in (CLIENT_CA, SERVER_CA))
+            return Unusable(str(error)), found, node_client
+        client, server = read_bundle(data.get(CLIENT_CA, b"")), digests_in(data.get(SERVER_CA, b""))
         if isinstance(client, UnreadableBundle) or isinstance(server, UnreadableBundle):
-            return Unusable("a bundle cannot be read"), found
+            return Unusable("a bundle cannot be read"), found, node_client
+        own = tuple(one for one in node_client if one in client)
+        others = tuple(digest_of(one) for one in client if one not in own)
         link = data.get(LINK, b"")
-        return TrustFacts(client, server, link_in(link, cluster, now), link_end_in(link)), found
+        return TrustFacts(others, server, link_in(link, cluster, now), link_end_in(link)), found, own
 
     async def kubeconfig(self, cluster: Authorities) -> tuple[KubeconfigFacts | Absent | Unusable, JsonObject]:
         found = await self._get("kubeconfig")

@@ -140,7 +140,7 @@ class WorldObserver:
         machines = tuple(self.caches.machines_of(self.key))
         servers = await self._servers(workload, machines, secrets.cluster)
         said = await read_workload(workload, _digests(record))
-        nodes = self._nodes(machines)
+        nodes = attested_nodes(self.caches, self.key, machines)
         pinning = await self.control_plane.pinning(cluster)
         facts = Facts(
             now=self.now(),
@@ -205,15 +205,17 @@ class WorldObserver:
             ]
         )
 
-    def _nodes(self, machines: tuple[MachineView, ...]) -> Nodes:
-        found: list[tuple[MachineView, AttestedNode]] = []
-        for record in self.caches.authentic.values():
-            if record.machine.cluster != self.key:
-                continue
-            machine = self.caches.machine(record.machine)
-            if not isinstance(machine, MachineGone):
-                found.append((machine, record))
-        return nodes_of(machines, found)
+
+def attested_nodes(caches: Caches, key: ClusterKey, machines: tuple[MachineView, ...]) -> Nodes:
+    """The nodes of the Cluster, whose Machines are ``machines``, by their authentic records."""
+    found: list[tuple[MachineView, AttestedNode]] = []
+    for record in caches.authentic.values():
+        if record.machine.cluster != key:
+            continue
+        machine = caches.machine(record.machine)
+        if not isinstance(machine, MachineGone):
+            found.append((machine, record))
+    return nodes_of(machines, found)
 
 
 def _digests(record: RotationRecord) -> TwoDigests:
@@ -245,4 +247,4 @@ def _acceptance(answer: Answer) -> Acceptance | NotObserved:
             return NotObserved(answer.message)
 
 
-__all__ = ["AskServers", "ControlPlaneObserver", "WorldObserver", "asking", "servers_facts"]
+__all__ = ["AskServers", "ControlPlaneObserver", "WorldObserver", "asking", "attested_nodes", "servers_facts"]

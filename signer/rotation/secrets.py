@@ -147,6 +147,24 @@ def pair_manifest(name: str, pair: Pair, cluster: ClusterView, owner_version: st
     }
 
 
+def trust_manifest(cluster: ClusterView, owner_version: str, data: Mapping[str, bytes]) -> JsonObject:
+    """Secret ``<cluster>-trust``, for its creation."""
+    return {
+        "apiVersion": SECRETS.api_version,
+        "kind": "Secret",
+        "type": CLUSTER_API_TYPE,
+        "metadata": {
+            "name": f"{cluster.key.name}-trust",
+            "namespace": cluster.key.namespace,
+            "labels": {CLUSTER_NAME_LABEL: cluster.key.name},
+            "ownerReferences": [
+                {"apiVersion": owner_version, "kind": "Cluster", "name": cluster.key.name, "uid": cluster.uid}
+            ],
+        },
+        "data": {name: base64.b64encode(value).decode("ascii") for name, value in data.items()},
+    }
+
+
 def read_kept_pair(kind: AuthorityKind, manifest: JsonObject, keys: ControllerKeys) -> ReadSecret:
     """Read a Secret that keeps a pair. One that this controller did not seal is unusable."""
     read = read_secret(kind, manifest)

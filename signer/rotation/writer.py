@@ -23,7 +23,7 @@ from signer.kube.calls import Create, Patch, Replace
 from signer.kube.client import JsonObject
 from signer.kube.errors import AlreadyExists
 from signer.kube.resources import SECRETS, Resource
-from signer.model.cluster import CLUSTER_NAME_LABEL, ClusterView
+from signer.model.cluster import ClusterView
 from signer.model.fields import mapping_of
 from signer.model.seal import ControllerKeys
 from signer.rotation.authorities import AuthorityKind, NotMade, Role, pair_suffix
@@ -49,7 +49,6 @@ from signer.rotation.management import CLIENT_CA, KUBECONFIG_KEY, LINK, SERVER_C
 from signer.rotation.record import RotationRecord
 from signer.rotation.secrets import (
     CERTIFICATE_KEY,
-    CLUSTER_API_TYPE,
     PRIVATE_KEY,
     NoPair,
     Pair,
@@ -57,6 +56,7 @@ from signer.rotation.secrets import (
     decoded,
     pair_manifest,
     sealed_anew,
+    trust_manifest,
 )
 from signer.rotation.workload import (
     AUTHENTICATION,
@@ -197,38 +197,18 @@ class Writer:
         await self._replace_secret(before, {**mapping_of(before, "data"), **_encoded(data)})
 
     async def _write_trust(self, client: Roles, server: Roles, link: Link, gathered: Gathered) -> None:
-        secrets, key = gathered.secrets, gathered.cluster.key
-        data = _encoded(
-            {
-                CLIENT_CA: _bundle(secrets, client),
-                SERVER_CA: _bundle(secrets, server),
-                LINK: await asyncio.to_thread(self._link, link, secrets),
-            }
-        )
+        secrets = gathered.secrets
+        data = {
+            CLIENT_CA: _bundle(secrets, client) + bundle_of(*secrets.node_client),
+            SERVER_CA: _bundle(secrets, server),
+            LINK: await asyncio.to_thread(self._link, link, secrets),
+        }
         if secrets.trust_object:
             before = secrets.trust_object
-            await self._replace_secret(before, {**mapping_of(before, "data"), **data})
+            await self._replace_secret(before, {**mapping_of(before, "data"), **_encoded(data)})
             return
-        manifest = {
-            "apiVersion": SECRETS.api_version,
-            "kind": "Secret",
-            "type": CLUSTER_API_TYPE,
-            "metadata": {
-                "name": f"{key.name}-trust",
-                "namespace": key.namespace,
-                "labels": {CLUSTER_NAME_LABEL: key.name},
-                "ownerReferences": [
-                    {
-                        "apiVersion": gathered.owner_version,
-                        "kind": "Cluster",
-                        "name": key.name,
-                        "uid": gathered.cluster.uid,
-                    }
-                ],
-            },
-            "data": data,
-        }
-        await self._management.create(SECRETS.collection(key.namespace), manifest)
+        manifest = trust_manifest(gathered.cluster, gathered.owner_version, data)
+        await self._management.create(SECRETS.collection(gathered.cluster.key.namespace), manifest)
 
     def _link(self, link: Link, secrets: ManagementSecrets) -> bytes:
         if link in (Link.NONE, Link.OTHER):

@@ -53,7 +53,7 @@ EVERYTHING: Final[dict[str, Any]] = {
     "config": {
         "attestors": {"tpm": {"namespaces": ["team-a"], "settings": {"endorsementRootsFolder": "/roots"}}},
         "servingAddresses": {"networksByNamespace": {"team-a": ["10.0.1.0/24"]}},
-        "rotation": {"waits": {"overlap": "2h"}},
+        "rotation": {"waits": {"overlap": "2h"}, "nodeClientAuthority": {"namespaces": ["team-a"]}},
     },
     "folders": [{"mountPath": "/roots", "configMap": "tpm-roots"}, {"mountPath": "/denied", "secret": "denied"}],
     "providerIDOIDs": ["1.2.3.4", "1.2.3.5"],
@@ -198,6 +198,18 @@ class TestChart:
                 "not both",
             ),
             ({"config": {"rotation": {"waits": {"overlap": "2h"}}, "existingSecret": "mine"}}, "not both"),
+            (
+                {"config": {"rotation": {"nodeClientAuthority": {"namespaces": ["a"]}}, "existingSecret": "mine"}},
+                "not both",
+            ),
+            (
+                {"config": {"rotation": {"nodeClientAuthority": {"namespaces": ["team-a"]}}}},
+                "config.rotation.nodeClientAuthority: set rotation.enabled too",
+            ),
+            (
+                {"config": {"rotation": {"nodeClientAuthority": {"namespaces": ["Team"]}}}},
+                "/config/rotation/nodeClientAuthority/namespaces/0",
+            ),
             ({"config": {"rotation": {"waits": {"overlap": "1d"}}}}, "/config/rotation/waits/overlap"),
             ({"config": {"rotation": {"waits": {"kubelets": "1h"}}}}, "invalid propertyName"),
             ({"rotation": {"enabled": True, "namespaces": ["*"]}}, "/rotation/namespaces/0"),
@@ -368,6 +380,7 @@ class TestDeployment:
         assert networks == OperatorNetworks((), {"team-a": (ip_network("10.0.1.0/24"),)})
         assert read_configuration_file(file).authorities == AllowedAuthorities()
         assert read_configuration_file(file).rotation_waits == Waits(overlap=timedelta(hours=2))
+        assert read_configuration_file(file).node_client_namespaces == {"team-a"}
 
     def test_another_configuration_makes_other_pods(self) -> None:
         def checksum(values: dict[str, Any]) -> str:
@@ -467,7 +480,8 @@ class TestRotation:
         }
 
     def test_no_other_option_lets_the_controller_write_what_rotation_writes(self) -> None:
-        others = {key: value for key, value in EVERYTHING.items() if key != "rotation"}
+        config = {key: value for key, value in EVERYTHING["config"].items() if key != "rotation"}
+        others = {key: value for key, value in EVERYTHING.items() if key != "rotation"} | {"config": config}
         for role, text in self.rules(others):
             rule = json.loads(text)
             writes = {"create", "update", "patch", "delete"} & set(rule["verbs"])

@@ -16,6 +16,9 @@ from signer.model.condition import ConditionType
 from signer.rotation import conditions
 from signer.rotation.desired import LINK_LIFETIME
 from signer.rotation.management import RENEWED_BEFORE_END
+from signer.rotation.node_client.plan import USED_UNTIL_BEFORE_END
+from signer.rotation.node_client.plan import Reason as NodeClientReason
+from signer.rotation.node_client.reconciler import NODE_CLIENT_SIGNS, PROVEN_SECONDS
 from signer.rotation.operations import (
     ALIASES,
     NAMES,
@@ -150,3 +153,12 @@ def test_the_commands_are_run_by_the_real_kubectl(make_workload_cluster: MakeWor
     assert any(read_gates(one.skip_gates) for one in orders)
     with pytest.raises(NotFound):
         client.get(SECRETS.object("production-kubeconfig", "default"))
+
+
+def test_each_reason_of_the_node_client_authority_is_named() -> None:
+    text = section("### Its condition")
+    assert missing(["Signing", *(one.value for one in NodeClientReason)], text) == []
+    assert missing([str(NODE_CLIENT_SIGNS)], text) == []
+    assert missing([str(NODE_CLIENT_SIGNS)], (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")) == []
+    assert USED_UNTIL_BEFORE_END.days == 30  # "within 30 days"
+    assert PROVEN_SECONDS == 300  # "every five minutes"

@@ -81,6 +81,10 @@ def certificates(**durations: Any) -> str:
 
 WRONG: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "mode": (policy(mode="enforce"), ("spec.mode", '"Observe"', '"Enforce"')),
+    "node-client authority": (
+        policy(nodeClientAuthority="separate"),
+        ("spec.nodeClientAuthority", '"Shared"', '"Separate"'),
+    ),
     "no attestor": (policy(authorizedAttestors=[]), ("spec.authorizedAttestors", "at least 1")),
     "attestors missing": (manifest("NodeAttestationPolicy", "wrong", {}), ("authorizedAttestors", "spec", "required")),
     "too many attestors": (
@@ -354,12 +358,17 @@ WRONG_BY_RULE: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         policy(mode="Enforce", authorizedAttestors=INSECURE),
         ("spec", "mode Enforce needs an attestor"),
     ),
+    "a node-client authority beside other CAs": (
+        policy(nodeClientAuthority="Separate", certificateAuthorities={"client": "cca", "serving": "ca"}),
+        ("spec", "nodeClientAuthority Separate needs ca as client and serving"),
+    ),
 }
 RIGHT_BY_RULE: Final = {
     "least and most": certificates(clientDuration="1h", servingDuration="8784h", insecureDuration="90m"),
     "none while deleting": certificates(deletingDuration="0s"),
     "an hour while deleting": certificates(deletingDuration="1h"),
     "Enforce": policy(mode="Enforce", authorizedAttestors=[*ONE, *INSECURE]),
+    "a node-client authority": policy(nodeClientAuthority="Separate"),
     "Observe without attestation": policy(mode="Observe", authorizedAttestors=INSECURE),
     "Extend without Enforce, to be able to leave it in one step": policy(bootstrapTokens={"machinePools": "Extend"}),
     "Extend under Enforce": policy(mode="Enforce", bootstrapTokens={"machinePools": "Extend"}),

@@ -207,6 +207,12 @@ ROTATION_SERVERS: Final = MetricFamily(
     "API servers that are not yet as the rotation wants them, or cannot be asked; missing without a rotation.",
     _OF_CLUSTER,
 )
+NODE_CLIENT_NODES: Final = MetricFamily(
+    "node_client_authority_nodes",
+    "gauge",
+    "Nodes whose newest client certificate is by the cluster's node-client authority; missing where none is used.",
+    _OF_CLUSTER,
+)
 _FAMILIES: Final = (
     READY,
     WATCHED,
@@ -230,6 +236,7 @@ _FAMILIES: Final = (
     ROTATION_LINK,
     ROTATION_NODES,
     ROTATION_SERVERS,
+    NODE_CLIENT_NODES,
 )
 
 

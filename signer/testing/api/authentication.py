@@ -57,6 +57,11 @@ class Authenticator:
         self._server_version = server_version
         self._certificates: dict[bytes, _Known] = {}
 
+    def believe(self, client_authorities: tuple[x509.Certificate, ...]) -> None:
+        """Believe client certificates of these CAs, and of no others."""
+        self._authorities = client_authorities
+        self._certificates.clear()
+
     def add_token(self, token: str, user: User) -> None:
         self._tokens[token] = user
 

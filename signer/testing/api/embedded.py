@@ -185,6 +185,13 @@ class EmbeddedAPI(ObjectAccess):
             await stop_accepting(self._listening.fileno())
             await runner.cleanup()
 
+    def accept_clients_of(self, client_authorities: bytes) -> None:
+        """Believe client certificates of these CAs (PEM) and of no others, from now on and without a restart: as a
+        kube-apiserver does once its ``--client-ca-file`` has changed.
+        """
+        trusted = load_certificates(client_authorities)
+        self._loop_thread.call(lambda: self._authenticator.believe(trusted))
+
     # Connections
 
     @property

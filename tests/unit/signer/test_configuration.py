@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from signer.cli.arguments import configuration_of
 from signer.configuration import (
     MAXIMUM_DEPTH,
     AllowedAuthorities,
@@ -23,6 +24,7 @@ from signer.configuration import (
 )
 from signer.model.rotation_waits import Waits
 from signer.model.serving_networks import NO_NETWORKS, OperatorNetworks
+from tests.documents.generated import parser_of
 
 
 def read(folder: Path, text: str | bytes) -> dict[str, OperatorAttestor]:
@@ -265,7 +267,7 @@ def test_waits_of_the_operator(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         ("[waits]", "rotation must be an object"),
-        ("{enabled: true}", "rotation has the field waits, and not 'enabled'"),
+        ("{enabled: true}", "rotation has the fields nodeClientAuthority and waits, and not 'enabled'"),
         ("{waits: 10m}", "rotation.waits must be an object"),
         (
             "{waits: {kubelets: 10m}}",
@@ -283,6 +285,65 @@ def test_refused_waits(tmp_path: Path, text: str, expected: str) -> None:
         waits(tmp_path, f"rotation: {text}")
     assert expected in str(refused.value)
     assert str(refused.value).startswith("--config: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", set()),
+        ("rotation: {nodeClientAuthority: }", set()),
+        ("rotation: {nodeClientAuthority: {namespaces: }}", set()),
+        ("rotation: {nodeClientAuthority: {namespaces: []}}", set()),
+        ("rotation: {nodeClientAuthority: {namespaces: [team-a, team-b]}}", {"team-a", "team-b"}),
+        ("rotation: {nodeClientAuthority: {namespaces: ['*']}}", {"*"}),
+    ],
+)
+def test_where_a_node_client_authority_may_be_chosen(tmp_path: Path, text: str, expected: set[str]) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(text, encoding="utf-8")
+    assert read_configuration_file(file).node_client_namespaces == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[team-a]", "rotation.nodeClientAuthority must be an object"),
+        ("{enabled: true}", "rotation.nodeClientAuthority has the field namespaces, and not 'enabled'"),
+        ("{namespaces: team-a}", "rotation.nodeClientAuthority.namespaces must be a list of names, or ['*']"),
+        ("{namespaces: [1]}", "rotation.nodeClientAuthority.namespaces must be a list of names, or ['*']"),
+        ("{namespaces: [Team]}", "'Team' is no namespace"),
+    ],
+)
+def test_refused_namespaces_of_node_client_authorities(tmp_path: Path, text: str, expected: str) -> None:
+    with pytest.raises(InvalidConfiguration) as refused:
+        waits(tmp_path, f"rotation: {{nodeClientAuthority: {text}}}")
+    assert expected in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("rotated", "among", "expected"),
+    [
+        ({"*"}, {"*"}, True),
+        ({"*"}, {"team-a"}, True),
+        ({"team-a"}, {"*"}, True),
+        ({"*"}, set[str](), False),
+        ({"*"}, {"team-b"}, False),
+        ({"team-b"}, {"team-a"}, False),
+    ],
+)
+def test_a_node_client_authority_needs_both_switches(rotated: set[str], among: set[str], expected: bool) -> None:
+    settings = RotationSettings(frozenset(rotated), node_client_namespaces=frozenset(among))
+    assert settings.allows_node_client_authority("team-a") is expected
+
+
+def test_the_program_takes_them_from_its_configuration_file(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("rotation: {waits: {overlap: 2h}, nodeClientAuthority: {namespaces: [team-a]}}", encoding="utf-8")
+    options = parser_of("run").parse_args(["--config", str(file), "--rotate-authorities"])
+    rotation = configuration_of(options).rotation
+    assert rotation == RotationSettings(
+        waits=Waits(overlap=timedelta(hours=2)), node_client_namespaces=frozenset({"team-a"})
+    )
 
 
 def test_where_rotations_may_be_ordered() -> None:

@@ -57,8 +57,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- $authorities := .Values.config.certificateAuthorities.suffixesByNamespace -}}
 {{- $networks := or .Values.config.servingAddresses.networks .Values.config.servingAddresses.networksByNamespace -}}
-{{- if and .Values.config.existingSecret (or .Values.config.attestors $authorities $networks .Values.config.rotation.waits) -}}
+{{- if and .Values.config.existingSecret (or .Values.config.attestors $authorities $networks .Values.config.rotation.waits .Values.config.rotation.nodeClientAuthority.namespaces) -}}
 {{- fail "config: set existingSecret or the others, not both" -}}
+{{- end -}}
+{{- if and .Values.config.rotation.nodeClientAuthority.namespaces (not .Values.rotation.enabled) -}}
+{{- fail "config.rotation.nodeClientAuthority: set rotation.enabled too" -}}
 {{- end -}}
 {{- if and .Values.rotation.namespaces (not .Values.rotation.enabled) -}}
 {{- fail "rotation.namespaces: set rotation.enabled too" -}}

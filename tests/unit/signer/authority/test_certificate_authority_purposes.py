@@ -85,3 +85,14 @@ def test_the_first_that_runs_out_counts(first: bool) -> None:
     soon = make("soon", ec_key(8), not_after=NOW.replace(year=NOW.year + 1))
     pair = (loaded(soon), loaded(CLIENT_CA)) if first else (loaded(CLIENT_CA), loaded(soon))
     assert IssuingSet(*pair).not_after == loaded(soon).certificate.not_after
+
+
+def test_a_node_client_authority_is_named_by_no_evidence() -> None:
+    """It signs nodes' client certificates, and nobody knows the cluster by it."""
+    node_client, cluster = loaded(CLIENT_CA), loaded(SERVING_CA)
+    issuing = IssuingSet.with_node_client(node_client, cluster)
+    assert (issuing.signer_of(Purpose.CLIENT), issuing.signer_of(Purpose.SERVING)) == (node_client, cluster)
+    assert issuing.known_to_nodes == (cluster,)
+    assert issuing.accepted_hashes == {hash_of(SERVING_CA)}
+    assert issuing.waiting_hashes == frozenset()
+    assert issuing != IssuingSet.by_purpose(node_client, cluster)

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
     load_pem_public_key,
 )
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from signer.authority import (
     AuthorityKind,
@@ -35,9 +36,11 @@ from signer.authority import authority_certificate as assembly
 from signer.authority.issuance import encode_extension
 from signer.authority.lenient_certificate import CACertificate, parse_ca_certificate
 from signer.authority.private_key import sign
+from signer.authority.successor import AUTHORITY_LIFETIME, NodeClientAuthority, new_node_client_authority
 from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
 from tests.unit.signer.authority.support import (
     NOW,
+    SERVING,
     authority,
     capi_secret,
     ec_key,
@@ -228,3 +231,34 @@ def test_a_key_for_service_account_tokens(key: Any) -> None:
     digest = base64.urlsafe_b64decode(made.key_id + "=")
     assert digest == hashlib.sha256(information).digest()
     assert made.secret_data == {"tls.crt": made.public_key_pem, "tls.key": made.private_key_pem}
+
+
+class TestNodeClientAuthority:
+    """A CA for client certificates of nodes alone."""
+
+    @pytest.fixture
+    def made(self) -> NodeClientAuthority:
+        return new_node_client_authority("abcdefgh", like=old(), now=NOW)
+
+    def test_it_says_what_it_is_for(self, made: NodeClientAuthority) -> None:
+        assert made.certificate.subject.endswith(b"kubernetes-node-client-abcdefgh")
+        assert made.certificate.basic_constraints == x509.BasicConstraints(ca=True, path_length=0)
+        assert made.certificate.extended_key_usage == x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
+        assert made.certificate.may_sign_certificates
+        assert made.certificate.not_after - NOW == AUTHORITY_LIFETIME
+        assert "PRIVATE" not in repr(made)
+
+    def test_it_signs_clients_and_no_server(self, made: NodeClientAuthority, tmp_path: Path) -> None:
+        data = {"tls.crt": made.certificate_pem, "tls.key": made.private_key_pem}
+        issuing = authority(data)
+        openssl_verify(tmp_path, made.certificate_pem, issue(issuing, request()), "sslclient")
+        with pytest.raises(IssuanceRefused) as refused:
+            issue(issuing, request(usages=SERVING, dns_names=("worker-1",)))
+        assert refused.value.reason is IssuanceRefusedReason.USAGE_NOT_PERMITTED_BY_AUTHORITY
+
+    @pytest.mark.parametrize("changes", [{"now": NOW.replace(tzinfo=None)}, {"lifetime": timedelta(seconds=1)}])
+    def test_bugs_of_the_caller(self, changes: dict[str, Any]) -> None:
+        with pytest.raises(ValueError, match=r"aware|lifetime"):
+            new_node_client_authority("abcdefgh", **{"like": old(), "now": NOW, **changes})
+        with pytest.raises(ValueError, match="8 characters"):
+            new_node_client_authority("ABCDEFGH", like=old(), now=NOW)

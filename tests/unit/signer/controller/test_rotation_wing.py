@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
 from signer.configuration import Configuration, RotationOff, RotationSettings
+from signer.controller.cluster.service import OptionalPartContext
+from signer.controller.node_client import NodeClientOff
 from signer.controller.rotation_wing import (
     RotationOfCluster,
     RotationWing,
@@ -42,6 +45,9 @@ class World:
         assert provider_ids == ALL_PROVIDER_IDS, "requests may wait for a record"
         self.woken.append(key)
 
+    def context(self) -> OptionalPartContext:
+        return OptionalPartContext(KEY, ANY, self.caches, ANY, ANY, ANY)
+
     def annotate(self, annotations: dict[str, str]) -> None:
         metadata = {"namespace": KEY.namespace, "name": KEY.name, "uid": "u", "annotations": annotations}
         self.caches.policies.applied({"metadata": metadata, "spec": {}})
@@ -73,6 +79,8 @@ def test_switched_off() -> None:
     assert world.woken == []
     assert tuple(world.caches.watched()) == world.without_wing
     assert rotation_tasks(world.wing) == ()
-    assert rotation_of_cluster(world.wing, ANY, ANY) == RotationOfCluster()
+    nothing = rotation_of_cluster(world.wing, world.context(), ANY)
+    assert replace(nothing, sources=()) == RotationOfCluster()
+    assert [type(one) for one in nothing.sources] == [NodeClientOff]
     assert RotationOfCluster().credentials() == {}
     assert knows_rotation(world.wing)(KEY) == NotRotated()

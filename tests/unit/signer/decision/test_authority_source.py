@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 from datetime import timedelta
 from functools import cache
 from typing import Any
@@ -34,6 +35,7 @@ from signer.model.authority_suffixes import (
     NotRotated,
     RotatingAuthorities,
     RotationOfAuthorities,
+    SeparateNodeClients,
 )
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
@@ -66,7 +68,7 @@ class World:
         self.asked: list[str] = []
         self.failure: ApiError | None = None
         self.secrets: dict[str, dict[str, Any]] = {}
-        self.choice: AuthoritySuffixes | ByExistence = ONE_AUTHORITY
+        self.choice: AuthorityChoice = ONE_AUTHORITY
         self.changes = 0
         self.source = AuthoritySource(
             self,
@@ -492,15 +494,31 @@ class TestRotation:
 
     ROTATING = RotatingAuthorities(ExpectedSecret("x", "d", "h"), ExpectedSecret("y", "d", "h"), (), frozenset({"h"}))
 
-    def chosen(self, rotation: RotationOfAuthorities | Deferred, kind: str = "KubeadmControlPlane") -> AuthorityChoice:
+    SEPARATE = SeparateNodeClients(ExpectedSecret("node-client-ca", "d", "h"), frozenset({"h"}))
+
+    def chosen(
+        self, rotation: RotationOfAuthorities | Deferred, kind: str = "KubeadmControlPlane", **policy: Any
+    ) -> AuthorityChoice:
         def knows(key: ClusterKey) -> RotationOfAuthorities:
             assert key == CLUSTER
             if isinstance(rotation, Deferred):
                 raise rotation
             return rotation
 
-        caches = filled_caches(policy_spec={}, cluster_spec={"controlPlaneRef": {"kind": kind}})
+        caches = filled_caches(policy_spec=policy, cluster_spec={"controlPlaneRef": {"kind": kind}})
         return ChosenSecrets(CLUSTER, caches, AllowedAuthorities(), knows)()
+
+    def test_a_node_client_authority_that_is_proven(self) -> None:
+        assert self.chosen(self.SEPARATE, nodeClientAuthority="Separate") is self.SEPARATE
+
+    @pytest.mark.parametrize("policy", [{}, {"nodeClientAuthority": "Shared"}, {"nodeClientAuthority": "?"}])
+    def test_one_that_the_policy_does_not_choose_any_more(self, policy: dict[str, str]) -> None:
+        """The policy counts at once, before the authority's own part has looked at it."""
+        assert self.chosen(self.SEPARATE, **policy) == AfterRotation(ONE_AUTHORITY, frozenset({"h"}))
+
+    def test_one_of_a_cluster_whose_cas_are_elsewhere(self) -> None:
+        chosen = self.chosen(self.SEPARATE, "RKE2ControlPlane", nodeClientAuthority="Separate")
+        assert chosen == CLIENT_AND_SERVER
 
     def test_none(self) -> None:
         assert self.chosen(NotRotated()) == ONE_AUTHORITY
@@ -524,3 +542,40 @@ class TestRotation:
         with pytest.raises(AuthorityUnavailable, match="no key") as raised:
             self.chosen(Deferred("ControllerKeyUnavailable", "no key"))
         assert raised.value.reason == "ControllerKeyUnavailable"
+
+
+class TestNodeClientAuthority:
+    """Secret ``<cluster>-node-client-ca``, by the digest that every API server has been proven to accept."""
+
+    @pytest.fixture
+    def separate(self, world: World) -> World:
+        world.put(2, "node-client-ca")
+        digest = load_certificate_authority(authority(2).secret_data, now=NOW).certificate.der
+        expected = ExpectedSecret("node-client-ca", hashlib.sha256(digest).hexdigest(), hash_of(2))
+        world.choice = SeparateNodeClients(expected, frozenset({"former"}))
+        return world
+
+    async def test_it_signs_client_certificates_alone(self, separate: World) -> None:
+        assert await purposes(separate) == (hash_of(2), hash_of(1))
+        issuing = await separate.source.authority()
+        assert issuing.accepted_hashes == {hash_of(1)}
+        assert issuing.waiting_hashes == {"former"}
+
+    async def test_another_ca_in_its_secret_signs_nothing(self, separate: World) -> None:
+        """Neither does the cluster's in its place: nothing is signed by a CA that was not chosen."""
+        separate.put(3, "node-client-ca")
+        error = await separate.unavailable()
+        assert error.reason == "ForeignAuthority"
+        assert "team-a/prod-node-client-ca holds another CA" in str(error)
+
+    async def test_without_its_secret_or_the_clusters_nothing_is_signed(self, separate: World) -> None:
+        kept = separate.secrets.pop("node-client-ca")
+        assert "prod-node-client-ca does not exist" in str(await separate.unavailable())
+        separate.clock.pass_by(FAILURE_KEPT_SECONDS + 1)
+        separate.secrets["node-client-ca"] = kept
+        separate.secret = None
+        assert "prod-ca does not exist" in str(await separate.unavailable())
+
+    async def test_a_secret_of_another_cluster(self, separate: World) -> None:
+        separate.secrets["node-client-ca"]["metadata"]["labels"] = {"cluster.x-k8s.io/cluster-name": "prod-node-client"}
+        assert (await separate.unavailable()).reason == "CertificateAuthorityNotAllowed"

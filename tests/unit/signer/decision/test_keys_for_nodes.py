@@ -103,3 +103,12 @@ async def test_without_what_it_needs_nothing_is_handed_out(missing: str) -> None
     else:
         world.caches.authentic.use_no_keys(KeysUnavailable("unreadable"))
     assert await world.keys.text() == b""
+
+
+async def test_a_node_client_authority_signs_no_statement() -> None:
+    """No node trusts what it signs, so its signature is for nobody."""
+    world = World()
+    world.authorities = IssuingSet.with_node_client(NEW, OLD)
+    assert (await world.pinned(OLD.certificate.der)).sequence == START
+    with pytest.raises(statement.StatementRefused):
+        await world.pinned(NEW.certificate.der)

@@ -18,6 +18,7 @@ from signer.model.policy import (
     InvalidPolicy,
     MachinePoolTokens,
     Mode,
+    NodeClientAuthority,
     NodeNameReuse,
     NodeNameRules,
     NodeNameSource,
@@ -88,6 +89,14 @@ def test_a_suffix_that_no_secret_has(purpose: str, suffix: Any) -> None:
 @pytest.mark.parametrize("stated", [[], "ca", {}, {"client": "ca"}, {"serving": "ca"}])
 def test_both_purposes_are_stated(stated: Any) -> None:
     assert "spec.certificateAuthorities" in invalid(certificateAuthorities=stated)
+
+
+def test_node_client_authority() -> None:
+    assert parse().node_client_authority is NodeClientAuthority.SHARED
+    assert parse(nodeClientAuthority="Separate").node_client_authority is NodeClientAuthority.SEPARATE
+    others: tuple[Any, ...] = ("separate", True, None, {})
+    for stated in others:
+        assert "spec.nodeClientAuthority" in invalid(nodeClientAuthority=stated)
 
 
 def test_everything() -> None:

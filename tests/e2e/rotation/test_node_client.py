@@ -1,0 +1,111 @@
+"""A CA of its own for the nodes' client certificates, on real API servers that read their file while they run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from time import monotonic
+
+import pytest
+
+from signer.configuration import Configuration
+from signer.kube.backoff import Backoff
+from signer.kube.connection import ClusterConnection
+from signer.kube.resources import NODE_ATTESTATION_POLICIES
+from signer.rotation.node_client import reconciler
+from signer.testing.world import CONTROLLER_NAMESPACE, RunningController
+from tests.e2e.rotation.test_whole_rotation import world as world
+from tests.e2e.rotation.world import CLUSTER, NAMESPACE, SETTINGS, RotationWorld
+from tests.integration.fixtures import keyed_mac
+from tests.support.certificates import CertificateAuthority
+from tests.support.processes import wait_until
+from tests.support.raw_client import RawClient
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.slow,
+    pytest.mark.serial,
+    pytest.mark.skipif(
+        "NODE_ATTESTATION_ROTATION" not in os.environ, reason="minutes each, on a quiet machine: make rotation"
+    ),
+]
+MOST_SECONDS = 180.0
+"""Kubernetes 1.20 looks at its files once a minute."""
+
+
+@pytest.fixture
+def controller(world: RotationWorld, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningController]:
+    monkeypatch.setattr(reconciler, "WAITING", Backoff(base_seconds=2.0, maximum_seconds=4.0, jitter=0.0))
+    configuration = Configuration(
+        namespace=CONTROLLER_NAMESPACE,
+        watch_namespace=NAMESPACE,
+        attestors=keyed_mac(),
+        rotation=replace(SETTINGS, node_client_namespaces=frozenset({NAMESPACE})),
+    )
+    with RunningController(world.management.api.connection(), configuration) as running:
+        yield running
+
+
+def status_at(world: RotationWorld, connection: ClusterConnection, path: str) -> dict[str, int]:
+    """What each API server answers, past the load balancer."""
+    found = {}
+    for server in world.control_plane.servers:
+        with RawClient(replace(connection, server=server.server, tls=None)) as client:
+            found[server.name] = client.get(path).status
+    return found
+
+
+def serving_certificates(world: RotationWorld) -> list[bytes]:
+    return [(server.folder / "serving.crt").read_bytes() for server in world.control_plane.servers]
+
+
+def test_api_servers_take_it_without_a_restart(world: RotationWorld, controller: RunningController) -> None:
+    node = world.add_node("worker-0")
+    first, presented = node.issuer, serving_certificates(world)
+    policy = NODE_ATTESTATION_POLICIES.object(CLUSTER, NAMESPACE)
+    world.client.patch(policy, {"spec": {"nodeClientAuthority": "Separate"}})
+
+    def reason() -> str:
+        return str(world.condition("NodeClientAuthoritySigns").get("reason"))
+
+    wait_until(lambda: reason() == "NotAccepted", "the authority is published, and no API server has it")
+    one, *others = world.control_plane.servers
+    began = monotonic()
+    one.accept_pem(world.secret("trust")["client-ca.crt"])
+    pair = world.secret("node-client-ca")
+    own = CertificateAuthority.from_pem(pair["tls.crt"], pair["tls.key"])
+    probe, key = own.issue_client("system:node:probe", ["system:nodes"])
+    probing = replace(world.api.connection(), client_certificate=probe, client_key=key)
+    wait_until(lambda: status_at(world, probing, "/version")[one.name] == 200, "one has read its file", MOST_SECONDS)
+    node.renew()
+    assert (reason(), node.issuer) == ("NotAccepted", first), "the other one would refuse such a certificate"
+    assert 401 in status_at(world, probing, "/version").values()
+
+    for server in others:
+        server.accept_pem(world.secret("trust")["client-ca.crt"])
+    wait_until(lambda: reason() == "Signing", "every API server accepts it", MOST_SECONDS)
+    node.renew()
+    assert node.issuer.rfc4514_string().startswith("CN=kubernetes-node-client-")
+    took = monotonic() - began
+    print(f"from the first file to the node's certificate: {took:.0f} s")
+    assert set(status_at(world, node.connection, "/api/v1/nodes/worker-0").values()) <= {403, 404}
+    assert set(status_at(world, node.connection, "/version").values()) == {200}
+    assert serving_certificates(world) == presented
+    assert world.provider.rollouts == 0
+
+
+def test_what_an_api_server_believes_of_it(world: RotationWorld, controller: RunningController) -> None:
+    """Any user and any group: the protection lies in who holds the key."""
+    policy = NODE_ATTESTATION_POLICIES.object(CLUSTER, NAMESPACE)
+    world.client.patch(policy, {"spec": {"nodeClientAuthority": "Separate"}})
+    wait_until(lambda: world.condition("NodeClientAuthoritySigns").get("reason") == "NotAccepted", "it is published")
+    pair = world.secret("node-client-ca")
+    own = CertificateAuthority.from_pem(pair["tls.crt"], pair["tls.key"])
+    certificate, key = own.issue_client("thief", ["system:masters"])
+    thief = replace(world.api.connection(), client_certificate=certificate, client_key=key)
+    assert set(status_at(world, thief, "/api/v1/secrets").values()) == {401}
+    for server in world.control_plane.servers:
+        server.accept_pem(world.secret("trust")["client-ca.crt"])
+        server.restart()
+    assert set(status_at(world, thief, "/api/v1/secrets").values()) == {200}
