@@ -27,6 +27,18 @@ _VERSION_3: Final = der.context_constructed(0, der.integer(2))
 
 Extension = tuple[x509.ExtensionType, bool]
 """The extension and whether it is critical."""
+SIGNS_CERTIFICATES: Final = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=False,
+    encipher_only=False,
+    decipher_only=False,
+)
+"""The key usage of a CA whose key signs nothing but certificates."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from signer.authority import der
 from signer.authority.authority_certificate import (
+    SIGNS_CERTIFICATES,
     AuthorityContents,
     Extension,
     key_identifier,
@@ -176,7 +177,7 @@ def _link(
     except _Obstacle as obstacle:
         return LinkNotPossible(obstacle.reason, obstacle.message)
     extensions: list[Extension] = [
-        (_KEY_USAGE, True),
+        (SIGNS_CERTIFICATES, True),
         (x509.BasicConstraints(ca=True, path_length=_path_length(signing, subject)), True),
         (x509.ExtendedKeyUsage(usages), False),
         (x509.SubjectKeyIdentifier(key_identifier(subject)), False),
@@ -256,16 +257,3 @@ def _path_length(issuer: CACertificate, subject: CACertificate) -> int | None:
     if subject.basic_constraints is not None and subject.basic_constraints.path_length is not None:
         limits.append(subject.basic_constraints.path_length)
     return min(limits, default=None)
-
-
-_KEY_USAGE: Final = x509.KeyUsage(
-    digital_signature=False,
-    content_commitment=False,
-    key_encipherment=False,
-    data_encipherment=False,
-    key_agreement=False,
-    key_cert_sign=True,
-    crl_sign=False,
-    encipher_only=False,
-    decipher_only=False,
-)

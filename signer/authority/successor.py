@@ -22,6 +22,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from signer.authority import der
 from signer.authority.authority_certificate import (
+    SIGNS_CERTIFICATES,
     AuthorityContents,
     Extension,
     derived_key_identifier,
@@ -168,7 +169,7 @@ def new_node_client_authority(
         IssuanceRefused: ``SelfCheckFailed``.
     """
     extensions: tuple[Extension, ...] = (
-        (_SIGNS_CERTIFICATES, True),
+        (SIGNS_CERTIFICATES, True),
         (x509.BasicConstraints(ca=True, path_length=0), True),
         (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), False),
     )
@@ -249,16 +250,3 @@ _KEY_USAGE: Final = x509.KeyUsage(
     decipher_only=False,
 )
 """The key usage of Cluster API's CAs."""
-
-_SIGNS_CERTIFICATES: Final = x509.KeyUsage(
-    digital_signature=False,
-    content_commitment=False,
-    key_encipherment=False,
-    data_encipherment=False,
-    key_agreement=False,
-    key_cert_sign=True,
-    crl_sign=False,
-    encipher_only=False,
-    decipher_only=False,
-)
-"""The key usage of the node-client authority."""

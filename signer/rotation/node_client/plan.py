@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
 from signer.authority.presented import Presented
+from signer.model.seal import Generation
 from signer.rotation.authorities import AuthorityReference
 from signer.rotation.facts import (
     Absent,
@@ -72,6 +73,8 @@ class NodeClientFacts:
     wanted: Wanted | NotWanted
     own: Held
     """Secret ``<cluster>-node-client-ca``. One that this controller did not seal is Unusable."""
+    sealed_with: Generation
+    """Which of the controller's keys sealed it."""
     cluster: Held
     """Secret ``<cluster>-ca``."""
     trust: Bundle | Absent | Unusable
@@ -84,6 +87,11 @@ class NodeClientFacts:
 @dataclass(frozen=True, slots=True)
 class MakeAuthority:
     """Create Secret ``<cluster>-node-client-ca`` with a new CA."""
+
+
+@dataclass(frozen=True, slots=True)
+class SealAuthority:
+    """Seal Secret ``<cluster>-node-client-ca`` with the controller's current key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +120,7 @@ class DoNotSign:
     proof: NotProven | NotKnown
 
 
-Move: TypeAlias = MakeAuthority | Publish | Sign | DoNotSign
+Move: TypeAlias = MakeAuthority | SealAuthority | Publish | Sign | DoNotSign
 
 
 def next_move(facts: NodeClientFacts) -> Move | Ask:
@@ -124,6 +132,8 @@ def next_move(facts: NodeClientFacts) -> Move | Ask:
             return _no(Reason.FOREIGN_AUTHORITY, "Secret <cluster>-ca holds no CA that can be read")
         case Absent():
             return MakeAuthority()
+        case HeldPair(certificates=(_,)) if facts.sealed_with is Generation.PREVIOUS:
+            return SealAuthority()
         case HeldPair(certificates=(_,), signs=authority):
             return _with_authority(authority, facts)
         case HeldPair():

@@ -50,6 +50,7 @@ from signer.rotation.node_client.plan import (
     NotWanted,
     Publish,
     Reason,
+    SealAuthority,
     Sign,
     Wanted,
     next_move,
@@ -71,6 +72,7 @@ from signer.rotation.secrets import (
     pair_manifest,
     read_kept_pair,
     read_secret,
+    sealed_anew,
     trust_manifest,
 )
 from signer.rotation.servers.identity import expected_servers
@@ -227,6 +229,7 @@ class NodeClientReconciler:
             now=self._now(),
             wanted=wanted,
             own=secrets.own.held,
+            sealed_with=secrets.own.sealed_with,
             cluster=secrets.cluster.held,
             trust=secrets.trust,
             servers=NotAsked(),
@@ -243,6 +246,9 @@ class NodeClientReconciler:
         match move:
             case MakeAuthority():
                 await self._create(cluster, secrets.cluster)
+                return 0.0
+            case SealAuthority():
+                await self._seal(secrets.own)
                 return 0.0
             case Publish():
                 await self._publish(cluster, secrets)
@@ -343,6 +349,11 @@ class NodeClientReconciler:
             "made a node-client authority",
             extra={"cluster": str(self._key), "caCertHash": pair.reference.public_key_hash},
         )
+
+    async def _seal(self, own: ReadSecret) -> None:
+        sealed = sealed_anew(own.manifest, _pair_of(own).reference, self._caches.authentic.keys())
+        path = SECRETS.object(f"{self._key.name}-{NODE_CLIENT_CA}", self._key.namespace)
+        await self._management.replace(path, sealed)
 
     async def _publish(self, cluster: ClusterView, secrets: _Secrets) -> None:
         """Add what is missing; what a person put there stays."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 
 from signer.authority.presented import Presented
+from signer.model.seal import Generation
 from signer.rotation.authorities import AuthorityReference
 from signer.rotation.facts import (
     Absent,
@@ -29,6 +30,7 @@ from signer.rotation.node_client.plan import (
     NotWanted,
     Publish,
     Reason,
+    SealAuthority,
     Sign,
     Wanted,
     next_move,
@@ -55,6 +57,7 @@ FACTS: Final = NodeClientFacts(
     now=NOW,
     wanted=Wanted(),
     own=HeldPair((OWN,), OWN),
+    sealed_with=Generation.CURRENT,
     cluster=HeldPair((CLUSTER,), CLUSTER),
     trust=(CLUSTER.digest, OWN.digest),
     servers=asked(server("a"), server("b")),
@@ -67,6 +70,12 @@ def test_every_server_accepts_it() -> None:
     assert move == Sign(OWN, "every API server accepts its certificates")
     linked = asked(server(presents=Presented.OLD_LINKED))
     assert isinstance(next_move(replace(FACTS, servers=linked)), Sign)
+
+
+def test_a_seal_by_the_previous_key_is_replaced_before_anything_else() -> None:
+    assert next_move(replace(FACTS, sealed_with=Generation.PREVIOUS)) == SealAuthority()
+    unwanted = replace(FACTS, sealed_with=Generation.PREVIOUS, wanted=NotWanted(Reason.PAUSED, "paused"))
+    assert isinstance(next_move(unwanted), DoNotSign), "nothing is written while the Cluster is paused"
 
 
 def test_the_way_there() -> None:

@@ -30,6 +30,7 @@ from signer.model.authority_suffixes import (
 )
 from signer.model.cluster import ClusterKey
 from signer.model.decision import Deferred
+from signer.model.seal import ControllerKeys
 from signer.rotation.authorities import AuthorityKind, AuthorityReference
 from signer.rotation.bundles import bundle_of
 from signer.rotation.facts import Absent, HeldPair, Unusable
@@ -481,6 +482,21 @@ def test_a_tenant_replaces_its_pair_while_it_signs() -> None:
         assert world.secret("trust") == published
         world.management.put(secret_path(OWN), before)
         assert (await process.until_it_waits()).startswith("Signing: ")
+
+    run(scenario())
+
+
+def test_the_controller_key_is_rotated_twice() -> None:
+    async def scenario() -> None:
+        world = cluster()
+        process = await signing_process(world)
+        before = own(world)
+        for number in range(2):
+            world.set_keys(ControllerKeys(bytes([number]) * 32, world.keys().current))
+            await process.read_key()
+            assert (await process.until_it_waits()).startswith("Signing: ")
+        assert own(world) == before
+        assert await process.signs() == "own"
 
     run(scenario())
 
