@@ -82,8 +82,10 @@ def private_key(name: str, seed: int = 0) -> PrivateKey:
         return Ed25519PrivateKey.from_private_bytes(hashlib.sha256(f"{name} {seed}".encode()).digest())
     if name.startswith("rsa-"):
         return rsa.generate_private_key(65537, int(name.removeprefix("rsa-")))
-    scalar = int.from_bytes(hashlib.sha256(f"{name} {seed}".encode()).digest()[:31], "big")
-    return ec.derive_private_key(scalar, _CURVES[Curve(name)])
+    curve = _CURVES[Curve(name)]
+    # A few bits shorter than the curve's order: OpenSSH takes no short ones.
+    scalar = hashlib.sha512(f"{name} {seed}".encode()).digest()[: (curve.key_size - 1) // 8]
+    return ec.derive_private_key(int.from_bytes(scalar, "big"), curve)
 
 
 SIGNERS: Final = ("ed25519", "nistp256", "nistp384", "nistp521", "rsa-3072")
