@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final, Self
@@ -65,7 +65,7 @@ def run_ssh(key: TemporaryKey, signed: SignedCertificate, arguments: Sequence[st
     """Run ``ssh`` with these arguments, with that key and nothing else, and return its exit code.
 
     Raises:
-        CommandFailed: ssh is not installed, or a signal came before it started.
+        CommandFailed: ssh is not installed.
     """
     program = shutil.which("ssh")
     if program is None:
@@ -99,15 +99,18 @@ class _Signals:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._waiting: list[int] = []
         self._stack = contextlib.ExitStack()
 
     def forward_to(self, process: subprocess.Popen[bytes]) -> None:
-        """From now on."""
+        """From now on; what came before goes there, too."""
         self._process = process
+        for number in self._waiting:
+            process.send_signal(number)
 
     def __enter__(self) -> Self:
         for number in (signal.SIGINT, signal.SIGQUIT):
-            self._stack.enter_context(_handler(number, self._leave_to_ssh))
+            self._stack.enter_context(_handler(number, _leave_to_ssh))
         for number in (signal.SIGTERM, signal.SIGHUP):
             self._stack.enter_context(_handler(number, self._forward))
         return self
@@ -115,19 +118,20 @@ class _Signals:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def _leave_to_ssh(self, number: int, _: FrameType | None) -> None:
-        if self._process is None:
-            raise CommandFailed("interrupted before ssh started")
-
     def _forward(self, number: int, _: FrameType | None) -> None:
         if self._process is None:
-            raise CommandFailed(f"ended by {signal.Signals(number).name} before ssh started")
-        self._process.send_signal(number)
+            self._waiting.append(number)
+        else:
+            self._process.send_signal(number)
+
+
+def _leave_to_ssh(number: int, _: FrameType | None) -> None:
+    """The terminal has sent it to ssh as well. Ignoring it instead would make ssh ignore it, too."""
 
 
 @contextlib.contextmanager
-def _handler(number: signal.Signals, handle: signal.Handlers | object) -> Iterator[None]:
-    before = signal.signal(number, handle)  # type: ignore[arg-type]
+def _handler(number: signal.Signals, handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    before = signal.signal(number, handle)
     try:
         yield
     finally:

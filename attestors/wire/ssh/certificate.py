@@ -16,6 +16,7 @@ from attestors.wire.ssh.keys import (
     WeakRSAKey,
     parse_public_key,
     read_key_fields,
+    shown_name,
 )
 from attestors.wire.ssh.options import (
     MAXIMUM_OPTIONS_BYTES,
@@ -230,8 +231,9 @@ def parse_certificate_file(data: bytes) -> SignedCertificate:
 def _certificate_type(name: bytes) -> KeyType:
     found = _TYPES.get(name.decode("ascii", "backslashreplace"))
     if found is None:
-        shown = name[:_MAXIMUM_TYPE_BYTES].decode("ascii", "backslashreplace")
-        raise SSHRefused(SSHReason.KEY_TYPE_UNSUPPORTED, f"{shown!a} is no type of certificate accepted here")
+        raise SSHRefused(
+            SSHReason.KEY_TYPE_UNSUPPORTED, f"certificates of type {shown_name(name)} are not accepted here"
+        )
     return found
 
 

@@ -40,11 +40,10 @@ def parse_key_line(text: str) -> PublicKey:
     known = {key_type.value for key_type in KeyType}
     if words[0] not in known and known.intersection(words[1:]):
         raise SSHRefused(SSHReason.KEY_LINE_HAS_OPTIONS, f"options stand before the key; {_ADVICE}")
+    stated = key_type_named(words[0].encode("utf-8", "surrogatepass"))
     if len(words) > 2:
         raise SSHRefused(SSHReason.KEY_LINE_HAS_COMMENT, f"a comment stands behind the key; {_ADVICE}")
-    named, encoded = words
-    stated = key_type_named(named.encode("utf-8", "surrogatepass"))
-    key = parse_public_key(from_base64(encoded, "the key line"))
+    key = parse_public_key(from_base64(words[1], "the key line"))
     if key.key_type is not stated:
         raise SSHRefused(
             SSHReason.KEY_LINE_TYPE_MISMATCH,

@@ -38,6 +38,7 @@ from attestors.wire.ssh.keys import (
     RSAKey,
     SecurityKey,
     SecurityKeyEd25519,
+    shown_name,
 )
 
 PrivateKey: TypeAlias = Ed25519PrivateKey | ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
@@ -116,9 +117,8 @@ def parse_signature(blob: bytes) -> Signature:
     try:
         algorithm = SignatureAlgorithm(name.decode("ascii"))
     except (UnicodeDecodeError, ValueError):
-        shown = name.decode("ascii", "backslashreplace")
         raise SSHRefused(
-            SSHReason.SIGNATURE_ALGORITHM_UNSUPPORTED, f"signatures with {shown!a} are not accepted"
+            SSHReason.SIGNATURE_ALGORITHM_UNSUPPORTED, f"signatures with {shown_name(name)} are not accepted"
         ) from None
     value = reader.string("the signature", maximum=MAXIMUM_SIGNATURE_BYTES)
     touch: Touch | NoTouch = NoTouch()
