@@ -24,6 +24,7 @@ from signer.offline.failures import CommandFailed
 
 _PREFIX: Final = "node-attestation-ssh-"
 _IN_MEMORY: Final = "/dev/shm"  # noqa: S108 - mkdtemp makes a folder of its own there
+_TERMINAL: Final = "/dev/tty"
 _SIGNALLED: Final = 128
 """Plus the signal's number: the exit code of a killed program, as shells report it."""
 
@@ -61,8 +62,10 @@ class TemporaryKey:
         shutil.rmtree(self.folder)
 
 
-def run_ssh(key: TemporaryKey, signed: SignedCertificate, arguments: Sequence[str]) -> int:
+def run_ssh(key: TemporaryKey, signed: SignedCertificate, arguments: Sequence[str], *, input_is_consumed: bool) -> int:
     """Run ``ssh`` with these arguments, with that key and nothing else, and return its exit code.
+
+    If standard input has been consumed, because it held the authority, ssh reads the terminal, if there is one.
 
     Raises:
         CommandFailed: ssh is not installed.
@@ -81,10 +84,26 @@ def run_ssh(key: TemporaryKey, signed: SignedCertificate, arguments: Sequence[st
             "ForwardAgent=no",
         )
         command = [program, *(word for option in options for word in ("-o", option)), "-l", _login(signed), *arguments]
-        with subprocess.Popen(command) as process:  # noqa: S603 - the caller's own ssh, with the caller's arguments
+        with (
+            _terminal() if input_is_consumed else contextlib.nullcontext() as terminal,
+            subprocess.Popen(command, stdin=terminal) as process,  # noqa: S603 - the caller's own ssh and arguments
+        ):
             signals.forward_to(process)
             code = process.wait()
     return _SIGNALLED - code if code < 0 else code
+
+
+@contextlib.contextmanager
+def _terminal() -> Iterator[int | None]:
+    try:
+        descriptor = os.open(_TERMINAL, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        yield None
+        return
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _login(signed: SignedCertificate) -> str:

@@ -125,7 +125,8 @@ def _log_in(authority: UserAuthority, options: argparse.Namespace) -> int:
     with TemporaryKey() as key:
         signed = _sign(authority, key.public_key, options, _LOGIN_LIFETIME)
         _warn(signed)
-        return run_ssh(key, signed, options.exec)
+        consumed = STANDARD_INPUT in (options.master_secret, options.authority)
+        return run_ssh(key, signed, options.exec, input_is_consumed=consumed)
 
 
 def _sign(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import stat
 import subprocess
@@ -133,6 +134,27 @@ def test_an_interrupt_from_the_keyboard_is_for_ssh_alone(ssh: Path, folder: Path
         os.killpg(running.pid, signal.SIGINT)
         assert running.wait(30) == 9
     assert keys_left(folder) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("source", "expected"), [("-", "from the terminal"), ("master.json", "from the file")])
+def test_ssh_reads_the_terminal_where_standard_input_held_the_authority(
+    ssh: Path, folder: Path, source: str, expected: str
+) -> None:
+    """Else an interactive shell would end at once."""
+    ssh.write_text('#!/bin/sh\nread line\necho "$line" > "$NOTES/line"\n')
+    file = folder / ("master.json" if source == "-" else "input")
+    if source != "-":
+        file.write_text("from the file\n")
+    command = [sys.executable, "-c", PROGRAM, "ssh-sign", "--master-secret", source, "--exec", "worker-1"]
+    child, terminal = pty.fork()
+    if child == 0:
+        os.dup2(os.open(file, os.O_RDONLY), 0)
+        os.execv(command[0], command)  # noqa: S606
+    os.write(terminal, b"from the terminal\n")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    os.close(terminal)
+    assert (folder / "line").read_text() == f"{expected}\n"
 
 
 def test_signals_are_handled_as_before_afterwards(run: Run, ssh: Path) -> None:

@@ -16,7 +16,6 @@ from attestors.wire.ssh.encoding import mpint, strings, to_base64
 from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.options import Extension, ForceCommand, SourceAddress
 from attestors.wire.ssh.signatures import public_key_of
-from signer.offline import ssh_sign
 from signer.offline.ssh_sign import duration
 from tests.support.openssh import public_keys
 from tests.unit.signer.authority.ssh.test_secret import PRIVATE, manifest
@@ -129,7 +128,7 @@ def test_a_user_without_a_name(run: Run, capsys: pytest.CaptureFixture[str], mon
     def nobody() -> str:
         raise KeyError
 
-    monkeypatch.setattr(ssh_sign.getpass, "getuser", nobody)
+    monkeypatch.setattr("getpass.getuser", nobody)
     assert run("ssh-sign", *MASTER, "ed25519.pub") == 0
     assert signed(capsys.readouterr().out).certificate.key_id == "ssh-sign/unknown"
 

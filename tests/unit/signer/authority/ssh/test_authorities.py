@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attestors.wire.ssh import signatures
 from attestors.wire.ssh.certificate import FOREVER, CertificateKind, parse_certificate
 from attestors.wire.ssh.errors import SSHReason, SSHRefused
 from attestors.wire.ssh.keys import host_key
@@ -110,7 +111,7 @@ def test_a_certificate_that_does_not_read_back_is_discarded(monkeypatch: pytest.
 
 
 def test_a_signature_that_does_not_verify_is_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
-    sign = authorities.sign
+    sign = signatures.sign
     monkeypatch.setattr(authorities, "sign", lambda key, data: sign(key, data + b"x"))
     assert refusal(lambda: USERS.sign(FOR_USER)) is SSHAuthorityReason.SELF_CHECK_FAILED
 
