@@ -50,7 +50,7 @@ def read_private_key(text: bytes) -> AuthorityPrivateKey:
         raise _encrypted() from None
     except UnsupportedAlgorithm:
         raise _unsupported() from None
-    except ValueError as error:
+    except (ValueError, NotImplementedError) as error:  # the latter for compressed points in OpenSSH's format
         if "encrypted" in str(error).lower():
             raise _encrypted() from None
         raise SSHAuthorityRefused(

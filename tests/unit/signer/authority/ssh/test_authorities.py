@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import inspect
 import json
 from dataclasses import replace
@@ -246,6 +247,18 @@ def test_keys_that_are_no_authoritys() -> None:
 )
 def test_damaged_keys(text: bytes) -> None:
     assert refusal(lambda: read_private_key(text)) is SSHAuthorityReason.KEY_INVALID
+
+
+def test_a_compressed_point_in_opensshs_format() -> None:
+    """Found by fuzzing: the library raises NotImplementedError."""
+    text = private_key_text(private_key("nistp384")).decode()
+    blob = bytearray(base64.b64decode("".join(text.splitlines()[1:-1])))
+    point = blob.index(b"nistp384\0\0\0\x61\x04") + len(b"nistp384\0\0\0\x61")
+    blob[point] = 2
+    changed = (
+        f"-----BEGIN OPENSSH PRIVATE KEY-----\n{base64.encodebytes(blob).decode()}-----END OPENSSH PRIVATE KEY-----\n"
+    )
+    assert refusal(lambda: read_private_key(changed.encode())) is SSHAuthorityReason.KEY_INVALID
 
 
 def test_messages_hold_no_key() -> None:
