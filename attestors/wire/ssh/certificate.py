@@ -83,9 +83,10 @@ class Certificate:
     """Unix time: the certificate counts until then, exclusively. :data:`FOREVER`: without end."""
     authority: PublicKey
     """The key that signs."""
+    nonce: bytes = field(repr=False)
+    """A requester cannot predict it, and so not the signed bytes either."""
     critical_options: tuple[CriticalOption, ...] = ()
     extensions: tuple[Extension, ...] = ()
-    nonce: bytes = field(default=bytes(NONCE_BYTES), repr=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.serial <= MAXIMUM_UINT64:

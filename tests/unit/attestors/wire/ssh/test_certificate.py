@@ -39,6 +39,7 @@ USER = Certificate(
     valid_after=1_000,
     valid_before=4_600,
     authority=public_key_of(AUTHORITY),
+    nonce=bytes(32),
 )
 HOST = replace(USER, kind=CertificateKind.HOST, principals=(HostName("worker-1"),))
 
@@ -228,6 +229,11 @@ def test_a_host_certificate_has_no_options() -> None:
         replace(HOST, critical_options=(VerifyRequired(),))
     assert refused.value.reason is SSHReason.OPTION_INVALID
     assert replace(HOST, principals=(HostAddress(ipaddress.ip_address("2001:db8::1")),)).kind is CertificateKind.HOST
+
+
+def test_forever_is_the_largest_number_of_64_bits() -> None:
+    assert FOREVER == 2**64 - 1
+    assert parse_certificate(encoded(before=uint64(2**64 - 1))).certificate.valid_before == FOREVER
 
 
 def test_none_and_256_principals() -> None:

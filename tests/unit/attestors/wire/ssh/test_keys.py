@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
+import re
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import dsa, ec, rsa
@@ -19,6 +21,7 @@ from attestors.wire.ssh.keys import (
     KeyType,
     PublicKey,
     RSAKey,
+    SecurityKeyEd25519,
     WeakRSAKey,
     host_key,
     parse_public_key,
@@ -128,6 +131,31 @@ def test_rsa_numbers_that_make_no_key(exponent: int, modulus: int, reason: SSHRe
     assert refusal(string(b"ssh-rsa") + mpint(exponent) + mpint(modulus)) is reason
     with pytest.raises(SSHRefused):
         RSAKey(exponent, modulus)
+
+
+def test_the_longest_rsa_key_and_exponent() -> None:
+    key = RSAKey(2**32 - 1, 2**8191 + 1)
+    assert parse_public_key(key.blob) == key
+
+
+@pytest.mark.parametrize(("length", "accepted"), [(1, True), (255, True), (256, False)])
+def test_lengths_of_applications(length: int, accepted: bool) -> None:
+    point = KEYS["sk-ed25519"].blob[:-8]
+    blob = point + string(b"x" * length)
+    if accepted:
+        assert parse_public_key(blob).blob == blob
+    else:
+        assert refusal(blob) is SSHReason.TOO_LARGE
+    with contextlib.suppress(SSHRefused):
+        SecurityKeyEd25519(bytes(32), "x" * length)
+        assert accepted
+
+
+def test_a_type_is_shown_only_if_it_is_a_name() -> None:
+    """What stands in its place may be a secret."""
+    for name, shown in ((b"ssh-ed448", "type ssh-ed448 are"), (b'{"key":"AAEC', "type (not shown) are")):
+        with pytest.raises(SSHRefused, match=re.escape(shown)):
+            parse_public_key(string(name))
 
 
 def ecdsa_blob(point: bytes, *, curve: bytes = b"nistp256", named: bytes = b"ecdsa-sha2-nistp256") -> bytes:

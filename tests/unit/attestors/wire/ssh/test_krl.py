@@ -43,6 +43,7 @@ CERTIFICATE = Certificate(
     valid_after=0,
     valid_before=1,
     authority=AUTHORITY,
+    nonce=bytes(32),
 )
 EMPTY = RevocationList(version=3, generated=1_700_000_000)
 HEADER = encode_revocation_list(EMPTY)
