@@ -41,7 +41,7 @@ class TemporaryKey:
 
     @property
     def public_key(self) -> HostKey:
-        """What is certified."""
+        """The key to be certified."""
         return public_key_of(self._private_key)
 
     def write(self, signed: SignedCertificate) -> tuple[Path, Path]:

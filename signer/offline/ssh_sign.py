@@ -178,8 +178,8 @@ def _warn(signed: SignedCertificate) -> None:
     named = f"certificate {certificate.serial}, key id {certificate.key_id}"
     say(f"{named}, for {names}, until {end:%Y-%m-%d %H:%M:%S} UTC")
     say(
-        f"it counts on every node that trusts {certificate.authority.fingerprint}. Without the API server nobody can "
-        "take it back there; where you reach a node's RevokedKeys file, add it with: "
+        f"it counts on every node that trusts {certificate.authority.fingerprint}. Without the API server, no command "
+        "takes it back from all of them; where you reach a node's RevokedKeys file, add it with: "
         f"node-attestation-controller krl revoke {certificate.serial} --file FILE"
     )
     say("a session that it opened does not end with it, unless the node ends sessions itself")

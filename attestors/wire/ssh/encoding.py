@@ -43,7 +43,7 @@ def mpint(value: int) -> bytes:
 
 
 class Reader:
-    """Reads fields in order. Whoever reads calls :meth:`end` at last."""
+    """Reads fields in order. The caller calls :meth:`end` at last."""
 
     __slots__ = ("_data", "_position")
 

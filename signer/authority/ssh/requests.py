@@ -153,7 +153,7 @@ def _require_principals(principals: tuple[UserPrincipal, ...] | tuple[HostPrinci
     if not principals:
         raise SSHAuthorityRefused(
             SSHAuthorityReason.PRINCIPALS_MISSING,
-            "a certificate without principals counts for nobody, or for everybody with OpenSSH before 10.3; name one",
+            "versions of OpenSSH differ on certificates without principals: every login, or none; name one",
         )
 
 

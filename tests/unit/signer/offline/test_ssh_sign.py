@@ -91,7 +91,7 @@ def test_the_certificate_goes_to_standard_output_and_warnings_do_not(
     assert certificate.key_id.startswith("ssh-sign/")
     assert f"krl revoke {certificate.serial} --file FILE" in printed.err
     assert certificate.authority.fingerprint in printed.err
-    assert "Without the API server nobody can take it back there" in printed.err
+    assert "Without the API server, no command takes it back from all of them" in printed.err
 
 
 def test_each_certificate_has_its_own_serial_and_nonce(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

@@ -133,6 +133,21 @@ def test_rsa_numbers_that_make_no_key(exponent: int, modulus: int, reason: SSHRe
         RSAKey(exponent, modulus)
 
 
+def test_points_of_fido_keys_are_checked_too() -> None:
+    for point in (b"", bytes(31), bytes(33)):
+        assert refusal(strings((b"sk-ssh-ed25519@openssh.com", point, b"ssh:"))) is SSHReason.KEY_INVALID
+    p256 = KEYS["nistp256"]
+    assert isinstance(p256, ECDSAKey)
+    off = p256.point[:-1] + bytes([p256.point[-1] ^ 1])
+    for curve, point in ((b"nistp256", off), (b"nistp256", b"\0"), (b"nistp384", p256.point)):
+        blob = strings((b"sk-ecdsa-sha2-nistp256@openssh.com", curve, point, b"ssh:"))
+        assert refusal(blob) is SSHReason.KEY_INVALID
+
+
+def test_the_smallest_exponent() -> None:
+    assert RSAKey(3, ODD).exponent == 3
+
+
 def test_the_longest_rsa_key_and_exponent() -> None:
     key = RSAKey(2**32 - 1, 2**8191 + 1)
     assert parse_public_key(key.blob) == key
@@ -172,6 +187,9 @@ def test_points_that_are_on_no_curve() -> None:
 
 
 def test_a_curve_that_is_not_the_types() -> None:
+    p256 = KEYS["nistp256"]
+    assert isinstance(p256, ECDSAKey)
+    assert refusal(ecdsa_blob(p256.point, curve=b"nistp384")) is SSHReason.KEY_INVALID
     p384 = KEYS["nistp384"]
     assert isinstance(p384, ECDSAKey)
     assert refusal(ecdsa_blob(p384.point, curve=b"nistp384")) is SSHReason.KEY_INVALID
