@@ -251,8 +251,6 @@ def _principals(data: bytes, kind: CertificateKind) -> tuple[Principal, ...]:
     reader = Reader(data)
     found: list[Principal] = []
     while not reader.is_at_end:
-        if len(found) == MAXIMUM_PRINCIPALS:
-            raise SSHRefused(SSHReason.TOO_MANY_PRINCIPALS, f"more than {MAXIMUM_PRINCIPALS} principals")
         content = reader.string("a principal", maximum=MAXIMUM_PRINCIPAL_CHARACTERS)
         text = content.decode("ascii", "backslashreplace")  # a backslash is in no principal
         found.append(parse_user_principal(text) if kind is CertificateKind.USER else parse_host_principal(text))
