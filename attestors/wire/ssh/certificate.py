@@ -46,6 +46,7 @@ FOREVER: Final = MAXIMUM_UINT64
 NONCE_BYTES: Final = 32
 MAXIMUM_KEY_ID_BYTES: Final = 1024
 MAXIMUM_CERTIFICATE_BYTES: Final = 128 * 1024
+MAXIMUM_CERTIFICATE_FILE_BYTES: Final = 256 * 1024
 _NONCE_RANGE: Final = range(16, 65)
 _MAXIMUM_PRINCIPALS_BYTES: Final = MAXIMUM_PRINCIPALS * (4 + MAXIMUM_PRINCIPAL_CHARACTERS)
 _MAXIMUM_TYPE_BYTES: Final = 64
@@ -210,7 +211,7 @@ def parse_certificate_line(text: str) -> SignedCertificate:
     Raises:
         SSHRefused: ``KeyLineMalformed``, ``KeyLineTypeMismatch``, or as :func:`parse_certificate`.
     """
-    if len(text) > 2 * MAXIMUM_CERTIFICATE_BYTES:
+    if len(text) > MAXIMUM_CERTIFICATE_FILE_BYTES:
         raise SSHRefused(SSHReason.TOO_LARGE, "the line is longer than any certificate")
     named, _, encoded = text.partition(" ")
     stated = _certificate_type(named.encode("utf-8", "surrogatepass"))
@@ -226,7 +227,7 @@ def parse_certificate_file(data: bytes) -> SignedCertificate:
     Raises:
         SSHRefused: see :func:`parse_certificate_line`.
     """
-    return parse_certificate_line(" ".join(words_of_file(data)))
+    return parse_certificate_line(" ".join(words_of_file(data, maximum_bytes=MAXIMUM_CERTIFICATE_FILE_BYTES)))
 
 
 def _certificate_type(name: bytes) -> KeyType:
