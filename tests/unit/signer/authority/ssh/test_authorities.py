@@ -151,6 +151,11 @@ def test_a_nonce_has_32_bytes(length: int) -> None:
         ({"lifetime": timedelta(microseconds=1)}, SSHAuthorityReason.LIFETIME_INVALID),
         ({"lifetime": -timedelta(seconds=1)}, SSHAuthorityReason.LIFETIME_INVALID),
         ({"now": 60}, SSHAuthorityReason.LIFETIME_INVALID),
+        *(
+            ({"extensions": (one,)}, SSHAuthorityReason.EXTENSION_NOT_ISSUED)
+            for one in Extension
+            if one not in (Extension.PERMIT_PTY, Extension.PERMIT_PORT_FORWARDING)
+        ),
     ],
 )
 def test_requests_of_users_that_are_refused(changes: dict[str, Any], reason: SSHAuthorityReason) -> None:
