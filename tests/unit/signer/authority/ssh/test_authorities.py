@@ -133,7 +133,7 @@ def test_serial_numbers_have_63_random_bits(random: bytes) -> None:
 
 
 def test_random_bits_that_are_all_zero_or_too_few() -> None:
-    for random in (bytes(8), b"\0" * 7 + b"\1", bytes(7), bytes(9)):
+    for random in (bytes(8), b"\0" * 7 + b"\1", b"\xff" * 7, b"\xff" * 9):
         assert refusal(lambda: Serial.from_random(random)) is SSHAuthorityReason.SERIAL_INVALID  # noqa: B023
 
 
