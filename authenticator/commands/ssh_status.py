@@ -50,7 +50,7 @@ class SSHStatus:
         return [Shown(f"ssh          {one.text}", one.is_good) for one in (*self._certificates(), *self._state())]
 
     def document(self) -> dict[str, Any]:
-        """For a program."""
+        """For a program. A certificate without end shows the last time that can be shown."""
         rejection = self.state.rejection
         return {
             "trustVersion": self.state.trust_version,
@@ -72,8 +72,7 @@ class SSHStatus:
                 shown.append(Shown(f"no host certificate for {host_key}", is_good=False))
             for signed in found:
                 end = signed.certificate.valid_before
-                verb = "valid until" if self.now < end else "ended at"
-                shown.append(Shown(f"host certificate for {host_key} {verb} {_time(end)}", self.now < end))
+                shown.append(Shown(f"host certificate for {host_key} {_validity(end, self.now)}", self.now < end))
         return shown
 
     def _state(self) -> list[Shown]:
@@ -111,7 +110,11 @@ class SSHStatus:
         }
 
 
+def _validity(end: int, now: int) -> str:
+    if end == FOREVER:
+        return "valid without end"
+    return f"valid until {_time(end)}" if now < end else f"ended at {_time(end)}"
+
+
 def _time(unix_time: int) -> str:
-    if unix_time == FOREVER:
-        return "for ever"
     return time_text(min(unix_time, _LAST_TIME))
