@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final, Self
@@ -18,12 +18,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from attestors.wire.ssh.certificate import SignedCertificate
 from attestors.wire.ssh.keys import HostKey
-from attestors.wire.ssh.principals import LoginOnEveryNode, LoginOnNode, PlainPrincipal
 from attestors.wire.ssh.signatures import public_key_of
 from signer.offline.failures import CommandFailed
 
 _PREFIX: Final = "node-attestation-ssh-"
 _IN_MEMORY: Final = "/dev/shm"  # noqa: S108 - mkdtemp makes a folder of its own there
+_TERMINAL: Final = "/dev/tty"
 _SIGNALLED: Final = 128
 """Plus the signal's number: the exit code of a killed program, as shells report it."""
 
@@ -40,7 +40,7 @@ class TemporaryKey:
 
     @property
     def public_key(self) -> HostKey:
-        """What is certified."""
+        """The key to be certified."""
         return public_key_of(self._private_key)
 
     def write(self, signed: SignedCertificate) -> tuple[Path, Path]:
@@ -61,11 +61,15 @@ class TemporaryKey:
         shutil.rmtree(self.folder)
 
 
-def run_ssh(key: TemporaryKey, signed: SignedCertificate, arguments: Sequence[str]) -> int:
+def run_ssh(
+    key: TemporaryKey, signed: SignedCertificate, login: str, arguments: Sequence[str], *, input_is_consumed: bool
+) -> int:
     """Run ``ssh`` with these arguments, with that key and nothing else, and return its exit code.
 
+    If standard input has been consumed, because it held the authority, ssh reads the terminal, if there is one.
+
     Raises:
-        CommandFailed: ssh is not installed, or a signal came before it started.
+        CommandFailed: ssh is not installed.
     """
     program = shutil.which("ssh")
     if program is None:
@@ -80,18 +84,27 @@ def run_ssh(key: TemporaryKey, signed: SignedCertificate, arguments: Sequence[st
             "PreferredAuthentications=publickey",
             "ForwardAgent=no",
         )
-        command = [program, *(word for option in options for word in ("-o", option)), "-l", _login(signed), *arguments]
-        with subprocess.Popen(command) as process:  # noqa: S603 - the caller's own ssh, with the caller's arguments
+        command = [program, *(word for option in options for word in ("-o", option)), "-l", login, *arguments]
+        with (
+            _terminal() if input_is_consumed else contextlib.nullcontext() as terminal,
+            subprocess.Popen(command, stdin=terminal) as process,  # noqa: S603 - the caller's own ssh and arguments
+        ):
             signals.forward_to(process)
             code = process.wait()
     return _SIGNALLED - code if code < 0 else code
 
 
-def _login(signed: SignedCertificate) -> str:
-    first = signed.certificate.principals[0]
-    if not isinstance(first, PlainPrincipal | LoginOnNode | LoginOnEveryNode):
-        raise CommandFailed("the certificate names no login")
-    return first.login
+@contextlib.contextmanager
+def _terminal() -> Iterator[int | None]:
+    try:
+        descriptor = os.open(_TERMINAL, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        yield None
+        return
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 class _Signals:
@@ -99,15 +112,18 @@ class _Signals:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._waiting: list[int] = []
         self._stack = contextlib.ExitStack()
 
     def forward_to(self, process: subprocess.Popen[bytes]) -> None:
-        """From now on."""
+        """From now on; what came before goes there, too."""
         self._process = process
+        for number in self._waiting:
+            process.send_signal(number)
 
     def __enter__(self) -> Self:
         for number in (signal.SIGINT, signal.SIGQUIT):
-            self._stack.enter_context(_handler(number, self._leave_to_ssh))
+            self._stack.enter_context(_handler(number, _leave_to_ssh))
         for number in (signal.SIGTERM, signal.SIGHUP):
             self._stack.enter_context(_handler(number, self._forward))
         return self
@@ -115,19 +131,20 @@ class _Signals:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def _leave_to_ssh(self, number: int, _: FrameType | None) -> None:
-        if self._process is None:
-            raise CommandFailed("interrupted before ssh started")
-
     def _forward(self, number: int, _: FrameType | None) -> None:
         if self._process is None:
-            raise CommandFailed(f"ended by {signal.Signals(number).name} before ssh started")
-        self._process.send_signal(number)
+            self._waiting.append(number)
+        else:
+            self._process.send_signal(number)
+
+
+def _leave_to_ssh(number: int, _: FrameType | None) -> None:
+    """The terminal has sent it to ssh as well. Ignoring it instead would make ssh ignore it, too."""
 
 
 @contextlib.contextmanager
-def _handler(number: signal.Signals, handle: signal.Handlers | object) -> Iterator[None]:
-    before = signal.signal(number, handle)  # type: ignore[arg-type]
+def _handler(number: signal.Signals, handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    before = signal.signal(number, handle)
     try:
         yield
     finally:

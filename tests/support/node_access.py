@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from attestors.wire.node_access import NodeAccess, Trust, render
-from attestors.wire.ssh.certificate import Certificate, CertificateKind, SignedCertificate
+from attestors.wire.ssh.certificate import NONCE_BYTES, Certificate, CertificateKind, SignedCertificate
 from attestors.wire.ssh.keys import HostKey
 from attestors.wire.ssh.principals import HostName
 from attestors.wire.ssh.signatures import PrivateKey, public_key_of, sign
@@ -32,6 +32,7 @@ def certificate(
             "valid_after": now - 60,
             "valid_before": now + 30 * DAY,
             "authority": public_key_of(authority),
+            "nonce": bytes(NONCE_BYTES),
             **changes,
         }
     )

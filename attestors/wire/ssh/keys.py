@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import enum
 import hashlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -27,6 +28,7 @@ _MAXIMUM_EXPONENT_BITS: Final = 32
 _ED25519_BYTES: Final = 32
 _MAXIMUM_TYPE_BYTES: Final = 64
 _MAXIMUM_APPLICATION_BYTES: Final = 255
+_NAME: Final = re.compile(rb"[a-z0-9@.-]{1,64}")
 _SUPPORTED: Final = "use Ed25519, ECDSA, RSA with 3072 to 8192 bits, or a FIDO key of Ed25519 or ECDSA"
 
 
@@ -321,10 +323,14 @@ def key_type_named(name: bytes) -> KeyType:
     try:
         return KeyType(name.decode("ascii"))
     except (UnicodeDecodeError, ValueError):
-        shown = name[:_MAXIMUM_TYPE_BYTES].decode("ascii", "backslashreplace")
         raise SSHRefused(
-            SSHReason.KEY_TYPE_UNSUPPORTED, f"keys of type {shown!a} are not accepted; {_SUPPORTED}"
+            SSHReason.KEY_TYPE_UNSUPPORTED, f"keys of type {shown_name(name)} are not accepted; {_SUPPORTED}"
         ) from None
+
+
+def shown_name(name: bytes) -> str:
+    """A type's or algorithm's name for a message. Other bytes may be a secret, and are not quoted."""
+    return name.decode("ascii") if _NAME.fullmatch(name) else "(not shown)"
 
 
 def read_key_fields(reader: Reader, key_type: KeyType) -> RevocableKey:

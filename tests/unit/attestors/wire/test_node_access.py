@@ -188,6 +188,7 @@ def test_a_users_certificate_is_refused() -> None:
         valid_after=1,
         valid_before=2,
         authority=public_key_of(HOST_AUTHORITY),
+        nonce=bytes(32),
     )
     line = f"host-certificate {signed(made, HOST_AUTHORITY).line}"
     assert reading(text(FIRST, line, USER_CA, HOST_CA, VERSION)) == NodeAccessReason.NOT_A_HOST_CERTIFICATE

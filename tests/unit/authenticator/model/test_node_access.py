@@ -82,6 +82,7 @@ def test_a_users_certificate_is_refused() -> None:
         valid_after=NOW - 60,
         valid_before=NOW + DAY,
         authority=public_key_of(HOST_AUTHORITY),
+        nonce=bytes(32),
     )
     access = NodeAccess((certificate(KEY),), trust())
     object.__setattr__(access, "host_certificates", (signed(made, HOST_AUTHORITY),))

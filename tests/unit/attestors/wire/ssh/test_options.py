@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 
 import pytest
@@ -44,12 +45,10 @@ def test_extensions_read_back(found: tuple[Extension, ...]) -> None:
 @given(st.binary(max_size=60))
 def test_any_bytes_are_refused_or_read_back(data: bytes) -> None:
     for begin in (b"", string(b"permit-pty"), string(b"source-address"), string(b"force-command")):
-        for parse, encode in ((parse_options, encode_options), (parse_extensions, encode_extensions)):
-            try:
-                found = parse(begin + data)  # type: ignore[operator]
-            except SSHRefused:
-                continue
-            assert encode(found) == begin + data  # type: ignore[operator]
+        with contextlib.suppress(SSHRefused):
+            assert encode_options(parse_options(begin + data)) == begin + data
+        with contextlib.suppress(SSHRefused):
+            assert encode_extensions(parse_extensions(begin + data)) == begin + data
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from attestors.wire.ssh.encoding import mpint, string, uint32
 from attestors.wire.ssh.errors import SSHReason, SSHRefused
-from attestors.wire.ssh.keys import PublicKey
+from attestors.wire.ssh.keys import PublicKey, SecurityKeyECDSA, SecurityKeyEd25519
 from attestors.wire.ssh.signatures import (
     NoTouch,
     Signature,
@@ -93,7 +93,8 @@ def test_flags_counter_and_application_are_signed(name: str) -> None:
     key, signature = touched(name)
     assert refusal(key, replace(signature, touch=Touch(5, 9))) is SSHReason.BAD_SIGNATURE
     assert refusal(key, replace(signature, touch=Touch(PRESENT, 8))) is SSHReason.BAD_SIGNATURE
-    other = replace(key, application="ssh:other")  # type: ignore[call-arg]
+    assert isinstance(key, SecurityKeyEd25519 | SecurityKeyECDSA)
+    other = replace(key, application="ssh:other")
     assert refusal(other, signature) is SSHReason.BAD_SIGNATURE
     assert refusal(key, replace(signature, touch=NoTouch())) is SSHReason.MALFORMED
 
