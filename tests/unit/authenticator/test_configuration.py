@@ -555,7 +555,7 @@ def test_wrong_ssh_is_refused(tmp_path: Path, ssh: object) -> None:
 
 def test_other_host_keys_are_another_request(tmp_path: Path) -> None:
     """A pending request without them is not waited for."""
-    without: dict[str, object] = {}
-    found = [of(tmp_path, FULL | one).asker for one in (without, {"ssh": {}}, {"ssh": {"hostKeys": ["/k"]}})]
+    changes: list[dict[str, object]] = [{}, {"ssh": {}}, {"ssh": {"hostKeys": ["/k"]}}]
+    found = [of(tmp_path, FULL | one).asker for one in changes]
     assert len(set(found)) == 3
     assert of(tmp_path, FULL | {"ssh": {"folder": "/f"}}).asker == found[1]
