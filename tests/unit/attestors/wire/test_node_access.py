@@ -173,6 +173,11 @@ def test_more_lines_of_one_kind_than_allowed_are_refused() -> None:
     assert reading(text(FIRST, *rendered, USER_CA, HOST_CA, VERSION)) == NodeAccessReason.TOO_MANY_LINES
 
 
+@pytest.mark.parametrize("version", [-1, 0, 2**63])
+def test_a_version_out_of_range_is_not_rendered(version: int) -> None:
+    assert refusal(lambda: trust(version=version)) == NodeAccessReason.TRUST_VERSION_INVALID
+
+
 def test_two_certificates_for_one_host_key_are_refused() -> None:
     both = (CERTIFICATE, certificate(KEYS[0], serial=4712))
     assert refusal(lambda: NodeAccess(both, trust())) == NodeAccessReason.LINE_REPEATED

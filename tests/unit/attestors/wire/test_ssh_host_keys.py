@@ -153,6 +153,8 @@ def test_no_key_and_four_keys_are_refused() -> None:
     assert refusal(lambda: verify([], SPKI)) == HostKeysReason.NO_HOST_KEY
     four = [claim_with(private_key("ed25519", seed), SPKI) for seed in range(4)]
     assert reading(sequence(*(pair(one.key.blob, one.proof.blob) for one in four))) == HostKeysReason.TOO_MANY_HOST_KEYS
+    three = [pair(one.key.blob, one.proof.blob) for one in four[:3]]
+    assert reading(sequence(*three, b"\x31\x00")) == HostKeysReason.TOO_MANY_HOST_KEYS  # whatever the fourth is
     assert refusal(lambda: encode(four)) == HostKeysReason.TOO_MANY_HOST_KEYS
     assert refusal(lambda: verify(four, SPKI)) == HostKeysReason.TOO_MANY_HOST_KEYS
 
