@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from attestors.contract import IPAddress
-from attestors.wire.names import PROVIDER_ID_OID, InvalidProviderName, check_provider_name
+from attestors.wire.names import PROVIDER_ID_OID, SSH_HOST_KEYS_OID, InvalidProviderName, check_provider_name
 from attestors.wire.provider_id import InvalidOID, InvalidProviderID, check_oid, check_provider_id
+from attestors.wire.ssh_host_keys import MAXIMUM_HOST_KEYS
 from authenticator.model.failures import InvalidConfiguration, UnreadableConfiguration
 from authenticator.stored_credential import (
     DEFAULT_CONFIGURATION_FILE,
@@ -36,6 +37,8 @@ DEFAULT_BOOTSTRAP_KUBECONFIG: Final = "/etc/kubernetes/bootstrap-kubelet.conf"
 DEFAULT_KUBECONFIG: Final = "/etc/kubernetes/kubelet.conf"
 DEFAULT_AUTHORITY_FILE: Final = "/etc/kubernetes/pki/ca.crt"
 DEFAULT_TIMEOUT_SECONDS: Final = 300.0
+DEFAULT_HOST_KEY: Final = "/etc/ssh/ssh_host_ed25519_key"
+DEFAULT_SSH_FOLDER: Final = "/etc/ssh/node-access"
 
 _PERMANENT_ERRORS: Final = frozenset(
     {errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO}
@@ -60,6 +63,7 @@ _FILE_KEYS: Final = frozenset(
         "timeoutSeconds",
         "serving",
         "trust",
+        "ssh",
     }
 )
 _WHAT: Final[Mapping[type[ValueError], str]] = {
@@ -71,6 +75,7 @@ _PORT: Final = re.compile(r"[1-9][0-9]{0,4}")
 _LARGEST_PORT: Final = 65535
 _TRUST_KEYS: Final = frozenset({"authorityFiles", "restartCommand", "health"})
 _SERVING_KEYS: Final = frozenset({"dnsNames", "ipAddresses"})
+_SSH_KEYS: Final = frozenset({"hostKeys", "hostKeysOID", "folder"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,18 @@ class Trust:
 
 
 @dataclass(frozen=True, slots=True)
+class SSH:
+    """Which host keys of sshd are certified, and where the files for sshd are."""
+
+    host_keys: tuple[Path, ...] = (Path(DEFAULT_HOST_KEY),)
+    """Private keys, each with a file name of its own. They are read to sign, and never written."""
+    host_keys_oid: str = SSH_HOST_KEYS_OID
+    """OID of the CSR extension that holds the host keys."""
+    folder: Path = Path(DEFAULT_SSH_FOLDER)
+    """Holds host certificates, authorities and the revocation list."""
+
+
+@dataclass(frozen=True, slots=True)
 class Configuration:
     """The whole configuration of this program."""
 
@@ -120,6 +137,8 @@ class Configuration:
     """The file that was read; None without a file."""
     trust: Trust | None = None
     """None if the agent leaves the CAs alone."""
+    ssh: SSH | None = None
+    """None if this program has nothing to do with sshd."""
 
     @property
     def stated_provider_id(self) -> str:
@@ -132,6 +151,8 @@ class Configuration:
         identifying = [self.provider, self.node_name, self.provider_id, sorted(self.settings.items())]
         if self.provider_id_oid != PROVIDER_ID_OID:  # the default is left out, so that stored pauses keep their digest
             identifying.append(self.provider_id_oid)
+        if self.ssh is not None:
+            identifying += ["ssh", self.ssh.host_keys_oid, *map(str, self.ssh.host_keys)]
         return hashlib.sha256(json.dumps(identifying).encode("utf-8")).hexdigest()[:16] + " "
 
 
@@ -213,6 +234,7 @@ def configure(given: Given, environment: Mapping[str, str], *, needs_attestor: b
         timeout=_timeout(given, environment, content, file),
         serving=_serving(given, content, file),
         trust=_trust(content.get("trust", {}), file),
+        ssh=_ssh(content["ssh"], provider_id_oid, file) if "ssh" in content else None,
         file=file,
     )
 
@@ -353,6 +375,37 @@ def _trust(wanted: object, file: Path | None) -> Trust | None:
         host, port = _health(wanted["health"], file)
         trust = replace(trust, health_host=host, health_port=port)
     return trust
+
+
+def _ssh(wanted: object, provider_id_oid: str, file: Path | None) -> SSH:
+    if not isinstance(wanted, dict) or set(wanted) - _SSH_KEYS:
+        raise InvalidConfiguration(f"{file}: ssh must be an object with {', '.join(sorted(_SSH_KEYS))}")
+    ssh = SSH()
+    if "hostKeys" in wanted:
+        paths = wanted["hostKeys"]
+        if not isinstance(paths, list) or not 1 <= len(paths) <= MAXIMUM_HOST_KEYS or not all(map(_is_path, paths)):
+            raise InvalidConfiguration(f"{file}: ssh.hostKeys must be 1 to {MAXIMUM_HOST_KEYS} absolute paths")
+        ssh = replace(ssh, host_keys=tuple(map(Path, paths)))
+        if len({path.name for path in ssh.host_keys}) < len(paths):
+            raise InvalidConfiguration(f"{file}: ssh.hostKeys must have different file names")
+    if "folder" in wanted:
+        if not _is_path(wanted["folder"]):
+            raise InvalidConfiguration(f"{file}: ssh.folder must be an absolute path")
+        ssh = replace(ssh, folder=Path(wanted["folder"]))
+    try:
+        ssh = replace(ssh, host_keys_oid=check_oid(_text(wanted, "hostKeysOID", file) or ssh.host_keys_oid))
+    except InvalidOID as error:
+        raise InvalidConfiguration(f"{file}: ssh.hostKeysOID: {error}") from None
+    if ssh.host_keys_oid == provider_id_oid:
+        raise InvalidConfiguration(f"{file}: ssh.hostKeysOID is the OID of the provider ID")
+    return ssh
+
+
+def _is_path(value: object) -> bool:
+    """Whether it is an absolute path of a file or folder that has a name."""
+    if not isinstance(value, str) or not value.startswith("/") or not value.isprintable():
+        return False
+    return Path(value).name not in {"", ".."}
 
 
 def _trust_texts(wanted: Mapping[str, Any], key: str, file: Path | None) -> tuple[str, ...]:

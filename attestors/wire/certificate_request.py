@@ -1,4 +1,4 @@
-"""The PKCS#10 request of a node: subject, provider ID extension and alternative names, and nothing else.
+"""The PKCS#10 request of a node: subject, provider ID, alternative names, and perhaps further extensions.
 
 Source: Cluster API kubelet authentication proposal, "CSR format used by kubelet-authenticator".
 """
@@ -55,8 +55,11 @@ def build(
     dns_names: Sequence[str] = (),
     ip_addresses: Sequence[IPv4Address | IPv6Address] = (),
     provider_id_oid: str = PROVIDER_ID_OID,
+    further: Sequence[x509.UnrecognizedExtension] = (),
 ) -> bytes:
     """DER of a request for a client certificate or, with alternative names, for a serving certificate.
+
+    ``further`` extensions are not critical: a controller that does not know them drops them.
 
     Raises:
         InvalidProviderID: ``provider_id`` is malformed.
@@ -69,6 +72,8 @@ def build(
     if dns_names or ip_addresses:
         names = [*(x509.DNSName(name) for name in dns_names), *(x509.IPAddress(address) for address in ip_addresses)]
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    for extension in further:
+        builder = builder.add_extension(extension, critical=False)
     der = builder.sign(key, SHA256()).public_bytes(Encoding.DER)
     if len(der) > MAXIMUM_CERTIFICATE_REQUEST_BYTES:
         raise TooManyNames(

@@ -28,6 +28,13 @@ PROVIDER_ID_OID: Final = "1.3.6.1.4.1.11129.2.1.21"
 This is the default; nodes and controllers can be configured with another.
 """
 
+SSH_HOST_KEYS_OID: Final = "1.2.840.113556.1.8000.2554.59153.820.27525.19743.47467.10575021.1254978"
+"""The CSR extension with a node's SSH host keys. The default, as above.
+
+Made from the UUID e7110334-6b85-4d1f-b96b-a15cad132642 in Microsoft's arc for that purpose. Under 2.25, the arc
+of X.667, a UUID is one number, and no API server reads it.
+"""
+
 ENTRY_POINT_GROUP: Final = "node_attestation.attestors"
 
 CREDENTIAL_ID_KEY: Final = "authentication.kubernetes.io/credential-id"

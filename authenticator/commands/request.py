@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import base64
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cryptography import x509
@@ -17,6 +18,7 @@ from attestors.wire.names import (
     CERTIFICATE_REQUEST_LABEL,
     Purpose,
 )
+from attestors.wire.ssh_host_keys import decode as decode_host_keys
 from authenticator.commands.arguments import (
     add_common,
     add_kubeconfig,
@@ -31,6 +33,7 @@ from authenticator.flow.bounded import bounded, longest
 from authenticator.flow.certificates import NodeCertificates
 from authenticator.flow.clock import Clock
 from authenticator.flow.evidence import Attestation, signing_request
+from authenticator.flow.host_certificates import HostCertificates
 from authenticator.flow.own_addresses import own_addresses, serving_names
 from authenticator.flow.pauses import end_pauses
 from authenticator.flow.serving_pair import require_serving
@@ -104,8 +107,12 @@ def _dry_run(configuration: Configuration, store: Store, purpose: Purpose) -> Pe
         _cluster(configuration, store).ca_cert_hash.text,
         *names,
     )
+    key = new_key()
+    further: Sequence[x509.UnrecognizedExtension] = ()
+    if purpose is Purpose.CLIENT:
+        further = HostCertificates(configuration, store, Clock(), report).extensions(key)
     return attestation.pending_request(
-        subject, new_key(), purpose=purpose, evidence_version=versions[-1], tried=(), challenge=""
+        subject, key, purpose=purpose, evidence_version=versions[-1], tried=(), challenge="", further=further
     )
 
 
@@ -126,10 +133,14 @@ def _cluster(configuration: Configuration, store: Store) -> Cluster:
     return known.cluster
 
 
-def _provider_id_oid(csr: x509.CertificateSigningRequest) -> str:
-    """The only extension that the library does not know."""
-    (oid,) = (str(one.oid.dotted_string) for one in csr.extensions if isinstance(one.value, x509.UnrecognizedExtension))
-    return oid
+def _unknown_extensions(csr: x509.CertificateSigningRequest) -> list[x509.UnrecognizedExtension]:
+    """The extensions that the library does not know: the provider ID, and perhaps host keys behind it."""
+    return [one.value for one in csr.extensions if isinstance(one.value, x509.UnrecognizedExtension)]
+
+
+def _host_key_line(extension: x509.UnrecognizedExtension) -> str:
+    keys = ", ".join(claim.key.fingerprint for claim in decode_host_keys(extension.value))
+    return f"  host keys    {keys} (extension {extension.oid.dotted_string})"
 
 
 def describe(pending: PendingRequest, purpose: Purpose) -> list[str]:
@@ -137,6 +148,7 @@ def describe(pending: PendingRequest, purpose: Purpose) -> list[str]:
     sent = signing_request(pending, purpose)
     blocks = request_format.decode(base64.b64decode(pending.request))
     csr = x509.load_der_x509_csr(blocks.certificate_request)
+    provider_id, *host_keys = _unknown_extensions(csr)
     lines = [
         "CertificateSigningRequest (not sent; a real one has another key, and so another name)",
         f"  name         {pending.name}",
@@ -144,7 +156,8 @@ def describe(pending: PendingRequest, purpose: Purpose) -> list[str]:
         f"  usages       {', '.join(sent['spec']['usages'])}",
         f"block {CERTIFICATE_REQUEST_LABEL} ({len(blocks.certificate_request)} bytes)",
         f"  subject      {name_of(csr).rfc4514_string()}",
-        f"  provider ID  {pending.subject.provider_id} (extension {_provider_id_oid(csr)})",
+        f"  provider ID  {pending.subject.provider_id} (extension {provider_id.oid.dotted_string})",
+        *map(_host_key_line, host_keys),
     ]
     for label, values in (("DNS names", pending.subject.dns_names), ("addresses", pending.subject.ip_addresses)):
         if values:

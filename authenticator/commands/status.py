@@ -15,6 +15,7 @@ from attestors.standard_output import standard_output
 from attestors.wire.names import Purpose
 from attestors.wire.statement import PinnedController
 from authenticator.commands.arguments import add_common, configuration_of, report
+from authenticator.commands.ssh_status import SSHStatus
 from authenticator.configuration import Configuration
 from authenticator.flow.clock import Clock
 from authenticator.flow.evidence import Attestation
@@ -97,17 +98,21 @@ def run(options: argparse.Namespace) -> ExitCode:
         now=now,
         asker=configuration.asker,
     )
+    ssh = [] if configuration.ssh is None else [SSHStatus.of(configuration.ssh, store, now)]
     differing = stored_mismatches(configuration, store)
     for mismatch in differing:
         report(str(mismatch))
     if options.output == "json":
         document = _document(configuration, problem, store, certificates, attempts, planned, now)
         document["mismatches"] = [_mismatch_document(mismatch) for mismatch in differing]
+        for found in ssh:
+            document["ssh"] = found.document()
         lines = [json.dumps(document, indent=2)]
     else:
         paint = _painter()
         shown = _lines(configuration, problem, store, certificates, attempts, planned, now)
         # Above the next step, which is the last line.
+        shown[-1:-1] = [(line.text, _GREEN if line.is_good else _YELLOW) for found in ssh for line in found.lines()]
         shown[-1:-1] = [
             (f"mismatch     {one.property.value}: stored {one.stored}, configured {one.configured}", _RED)
             for one in differing

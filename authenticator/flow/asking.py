@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+
+from cryptography import x509
 
 from attestors.wire.names import Purpose
 from authenticator.api.server import CALL_SECONDS, ApiServer
@@ -13,6 +16,7 @@ from authenticator.flow.clock import Clock
 from authenticator.flow.deadline import Deadline
 from authenticator.flow.evidence import Attestation
 from authenticator.flow.exchange import Exchange, Received
+from authenticator.flow.host_certificates import HostCertificates
 from authenticator.model.attempt import Subject
 from authenticator.model.cluster import ClientCertificate, Cluster, Credential
 from authenticator.model.failures import NoCredential, StillPending, UntrustedServer
@@ -32,6 +36,7 @@ class Requester:
     named_cluster: Cluster | None
     """The cluster according to client-go; None if client-go does not name it."""
     load_attestation: Callable[[Configuration], Attestation]
+    host_certificates: HostCertificates
 
     def __post_init__(self) -> None:
         self._attestation: Attestation | None = None
@@ -122,7 +127,12 @@ class Requester:
             asker=self.configuration.asker,
             credential=credential_digest,
             report=self.report,
+            further=partial(self._further, purpose),
         ).run()
+
+    def _further(self, purpose: Purpose, key: str) -> Sequence[x509.UnrecognizedExtension]:
+        """The host keys, in requests for client certificates: every node makes these, and from its first join on."""
+        return self.host_certificates.extensions(key) if purpose is Purpose.CLIENT else ()
 
 
 def client_certificate(pair: Pair) -> ClientCertificate:

@@ -11,6 +11,7 @@ from authenticator.flow.asking import Requester
 from authenticator.flow.client_pair import ClientPair
 from authenticator.flow.clock import Clock
 from authenticator.flow.evidence import Attestation
+from authenticator.flow.host_certificates import HostCertificates
 from authenticator.flow.mismatches import stored_mismatches
 from authenticator.flow.serving_pair import ServingPair, require_serving
 from authenticator.model.cluster import Cluster
@@ -42,6 +43,7 @@ class NodeCertificates:
             report=self.report,
             named_cluster=self.cluster,
             load_attestation=self.load_attestation,
+            host_certificates=HostCertificates(self.configuration, self.store, self.clock, self.report),
         )
         self._client = ClientPair(self._requester)
         self._serving = ServingPair(self._requester)
@@ -55,7 +57,10 @@ class NodeCertificates:
         Raises:
             Failure: there is no valid certificate.
         """
-        return self._client.use(share=share, timeout=timeout)
+        try:
+            return self._client.use(share=share, timeout=timeout)
+        finally:
+            self._requester.host_certificates.settle()
 
     def serving(self, *, share: float = PLUGIN_SHARE) -> Use:
         """A valid serving certificate for this node's names, and the time until which there is nothing to do.

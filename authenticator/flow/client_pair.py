@@ -150,6 +150,7 @@ class ClientPair:
                 )
             self._store.save_known_cluster(known)
             pin_controller(self._store, received.statements, cluster, now=self._clock.now(), report=self._report)
+            self._requester.host_certificates.receive(received.access)
             self._store.save_pair(Purpose.CLIENT, fresh)
             self._store.save_attempt(Purpose.CLIENT, Attempt(pause=self._floor(fresh, share)))
             self._store.wipe_bootstrap()

@@ -11,6 +11,7 @@ from ipaddress import ip_address
 from pathlib import PurePath
 from typing import Any, Final
 
+from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from attestors.contract import AgentPlugin, AttestorDescription, EvidenceUnavailable, GatherRequest, InvalidSettings
@@ -134,8 +135,9 @@ class Attestation:
         evidence_version: str,
         tried: Sequence[str],
         challenge: str,
+        further: Sequence[x509.UnrecognizedExtension] = (),
     ) -> PendingRequest:
-        """Gather evidence, and build the request to be sent.
+        """Gather evidence, and build the request to be sent, with ``further`` extensions.
 
         Raises:
             NoEvidence: the attestor fails, or its evidence is too large for a request or malformed.
@@ -159,6 +161,7 @@ class Attestation:
                 dns_names=subject.dns_names,
                 ip_addresses=[ip_address(address) for address in subject.ip_addresses],
                 provider_id_oid=self.provider_id_oid,
+                further=further,
             )
             with _attestor_code(subject.provider, EvidenceUnavailable):
                 gathered = self.agent_plugin.gather(

@@ -22,11 +22,14 @@ So no name is ever created twice, and one key has at most one request of each st
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from cryptography import x509
+
 from attestors.wire.names import Purpose, SignerName
+from attestors.wire.node_access import Found, find
 from attestors.wire.statement import statements_in
 from authenticator.api.errors import AlreadyExists, NotDone, NotFound, PerhapsDone
 from authenticator.api.server import ApiServer
@@ -56,6 +59,12 @@ class Received:
     pair: Pair
     statements: tuple[bytes, ...]
     """Texts of signed statements; not verified."""
+    access: Found
+    """The text with SSH certificates; not verified."""
+
+
+def _no_extensions(_: str) -> Sequence[x509.UnrecognizedExtension]:
+    return ()
 
 
 @dataclass
@@ -76,6 +85,8 @@ class Exchange:
     """Digest of the bootstrap credential that authenticates the request; empty for a certificate."""
     report: Callable[[str], None]
     """Prints progress for a person."""
+    further: Callable[[str], Sequence[x509.UnrecognizedExtension]] = _no_extensions
+    """Further extensions of a request with this key (PEM)."""
     subject: Subject = field(init=False)
 
     def __post_init__(self) -> None:
@@ -173,7 +184,13 @@ class Exchange:
 
     def _gathered(self, key: str, version: str, *, tried: tuple[str, ...], challenge: str) -> PendingRequest:
         pending = self.attestation.pending_request(
-            self.subject, key, purpose=self.purpose, evidence_version=version, tried=tried, challenge=challenge
+            self.subject,
+            key,
+            purpose=self.purpose,
+            evidence_version=version,
+            tried=tried,
+            challenge=challenge,
+            further=self.further(key),
         )
         return self._save(replace(pending, asker=self.asker))
 
@@ -240,7 +257,7 @@ class Exchange:
             )
         except UnusableCertificate as error:
             raise Denied(f"the certificate of {pending.name} is unusable: {error}") from error
-        return Received(pair, statements_in(issued.certificate))
+        return Received(pair, statements_in(issued.certificate), find(issued.certificate))
 
     # Storing.
 

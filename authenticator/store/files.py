@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -19,10 +20,17 @@ class TooLargeFile(OSError):
     """A file exceeds its limit."""
 
 
-def write_atomically(path: Path, content: str, *, mode: int = PRIVATE) -> None:
+def _no_check(_: Path) -> None:
+    """Nothing reads the file before it is in place."""
+
+
+def write_atomically(
+    path: Path, content: str | bytes, *, mode: int = PRIVATE, check: Callable[[Path], None] = _no_check
+) -> None:
     """Replace ``path``'s content; concurrent readers see the old content or the new.
 
-    The caller holds the lock that guards ``path``: two writers would use the same temporary file.
+    The caller holds the lock that guards ``path``: two writers would use the same temporary file. ``check`` gets the
+    path of the complete new file before the rename; what it raises leaves the old content.
 
     Raises:
         OSError: it could not be written; the old content is still there.
@@ -32,11 +40,12 @@ def write_atomically(path: Path, content: str, *, mode: int = PRIVATE) -> None:
         temporary.unlink()  # left by a crash
     descriptor = os.open(temporary, _FLAGS, mode)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+        with os.fdopen(descriptor, "wb") as file:
             os.fchmod(file.fileno(), mode)  # regardless of the umask
-            file.write(content)
+            file.write(content.encode("utf-8") if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
+        check(temporary)
         os.replace(temporary, path)
     finally:
         with contextlib.suppress(OSError):

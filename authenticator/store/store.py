@@ -19,6 +19,7 @@ from authenticator.model.certificate import UnusableCertificate, check_pair
 from authenticator.model.cluster import BearerToken, Bootstrap, ClientCertificate, Cluster, Credential, InvalidCluster
 from authenticator.model.failures import StoreUnusable
 from authenticator.model.pair import Pair, UnreadablePair, parse_pair
+from authenticator.model.ssh_state import SSHState, UnreadableSSHState, decode_ssh_state, encode_ssh_state
 from authenticator.model.trust_state import (
     Pin,
     TrustState,
@@ -36,9 +37,15 @@ AUTHORITY_FILE: Final = "kubelet-authenticator-ca.crt"
 SERVING_PAIR_FILE: Final = "kubelet-authenticator-serving.pem"
 PIN_FILE: Final = "kubelet-authenticator-controller.json"
 TRUST_FILE: Final = "kubelet-authenticator-trust.json"
+SSH_FILE: Final = "kubelet-authenticator-ssh.json"
+SSH_RECEIVED_FILE: Final = "kubelet-authenticator-ssh.received"
+"""The text behind a new client certificate, as it came; empty without one."""
+SSH_TAKEN_FILE: Final = "kubelet-authenticator-ssh.taken"
+"""The same, while it is worked on."""
 
 _MAXIMUM_BYTES: Final = 512 * 1024
 _BOOTSTRAP_LOCK_SECONDS: Final = 30.0
+_SSH_LOCK_SECONDS: Final = 30.0
 _DAMAGED: Final = (ValueError, KeyError, TypeError, RecursionError)
 _PUBLIC: Final = 0o644
 _OTHERS_MAY_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
@@ -305,10 +312,75 @@ class Store:
             write_atomically(self.folder / TRUST_FILE, encode_state(state))
 
     def forget_trust(self) -> None:
-        """Remove the pinned keys and the state of the trust: this node joins another cluster."""
+        """Remove the pinned keys and the state of the trust: this node joins another cluster.
+
+        What the former cluster said about SSH is no longer to count.
+        """
         with self._reporting("remove"):
             remove(self.folder / PIN_FILE)
             remove(self.folder / TRUST_FILE)
+        if not os.path.lexists(self.folder / SSH_FILE):
+            return
+        with self.ssh_lock(timeout=_SSH_LOCK_SECONDS):
+            for name in (SSH_RECEIVED_FILE, SSH_TAKEN_FILE):
+                with self._reporting("remove"):
+                    remove(self.folder / name)
+            self.save_ssh_state(SSHState(is_of_former_cluster=True))
+
+    def ssh_state(self) -> SSHState:
+        """What this node accepted about SSH.
+
+        Raises:
+            Damaged: it has other content. Nothing replaces it: that would let versions go back.
+            StoreUnusable: the file is unreadable.
+        """
+        path = self.folder / SSH_FILE
+        text = self._read(path)
+        try:
+            return SSHState() if text is None else decode_ssh_state(text)
+        except UnreadableSSHState as error:
+            raise Damaged(f"{path}: {error}; restore it, or let the Machine be replaced") from None
+
+    def save_ssh_state(self, state: SSHState) -> None:
+        """Store what this node accepted about SSH. The caller holds :meth:`ssh_lock`."""
+        with self._reporting("write"):
+            write_atomically(self.folder / SSH_FILE, encode_ssh_state(state))
+
+    def save_received_access(self, text: bytes) -> None:
+        """Store the text behind a new client certificate. The caller holds the lock of client certificates."""
+        with self._reporting("write"):
+            write_atomically(self.folder / SSH_RECEIVED_FILE, text)
+
+    def take_received_access(self) -> tuple[bytes, ...]:
+        """The newest received text, if one is left to work on. The caller holds :meth:`ssh_lock`.
+
+        It is returned again until :meth:`finish_received_access`: a crash loses nothing.
+        """
+        taken = self.folder / SSH_TAKEN_FILE
+        with self._reporting("read"):
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(self.folder / SSH_RECEIVED_FILE, taken)
+            with contextlib.suppress(FileNotFoundError):
+                return (read_bounded(taken, _MAXIMUM_BYTES),)
+        return ()
+
+    def finish_received_access(self) -> None:
+        """There is nothing left to do with the text."""
+        with self._reporting("remove"):
+            remove(self.folder / SSH_TAKEN_FILE)
+
+    @contextlib.contextmanager
+    def ssh_lock(self, *, timeout: float) -> Iterator[None]:
+        """Hold the exclusive right to write sshd's files and the state of SSH.
+
+        A holder takes no other lock.
+
+        Raises:
+            LockHeld: another process holds it.
+            StoreUnusable: the lock file cannot be opened.
+        """
+        with self._locked("ssh", timeout):
+            yield
 
     @contextlib.contextmanager
     def trust_lock(self) -> Iterator[None]:

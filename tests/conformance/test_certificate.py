@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 
+from attestors.wire.ssh.signatures import public_key_of
 from tests.conformance.api import Api, fields, refused
+from tests.support.node_access import certificate as ssh_certificate
+from tests.support.node_access import text_of
+from tests.support.openssh import private_key
 from tests.support.raw_client import RawClient
 from tests.support.signing_requests import (
     COLLECTION,
@@ -81,6 +85,18 @@ def test_certificate_can_be_set_without_an_approval(admin: RawClient, certificat
     assert "certificate" in answer.expect(200)["status"]
 
 
+@pytest.mark.parametrize("changed", ["text-added", "text-changed", "text-removed"])
+def test_text_behind_the_certificate_never_changes(
+    admin: RawClient, approved: dict[str, Any], certificate: bytes, name: str, changed: str
+) -> None:
+    """Whoever may write the field later cannot hand out another CA."""
+    before = certificate if changed == "text-added" else certificate + b"text\n"
+    stored = admin.put(f"{COLLECTION}/{name}/status", with_certificate(approved, before)).expect(200)
+    after = {"text-added": certificate + b"text\n", "text-changed": certificate + b"test\n"}.get(changed, certificate)
+    answer = admin.put(f"{COLLECTION}/{name}/status", with_certificate(stored, after))
+    assert _FIELD in fields(refused(answer, 422, "Invalid"))
+
+
 def test_certificate_never_changes(admin: RawClient, approved: dict[str, Any], certificate: bytes, name: str) -> None:
     path = f"{COLLECTION}/{name}/status"
     issued = admin.put(path, with_certificate(approved, certificate)).expect(200)
@@ -106,13 +122,20 @@ def test_approval_write_keeps_the_certificate(
         pytest.param("comment\n{certificate}", id="text-before"),
         pytest.param("{certificate}comment\n", id="text-behind"),
         pytest.param("{certificate}\n\n{certificate}\n", id="empty-lines"),
+        pytest.param("{certificate}{access}", id="node-access"),
+        pytest.param("{certificate}node-attestation statement: {{}}\n{access}", id="statement-and-node-access"),
+        pytest.param("{certificate}{large}", id="60-KiB-behind"),
+        pytest.param("{certificate}\u00e9\u0000\n", id="other-characters"),
+        pytest.param("{certificate} -----BEGIN PRIVATE KEY-----\nAA==\n-----END PRIVATE KEY-----\n", id="indented"),
+        pytest.param("{certificate}-----BEGIN PRIVATE KEY-----\nAA==\n", id="without-an-end"),
     ],
 )
 def test_certificate_text_is_accepted_and_kept_verbatim(
     admin: RawClient, approved: dict[str, Any], certificate: bytes, name: str, text: str
 ) -> None:
     pem = certificate.decode()
-    content = text.format(chain=pem + pem, certificate=pem).encode()
+    access = text_of(ssh_certificate(public_key_of(private_key("ed25519")))).decode()
+    content = text.format(chain=pem + pem, certificate=pem, access=access, large="x" * 60 * 1024).encode()
     answer = admin.put(f"{COLLECTION}/{name}/status", with_certificate(approved, content))
     assert base64.b64decode(answer.expect(200)["status"]["certificate"]) == content
 

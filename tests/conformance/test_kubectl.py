@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 
 import pytest
 
+from attestors.wire.ssh.signatures import public_key_of
 from signer.kube.connection import ClusterConnection
 from signer.testing.api.kubeconfig import kubeconfig_of
 from tests.conformance.api import Api
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.kubeadm import NODE_TOKEN_GROUP
 from tests.support.kubectl import find_kubectl, run_kubectl
+from tests.support.node_access import certificate, text_of
+from tests.support.openssh import private_key
 from tests.support.raw_client import RawClient
 from tests.support.signing_requests import COLLECTION, signing_request
 
@@ -53,6 +57,15 @@ def test_approve_and_deny(admin: RawClient, kubectl: Kubectl, name: str) -> None
         listed = kubectl.run("get", "csr", own)
         assert "SIGNERNAME" in listed.splitlines()[0]
         assert kind in listed
+
+
+def test_text_behind_a_client_certificate_is_passed_over(api: Api) -> None:
+    """kubectl and client-go read ``status.certificate`` as it is stored, with what the controller wrote behind it."""
+    connection = api.connection("system:admin", ("system:masters",))
+    assert connection.client_certificate is not None
+    text = text_of(certificate(public_key_of(private_key("ed25519"))))
+    with_text = replace(connection, client_certificate=connection.client_certificate + text)
+    assert Kubectl(with_text).run("auth", "can-i", "*", "*").strip() == "yes"
 
 
 def test_apply_twice_and_delete(kubectl: Kubectl, namespace: str, name: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from authenticator.configuration import DEFAULT_TIMEOUT_SECONDS, Given, configure
+from authenticator.configuration import DEFAULT_SSH_FOLDER, DEFAULT_TIMEOUT_SECONDS, Given, configure
 from authenticator.model.failures import ExitCode
 from authenticator.stored_credential import DEFAULT_STORE
 from tests.deploy.commands import parse_command_line
@@ -143,7 +143,7 @@ def test_the_agent_runs_while_and_after_joining(path: str, tmp_path: Path) -> No
 def test_the_agent_can_write_its_store_and_the_kubeconfig() -> None:
     assert agent().values("ProtectSystem") == ["strict"]
     assert agent().values("StateDirectory") == ["kubelet/pki"]
-    assert agent().values("ReadWritePaths") == ["/etc/kubernetes"]
+    assert agent().values("ReadWritePaths") == [f"/etc/kubernetes -{DEFAULT_SSH_FOLDER}"]
     assert STORE == DEFAULT_STORE
 
 

@@ -19,7 +19,7 @@ from cryptography import x509
 from attestors.aws.document.recorded import read_recorded
 from attestors.gcp.wire import audience
 from attestors.tpm.wire import ATTESTATION_PUBLIC_FIELD, ENDORSEMENT_PUBLIC_FIELD
-from attestors.wire import evidence, request, statement
+from attestors.wire import evidence, request, ssh_host_keys, statement
 from attestors.wire.evidence import Evidence
 from attestors.wire.names import PROVIDER_ID_OID, Purpose
 from attestors.wire.ssh.key_line import key_line
@@ -31,9 +31,11 @@ from attestors.wire.ssh.krl import (
     encode_revocation_list,
 )
 from attestors.wire.ssh.options import Extension, VerifyRequired
+from attestors.wire.ssh.signatures import public_key_of
 from attestors.wire.ssh.sshsig import Namespace, sign_message
 from attestors.wire.statement import PinnedController
 from authenticator.model.attempt import Attempt, encode_attempt
+from authenticator.model.ssh_state import SSHRejection, SSHState, encode_ssh_state
 from authenticator.model.trust_state import Change, FormerFile, Rejection, TrustState, encode_pin, encode_state
 from signer.authority.ssh.authorities import UserAuthority
 from signer.model.auto_approval import parse_cluster_role_binding
@@ -50,6 +52,7 @@ from tests.fuzz.table import CORPUS
 from tests.fuzz.targets.attested import BINDING, NOW
 from tests.support.fake_google import FakeInstance
 from tests.support.fake_google.compute import instance_document, shielded_document
+from tests.support.node_access import certificate, text_of
 from tests.support.openssh import private_key, private_key_text, public_keys
 from tests.support.statements import IDENTITY, authority, controller, signed, trust_of
 from tests.unit.attestors.gcp import support as gcp
@@ -97,6 +100,9 @@ def _of_requests() -> Iterator[Seed]:
     old, new = authority("old"), authority("new")
     yield "statement", "trust", statement.encode(signed(trust_of(new, old, nodes=("node-1", "node-2")), old, new))
     yield "statement", "keys", statement.encode(signed(controller("d", "c").public, old, keys=controller("d", "c")))
+    keys = [private_key(kind) for kind in ("ed25519", "nistp384")]
+    yield "ssh-host-keys", "two", ssh_host_keys.encode([ssh_host_keys.claim_with(key, b"any key") for key in keys])
+    yield "node-access", "two", text_of(*(certificate(public_key_of(key)) for key in keys))
     yield "requester", "token", b"system:bootstrap:abcdef"
     yield "requester", "node", b"system:node:node-1"
 
@@ -380,6 +386,8 @@ def _of_nodes() -> Iterator[Seed]:
     yield "node-issued-certificate", "one", f"{pair.certificate}\0{pair.key}".encode()
     yield "node-attempt", "pending", encode_attempt(Attempt(node.pending(), node.pause())).encode()
     keys = controller("d", "c").public
+    rejection = SSHRejection("OlderTrust", "version 6 of the trust", 5)
+    yield "node-ssh-state", "rejected", encode_ssh_state(SSHState(7, "0f" * 32, rejection, 6)).encode()
     yield "node-pin", "two", encode_pin(PinnedController(IDENTITY, keys, 7)).encode()
     former = (FormerFile("/etc/kubernetes/pki/ca.crt", node.authority()),)
     state = TrustState(

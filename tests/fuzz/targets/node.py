@@ -20,6 +20,7 @@ from authenticator.model.exec_credential import UnusableExecInfo, parse_info
 from authenticator.model.failures import InvalidConfiguration, StoreUnusable
 from authenticator.model.kubeconfig import UnusableKubeconfig, cluster_of_kubeconfig, parse_bootstrap
 from authenticator.model.pair import Pair, UnreadablePair, parse_pair
+from authenticator.model.ssh_state import SSHState, UnreadableSSHState, decode_ssh_state, encode_ssh_state
 from authenticator.model.trust_state import (
     TrustState,
     UnreadableTrust,
@@ -83,6 +84,12 @@ def _attempt(data: bytes) -> Attempt:
     attempt = decode_attempt(text_of(data))
     require(decode_attempt(encode_attempt(attempt)) == attempt, "what is written is not what was read")
     return attempt
+
+
+def _ssh_state(data: bytes) -> SSHState:
+    state = decode_ssh_state(text_of(data))
+    require(decode_ssh_state(encode_ssh_state(state)) == state, "what is written is not what was read")
+    return state
 
 
 def _pin(data: bytes) -> PinnedController:
@@ -155,6 +162,7 @@ TARGETS: Final = (
     Target("node-issued-certificate", _issued, (UnusableCertificate,)),
     Target("node-attempt", _attempt, (UnreadableAttempt,), Shape.JSON),
     Target("node-pin", _pin, (UnreadableTrust,), Shape.JSON),
+    Target("node-ssh-state", _ssh_state, (UnreadableSSHState,), Shape.JSON),
     Target("node-trust-state", _trust_state, (UnreadableTrust,), Shape.JSON),
     Target("node-stored-cluster", _stored_cluster, (StoreUnusable,), Shape.JSON),
     Target("node-stored-bootstrap", _stored_bootstrap, (StoreUnusable,), Shape.JSON),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 from typing import Final
 
-from attestors.wire import evidence, pem, provider_id, request, statement
+from attestors.wire import evidence, node_access, pem, provider_id, request, ssh_host_keys, statement
 from attestors.wire.evidence import Evidence, MalformedEvidence, UnsupportedVersion
 from attestors.wire.names import ForeignSigner, SignerName, parse_signer_name
+from attestors.wire.node_access import NodeAccess, NodeAccessRefused, NodeAccessText
 from attestors.wire.pem import Block, MalformedPEM
 from attestors.wire.provider_id import InvalidProviderID
 from attestors.wire.request import MalformedRequestBlocks, RequestBlocks
+from attestors.wire.ssh_host_keys import ClaimedHostKey, HostKeysRefused
 from attestors.wire.statement import (
     MalformedStatement,
     NotPinned,
@@ -70,6 +72,24 @@ def _statement(data: bytes) -> SignedStatement:
     return read
 
 
+def _ssh_host_keys(data: bytes) -> tuple[ClaimedHostKey, ...]:
+    read = ssh_host_keys.decode(data)
+    require(ssh_host_keys.encode(read) == data, "not the only encoding")
+    with contextlib.suppress(HostKeysRefused):
+        ssh_host_keys.verify(read, b"the key of a request that nobody made")
+        require(False, "a proof for a request that nobody made")
+    return read
+
+
+def _node_access(data: bytes) -> NodeAccess:
+    found = node_access.find(data)
+    require(not isinstance(found, NodeAccessText) or data.endswith(found.content), "something stands behind the text")
+    read = node_access.parse(data)
+    require(found == NodeAccessText(data), "a text that is not found")
+    require(node_access.render(read) == data, "not the only form")
+    return read
+
+
 def _provider_id(data: bytes) -> str:
     read = provider_id.decode(data)
     require(provider_id.encode(read) == data, "not the only encoding")
@@ -112,4 +132,6 @@ TARGETS: Final = (
     Target("provider-id", _provider_id, (InvalidProviderID,)),
     Target("provider-id-text", _provider_id_text, (InvalidProviderID,)),
     Target("signer-name", _signer_name),
+    Target("ssh-host-keys", _ssh_host_keys, (HostKeysRefused,)),
+    Target("node-access", _node_access, (NodeAccessRefused,)),
 )

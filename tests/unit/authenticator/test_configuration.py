@@ -15,8 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from attestors.wire.names import PROVIDER_ID_OID
+from attestors.wire.names import PROVIDER_ID_OID, SSH_HOST_KEYS_OID
 from authenticator.configuration import (
+    SSH,
     Configuration,
     Given,
     Serving,
@@ -502,3 +503,59 @@ def test_trust_is_configured(tmp_path: Path) -> None:
 def test_wrong_trust_is_refused(tmp_path: Path, trust: object) -> None:
     with pytest.raises(InvalidConfiguration, match="trust"):
         of(tmp_path, {**FULL, "trust": trust})
+
+
+def test_ssh_is_off_by_default(tmp_path: Path) -> None:
+    assert of(tmp_path, FULL).ssh is None
+
+
+def test_ssh_is_switched_on_with_defaults(tmp_path: Path) -> None:
+    ssh = of(tmp_path, {**FULL, "ssh": {}}).ssh
+    assert ssh == SSH()
+    assert ssh.host_keys == (Path("/etc/ssh/ssh_host_ed25519_key"),)
+    assert (ssh.folder, ssh.host_keys_oid) == (Path("/etc/ssh/node-access"), SSH_HOST_KEYS_OID)
+
+
+def test_ssh_is_configured(tmp_path: Path) -> None:
+    keys = ["/k/ed25519", "/k/rsa", "/other/ecdsa"]
+    found = of(tmp_path, {**FULL, "ssh": {"hostKeys": keys, "hostKeysOID": "1.2.3.9", "folder": "/f"}}).ssh
+    assert found == SSH(tuple(map(Path, keys)), "1.2.3.9", Path("/f"))
+
+
+@pytest.mark.parametrize(
+    "ssh",
+    [
+        None,
+        False,
+        True,
+        [],
+        {"hostKey": []},
+        {"hostKeys": []},
+        {"hostKeys": "/k"},
+        {"hostKeys": ["relative"]},
+        {"hostKeys": [1]},
+        {"hostKeys": ["/"]},
+        {"hostKeys": ["/a/.."]},
+        {"hostKeys": ["/a\0"]},
+        {"hostKeys": ["/a/key", "/b/key"]},
+        {"hostKeys": ["/1", "/2", "/3", "/4"]},
+        {"folder": "relative"},
+        {"folder": 1},
+        {"folder": "/"},
+        {"hostKeysOID": 1},
+        {"hostKeysOID": "2.25.307174823648269845"},
+        {"hostKeysOID": "2.5.29.17"},
+        {"hostKeysOID": "1.2.3.4"},
+    ],
+)
+def test_wrong_ssh_is_refused(tmp_path: Path, ssh: object) -> None:
+    with pytest.raises(InvalidConfiguration, match="ssh"):
+        of(tmp_path, {**FULL, "ssh": ssh})
+
+
+def test_other_host_keys_are_another_request(tmp_path: Path) -> None:
+    """A pending request without them is not waited for."""
+    changes: list[dict[str, object]] = [{}, {"ssh": {}}, {"ssh": {"hostKeys": ["/k"]}}]
+    found = [of(tmp_path, FULL | one).asker for one in changes]
+    assert len(set(found)) == 3
+    assert of(tmp_path, FULL | {"ssh": {"folder": "/f"}}).asker == found[1]

@@ -5,18 +5,22 @@ from __future__ import annotations
 import base64
 import hmac
 import socket
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
 from attestors.wire import binding
-from attestors.wire.names import Purpose, SignerName
+from attestors.wire.names import PROVIDER_ID_OID, Purpose, SignerName
+from attestors.wire.ssh.signatures import public_key_of
 from authenticator.flow.evidence import Attestation
 from authenticator.model.attempt import PendingRequest
 from authenticator.model.certificate import load_key, public_key_info
 from authenticator.model.failures import ExitCode
 from authenticator.model.kubeconfig import exec_kubeconfig
 from authenticator.store.store import KnownCluster
+from tests.support.openssh import private_key as ssh_key
+from tests.support.openssh import write_private_key
 from tests.unit.authenticator.builders import (
     MACHINE_KEY,
     NODE,
@@ -214,3 +218,14 @@ def test_an_attestor_without_serving_certificates_says_what_to_use(node: Node) -
     code, output, log = node.run("request", "--dry-run", "--serving")
     assert (code, output) == (ExitCode.CONFIGURATION, "")
     assert "serverTLSBootstrap" in log
+
+
+def test_host_keys_are_shown(node: Node, tmp_path: Path) -> None:
+    node.store.open()
+    node.store.save_known_cluster(KnownCluster(cluster(), ""))
+    file = write_private_key(tmp_path / "ssh_host_ed25519_key", ssh_key("ed25519"))
+    node.configure(providerID=PROVIDER_ID, ssh={"hostKeys": [str(file)], "hostKeysOID": "1.2.3.9"})
+    fingerprint = public_key_of(ssh_key("ed25519")).fingerprint
+    shown = dry_run(node)
+    assert f"  host keys    {fingerprint} (extension 1.2.3.9)" in shown
+    assert f"  provider ID  {PROVIDER_ID} (extension {PROVIDER_ID_OID})" in shown

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ssl
+import subprocess
 import warnings
 from datetime import timedelta
 
@@ -9,8 +10,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from attestors.wire.certificate_request import node_subject
+from attestors.wire.ssh.signatures import public_key_of
 from authenticator.model.chain import load_chain, name_of, public_key_info_of
 from tests.support.certificates import CertificateAuthority
+from tests.support.node_access import certificate as ssh_certificate
+from tests.support.node_access import text_of
+from tests.support.openssh import private_key as ssh_key
 from tests.unit.authenticator.builders import NOW, certificate, pem_of, private_key
 
 EC_ALGORITHM = bytes.fromhex("06072a8648ce3d0201")
@@ -38,6 +43,21 @@ def pem_around(der: bytes) -> bytes:
 def test_every_certificate_is_read_in_its_order() -> None:
     first, second = certificate(), certificate(key=1, not_after=NOW + timedelta(days=1))
     assert load_chain(pem_of(first, second).encode()) == [first, second]
+
+
+def test_text_behind_a_certificate_is_passed_over() -> None:
+    """The controller hands out SSH certificates there; programs that know nothing of them read the certificate."""
+    one = certificate()
+    text = text_of(ssh_certificate(public_key_of(ssh_key("rsa-3072"))))
+    assert load_chain(pem_of(one).encode() + text) == [one]
+    shown = subprocess.run(
+        ["openssl", "x509", "-noout", "-serial"],
+        input=pem_of(one).encode() + text,
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    assert shown.stdout == b"serial=%X\n" % one.serial_number
 
 
 def test_a_ca_of_cluster_api_is_read_without_a_word() -> None:

@@ -243,3 +243,17 @@ def test_wiping_follows_no_link(path: Path, tmp_path: Path) -> None:
     with pytest.raises(OSError, match="symbolic links"):
         wipe(path)
     assert victim.read_text() == "untouched"
+
+
+def test_a_file_that_does_not_pass_its_check_is_not_in_place(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_atomically(path, b"good\xff")
+
+    def check(new: Path) -> None:
+        assert new.read_bytes() == b"bad"
+        raise ValueError("not this one")
+
+    with pytest.raises(ValueError, match="not this one"):
+        write_atomically(path, b"bad", check=check)
+    assert path.read_bytes() == b"good\xff"
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]
