@@ -94,17 +94,23 @@ class CertificateAuthority:
         """
         attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
         attributes.append(x509.NameAttribute(NameOID.COMMON_NAME, user))
-        return self._issue(x509.Name(attributes), ExtendedKeyUsageOID.CLIENT_AUTH, (), lifetime, age)
+        return self._issue(x509.Name(attributes), (ExtendedKeyUsageOID.CLIENT_AUTH,), (), lifetime, age)
 
     def issue_serving(self, user: str, names: Sequence[str]) -> tuple[bytes, bytes]:
         """A serving certificate for DNS names and IP addresses and its P-256 key, both PEM."""
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, user)])
-        return self._issue(subject, ExtendedKeyUsageOID.SERVER_AUTH, names, 365 * _DAY, _BACKDATE)
+        return self._issue(subject, (ExtendedKeyUsageOID.SERVER_AUTH,), names, 365 * _DAY, _BACKDATE)
+
+    def issue_peer(self, user: str, names: Sequence[str]) -> tuple[bytes, bytes]:
+        """The same for both usages, as kubeadm makes them for etcd's members."""
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, user)])
+        usages = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
+        return self._issue(subject, usages, names, 365 * _DAY, _BACKDATE)
 
     def _issue(
         self,
         subject: x509.Name,
-        usage: x509.ObjectIdentifier,
+        usages: Sequence[x509.ObjectIdentifier],
         names: Sequence[str],
         lifetime: datetime.timedelta,
         age: datetime.timedelta,
@@ -121,7 +127,7 @@ class CertificateAuthority:
             .not_valid_before(now - age)
             .not_valid_after(now + lifetime)
             .add_extension(_key_usage(), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
             .add_extension(issuer_key, critical=False)
         )
         if names:
