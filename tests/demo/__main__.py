@@ -117,7 +117,7 @@ def main(folder: Path) -> int:
         _print_certificate(folder, joined)
     colour, text = _conclusion(outcomes)
     _print_indented(f"\n[bold {colour}]{text}[/bold {colour}] ({time.monotonic() - began:.1f} s)", 0)
-    console.print("Another scene, on real API servers: `make demo-rotation` replaces a cluster's CAs.")
+    console.print("`make demo-rotation` replaces a cluster's CA, on real API servers and under load.")
     return 0 if all(outcome.is_expected for outcome in outcomes) else 1
 
 
