@@ -104,7 +104,7 @@ class Kubectl:
             SHORT_WITH_ALL,
             id="short-with-all",
             marks=pytest.mark.skipif(
-                LONG_IS_WANTED or "NODE_ATTESTATION_ROTATION" not in os.environ, reason="two minutes: make rotation"
+                LONG_IS_WANTED or "NODE_ATTESTATION_ROTATION" not in os.environ, reason="minutes: make rotation"
             ),
         ),
         pytest.param(
