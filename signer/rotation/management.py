@@ -17,8 +17,9 @@ from signer.model.cluster import ClusterKey
 from signer.model.seal import ControllerKeys
 from signer.rotation.authorities import AuthorityKind, Role, pair_suffix
 from signer.rotation.bundles import UnreadableBundle, digests_in, is_issued_by, read_bundle
-from signer.rotation.facts import Absent, AuthorityFacts, KubeconfigFacts, Link, TrustFacts, Unusable
+from signer.rotation.facts import Absent, AuthorityFacts, KubeconfigFacts, Link, SigningFacts, TrustFacts, Unusable
 from signer.rotation.kubeconfigs import read_facts
+from signer.rotation.phases import SigningPairs
 from signer.rotation.record import RotationRecord
 from signer.rotation.secrets import (
     ABSENT,
@@ -30,6 +31,7 @@ from signer.rotation.secrets import (
     read_kept_pair,
     read_secret,
 )
+from signer.rotation.signing_secret import read_signing
 
 CLIENT_CA: Final = "client-ca.crt"
 SERVER_CA: Final = "server-ca.crt"
@@ -59,10 +61,12 @@ class ManagementSecrets:
     trust: TrustFacts | Absent | Unusable
     kubeconfig: KubeconfigFacts | Absent | Unusable
     cluster: Authorities
+    signing: SigningFacts | Absent | Unusable = field(default=Absent())
     pairs: Mapping[tuple[AuthorityKind, Role], Pair] = field(default_factory=dict, repr=False)
     current: Mapping[AuthorityKind, ReadSecret] = field(default_factory=dict, repr=False)
     trust_object: JsonObject = field(default_factory=dict, repr=False)
     kubeconfig_object: JsonObject = field(default_factory=dict, repr=False)
+    signing_object: JsonObject = field(default_factory=dict, repr=False)
     kept: Mapping[tuple[AuthorityKind, Role], ReadSecret] = field(default_factory=dict, repr=False)
 
 
@@ -86,6 +90,7 @@ async def read_secrets(
     cluster = _authorities(pairs, now)
     trust, trust_object = await reader.trust(cluster, now)
     kubeconfig, kubeconfig_object = await reader.kubeconfig(cluster)
+    signing_object = await reader.signing(record)
     return ManagementSecrets(
         authorities=facts,
         trust=trust,
@@ -95,6 +100,8 @@ async def read_secrets(
         current=current,
         trust_object=trust_object,
         kubeconfig_object=kubeconfig_object,
+        signing=read_signing(signing_object),
+        signing_object=signing_object,
         kept=kept,
     )
 
@@ -132,6 +139,10 @@ class _Reader:
     async def pair(self, kind: AuthorityKind, rotation_id: str, role: Role, keys: ControllerKeys) -> ReadSecret:
         found = await self._get(pair_suffix(kind, rotation_id, role))
         return read_kept_pair(kind, found, keys) if found else ABSENT
+
+    async def signing(self, record: RotationRecord) -> JsonObject:
+        """Secret ``<cluster>-signing``, where the rotation has split pairs: another one of that name is not read."""
+        return await self._get("signing") if record.signing_pairs is SigningPairs.SPLIT else {}
 
     async def trust(self, cluster: Authorities, now: datetime) -> tuple[TrustFacts | Absent | Unusable, JsonObject]:
         found = await self._get("trust")

@@ -69,6 +69,11 @@ def decoded(manifest: Mapping[str, Any]) -> dict[str, bytes]:
     return {str(key): base64.b64decode(str(value), validate=True) for key, value in data.items()}
 
 
+def encoded(data: Mapping[str, bytes]) -> dict[str, str]:
+    """``data`` of a Secret."""
+    return {name: base64.b64encode(value).decode("ascii") for name, value in data.items()}
+
+
 def read_secret(kind: AuthorityKind, manifest: JsonObject) -> ReadSecret:
     """Read the Secret of an authority, or one that keeps a pair."""
     try:
