@@ -50,6 +50,7 @@ from signer.rotation.operations import (
 )
 from signer.rotation.phases import Phase, RollbackAvailable, Step
 from signer.rotation.plan import Advance, Finished, Make, Move, Wait, carry_out, next_move, started
+from signer.rotation.proofs import signed_by_new
 from signer.rotation.record import RotationRecord
 from signer.rotation.rotations import Known, RotationChanged, Rotations, Unverified, Verified
 from signer.rotation.statements import NotPublished, SequenceTooLow, TrustFacts, publish_statement
@@ -68,6 +69,7 @@ WAITING: Final = Backoff(base_seconds=5.0, maximum_seconds=60.0, jitter=0.2)
 SERVER_STEPS: Final = frozenset(
     {
         Step.SERVERS_TRUST,
+        Step.CONTROLLER_MANAGERS_SIGN,
         Step.NODES_TRUST,
         Step.PREPARED,
         Step.SERVERS_PRESENT,
@@ -75,7 +77,7 @@ SERVER_STEPS: Final = frozenset(
         Step.NODES_RETURN,
     }
 )
-"""Steps for which the API servers must take files."""
+"""Steps for which the API servers, or kube-controller-managers, must take files."""
 
 
 class ManagementCalls(GetCreatePatch, Replace, Protocol):
@@ -412,10 +414,12 @@ class RotationReconciler:
 
 
 def _servers_must_change(record: RotationRecord, facts: Facts) -> bool:
-    """Whether the step waits for API servers that take files. On the way back, only those that present the new CA."""
+    """Whether the step waits for API servers that take files. On the way back, only those that present the new CA, and
+    kube-controller-managers that sign with it.
+    """
     if facts.paused or record.step not in SERVER_STEPS:
         return False
-    if record.step is not Step.NODES_RETURN:
+    if record.step is not Step.NODES_RETURN or signed_by_new(record):
         return True
     seen = facts.servers.seen if isinstance(facts.servers, ServersFacts) else ()
     return any(one.presents in (Presented.NEW, Presented.NEW_LINKED) for one in seen)

@@ -70,10 +70,10 @@ from signer.rotation.secrets import (
     certificate_in,
     decoded,
     pair_manifest,
+    published_manifest,
     read_kept_pair,
     read_secret,
     sealed_anew,
-    trust_manifest,
 )
 from signer.rotation.servers.identity import expected_servers
 from signer.rotation.servers.observing import NoServersExpected, TwoAuthorities
@@ -362,7 +362,7 @@ class NodeClientReconciler:
         if not before:
             only = bundle_of(cluster_ca)
             data = {CLIENT_CA: only + bundle_of(own), SERVER_CA: only, LINK: b""}
-            manifest = trust_manifest(cluster, self._caches.version.clusters.api_version, data)
+            manifest = published_manifest("trust", cluster, self._caches.version.clusters.api_version, data)
             await self._management.create(SECRETS.collection(self._key.namespace), manifest)
             return
         found = read_bundle(decoded(before).get(CLIENT_CA, b""))

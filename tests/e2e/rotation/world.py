@@ -40,11 +40,11 @@ from signer.model.cluster import CONTROL_PLANE_LABEL
 from signer.model.fields import format_time, parse_time
 from signer.model.rotation_waits import Waits
 from signer.rotation.bundles import read_bundle
-from signer.rotation.control_plane.readiness import Missing, Signing, readiness
+from signer.rotation.control_plane.readiness import Missing, readiness
 from signer.rotation.control_plane.template import control_plane_template
 from signer.rotation.control_plane.template_patch import template_patch
 from signer.rotation.operations import OPERATION_ANNOTATION, SKIP_GATES_ANNOTATION
-from signer.rotation.phases import FORWARD
+from signer.rotation.phases import FORWARD, SigningPairs
 from signer.testing.api.kubeconfig import kubeconfig_of
 from signer.testing.clients import BlockingClient
 from signer.testing.world import ManagementCluster, WorldCluster
@@ -158,7 +158,7 @@ class RotationWorld:
         manifest["metadata"] = {"name": name, "namespace": NAMESPACE}
         manifest["spec"]["replicas"] = self._number
         manifest.pop("status")
-        found = readiness(control_plane_template(manifest), CLUSTER, Signing.ONE_PAIR)
+        found = readiness(control_plane_template(manifest), CLUSTER, SigningPairs.ONE_PAIR)
         assert isinstance(found, Missing)
         path = KUBEADM_CONTROL_PLANES_V1BETA2
         self.client.create(path.collection(NAMESPACE), manifest)

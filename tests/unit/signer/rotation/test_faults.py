@@ -20,7 +20,7 @@ from signer.rotation.authorities import AuthorityKind, Role, pair_suffix
 from signer.rotation.desired import LINK_LIFETIME
 from signer.rotation.management import RENEWED_BEFORE_END
 from signer.rotation.operations import Operation
-from signer.rotation.phases import FORWARD, Phase, Step
+from signer.rotation.phases import FORWARD, Phase, SigningPairs, Step
 from signer.rotation.plan import FOREIGN_AUTHORITY, PAUSED
 from signer.rotation.reconciler import IDLE_SECONDS
 from signer.rotation.record import Moment as RecordMoment
@@ -52,13 +52,19 @@ PROGRESSING: Final = "CertificateAuthorityRotationProgressing"
 REJECTED: Final = "OperationRejected"
 STATEMENT: Final = CONFIG_MAPS.object(STATEMENT_CONFIG_MAP, STATEMENT_NAMESPACE)
 STEPS: Final = tuple(step for step in FORWARD if step is not Step.PREPARED)
-SOME: Final = (Step.ACCEPT, Step.NODES_TRUST, Step.SERVERS_PRESENT, Step.DROP_OLD)
+SOME: Final = (
+    Step.ACCEPT,
+    Step.NODES_TRUST,
+    Step.SERVERS_PRESENT,
+    Step.DROP_OLD,
+    Step.CONTROLLER_MANAGERS_SIGN,
+)
 _STATES: dict[Step | Phase, State] = {}
 
 
-def small() -> FaultWorld:
-    """One API server and one node."""
-    return FaultWorld.new(kinds=KINDS, servers=1, nodes=1)
+def small(pairs: SigningPairs = SigningPairs.SPLIT) -> FaultWorld:
+    """One API server and one node. With split pairs, since they have every step and every write."""
+    return FaultWorld.new(kinds=KINDS, servers=1, nodes=1, signing_pairs=pairs)
 
 
 async def reach() -> None:
@@ -200,11 +206,12 @@ QUICK: Final = ("500", "timeout")
         ("timeout", Moment.AFTER),
     ],
 )
-def test_each_call_fails_once_in_each_step(error: str, moment: Moment) -> None:
+@pytest.mark.parametrize("pairs", SigningPairs)
+def test_each_call_fails_once_in_each_step(pairs: SigningPairs, error: str, moment: Moment) -> None:
     """Reads and writes, of both clusters, before their effect and after it."""
 
     async def scenario() -> None:
-        world = small()
+        world = small(pairs)
         failing = Failing(ERRORS[error], moment)
         failing.world = world
         controller = await Controller.started(world, failing)
@@ -267,7 +274,7 @@ def test_a_cluster_is_unreachable_in_the_middle(which: str, step: Step) -> None:
             world.require_everybody_is_accepted()
         if which == "management":
             assert world.now_record == before
-        elif step not in (Step.NEW_AUTHORITY, Step.ACCEPT, Step.SIGN_CLIENTS, Step.FORGET):
+        elif step not in (Step.NEW_AUTHORITY, Step.ACCEPT, Step.SIGN_CLIENTS, Step.NODES_TRUST, Step.FORGET):
             assert world.now_record.step is before.step
         down.down = world.state.kube_down = False
         await finish(world, controller)
@@ -771,6 +778,8 @@ RESTORES: Final = (
     (Step.SERVERS_PRESENT, Step.NODES_TRUST),
     (Step.SIGN_SERVING, Step.SWITCH),
     (Step.DROP_OLD, Step.SIGN_CLIENTS),
+    (Step.DROP_OLD, Step.CONTROLLER_MANAGERS_SIGN),
+    (Step.NODES_TRUST, Step.SIGN_CLIENTS),
 )
 
 
@@ -792,5 +801,24 @@ def test_the_management_cluster_is_restored(now: Step, restored: Step) -> None:
         await go_on(world, controller, in_phase(Phase.PREPARED, Phase.COMPLETED))
         await finish(world, controller)
         assert not controller.condition("RotationRecordOutdated")
+
+    run(scenario())
+
+
+def test_no_canary_while_the_cluster_is_paused() -> None:
+    """Nothing is written then, in either cluster: PlayedLeader refuses."""
+
+    async def scenario() -> None:
+        world = world_at(Step.CONTROLLER_MANAGERS_SIGN)
+        controller = await Controller.started(world)
+        await controller.settle()
+        while world.lagging(world.now_record):
+            world.roll_one()
+        world.pause(True)
+        for _ in range(3):
+            await controller.look()
+        assert world.now_record.step is Step.CONTROLLER_MANAGERS_SIGN
+        world.pause(False)
+        await finish(world, controller)
 
     run(scenario())
