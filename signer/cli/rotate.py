@@ -98,6 +98,7 @@ def add_rotate(commands: Commands) -> None:
     _add_order(actions, "complete", Operation.COMPLETE, "replace the old CA by the new one, after it is Prepared")
     _add_order(actions, "rollback", Operation.ROLLBACK, "take back as much as can be taken back now")
     _add_order(actions, "retry", Operation.RETRY, "go on after a stall or a rollback of clients")
+    _add_abandon(actions)
 
 
 def _add_start(actions: Commands) -> None:
@@ -115,6 +116,17 @@ def _add_start(actions: Commands) -> None:
         help="let the owner of the worker nodes replace or restart them",
     )
     parser.set_defaults(command=_order, skip_gates="")
+
+
+def _add_abandon(actions: Commands) -> None:
+    parser = actions.add_parser(
+        "abandon",
+        help="have the controller leave everything as it is, for good: the rest is yours",
+        description=f"For a rotation that can go neither on nor back. {_ORDERS}",
+    )
+    _add_common(parser)
+    _add_asking(parser)
+    parser.set_defaults(command=_order, operation=Operation.ABANDON, skip_gates="")
 
 
 def _add_order(actions: Commands, name: str, operation: Operation, help_text: str) -> None:

@@ -166,6 +166,11 @@ def _progressing(record: RotationRecord, move: Move | None) -> PolicyCondition:
         return PolicyCondition(kind, True, "Completed", "the new CA signs, and no API server accepts the old one")
     if record.phase is Phase.ROLLED_BACK:
         return PolicyCondition(kind, True, "RolledBack", "the old CA signs, as before the rotation")
+    if record.phase is Phase.ABANDONED:
+        message = (
+            f"abandoned at step {record.step.value}: Secret <cluster>-ca decides which CA signs, and the rest is yours"
+        )
+        return PolicyCondition(kind, False, "Abandoned", message)
     if isinstance(move, Wait):
         met = None if isinstance(move.proof, NotKnown) else False
         return PolicyCondition(kind, met, move.reason, move.proof.message)

@@ -25,11 +25,13 @@ class Phase(enum.Enum):
     COMPLETED = "Completed"
     ROLLING_BACK = "RollingBack"
     ROLLED_BACK = "RolledBack"
+    ABANDONED = "Abandoned"
+    """A person took over: everything stays as it was, and Secret ``<cluster>-ca`` decides which CA signs."""
 
     @property
     def is_over(self) -> bool:
         """Whether another rotation may start."""
-        return self in (Phase.COMPLETED, Phase.ROLLED_BACK)
+        return self in (Phase.COMPLETED, Phase.ROLLED_BACK, Phase.ABANDONED)
 
 
 class GEPPhase(enum.Enum):
@@ -48,7 +50,7 @@ def gep_phase(phase: Phase) -> GEPPhase:
             return GEPPhase.FINALIZE
         case Phase.COMPLETED:
             return GEPPhase.COMPLETED
-        case Phase.ROLLED_BACK:
+        case Phase.ROLLED_BACK | Phase.ABANDONED:
             return GEPPhase.NONE
         case _:
             return GEPPhase.PREPARE
@@ -145,6 +147,7 @@ STEPS_OF: Final[Mapping[Phase, frozenset[Step]]] = MappingProxyType(
         Phase.COMPLETED: frozenset({Step.FORGET}),
         Phase.ROLLING_BACK: frozenset(BACK),
         Phase.ROLLED_BACK: frozenset({Step.DISCARD_NEW}),
+        Phase.ABANDONED: frozenset(Step),
     }
 )
 """The steps that a rotation in that phase may work on."""

@@ -311,6 +311,21 @@ def _every_server_presents_new(facts: Facts) -> bool:
     return all(server.presents is Presented.NEW for server in facts.servers.seen)
 
 
+def abandoned(order: Order, record: RotationRecord, now: datetime) -> RotationRecord:
+    """The record of a rotation that a person takes over. It needs no facts: what holds a rotation must not hold this.
+
+    The same order again changes nothing: ``record`` is returned.
+
+    Raises:
+        OperationRejected: the rotation is over.
+    """
+    if order.identifier == record.operation:
+        return record
+    require_possible(Operation.ABANDON, record.phase, record.rollback_available, stalled=False)
+    now = now.replace(microsecond=0)
+    return record.next(now, phase=Phase.ABANDONED, times={Moment.FINISHED: now}, operation=order.identifier)
+
+
 def carry_out(order: Order, record: RotationRecord, facts: Facts, *, stalled: bool) -> RotationRecord:
     """The record after an operation, other than a start, that a person ordered.
 
@@ -382,6 +397,7 @@ __all__ = [
     "UNSAFE",
     "WAITING_FOR_COMPLETION",
     "Wait",
+    "abandoned",
     "carry_out",
     "next_move",
     "rollback_possible",

@@ -28,6 +28,7 @@ from signer.model.cluster import ClusterKey, ClusterView
 from signer.model.condition import PolicyCondition
 from signer.model.decision import Deferred, printable
 from signer.model.seal import Generation
+from signer.rotation.abandonment import require_cleared
 from signer.rotation.authorities import AuthorityKind, Role
 from signer.rotation.conditions import (
     OPERATION_REJECTED,
@@ -42,6 +43,7 @@ from signer.rotation.operations import (
     SKIP_GATES_ANNOTATION,
     NeverRotated,
     NoOrder,
+    Operation,
     OperationRejected,
     Order,
     UnknownOperation,
@@ -49,7 +51,7 @@ from signer.rotation.operations import (
     require_possible,
 )
 from signer.rotation.phases import Phase, RollbackAvailable, Step
-from signer.rotation.plan import Advance, Finished, Make, Move, Wait, carry_out, next_move, started
+from signer.rotation.plan import Advance, Finished, Make, Move, Wait, abandoned, carry_out, next_move, started
 from signer.rotation.proofs import signed_by_new
 from signer.rotation.record import RotationRecord
 from signer.rotation.rotations import Known, RotationChanged, Rotations, Unverified, Verified
@@ -392,11 +394,17 @@ class RotationReconciler:
             before = known.record if isinstance(known, Verified) else NeverRotated()
             phase = before.phase if isinstance(before, RotationRecord) else before
             require_possible(order.operation, phase, RollbackAvailable.NONE, stalled=False)
+            if isinstance(before, RotationRecord) and before.phase is Phase.ABANDONED:
+                require_cleared((await self._observe(before, cluster, client)).facts)
             fresh = await self._observer.first_record(order, cluster, policy)
             await self._advance(started(order, before, fresh), known, cluster)
             return
         if not isinstance(known, Verified):
             require_possible(order.operation, NeverRotated(), RollbackAvailable.NONE, stalled=False)
+            return
+        if order.operation is Operation.ABANDON:
+            if (after := abandoned(order, known.record, self._now())) is not known.record:
+                await self._advance(after, known, cluster)
             return
         observed = await self._observe(known.record, cluster, client)
         stalled = isinstance(next_move(known.record, observed.facts), Wait)

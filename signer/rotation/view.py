@@ -151,7 +151,8 @@ class RotationView:
         """The plan in its direction."""
         direction = BACK if self.step in BACK else forward(self.signing_pairs)
         plan = direction[:1] if self.held else direction
-        position = len(plan) if self.phase.is_over else plan.index(self.step)
+        ended = self.phase.is_over and self.phase is not Phase.ABANDONED
+        position = len(plan) if ended else plan.index(self.step)
         return tuple(StepView(step, _state(index, position)) for index, step in enumerate(plan))
 
     @property

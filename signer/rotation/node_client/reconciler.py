@@ -58,6 +58,7 @@ from signer.rotation.node_client.plan import (
 from signer.rotation.node_client.signing import NodeClientSigning
 from signer.rotation.observer import AskServers, attested_nodes, servers_facts
 from signer.rotation.operations import NeverRotated
+from signer.rotation.phases import Phase
 from signer.rotation.proofs import NotKnown, named
 from signer.rotation.rotations import Known, Verified
 from signer.rotation.secrets import (
@@ -294,6 +295,10 @@ class NodeClientReconciler:
                 "it needs a KubeadmControlPlane, and ca as client and serving in certificateAuthorities",
             )
         known = self._rotation(self._key)
+        if isinstance(known, Verified) and known.record.phase is Phase.ABANDONED:
+            return NotWanted(
+                Reason.ROTATION_UNDER_WAY, "a rotation of the cluster's CAs was abandoned, and not cleared"
+            )
         if not isinstance(known, NeverRotated) and not (isinstance(known, Verified) and known.record.phase.is_over):
             return NotWanted(Reason.ROTATION_UNDER_WAY, "a rotation of the cluster's CAs decides which CA signs")
         if cluster.paused:

@@ -17,6 +17,7 @@ from signer.kube.resources import CONFIG_MAPS
 from signer.model.fields import format_time
 from signer.model.seal import ControllerKeys
 from signer.rotation.authorities import AuthorityKind, Role, pair_suffix
+from signer.rotation.bundles import bundle_of
 from signer.rotation.desired import LINK_LIFETIME
 from signer.rotation.management import RENEWED_BEFORE_END
 from signer.rotation.operations import Operation
@@ -478,6 +479,83 @@ def test_somebody_changes_a_kept_pair(how: str, role: Role, step: Step) -> None:
         assert len(world.made_authorities()) == 2
         world.management.put(path, kept)
         await finish(world, controller)
+
+    run(scenario())
+
+
+# A person takes over
+
+
+def test_a_rotation_that_leads_nowhere_is_abandoned() -> None:
+    """The key of the new CA is lost before the switch. Nothing is written any more, both CAs stay accepted as far as
+    their Secrets are there, and another rotation starts once nothing uses the lost CA.
+    """
+
+    async def scenario() -> None:
+        world = world_at(Step.NODES_TRUST)
+        controller = await Controller.started(world)
+        await controller.settle()
+        identifier = world.now_record.rotation_id
+        world.management.remove(secret_path(pair_suffix(AuthorityKind.CLUSTER, identifier, Role.NEW)))
+        await controller.look()
+        assert controller.condition(PROGRESSING).startswith(FOREIGN_AUTHORITY)
+        world.order(Operation.ABANDON)
+        await controller.look()
+        assert world.now_record.phase is Phase.ABANDONED
+        assert not world.has_order()
+        before = world.state.management.version
+        for _ in range(3):
+            assert await controller.look() == IDLE_SECONDS
+        assert world.state.management.version == before
+        assert controller.condition(PROGRESSING).startswith("Abandoned")
+        signs = await controller.signers()
+        assert signs.client.certificate.der == signs.serving.certificate.der == world.authority()
+
+        async def is_rejected(*because: str) -> None:
+            world.order(Operation.START)
+            await controller.look()
+            assert world.now_record.phase.is_over
+            for one in ("was abandoned", *because):
+                assert one in controller.condition(REJECTED)
+
+        await is_rejected("Secret <cluster>-trust does not hold the CA of Secret <cluster>-ca alone")
+        only = bundle_of(world.authority())
+        world.put_secret("trust", {"client-ca.crt": only, "server-ca.crt": only, "link.crt": b""})
+        await is_rejected("Secret <cluster>-kubeconfig is of another CA")
+        world.put_secret("kubeconfig", world_at(Step.NEW_AUTHORITY).secret("kubeconfig"))
+        (node,) = world.state.nodes
+        await is_rejected("these nodes use another CA", node.name)  # the lost CA has signed its client certificate
+        await world.renew(node, controller)
+        for kind in KINDS:
+            for role in Role:
+                path = secret_path(pair_suffix(kind, identifier, role))
+                if path in world.state.management.found:
+                    await is_rejected("<rotationID> still exist")
+                    world.management.remove(path)
+        world.order(Operation.START)
+        await controller.look()
+        started = world.now_record
+        assert started.phase is Phase.PREPARING
+        assert started.rotation_id != identifier
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda one: one.value)
+def test_after_an_abandonment_nobody_is_locked_out(step: Step) -> None:
+    """Everything is as it was, nodes get certificates by what Secret ``<cluster>-ca`` holds, and name either CA."""
+
+    async def scenario() -> None:
+        world = world_at(step)
+        controller = await Controller.started(world)
+        world.order(Operation.ABANDON)
+        await controller.look()
+        assert world.now_record.phase is Phase.ABANDONED
+        world.wait(120)
+        for node in world.state.nodes:
+            await world.renew(node, controller)
+            assert node.waits == 0
+        world.require_everybody_is_accepted()
 
     run(scenario())
 

@@ -38,6 +38,7 @@ from signer.rotation.plan import (
     Make,
     Move,
     Wait,
+    abandoned,
     carry_out,
     next_move,
     rollback_possible,
@@ -409,6 +410,20 @@ def test_skipped_gates_are_kept_once_for_ever() -> None:
     assert (after.phase, after.step) == (record.phase, record.step)
     with pytest.raises(OperationRejected, match="is no gate"):
         carried_out(Operation.RETRY, record, facts_at(Step.ACCEPT), stalled=True, skip_gates=("x",))
+
+
+@pytest.mark.parametrize("step", Step)
+def test_a_person_takes_over_at_any_step(step: Step) -> None:
+    """It needs no facts, and nothing else of the record changes."""
+    record = record_at(step, sequence=40)
+    order = Order(Operation.ABANDON, "uid/9")
+    after = abandoned(order, record, NOW + timedelta(microseconds=5))
+    assert (after.phase, after.step, after.at(Moment.FINISHED)) == (Phase.ABANDONED, step, NOW)
+    assert after.authorities == record.authorities
+    assert next_move(after, facts_at(step)) == Finished()
+    assert abandoned(order, after, NOW) is after
+    with pytest.raises(OperationRejected, match="the rotation is Abandoned: there is nothing to abandon"):
+        abandoned(Order(Operation.ABANDON, "uid/10"), after, NOW)
 
 
 def test_times_of_orders_are_whole_seconds() -> None:
