@@ -47,8 +47,8 @@ LEFTOVERS_FOUND: Final = ConditionType("LeftoversFound", _never)
 """After a completed rotation: objects of the workload cluster that still hold the old CA."""
 _MOST_LEFTOVERS: Final = 10
 UNVERIFIED_CURE: Final = (
-    "add the former controller's key to Secret node-attestation-controller-key as previous; if the object is damaged, "
-    "restore it; delete it only once you know that no rotation is under way"
+    "add the former controller's key to Secret node-attestation-controller-key as previous, or, if that key is lost, "
+    "`node-attestation-controller rotate CLUSTER confirm`; if the object is damaged, restore it"
 )
 
 STALLED_AFTER: Final = timedelta(minutes=30)

@@ -5,6 +5,7 @@ nobody is locked out.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from signer.model.fields import format_time
 from signer.model.seal import ControllerKeys
 from signer.rotation.authorities import AuthorityKind, Role, pair_suffix
 from signer.rotation.bundles import bundle_of
+from signer.rotation.confirmation import NothingToConfirm, confirm, read_unconfirmed
 from signer.rotation.desired import LINK_LIFETIME
 from signer.rotation.management import RENEWED_BEFORE_END
 from signer.rotation.operations import Operation
@@ -25,7 +27,7 @@ from signer.rotation.phases import FORWARD, Phase, SigningPairs, Step
 from signer.rotation.plan import FOREIGN_AUTHORITY, PAUSED
 from signer.rotation.reconciler import IDLE_SECONDS
 from signer.rotation.record import Moment as RecordMoment
-from signer.rotation.rotations import Unverified
+from signer.rotation.rotations import Unverified, Verified
 from tests.unit.signer.rotation.fault_world import (
     CLUSTER,
     KEY,
@@ -46,7 +48,7 @@ from tests.unit.signer.rotation.fault_world import (
     run,
     secret_path,
 )
-from tests.unit.signer.rotation.memory_api import Call, Interfere, MemoryAPI, Moment
+from tests.unit.signer.rotation.memory_api import Call, Interfere, MemoryAPI, MemoryClient, Moment
 
 KINDS: Final = (AuthorityKind.CLUSTER, AuthorityKind.FRONT_PROXY)
 PROGRESSING: Final = "CertificateAuthorityRotationProgressing"
@@ -844,6 +846,56 @@ def test_the_cluster_is_moved_to_another_key(step: Step) -> None:
         await finish(world, controller)
 
     run(scenario())
+
+
+@pytest.mark.parametrize("step", SOME, ids=lambda one: one.value)
+@pytest.mark.parametrize("writes", [0, 1, 99])
+def test_a_person_confirms_a_rotation_whose_key_is_lost(step: Step, writes: int) -> None:
+    """Also after an end between its writes. It then goes on under the present key."""
+
+    async def scenario() -> None:
+        keys = ControllerKeys(bytes(32))
+        world = move(world_at(step), keys)
+        controller = await Controller.started(world)
+        client: Any = MemoryClient(world.management, EndsAfter(writes))
+        before = world.now_record
+        found = await read_unconfirmed(client, KEY, keys)
+        assert (found.record, len(found.pairs)) == (before, len(_kept_secrets(world)))
+        assert world.authority() == certificates(world.secret("ca")["tls.crt"])[0]
+        if writes < 99:
+            with pytest.raises(KeyboardInterrupt):
+                await confirm(client, found, keys, world.state.now)
+            assert isinstance(controller.rotations.of(KEY), Unverified)
+            client = MemoryClient(world.management, Interfere())
+            again = await read_unconfirmed(client, KEY, keys)
+            assert len(again.pairs) == max(len(found.pairs) - writes, 0)
+            found = again
+        await confirm(client, found, keys, world.state.now)
+        assert isinstance(controller.rotations.of(KEY), Verified)
+        assert world.now_record == replace(before, sequence=before.sequence + 1)
+        with pytest.raises(NothingToConfirm):
+            await read_unconfirmed(client, KEY, keys)
+        await finish(world, controller)
+
+    run(scenario())
+
+
+class EndsAfter(Interfere):
+    """The process ends before its next write."""
+
+    def __init__(self, writes: int) -> None:
+        self.left = writes
+
+    async def __call__(self, call: Call, moment: Moment) -> None:
+        if call.method == "PUT" and moment is Moment.BEFORE:
+            self.left -= 1
+            if self.left < 0:
+                raise KeyboardInterrupt
+
+
+def _kept_secrets(world: FaultWorld) -> list[str]:
+    identifier = world.now_record.rotation_id
+    return [path for path in world.state.management.found if "/secrets/" in path and identifier in path]
 
 
 # Restored state
