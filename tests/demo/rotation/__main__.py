@@ -159,7 +159,6 @@ class Scene:
 
 def main(console: Console) -> int:
     """Play the scene; returns the exit code."""
-    logging.disable(logging.WARNING)  # connections to API servers that are being replaced
     began = time.monotonic()
     console.print(
         Panel.fit(
@@ -243,4 +242,5 @@ def _parse() -> None:
 
 if __name__ == "__main__":
     _parse()
+    logging.disable(logging.WARNING)  # connections to API servers that are being replaced
     sys.exit(main(Console(highlight=False)))

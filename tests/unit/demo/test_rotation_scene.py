@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 from rich.console import Console
 
-from signer.rotation.phases import FORWARD
+from signer.rotation.phases import WITHOUT_SPLIT
 from signer.rotation.plan import TITLES
 from tests.demo.rotation import __main__ as scene
 from tests.demo.rotation.ending import Ending, Server, show
@@ -47,7 +47,7 @@ def test_a_recorded_run_shows_every_step_once_and_in_order(console: Console) -> 
     steps = play(console)
     lines = printed(console).splitlines()
     proven = [line.removeprefix("  ✓ ") for line in lines if line.startswith("  ✓ ")]
-    assert proven == [TITLES[step] for step in FORWARD]
+    assert proven == [TITLES[step] for step in WITHOUT_SPLIT]
     assert lines.count("    after 42 s; 1200 requests so far, 0 failed") == len(proven)
     assert any(line.startswith("    waits: API servers that ") for line in lines), "what lags is named"
     assert steps.current
