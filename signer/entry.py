@@ -1,4 +1,7 @@
-"""The entry point of ``node-attestation-controller``; names the missing extra on a host with only the agent."""
+"""The entry point of ``node-attestation-controller``; names the missing extra on a host with only the agent.
+
+Commands that ask no API server start without the rest of the controller, which would import Kubernetes' client.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,16 @@ _EXTRA: Final = frozenset(
 """Modules of the extra ``controller``, which a node lacks."""
 
 
+OFFLINE_COMMANDS: Final = frozenset({"ssh-sign", "krl"})
+"""Those of :mod:`signer.offline`, which is not imported to know them."""
+
+
 def main() -> int:
     """Run the controller's command line."""
+    if sys.argv[1:] and sys.argv[1] in OFFLINE_COMMANDS:
+        from signer.offline.main import main as run_offline
+
+        return run_offline()
     try:
         from signer.cli import main as run
 

@@ -4,7 +4,8 @@ Exit codes: 0 success; 1 failure at run time, or ``audit`` found a fault; 2 wron
 ``preflight`` or ``status`` found something that needs attention; 4 ``run`` lost its Lease. ``explain``: 0 the request
 would be approved or challenged, 4 it would be denied, 5 it waits, 6 it is left alone. ``rotate``: 3 as above, 4 the
 controller rejected the order, 5 the rotation waits for a person, or the controller did not answer, 6 the caller
-declined. All commands: 74 standard output cannot be written, 130 interrupted, 141 broken pipe.
+declined. ``ssh-sign --exec``: that of ``ssh``. All commands: 74 standard output cannot be written, 130 interrupted, 141
+broken pipe.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from signer.crds import custom_resource_definitions
 from signer.kube.errors import ApiError
 from signer.kube.management import ManagementConfigurationRefused
 from signer.model.program_version import program_version
+from signer.offline.main import add_offline_commands
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -94,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     add_audit(commands)
     add_status(commands)
     add_rotate(commands)
+    add_offline_commands(commands)
     crds = commands.add_parser("crds", help="print the CustomResourceDefinitions for kubectl apply -f -")
     crds.set_defaults(command=_crds)
     return parser

@@ -9,6 +9,7 @@ import base64
 import json
 import ssl
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,9 +22,20 @@ from attestors.tpm.wire import ATTESTATION_PUBLIC_FIELD, ENDORSEMENT_PUBLIC_FIEL
 from attestors.wire import evidence, request, statement
 from attestors.wire.evidence import Evidence
 from attestors.wire.names import PROVIDER_ID_OID, Purpose
+from attestors.wire.ssh.key_line import key_line
+from attestors.wire.ssh.krl import (
+    CertificateRevocations,
+    Fingerprint,
+    RevocationList,
+    SerialRange,
+    encode_revocation_list,
+)
+from attestors.wire.ssh.options import Extension, VerifyRequired
+from attestors.wire.ssh.sshsig import Namespace, sign_message
 from attestors.wire.statement import PinnedController
 from authenticator.model.attempt import Attempt, encode_attempt
 from authenticator.model.trust_state import Change, FormerFile, Rejection, TrustState, encode_pin, encode_state
+from signer.authority.ssh.authorities import UserAuthority
 from signer.model.auto_approval import parse_cluster_role_binding
 from signer.model.cluster import ClusterKey
 from signer.model.record_object import record_spec
@@ -38,10 +50,12 @@ from tests.fuzz.table import CORPUS
 from tests.fuzz.targets.attested import BINDING, NOW
 from tests.support.fake_google import FakeInstance
 from tests.support.fake_google.compute import instance_document, shielded_document
+from tests.support.openssh import private_key, private_key_text, public_keys
 from tests.support.statements import IDENTITY, authority, controller, signed, trust_of
 from tests.unit.attestors.gcp import support as gcp
 from tests.unit.authenticator import builders as node
 from tests.unit.signer import builders
+from tests.unit.signer.authority.ssh.requests import FOR_HOST, FOR_USER, HOSTS, USERS, authority_key
 
 FIXTURES: Final = CORPUS.parent
 _NAMED: Final = {"name": "prod", "namespace": "team-a", "uid": "u-1", "resourceVersion": "7", "generation": 1}
@@ -57,6 +71,7 @@ def seeds() -> Iterator[Seed]:
     yield from _of_objects()
     yield from _of_authorities()
     yield from _of_nodes()
+    yield from _of_ssh()
 
 
 def _of_requests() -> Iterator[Seed]:
@@ -424,6 +439,44 @@ def _json(document: object) -> bytes:
 
 def _base64(content: bytes) -> str:
     return base64.b64encode(content).decode("ascii")
+
+
+def _of_ssh() -> Iterator[Seed]:
+    namespace = Namespace("host-key@attestation.example")
+    for name, key in public_keys().items():
+        if name.startswith("rsa-"):
+            continue  # each time another one
+        yield "ssh-public-key", name, key.blob
+        yield "ssh-key-line", name, key_line(key).encode()
+        yield "ssh-key-file", name, f"{key_line(key)} alice@laptop\n".encode()
+        request = replace(FOR_USER, public_key=key, extensions=tuple(Extension), critical_options=(VerifyRequired(),))
+        yield "ssh-certificate", f"user-{name}", USERS.sign(request).blob
+    yield "ssh-certificate", "host", HOSTS.sign(FOR_HOST).blob
+    for name in ("ed25519", "nistp384"):
+        signed = sign_message(private_key(name), namespace, b"message")
+        yield "ssh-signature", name, signed.blob
+        yield "ssh-signature-text", name, signed.armored.encode()
+        yield "ssh-private-key", name, private_key_text(private_key(name))
+    serials = (SerialRange.single(7), SerialRange(20, 40))
+    revocations = RevocationList(
+        version=3,
+        generated=1_767_323_045,
+        certificates=(CertificateRevocations(USERS.public_key, serials, ("grant/a", "grant/b")),),
+        keys=(public_keys()["sk-ecdsa"],),
+        fingerprints=(Fingerprint.of(public_keys()["ed25519"]),),
+    )
+    yield "ssh-revocation-list", "written", encode_revocation_list(revocations)
+    bitmap = bytes.fromhex("01000000260000000000000000220000001900000000000000010000000d") + bytes(range(1, 14))
+    yield "ssh-revocation-list", "bitmap", encode_revocation_list(RevocationList(1, 1)) + bitmap
+    secret = {"key": _base64(bytes(range(32))), "salt": _base64(bytes(range(32, 64)))}
+    yield "ssh-master-secret", "constellation", _json(secret)
+    authority = UserAuthority(authority_key("nistp384"))
+    data = {
+        "ssh-privatekey": _base64(private_key_text(authority.private_key)),
+        "ssh-publickey": _base64(key_line(authority.public_key).encode()),
+    }
+    named = {"name": "production-ssh-user", "namespace": "default"}
+    yield "ssh-authority", "user", _json({"apiVersion": "v1", "kind": "Secret", "metadata": named, "data": data})
 
 
 def write(folder: Path) -> list[Path]:

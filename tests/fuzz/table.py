@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Final
 
 from tests.fuzz.target import Target
-from tests.fuzz.targets import attested, clouds, controller, http, node, tpm, wire
+from tests.fuzz.targets import attested, clouds, controller, http, node, ssh, tpm, wire
 
 ALL: Final[tuple[Target, ...]] = (
     *wire.TARGETS,
+    *ssh.TARGETS,
     *attested.TARGETS,
     *tpm.TARGETS,
     *clouds.TARGETS,

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the real parts that the tests marked "real" start: etcd, kube-apiserver, kube-controller-manager, kubemark
-# (a kubelet that runs no containers), kubeadm, the kubelet, containerd, and systemd.
+# (a kubelet that runs no containers), kubeadm, the kubelet, containerd, systemd, and OpenSSH.
 #
 # Usage: provision.sh [tpm] [image]
 #
@@ -16,8 +16,9 @@ built="${XDG_CACHE_HOME:-$HOME/.cache}/capi-node-attestation"
 cache="$built/kubernetes-debian"
 base=
 # prometheus: promtool holds the alerts against scrapes. strace: makes etcd's disk slow for the benchmark.
-packages=(etcd-server prometheus strace containerd systemd)
-programs=(etcd promtool strace containerd systemctl)
+packages=(etcd-server prometheus strace containerd systemd openssh-client)
+programs=(etcd promtool strace containerd systemctl ssh-keygen)
+openssh_server="$built/openssh-server"
 for argument in "$@"; do
     case $argument in
     tpm)
@@ -44,6 +45,7 @@ kubernetes=(kube-apiserver kube-controller-manager kubemark kubeadm kubelet)
 missing() {
     local name
     [ -z "$base" ] || [ -s "$base" ] || echo "$base"
+    [ -x /usr/sbin/sshd ] || [ -x "$openssh_server/usr/sbin/sshd" ] || echo sshd
     for name in "${programs[@]}"; do
         [ "$name" = etcd ] && [ -x "${KUBEBUILDER_ASSETS:-/nonexistent}/etcd" ] && continue
         command -v "$name" > /dev/null || echo "$name"
@@ -83,6 +85,7 @@ if is_debian && [ "$(id -u)" = 0 ]; then
     fi
     [ -n "${KUBEBUILDER_ASSETS:-}" ] || "$here/build-kubernetes.sh" "$cache" "${kubernetes[@]}"
     [ -z "$base" ] || "$here/build-base-image.sh" "$base"
+    [ -x /usr/sbin/sshd ] || "$here/unpack-openssh.sh" "$openssh_server"
 fi
 
 left=$(missing)

@@ -1,0 +1,53 @@
+"""Runs the commands of this package without the rest of the controller."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from attestors.standard_output import OutputNotWritten, checked_argparse_output, discard_output, prepare_streams
+from signer.model.program_version import program_version
+from signer.offline.failures import say
+from signer.offline.krl import add_krl
+from signer.offline.ssh_sign import add_ssh_sign
+
+if TYPE_CHECKING:
+    Commands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]
+
+EXIT_NOT_WRITTEN: Final = os.EX_IOERR
+EXIT_INTERRUPTED: Final = 130
+EXIT_BROKEN_PIPE: Final = 141
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point of ``node-attestation-controller`` for these commands."""
+    prepare_streams()
+    try:
+        with checked_argparse_output():
+            options = _parser().parse_args(arguments)
+        return int(options.command(options))
+    except OutputNotWritten as error:
+        discard_output(sys.stdout)
+        say(f"standard output cannot be written: {error}: fix that, or write elsewhere")
+        return EXIT_NOT_WRITTEN
+    except BrokenPipeError:
+        discard_output(sys.stdout)
+        return EXIT_BROKEN_PIPE
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def add_offline_commands(commands: Commands) -> None:
+    """Add all of them."""
+    add_ssh_sign(commands)
+    add_krl(commands)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="node-attestation-controller", description="Commands that ask no API server.")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {program_version()}")
+    add_offline_commands(parser.add_subparsers(required=True, metavar="COMMAND"))
+    return parser
