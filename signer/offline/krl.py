@@ -18,7 +18,7 @@ from signer.offline.revoked import FORMS, revoked_by
 if TYPE_CHECKING:
     from signer.offline.main import Commands
 
-_EPILOG: Final = f"What is revoked: {FORMS}."
+_EPILOG: Final = f"Can be revoked: {FORMS}."
 
 
 def add_krl(commands: Commands) -> None:

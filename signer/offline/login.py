@@ -18,7 +18,6 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from attestors.wire.ssh.certificate import SignedCertificate
 from attestors.wire.ssh.keys import HostKey
-from attestors.wire.ssh.principals import LoginOnEveryNode, LoginOnNode, PlainPrincipal
 from attestors.wire.ssh.signatures import public_key_of
 from signer.offline.failures import CommandFailed
 
@@ -41,7 +40,7 @@ class TemporaryKey:
 
     @property
     def public_key(self) -> HostKey:
-        """What is certified."""
+        """The key to be certified."""
         return public_key_of(self._private_key)
 
     def write(self, signed: SignedCertificate) -> tuple[Path, Path]:
@@ -62,7 +61,9 @@ class TemporaryKey:
         shutil.rmtree(self.folder)
 
 
-def run_ssh(key: TemporaryKey, signed: SignedCertificate, arguments: Sequence[str], *, input_is_consumed: bool) -> int:
+def run_ssh(
+    key: TemporaryKey, signed: SignedCertificate, login: str, arguments: Sequence[str], *, input_is_consumed: bool
+) -> int:
     """Run ``ssh`` with these arguments, with that key and nothing else, and return its exit code.
 
     If standard input has been consumed, because it held the authority, ssh reads the terminal, if there is one.
@@ -83,7 +84,7 @@ def run_ssh(key: TemporaryKey, signed: SignedCertificate, arguments: Sequence[st
             "PreferredAuthentications=publickey",
             "ForwardAgent=no",
         )
-        command = [program, *(word for option in options for word in ("-o", option)), "-l", _login(signed), *arguments]
+        command = [program, *(word for option in options for word in ("-o", option)), "-l", login, *arguments]
         with (
             _terminal() if input_is_consumed else contextlib.nullcontext() as terminal,
             subprocess.Popen(command, stdin=terminal) as process,  # noqa: S603 - the caller's own ssh and arguments
@@ -104,13 +105,6 @@ def _terminal() -> Iterator[int | None]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _login(signed: SignedCertificate) -> str:
-    first = signed.certificate.principals[0]
-    if not isinstance(first, PlainPrincipal | LoginOnNode | LoginOnEveryNode):
-        raise CommandFailed("the certificate names no login")
-    return first.login
 
 
 class _Signals:

@@ -7,10 +7,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from attestors.wire.ssh.certificate import SignedCertificate, parse_certificate_file
+from attestors.wire.ssh.certificate import (
+    MAXIMUM_CERTIFICATE_FILE_BYTES,
+    SignedCertificate,
+    parse_certificate_file,
+)
 from attestors.wire.ssh.encoding import from_base64
 from attestors.wire.ssh.errors import SSHReason, SSHRefused
-from attestors.wire.ssh.key_line import MAXIMUM_FILE_BYTES, words_of_file
+from attestors.wire.ssh.key_line import words_of_file
 from attestors.wire.ssh.keys import KeyType, RevocableKey, parse_revocable_key
 from attestors.wire.ssh.krl import (
     Authority,
@@ -70,7 +74,7 @@ def _key_id(text: str, authority: Authority) -> CertificateRevocations:
 
 
 def _file(name: str, _: Authority) -> Revoked:
-    return _key_or_certificate(read_input(name, maximum_bytes=MAXIMUM_FILE_BYTES))
+    return _key_or_certificate(read_input(name, maximum_bytes=MAXIMUM_CERTIFICATE_FILE_BYTES))
 
 
 def _fingerprint(text: str, _: Authority) -> Fingerprint:
@@ -87,12 +91,15 @@ _PREFIXES: Final[Mapping[str, Callable[[str, Authority], Revoked]]] = {
 
 
 def _key_or_certificate(data: bytes) -> Revoked:
-    words = words_of_file(data)
+    words = words_of_file(data, maximum_bytes=MAXIMUM_CERTIFICATE_FILE_BYTES)
     if words[0].endswith(_CERTIFICATE_MARK):
         return _of_certificate(parse_certificate_file(data))
     if len(words) != 2:
         raise SSHRefused(SSHReason.KEY_LINE_MALFORMED, "not one line `type base64`, perhaps with a comment behind it")
-    return parse_revocable_key(from_base64(words[1], "the key"))
+    key = parse_revocable_key(from_base64(words[1], "the key"))
+    if key.key_type.value != words[0]:
+        raise SSHRefused(SSHReason.KEY_LINE_TYPE_MISMATCH, "the line's first word is not the type of the key inside it")
+    return key
 
 
 def _of_certificate(signed: SignedCertificate) -> CertificateRevocations:

@@ -15,7 +15,7 @@ from attestors.wire.ssh.certificate import NONCE_BYTES, SignedCertificate
 from attestors.wire.ssh.key_line import MAXIMUM_FILE_BYTES, key_line, parse_key_file
 from attestors.wire.ssh.keys import PublicKey
 from attestors.wire.ssh.options import CriticalOption, Extension, ForceCommand, SourceAddress, parse_network
-from attestors.wire.ssh.principals import parse_user_principal
+from attestors.wire.ssh.principals import UserPrincipal, parse_user_principal
 from signer.authority.ssh.authorities import UserAuthority
 from signer.authority.ssh.key_id import KeyID
 from signer.authority.ssh.requests import MAXIMUM_USER_LIFETIME, Nonce, Serial, UserCertificateRequest
@@ -126,7 +126,7 @@ def _log_in(authority: UserAuthority, options: argparse.Namespace) -> int:
         signed = _sign(authority, key.public_key, options, _LOGIN_LIFETIME)
         _warn(signed)
         consumed = STANDARD_INPUT in (options.master_secret, options.authority)
-        return run_ssh(key, signed, options.exec, input_is_consumed=consumed)
+        return run_ssh(key, signed, _principals(options)[0].login, options.exec, input_is_consumed=consumed)
 
 
 def _sign(
@@ -135,7 +135,7 @@ def _sign(
     request = UserCertificateRequest(
         public_key=key,
         key_id=_key_id(options.key_id),
-        principals=tuple(map(parse_user_principal, options.principal or [_DEFAULT_PRINCIPAL])),
+        principals=_principals(options),
         serial=Serial.from_random(secrets.token_bytes(8)),
         nonce=Nonce(secrets.token_bytes(NONCE_BYTES)),
         now=int(time.time()),
@@ -144,6 +144,11 @@ def _sign(
         extensions=options.permit,
     )
     return authority.sign(request)
+
+
+def _principals(options: argparse.Namespace) -> tuple[UserPrincipal, ...]:
+    """At least one; the login of the first one is that of ``--exec``."""
+    return tuple(map(parse_user_principal, options.principal or [_DEFAULT_PRINCIPAL]))
 
 
 def _critical_options(options: argparse.Namespace) -> list[CriticalOption]:
@@ -178,8 +183,8 @@ def _warn(signed: SignedCertificate) -> None:
     named = f"certificate {certificate.serial}, key id {certificate.key_id}"
     say(f"{named}, for {names}, until {end:%Y-%m-%d %H:%M:%S} UTC")
     say(
-        f"it counts on every node that trusts {certificate.authority.fingerprint}. Without the API server nobody can "
-        "take it back there; where you reach a node's RevokedKeys file, add it with: "
+        f"it counts on every node that trusts {certificate.authority.fingerprint}. Without the API server, no command "
+        "takes it back from all of them; where you reach a node's RevokedKeys file, add it with: "
         f"node-attestation-controller krl revoke {certificate.serial} --file FILE"
     )
     say("a session that it opened does not end with it, unless the node ends sessions itself")

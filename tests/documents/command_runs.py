@@ -268,6 +268,7 @@ TABLE: Final = (
         "node-attestation-controller rotate",
         RunBy("tests/integration/test_rotate.py::test_a_rotation_is_started_and_watched"),
     ),
+    Entry("docs/ssh.md", "", RunBy("tests/documents/test_ssh.py::test_the_commands_work_with_every_api_server_down")),
     Entry(
         "docs/first-cluster.md",
         "podman build",

@@ -222,13 +222,18 @@ def test_a_certificate_for_a_fido_key_logs_in(server: SSHServer, tmp_path: Path,
     assert "user presence (authenticator touch) requirement not met" in server.log()
 
 
-def test_exec_logs_in_with_a_key_that_is_gone_afterwards(server: SSHServer, key: Path) -> None:
+def test_exec_logs_in_with_a_key_that_is_gone_afterwards(
+    server: SSHServer, key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = key.parent / "keys"
+    keys.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(keys))
     arguments = ("ssh-sign", "--master-secret", "master.json", "--exec", *server.options(), NODE, "echo in; exit 9")
     done = command(key, *arguments)
     assert (done.returncode, done.stdout) == (9, "in\n"), done.stderr + server.log()
     [used] = [line for line in server.log().splitlines() if "Accepted publickey for root" in line]
     assert "ED25519-CERT" in used
-    assert "node-attestation-ssh-" not in " ".join(path.name for path in Path("/dev/shm").iterdir())
+    assert list(keys.iterdir()) == []
 
 
 # Host certificates

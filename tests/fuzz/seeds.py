@@ -449,7 +449,9 @@ def _of_ssh() -> Iterator[Seed]:
         yield "ssh-public-key", name, key.blob
         yield "ssh-key-line", name, key_line(key).encode()
         yield "ssh-key-file", name, f"{key_line(key)} alice@laptop\n".encode()
-        request = replace(FOR_USER, public_key=key, extensions=tuple(Extension), critical_options=(VerifyRequired(),))
+        request = replace(
+            FOR_USER, public_key=key, extensions=(Extension.PERMIT_PTY,), critical_options=(VerifyRequired(),)
+        )
         yield "ssh-certificate", f"user-{name}", USERS.sign(request).blob
     yield "ssh-certificate", "host", HOSTS.sign(FOR_HOST).blob
     for name in ("ed25519", "nistp384"):

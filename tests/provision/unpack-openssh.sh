@@ -8,7 +8,8 @@ set -euo pipefail
 target=$1
 [ ! -x "$target/usr/sbin/sshd" ] || exit 0
 
-work=$(mktemp -d "$target.XXXXXX" 2> /dev/null || { mkdir -p "$(dirname "$target")" && mktemp -d "$target.XXXXXX"; })
+mkdir -p "$(dirname "$target")"
+work=$(mktemp -d "$target.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 echo "Unpacking openssh-server into $target"
 # libwrap0 is the only library of sshd that neither openssh-client nor the base system brings along.

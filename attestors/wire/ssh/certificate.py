@@ -46,6 +46,7 @@ FOREVER: Final = MAXIMUM_UINT64
 NONCE_BYTES: Final = 32
 MAXIMUM_KEY_ID_BYTES: Final = 1024
 MAXIMUM_CERTIFICATE_BYTES: Final = 128 * 1024
+MAXIMUM_CERTIFICATE_FILE_BYTES: Final = 256 * 1024
 _NONCE_RANGE: Final = range(16, 65)
 _MAXIMUM_PRINCIPALS_BYTES: Final = MAXIMUM_PRINCIPALS * (4 + MAXIMUM_PRINCIPAL_CHARACTERS)
 _MAXIMUM_TYPE_BYTES: Final = 64
@@ -83,9 +84,10 @@ class Certificate:
     """Unix time: the certificate counts until then, exclusively. :data:`FOREVER`: without end."""
     authority: PublicKey
     """The key that signs."""
+    nonce: bytes = field(repr=False)
+    """A requester cannot predict it, and so not the signed bytes either."""
     critical_options: tuple[CriticalOption, ...] = ()
     extensions: tuple[Extension, ...] = ()
-    nonce: bytes = field(default=bytes(NONCE_BYTES), repr=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.serial <= MAXIMUM_UINT64:
@@ -209,7 +211,7 @@ def parse_certificate_line(text: str) -> SignedCertificate:
     Raises:
         SSHRefused: ``KeyLineMalformed``, ``KeyLineTypeMismatch``, or as :func:`parse_certificate`.
     """
-    if len(text) > 2 * MAXIMUM_CERTIFICATE_BYTES:
+    if len(text) > MAXIMUM_CERTIFICATE_FILE_BYTES:
         raise SSHRefused(SSHReason.TOO_LARGE, "the line is longer than any certificate")
     named, _, encoded = text.partition(" ")
     stated = _certificate_type(named.encode("utf-8", "surrogatepass"))
@@ -225,7 +227,7 @@ def parse_certificate_file(data: bytes) -> SignedCertificate:
     Raises:
         SSHRefused: see :func:`parse_certificate_line`.
     """
-    return parse_certificate_line(" ".join(words_of_file(data)))
+    return parse_certificate_line(" ".join(words_of_file(data, maximum_bytes=MAXIMUM_CERTIFICATE_FILE_BYTES)))
 
 
 def _certificate_type(name: bytes) -> KeyType:
@@ -250,8 +252,6 @@ def _principals(data: bytes, kind: CertificateKind) -> tuple[Principal, ...]:
     reader = Reader(data)
     found: list[Principal] = []
     while not reader.is_at_end:
-        if len(found) == MAXIMUM_PRINCIPALS:
-            raise SSHRefused(SSHReason.TOO_MANY_PRINCIPALS, f"more than {MAXIMUM_PRINCIPALS} principals")
         content = reader.string("a principal", maximum=MAXIMUM_PRINCIPAL_CHARACTERS)
         text = content.decode("ascii", "backslashreplace")  # a backslash is in no principal
         found.append(parse_user_principal(text) if kind is CertificateKind.USER else parse_host_principal(text))

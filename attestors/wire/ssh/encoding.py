@@ -12,7 +12,6 @@ from typing import Final
 
 from attestors.wire.ssh.errors import SSHReason, SSHRefused, malformed
 
-MAXIMUM_UINT32: Final = 2**32 - 1
 MAXIMUM_UINT64: Final = 2**64 - 1
 _LENGTH_BYTES: Final = 4
 _SIGN_BIT: Final = 0x80
@@ -44,7 +43,7 @@ def mpint(value: int) -> bytes:
 
 
 class Reader:
-    """Reads fields in order. Whoever reads calls :meth:`end` at last."""
+    """Reads fields in order. The caller calls :meth:`end` at last."""
 
     __slots__ = ("_data", "_position")
 

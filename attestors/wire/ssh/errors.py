@@ -19,7 +19,7 @@ class SSHReason(enum.StrEnum):
     KEY_TOO_WEAK = "KeyTooWeak"
     KEY_INVALID = "KeyInvalid"
     SECURITY_KEY_NOT_ALLOWED = "SecurityKeyNotAllowed"
-    """A FIDO key where nobody could touch it, such as a host key."""
+    """A FIDO key, which signs only when a person touches it, where a host must sign."""
     KEY_LINE_HAS_OPTIONS = "KeyLineHasOptions"
     KEY_LINE_HAS_COMMENT = "KeyLineHasComment"
     KEY_LINE_HAS_SEVERAL_LINES = "KeyLineHasSeveralLines"

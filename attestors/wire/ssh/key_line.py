@@ -58,17 +58,17 @@ def parse_key_file(data: bytes) -> PublicKey:
     Raises:
         SSHRefused: see :func:`parse_key_line`.
     """
-    return parse_key_line(" ".join(words_of_file(data)))
+    return parse_key_line(" ".join(words_of_file(data, maximum_bytes=MAXIMUM_FILE_BYTES)))
 
 
-def words_of_file(data: bytes) -> list[str]:
+def words_of_file(data: bytes, *, maximum_bytes: int) -> list[str]:
     """Type and Base64 of a file with one line; a third word and what follows is a comment, and is dropped.
 
     Raises:
         SSHRefused: ``TooLarge``, ``KeyLineHasSeveralLines``, ``KeyLineMalformed`` or ``Malformed``.
     """
-    if len(data) > MAXIMUM_FILE_BYTES:
-        raise SSHRefused(SSHReason.TOO_LARGE, f"a file with one public key has at most {MAXIMUM_FILE_BYTES} bytes")
+    if len(data) > maximum_bytes:
+        raise SSHRefused(SSHReason.TOO_LARGE, f"the file has more than {maximum_bytes} bytes")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:

@@ -48,7 +48,7 @@ _MAXIMUM_NAME_BYTES: Final = 64
 _ED25519_BYTES: Final = 64
 _SCALAR_BITS: Final = 521
 _USER_PRESENT: Final = 0x01
-"""Flag of CTAP: somebody touched the token."""
+"""Flag of CTAP: a person touched the token."""
 
 
 class SignatureAlgorithm(enum.Enum):
@@ -163,7 +163,7 @@ def sign(private_key: PrivateKey, data: bytes) -> Signature:
 
 
 def verify(key: PublicKey, signature: Signature, data: bytes) -> None:
-    """Verify a signature. That of a FIDO key counts only if somebody touched the token.
+    """Verify a signature. That of a FIDO key counts only if a person touched the token.
 
     Raises:
         SSHRefused: ``BadSignature``, ``UserNotPresent``, or ``SignatureAlgorithmUnsupported``: an algorithm that is
@@ -197,7 +197,7 @@ def _verify_touched(key: SecurityKey, signature: Signature, data: bytes) -> None
     if not isinstance(signature.touch, Touch):
         raise malformed("the signature of a FIDO key lacks flags and counter")
     if not signature.touch.flags & _USER_PRESENT:
-        raise SSHRefused(SSHReason.USER_NOT_PRESENT, "nobody touched the FIDO token for this signature")
+        raise SSHRefused(SSHReason.USER_NOT_PRESENT, "the FIDO token signed without a touch")
     signed = b"".join(
         (
             hashlib.sha256(key.application.encode("ascii")).digest(),

@@ -25,6 +25,8 @@ class SSHAuthorityReason(StrEnum):
     NONCE_INVALID = "NonceInvalid"
     PRINCIPALS_MISSING = "PrincipalsMissing"
     LIFETIME_INVALID = "LifetimeInvalid"
+    EXTENSION_NOT_ISSUED = "ExtensionNotIssued"
+    """What no certificate permits here: agent and X11 forwarding, a login script, or a FIDO key without a touch."""
     SUBJECT_IS_AUTHORITY = "SubjectIsAuthority"
     """The key to be certified is the authority's own."""
     SELF_CHECK_FAILED = "SelfCheckFailed"

@@ -17,6 +17,7 @@ from signer.authority.ssh.key_id import KeyID
 BACKDATE_SECONDS: Final = 60
 """Certificates begin that much earlier, for hosts whose clock is behind."""
 MAXIMUM_USER_LIFETIME: Final = timedelta(hours=1)
+ISSUED_EXTENSIONS: Final = frozenset({Extension.PERMIT_PORT_FORWARDING, Extension.PERMIT_PTY})
 _SERIAL_BITS: Final = 63
 
 
@@ -77,7 +78,8 @@ class UserCertificateRequest:
     """A certificate for a person's key.
 
     Raises:
-        SSHAuthorityRefused: ``PrincipalsMissing`` or ``LifetimeInvalid``: not from 1 second to 1 hour.
+        SSHAuthorityRefused: ``PrincipalsMissing``, ``ExtensionNotIssued``, or ``LifetimeInvalid``: not from 1 second
+            to 1 hour.
     """
 
     public_key: PublicKey
@@ -94,6 +96,11 @@ class UserCertificateRequest:
 
     def __post_init__(self) -> None:
         _require_principals(self.principals)
+        if not ISSUED_EXTENSIONS.issuperset(self.extensions):
+            raise SSHAuthorityRefused(
+                SSHAuthorityReason.EXTENSION_NOT_ISSUED,
+                "certificates permit a terminal and port forwarding, and nothing else; leave the other extensions out",
+            )
         if not timedelta(seconds=1) <= self.lifetime <= MAXIMUM_USER_LIFETIME:
             raise SSHAuthorityRefused(
                 SSHAuthorityReason.LIFETIME_INVALID,
@@ -153,7 +160,7 @@ def _require_principals(principals: tuple[UserPrincipal, ...] | tuple[HostPrinci
     if not principals:
         raise SSHAuthorityRefused(
             SSHAuthorityReason.PRINCIPALS_MISSING,
-            "a certificate without principals counts for nobody, or for everybody with OpenSSH before 10.3; name one",
+            "versions of OpenSSH differ on certificates without principals: every login, or none; name one",
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from attestors.wire.ssh.certificate import MAXIMUM_KEY_ID_BYTES
-from attestors.wire.ssh.encoding import MAXIMUM_UINT64, Reader
+from attestors.wire.ssh.encoding import Reader
 from attestors.wire.ssh.errors import SSHReason, SSHRefused, malformed
 from attestors.wire.ssh.keys import MAXIMUM_KEY_BYTES, RevocableKey, parse_revocable_key
 from attestors.wire.ssh.krl.revocation_list import (
@@ -115,8 +115,6 @@ def _serial_bitmap(reader: Reader, entries: _Entries) -> Iterator[SerialRange]:
     if content and content[0] >= _SIGN_BIT:
         raise malformed("a bitmap is negative")
     bits = int.from_bytes(content, "big")
-    if bits and offset + bits.bit_length() - 1 > MAXIMUM_UINT64:
-        raise SSHRefused(SSHReason.SERIAL_RANGE_INVALID, "a bitmap goes beyond serial number 2^64 - 1")
     # The lowest bit is the first serial number. Runs are found in text, which costs no more than its length.
     text = bin(bits)[:1:-1]
     start = text.find("1")

@@ -150,6 +150,7 @@ def test_as_json(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
         ("SHA256:x", "not a fingerprint"),
         ("ssh-ed25519 AAAA", "Malformed"),
         ("options.pub", "KeyLineMalformed"),
+        ("mismatch.pub", "KeyLineTypeMismatch"),
         ("nothing-cert.pub", "neither serial number nor key id"),
     ],
 )
@@ -157,6 +158,7 @@ def test_what_cannot_be_revoked_changes_nothing(
     run: Run, folder: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
 ) -> None:
     (folder / "options.pub").write_text(f"restrict {key_line(KEYS['ed25519'])}\n")
+    (folder / "mismatch.pub").write_text(key_line(KEYS["ed25519"]).replace("ssh-ed25519", "ssh-rsa"))
     (folder / "nothing-cert.pub").write_text(certificate_line(0, ""))
     assert run("krl", "revoke", "7", "--file", "revoked.krl") == 0
     before = (folder / "revoked.krl").read_bytes()

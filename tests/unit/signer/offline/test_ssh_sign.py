@@ -91,7 +91,7 @@ def test_the_certificate_goes_to_standard_output_and_warnings_do_not(
     assert certificate.key_id.startswith("ssh-sign/")
     assert f"krl revoke {certificate.serial} --file FILE" in printed.err
     assert certificate.authority.fingerprint in printed.err
-    assert "Without the API server nobody can take it back there" in printed.err
+    assert "Without the API server, no command takes it back from all of them" in printed.err
 
 
 def test_each_certificate_has_its_own_serial_and_nonce(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,6 +153,7 @@ def test_a_user_without_a_name(run: Run, capsys: pytest.CaptureFixture[str], mon
         ((*MASTER, "--salt", "?", "ed25519.pub"), "MasterSecretInvalid"),
         ((*MASTER, "missing.pub"), "cannot be read: No such file"),
         ((*MASTER, "empty.pub"), "is empty"),
+        ((*MASTER, "large.pub"), "'large.pub' has more than 16384 bytes"),
         ((*MASTER, "master.json"), "KeyTypeUnsupported"),
         ((*MASTER, "options.pub"), "KeyLineHasOptions"),
         ((*MASTER, "weak.pub"), "KeyTooWeak"),
@@ -175,6 +176,7 @@ def test_wrong_use_has_exit_code_2_and_signs_nothing(
     run: Run, folder: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
 ) -> None:
     (folder / "empty.pub").touch()
+    (folder / "large.pub").write_text("x" * 20_000)
     (folder / "options.pub").write_text(f"restrict {RFC}\n")
     (folder / "weak.pub").write_text(WEAK)
     (folder / "hosts.json").write_text(json.dumps(manifest("production-ssh-host")))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from attestors.wire.ssh.certificate import (
     FOREVER,
     MAXIMUM_CERTIFICATE_BYTES,
+    MAXIMUM_CERTIFICATE_FILE_BYTES,
     Certificate,
     CertificateKind,
     SignedCertificate,
@@ -39,6 +40,7 @@ USER = Certificate(
     valid_after=1_000,
     valid_before=4_600,
     authority=public_key_of(AUTHORITY),
+    nonce=bytes(32),
 )
 HOST = replace(USER, kind=CertificateKind.HOST, principals=(HostName("worker-1"),))
 
@@ -230,10 +232,16 @@ def test_a_host_certificate_has_no_options() -> None:
     assert replace(HOST, principals=(HostAddress(ipaddress.ip_address("2001:db8::1")),)).kind is CertificateKind.HOST
 
 
-def test_none_and_256_principals() -> None:
+def test_forever_is_the_largest_number_of_64_bits() -> None:
+    assert FOREVER == 2**64 - 1
+    assert parse_certificate(encoded(before=uint64(2**64 - 1))).certificate.valid_before == FOREVER
+
+
+def test_none_and_256_principals_of_any_length() -> None:
     for count in (0, 1, 256):
-        certificate = replace(USER, principals=tuple(PlainPrincipal(f"u{n}") for n in range(count)))
+        certificate = replace(USER, principals=tuple(PlainPrincipal(f"{n:0381}") for n in range(count)))
         assert parse_certificate(signed(certificate).blob).certificate == certificate
+        assert parse_certificate_file(f"{signed(certificate).line} alice\n".encode()) == signed(certificate)
 
 
 def test_a_certificate_without_bound() -> None:
@@ -249,7 +257,7 @@ def test_lines() -> None:
         (f"{line}\n", SSHReason.MALFORMED),
         (f"{line} comment", SSHReason.MALFORMED),
         (f"{line.split()[0]} {to_base64(signed().blob + bytes(1))}", SSHReason.TRAILING_BYTES),
-        ("x" * (2 * MAXIMUM_CERTIFICATE_BYTES + 1), SSHReason.TOO_LARGE),
+        ("x" * (MAXIMUM_CERTIFICATE_FILE_BYTES + 1), SSHReason.TOO_LARGE),
     ):
         with pytest.raises(SSHRefused) as refused:
             parse_certificate_line(text)

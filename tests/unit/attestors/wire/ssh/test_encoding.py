@@ -16,6 +16,7 @@ from attestors.wire.ssh.errors import SSHReason, SSHRefused
         (0, "00000000"),
         (0x9A378F9B2E332A7, "0000000809a378f9b2e332a7"),
         (0x80, "000000020080"),
+        (0x7F, "000000017f"),
     ],
 )
 def test_the_numbers_of_the_rfc(number: int, encoded: str) -> None:

@@ -274,7 +274,7 @@ def test_revocation_lists_are_read_alike(queried: Queried, revocations: Revocati
 @settings(max_examples=20, suppress_health_check=list(HealthCheck))
 @given(
     serials=st.sets(st.one_of(st.integers(1, 40), st.integers(2**63 - 9, 2**63 + 9)), max_size=30),
-    first=st.integers(1, 2**64 - 1),
+    first=st.integers(1, 2**64 - 2),  # ssh-keygen takes no range of one number
     name=st.sampled_from(["a", "b", "grant/c"]),
 )
 def test_lists_of_ssh_keygen_are_read(queried: Queried, serials: set[int], first: int, name: str) -> None:

@@ -50,6 +50,7 @@ def test_each_type_reads_back(name: str) -> None:
         (f"ssh-dss {ENCODED}", SSHReason.KEY_TYPE_UNSUPPORTED),
         (f"ssh-ed25519-cert-v01@openssh.com {ENCODED}", SSHReason.KEY_TYPE_UNSUPPORTED),
         (f"{WORD} {'A' * 4000}", SSHReason.TOO_LARGE),
+        (f"{WORD} {'?' * 4000}", SSHReason.TOO_LARGE),
     ],
 )
 def test_another_line_is_refused(text: str, reason: SSHReason) -> None:
@@ -83,10 +84,22 @@ def test_files_of_ssh_keygen_are_read(end: str) -> None:
         (f"{LINE} c\x1b[31m".encode(), SSHReason.KEY_LINE_MALFORMED),
         (b"-----BEGIN OPENSSH PRIVATE KEY-----\n", SSHReason.KEY_LINE_MALFORMED),
         (f"{LINE} \xff".encode("latin-1"), SSHReason.MALFORMED),
-        (b"x" * 20_000, SSHReason.TOO_LARGE),
+        (b"x\n" * 10_000, SSHReason.TOO_LARGE),
+        (f"{LINE} alice\n{LINE} bob\n".encode(), SSHReason.KEY_LINE_HAS_SEVERAL_LINES),
         (b"", SSHReason.KEY_LINE_MALFORMED),
     ],
-    ids=["two keys", "empty line", "options", "options with a space", "escape", "private", "latin", "large", "empty"],
+    ids=[
+        "two keys",
+        "empty line",
+        "options",
+        "options with a space",
+        "escape",
+        "private",
+        "latin",
+        "large",
+        "with comments",
+        "empty",
+    ],
 )
 def test_another_file_is_refused(data: bytes, reason: SSHReason) -> None:
     with pytest.raises(SSHRefused) as refused:

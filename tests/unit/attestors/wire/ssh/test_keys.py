@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
+import re
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import dsa, ec, rsa
@@ -19,6 +21,7 @@ from attestors.wire.ssh.keys import (
     KeyType,
     PublicKey,
     RSAKey,
+    SecurityKeyEd25519,
     WeakRSAKey,
     host_key,
     parse_public_key,
@@ -130,6 +133,46 @@ def test_rsa_numbers_that_make_no_key(exponent: int, modulus: int, reason: SSHRe
         RSAKey(exponent, modulus)
 
 
+def test_points_of_fido_keys_are_checked_too() -> None:
+    for point in (b"", bytes(31), bytes(33)):
+        assert refusal(strings((b"sk-ssh-ed25519@openssh.com", point, b"ssh:"))) is SSHReason.KEY_INVALID
+    p256 = KEYS["nistp256"]
+    assert isinstance(p256, ECDSAKey)
+    off = p256.point[:-1] + bytes([p256.point[-1] ^ 1])
+    for curve, point in ((b"nistp256", off), (b"nistp256", b"\0"), (b"nistp384", p256.point)):
+        blob = strings((b"sk-ecdsa-sha2-nistp256@openssh.com", curve, point, b"ssh:"))
+        assert refusal(blob) is SSHReason.KEY_INVALID
+
+
+def test_the_smallest_exponent() -> None:
+    assert RSAKey(3, ODD).exponent == 3
+
+
+def test_the_longest_rsa_key_and_exponent() -> None:
+    key = RSAKey(2**32 - 1, 2**8191 + 1)
+    assert parse_public_key(key.blob) == key
+
+
+@pytest.mark.parametrize(("length", "accepted"), [(1, True), (255, True), (256, False)])
+def test_lengths_of_applications(length: int, accepted: bool) -> None:
+    point = KEYS["sk-ed25519"].blob[:-8]
+    blob = point + string(b"x" * length)
+    if accepted:
+        assert parse_public_key(blob).blob == blob
+    else:
+        assert refusal(blob) is SSHReason.TOO_LARGE
+    with contextlib.suppress(SSHRefused):
+        SecurityKeyEd25519(bytes(32), "x" * length)
+        assert accepted
+
+
+def test_a_type_is_shown_only_if_it_is_a_name() -> None:
+    """What stands in its place may be a secret."""
+    for name, shown in ((b"ssh-ed448", "type ssh-ed448 are"), (b'{"key":"AAEC', "type (not shown) are")):
+        with pytest.raises(SSHRefused, match=re.escape(shown)):
+            parse_public_key(string(name))
+
+
 def ecdsa_blob(point: bytes, *, curve: bytes = b"nistp256", named: bytes = b"ecdsa-sha2-nistp256") -> bytes:
     return strings((named, curve, point))
 
@@ -144,6 +187,9 @@ def test_points_that_are_on_no_curve() -> None:
 
 
 def test_a_curve_that_is_not_the_types() -> None:
+    p256 = KEYS["nistp256"]
+    assert isinstance(p256, ECDSAKey)
+    assert refusal(ecdsa_blob(p256.point, curve=b"nistp384")) is SSHReason.KEY_INVALID
     p384 = KEYS["nistp384"]
     assert isinstance(p384, ECDSAKey)
     assert refusal(ecdsa_blob(p384.point, curve=b"nistp384")) is SSHReason.KEY_INVALID

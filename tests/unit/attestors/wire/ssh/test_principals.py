@@ -88,6 +88,12 @@ def test_another_host_is_refused(text: str) -> None:
     assert refused.value.reason is SSHReason.PRINCIPAL_INVALID
 
 
+def test_an_ipv4_address_in_the_form_of_ipv6() -> None:
+    """Versions of Python write it differently."""
+    with pytest.raises(SSHRefused, match="without ::ffff:"):
+        HostAddress(ipaddress.ip_address("::ffff:192.0.2.1"))
+
+
 def test_an_address_is_no_name() -> None:
     with pytest.raises(SSHRefused, match="PrincipalInvalid"):
         HostName("192.0.2.1")

@@ -12,6 +12,7 @@ from attestors.wire.ssh.encoding import string, to_base64, uint32
 from attestors.wire.ssh.errors import SSHReason, SSHRefused
 from attestors.wire.ssh.signatures import public_key_of
 from attestors.wire.ssh.sshsig import (
+    MAXIMUM_SSHSIG_BYTES,
     HashAlgorithm,
     Namespace,
     SSHSignature,
@@ -107,6 +108,12 @@ def test_each_wrong_field(changed: dict[str, bytes], reason: SSHReason) -> None:
     with pytest.raises(SSHRefused) as refused:
         parse_sshsig(blob(**changed))
     assert refused.value.reason is reason
+
+
+def test_a_signature_without_bound() -> None:
+    with pytest.raises(SSHRefused) as refused:
+        parse_sshsig(bytes(MAXIMUM_SSHSIG_BYTES + 1))
+    assert refused.value.reason is SSHReason.TOO_LARGE
 
 
 @given(data=st.data())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import inspect
 import json
 from dataclasses import replace
@@ -132,7 +133,7 @@ def test_serial_numbers_have_63_random_bits(random: bytes) -> None:
 
 
 def test_random_bits_that_are_all_zero_or_too_few() -> None:
-    for random in (bytes(8), b"\0" * 7 + b"\1", bytes(7), bytes(9)):
+    for random in (bytes(8), b"\0" * 7 + b"\1", b"\xff" * 7, b"\xff" * 9):
         assert refusal(lambda: Serial.from_random(random)) is SSHAuthorityReason.SERIAL_INVALID  # noqa: B023
 
 
@@ -150,6 +151,11 @@ def test_a_nonce_has_32_bytes(length: int) -> None:
         ({"lifetime": timedelta(microseconds=1)}, SSHAuthorityReason.LIFETIME_INVALID),
         ({"lifetime": -timedelta(seconds=1)}, SSHAuthorityReason.LIFETIME_INVALID),
         ({"now": 60}, SSHAuthorityReason.LIFETIME_INVALID),
+        *(
+            ({"extensions": (one,)}, SSHAuthorityReason.EXTENSION_NOT_ISSUED)
+            for one in Extension
+            if one not in (Extension.PERMIT_PTY, Extension.PERMIT_PORT_FORWARDING)
+        ),
     ],
 )
 def test_requests_of_users_that_are_refused(changes: dict[str, Any], reason: SSHAuthorityReason) -> None:
@@ -246,6 +252,18 @@ def test_keys_that_are_no_authoritys() -> None:
 )
 def test_damaged_keys(text: bytes) -> None:
     assert refusal(lambda: read_private_key(text)) is SSHAuthorityReason.KEY_INVALID
+
+
+def test_a_compressed_point_in_opensshs_format() -> None:
+    """Found by fuzzing: the library raises NotImplementedError."""
+    text = private_key_text(private_key("nistp384")).decode()
+    blob = bytearray(base64.b64decode("".join(text.splitlines()[1:-1])))
+    point = blob.index(b"nistp384\0\0\0\x61\x04") + len(b"nistp384\0\0\0\x61")
+    blob[point] = 2
+    changed = (
+        f"-----BEGIN OPENSSH PRIVATE KEY-----\n{base64.encodebytes(blob).decode()}-----END OPENSSH PRIVATE KEY-----\n"
+    )
+    assert refusal(lambda: read_private_key(changed.encode())) is SSHAuthorityReason.KEY_INVALID
 
 
 def test_messages_hold_no_key() -> None:

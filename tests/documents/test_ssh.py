@@ -1,0 +1,146 @@
+"""``docs/ssh.md``: its commands, run in order against a real sshd and no API server, and its tables."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+import yaml
+
+from attestors.wire.ssh.key_line import key_line
+from attestors.wire.ssh.signatures import public_key_of
+from signer.authority.ssh.derivation import derive_user_authority, parse_master_secret
+from signer.offline.main import _parser
+from tests.documents.markdown import ROOT, blocks
+from tests.support.binaries import MissingPart, skip_or_fail
+from tests.support.openssh import find_openssh
+from tests.support.ssh_server import SSHServer
+from tests.unit.signer.authority.ssh.test_secret import PRIVATE, manifest
+
+PAGE: Final = ROOT / "docs/ssh.md"
+TEXT: Final = PAGE.read_text(encoding="utf-8")
+PROGRAM: Final = "import sys; from signer.entry import main; sys.exit(main())"
+PLACEHOLDER: Final = "BASE64-OF-32-RANDOM-BYTES"
+
+
+def in_language(language: str) -> list[str]:
+    return [block.text for block in blocks(PAGE) if block.language == language]
+
+
+def login_by_exec() -> str:
+    """The page's command with a temporary key and the master secret."""
+    lines = "".join(in_language("console")).splitlines()
+    [found] = [line for line in lines if "--master-secret" in line and "--exec" in line]
+    return found
+
+
+@pytest.fixture
+def kit(tmp_path: Path) -> Path:
+    """A folder with the files that the page speaks of, and programs under the names that it uses."""
+    [secret] = in_language("json")
+    for value in range(2):
+        secret = secret.replace(PLACEHOLDER, base64.b64encode(bytes([value] * 32)).decode(), 1)
+    (tmp_path / "master-secret.json").write_text(secret)
+    (tmp_path / "production-ssh-user.yaml").write_text(yaml.safe_dump(manifest()))
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    program = programs / "node-attestation-controller"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{PROGRAM}" "$@"\n')
+    program.chmod(0o755)
+    return tmp_path
+
+
+@pytest.fixture
+def server(kit: Path) -> Iterator[SSHServer]:
+    """Of node ``worker-1``. ``ssh`` finds it under that name, and ``revoked.krl`` is the file that it reads."""
+    authority = derive_user_authority(parse_master_secret((kit / "master-secret.json").read_bytes())).public_key
+    try:
+        started = SSHServer(user_authority=authority)
+    except MissingPart as missing:
+        skip_or_fail(missing)
+    with started:
+        with (started.folder / "user-authorities").open("a") as file:
+            file.write(f"{key_line(public_key_of(PRIVATE))}\n")
+        (kit / "revoked.krl").symlink_to(started.revoked)
+        ssh = kit / "programs" / "ssh"
+        ssh.write_text(f'#!/bin/sh\nexec {shlex.join([str(find_openssh("ssh")), *started.options()])} "$@"\n')
+        ssh.chmod(0o755)
+        yield started
+
+
+def shell(kit: Path, line: str) -> subprocess.CompletedProcess[str]:
+    """Run a line of the page, with the controller's kubeconfig pointing nowhere."""
+    return subprocess.run(
+        ["sh", "-c", line],
+        cwd=kit,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "PATH": f"{kit / 'programs'}:{os.environ['PATH']}", "KUBECONFIG": "/nonexistent"},
+    )
+
+
+@pytest.mark.slow
+def test_the_commands_work_with_every_api_server_down(kit: Path, server: SSHServer) -> None:
+    """The drill: log in by each way, revoke, and be refused."""
+    printed = {}
+    for line in "".join(in_language("console")).splitlines():
+        done = shell(kit, line)
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}\n{server.log()}"
+        printed[line] = done.stdout
+    authority = printed["node-attestation-controller ssh-sign ca --master-secret master-secret.json"]
+    assert authority in (server.folder / "user-authorities").read_text()
+    assert sum("load average" in output for output in printed.values()) == 3
+    listed = printed["ssh-keygen -Q -l -f revoked.krl"]
+    assert "serial: 7" in listed
+    assert "id: ssh-sign/alice" in listed
+    refused = shell(kit, "ssh -i id root@worker-1 uptime")
+    assert refused.returncode == 255
+    assert "revoked by file" in server.log()
+    assert shell(kit, login_by_exec()).returncode == 0
+
+
+@pytest.mark.slow
+def test_a_missing_revocation_list_refuses_every_login(kit: Path, server: SSHServer) -> None:
+    """Test 24's pure half, and the warning of the page."""
+    login = login_by_exec()
+    server.revoked.unlink()
+    assert shell(kit, login).returncode == 255
+    server.revoked.touch()
+    assert shell(kit, login).returncode == 0
+
+
+def options_of(command: str) -> set[str]:
+    actions = [action for action in _parser()._actions if isinstance(action, argparse._SubParsersAction)]
+    return {option for action in actions[0].choices[command]._actions for option in action.option_strings}
+
+
+def test_every_option_of_ssh_sign_is_described_and_no_other() -> None:
+    named = set(re.findall(r"`(--[a-z-]+)", TEXT))
+    assert named == (options_of("ssh-sign") - {"-h", "--help"}) | {"--ca"}
+
+
+def test_the_configuration_of_sshd_is_the_servers() -> None:
+    [configuration] = in_language("text")
+    names = [line.split()[0] for line in configuration.splitlines()]
+    tried = (ROOT / "tests/support/ssh_server.py").read_text()
+    assert names
+    assert all(f"\n{name} " in tried for name in names)
+
+
+def test_the_example_is_no_secret() -> None:
+    """Somebody would copy it."""
+    [secret] = in_language("json")
+    assert set(json.loads(secret).values()) == {PLACEHOLDER}
