@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +21,11 @@ from signer.kube.resources import NODE_ATTESTATION_POLICIES, SECRETS
 from signer.offline.main import main
 from signer.ssh import reconciler
 from signer.testing.world import WorldCluster
-from tests.integration.fixtures import Harness
+from tests.documents.grants import granted, requests_of, used
+from tests.documents.markdown import ROOT
+from tests.documents.test_grants import SERVICE_ACCOUNT, as_the_service_account
+from tests.integration.fixtures import Harness, keyed_mac
+from tests.integration.move import Move, copy_controller_key
 from tests.support.processes import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("short_waits")]
@@ -123,3 +128,44 @@ def test_where_ssh_is_switched_off(harness: Harness) -> None:
     harness.run()
     assert "--ssh" in wait_for_reason(cluster, "NotAllowed")
     assert (secret(cluster, "ssh-user"), secret(cluster, "ssh-host")) == ({}, {})
+
+
+@pytest.mark.parametrize("same_key", [True, False], ids=["same controller key", "another controller key"])
+def test_moved_to_another_management_cluster(harness: Harness, target: Harness, same_key: bool) -> None:
+    """Both controllers run throughout; the authorities stay what they were, or are not used."""
+    cluster = harness.cluster(policy={"ssh": {}})
+    harness.run(ssh=ALLOWED)
+    wait_for_reason(cluster, "Available")
+    before = status(cluster)["ssh"]
+    if same_key:
+        copy_controller_key(harness.management, target.management)
+    target.run(ssh=ALLOWED)
+    move = Move(cluster, target.management)
+    move.pause()
+    wait_for_reason(cluster, "Paused")
+    move.create()
+    move.delete()
+    move.unpause()
+    wait_for_reason(move.target, "Available" if same_key else "ForeignAuthority")
+    if same_key:
+        assert status(move.target)["ssh"] == before
+    moved = secret(move.target, "ssh-user")
+    assert base64.b64decode(moved["data"]["ssh-publickey"]).decode() == before["userAuthorities"][0]["publicKey"]
+
+
+@pytest.mark.parametrize("granted_to_it", [True, False], ids=["with the role", "without it"])
+def test_it_needs_exactly_the_role(harness: Harness, granted_to_it: bool) -> None:
+    """The controller as its service account, with the files of ``deploy/rbac`` alone."""
+    api = harness.api
+    files = ["management.yaml", *(["ssh.yaml"] if granted_to_it else [])]
+    for file in files:
+        api.apply_yaml((ROOT / "deploy/rbac" / file).read_text(encoding="utf-8"))
+    cluster = harness.cluster(policy={"ssh": {}})
+    harness.start(ssh=ALLOWED, attestors=keyed_mac(), connection=as_the_service_account(api))
+    if not granted_to_it:
+        assert "secrets" in wait_for_reason(cluster, "NotKnown")
+        assert secret(cluster, "ssh-host") == {}
+        return
+    wait_for_reason(cluster, "Available")
+    writes = {one for one in used(requests_of(api, SERVICE_ACCOUNT)) if one[2] == "secrets" and one[1] != "get"}
+    assert granted(ROOT / "deploy/rbac/ssh.yaml") == writes - {("", "list", "secrets"), ("", "watch", "secrets")}
