@@ -24,11 +24,27 @@ class InvalidBreakGlassKeys(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class BreakGlassKey:
-    """The public key of a user authority whose private key is nowhere online."""
+    """The public key of a user authority whose private key is nowhere online.
 
-    public_key: PublicKey
+    Raises:
+        InvalidBreakGlassKeys: ``key`` is not a line ``type base64``.
+    """
+
+    key: str
+    """As in the policy: audit lines hold policies, and a line has one reading."""
     comment: str = ""
     """For people. Nothing depends on it."""
+
+    def __post_init__(self) -> None:
+        try:
+            parse_key_line(self.key)
+        except SSHRefused as error:
+            raise InvalidBreakGlassKeys(f".key: {error}") from error
+
+    @property
+    def public_key(self) -> PublicKey:
+        """The key, parsed."""
+        return parse_key_line(self.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +56,10 @@ class NoRotationPeriod:
 class SSHSettings:
     """The policy turns SSH on."""
 
-    host_certificate_duration: timedelta = DEFAULT_HOST_CERTIFICATE_DURATION
-    break_glass_keys: tuple[BreakGlassKey, ...] = ()
+    host_certificate_duration: timedelta
+    break_glass_keys: tuple[BreakGlassKey, ...]
     """At most ``MAXIMUM_BREAK_GLASS_KEYS``, each once."""
-    rotation_period: timedelta | NoRotationPeriod = NoRotationPeriod()
+    rotation_period: timedelta | NoRotationPeriod
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +94,13 @@ def _key(path: str, item: Any) -> BreakGlassKey:
     line = item.get("key") if isinstance(item, dict) else None
     if not isinstance(line, str):
         raise InvalidBreakGlassKeys(f"{path}.key is missing: write the public key as `type base64`")
-    try:
-        key = parse_key_line(line)
-    except SSHRefused as error:
-        raise InvalidBreakGlassKeys(f"{path}.key: {error}") from error
     comment = item.get("comment")
-    if comment is None:
-        return BreakGlassKey(key)
-    if not isinstance(comment, str) or _COMMENT.fullmatch(comment) is None:
+    if comment is not None and (not isinstance(comment, str) or _COMMENT.fullmatch(comment) is None):
         raise InvalidBreakGlassKeys(f"{path}.comment must be one line of at most 256 characters")
-    return BreakGlassKey(key, comment)
+    try:
+        return BreakGlassKey(line, comment or "")
+    except InvalidBreakGlassKeys as error:
+        raise InvalidBreakGlassKeys(f"{path}{error}") from error
 
 
 __all__ = [

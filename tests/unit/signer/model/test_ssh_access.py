@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from attestors.wire.ssh.key_line import key_line
 from attestors.wire.ssh.signatures import public_key_of
+from signer.audit.values import InvalidValue, read, write
 from signer.model.policy import InvalidPolicy, Policy, parse_policy
 from signer.model.ssh_access import NoRotationPeriod, SSHOff, SSHSettings
+
+ON: Final = SSHSettings(timedelta(hours=720), (), NoRotationPeriod())
 
 
 def line(number: int = 1) -> str:
@@ -41,7 +45,7 @@ def test_without_the_field_it_is_off() -> None:
 
 
 def test_an_empty_object_turns_it_on() -> None:
-    assert parse({}).ssh == SSHSettings(timedelta(hours=720), (), NoRotationPeriod())
+    assert parse({}).ssh == ON
 
 
 def test_everything() -> None:
@@ -60,10 +64,26 @@ def test_everything() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "ssh", [None, {}, {"rotationPeriod": "24h", **keys({"key": line(1), "comment": "in the safe"}, {"key": line(2)})}]
+)
+def test_in_the_audit_log(ssh: Any) -> None:
+    """A decision's line holds the policy, and is read again."""
+    policy = parse(ssh)
+    assert read(Policy, json.loads(write(policy)), "policy") == policy
+
+
+def test_a_line_of_the_audit_log_with_what_is_no_key() -> None:
+    written = json.loads(write(parse(keys({"key": line()}))))
+    written["ssh"]["break_glass_keys"][0]["key"] = "no key"
+    with pytest.raises(InvalidValue, match="break_glass_keys"):
+        read(Policy, written, "policy")
+
+
 @pytest.mark.parametrize("duration", ["59m", "8785h", "0s", "1d", "", 720, None, []])
 def test_durations_of_host_certificates(duration: Any) -> None:
     if duration is None:
-        assert parse({"hostCertificateDuration": None}).ssh == SSHSettings()
+        assert parse({"hostCertificateDuration": None}).ssh == ON
         return
     assert invalid({"hostCertificateDuration": duration}).startswith("spec.ssh.hostCertificateDuration")
 
