@@ -141,6 +141,23 @@ def test_the_period() -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize("path", [USER, HOST])
+def test_the_period_counts_from_the_older_authority(path: str) -> None:
+    async def scenario() -> None:
+        world = World(ssh={"rotationPeriod": "240h"})
+        process = await available(world)
+        world.wait(9)
+        world.api.remove(path)
+        await process.until_it_waits()
+        world.wait(2)
+        assert [one.reason for one in process.reconciler.conditions] == ["Available", "PeriodPassed"]
+        world.api.remove(HOST if path == USER else USER)
+        await process.until_it_waits()
+        assert [one.reason for one in process.reconciler.conditions] == ["Available", "WithinPeriod"]
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("permission", [SSHPermission(), SSHPermission(frozenset({"other"}))])
 def test_beyond_the_operators_bounds(permission: SSHPermission) -> None:
     async def scenario() -> None:
