@@ -23,13 +23,16 @@ PARALLEL := --numprocesses $(shell expr $(CORES) + 2) --dist loadfile --no-loads
 # Without bytecode, every program that a test starts would compile this project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test rotation lint fast lowest late mutation bench profile soak fuzz audit sbom site provision constraints generate clean
+.PHONY: help demo demo-rotation test rotation rotation-load lint fast lowest late mutation bench profile soak fuzz audit sbom site provision constraints generate clean
 
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 demo: $(STAMP) $(TPM_STAMP) ## Simulate machines that join, and show which ones get a certificate and why
 	@$(BIN)/python -m tests.demo $(VENV)/demo
+
+demo-rotation: $(STAMP) ## Replace a cluster's CA on real API servers under load, and count failed requests; two minutes
+	@$(BIN)/python -m tests.demo.rotation
 
 test: $(STAMP) $(SITE_STAMP) $(CEL_STAMP) lint provision ## Lint, types, layers and all tests, with real components where available
 	@$(MAKE) --no-print-directory $(TPM_STAMP)
@@ -49,6 +52,9 @@ late: $(STAMP) ## The integration tests with embedded APIs that delay events by 
 
 rotation: $(STAMP) provision ## Whole rotations of CAs on real API servers under load; minutes, on a quiet machine
 	NODE_ATTESTATION_ROTATION=1 $(PYTEST) tests/e2e/rotation
+
+rotation-load: $(STAMP) provision ## A whole rotation of all authorities under the load of NODES (default 50); 20 minutes, on a quiet machine
+	NODE_ATTESTATION_ROTATION_NODES=$(or $(NODES),50) $(PYTEST) -s -o faulthandler_timeout=0 tests/e2e/rotation/test_rotation_under_load.py
 
 lint: $(STAMP) ## Style, types, import layers
 	$(BIN)/ruff check .

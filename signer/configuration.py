@@ -38,11 +38,12 @@ _FIELDS: Final = frozenset({"namespaces", "settings", "settingsByNamespace"})
 # What a message may quote: a longer key, or one with other characters, may hold a value, as in {masterKey:SECRET}.
 _FIELD_NAME: Final = re.compile(r"[A-Za-z][A-Za-z-]{0,39}", re.ASCII)
 _AUTHORITY_FIELDS: Final = frozenset({"suffixes", "suffixesByNamespace"})
-_TOP_LEVEL: Final = "attestors, certificateAuthorities, rotation and servingAddresses"
-_TOP_LEVEL_FIELDS: Final = frozenset({"attestors", "certificateAuthorities", "rotation", "servingAddresses"})
+_TOP_LEVEL: Final = "attestors, certificateAuthorities, rotation, servingAddresses and ssh"
+_TOP_LEVEL_FIELDS: Final = frozenset({"attestors", "certificateAuthorities", "rotation", "servingAddresses", "ssh"})
 _SERVING_FIELDS: Final = frozenset({"networks", "networksByNamespace"})
 _ROTATION_FIELDS: Final = frozenset({"nodeClientAuthority", "waits"})
 _NODE_CLIENT_FIELDS: Final = frozenset({"namespaces"})
+_SSH_FIELDS: Final = frozenset({"namespaces"})
 _WAITS: Final = frozenset({"trustAge", "overlap", "openWatches"})
 
 
@@ -138,6 +139,23 @@ class RotationOff:
 
 
 @dataclass(frozen=True, slots=True)
+class SSHPermission:
+    """The controller makes SSH authorities for policies that turn SSH on."""
+
+    namespaces: frozenset[str] = frozenset()
+    """Namespaces whose policies may turn SSH on; ``*`` for all. None unless the operator names them."""
+
+    def allows(self, namespace: str) -> bool:
+        """Whether policies in that namespace may turn SSH on."""
+        return ALL_NAMESPACES in self.namespaces or namespace in self.namespaces
+
+
+@dataclass(frozen=True, slots=True)
+class SSHSwitchedOff:
+    """The controller has no part in SSH."""
+
+
+@dataclass(frozen=True, slots=True)
 class Configuration:
     """The configuration of ``run``."""
 
@@ -162,6 +180,8 @@ class Configuration:
     """The Secrets that policies may name as their cluster's CAs."""
     rotation: RotationSettings | RotationOff = RotationOff()
     """Whether the controller rotates CAs, and where."""
+    ssh: SSHPermission | SSHSwitchedOff = SSHSwitchedOff()
+    """Whether the controller makes SSH authorities, and where."""
 
     def attestor(self, provider: str) -> OperatorAttestor:
         """The operator's permissions and settings for an attestor."""
@@ -226,6 +246,7 @@ class ConfigurationFile:
     authorities: AllowedAuthorities = field(default_factory=AllowedAuthorities)
     rotation_waits: Waits = field(default_factory=Waits)
     node_client_namespaces: frozenset[str] = frozenset()
+    ssh_namespaces: frozenset[str] = frozenset()
 
 
 def read_configuration_file(path: Path) -> ConfigurationFile:
@@ -248,6 +269,8 @@ def read_configuration_file(path: Path) -> ConfigurationFile:
           networks: [2001:db8:7::/48]
           networksByNamespace:
             team-a: [10.0.1.0/24]
+        ssh:
+          namespaces: [team-a]
 
     Raises:
         InvalidConfiguration: the file cannot be read, or a field is invalid.
@@ -265,6 +288,7 @@ def read_configuration_file(path: Path) -> ConfigurationFile:
         _authorities(f"{path}: certificateAuthorities", document.get("certificateAuthorities")),
         _rotation_waits(f"{path}: rotation", document.get("rotation")),
         _node_client_namespaces(f"{path}: rotation", document.get("rotation")),
+        _ssh_namespaces(f"{path}: ssh", document.get("ssh")),
     )
 
 
@@ -348,6 +372,14 @@ def _node_client_namespaces(where: str, entry: Any) -> frozenset[str]:
     path = f"{where}.nodeClientAuthority"
     stated = _object(path, _object(where, entry).get("nodeClientAuthority"))
     for unknown in _unknown(stated, _NODE_CLIENT_FIELDS):
+        raise InvalidConfiguration(f"--config: {path} has the field namespaces, and not {unknown}")
+    return _namespace_list(f"{path}.namespaces", stated.get("namespaces") or [])
+
+
+def _ssh_namespaces(path: str, entry: Any) -> frozenset[str]:
+    """The namespaces whose policies may turn SSH on; none unless they are named."""
+    stated = _object(path, entry)
+    for unknown in _unknown(stated, _SSH_FIELDS):
         raise InvalidConfiguration(f"--config: {path} has the field namespaces, and not {unknown}")
     return _namespace_list(f"{path}.namespaces", stated.get("namespaces") or [])
 

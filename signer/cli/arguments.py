@@ -22,6 +22,8 @@ from signer.configuration import (
     OperatorAttestor,
     RotationOff,
     RotationSettings,
+    SSHPermission,
+    SSHSwitchedOff,
     read_configuration_file,
 )
 from signer.model.cluster import WATCH_FILTER_LABEL, ClusterKey, WatchFilter
@@ -121,7 +123,7 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
         metavar="NAMESPACE,...",
         help="namespaces whose policies may name the insecure attestor",
     )
-    parser.set_defaults(rotate_authorities=False, rotate_authorities_namespaces="")
+    parser.set_defaults(rotate_authorities=False, rotate_authorities_namespaces="", ssh=False)
 
 
 def add_rotation(parser: argparse.ArgumentParser) -> None:
@@ -135,6 +137,16 @@ def add_rotation(parser: argparse.ArgumentParser) -> None:
         "--rotate-authorities-namespaces",
         metavar="NAMESPACE,...",
         help="namespaces whose policies may order rotations (default: all)",
+    )
+
+
+def add_ssh(parser: argparse.ArgumentParser) -> None:
+    """Add the switch for SSH authorities. A command without it has none in its configuration."""
+    parser.add_argument(
+        "--ssh",
+        action="store_true",
+        help="make SSH authorities for Clusters whose policy turns SSH on, in the namespaces that the configuration "
+        "file names; needs a role of its own (default: off)",
     )
 
 
@@ -161,6 +173,7 @@ def configuration_of(options: argparse.Namespace) -> Configuration:
         provider_id_oids=_provider_id_oids(options.provider_id_oids),
         authorities=file.authorities,
         rotation=_rotation(options, file.rotation_waits, file.node_client_namespaces),
+        ssh=SSHPermission(file.ssh_namespaces) if options.ssh else SSHSwitchedOff(),
     )
 
 

@@ -8,12 +8,13 @@ import logging
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from signer.cli.arguments import WrongUse, add_kubeconfig, cluster_key, namespace
+from signer.cli.arguments import WrongUse, add_controller_namespace, add_kubeconfig, cluster_key, namespace
 from signer.cli.output import print_as_json, print_report, print_to_stderr
+from signer.cli.rotate_confirm import NoControllerKey, confirm_rotation, confirmed_as_json, what_is_confirmed
 from signer.cli.rotate_order import ANSWERED_WITHIN_SECONDS, Answer, Asked, NotOrdered, OrderAnswer, place, what_happens
 from signer.cli.rotate_output import (
     answer_as_json,
@@ -28,8 +29,10 @@ from signer.cli.rotate_reading import NoPolicy, read_view
 from signer.cli.rotate_watch import watch
 from signer.controller.named_cluster import NoSuchCluster, require_cluster
 from signer.kube.client import Client
+from signer.kube.errors import Conflict
 from signer.kube.management import management_connection
 from signer.model.cluster import ClusterKey
+from signer.rotation.confirmation import CannotBeConfirmed, NothingToConfirm, Unconfirmed
 from signer.rotation.operations import Gate, Operation, UnknownGate, read_gates
 from signer.rotation.view import Attention, View
 from signer.store.cluster_api import discover_cluster_api
@@ -98,6 +101,8 @@ def add_rotate(commands: Commands) -> None:
     _add_order(actions, "complete", Operation.COMPLETE, "replace the old CA by the new one, after it is Prepared")
     _add_order(actions, "rollback", Operation.ROLLBACK, "take back as much as can be taken back now")
     _add_order(actions, "retry", Operation.RETRY, "go on after a stall or a rollback of clients")
+    _add_abandon(actions)
+    _add_confirm(actions)
 
 
 def _add_start(actions: Commands) -> None:
@@ -115,6 +120,30 @@ def _add_start(actions: Commands) -> None:
         help="let the owner of the worker nodes replace or restart them",
     )
     parser.set_defaults(command=_order, skip_gates="")
+
+
+def _add_abandon(actions: Commands) -> None:
+    parser = actions.add_parser(
+        "abandon",
+        help="have the controller leave everything as it is, for good: the rest is yours",
+        description=f"For a rotation that can go neither on nor back. {_ORDERS}",
+    )
+    _add_common(parser)
+    _add_asking(parser)
+    parser.set_defaults(command=_order, operation=Operation.ABANDON, skip_gates="")
+
+
+def _add_confirm(actions: Commands) -> None:
+    parser = actions.add_parser(
+        "confirm",
+        help="seal a rotation whose controller key is lost, after you have compared its CAs",
+        description="For a rotation that is Unverified, after a move or a restore without the controller key. Writes "
+        "the rotation and its Secrets, with your rights. Exit code 0: it is sealed; 1: it cannot be; 6: you declined.",
+    )
+    _add_common(parser)
+    add_controller_namespace(parser)
+    parser.add_argument("--yes", action="store_true", help="do not ask; required without a terminal")
+    parser.set_defaults(command=_confirm)
 
 
 def _add_order(actions: Commands, name: str, operation: Operation, help_text: str) -> None:
@@ -174,12 +203,11 @@ def _order(options: argparse.Namespace) -> int:
         gates = read_gates(tuple(filter(None, (one.strip() for one in options.skip_gates.split(",")))))
     except UnknownGate as error:
         raise WrongUse(f"--skip-gates: {error}") from error
-    if not options.yes and not sys.stdin.isatty():
-        raise WrongUse("standard input is no terminal, so nobody can be asked: give --yes")
+    _require_answer(options)
     asked = Asked(options.operation, gates)
 
     async def ordered(management: Client, key: ClusterKey) -> OrderAnswer:
-        confirm = _agreed if options.yes else _ask
+        confirm = _agreed if options.yes else _ask_for_order
         return await place(management, key, asked, confirm=confirm, waits=not options.no_wait)
 
     try:
@@ -194,13 +222,44 @@ def _order(options: argparse.Namespace) -> int:
     return _BY_ANSWER[answer.answer]
 
 
+def _confirm(options: argparse.Namespace) -> int:
+    _require_answer(options)
+
+    def agreed(found: Unconfirmed) -> bool:
+        return bool(options.yes) or _ask(what_is_confirmed(found))
+
+    try:
+        found = _run(
+            options, lambda management, key: confirm_rotation(management, key, options.controller_namespace, agreed)
+        )
+    except NotOrdered as error:
+        print_to_stderr(f"node-attestation-controller: {error}")
+        return EXIT_NOT_ORDERED
+    except (NoControllerKey, NothingToConfirm, CannotBeConfirmed, Conflict) as error:
+        raise RotateFailed(str(error)) from error
+    if options.output == "json":
+        print_as_json(confirmed_as_json(found))
+    else:
+        print_report(lambda console: console.print("the rotation is confirmed; `rotate … status` shows it"))
+    return 0
+
+
+def _require_answer(options: argparse.Namespace) -> None:
+    if not options.yes and not sys.stdin.isatty():
+        raise WrongUse("standard input is no terminal, so nobody can be asked: give --yes")
+
+
 def _agreed(view: View, asked: Asked) -> bool:
     return True
 
 
-def _ask(view: View, asked: Asked) -> bool:
+def _ask_for_order(view: View, asked: Asked) -> bool:
+    return _ask(what_happens(view, asked))
+
+
+def _ask(lines: Iterable[str]) -> bool:
     """Say what will happen, and read the answer from the terminal. Standard output stays free for the result."""
-    for line in what_happens(view, asked):
+    for line in lines:
         print_to_stderr(textwrap.fill(line, width=shutil.get_terminal_size().columns))
     sys.stderr.write("Go on? [y/N] ")
     sys.stderr.flush()

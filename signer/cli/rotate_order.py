@@ -194,6 +194,8 @@ _WHAT: Final[Mapping[Operation, str]] = MappingProxyType(
         "and then deletes the old CA's key. Every certificate and kubeconfig of the old CA stops working: exchange "
         "those of people, CI systems and add-ons first.",
         Operation.RETRY: "The controller goes on where the rotation has stopped.",
+        Operation.ABANDON: "The controller leaves both CAs where they are, for good, and takes no further step. Secret "
+        "<cluster>-ca decides which CA signs. Another rotation starts only once nothing uses the other CA.",
     }
 )
 _ROLLBACK: Final[Mapping[RollbackAvailable, str]] = MappingProxyType(
@@ -239,6 +241,8 @@ def _taken_back(view: View, operation: Operation) -> str:
             )
         case Operation.ROLLBACK:
             return "A rollback cannot be taken back; another rotation can be started after it."
+        case Operation.ABANDON:
+            return "This cannot be taken back. Prefer a rollback, where `status` says that one is possible."
         case _:
             held = isinstance(view, RotationView) and view.held
             return f"It stays in phase {Phase.COMPLETING.value}." if held else "It changes nothing else."

@@ -166,6 +166,8 @@ def next_for_person(view: View) -> str:
         return f"`{command} preflight` says whether one can be started"
     if view.leftovers:
         return "give the new CA to what holds the old one"
+    if view.phase is Phase.ABANDONED:
+        return "have everything use the CA of Secret <cluster>-ca alone (docs/rotation.md)"
     if view.phase.is_over:
         return "nothing" if view.phase is Phase.COMPLETED else f"`{command} start` starts another one"
     if view.held:

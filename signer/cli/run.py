@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Final
 from attestors.registry import Registry
 from signer.audit.lines import AuditLogInUse
 from signer.audit.log import DEFAULT_MAXIMUM_MEBIBYTES, AuditLog, open_audit_log
-from signer.cli.arguments import add_configuration, add_kubeconfig, add_rotation, configuration_of, require_installed
+from signer.cli.arguments import (
+    add_configuration,
+    add_kubeconfig,
+    add_rotation,
+    add_ssh,
+    configuration_of,
+    require_installed,
+)
 from signer.cli.collector import collect_less_often, freeze_existing_objects
 from signer.cli.leader_election import add_leader_election, leader_election
 from signer.cli.open_files import open_as_many_files_as_allowed
@@ -49,6 +56,7 @@ def add_run(commands: Commands) -> None:
     add_kubeconfig(run)
     add_configuration(run)
     add_rotation(run)
+    add_ssh(run)
     add_leader_election(run)
     run.add_argument(
         "--workers-per-cluster",

@@ -27,6 +27,7 @@ from signer.kube.resources import NODE_ATTESTATION_POLICIES
 from signer.model.cluster import ClusterKey
 from signer.model.condition import PolicyCondition
 from signer.model.decision import Deferred
+from signer.rotation.controller_manager import asking_controller_manager
 from signer.rotation.kubeadm import KubeadmObserver
 from signer.rotation.node_client.reconciler import NodeClientReconciler
 from signer.rotation.node_client.signing import NodeClientSigning
@@ -136,6 +137,7 @@ def compose_rotation(
         caches=parts.caches,
         keys=parts.caches.authentic.keys,
         ask_servers=_ask_servers(key, parts, now),
+        ask_controller_manager=asking_controller_manager(now),
         control_plane=KubeadmObserver(key, parts.management, parts.caches, parts.settings, now),
         now=now,
     )

@@ -45,6 +45,7 @@ from signer.controller.rotation_wing import (
     rotation_wing,
     wake_on_changes,
 )
+from signer.controller.ssh_wing import SSHWing, ssh_of_cluster, ssh_wing
 from signer.controller.status.infrastructure_status import InfrastructureStatus
 from signer.controller.status.machine_condition import MachineConditions
 from signer.controller.status.policy_owner import PolicyOwner
@@ -144,6 +145,7 @@ class SharedParts:
     worker_pool: SharedWorkerPool
     auto_approval_checks: TimedSemaphore
     rotation: RotationWing
+    ssh: SSHWing
 
 
 def compose_workload_cluster(
@@ -193,11 +195,13 @@ def compose_workload_cluster(
         now=now,
     )
     rotation = rotation_of_cluster(shared.rotation, context, random)
+    ssh = ssh_of_cluster(shared.ssh, context, random)
     parts = (
         OptionalPart(canary),
         OptionalPart(auto_approval, observers=(auto_approval,), listeners=(auto_approval,)),
         OptionalPart(service_networks),
         *rotation.parts,
+        *ssh.parts,
         *(make(context) for make in options.optional_parts),
     )
     services = tuple(part.service for part in parts)
@@ -259,8 +263,9 @@ def compose_workload_cluster(
         ),
         infrastructure_status=shared.infrastructure_status,
         operator_networks=configuration.serving_networks,
-        sources=(reachability, *services, *rotation.sources),
+        sources=(reachability, *services, *rotation.sources, *ssh.sources),
         credentials=rotation.credentials,
+        ssh=ssh.status,
         now=now,
     )
     return WorkloadCluster(
@@ -362,6 +367,7 @@ async def _run(
             worker_pool=SharedWorkerPool.for_limit(configuration.workers_per_cluster),
             auto_approval_checks=TimedSemaphore(CHECKS_AT_ONCE, CHECK_SECONDS),
             rotation=rotation_wing(configuration, client, caches, recorder, options.audit_log, resource_limits),
+            ssh=ssh_wing(configuration),
         )
         fleet = Fleet(caches, lambda key: compose_workload_cluster(key, configuration, options, shared), failed)
         options.health.watch(caches, fleet.busy_seconds)

@@ -55,6 +55,12 @@ POLICY_RULES: Final = (
         "|| (self.certificateAuthorities.client == 'ca' && self.certificateAuthorities.serving == 'ca')",
         "nodeClientAuthority Separate needs ca as client and serving in certificateAuthorities",
     ),
+    ValidationRule(("ssh", "hostCertificateDuration"), _IN_RANGE, _RANGE),
+    ValidationRule(
+        ("ssh", "rotationPeriod"),
+        "duration(self) >= duration('24h') && duration(self) <= duration('87840h')",
+        "must be from 24h to 87840h (3660 days)",
+    ),
     ValidationRule(("certificates", "clientDuration"), _IN_RANGE, _RANGE),
     ValidationRule(("certificates", "servingDuration"), _IN_RANGE, _RANGE),
     ValidationRule(("certificates", "insecureDuration"), _IN_RANGE, _RANGE),

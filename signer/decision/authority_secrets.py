@@ -116,10 +116,10 @@ class AuthoritySecrets:
                 answer = await self._rotating(choice)
             case SeparateNodeClients():
                 answer = await self._separate(choice)
-            case AfterRotation(before, retired):
+            case AfterRotation(before, retired, also_accepted):
                 answer = await self._by_suffixes(before, not_before)
                 if isinstance(answer, IssuingSet):
-                    answer = replace(answer, retired=answer.retired | retired)
+                    answer = await self._accepting(replace(answer, retired=answer.retired | retired), also_accepted)
             case _:
                 answer = await self._by_suffixes(choice, not_before)
         if self._answer is None or answer != self._answer:
@@ -143,14 +143,18 @@ class AuthoritySecrets:
         found = _issuing_set(await self._expected(choice.client), await self._expected(choice.serving))
         if isinstance(found, AuthorityUnavailable):
             return found
-        accepted, waiting = [], set(choice.retired)
-        for one in choice.also_accepted:
+        return await self._accepting(replace(found, retired=found.retired | choice.retired), choice.also_accepted)
+
+    async def _accepting(self, found: IssuingSet, secrets: tuple[ExpectedSecret, ...]) -> IssuingSet:
+        accepted, waiting = [], set(found.retired)
+        signing = {found.client.certificate.der, found.serving.certificate.der}
+        for one in secrets:
             authority = await self._expected(one)
             if isinstance(authority, AuthorityUnavailable):
                 waiting.add(one.public_key_hash)
-            else:
+            elif authority.certificate.der not in signing:
                 accepted.append(authority)
-        return replace(found, also_accepted=tuple(accepted), retired=found.retired | waiting)
+        return replace(found, also_accepted=tuple(accepted), retired=frozenset(waiting))
 
     async def _separate(self, choice: SeparateNodeClients) -> Answer:
         """The cluster's CA and its node-client authority. Another CA in that Secret signs nothing, and neither does

@@ -29,6 +29,7 @@ from signer.model.authority_suffixes import (
     AuthorityChoice,
     AuthoritySuffixes,
     ByExistence,
+    FormerAuthorities,
     NotRotated,
     RotatingAuthorities,
     RotationOfAuthorities,
@@ -104,7 +105,8 @@ class ChosenSecrets:
             isinstance(rotation, SeparateNodeClients) and self._is_separate()
         ):
             return rotation
-        return AfterRotation(before, rotation.retired)
+        accepted = rotation.also_accepted if isinstance(rotation, FormerAuthorities) else ()
+        return AfterRotation(before, rotation.retired, accepted)
 
     def _is_separate(self) -> bool:
         """Whether the policy still has a node-client authority sign."""

@@ -81,6 +81,8 @@ class AfterRotation:
     choice: AuthoritySuffixes | ByExistence
     retired: frozenset[str]
     """Discovery hashes of this cluster's former CAs: evidence that names one waits, and is never denied for it."""
+    also_accepted: tuple[ExpectedSecret, ...] = ()
+    """Evidence may name them, too, while their Secrets are there: of a rotation that was abandoned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,8 @@ class FormerAuthorities:
     """A rotation is over, or has not made its CA yet."""
 
     retired: frozenset[str]
+    also_accepted: tuple[ExpectedSecret, ...] = ()
+    """See :class:`AfterRotation`."""
 
 
 RotationOfAuthorities: TypeAlias = RotatingAuthorities | FormerAuthorities | NotRotated | SeparateNodeClients

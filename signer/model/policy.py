@@ -18,6 +18,17 @@ from signer.model.authority_suffixes import BY_CONTROL_PLANE, SUFFIX, SUFFIX_FOR
 from signer.model.cluster import DELETE_FOR_MOVE_ANNOTATION, ClusterKey
 from signer.model.fields import mapping_of
 from signer.model.serving_networks import InvalidNetworks, IPNetwork, parse_networks
+from signer.model.ssh_access import (
+    DEFAULT_HOST_CERTIFICATE_DURATION,
+    MAXIMUM_ROTATION_PERIOD,
+    MINIMUM_ROTATION_PERIOD,
+    SSH_OFF,
+    InvalidBreakGlassKeys,
+    NoRotationPeriod,
+    SSHOff,
+    SSHSettings,
+    parse_break_glass_keys,
+)
 
 MAXIMUM_DOMAINS: Final = 16
 DEFAULT_CERTIFICATE_DURATION: Final = timedelta(days=7)
@@ -161,6 +172,7 @@ class Policy:
     certificate_authorities: SuffixChoice = BY_CONTROL_PLANE
     """The Secrets of the cluster's CAs."""
     node_client_authority: NodeClientAuthority = NodeClientAuthority.SHARED
+    ssh: SSHSettings | SSHOff = SSH_OFF
 
     @property
     def approves_builtin_serving(self) -> bool:
@@ -235,6 +247,7 @@ def parse_policy(manifest: Mapping[str, Any]) -> Policy:
             spec.get("nodeClientAuthority", NodeClientAuthority.SHARED.value),
             "spec.nodeClientAuthority",
         ),
+        ssh=_ssh(spec),
     )
 
 
@@ -288,6 +301,34 @@ def _authorities(spec: Mapping[str, Any]) -> SuffixChoice:
         if not isinstance(stated.get(purpose), str) or SUFFIX.fullmatch(stated[purpose]) is None:
             raise InvalidPolicy(f"{path}.{purpose} must be the suffix of a Secret's name: {SUFFIX_FORM}")
     return AuthoritySuffixes(stated["client"], stated["serving"])
+
+
+def _ssh(spec: Mapping[str, Any]) -> SSHSettings | SSHOff:
+    if spec.get("ssh") is None:
+        return SSH_OFF
+    stated = _object(spec, "ssh", "spec.ssh")
+    try:
+        keys = parse_break_glass_keys(_object(stated, "breakGlass", "spec.ssh.breakGlass").get("publicKeys"))
+    except InvalidBreakGlassKeys as error:
+        raise InvalidPolicy(f"spec.ssh.breakGlass.publicKeys{error}") from error
+    return SSHSettings(
+        _duration(stated, "hostCertificateDuration", DEFAULT_HOST_CERTIFICATE_DURATION, parent="spec.ssh"),
+        keys,
+        _rotation_period(stated.get("rotationPeriod")),
+    )
+
+
+def _rotation_period(value: Any) -> timedelta | NoRotationPeriod:
+    path = "spec.ssh.rotationPeriod"
+    if value is None:
+        return NoRotationPeriod()
+    try:
+        period = parse_duration(value if isinstance(value, str) else "")
+    except ValueError as error:
+        raise InvalidPolicy(f"{path}: {error}") from error
+    if not MINIMUM_ROTATION_PERIOD <= period <= MAXIMUM_ROTATION_PERIOD:
+        raise InvalidPolicy(f"{path} must be between 24h and 87840h (3660 days)")
+    return period
 
 
 def _node_names(rules: Mapping[str, Any]) -> NodeNameRules:
@@ -345,10 +386,17 @@ def _metadata(metadata: Mapping[str, Any], key: str, default: _Value) -> _Value:
     return value
 
 
-def _duration(certificates: Mapping[str, Any], key: str, default: timedelta, *, or_none: bool = False) -> timedelta:
-    """The duration at ``key``; ``or_none`` allows zero."""
-    path = f"spec.certificates.{key}"
-    value = certificates.get(key)
+def _duration(
+    stated: Mapping[str, Any],
+    key: str,
+    default: timedelta,
+    *,
+    or_none: bool = False,
+    parent: str = "spec.certificates",
+) -> timedelta:
+    """The duration of certificates at ``key`` of ``parent``; ``or_none`` allows zero."""
+    path = f"{parent}.{key}"
+    value = stated.get(key)
     if value is None:
         return default
     try:

@@ -50,6 +50,8 @@ class KeyUse(enum.Enum):
     ROTATION_PAIR = b"node-attestation rotation pair v1"
     """The Secrets with the pairs that a rotation keeps."""
     STATEMENT = b"node-attestation statement v1"
+    SSH_AUTHORITY = b"node-attestation SSH authority v1"
+    """The Secrets of a cluster's SSH authorities."""
 
 
 @dataclass(frozen=True, slots=True)

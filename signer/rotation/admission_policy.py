@@ -38,10 +38,11 @@ START: Final = tuple(name for name, operation in NAMES.items() if operation.is_s
 COMPLETE: Final = tuple(name for name, operation in NAMES.items() if operation is Operation.COMPLETE)
 ROLL_BACK: Final = (Operation.ROLLBACK.value,)
 RETRY: Final = (Operation.RETRY.value,)
-OPERATIONS: Final = (*START, *COMPLETE, *ROLL_BACK, *RETRY)
+ABANDON: Final = (Operation.ABANDON.value,)
+OPERATIONS: Final = (*START, *COMPLETE, *ROLL_BACK, *RETRY, *ABANDON)
 
 _DOCUMENTED: Final = "start-ca-rotation, start-ca-rotation-without-workers-rollout, complete-ca-rotation, " + (
-    "rollback-ca-rotation or retry-ca-rotation"
+    "rollback-ca-rotation, retry-ca-rotation or abandon-ca-rotation"
 )
 UNKNOWN_OPERATION: Final = f"unknown operation: set {OPERATION_ANNOTATION} to {_DOCUMENTED}"
 _ASK: Final = f"needs the RBAC verb {ROTATE_VERB} on this nodeattestationpolicy: ask an administrator for it"
@@ -56,6 +57,7 @@ NO_WAY_BACK: Final = (
     "status.credentials.rotation.certificateAuthorities.rollbackAvailable is Full or ClientsOnly"
 )
 NOTHING_TO_RETRY: Final = "there is nothing to retry: no rotation is under way"
+NOTHING_TO_ABANDON: Final = "there is nothing to abandon: no rotation is under way"
 
 
 def _list(texts: tuple[str, ...]) -> str:
@@ -142,6 +144,7 @@ OPERATIONS_POLICY: Final = AdmissionPolicy(
             RefusalReason.INVALID,
         ),
         Validation(_only_if(RETRY, _UNDER_WAY), NOTHING_TO_RETRY, RefusalReason.INVALID),
+        Validation(_only_if(ABANDON, _UNDER_WAY), NOTHING_TO_ABANDON, RefusalReason.INVALID),
     ),
 )
 """Installed while rotation is switched on."""

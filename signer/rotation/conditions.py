@@ -16,7 +16,7 @@ from signer.model.policy import Policy
 from signer.rotation.facts import Acceptance, Facts, ServersFacts
 from signer.rotation.leftovers import Scan
 from signer.rotation.operations import NeverRotated
-from signer.rotation.phases import Phase, Step
+from signer.rotation.phases import Phase, SigningPairs, Step
 from signer.rotation.plan import FOREIGN_AUTHORITY, UNSAFE, Move, Wait
 from signer.rotation.proofs import PROOF_OF, NotKnown, NotProven, Proof, Proven, named
 from signer.rotation.record import Moment, NotYet, RotationRecord
@@ -33,6 +33,8 @@ ROTATION_PROGRESSING: Final = ConditionType("CertificateAuthorityRotationProgres
 AUTHORITY_TRUSTED: Final = ConditionType("AuthorityTrusted", _never)
 NODES_TRUST_NEW_AUTHORITY: Final = ConditionType("NodesTrustNewAuthority", _never)
 SERVERS_PRESENT_NEW_AUTHORITY: Final = ConditionType("ServersPresentNewAuthority", _never)
+EXCHANGE_CLIENT_CERTIFICATES: Final = ConditionType("ExchangeClientCertificates", _never)
+"""Whether kube-controller-manager signs with the new CA while client certificates of the old one still count."""
 OLD_AUTHORITY_REFUSED: Final = ConditionType("OldAuthorityRefused", _never)
 ROLLBACK_AVAILABLE: Final = ConditionType("RollbackAvailable", _never)
 ROTATION_STALLED: Final = ConditionType("RotationStalled", _never)
@@ -45,8 +47,8 @@ LEFTOVERS_FOUND: Final = ConditionType("LeftoversFound", _never)
 """After a completed rotation: objects of the workload cluster that still hold the old CA."""
 _MOST_LEFTOVERS: Final = 10
 UNVERIFIED_CURE: Final = (
-    "add the former controller's key to Secret node-attestation-controller-key as previous; if the object is damaged, "
-    "restore it; delete it only once you know that no rotation is under way"
+    "add the former controller's key to Secret node-attestation-controller-key as previous, or, if that key is lost, "
+    "`node-attestation-controller rotate CLUSTER confirm`; if the object is damaged, restore it"
 )
 
 STALLED_AFTER: Final = timedelta(minutes=30)
@@ -54,7 +56,15 @@ STALLED_AFTER: Final = timedelta(minutes=30)
 STALLED_AFTER_MACHINES: Final = timedelta(hours=3)
 """The same for a step that waits for machines: three of bare metal take two hours in a rollout."""
 _WAITS_FOR_MACHINES: Final = frozenset(
-    {Step.SERVERS_TRUST, Step.NODES_TRUST, Step.SERVERS_PRESENT, Step.SIGN_SERVING, Step.DROP_OLD, Step.NODES_RETURN}
+    {
+        Step.SERVERS_TRUST,
+        Step.CONTROLLER_MANAGERS_SIGN,
+        Step.NODES_TRUST,
+        Step.SERVERS_PRESENT,
+        Step.SIGN_SERVING,
+        Step.DROP_OLD,
+        Step.NODES_RETURN,
+    }
 )
 WARNINGS: Final = (
     (timedelta(days=30), "ExpiresWithin30Days"),
@@ -116,6 +126,7 @@ def _of(record: RotationRecord, facts: Facts | None, move: Move | None) -> Itera
         for kind, step in _SHOWN_PROOFS:
             yield _proof_condition(kind, record, step, facts)
         yield from _outdated(record, facts)
+        yield _exchange(record)
     available = record.rollback_available
     text = "nothing can be taken back" if available.value == "None" else "order rollback-ca-rotation to take it back"
     yield PolicyCondition(ROLLBACK_AVAILABLE, available.value != "None", available.value, text)
@@ -155,6 +166,11 @@ def _progressing(record: RotationRecord, move: Move | None) -> PolicyCondition:
         return PolicyCondition(kind, True, "Completed", "the new CA signs, and no API server accepts the old one")
     if record.phase is Phase.ROLLED_BACK:
         return PolicyCondition(kind, True, "RolledBack", "the old CA signs, as before the rotation")
+    if record.phase is Phase.ABANDONED:
+        message = (
+            f"abandoned at step {record.step.value}: Secret <cluster>-ca decides which CA signs, and the rest is yours"
+        )
+        return PolicyCondition(kind, False, "Abandoned", message)
     if isinstance(move, Wait):
         met = None if isinstance(move.proof, NotKnown) else False
         return PolicyCondition(kind, met, move.reason, move.proof.message)
@@ -167,6 +183,18 @@ def _proof_condition(kind: ConditionType, record: RotationRecord, step: Step, fa
     if record.step is not step:
         return PolicyCondition(kind, True, "Proven", f"step {step.value} was proven")
     return _shown(kind, PROOF_OF[step](record, facts))
+
+
+def _exchange(record: RotationRecord) -> PolicyCondition:
+    """With one pair, kube-controller-manager signs with the new CA once the second rollout is proven."""
+    kind = EXCHANGE_CLIENT_CERTIFICATES
+    opens = Step.PREPARED if record.signing_pairs is SigningPairs.SPLIT else Step.SIGN_SERVING
+    if not record.step.is_at_least(opens):
+        return PolicyCondition(kind, False, "NotOpen", f"it opens with step {opens.value}")
+    if record.step.is_at_least(Step.DROP_OLD):
+        return PolicyCondition(kind, False, "Closed", "API servers refuse certificates of the old CA, or will")
+    text = "have kube-controller-manager sign client certificates again: those of the old CA hold until step DropOld"
+    return PolicyCondition(kind, True, "Open", text)
 
 
 def _shown(kind: ConditionType, proof: Proof) -> PolicyCondition:

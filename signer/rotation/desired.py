@@ -21,9 +21,10 @@ from signer.rotation.facts import (
     KubeconfigFacts,
     Link,
     NotObserved,
+    SigningFacts,
     TrustFacts,
 )
-from signer.rotation.phases import Step, TakesBack
+from signer.rotation.phases import SigningPairs, Step, TakesBack
 from signer.rotation.record import RotationRecord
 
 Roles: TypeAlias = tuple[Role, ...]
@@ -139,6 +140,27 @@ def contents(record: RotationRecord, kind: AuthorityKind) -> SecretContents:
     return SecretContents(NEW_ONLY if single or drops else NEW_FIRST, Role.NEW)
 
 
+@dataclass(frozen=True, slots=True)
+class SplitPairs:
+    """What Secret ``<cluster>-signing`` holds: a pair for each of the two purposes."""
+
+    client: Role
+    serving: Role
+
+
+def split_pairs(record: RotationRecord) -> SplitPairs:
+    """What kube-controller-managers sign with that start now, where the rotation has split pairs.
+
+    Serving certificates are by the new CA from the rollout of ``ServersPresent`` on, as with one pair: that of
+    ``DropOld`` would come too late for those that trust the new CA alone by then.
+    """
+    if record.goes_back:
+        role = Role.NEW if isinstance(record.held_at, Step) else Role.OLD  # clients only: they keep what they have
+        return SplitPairs(role, role)
+    client = Role.NEW if record.step.is_at_least(Step.CONTROLLER_MANAGERS_SIGN) else Role.OLD
+    return SplitPairs(client, Role.NEW if record.step.is_at_least(Step.SWITCH) else Role.OLD)
+
+
 # The writes
 
 
@@ -173,6 +195,13 @@ class WriteTrust:
     client: Roles
     server: Roles
     link: Link
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSigning:
+    """Write Secret ``<cluster>-signing``."""
+
+    pairs: SplitPairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +245,7 @@ Write: TypeAlias = (
     | SealPair
     | WriteAuthority
     | WriteTrust
+    | WriteSigning
     | WriteKubeconfig
     | WriteClusterInfo
     | WritePins
@@ -238,7 +268,8 @@ def missing_writes(record: RotationRecord, facts: Facts) -> Iterator[Write]:
     if any(isinstance(authority.new, NotMade) for authority in record.authorities):
         yield from _keys(record, facts)
         return
-    # Authorities first: a Machine that is made in between then has a link that does not fit its certificate, and
+    yield from _signing(record, facts)
+    # Authorities before trust: a Machine that is made in between then has a link that does not fit its certificate, and
     # presents that alone. The other order would give it an old certificate without the link.
     for authority in record.authorities:
         yield from _authority(record, authority, facts)
@@ -269,6 +300,16 @@ def _published(record: RotationRecord, facts: Facts) -> Iterator[Write]:
     for name, pinned in sorted(facts.pins.items()):
         if pinned != pins:
             yield WritePins(name, wanted.server)
+
+
+def _signing(record: RotationRecord, facts: Facts) -> Iterator[Write]:
+    if record.signing_pairs is not SigningPairs.SPLIT:
+        return
+    if not record.goes_back and not record.step.is_at_least(Step.PUBLISH_TRUST):
+        return
+    wanted = split_pairs(record)
+    if facts.signing != SigningFacts(*digests(record, (wanted.client, wanted.serving))):
+        yield WriteSigning(wanted)
 
 
 def _authority(record: RotationRecord, authority: RotatedAuthority, facts: Facts) -> Iterator[Write]:

@@ -100,6 +100,25 @@ class TrustFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class SigningFacts:
+    """Secret ``<cluster>-signing``: two pairs, each one certificate and its key, for kube-controller-manager."""
+
+    client: str
+    """SHA-256 digest of the certificate of the pair that signs client certificates."""
+    serving: str
+    """The same for serving certificates."""
+
+
+class CanarySigner(enum.Enum):
+    """The CA by which kube-controller-manager signed the rotation's canary."""
+
+    OLD = "old"
+    NEW = "new"
+    OTHER = "other"
+    """None of the rotation's two."""
+
+
+@dataclass(frozen=True, slots=True)
 class KubeconfigFacts:
     """Secret ``<cluster>-kubeconfig``."""
 
@@ -222,5 +241,10 @@ class Facts:
     """KubeadmConfigs of MachinePools, with the discovery hashes that they pin."""
     worker_groups: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """The MachineDeployment or MachinePool of each Machine that has one; for people alone."""
+    signing: SigningFacts | Absent | Unusable = Absent()
+    """Absent, too, where kube-controller-manager signs with kubeadm's pair."""
+    canary: CanarySigner | NotObserved = NotObserved(
+        "kube-controller-manager is asked once all of its Machines are new"
+    )
     actuator: str = ""
     """What the operator must do so that the API servers change; empty if the controller does it."""

@@ -30,11 +30,12 @@ from signer.rotation.desired import (
     WriteClusterInfo,
     WriteKubeconfig,
     WritePins,
+    WriteSigning,
     WriteTrust,
     signing,
 )
-from signer.rotation.facts import Acceptance, Facts, HeldPair, ServersFacts
-from signer.rotation.phases import Step
+from signer.rotation.facts import Acceptance, Facts, HeldPair, ServersFacts, SigningFacts
+from signer.rotation.phases import SigningPairs, Step
 from signer.rotation.record import RotationRecord
 
 _MET_WITH_NEW = frozenset({Presented.OLD_LINKED, Presented.NEW, Presented.NEW_LINKED})
@@ -73,6 +74,13 @@ def require_write(write: Write, record: RotationRecord, facts: Facts) -> None:
                 _old_is_not_used(record, facts)
             if Role.NEW not in client or Role.NEW not in server:
                 _new_is_not_used(record, facts)
+        case WriteSigning(pairs):
+            _made(record)
+            _pairs_are_kept(record, facts, AuthorityKind.CLUSTER)
+            if Role.NEW in (pairs.client, pairs.serving):
+                _every_server_accepts(facts, Role.NEW)
+            if Role.OLD in (pairs.client, pairs.serving):
+                _no_server_refuses_old(facts)
         case WriteKubeconfig(authorities, client):
             _made(record)
             if client is Role.NEW:
@@ -95,6 +103,8 @@ def require_write(write: Write, record: RotationRecord, facts: Facts) -> None:
             kept = record.authority(AuthorityKind.CLUSTER).of(Role.NEW if role is Role.OLD else Role.OLD)
             if not isinstance(held, HeldPair) or held.signs.digest != kept.digest:
                 raise InvariantBroken("I6: the Secret of the cluster's CA does not hold the authority that stays")
+            if record.signing_pairs is SigningPairs.SPLIT and facts.signing != SigningFacts(kept.digest, kept.digest):
+                raise InvariantBroken("I6: kube-controller-manager's Secret does not hold the authority that stays")
 
 
 def require_step(after: RotationRecord, before: RotationRecord, facts: Facts) -> None:
@@ -113,6 +123,18 @@ def require_step(after: RotationRecord, before: RotationRecord, facts: Facts) ->
         _every_server_accepts(facts, Role.NEW)
     if Role.OLD not in now.accepted:
         _old_is_not_used(after, facts)
+
+
+def require_joins(record: RotationRecord, facts: Facts) -> None:
+    """A Machine of the control plane that is made now joins.
+
+    Raises:
+        InvariantBroken: it would not.
+    """
+    held, cluster = facts.authorities[AuthorityKind.CLUSTER].secret, record.authority(AuthorityKind.CLUSTER)
+    if not isinstance(held, HeldPair):
+        raise InvariantBroken("I7: the Secret of the cluster's CA has no usable pair")
+    _joins_with(Role.NEW if held.signs.digest == cluster.made.digest else Role.OLD, facts)
 
 
 def _made(record: RotationRecord) -> None:
@@ -138,6 +160,13 @@ def _every_server_accepts(facts: Facts, role: Role) -> None:
     servers = _servers(facts)
     if any((one.new if role is Role.NEW else one.old) is not Acceptance.ACCEPTED for one in servers.seen):
         raise InvariantBroken(f"I2: an API server does not accept the {role.value} CA's client certificates")
+
+
+def _no_server_refuses_old(facts: Facts) -> None:
+    """Of those that were seen: kube-controller-manager may always go on with the CA with which it signed before."""
+    seen = facts.servers.seen if isinstance(facts.servers, ServersFacts) else ()
+    if any(one.old is Acceptance.REFUSED for one in seen):
+        raise InvariantBroken("I2: an API server refuses the old CA's client certificates")
 
 
 def _every_server_refuses_old(facts: Facts) -> None:

@@ -32,7 +32,7 @@ from signer.rotation.control_plane.rollout import ByHand, KubeadmRollout, Withhe
 from signer.rotation.control_plane.template import Component
 from signer.rotation.facts import RENEWED, NotObserved, RenewalFacts
 from signer.rotation.operations import Operation, Order
-from signer.rotation.phases import Phase, Step
+from signer.rotation.phases import Phase, SigningPairs, Step
 from signer.rotation.preflight import Examined, Holds, Lacks, Preflight
 from signer.rotation.record import Moment, NotYet, RotationRecord, WorkersRollout
 from signer.rotation.writer import Pinning
@@ -43,6 +43,7 @@ _WRITTEN: Final[Mapping[Step, Moment]] = MappingProxyType(
         Step.SERVERS_TRUST: Moment.TRUST_WRITTEN,
         Step.NODES_TRUST: Moment.TRUST_WRITTEN,  # later than it was at the step before if the link was renewed
         Step.PREPARED: Moment.TRUST_WRITTEN,
+        Step.CONTROLLER_MANAGERS_SIGN: Moment.TRUST_WRITTEN,
         Step.SERVERS_PRESENT: Moment.SWITCHED,
         Step.DROP_OLD: Moment.TRUST_WRITTEN,
         Step.NODES_RETURN: Moment.TRUST_WRITTEN,
@@ -78,7 +79,9 @@ class KubeadmObserver:
 
     # Observing
 
-    async def controller_manager_started(self, workload: Client, machine: MachineView) -> datetime | NotObserved:
+    async def controller_manager_started(
+        self, workload: Client, machine: MachineView, signing: SigningPairs
+    ) -> datetime | NotObserved:
         """See ControlPlaneObserver."""
         if not machine.node_ref:
             return NotObserved("its Machine has not joined")
@@ -86,7 +89,11 @@ class KubeadmObserver:
             found = await read_server(workload, Component.CONTROLLER_MANAGER, machine.node_ref)
         except ApiError as error:
             return NotObserved(printable(str(error)))
-        return found.started if isinstance(found, RunningServer) else NotObserved(found.why)
+        if not isinstance(found, RunningServer):
+            return NotObserved(found.why)
+        if signing is SigningPairs.SPLIT and (lacking := found.lacks(signing)):
+            return NotObserved(f"it was started with other flags: {lacking[0]}")
+        return found.started
 
     async def pinning(self, cluster: ClusterView) -> Mapping[str, Pinning]:
         """See ControlPlaneObserver."""
@@ -168,6 +175,7 @@ class KubeadmObserver:
             authorities=examined.authorities,
             workers_rollout=WorkersRollout.BY_OWNER if without else WorkersRollout.BY_CONTROLLER,
             takes_back=examined.takes_back,
+            signing_pairs=examined.signing_pairs,
             operation=order.identifier,
             waits=self._settings.waits,
             times=MappingProxyType({Moment.STARTED: now, Moment.STEP: now}),

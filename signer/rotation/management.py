@@ -25,10 +25,12 @@ from signer.rotation.facts import (
     HeldPair,
     KubeconfigFacts,
     Link,
+    SigningFacts,
     TrustFacts,
     Unusable,
 )
 from signer.rotation.kubeconfigs import read_facts
+from signer.rotation.phases import SigningPairs
 from signer.rotation.record import RotationRecord
 from signer.rotation.secrets import (
     ABSENT,
@@ -40,6 +42,7 @@ from signer.rotation.secrets import (
     read_kept_pair,
     read_secret,
 )
+from signer.rotation.signing_secret import read_signing
 
 CLIENT_CA: Final = "client-ca.crt"
 SERVER_CA: Final = "server-ca.crt"
@@ -70,10 +73,12 @@ class ManagementSecrets:
     trust: TrustFacts | Absent | Unusable
     kubeconfig: KubeconfigFacts | Absent | Unusable
     cluster: Authorities
+    signing: SigningFacts | Absent | Unusable = field(default=Absent())
     pairs: Mapping[tuple[AuthorityKind, Role], Pair] = field(default_factory=dict, repr=False)
     current: Mapping[AuthorityKind, ReadSecret] = field(default_factory=dict, repr=False)
     trust_object: JsonObject = field(default_factory=dict, repr=False)
     kubeconfig_object: JsonObject = field(default_factory=dict, repr=False)
+    signing_object: JsonObject = field(default_factory=dict, repr=False)
     kept: Mapping[tuple[AuthorityKind, Role], ReadSecret] = field(default_factory=dict, repr=False)
     node_client: tuple[bytes, ...] = ()
     """DER of the node-client authority. It stays in ``client-ca.crt``, and ``trust`` is without it; empty if somebody
@@ -105,6 +110,7 @@ async def read_secrets(
     cluster = _authorities(pairs, now)
     trust, trust_object, node_client = await reader.trust(cluster, await reader.node_client(keys), now)
     kubeconfig, kubeconfig_object = await reader.kubeconfig(cluster)
+    signing_object = await reader.signing(record)
     return ManagementSecrets(
         authorities=facts,
         trust=trust,
@@ -114,6 +120,8 @@ async def read_secrets(
         current=current,
         trust_object=trust_object,
         kubeconfig_object=kubeconfig_object,
+        signing=read_signing(signing_object),
+        signing_object=signing_object,
         kept=kept,
         node_client=node_client,
     )
@@ -162,6 +170,10 @@ class _Reader:
             return ()
         certificates = read_bundle(decoded(found)[CERTIFICATE_KEY])
         return () if isinstance(certificates, UnreadableBundle) else certificates
+
+    async def signing(self, record: RotationRecord) -> JsonObject:
+        """Secret ``<cluster>-signing``, where the rotation has split pairs: another one of that name is not read."""
+        return await self._get("signing") if record.signing_pairs is SigningPairs.SPLIT else {}
 
     async def trust(
         self, cluster: Authorities, node_client: tuple[bytes, ...], now: datetime

@@ -18,8 +18,10 @@ from signer.model.cluster import ClusterKey, ClusterView, MachineView
 from signer.model.record import AttestedNode
 from signer.rotation.authorities import AuthorityKind, NotMade, Role
 from signer.rotation.control_plane.machines import worker_groups
+from signer.rotation.controller_manager import AskControllerManager
 from signer.rotation.facts import (
     Acceptance,
+    CanarySigner,
     ControlPlaneMachine,
     Facts,
     NotObserved,
@@ -30,8 +32,9 @@ from signer.rotation.facts import (
 from signer.rotation.management import Authorities, ManagementSecrets, read_secrets
 from signer.rotation.nodes import Nodes, nodes_of
 from signer.rotation.operations import Order
+from signer.rotation.phases import SigningPairs, Step
 from signer.rotation.reconciler import Observed
-from signer.rotation.record import RotationRecord
+from signer.rotation.record import Moment, NotYet, RotationRecord
 from signer.rotation.rotations import GetKeys
 from signer.rotation.servers.identity import expected_servers
 from signer.rotation.servers.observation import Acceptance as Answer
@@ -43,6 +46,7 @@ from signer.rules.machine import MachineGone
 from signer.store.caches import Caches
 
 NO_NEW_AUTHORITY: Final = NotObserved("the new CA does not exist yet")
+NOT_ASKED: Final = NotObserved("it is asked once all of its Machines are new")
 
 
 class AskServers(Protocol):
@@ -72,8 +76,12 @@ def asking(journal: Journal, now: Callable[[], datetime], limits: ResourceLimits
 class ControlPlaneObserver(Protocol):
     """Knows when programs of the control plane started, and what an operator must do for a rollout."""
 
-    async def controller_manager_started(self, workload: Client, machine: MachineView) -> datetime | NotObserved:
-        """When kube-controller-manager started on that Machine, as the workload cluster says."""
+    async def controller_manager_started(
+        self, workload: Client, machine: MachineView, signing: SigningPairs
+    ) -> datetime | NotObserved:
+        """When kube-controller-manager started on that Machine, as the workload cluster says. Not observed if it was
+        started without flags for split pairs, and the rotation has these.
+        """
         ...
 
     async def pinning(self, cluster: ClusterView) -> Mapping[str, Pinning]:
@@ -119,6 +127,7 @@ class WorldObserver:
     caches: Caches
     keys: GetKeys
     ask_servers: AskServers
+    ask_controller_manager: AskControllerManager
     control_plane: ControlPlaneObserver
     now: Callable[[], datetime]
     _actuator: str = field(default="", init=False)
@@ -142,6 +151,7 @@ class WorldObserver:
         said = await read_workload(workload, _digests(record))
         nodes = attested_nodes(self.caches, self.key, machines)
         pinning = await self.control_plane.pinning(cluster)
+        renewal = await self.control_plane.renewal(record)
         facts = Facts(
             now=self.now(),
             paused=cluster.paused,
@@ -153,14 +163,16 @@ class WorldObserver:
             root_ca=said.root_ca,
             servers=servers,
             old_refused_since=NotObserved("the reconciler remembers it"),
-            control_plane=await self._control_plane(workload, machines),
+            control_plane=await self._control_plane(workload, machines, record.signing_pairs),
             workers_joining=nodes.joining,
             nodes=nodes.attested,
             unattested=nodes.unattested,
             pins={name: one.pins for name, one in pinning.items()},
             worker_groups=worker_groups(machines),
+            signing=secrets.signing,
+            canary=await self._canary(record, cluster, workload, secrets.cluster, renewal),
             actuator=self._actuator,
-            renewal=await self.control_plane.renewal(record),
+            renewal=renewal,
         )
         return Observed(facts, self._gathered(cluster, secrets, said, pinning))
 
@@ -189,8 +201,26 @@ class WorldObserver:
             return NotObserved(str(error))
         return servers_facts(found, self.now())
 
+    async def _canary(
+        self,
+        record: RotationRecord,
+        cluster: ClusterView,
+        workload: Client,
+        authorities: Authorities,
+        renewal: RenewalFacts,
+    ) -> CanarySigner | NotObserved:
+        """Only where the answer counts: a canary is a certificate."""
+        if record.step is not Step.CONTROLLER_MANAGERS_SIGN:
+            return NOT_ASKED
+        old, new = (authorities.by_role.get(role) for role in Role)
+        if old is None or new is None:
+            return NO_NEW_AUTHORITY
+        if cluster.paused or renewal.lagging or not _is_written(record):
+            return NOT_ASKED
+        return await self.ask_controller_manager(workload, TwoAuthorities(old, new), record.rotation_id)
+
     async def _control_plane(
-        self, workload: Client, machines: tuple[MachineView, ...]
+        self, workload: Client, machines: tuple[MachineView, ...], signing: SigningPairs
     ) -> tuple[ControlPlaneMachine, ...]:
         return tuple(
             [
@@ -198,7 +228,9 @@ class WorldObserver:
                     name=machine.name,
                     created=machine.created,
                     joined=bool(machine.node_ref),
-                    controller_manager_started=await self.control_plane.controller_manager_started(workload, machine),
+                    controller_manager_started=await self.control_plane.controller_manager_started(
+                        workload, machine, signing
+                    ),
                 )
                 for machine in sorted(machines, key=lambda one: one.name)
                 if machine.control_plane and not machine.deleting
@@ -216,6 +248,12 @@ def attested_nodes(caches: Caches, key: ClusterKey, machines: tuple[MachineView,
         if not isinstance(machine, MachineGone):
             found.append((machine, record))
     return nodes_of(machines, found)
+
+
+def _is_written(record: RotationRecord) -> bool:
+    """Whether all that the present step writes was seen."""
+    written, began = record.at(Moment.TRUST_WRITTEN), record.at(Moment.STEP)
+    return not isinstance(written, NotYet) and not isinstance(began, NotYet) and written >= began
 
 
 def _digests(record: RotationRecord) -> TwoDigests:

@@ -33,6 +33,7 @@ class Operation(enum.Enum):
     COMPLETE = "complete-ca-rotation"
     ROLLBACK = "rollback-ca-rotation"
     RETRY = "retry-ca-rotation"
+    ABANDON = "abandon-ca-rotation"
 
     @property
     def is_start(self) -> bool:
@@ -173,3 +174,6 @@ def require_possible(
         case Operation.RETRY:
             if not stalled:
                 raise OperationRejected(f"{shown}, and not stalled: there is nothing to retry")
+        case Operation.ABANDON:
+            if over:
+                raise OperationRejected(f"{shown}: there is nothing to abandon")

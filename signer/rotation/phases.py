@@ -25,11 +25,13 @@ class Phase(enum.Enum):
     COMPLETED = "Completed"
     ROLLING_BACK = "RollingBack"
     ROLLED_BACK = "RolledBack"
+    ABANDONED = "Abandoned"
+    """A person took over: everything stays as it was, and Secret ``<cluster>-ca`` decides which CA signs."""
 
     @property
     def is_over(self) -> bool:
         """Whether another rotation may start."""
-        return self in (Phase.COMPLETED, Phase.ROLLED_BACK)
+        return self in (Phase.COMPLETED, Phase.ROLLED_BACK, Phase.ABANDONED)
 
 
 class GEPPhase(enum.Enum):
@@ -48,10 +50,20 @@ def gep_phase(phase: Phase) -> GEPPhase:
             return GEPPhase.FINALIZE
         case Phase.COMPLETED:
             return GEPPhase.COMPLETED
-        case Phase.ROLLED_BACK:
+        case Phase.ROLLED_BACK | Phase.ABANDONED:
             return GEPPhase.NONE
         case _:
             return GEPPhase.PREPARE
+
+
+class SigningPairs(enum.Enum):
+    """What kube-controller-manager signs with; a rotation keeps what it found in the template at its start."""
+
+    ONE_PAIR = "OnePair"
+    """The pair of kubeadm for all signers: it signs by the new CA from the second rollout on."""
+    SPLIT = "Split"
+    """One pair for client certificates and one for serving certificates, from files of Secret ``<cluster>-signing``: it
+    signs client certificates by the new CA in the first phase already (GEP-0018), which takes a rollout more."""
 
 
 class Step(enum.Enum):
@@ -67,6 +79,8 @@ class Step(enum.Enum):
     """Every API server accepts client certificates of both CAs."""
     SIGN_CLIENTS = "SignClients"
     """The new CA signs the client certificates of nodes."""
+    CONTROLLER_MANAGERS_SIGN = "ControllerManagersSign"
+    """kube-controller-manager signs client certificates with the new CA. Only with :attr:`SigningPairs.SPLIT`."""
     NODES_TRUST = "NodesTrust"
     """Every kubelet trusts the new CA and has a client certificate of it."""
     PREPARED = "Prepared"
@@ -111,6 +125,14 @@ class Step(enum.Enum):
 
 FORWARD: Final = tuple(step for step in Step if list(Step).index(step) <= list(Step).index(Step.FORGET))
 BACK: Final = tuple(step for step in Step if step not in FORWARD)
+WITHOUT_SPLIT: Final = tuple(step for step in FORWARD if step is not Step.CONTROLLER_MANAGERS_SIGN)
+
+
+def forward(signing: SigningPairs) -> tuple[Step, ...]:
+    """The steps of a rotation from its start to its end, in order."""
+    return FORWARD if signing is SigningPairs.SPLIT else WITHOUT_SPLIT
+
+
 PREPARING_STEPS: Final = FORWARD[: FORWARD.index(Step.PREPARED)]
 COMPLETING_STEPS: Final = FORWARD[FORWARD.index(Step.SWITCH) :]
 HOLDING_STEPS: Final = frozenset({Step.SWITCH, Step.SERVERS_PRESENT, Step.SIGN_SERVING})
@@ -125,6 +147,7 @@ STEPS_OF: Final[Mapping[Phase, frozenset[Step]]] = MappingProxyType(
         Phase.COMPLETED: frozenset({Step.FORGET}),
         Phase.ROLLING_BACK: frozenset(BACK),
         Phase.ROLLED_BACK: frozenset({Step.DISCARD_NEW}),
+        Phase.ABANDONED: frozenset(Step),
     }
 )
 """The steps that a rotation in that phase may work on."""

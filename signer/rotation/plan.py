@@ -27,7 +27,7 @@ from signer.rotation.facts import (
     TrustFacts,
     Unusable,
 )
-from signer.rotation.invariants import InvariantBroken, require_step, require_write
+from signer.rotation.invariants import InvariantBroken, require_joins, require_step, require_write
 from signer.rotation.operations import (
     NeverRotated,
     Operation,
@@ -37,7 +37,7 @@ from signer.rotation.operations import (
     read_gates,
     require_possible,
 )
-from signer.rotation.phases import BACK, FORWARD, Phase, RollbackAvailable, Step
+from signer.rotation.phases import BACK, Phase, RollbackAvailable, Step, forward
 from signer.rotation.proofs import PROOF_OF, NotKnown, NotProven, Proof, Proven, clients_have_returned
 from signer.rotation.proofs import switch_is_safe as _switch_is_safe
 from signer.rotation.record import Moment, NotYet, RotationRecord, SkippedGate, WorkersRollout
@@ -49,6 +49,7 @@ TITLES: Final[Mapping[Step, str]] = MappingProxyType(
         Step.PUBLISH_TRUST: "publish both CAs for everything that joins",
         Step.SERVERS_TRUST: "every API server accepts clients of both CAs",
         Step.SIGN_CLIENTS: "sign the nodes' client certificates with the new CA",
+        Step.CONTROLLER_MANAGERS_SIGN: "kube-controller-manager signs client certificates with the new CA",
         Step.NODES_TRUST: "every kubelet trusts the new CA, and has a client certificate of it",
         Step.PREPARED: "a person exchanges other credentials, and completes",
         Step.SWITCH: "the cluster's Secrets hold the new CA",
@@ -105,7 +106,9 @@ UNSAFE: Final = "WriteWouldBeUnsafe"
 REASONS: Final = (PAUSED, FOREIGN_AUTHORITY, WAITING_FOR_COMPLETION, HELD, UNSAFE)
 
 
-_WRITE_TRUST: Final = frozenset({Step.PUBLISH_TRUST, Step.SWITCH, Step.DROP_OLD, Step.RESTORE_OLD})
+_WRITE_TRUST: Final = frozenset(
+    {Step.PUBLISH_TRUST, Step.CONTROLLER_MANAGERS_SIGN, Step.SWITCH, Step.DROP_OLD, Step.RESTORE_OLD}
+)
 """Steps whose record keeps when everything that they write was seen: Machines that are older have other files."""
 
 
@@ -135,9 +138,14 @@ def _next_move(record: RotationRecord, facts: Facts) -> Move:
     sealed = _with_new_authorities(record, facts)
     if sealed is not record:
         return Advance(sealed)
+    if record.step is Step.CONTROLLER_MANAGERS_SIGN and _every_server_presents_new(facts):
+        # A restored record: what these Machines sign with is from a switch. Others would not join them now.
+        return Advance(_after(record, facts.now))
     if (record.step in _WRITE_TRUST and _trust_time_is_missing(record)) or _link_was_renewed(record, facts):
         proof = PROOF_OF[Step.PUBLISH_TRUST](record, facts)
         if isinstance(proof, Proven):
+            if record.step is Step.CONTROLLER_MANAGERS_SIGN:  # the rollout begins, and is none that a switch asked for
+                require_joins(record, facts)
             return Advance(record.next(facts.now, times={Moment.TRUST_WRITTEN: facts.now}))
         return Wait(record.step.value, proof)
     if record.step is Step.SIGN_BY_OLD and not isinstance(record.held_at, NotYet):
@@ -281,7 +289,7 @@ _PHASE_AFTER: Final[Mapping[Step, Phase]] = MappingProxyType(
 
 def _after(record: RotationRecord, now: datetime) -> RotationRecord:
     """The record once its step is proven."""
-    direction = BACK if record.goes_back else FORWARD
+    direction = BACK if record.goes_back else forward(record.signing_pairs)
     position = direction.index(record.step) + 1
     phase = _PHASE_AFTER.get(record.step, record.phase)
     times = {}
@@ -292,7 +300,30 @@ def _after(record: RotationRecord, now: datetime) -> RotationRecord:
         return record.next(now, phase=phase, times=times)
     if record.step is Step.SWITCH:
         times[Moment.SWITCHED] = now
+    if direction[position] is Step.CONTROLLER_MANAGERS_SIGN:
+        times[Moment.CONTROLLER_MANAGERS] = now  # before anything is written: a rollback must know of it
     return record.next(now, phase=phase, step=direction[position], times=times)
+
+
+def _every_server_presents_new(facts: Facts) -> bool:
+    if not isinstance(facts.servers, ServersFacts) or facts.servers.unseen or not facts.servers.seen:
+        return False
+    return all(server.presents is Presented.NEW for server in facts.servers.seen)
+
+
+def abandoned(order: Order, record: RotationRecord, now: datetime) -> RotationRecord:
+    """The record of a rotation that a person takes over. It needs no facts: what holds a rotation must not hold this.
+
+    The same order again changes nothing: ``record`` is returned.
+
+    Raises:
+        OperationRejected: the rotation is over.
+    """
+    if order.identifier == record.operation:
+        return record
+    require_possible(Operation.ABANDON, record.phase, record.rollback_available, stalled=False)
+    now = now.replace(microsecond=0)
+    return record.next(now, phase=Phase.ABANDONED, times={Moment.FINISHED: now}, operation=order.identifier)
 
 
 def carry_out(order: Order, record: RotationRecord, facts: Facts, *, stalled: bool) -> RotationRecord:
@@ -366,6 +397,7 @@ __all__ = [
     "UNSAFE",
     "WAITING_FOR_COMPLETION",
     "Wait",
+    "abandoned",
     "carry_out",
     "next_move",
     "rollback_possible",

@@ -34,14 +34,15 @@ from signer.rotation.control_plane.kubeadm_control_plane import (
     RotatedCluster,
 )
 from signer.rotation.control_plane.machines import ControlPlaneMachines
-from signer.rotation.control_plane.readiness import Missing, Signing, Unsuitable, readiness
+from signer.rotation.control_plane.readiness import Missing, Unsuitable, chosen_pairs, readiness, signing_secret_name
 from signer.rotation.control_plane.reading import KubeadmControlPlanes, read_rotated_cluster
 from signer.rotation.control_plane.template import InvalidTemplate, control_plane_template
 from signer.rotation.control_plane.template_patch import how_to_make_ready
-from signer.rotation.facts import HeldCertificate, HeldPair, Unusable
+from signer.rotation.facts import Absent, HeldCertificate, HeldPair, SigningFacts, Unusable
 from signer.rotation.operations import OperationRejected
-from signer.rotation.phases import TakesBack
+from signer.rotation.phases import SigningPairs, TakesBack
 from signer.rotation.secrets import decoded, read_secret
+from signer.rotation.signing_secret import read_signing
 
 MINIMUM_LIFETIME_LEFT: Final = timedelta(days=3)
 """A CA that ends sooner cannot be switched with proofs: its certificates end in the middle."""
@@ -100,6 +101,8 @@ class Examined:
     authorities: tuple[RotatedAuthority, ...]
     """The authorities that a rotation would replace; the cluster's first."""
     takes_back: TakesBack
+    signing_pairs: SigningPairs
+    """What the template has."""
 
     def require(self) -> None:
         """Every check holds.
@@ -149,13 +152,18 @@ class Preflight:
         kind = _kind(cluster)
         checks.append(Check("a KubeadmControlPlane runs the control plane", kind))
         control_plane = await self._control_plane(cluster, kind)
-        checks += self._of_control_plane(cluster, control_plane)
+        pairs = _chosen_pairs(control_plane)
+        checks += self._of_control_plane(cluster, control_plane, pairs)
+        if pairs is SigningPairs.SPLIT:
+            title = f"Secret {signing_secret_name(self.key.name)} holds the pair of Secret {self.key.name}-ca twice"
+            checks.append(Check(title, await self._signing(secrets[0])))
         checks.append(Check("every Machine of the control plane has joined", await self._joined()))
         return Examined(
             self.key,
             tuple(checks),
             tuple(RotatedAuthority(one.kind, one.pair.signs, NotMade()) for one in secrets if one.pair is not None),
             secrets[0].takes_back,
+            pairs,
         )
 
     async def _cluster(self) -> RotatedCluster | Result:
@@ -230,18 +238,39 @@ class Preflight:
             return NotReadable(error)
 
     def _of_control_plane(
-        self, cluster: RotatedCluster | Result, found: KubeadmControlPlane | Result
+        self, cluster: RotatedCluster | Result, found: KubeadmControlPlane | Result, pairs: SigningPairs
     ) -> Iterator[Check]:
         if isinstance(found, KubeadmControlPlane):
-            template, state = self._template(cluster, found), _of_state(found)
+            template, state = self._template(cluster, found, pairs), _of_state(found)
         else:
             template, state = found, (_NOT_READ,) * len(_TITLES_OF_STATE)
         yield Check(f"its machines read the trusted CAs from Secret {self.key.name}-trust", template)
         yield from (Check(title, result) for title, result in zip(_TITLES_OF_STATE, state, strict=True))
 
-    def _template(self, cluster: RotatedCluster | Result, found: KubeadmControlPlane) -> Result:
+    async def _signing(self, authority: _Secret) -> Result:
+        """kube-controller-manager signs with the present CA until the rotation changes that."""
+        name = signing_secret_name(self.key.name)
+        if authority.pair is None:
+            return NotAsked("the Secret of the cluster's CA has no usable pair")
         try:
-            template = readiness(control_plane_template(found.manifest), self.key.name, Signing.ONE_PAIR)
+            found = read_signing(await self.management.get(SECRETS.object(name, self.key.namespace)))
+        except NotFound:
+            found = Absent()
+        except ApiError as error:
+            return NotReadable(error)
+        digest = authority.pair.signs.digest
+        if found == SigningFacts(digest, digest):
+            return Holds()
+        why = {Absent: "does not exist", SigningFacts: "holds another pair"}.get(type(found), "cannot be used")
+        detail = f" ({found.message})" if isinstance(found, Unusable) else ""
+        return Lacks(
+            f"Secret {name} {why}{detail}: its client.crt and serving.crt must be tls.crt, and its client.key and "
+            f"serving.key tls.key, of Secret {self.key.name}-ca"
+        )
+
+    def _template(self, cluster: RotatedCluster | Result, found: KubeadmControlPlane, pairs: SigningPairs) -> Result:
+        try:
+            template = readiness(control_plane_template(found.manifest), self.key.name, pairs)
         except InvalidTemplate as error:
             return Lacks(f"the KubeadmControlPlane cannot be read: {error}")
         match template:
@@ -294,6 +323,15 @@ def _undisturbed(cluster: RotatedCluster | Result) -> Result:
     if cluster.deleting:
         return Lacks("the Cluster is being deleted")
     return Lacks("the Cluster is paused") if cluster.paused else Holds()
+
+
+def _chosen_pairs(found: KubeadmControlPlane | Result) -> SigningPairs:
+    if not isinstance(found, KubeadmControlPlane):
+        return SigningPairs.ONE_PAIR
+    try:
+        return chosen_pairs(control_plane_template(found.manifest))
+    except InvalidTemplate:
+        return SigningPairs.ONE_PAIR  # the check of the template says why it cannot be read
 
 
 def _kind(cluster: RotatedCluster | Result) -> Result:

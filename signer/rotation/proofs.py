@@ -19,6 +19,7 @@ from signer.rotation.desired import holds_old
 from signer.rotation.facts import (
     Absent,
     Acceptance,
+    CanarySigner,
     Facts,
     HeldCertificate,
     HeldPair,
@@ -149,7 +150,12 @@ def servers_trust(record: RotationRecord, facts: Facts) -> Proof:
             "join after the switch would refuse them: {}; the control plane's template must append "
             "/etc/kubernetes/pki/rotation/link.crt to pki/apiserver.crt" + _until_rollout(facts),
         ),
-        _controller_managers(record, facts),
+        _controller_managers(
+            record,
+            facts,
+            "kube-controller-managers that started before the new CA was published, and read their root CA file only "
+            "at the start: {}",
+        ),
         _root_ca(facts),
         _renewed(record, facts),
     )
@@ -157,7 +163,12 @@ def servers_trust(record: RotationRecord, facts: Facts) -> Proof:
 
 def _renewed(record: RotationRecord, facts: Facts) -> Proof:
     """etcd's members, and API servers for etcd and for service accounts, read what they trust at their start alone."""
-    if len(record.authorities) == 1 or not facts.renewal.lagging:
+    return _PROVEN if len(record.authorities) == 1 else _machines_are_new(facts)
+
+
+def _machines_are_new(facts: Facts) -> Proof:
+    """Every Machine of the control plane was made after the last write, as the management cluster says."""
+    if not facts.renewal.lagging:
         return _PROVEN
     lagging = facts.renewal.lagging
     return NotProven(f"{facts.renewal.cure}: {named(lagging)}{_until_rollout(facts)}", lagging)
@@ -189,8 +200,8 @@ def _unseen(members: Mapping[str, str]) -> Proof:
     return NotKnown(f"API servers that cannot be asked hold the rotation: {shown}", tuple(sorted(members)))
 
 
-def _controller_managers(record: RotationRecord, facts: Facts) -> Proof:
-    """``--root-ca-file`` is read at the start alone."""
+def _controller_managers(record: RotationRecord, facts: Facts, message: str) -> Proof:
+    """Every kube-controller-manager started after the last write; ``message`` has ``{}`` for those that did not."""
     written = record.at(Moment.TRUST_WRITTEN)
     if isinstance(written, NotYet):
         return NotProven("the trust is not published yet")
@@ -205,11 +216,7 @@ def _controller_managers(record: RotationRecord, facts: Facts) -> Proof:
         if not isinstance(machine.controller_manager_started, NotObserved)
         and machine.controller_manager_started <= written
     )
-    lagging = _lagging(
-        earlier,
-        "kube-controller-managers that started before the new CA was published, and read their root CA file only at "
-        "the start: {}" + _until_rollout(facts),
-    )
+    lagging = _lagging(earlier, message + _until_rollout(facts))
     if unknown:
         shown = "; ".join(f"{name}: {unknown[name]}" for name in sorted(unknown)[:MOST_NAMED])
         return all_of(lagging, NotKnown(f"when kube-controller-manager started: {shown}", tuple(sorted(unknown))))
@@ -222,6 +229,40 @@ def _root_ca(facts: Facts) -> Proof:
     if not facts.root_ca.namespaces:
         return NotKnown("the workload cluster has no ConfigMap kube-root-ca.crt")
     return _lagging(facts.root_ca.without_new, "namespaces whose ConfigMap kube-root-ca.crt lacks the new CA: {}")
+
+
+def controller_managers_sign(record: RotationRecord, facts: Facts) -> Proof:
+    """Every kube-controller-manager has the new pair for client certificates, and the one that leads signs with it.
+
+    Kubernetes defines certificates of these signers as those that API servers accept ("Certificate Signing Requests",
+    signer ``kubernetes.io/kube-apiserver-client``), and every API server accepts the new CA by now. Only the leader can
+    be asked; the others are known by the age of their Machines, and by their flags.
+    """
+    return all_of(
+        _machines_are_new(facts),
+        _controller_managers(
+            record, facts, "kube-controller-managers that started before they could read the new CA's pair: {}"
+        ),
+        _canary(facts),
+    )
+
+
+def _canary(facts: Facts) -> Proof:
+    match facts.canary:
+        case NotObserved(message):
+            return NotKnown(f"with which CA kube-controller-manager signs: {message}")
+        case CanarySigner.NEW:
+            return _PROVEN
+        case CanarySigner.OLD:
+            return NotProven(
+                "kube-controller-manager still signs client certificates with the old CA: the one that leads has not "
+                "read Secret <cluster>-signing"
+            )
+        case CanarySigner.OTHER:
+            return NotProven(
+                "kube-controller-manager signs client certificates with a CA that is none of this rotation: see its "
+                "flags cluster-signing-kube-apiserver-client-cert-file and -key-file"
+            )
 
 
 def nodes_trust(record: RotationRecord, facts: Facts) -> Proof:
@@ -395,13 +436,14 @@ def old_keys_are_gone(record: RotationRecord, facts: Facts) -> Proof:
 
 def nodes_have_returned(record: RotationRecord, facts: Facts) -> Proof:
     """No node's newest certificates are by the new CA, and none names the new CA as the first that it trusts. No API
-    server presents the new CA.
+    server presents the new CA, and no kube-controller-manager signs with it.
     """
     made = record.authority(AuthorityKind.CLUSTER).new
     if isinstance(made, NotMade):
         return _PROVEN
     new = made.public_key_hash
     return all_of(
+        _machines_are_new(facts) if signed_by_new(record) else _PROVEN,
         _lagging(
             (node.node for node in facts.nodes if new in (node.client, node.serving)),
             "nodes whose newest certificate is by the new CA: {}; they renew with their next request",
@@ -418,6 +460,11 @@ def nodes_have_returned(record: RotationRecord, facts: Facts) -> Proof:
         ),
         control_plane_has_joined(record, facts),
     )
+
+
+def signed_by_new(record: RotationRecord) -> bool:
+    """Whether a kube-controller-manager may have got the new CA's pair in the first phase."""
+    return not isinstance(record.at(Moment.CONTROLLER_MANAGERS), NotYet)
 
 
 def clients_have_returned(record: RotationRecord, facts: Facts) -> Proof:
@@ -465,6 +512,7 @@ PROOF_OF: Final[Mapping[Step, Callable[[RotationRecord, Facts], Proof]]] = Mappi
         Step.PUBLISH_TRUST: trust_is_published,
         Step.SERVERS_TRUST: servers_trust,
         Step.SIGN_CLIENTS: decided_by_record,
+        Step.CONTROLLER_MANAGERS_SIGN: controller_managers_sign,
         Step.NODES_TRUST: nodes_trust,
         Step.PREPARED: forbidden,
         Step.SWITCH: authority_is_switched,

@@ -28,6 +28,7 @@ from signer.model.cluster import ClusterKey, ClusterView
 from signer.model.condition import PolicyCondition
 from signer.model.decision import Deferred, printable
 from signer.model.seal import Generation
+from signer.rotation.abandonment import require_cleared
 from signer.rotation.authorities import AuthorityKind, Role
 from signer.rotation.conditions import (
     OPERATION_REJECTED,
@@ -42,6 +43,7 @@ from signer.rotation.operations import (
     SKIP_GATES_ANNOTATION,
     NeverRotated,
     NoOrder,
+    Operation,
     OperationRejected,
     Order,
     UnknownOperation,
@@ -49,7 +51,8 @@ from signer.rotation.operations import (
     require_possible,
 )
 from signer.rotation.phases import Phase, RollbackAvailable, Step
-from signer.rotation.plan import Advance, Finished, Make, Move, Wait, carry_out, next_move, started
+from signer.rotation.plan import Advance, Finished, Make, Move, Wait, abandoned, carry_out, next_move, started
+from signer.rotation.proofs import signed_by_new
 from signer.rotation.record import RotationRecord
 from signer.rotation.rotations import Known, RotationChanged, Rotations, Unverified, Verified
 from signer.rotation.statements import NotPublished, SequenceTooLow, TrustFacts, publish_statement
@@ -68,6 +71,7 @@ WAITING: Final = Backoff(base_seconds=5.0, maximum_seconds=60.0, jitter=0.2)
 SERVER_STEPS: Final = frozenset(
     {
         Step.SERVERS_TRUST,
+        Step.CONTROLLER_MANAGERS_SIGN,
         Step.NODES_TRUST,
         Step.PREPARED,
         Step.SERVERS_PRESENT,
@@ -75,7 +79,7 @@ SERVER_STEPS: Final = frozenset(
         Step.NODES_RETURN,
     }
 )
-"""Steps for which the API servers must take files."""
+"""Steps for which the API servers, or kube-controller-managers, must take files."""
 
 
 class ManagementCalls(GetCreatePatch, Replace, Protocol):
@@ -390,11 +394,17 @@ class RotationReconciler:
             before = known.record if isinstance(known, Verified) else NeverRotated()
             phase = before.phase if isinstance(before, RotationRecord) else before
             require_possible(order.operation, phase, RollbackAvailable.NONE, stalled=False)
+            if isinstance(before, RotationRecord) and before.phase is Phase.ABANDONED:
+                require_cleared((await self._observe(before, cluster, client)).facts)
             fresh = await self._observer.first_record(order, cluster, policy)
             await self._advance(started(order, before, fresh), known, cluster)
             return
         if not isinstance(known, Verified):
             require_possible(order.operation, NeverRotated(), RollbackAvailable.NONE, stalled=False)
+            return
+        if order.operation is Operation.ABANDON:
+            if (after := abandoned(order, known.record, self._now())) is not known.record:
+                await self._advance(after, known, cluster)
             return
         observed = await self._observe(known.record, cluster, client)
         stalled = isinstance(next_move(known.record, observed.facts), Wait)
@@ -412,10 +422,12 @@ class RotationReconciler:
 
 
 def _servers_must_change(record: RotationRecord, facts: Facts) -> bool:
-    """Whether the step waits for API servers that take files. On the way back, only those that present the new CA."""
+    """Whether the step waits for API servers that take files. On the way back, only those that present the new CA, and
+    kube-controller-managers that sign with it.
+    """
     if facts.paused or record.step not in SERVER_STEPS:
         return False
-    if record.step is not Step.NODES_RETURN:
+    if record.step is not Step.NODES_RETURN or signed_by_new(record):
         return True
     seen = facts.servers.seen if isinstance(facts.servers, ServersFacts) else ()
     return any(one.presents in (Presented.NEW, Presented.NEW_LINKED) for one in seen)

@@ -36,6 +36,7 @@ from signer.rotation.phases import (
     STEPS_OF,
     Phase,
     RollbackAvailable,
+    SigningPairs,
     Step,
     TakesBack,
     rollback_available,
@@ -64,9 +65,13 @@ class Moment(enum.Enum):
     STEP = "stepTime"
     """When the present step began."""
     TRUST_WRITTEN = "trustWrittenTime"
-    """When the controller last saw that everything it publishes holds the present trust."""
+    """When the controller last saw that everything it publishes holds the present trust, and Secret
+    ``<cluster>-signing`` its present pairs.
+    """
     SWITCHED = "switchedTime"
     """When Secret ``<cluster>-ca`` held the new CA."""
+    CONTROLLER_MANAGERS = "controllerManagersTime"
+    """When step ``ControllerManagersSign`` began: Machines that are younger may sign with the new CA."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +116,8 @@ class RotationRecord:
     skipped: tuple[SkippedGate, ...] = ()
     held_at: Step | NotYet = NotYet()
     """The step to which ``retry-ca-rotation`` returns after a rollback of clients only."""
+    signing_pairs: SigningPairs = SigningPairs.ONE_PAIR
+    """What the template had at the start. It never changes."""
 
     def authority(self, kind: AuthorityKind) -> RotatedAuthority:
         """The authority of that kind. Raises LookupError if the rotation has none."""
@@ -177,6 +184,8 @@ def record_spec(record: RotationRecord) -> dict[str, Any]:
         **{moment.value: format_time(at) for moment, at in record.times.items()},
         "skippedGates": [{"gate": one.gate.value, "time": format_time(one.at)} for one in record.skipped],
         **({} if isinstance(record.held_at, NotYet) else {"heldAt": record.held_at.value}),
+        # Without the field it is OnePair: so the seals of records that are older than the field hold.
+        **({} if record.signing_pairs is SigningPairs.ONE_PAIR else {"signingPairs": record.signing_pairs.value}),
     }
 
 
@@ -196,7 +205,7 @@ def _reference_object(reference: AuthorityReference) -> dict[str, Any]:
 _KEYS: Final = frozenset(
     {
         "rotationID", "sequence", "phase", "step", "authorities", "workersRollout", "takesBack", "operation", "waits",
-        "skippedGates", "heldAt", "seal", *(moment.value for moment in Moment),
+        "skippedGates", "heldAt", "signingPairs", "seal", *(moment.value for moment in Moment),
     }
 )  # fmt: skip
 
@@ -248,6 +257,7 @@ def parse_rotation(manifest: Mapping[str, Any]) -> StoredRotation:
             times=MappingProxyType({one: required_time(spec, one.value) for one in Moment if one.value in spec}),
             skipped=_skipped(spec["skippedGates"]),
             held_at=Step(spec["heldAt"]) if "heldAt" in spec else NotYet(),
+            signing_pairs=_signing_pairs(spec),
         )
         _require_consistent(record)
         return StoredRotation(
@@ -293,6 +303,14 @@ def _seconds(spec: Mapping[str, Any], key: str) -> timedelta:
     if type(value) is not int or not 0 <= value <= _MAXIMUM_SECONDS:
         raise ValueError(f"{key} is no number of seconds")
     return timedelta(seconds=value)
+
+
+def _signing_pairs(spec: Mapping[str, Any]) -> SigningPairs:
+    if "signingPairs" not in spec:
+        return SigningPairs.ONE_PAIR
+    if spec["signingPairs"] != SigningPairs.SPLIT.value:
+        raise ValueError("signingPairs is written for split pairs alone")
+    return SigningPairs.SPLIT
 
 
 def _waits(spec: object) -> Waits:
@@ -348,6 +366,8 @@ def _require_consistent(record: RotationRecord) -> None:
     """Proofs and signing rely on these: a step of another phase has no meaning."""
     if record.step not in STEPS_OF[record.phase]:
         raise ValueError(f"step {record.step.value} is none of phase {record.phase.value}")
+    if record.step is Step.CONTROLLER_MANAGERS_SIGN and record.signing_pairs is not SigningPairs.SPLIT:
+        raise ValueError(f"step {record.step.value} belongs to split signing pairs")
     if isinstance(record.held_at, Step):
         if record.step is not Step.SIGN_BY_OLD:
             raise ValueError("heldAt belongs to step SignByOld")

@@ -27,6 +27,7 @@ from signer.model.seal import ControllerKeys, Generation, Unauthentic
 from signer.rotation.authorities import AuthorityKind, NotMade, Role, pair_suffix
 from signer.rotation.desired import AsBefore, signing
 from signer.rotation.operations import NeverRotated
+from signer.rotation.phases import Phase
 from signer.rotation.record import (
     MOVE_LABEL,
     RotationRecord,
@@ -210,16 +211,12 @@ def authorities_of(record: RotationRecord) -> RotationOfAuthorities:
     """What the record says about the cluster's CAs."""
     cluster = record.authority(AuthorityKind.CLUSTER)
     decides = signing(record)
+    if record.phase is Phase.ABANDONED:
+        # Nodes may know the cluster by either CA, and are told of no other one any more.
+        return FormerAuthorities(_hashes(record), tuple(_kept_secrets(record).values()))
     if isinstance(decides, AsBefore):
         return FormerAuthorities(_hashes(record))
-    secrets = {
-        role: ExpectedSecret(
-            pair_suffix(AuthorityKind.CLUSTER, record.rotation_id, role),
-            cluster.of(role).digest,
-            cluster.of(role).public_key_hash,
-        )
-        for role in Role
-    }
+    secrets = _kept_secrets(record)
     others = decides.accepted - {decides.client, decides.serving}
     return RotatingAuthorities(
         client=secrets[decides.client],
@@ -227,6 +224,20 @@ def authorities_of(record: RotationRecord) -> RotationOfAuthorities:
         also_accepted=tuple(secrets[role] for role in Role if role in others),
         retired=frozenset(cluster.of(role).public_key_hash for role in Role),
     )
+
+
+def _kept_secrets(record: RotationRecord) -> dict[Role, ExpectedSecret]:
+    """The rotation's own Secrets of the cluster's CA that it has made."""
+    cluster = record.authority(AuthorityKind.CLUSTER)
+    made = tuple(role for role in Role if role is Role.OLD or not isinstance(cluster.new, NotMade))
+    return {
+        role: ExpectedSecret(
+            pair_suffix(AuthorityKind.CLUSTER, record.rotation_id, role),
+            cluster.of(role).digest,
+            cluster.of(role).public_key_hash,
+        )
+        for role in made
+    }
 
 
 def _hashes(record: RotationRecord) -> frozenset[str]:

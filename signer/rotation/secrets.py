@@ -71,6 +71,11 @@ def decoded(manifest: Mapping[str, Any]) -> dict[str, bytes]:
     return {str(key): base64.b64decode(str(value), validate=True) for key, value in data.items()}
 
 
+def encoded(data: Mapping[str, bytes]) -> dict[str, str]:
+    """``data`` of a Secret."""
+    return {name: base64.b64encode(value).decode("ascii") for name, value in data.items()}
+
+
 def read_secret(kind: AuthorityKind, manifest: JsonObject) -> ReadSecret:
     """Read the Secret of an authority, or one that keeps a pair."""
     try:
@@ -147,21 +152,21 @@ def pair_manifest(name: str, pair: Pair, cluster: ClusterView, owner_version: st
     }
 
 
-def trust_manifest(cluster: ClusterView, owner_version: str, data: Mapping[str, bytes]) -> JsonObject:
-    """Secret ``<cluster>-trust``, for its creation."""
+def published_manifest(suffix: str, cluster: ClusterView, owner_version: str, data: Mapping[str, bytes]) -> JsonObject:
+    """Secret ``<cluster>-<suffix>``, of which Machines of the control plane get files, for its creation."""
     return {
         "apiVersion": SECRETS.api_version,
         "kind": "Secret",
         "type": CLUSTER_API_TYPE,
         "metadata": {
-            "name": f"{cluster.key.name}-trust",
+            "name": f"{cluster.key.name}-{suffix}",
             "namespace": cluster.key.namespace,
             "labels": {CLUSTER_NAME_LABEL: cluster.key.name},
             "ownerReferences": [
                 {"apiVersion": owner_version, "kind": "Cluster", "name": cluster.key.name, "uid": cluster.uid}
             ],
         },
-        "data": {name: base64.b64encode(value).decode("ascii") for name, value in data.items()},
+        "data": encoded(data),
     }
 
 

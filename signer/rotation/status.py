@@ -11,7 +11,7 @@ from typing import Any, Final
 from signer.model.fields import format_time
 from signer.rotation.authorities import AuthorityKind, AuthorityReference, NotMade
 from signer.rotation.facts import Acceptance, Facts, NotObserved, ServersFacts
-from signer.rotation.phases import GEPPhase, RollbackAvailable, gep_phase
+from signer.rotation.phases import GEPPhase, RollbackAvailable, SigningPairs, gep_phase
 from signer.rotation.plan import rollback_possible
 from signer.rotation.progress import complete_before, lagging_nodes, link_end, pending_rollouts
 from signer.rotation.record import Moment, RotationRecord
@@ -46,6 +46,8 @@ def rotation_status(record: RotationRecord, facts: Facts | None) -> dict[str, An
         at = record.at(moment)
         if isinstance(at, datetime):
             status[name] = format_time(at)
+    if record.signing_pairs is SigningPairs.SPLIT:
+        status["signingPairs"] = record.signing_pairs.value
     if not isinstance(new, NotMade):
         status["next"] = _authority(new)
     if facts is not None:

@@ -17,7 +17,7 @@ from signer.model.fields import format_time, items_of, mapping_of, parse_time, t
 from signer.rotation.authorities import NotMade
 from signer.rotation.conditions import LEFTOVERS_FOUND, OPERATION_REJECTED, ROTATION_PROGRESSING, ROTATION_STALLED
 from signer.rotation.operations import OPERATION_ANNOTATION
-from signer.rotation.phases import BACK, FORWARD, Phase, RollbackAvailable, Step
+from signer.rotation.phases import BACK, Phase, RollbackAvailable, SigningPairs, Step, forward
 from signer.rotation.plan import HELD, TITLES
 from signer.rotation.record import InvalidRotation, Moment, NotYet, RotationRecord, parse_rotation
 
@@ -144,13 +144,15 @@ class RotationView:
     pending_order: str
     reported: bool
     """Whether the policy's status is of this rotation: a controller rotates."""
+    signing_pairs: SigningPairs
 
     @property
     def steps(self) -> tuple[StepView, ...]:
         """The plan in its direction."""
-        direction = BACK if self.step in BACK else FORWARD
+        direction = BACK if self.step in BACK else forward(self.signing_pairs)
         plan = direction[:1] if self.held else direction
-        position = len(plan) if self.phase.is_over else plan.index(self.step)
+        ended = self.phase.is_over and self.phase is not Phase.ABANDONED
+        position = len(plan) if ended else plan.index(self.step)
         return tuple(StepView(step, _state(index, position)) for index, step in enumerate(plan))
 
     @property
@@ -261,6 +263,7 @@ def _by_record(
         conditions=conditions,
         pending_order=pending,
         reported=reported,
+        signing_pairs=record.signing_pairs,
     )
 
 
@@ -295,7 +298,13 @@ def _by_status(key: ClusterKey, status: Mapping[str, Any], conditions: tuple[Con
         conditions=conditions,
         pending_order=pending,
         reported=True,
+        signing_pairs=_signing_pairs(status, step),
     )
+
+
+def _signing_pairs(status: Mapping[str, Any], step: Step) -> SigningPairs:
+    split = text_of(status, "signingPairs") == SigningPairs.SPLIT.value or step is Step.CONTROLLER_MANAGERS_SIGN
+    return SigningPairs.SPLIT if split else SigningPairs.ONE_PAIR
 
 
 def _rollback(status: Mapping[str, Any]) -> RollbackAvailable:

@@ -7,7 +7,6 @@ into the Secrets that the plan names.
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -35,11 +34,13 @@ from signer.rotation.desired import (
     PruneAuthentication,
     Roles,
     SealPair,
+    SplitPairs,
     Write,
     WriteAuthority,
     WriteClusterInfo,
     WriteKubeconfig,
     WritePins,
+    WriteSigning,
     WriteTrust,
     hashes,
 )
@@ -54,10 +55,12 @@ from signer.rotation.secrets import (
     Pair,
     ReadSecret,
     decoded,
+    encoded,
     pair_manifest,
+    published_manifest,
     sealed_anew,
-    trust_manifest,
 )
+from signer.rotation.signing_secret import signing_data
 from signer.rotation.workload import (
     AUTHENTICATION,
     CLIENT_CA_FIELD,
@@ -126,6 +129,8 @@ class Writer:
                 await self._write_authority(kind, contents.certificates, contents.key, gathered)
             case WriteTrust(client, server, link):
                 await self._write_trust(client, server, link, gathered)
+            case WriteSigning(split):
+                await self._write_signing(split, gathered)
             case WriteKubeconfig(authorities, client_role):
                 await self._write_kubeconfig(authorities, client_role, gathered)
             case WriteClusterInfo(authorities):
@@ -194,7 +199,7 @@ class Writer:
         except AuthorityError as error:
             raise WriteRefused(f"the Secret of authority {kind.value} would be unusable: {error}") from error
         before = gathered.secrets.current[kind].manifest
-        await self._replace_secret(before, {**mapping_of(before, "data"), **_encoded(data)})
+        await self._replace_secret(before, {**mapping_of(before, "data"), **encoded(data)})
 
     async def _write_trust(self, client: Roles, server: Roles, link: Link, gathered: Gathered) -> None:
         secrets = gathered.secrets
@@ -203,11 +208,19 @@ class Writer:
             SERVER_CA: _bundle(secrets, server),
             LINK: await asyncio.to_thread(self._link, link, secrets),
         }
-        if secrets.trust_object:
-            before = secrets.trust_object
-            await self._replace_secret(before, {**mapping_of(before, "data"), **_encoded(data)})
+        await self._put("trust", secrets.trust_object, data, gathered)
+
+    async def _write_signing(self, split: SplitPairs, gathered: Gathered) -> None:
+        pairs = gathered.secrets.pairs
+        client, serving = (_kept(pairs, AuthorityKind.CLUSTER, role) for role in (split.client, split.serving))
+        await self._put("signing", gathered.secrets.signing_object, signing_data(client, serving), gathered)
+
+    async def _put(self, suffix: str, before: JsonObject, data: Mapping[str, bytes], gathered: Gathered) -> None:
+        """Create Secret ``<cluster>-<suffix>``, or replace it at the version that was read."""
+        if before:
+            await self._replace_secret(before, {**mapping_of(before, "data"), **encoded(data)})
             return
-        manifest = trust_manifest(gathered.cluster, gathered.owner_version, data)
+        manifest = published_manifest(suffix, gathered.cluster, gathered.owner_version, data)
         await self._management.create(SECRETS.collection(gathered.cluster.key.namespace), manifest)
 
     def _link(self, link: Link, secrets: ManagementSecrets) -> bytes:
@@ -231,7 +244,7 @@ class Writer:
             value = rewritten(decoded(before)[KUBECONFIG_KEY], _bundle(secrets, authorities), issuers, self._now())
         except (KubeconfigNotChanged, AuthorityError) as error:
             raise WriteRefused(f"Secret {gathered.cluster.key.name}-kubeconfig is not changed: {error}") from error
-        await self._replace_secret(before, {**mapping_of(before, "data"), **_encoded({KUBECONFIG_KEY: value})})
+        await self._replace_secret(before, {**mapping_of(before, "data"), **encoded({KUBECONFIG_KEY: value})})
 
     async def _write_pins(self, name: str, authorities: Roles, record: RotationRecord, gathered: Gathered) -> None:
         path = gathered.kubeadm_configs.object(name, record.cluster.namespace)
@@ -266,10 +279,6 @@ class Writer:
         metadata = before["metadata"]
         path = SECRETS.object(metadata["name"], metadata["namespace"])
         await self._management.replace(path, {**before, "data": dict(data)})
-
-
-def _encoded(data: Mapping[str, bytes]) -> dict[str, str]:
-    return {name: base64.b64encode(value).decode("ascii") for name, value in data.items()}
 
 
 def _der(pem: bytes) -> bytes:

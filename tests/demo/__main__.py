@@ -17,7 +17,6 @@ from cryptography import x509
 from rich.console import Console
 from rich.markup import escape
 from rich.panel import Panel
-from rich.text import Text
 
 from attestors.gcp import GCPAttestor
 from signer.configuration import Configuration, OperatorAttestor
@@ -29,6 +28,7 @@ from tests.demo import chips as with_chips
 from tests.demo.chips import CastWithChips, Chips, chips
 from tests.demo.instances import CastAtGoogle, CastOnEC2, google_attestor
 from tests.demo.machines import MACHINES, Attempt, Cast, provider_id
+from tests.demo.printing import print_heading, print_indented
 from tests.support.attestors import RegistryWith
 from tests.support.binaries import MissingPart
 from tests.support.fake_aws import FakeAccount
@@ -117,6 +117,7 @@ def main(folder: Path) -> int:
         _print_certificate(folder, joined)
     colour, text = _conclusion(outcomes)
     _print_indented(f"\n[bold {colour}]{text}[/bold {colour}] ({time.monotonic() - began:.1f} s)", 0)
+    console.print("`make demo-rotation` replaces a cluster's CA, on real API servers and under load.")
     return 0 if all(outcome.is_expected for outcome in outcomes) else 1
 
 
@@ -142,15 +143,11 @@ def _cluster(
 
 
 def _print_heading(cluster: str, text: str) -> None:
-    console.rule(f"Cluster {cluster}", style="dim", align="left")
-    _print_indented(f"{text}\n", 0)
+    print_heading(console, f"Cluster {cluster}", text)
 
 
 def _print_indented(text: str, columns: int = 2) -> None:
-    """Print the markup with every line indented, and without blanks at the ends of lines."""
-    for line in Text.from_markup(text).wrap(console, console.width - columns):
-        line.rstrip()
-        console.print(Text(" " * columns if line else "").append_text(line))
+    print_indented(console, text, columns)
 
 
 def _try(cluster: WorldCluster, attempt: Attempt) -> Outcome:

@@ -17,8 +17,10 @@ ROOT: Final = Path(__file__).parents[2]
 DEPLOY: Final = ROOT / "deploy"
 MANAGEMENT: Final = DEPLOY / "rbac/management.yaml"
 ROTATION: Final = DEPLOY / "rbac/rotation.yaml"
+SSH: Final = DEPLOY / "rbac/ssh.yaml"
 BASE: Final = DEPLOY / "kustomize/base"
 ROTATION_COMPONENT: Final = DEPLOY / "kustomize/rotation"
+SSH_COMPONENT: Final = DEPLOY / "kustomize/ssh"
 COMPONENTS: Final = DEPLOY / "clusterctl/addon-components.yaml"
 
 CONFIG_SECRET: Final = "node-attestation-config"
@@ -36,6 +38,10 @@ _ROTATION_GRANTS: Final = """\
 # The controller's grants in the management cluster for the rotation of CAs, besides those of management.yaml. Apply
 # them only where the controller runs with --rotate-authorities. Bind node-attestation-rotation in each namespace whose
 # Clusters it may rotate.
+"""
+_SSH_GRANTS: Final = """\
+# The controller's grants in the management cluster for SSH authorities, besides those of management.yaml. Apply them
+# only where the controller runs with --ssh. Bind node-attestation-ssh in each namespace whose Clusters may have SSH.
 """
 _HELMS_OWN: Final = re.compile(
     r"^ *(?:helm\.sh/[a-z-]+: .*|app\.kubernetes\.io/managed-by: Helm|# Source: .*)\n", re.MULTILINE
@@ -58,7 +64,8 @@ _PACKAGED: Final = {
     "rbac": {"secretNamespaces": []},
 }
 _ROTATION_TEMPLATES: Final = ("rbac-rotation.yaml",)
-_ROTATION_SWITCH: Final = """\
+_SSH_TEMPLATES: Final = ("rbac-ssh.yaml",)
+_SWITCH: Final = """\
 apiVersion: kustomize.config.k8s.io/v1alpha1
 kind: Component
 resources:
@@ -70,7 +77,7 @@ patches:
   patch: |
     - op: add
       path: /spec/template/spec/containers/0/args/-
-      value: --rotate-authorities
+      value: {flag}
 """
 _BASE_FILES: Final = {
     "namespace.yaml": ("namespace.yaml",),
@@ -92,8 +99,10 @@ def generated() -> dict[Path, str]:
         **_definitions_in_the_chart(),
         MANAGEMENT: _management(),
         ROTATION: _rotation(),
+        SSH: _ssh(),
         **_kustomize_base(),
         **_kustomize_rotation(),
+        **_kustomize_ssh(),
         COMPONENTS: _clusterctl_components(),
     }
 
@@ -139,7 +148,21 @@ def _kustomize_rotation() -> dict[Path, str]:
     rendered = render_chart({**_PACKAGED, "rotation": {"enabled": True}}, templates=_ROTATION_TEMPLATES)
     return {
         ROTATION_COMPONENT / "rbac.yaml": _MADE + _joined(_beside_their_bindings(_documents(rendered))),
-        ROTATION_COMPONENT / "kustomization.yaml": _MADE + _ROTATION_SWITCH,
+        ROTATION_COMPONENT / "kustomization.yaml": _MADE + _SWITCH.format(flag="--rotate-authorities"),
+    }
+
+
+def _ssh() -> str:
+    rendered = render_chart({"ssh": {"enabled": True}}, templates=_SSH_TEMPLATES)
+    return _MADE + _SSH_GRANTS + _joined(_beside_their_bindings(_documents(rendered)))
+
+
+def _kustomize_ssh() -> dict[Path, str]:
+    """The component that switches SSH on. As in the base, it has no binding in namespaces of Clusters."""
+    rendered = render_chart({**_PACKAGED, "ssh": {"enabled": True}}, templates=_SSH_TEMPLATES)
+    return {
+        SSH_COMPONENT / "rbac.yaml": _MADE + _joined(_beside_their_bindings(_documents(rendered))),
+        SSH_COMPONENT / "kustomization.yaml": _MADE + _SWITCH.format(flag="--ssh"),
     }
 
 

@@ -25,6 +25,8 @@ from signer.configuration import (
     RotationOff,
     RotationSettings,
     Sharding,
+    SSHPermission,
+    SSHSwitchedOff,
     read_attestors,
     read_configuration_file,
 )
@@ -54,11 +56,13 @@ EVERYTHING: Final[dict[str, Any]] = {
         "attestors": {"tpm": {"namespaces": ["team-a"], "settings": {"endorsementRootsFolder": "/roots"}}},
         "servingAddresses": {"networksByNamespace": {"team-a": ["10.0.1.0/24"]}},
         "rotation": {"waits": {"overlap": "2h"}, "nodeClientAuthority": {"namespaces": ["team-a"]}},
+        "ssh": {"namespaces": ["team-a"]},
     },
     "folders": [{"mountPath": "/roots", "configMap": "tpm-roots"}, {"mountPath": "/denied", "secret": "denied"}],
     "providerIDOIDs": ["1.2.3.4", "1.2.3.5"],
     "insecureAttestor": {"enabled": True, "namespaces": ["trial-a", "trial-b"]},
     "rotation": {"enabled": True, "namespaces": ["team-a"]},
+    "ssh": {"enabled": True, "namespaces": ["team-a"]},
     "diagnostics": {"insecure": True},
     "logging": {"format": "text", "verbose": True},
     "auditLog": {"enabled": True},
@@ -210,6 +214,12 @@ class TestChart:
                 {"config": {"rotation": {"nodeClientAuthority": {"namespaces": ["Team"]}}}},
                 "/config/rotation/nodeClientAuthority/namespaces/0",
             ),
+            ({"config": {"ssh": {"namespaces": ["a"]}, "existingSecret": "mine"}}, "not both"),
+            ({"config": {"ssh": {"namespaces": ["team-a"]}}}, "config.ssh: set ssh.enabled too"),
+            ({"config": {"ssh": {"namespaces": ["Team"]}}}, "/config/ssh/namespaces/0"),
+            ({"ssh": {"enabled": True, "namespaces": ["*"]}}, "/ssh/namespaces/0"),
+            ({"ssh": {"namespaces": ["default"]}}, "ssh.namespaces: set ssh.enabled too"),
+            ({"ssh": {"enabled": True, "namespaces": ["team-b"]}}, "add it to rbac.secretNamespaces"),
             ({"config": {"rotation": {"waits": {"overlap": "1d"}}}}, "/config/rotation/waits/overlap"),
             ({"config": {"rotation": {"waits": {"kubelets": "1h"}}}}, "invalid propertyName"),
             ({"rotation": {"enabled": True, "namespaces": ["*"]}}, "/rotation/namespaces/0"),
@@ -381,6 +391,7 @@ class TestDeployment:
         assert read_configuration_file(file).authorities == AllowedAuthorities()
         assert read_configuration_file(file).rotation_waits == Waits(overlap=timedelta(hours=2))
         assert read_configuration_file(file).node_client_namespaces == {"team-a"}
+        assert read_configuration_file(file).ssh_namespaces == {"team-a"}
 
     def test_another_configuration_makes_other_pods(self) -> None:
         def checksum(values: dict[str, Any]) -> str:
@@ -480,8 +491,9 @@ class TestRotation:
         }
 
     def test_no_other_option_lets_the_controller_write_what_rotation_writes(self) -> None:
-        config = {key: value for key, value in EVERYTHING["config"].items() if key != "rotation"}
-        others = {key: value for key, value in EVERYTHING.items() if key != "rotation"} | {"config": config}
+        wings = {"rotation", "ssh"}
+        config = {key: value for key, value in EVERYTHING["config"].items() if key not in wings}
+        others = {key: value for key, value in EVERYTHING.items() if key not in wings} | {"config": config}
         for role, text in self.rules(others):
             rule = json.loads(text)
             writes = {"create", "update", "patch", "delete"} & set(rule["verbs"])
@@ -674,3 +686,48 @@ def _paths_of_schema(schema: dict[str, Any], above: str = "") -> list[str]:
             continue
         found += _paths_of_schema(inner, f"{above}{name}.") if "properties" in inner else [f"{above}{name}"]
     return found
+
+
+class TestSSH:
+    """The switch for SSH authorities, and the role that comes with it alone."""
+
+    ON: Final[dict[str, Any]] = {"ssh": {"enabled": True}}
+    NAMESPACES: Final[dict[str, Any]] = {
+        "ssh": {"enabled": True, "namespaces": ["team-a"]},
+        "rbac": {"secretNamespaces": ["team-a", "team-b"]},
+    }
+
+    @staticmethod
+    def bound(values: Mapping[str, Any]) -> set[tuple[str, str, str]]:
+        """Kind, namespace and role of each binding that comes with the switch."""
+        bindings = [one for kind in ("RoleBinding", "ClusterRoleBinding") for one in of_kind(kind, values)]
+        return {
+            (one["kind"], one["metadata"].get("namespace", ""), one["roleRef"]["name"])
+            for one in bindings
+            if one["roleRef"]["name"].endswith("-ssh")
+        }
+
+    def test_without_the_switch_there_is_no_such_rule(self) -> None:
+        rules = TestRotation.rules
+        assert set(rules(self.ON)) - set(rules()) == {
+            (
+                "ClusterRole /node-attestation-ssh",
+                json.dumps({"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "update"]}),
+            )
+        }
+        assert set(rules()) <= set(rules(self.ON))
+
+    def test_the_flag(self) -> None:
+        def permission(values: Mapping[str, Any]) -> SSHPermission | SSHSwitchedOff:
+            arguments = [one for one in arguments_of(values)[1:] if not one.startswith("--config=")]
+            return configuration_of(parser_of("run").parse_args(arguments)).ssh
+
+        assert permission({}) == SSHSwitchedOff()
+        assert permission(self.ON) == SSHPermission(), "the configuration file says where"
+
+    def test_secrets_are_writable_namespace_by_namespace(self) -> None:
+        writes = "node-attestation-ssh"
+        assert self.bound({}) == set()
+        assert self.bound(self.ON) == {("RoleBinding", "default", writes)}
+        assert self.bound(self.NAMESPACES) == {("RoleBinding", "team-a", writes)}
+        assert self.bound({**self.ON, "watch": {"namespace": "team-a"}}) == {("RoleBinding", "team-a", writes)}

@@ -15,7 +15,16 @@ import yaml
 from signer.configuration import read_attestors
 from signer.crds import custom_resource_definitions
 from tests.deploy.clusterctl import process, variables_of
-from tests.deploy.packages import COMPONENTS, DEPLOY, MANAGEMENT, PROVIDER_LABEL, ROTATION, ROTATION_COMPONENT
+from tests.deploy.packages import (
+    COMPONENTS,
+    DEPLOY,
+    MANAGEMENT,
+    PROVIDER_LABEL,
+    ROTATION,
+    ROTATION_COMPONENT,
+    SSH,
+    SSH_COMPONENT,
+)
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.kubectl import find_kubectl
 
@@ -114,6 +123,33 @@ class TestRotationByKustomize:
     def test_the_roles_are_those_of_the_file_with_grants(self, switched_on: list[dict[str, Any]]) -> None:
         file = grants(list(yaml.safe_load_all(ROTATION.read_text(encoding="utf-8"))))
         assert grants(switched_on) - grants(kustomize("base")) == file
+        assert not file & grants(list(yaml.safe_load_all(MANAGEMENT.read_text(encoding="utf-8"))))
+
+
+@pytest.mark.slow
+class TestSSHByKustomize:
+    """The component that switches SSH on."""
+
+    @pytest.fixture
+    def switched_on(self, tmp_path: Path) -> list[dict[str, Any]]:
+        overlay = tmp_path / "overlay"
+        overlay.mkdir()
+        for name, folder in (
+            ("base", DEPLOY / "kustomize/base"),
+            ("rotation", ROTATION_COMPONENT),
+            ("ssh", SSH_COMPONENT),
+        ):
+            shutil.copytree(folder, tmp_path / name)
+        kustomization = {"resources": ["../base"], "components": ["../rotation", "../ssh"]}
+        (overlay / "kustomization.yaml").write_text(yaml.safe_dump(kustomization), encoding="utf-8")
+        return kustomize(overlay)
+
+    def test_it_adds_the_flag_and_the_role_also_beside_rotation(self, switched_on: list[dict[str, Any]]) -> None:
+        flags = [*container(kustomize("base"))["args"], "--rotate-authorities", "--ssh"]
+        assert container(switched_on)["args"] == flags
+        assert {name for _, name in names(switched_on) if name.endswith("-ssh")} == {"node-attestation-ssh"}
+        file = grants(list(yaml.safe_load_all(SSH.read_text(encoding="utf-8"))))
+        assert file <= grants(switched_on)
         assert not file & grants(list(yaml.safe_load_all(MANAGEMENT.read_text(encoding="utf-8"))))
 
 

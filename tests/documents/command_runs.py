@@ -69,6 +69,16 @@ TABLE: Final = (
         "python -m attestors.aws.document",
         RunBy("tests/documents/test_aws.py::test_recorded_documents_verify"),
     ),
+    Entry(
+        "docs/rotation.md",
+        "openssl",
+        RunBy("tests/documents/test_rotation.py::test_the_command_prints_the_hash_that_a_rotation_shows"),
+    ),
+    Entry(
+        "docs/rotation.md",
+        "node-attestation-controller rotate production confirm",
+        RunBy("tests/integration/test_rotate.py::test_a_rotation_whose_controller_key_is_lost_is_confirmed"),
+    ),
     Entry("docs/gcp.md", "gcloud", NotRun("needs a project at Google Cloud")),
     Entry(
         "docs/enforce.md",

@@ -28,6 +28,7 @@ from signer.controller.telemetry.metrics import Metrics
 from signer.crds import custom_resource_definitions
 from signer.model.reasons import EXPLANATIONS, Reason
 from signer.model.signing_request import SigningRequest, parse_signing_request
+from signer.rotation.phases import SigningPairs
 from signer.rules.checks import BUILTIN_PLAN, REQUEST_PLAN
 from signer.rules.plan import Check, Plan
 from tests.documents import audit_example, explain_example, preflight_example, providers, rotation, rotation_example
@@ -368,6 +369,17 @@ def rotation_signers() -> str:
     return _table(heading, rotation.signers())
 
 
+def rotation_split_template() -> str:
+    """What split signing pairs need besides."""
+    return _table(("field below `kubeadmConfigSpec`", "must have"), rotation.template_lines(SigningPairs.SPLIT))
+
+
+def rotation_split_signers() -> str:
+    """What kube-controller-managers sign with that start at a step, with split pairs."""
+    heading = ("while the step is", "`client.crt`, `client.key`", "`serving.crt`, `serving.key`")
+    return _table(heading, rotation.split_signers())
+
+
 def rotation_template() -> str:
     """What the template of a control plane must have."""
     return _table(("field below `kubeadmConfigSpec`", "must have"), rotation.template_lines())
@@ -414,6 +426,8 @@ SECTIONS: Final[dict[str, Callable[..., str]]] = {
         rotation_steps,
         rotation_secrets,
         rotation_signers,
+        rotation_split_signers,
+        rotation_split_template,
         rotation_template,
         rotation_kinds,
         rotation_times,

@@ -18,18 +18,27 @@ from signer.rotation.control_plane.readiness import (
     RequiredArgument,
     RequiredCommand,
     RequiredFile,
-    Signing,
     requirements,
 )
 from signer.rotation.control_plane.renewal import SETTLING
-from signer.rotation.desired import AsBefore, contents, published, signing
+from signer.rotation.desired import AsBefore, contents, published, signing, split_pairs
 from signer.rotation.facts import Link
-from signer.rotation.phases import BACK, FORWARD, Phase, RollbackAvailable, Step, TakesBack, rollback_available
+from signer.rotation.phases import (
+    BACK,
+    FORWARD,
+    Phase,
+    RollbackAvailable,
+    SigningPairs,
+    Step,
+    TakesBack,
+    rollback_available,
+)
 from signer.rotation.plan import TITLES
 from signer.rotation.proofs import AGAIN
 from signer.rotation.record import RotationRecord, WorkersRollout
 from signer.rotation.statements.rendering import TURN_SECONDS, turns_of
 
+SPLIT_ONLY: Final = " ([split signing pairs](#split-signing-pairs) alone)"
 FLEETS: Final = (3, 50, 1000)
 """Nodes beside a control plane of three."""
 CONTROL_PLANE_MACHINES: Final = 3
@@ -74,7 +83,8 @@ def steps() -> Iterator[Sequence[str]]:
             for link in (TakesBack.NOT_LINKED, TakesBack.LINKED)
         )
         order = str(number) if step in FORWARD else ""
-        yield (order, f"`{step.value}`", _phase(step).value, TITLES[step], first, later)
+        title = TITLES[step] + (SPLIT_ONLY if step is Step.CONTROLLER_MANAGERS_SIGN else "")
+        yield (order, f"`{step.value}`", _phase(step).value, title, first, later)
 
 
 def secrets() -> Iterator[Sequence[str]]:
@@ -105,6 +115,16 @@ def signers() -> Iterator[Sequence[str]]:
     return _runs(row)
 
 
+def split_signers() -> Iterator[Sequence[str]]:
+    """What kube-controller-managers sign with that start at a step, with split pairs."""
+
+    def row(step: Step) -> tuple[str, ...]:
+        held = split_pairs(replace(_record(step), signing_pairs=SigningPairs.SPLIT))
+        return (held.client.value, held.serving.value)
+
+    return _runs(row)
+
+
 def _runs(row: Callable[[Step], tuple[str, ...]]) -> Iterator[Sequence[str]]:
     for direction in (FORWARD, BACK):
         for cells, group in groupby(direction, row):
@@ -117,14 +137,17 @@ def _roles(roles: Iterable[Role]) -> str:
     return ", ".join(role.value for role in roles)
 
 
-def template_lines() -> Iterator[Sequence[str]]:
-    """What the template of a control plane must have."""
-    for one in requirements("<cluster>", Signing.ONE_PAIR):
+def template_lines(signing: SigningPairs = SigningPairs.ONE_PAIR) -> Iterator[Sequence[str]]:
+    """What the template of a control plane must have; with split pairs, what it must have besides."""
+    lines = requirements("<cluster>", signing)
+    also = lines if signing is SigningPairs.ONE_PAIR else lines[len(requirements("", SigningPairs.ONE_PAIR)) :]
+    for one in also:
         match one:
             case RequiredArgument(component, name, value):
-                yield (f"`{'.'.join(component.value)}`", f"`{name}`: `{value}`")
-            case RequiredFile(path, source):
-                yield ("`files`", f"`{path}`, `contentFrom.secret`: key `{source.key}` of `{source.name}`")
+                yield (f"`{'.'.join(component.value)}`", f"`{name}`: `{value}`" if value else f"`{name}`: empty")
+            case RequiredFile(path, source, permissions):
+                mode = "" if permissions == "0644" else f", `permissions`: `{permissions}`"
+                yield ("`files`", f"`{path}`, `contentFrom.secret`: key `{source.key}` of `{source.name}`{mode}")
             case RequiredCommand(command):
                 yield ("`postKubeadmCommands`", f"`{command}`")
 
@@ -157,6 +180,8 @@ def times() -> Iterator[Sequence[str]]:
     one, other = rollout
     again = round(AGAIN.total_seconds())
     yield ("`ServersTrust`: first rollout", *[f"{one} to {other} min"] * len(FLEETS))
+    more = [f"{one} to {other} min"] * len(FLEETS)
+    yield ("`ControllerManagersSign`: a rollout more, with [split signing pairs](#split-signing-pairs) alone", *more)
     yield ("`NodesTrust`: agents' turns, and renewals", *(f"up to {minutes} min" for minutes in nodes))
     yield ("`Prepared`", *[f"a person; at least {_minutes(waits.trust_age)} min after `PublishTrust`"] * len(FLEETS))
     yield ("`ServersPresent`: second rollout", *[f"{one} to {other} min, within the overlap"] * len(FLEETS))

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
+import ssl
+import subprocess
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 import pytest
 
+from signer.authority.lenient_certificate import parse_ca_certificate
 from signer.kube.errors import NotFound
 from signer.kube.resources import CERTIFICATE_AUTHORITY_ROTATIONS, NODE_ATTESTATION_POLICIES, SECRETS
 from signer.model.condition import ConditionType
@@ -32,9 +36,10 @@ from signer.rotation.operations import (
 )
 from signer.rotation.phases import Phase, RollbackAvailable, Step
 from signer.rotation.plan import REASONS
+from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
 from signer.testing.fixtures import MakeWorkloadCluster, embedded_api
 from tests.documents.markdown import ROOT
-from tests.documents.test_blocks import commands
+from tests.documents.test_blocks import BLOCKS, commands
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.kubectl import find_kubectl, run_kubectl
 from tests.unit.signer.rotation.model_world import first_record
@@ -61,6 +66,17 @@ def rows(text: str) -> list[str]:
 
 def missing(names: Iterable[str], text: str) -> list[str]:
     return [name for name in names if f"`{name}`" not in text]
+
+
+def test_the_command_prints_the_hash_that_a_rotation_shows(tmp_path: Path) -> None:
+    """What a person compares before `confirm`."""
+    (command,) = [block.text for block in BLOCKS if block.document == PAGE and block.text.startswith("openssl ")]
+    authority = new_cluster_certificate_authority(EncryptionAlgorithm.ECDSA_P256)
+    (tmp_path / "ca.crt").write_bytes(authority.certificate)
+    shell = ["bash", "-euo", "pipefail", "-c", command]
+    shown = subprocess.run(shell, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    certificate = parse_ca_certificate(ssl.PEM_cert_to_DER_cert(authority.certificate.decode("ascii")))
+    assert certificate.public_key_hash == f"sha256:{shown.split()[-1]}"
 
 
 def test_each_step_has_its_proof_and_its_cure() -> None:

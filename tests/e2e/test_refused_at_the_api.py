@@ -79,11 +79,31 @@ def certificates(**durations: Any) -> str:
     return policy(certificates=durations)
 
 
+SSH_KEY: Final = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
+SSH_SECURITY_KEY: Final = "sk-ssh-ed25519@openssh.com AAAAGnNrLXNzaC1lZDI1NTE5QG9wZW5zc2guY29tAAAAIAAB"
+
+
 WRONG: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "mode": (policy(mode="enforce"), ("spec.mode", '"Observe"', '"Enforce"')),
     "node-client authority": (
         policy(nodeClientAuthority="separate"),
         ("spec.nodeClientAuthority", '"Shared"', '"Separate"'),
+    ),
+    "a break-glass key with a comment": (
+        policy(ssh={"breakGlass": {"publicKeys": [{"key": f"{SSH_KEY} root"}]}}),
+        ("spec.ssh.breakGlass.publicKeys", "should match"),
+    ),
+    "a break-glass key with options": (
+        policy(ssh={"breakGlass": {"publicKeys": [{"key": f"no-pty {SSH_KEY}"}]}}),
+        ("spec.ssh.breakGlass.publicKeys", "should match"),
+    ),
+    "a break-glass key twice": (
+        policy(ssh={"breakGlass": {"publicKeys": [{"key": SSH_KEY}, {"key": SSH_KEY, "comment": "again"}]}}),
+        ("spec.ssh.breakGlass.publicKeys[1]", "Duplicate"),
+    ),
+    "nine break-glass keys": (
+        policy(ssh={"breakGlass": {"publicKeys": [{"key": f"{SSH_KEY[:-1]}{end}"} for end in "ABCDEFGHI"]}}),
+        ("spec.ssh.breakGlass.publicKeys", "8"),
     ),
     "no attestor": (policy(authorizedAttestors=[]), ("spec.authorizedAttestors", "at least 1")),
     "attestors missing": (manifest("NodeAttestationPolicy", "wrong", {}), ("authorizedAttestors", "spec", "required")),
@@ -358,6 +378,11 @@ WRONG_BY_RULE: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         policy(mode="Enforce", authorizedAttestors=INSECURE),
         ("spec", "mode Enforce needs an attestor"),
     ),
+    "SSH host certificates for too long": (
+        policy(ssh={"hostCertificateDuration": "8785h"}),
+        ("spec.ssh.hostCertificateDuration", "from 1h to 8784h"),
+    ),
+    "a period of an hour": (policy(ssh={"rotationPeriod": "1h"}), ("spec.ssh.rotationPeriod", "from 24h to 87840h")),
     "a node-client authority beside other CAs": (
         policy(nodeClientAuthority="Separate", certificateAuthorities={"client": "cca", "serving": "ca"}),
         ("spec", "nodeClientAuthority Separate needs ca as client and serving"),
@@ -369,6 +394,14 @@ RIGHT_BY_RULE: Final = {
     "an hour while deleting": certificates(deletingDuration="1h"),
     "Enforce": policy(mode="Enforce", authorizedAttestors=[*ONE, *INSECURE]),
     "a node-client authority": policy(nodeClientAuthority="Separate"),
+    "SSH": policy(ssh={}),
+    "everything of SSH": policy(
+        ssh={
+            "hostCertificateDuration": "8784h",
+            "breakGlass": {"publicKeys": [{"key": SSH_KEY, "comment": "in the safe"}, {"key": SSH_SECURITY_KEY}]},
+            "rotationPeriod": "2160h",
+        }
+    ),
     "Observe without attestation": policy(mode="Observe", authorizedAttestors=INSECURE),
     "Extend without Enforce, to be able to leave it in one step": policy(bootstrapTokens={"machinePools": "Extend"}),
     "Extend under Enforce": policy(mode="Enforce", bootstrapTokens={"machinePools": "Extend"}),

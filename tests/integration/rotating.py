@@ -7,16 +7,19 @@ from typing import Any, Final
 
 from signer.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, KUBEADM_CONTROL_PLANES_V1BETA2, Resource
 from signer.model.fields import format_time
-from signer.rotation.control_plane.readiness import Missing, Signing, readiness
+from signer.rotation.control_plane.readiness import Missing, readiness
 from signer.rotation.control_plane.template import control_plane_template
 from signer.rotation.control_plane.template_patch import template_patch
+from signer.rotation.phases import SigningPairs
 from signer.testing.world import WorldCluster
 from tests.unit.signer.rotation.control_plane.recorded import recorded
 
 _REPLICAS: Final = 3
 
 
-def add_control_plane(cluster: WorldCluster, *, ready: bool = True) -> None:
+def add_control_plane(
+    cluster: WorldCluster, *, ready: bool = True, pairs: SigningPairs = SigningPairs.ONE_PAIR
+) -> None:
     """A KubeadmControlPlane that is complete; ``ready`` for a rotation, by the patch that preflight shows."""
     client, resource = cluster.management.client, KUBEADM_CONTROL_PLANES_V1BETA2
     manifest = recorded("kubeadm-control-plane-v1beta2")
@@ -27,7 +30,7 @@ def add_control_plane(cluster: WorldCluster, *, ready: bool = True) -> None:
     created = client.create(resource.collection(cluster.namespace), manifest)
     path = resource.object(name, cluster.namespace)
     if ready:
-        missing = readiness(control_plane_template(created), cluster.name, Signing.ONE_PAIR)
+        missing = readiness(control_plane_template(created), cluster.name, pairs)
         assert isinstance(missing, Missing)
         client.patch(path, template_patch(created, missing), "application/json-patch+json")
     reference = {"apiGroup": resource.group, "kind": "KubeadmControlPlane", "name": name}

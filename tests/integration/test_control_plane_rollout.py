@@ -21,12 +21,13 @@ from signer.rotation.control_plane.kind import ControlPlaneReference
 from signer.rotation.control_plane.kubeadm_control_plane import KubeadmControlPlane
 from signer.rotation.control_plane.machines import ControlPlaneMachines
 from signer.rotation.control_plane.mirror_pods import NotShown, RunningServer, read_server
-from signer.rotation.control_plane.readiness import Missing, Ready, Signing, readiness
+from signer.rotation.control_plane.readiness import Missing, Ready, readiness
 from signer.rotation.control_plane.reading import RESOURCES, KubeadmControlPlanes, read_rotated_cluster
 from signer.rotation.control_plane.renewal import ControlPlane, Renewal
 from signer.rotation.control_plane.rollout import KubeadmRollout, Requested, UnderWay
 from signer.rotation.control_plane.template import Component, control_plane_template
 from signer.rotation.control_plane.template_patch import template_patch
+from signer.rotation.phases import SigningPairs
 from signer.testing.world import ManagementCluster
 from tests.unit.signer.rotation.control_plane.recorded import recorded
 
@@ -117,9 +118,9 @@ async def test_a_running_server_is_read_from_its_mirror_pod(management_cluster: 
     async with Client(management_cluster.api.connection()) as client:
         server = await read_server(client, Component.API_SERVER, "cp-0")
         assert isinstance(server, RunningServer)
-        assert server.lacks(Signing.ONE_PAIR) == ()
+        assert server.lacks(SigningPairs.ONE_PAIR) == ()
         assert isinstance(await read_server(client, Component.CONTROLLER_MANAGER, "cp-0"), NotShown)
 
 
 def judged(kubeadm: KubeadmControlPlane) -> Any:
-    return readiness(control_plane_template(kubeadm.manifest), KEY.name, Signing.ONE_PAIR)
+    return readiness(control_plane_template(kubeadm.manifest), KEY.name, SigningPairs.ONE_PAIR)

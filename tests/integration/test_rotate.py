@@ -22,8 +22,9 @@ from signer.kube.resources import (
     VALIDATING_WEBHOOKS,
 )
 from signer.rotation.operations import OPERATION_ANNOTATION, SKIP_GATES_ANNOTATION
+from signer.store.controller_key import SECRET_NAME
 from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
-from signer.testing.world import WorldCluster
+from signer.testing.world import CONTROLLER_NAMESPACE, WorldCluster
 from tests.integration.fixtures import Harness
 from tests.integration.rotating import add_control_plane, serve, settle
 from tests.support.processes import wait_until
@@ -246,6 +247,29 @@ def test_an_object_that_is_no_rotation(harness: Harness, cluster: WorldCluster, 
     harness.management.client.patch(path, {"spec": {"seal": "v2.forged"}})
     wait_until(lambda: run("status")[0] == 3, "the controller says that the rotation does not count")
     assert found(run, "status")[1]["attention"] == "NeedsAttention"
+
+
+def test_a_rotation_whose_controller_key_is_lost_is_confirmed(
+    harness: Harness, cluster: WorldCluster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rotating(harness)
+    assert run("start", "--yes")[0] == 0
+    wait_until(lambda: found(run, "status")[1]["rotation"]["step"] == "PublishTrust", "there are two CAs")
+    code, _, error = run("confirm", "--yes")
+    assert (code, "has sealed the rotation" in error) == (1, True)
+    code, _, error = run("confirm", "--yes", "--controller-namespace", "nowhere")
+    assert (code, "does not exist: start the controller first" in error) == (1, True)
+    key = SECRETS.object(SECRET_NAME, CONTROLLER_NAMESPACE)
+    lost = {"data": {"current": base64.b64encode(bytes(32)).decode()}}
+    harness.management.client.patch(key, lost)
+    monkeypatch.setattr("sys.stdin", _Typed("n\n"))
+    code, _, error = run("confirm")
+    assert code == 6
+    assert cluster.ca_cert_hash in error
+    monkeypatch.setattr("sys.stdin", _Typed("y\n"))
+    code, text, _ = run("confirm", "--output", "json")
+    assert (code, json.loads(text)["step"], len(json.loads(text)["sealedSecrets"])) == (0, "PublishTrust", 2)
+    assert run("confirm", "--yes")[0] == 1
 
 
 def test_a_viewer_who_may_not_read_the_rotation(harness: Harness, cluster: WorldCluster, run: Run) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,9 +11,16 @@ import pytest
 
 from signer.cli import main
 from signer.configuration import RotationSettings
-from signer.kube.resources import KUBEADM_CONTROL_PLANES_V1BETA2, MACHINES_V1BETA2, NODE_ATTESTATION_POLICIES
+from signer.kube.errors import NotFound
+from signer.kube.resources import (
+    CERTIFICATE_AUTHORITY_ROTATIONS,
+    KUBEADM_CONTROL_PLANES_V1BETA2,
+    MACHINES_V1BETA2,
+    NODE_ATTESTATION_POLICIES,
+)
 from signer.model.cluster import CONTROL_PLANE_LABEL
 from signer.rotation.operations import OPERATION_ANNOTATION
+from signer.rotation.phases import SigningPairs
 from signer.testing.certificates import EncryptionAlgorithm, new_cluster_certificate_authority
 from signer.testing.world import WorldCluster
 from tests.integration.fixtures import Harness
@@ -116,6 +124,54 @@ def test_one_check_does_not_hold(
         return any(one["type"] == "OperationRejected" and reason in one["message"] for one in conditions)
 
     wait_until(rejected, "the controller rejects the start for the same reason")
+
+
+_SIGNING = "Secret workload-signing holds the pair of Secret workload-ca twice"
+
+
+def put_signing(cluster: WorldCluster, client: Mapping[str, bytes], serving: Mapping[str, bytes]) -> None:
+    """As an operator makes it, from Secrets with ``tls.crt`` and ``tls.key``."""
+    pairs = {"client": client, "serving": serving}
+    cluster.put_secret(
+        "signing", {f"{name}.{end}": pair[f"tls.{end}"] for name, pair in pairs.items() for end in ("crt", "key")}
+    )
+
+
+def test_split_pairs_need_their_secret(harness: Harness, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A template with split pairs makes the rotation one with split pairs: nothing else chooses it."""
+    cluster = harness.cluster(api={"seed_kubeadm": True})
+    add_control_plane(cluster, pairs=SigningPairs.SPLIT)
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(harness.api.kubeconfig())
+    own = {"tls.crt": cluster.api.ca_certificate_pem, "tls.key": cluster.api.ca_key_pem}
+    other = new_cluster_certificate_authority(EncryptionAlgorithm.ECDSA_P256).secret_data
+
+    def failing() -> str:
+        code = main(["rotate", "workload", "preflight", "--kubeconfig", str(kubeconfig)])
+        shown = capsys.readouterr().out
+        failed = [line for line in shown.splitlines() if line.startswith(" ✗")]
+        assert (code, failed) in ((0, []), (3, [f" ✗ {_SIGNING}"]))
+        return shown if failed else ""
+
+    assert "Secret workload-signing does not exist" in failing()
+    for client, serving in ((own, other), (other, own)):
+        put_signing(cluster, client, serving)
+        assert "holds another pair" in failing()
+    put_signing(cluster, own, {**own, "tls.crt": own["tls.crt"] * 2})
+    assert "cannot be used (serving.crt and serving.key" in failing()
+    put_signing(cluster, own, own)
+    assert failing() == ""
+    harness.run(rotation=RotationSettings())
+    client_, path = harness.management.client, NODE_ATTESTATION_POLICIES.object(cluster.name, cluster.namespace)
+    client_.patch(path, {"metadata": {"annotations": {OPERATION_ANNOTATION: "start-ca-rotation"}}})
+    started = CERTIFICATE_AUTHORITY_ROTATIONS.object(cluster.name, cluster.namespace)
+
+    def is_split() -> bool:
+        with contextlib.suppress(NotFound):
+            return bool(client_.get(started)["spec"]["signingPairs"] == "Split")
+        return False
+
+    wait_until(is_split, "the record says so")
 
 
 def test_a_template_that_is_not_ready(harness: Harness, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

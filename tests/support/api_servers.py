@@ -13,7 +13,7 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from cryptography.hazmat.primitives.asymmetric import rsa
 
@@ -101,6 +101,18 @@ class ApiServer:
         self.wait_ready()
 
 
+class Authorities(Protocol):
+    """What else Machines have: files of other authorities, and an etcd member each."""
+
+    def start(self, control_plane: ReplicatedControlPlane, addresses: Sequence[str], names: Sequence[str]) -> None:
+        """Write the files, and start the members."""
+        ...
+
+    def flags_of(self, address: str) -> Mapping[str, object]:
+        """Flags of the API server at that address."""
+        ...
+
+
 class ReplicatedControlPlane(ClosedAtTheEnd):
     """A running control plane with ``number`` API servers at 127.0.0.2, 127.0.0.3 and so on; a context manager.
 
@@ -116,8 +128,11 @@ class ReplicatedControlPlane(ClosedAtTheEnd):
         number: int = 2,
         binaries: ControlPlaneBinaries | None = None,
         flags: Mapping[str, object] | None = None,
+        authorities: Authorities | None = None,
     ) -> None:
-        """``flags`` are added to those of each kube-apiserver."""
+        """``flags`` are added to those of each kube-apiserver. ``authorities`` have the other files of each Machine and
+        its etcd member; without them, all Machines share one etcd without TLS.
+        """
         self.old, self.new = old, new
         self.binaries = binaries or find_control_plane()
         self._flags = dict(flags or {})
@@ -125,10 +140,14 @@ class ReplicatedControlPlane(ClosedAtTheEnd):
         self.folder = self._programs.folder
         addresses = [f"127.0.0.{2 + position}" for position in range(number)]
         with self._programs.closed_on_failure(), contextlib.ExitStack() as undo:
-            port = _free_port_of(HOST, *addresses)
+            port = free_port_of(HOST, *addresses)
             self.balancer = undo.enter_context(Balancer([(address, port) for address in addresses], port=port))
             self._write_shared_files()
-            self._etcd = Etcd(self._programs, self.binaries.etcd)
+            self._authorities = authorities
+            if authorities is None:
+                self._etcd = Etcd(self._programs, self.binaries.etcd)
+            else:
+                authorities.start(self, addresses, _NAMES)
             self.servers = tuple(
                 ApiServer(name, address, self) for name, address in zip(_NAMES, addresses, strict=False)
             )
@@ -205,7 +224,10 @@ class ReplicatedControlPlane(ClosedAtTheEnd):
 
     def flags_of(self, address: str) -> dict[str, object]:
         """The flags of the API server at that address."""
-        return {**apiserver_flags(self.folder, self._etcd.url, address, self.balancer.port), **self._flags}
+        if self._authorities is None:
+            return {**apiserver_flags(self.folder, self._etcd.url, address, self.balancer.port), **self._flags}
+        own = self._authorities.flags_of(address)
+        return {**apiserver_flags(self.folder, "", address, self.balancer.port), **own, **self._flags}
 
     def launch(self, name: str, flags: Mapping[str, object]) -> Program:
         """Start a kube-apiserver without waiting."""
@@ -274,6 +296,10 @@ class ControllerManager:
         replace_file(self.folder / "ca.key", authority.key_pem)
         replace_file(self.folder / "ca.crt", authority.certificate_pem)
 
+    def sign_tokens_by(self, key: bytes) -> None:
+        """Replace the file of the key that signs service-account tokens, which is read at the start only."""
+        replace_file(self._control_plane.folder / "sa.key", key)
+
     def publish(self, *authorities: CertificateAuthority) -> None:
         """Replace the file of the CAs for ``kube-root-ca.crt``, which is read at the start only."""
         self.publish_pem(b"".join(one.certificate_pem for one in authorities))
@@ -326,7 +352,7 @@ def replace_file(path: Path, content: bytes) -> None:
     os.replace(temporary, path)
 
 
-def _free_port_of(*hosts: str) -> int:
+def free_port_of(*hosts: str) -> int:
     """A port that is free at each of these addresses."""
     while True:
         port = free_port()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from signer.testing.api.thread import LoopThread, end_connections, stop_accepting
@@ -51,6 +51,16 @@ class Balancer(ClosedAtTheEnd):
     def server(self) -> str:
         """``https://127.0.0.1:port``."""
         return f"https://{self.host}:{self.port}"
+
+    @contextlib.contextmanager
+    def without(self, host: str) -> Iterator[None]:
+        """Lead no new connection to ``host`` meanwhile, as a load balancer that drains it."""
+        before = self.backends
+        self.backends = tuple(one for one in before if one[0] != host) or before
+        try:
+            yield
+        finally:
+            self.backends = before
 
     def close(self) -> None:
         """Close the port and all connections."""

@@ -125,10 +125,11 @@ class PolicyStatus:
         policy: Policy | None,
         conditions: Sequence[PolicyCondition],
         credentials: JsonObject | None = None,
+        ssh: JsonObject | None = None,
     ) -> None:
         """Write the status if it changed. A failure is logged and retried at the next call.
 
-        ``credentials`` is ``status.credentials``; empty or None for none.
+        ``credentials`` is ``status.credentials``, and ``ssh`` is ``status.ssh``; empty or None for none.
         """
         try:
             if self._written is not None and self._was_overwritten():
@@ -139,8 +140,7 @@ class PolicyStatus:
                 self._written_uid = current["metadata"]["uid"]
                 self._note_current(current)
             desired = self._status(generation, policy, with_ready(conditions, policy), self._written)
-            if credentials:
-                desired["credentials"] = credentials
+            desired |= {name: part for name, part in (("credentials", credentials), ("ssh", ssh)) if part}
             if desired != self._written:
                 patch = _replacing(desired, self._written)
                 self._note_current(await self._client.patch(f"{self._path}/status", {"status": patch}))
@@ -195,10 +195,9 @@ class PolicyStatus:
 
 
 def _replacing(desired: JsonObject, before: JsonObject) -> JsonObject:
-    """The merge patch that makes ``before`` what is desired in its credentials: fields that are gone become null."""
-    if "credentials" not in before:
-        return desired
-    return {**desired, "credentials": _with_nulls(desired.get("credentials"), before["credentials"])}
+    """The merge patch that makes ``before`` what is desired in its parts: fields that are gone become null."""
+    parts = [name for name in ("credentials", "ssh") if name in before]
+    return {**desired, **{name: _with_nulls(desired.get(name), before[name]) for name in parts}}
 
 
 def _with_nulls(desired: Any, before: Any) -> Any:

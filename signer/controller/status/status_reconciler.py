@@ -57,9 +57,10 @@ class StatusReconciler:
         sources: Sequence[ConditionSource],
         now: Callable[[], datetime],
         credentials: Callable[[], dict[str, Any]] = dict,
+        ssh: Callable[[], dict[str, Any]] = dict,
     ) -> None:
         """``sources`` have further conditions, in the order in which the policy shows them; ``credentials`` returns
-        ``status.credentials``, empty for none.
+        ``status.credentials`` and ``ssh`` ``status.ssh``, empty for none.
         """
         self._key = key
         self._caches = caches
@@ -72,6 +73,7 @@ class StatusReconciler:
         self._operator_networks = operator_networks
         self._sources = sources
         self._credentials = credentials
+        self._ssh = ssh
         self._now = now
         self._condition_log = ConditionLog(key)
         self.conditions: tuple[PolicyCondition, ...] = ()
@@ -98,7 +100,7 @@ class StatusReconciler:
             followed = policy if isinstance(policy, Policy) else None
             self.conditions = with_ready(found, followed)
             self._condition_log.found(found)
-            await self._policy_status.write(policy.generation, followed, found, self._credentials())
+            await self._policy_status.write(policy.generation, followed, found, self._credentials(), self._ssh())
         cluster = self._caches.clusters.get(self._key.namespace, self._key.name)
         if isinstance(policy, Policy) and cluster is not None:
             await self._policy_owner.ensure(cluster, policy)

@@ -213,6 +213,12 @@ NODE_CLIENT_NODES: Final = MetricFamily(
     "Nodes whose newest client certificate is by the cluster's node-client authority; missing where none is used.",
     _OF_CLUSTER,
 )
+SSH_AUTHORITIES: Final = MetricFamily(
+    "ssh_authorities_available",
+    "gauge",
+    "1 while the cluster's two SSH authorities are available, else 0; missing where no policy has turned SSH on.",
+    _OF_CLUSTER,
+)
 _FAMILIES: Final = (
     READY,
     WATCHED,
@@ -237,6 +243,7 @@ _FAMILIES: Final = (
     ROTATION_NODES,
     ROTATION_SERVERS,
     NODE_CLIENT_NODES,
+    SSH_AUTHORITIES,
 )
 
 

@@ -16,8 +16,9 @@ from signer.kube.calls import Get
 from signer.kube.errors import NotFound
 from signer.kube.resources import PODS
 from signer.model.fields import MAXIMUM_NAME_CHARACTERS, items_of, mapping_of, parse_time, short_text_of, text_of
-from signer.rotation.control_plane.readiness import RequiredArgument, Signing, required_flags
+from signer.rotation.control_plane.readiness import RequiredArgument, required_flags
 from signer.rotation.control_plane.template import Component, flag_name
+from signer.rotation.phases import SigningPairs
 
 NAMESPACE: Final = "kube-system"
 PROGRAMS: Final[Mapping[Component, str]] = {
@@ -43,7 +44,7 @@ class RunningServer:
     started: datetime
     """Start of the running container, by the node's clock."""
 
-    def lacks(self, signing: Signing) -> tuple[RequiredArgument, ...]:
+    def lacks(self, signing: SigningPairs) -> tuple[RequiredArgument, ...]:
         """The flags that a rotation requires and that it was not started with."""
         return tuple(one for one in required_flags(self.component, signing) if self.flags.get(one.name) != one.value)
 

@@ -8,7 +8,6 @@ trusts, and the template stays as it is.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -22,6 +21,7 @@ from signer.rotation.control_plane.template import (
     NotSet,
     Setting,
 )
+from signer.rotation.phases import SigningPairs
 
 ROTATION_DIRECTORY: Final = f"{DEFAULT_CERTIFICATES_DIRECTORY}/rotation"
 CLIENT_CA_FILE: Final = f"{ROTATION_DIRECTORY}/client-ca.crt"
@@ -50,20 +50,13 @@ SIGNERS: Final = (
 """The signers of kube-controller-manager that have flags of their own (1.19), and the pair that each signs with."""
 _SIGNING_FLAG: Final = "cluster-signing-"
 _PAIR_FLAGS: Final = ("-cert-file", "-key-file")
+_SPLIT_FILES: Final = frozenset(
+    f"{ROTATION_DIRECTORY}/{pair}.{suffix}" for pair in ("client", "serving") for suffix in ("crt", "key")
+)
 _ONE_PAIR: Final = {
     "cluster-signing-cert-file": f"{DEFAULT_CERTIFICATES_DIRECTORY}/ca.crt",
     "cluster-signing-key-file": f"{DEFAULT_CERTIFICATES_DIRECTORY}/ca.key",
 }
-
-
-class Signing(enum.Enum):
-    """What kube-controller-manager signs with."""
-
-    ONE_PAIR = "one pair"
-    """The pair of kubeadm for all signers: it signs by the new CA from the second rollout on."""
-    SPLIT = "split"
-    """One pair for client certificates and one for serving certificates, from files of Secret ``<cluster>-signing``: it
-    signs client certificates by the new CA in the first phase already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +136,11 @@ def trust_secret_name(cluster_name: str) -> str:
 
 
 def signing_secret_name(cluster_name: str) -> str:
-    """Name of the Secret with the pairs of :attr:`Signing.SPLIT`."""
+    """Name of the Secret with the pairs of :attr:`SigningPairs.SPLIT`."""
     return f"{cluster_name}-signing"
 
 
-def requirements(cluster_name: str, signing: Signing) -> tuple[Requirement, ...]:
+def requirements(cluster_name: str, signing: SigningPairs) -> tuple[Requirement, ...]:
     """What the template of a cluster's control plane must have."""
     trust = trust_secret_name(cluster_name)
     found: list[Requirement] = [
@@ -161,19 +154,26 @@ def requirements(cluster_name: str, signing: Signing) -> tuple[Requirement, ...]
         RequiredFile(LINK_FILE, FromSecret(trust, LINK_KEY)),
         RequiredCommand(LINK_COMMAND),
     ]
-    if signing is Signing.SPLIT:
+    if signing is SigningPairs.SPLIT:
         found += _split_signing(signing_secret_name(cluster_name))
     return tuple(found)
 
 
-def readiness(template: ControlPlaneTemplate, cluster_name: str, signing: Signing) -> Readiness:
+def chosen_pairs(template: ControlPlaneTemplate) -> SigningPairs:
+    """What the owner of the template has chosen: split pairs as soon as one signer has a pair of the rotation's."""
+    flags = (f"{_SIGNING_FLAG}{signer}{flag}" for signer, _ in SIGNERS for flag in _PAIR_FLAGS)
+    given = (template.argument(Component.CONTROLLER_MANAGER, name) for name in flags)
+    return SigningPairs.SPLIT if any(one in _SPLIT_FILES for one in given) else SigningPairs.ONE_PAIR
+
+
+def readiness(template: ControlPlaneTemplate, cluster_name: str, signing: SigningPairs) -> Readiness:
     """Judge a template."""
     if template.certificates_directory != DEFAULT_CERTIFICATES_DIRECTORY:
         return Unsuitable(
             f"clusterConfiguration.certificatesDir is not {DEFAULT_CERTIFICATES_DIRECTORY}: kubeadm would mount other "
             "files into the servers than a rotation writes"
         )
-    if signing is Signing.ONE_PAIR and (flag := _foreign_signing_flag(template)):
+    if signing is SigningPairs.ONE_PAIR and (flag := _foreign_signing_flag(template)):
         return Unsuitable(
             f"clusterConfiguration.controllerManager.extraArgs has {flag}: kube-controller-manager would sign with "
             "another pair than that of Secret <cluster>-ca, which a rotation replaces"
@@ -186,7 +186,7 @@ def readiness(template: ControlPlaneTemplate, cluster_name: str, signing: Signin
     return Missing(lines) if lines else Ready()
 
 
-def required_flags(component: Component, signing: Signing) -> tuple[RequiredArgument, ...]:
+def required_flags(component: Component, signing: SigningPairs) -> tuple[RequiredArgument, ...]:
     """The flags that a rotation requires of one program."""
     return tuple(
         one for one in requirements("", signing) if isinstance(one, RequiredArgument) and one.component is component

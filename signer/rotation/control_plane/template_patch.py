@@ -54,7 +54,9 @@ def patch_command(manifest: Mapping[str, Any], missing: Missing) -> str:
 
 def how_to_make_ready(manifest: Mapping[str, Any], missing: Missing, cluster_name: str, cluster_class: str) -> str:
     """What a person must do; ``cluster_class`` is the name of the Cluster's ClusterClass, or empty."""
-    first = f"When Secret {trust_secret_name(cluster_name)} exists (without it no control plane machine can be made)"
+    own = {one.source.name for line in missing.lines if isinstance(one := line.requirement, RequiredFile)}
+    named = " and ".join(f"Secret {name}" for name in sorted(own | {trust_secret_name(cluster_name)}, reverse=True))
+    first = f"When {named} exist (without these no control plane machine can be made)"
     if not cluster_class:
         return f"{first}, run this; it rolls the control plane once:\n{patch_command(manifest, missing)}"
     patch = cluster_class_patch(manifest, missing, cluster_name)
@@ -62,7 +64,7 @@ def how_to_make_ready(manifest: Mapping[str, Any], missing: Missing, cluster_nam
     return (
         f"The template of the control plane belongs to ClusterClass {cluster_class}, and changes of the "
         f"KubeadmControlPlane are overwritten. {first}, append this to spec.patches of the ClusterClass; it rolls the "
-        f"control planes of all its Clusters, and each needs a Secret <cluster>-trust:\n{patch.entry}{by_hand}"
+        f"control planes of all its Clusters, and each needs such Secrets of its own:\n{patch.entry}{by_hand}"
     )
 
 

@@ -58,6 +58,7 @@ from signer.rotation.node_client.plan import (
 from signer.rotation.node_client.signing import NodeClientSigning
 from signer.rotation.observer import AskServers, attested_nodes, servers_facts
 from signer.rotation.operations import NeverRotated
+from signer.rotation.phases import Phase
 from signer.rotation.proofs import NotKnown, named
 from signer.rotation.rotations import Known, Verified
 from signer.rotation.secrets import (
@@ -70,10 +71,10 @@ from signer.rotation.secrets import (
     certificate_in,
     decoded,
     pair_manifest,
+    published_manifest,
     read_kept_pair,
     read_secret,
     sealed_anew,
-    trust_manifest,
 )
 from signer.rotation.servers.identity import expected_servers
 from signer.rotation.servers.observing import NoServersExpected, TwoAuthorities
@@ -294,6 +295,10 @@ class NodeClientReconciler:
                 "it needs a KubeadmControlPlane, and ca as client and serving in certificateAuthorities",
             )
         known = self._rotation(self._key)
+        if isinstance(known, Verified) and known.record.phase is Phase.ABANDONED:
+            return NotWanted(
+                Reason.ROTATION_UNDER_WAY, "a rotation of the cluster's CAs was abandoned, and not cleared"
+            )
         if not isinstance(known, NeverRotated) and not (isinstance(known, Verified) and known.record.phase.is_over):
             return NotWanted(Reason.ROTATION_UNDER_WAY, "a rotation of the cluster's CAs decides which CA signs")
         if cluster.paused:
@@ -362,7 +367,7 @@ class NodeClientReconciler:
         if not before:
             only = bundle_of(cluster_ca)
             data = {CLIENT_CA: only + bundle_of(own), SERVER_CA: only, LINK: b""}
-            manifest = trust_manifest(cluster, self._caches.version.clusters.api_version, data)
+            manifest = published_manifest("trust", cluster, self._caches.version.clusters.api_version, data)
             await self._management.create(SECRETS.collection(self._key.namespace), manifest)
             return
         found = read_bundle(decoded(before).get(CLIENT_CA, b""))

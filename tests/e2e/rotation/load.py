@@ -7,6 +7,7 @@ replaced is none: a balancer with health checks would not lead there.
 
 from __future__ import annotations
 
+import functools
 import http.client
 import json
 import ssl
@@ -14,32 +15,75 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from types import MappingProxyType, TracebackType
+from typing import Final, Protocol, Self
 
 from signer.kube.connection import ClusterConnection
 from signer.kube.tls import client_context
 from tests.support.kubectl import find_kubectl
 
 _TIMEOUT_SECONDS: Final = 10.0
+_LOOK_SECONDS: Final = 0.5
+
+
+@dataclass
+class Figures:
+    """What was met during one step of the rotation."""
+
+    began: float
+    """By the monotonic clock."""
+    answered: int = 0
+    unavailable: int = 0
+    failed: int = 0
 
 
 @dataclass
 class Outcomes:
-    """What the clients met, by client and kind."""
+    """What the clients met, by client and kind, and by step."""
 
     answered: Counter[str] = field(default_factory=Counter)
     unavailable: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
     """Refused credentials and refused certificates, with the client's name."""
+    steps: dict[str, Figures] = field(default_factory=dict)
+    """In the order in which they were entered. A step is seen up to a second late."""
+    _step: str = ""
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
     def total(self) -> int:
         """Requests that were answered."""
         return sum(self.answered.values())
+
+    def enter(self, step: str) -> None:
+        """What is met from now on belongs to that step."""
+        with self._lock:
+            self._step = step
+            self.steps.setdefault(step, Figures(time.monotonic()))
+
+    def answer(self, name: str) -> None:
+        """A client was answered."""
+        with self._lock:
+            self.answered[name] += 1
+            self._figures().answered += 1
+
+    def miss(self, name: str) -> None:
+        """A client reached no API server."""
+        with self._lock:
+            self.unavailable[name] += 1
+            self._figures().unavailable += 1
+
+    def fail(self, text: str) -> None:
+        """A client refused a certificate, or its credential was refused."""
+        with self._lock:
+            self.failures.append(f"{time.strftime('%H:%M:%S')} {text}")
+            self._figures().failed += 1
+
+    def _figures(self) -> Figures:
+        return self.steps.setdefault(self._step, Figures(time.monotonic()))
 
 
 @dataclass(frozen=True)
@@ -52,19 +96,41 @@ class LoadClient:
     pause: float = 0.25
 
 
+class Repeated(Protocol):
+    """Another client."""
+
+    @property
+    def pause(self) -> float:
+        """Seconds between two requests."""
+        ...
+
+    def ask(self, outcomes: Outcomes) -> None:
+        """One request, counted there."""
+        ...
+
+
+_NONE: Final[Mapping[str, Repeated]] = MappingProxyType({})
+
+
 class Load:
     """Runs the clients in threads; a context manager."""
 
-    def __init__(self, clients: list[LoadClient], where: Callable[[], str]) -> None:
-        """``where`` says where the rotation is, for the report of a failure."""
-        self._clients = clients
+    def __init__(
+        self, clients: list[LoadClient], where: Callable[[], str], also: Mapping[str, Repeated] = _NONE
+    ) -> None:
+        """``where`` says where the rotation is, for the report. ``also`` are other clients, by name: each counts its
+        own requests in :attr:`outcomes`, which they get.
+        """
         self._where = where
         self._stop = threading.Event()
-        self._lock = threading.Lock()
         self.outcomes = Outcomes()
-        self._threads = [threading.Thread(target=self._run, args=(one,), daemon=True) for one in clients]
+        loops: list[tuple[Callable[[], object], float]] = [(self._follow, _LOOK_SECONDS)]
+        loops += [(functools.partial(self.ask, one), one.pause) for one in clients]
+        loops += [(functools.partial(one.ask, self.outcomes), one.pause) for one in also.values()]
+        self._threads = [threading.Thread(target=self._run, args=loop, daemon=True) for loop in loops]
 
     def __enter__(self) -> Self:
+        self._follow()
         for thread in self._threads:
             thread.start()
         return self
@@ -72,14 +138,21 @@ class Load:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Ask nothing more."""
         self._stop.set()
         for thread in self._threads:
             thread.join(_TIMEOUT_SECONDS)
 
-    def _run(self, client: LoadClient) -> None:
+    def _run(self, ask: Callable[[], object], pause: float) -> None:
         while not self._stop.is_set():
-            self.ask(client)
-            self._stop.wait(client.pause)
+            ask()
+            self._stop.wait(pause)
+
+    def _follow(self) -> None:
+        self.outcomes.enter(self._where())
 
     def ask(self, client: LoadClient) -> None:
         """One request on a new connection."""
@@ -88,23 +161,19 @@ class Load:
         except ssl.SSLCertVerificationError as error:
             self._failed(client, f"refuses the server's certificate: {error.verify_message}")
         except ssl.SSLEOFError:  # the balancer closed the connection to a server that does not listen
-            with self._lock:
-                self.outcomes.unavailable[client.name] += 1
+            self.outcomes.miss(client.name)
         except ssl.SSLError as error:
             self._failed(client, f"TLS: {error.reason}")
         except (OSError, http.client.HTTPException):
-            with self._lock:
-                self.outcomes.unavailable[client.name] += 1
+            self.outcomes.miss(client.name)
         else:
             if status == 401:
                 self._failed(client, "401")
-                return
-            with self._lock:
-                self.outcomes.answered[client.name] += 1
+            else:
+                self.outcomes.answer(client.name)
 
     def _failed(self, client: LoadClient, what: str) -> None:
-        with self._lock:
-            self.outcomes.failures.append(f"{time.strftime('%H:%M:%S')} {self._where()}: {client.name} {what}")
+        self.outcomes.fail(f"{self._where()}: {client.name} {what}")
 
 
 def status_of(connection: ClusterConnection, path: str = "/version") -> int:
@@ -142,8 +211,13 @@ class KubectlLoad:
         )
         if done.returncode == 0:
             json.loads(done.stdout)
-            self._outcomes.answered["kubectl"] += 1
-        elif any(word in done.stderr for word in ("x509", "Unauthorized", "certificate")):
-            self._outcomes.failures.append(f"kubectl: {done.stderr.strip()}")
+            self._outcomes.answer("kubectl")
+        elif is_refusal(done.stderr):
+            self._outcomes.fail(f"kubectl: {done.stderr.strip()}")
         else:
-            self._outcomes.unavailable["kubectl"] += 1
+            self._outcomes.miss("kubectl")
+
+
+def is_refusal(text: str) -> bool:
+    """Whether client-go says there that a certificate or a credential was refused."""
+    return any(word in text for word in ("x509", "Unauthorized", "certificate"))

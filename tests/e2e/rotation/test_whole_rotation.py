@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import ssl
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +13,10 @@ import pytest
 from signer.configuration import Configuration
 from signer.kube.connection import ClusterConnection
 from signer.kube.resources import CERTIFICATE_AUTHORITY_ROTATIONS, SECRETS
-from signer.rotation import proofs
-from signer.rotation.control_plane import renewal
 from signer.testing.world import CONTROLLER_NAMESPACE, ManagementCluster, RunningController
+from tests.e2e.rotation.afterwards import ask_all
 from tests.e2e.rotation.load import KubectlLoad, Load, LoadClient, status_of
+from tests.e2e.rotation.shortened import shortened
 from tests.e2e.rotation.world import CLUSTER, NAMESPACE, SETTINGS, RotationWorld
 from tests.integration.fixtures import keyed_mac
 from tests.support.binaries import MissingPart, find_control_plane, skip_or_fail
@@ -36,15 +34,13 @@ NODES = 6
 
 
 @pytest.fixture
-def world(management_cluster: ManagementCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[RotationWorld]:
+def world(management_cluster: ManagementCluster) -> Iterator[RotationWorld]:
     """With waits that exist for caches shortened: here every process reads its files at its start."""
     try:
         find_control_plane().kube_controller_manager()
     except MissingPart as missing:
         skip_or_fail(missing)
-    monkeypatch.setattr(renewal, "SETTLING", timedelta(seconds=1))
-    monkeypatch.setattr(proofs, "AGAIN", timedelta(seconds=3))
-    with RotationWorld(management_cluster) as world:
+    with shortened(), RotationWorld(management_cluster) as world:
         world.cluster.authorize("keyed-mac", mode="Observe")
         yield world
 
@@ -94,14 +90,9 @@ def test_a_whole_rotation(world: RotationWorld, load: Load, tmp_path: Path) -> N
     assert set(load.outcomes.answered) == {*world.nodes, "administrator", "kubectl"}
     new = world.authority()
     record = world.record
-    for server in world.control_plane.servers:
-        for name, connection in former.items():
-            directly = replace(connection, server=server.server, certificate_authority=new.certificate_pem, tls=None)
-            assert status_of(directly) == 401, f"the former certificate of {name}"
-            with pytest.raises(ssl.SSLCertVerificationError):
-                status_of(only(directly, world.old.certificate_pem))
-        for node in world.nodes.values():
-            assert status_of(replace(only(node.connection, new.certificate_pem), server=server.server)) == 200
+    for answers in ask_all(world, former):
+        assert answers.old_is_refused, answers
+        assert answers.new_is_accepted, answers
     trust = world.secret("trust")
     assert trust == {"client-ca.crt": new.certificate_pem, "server-ca.crt": new.certificate_pem, "link.crt": b""}
     kept = world.secret(f"ca-{record['rotationID']}-old")

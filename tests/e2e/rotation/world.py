@@ -12,6 +12,7 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
@@ -39,11 +40,11 @@ from signer.model.cluster import CONTROL_PLANE_LABEL
 from signer.model.fields import format_time, parse_time
 from signer.model.rotation_waits import Waits
 from signer.rotation.bundles import read_bundle
-from signer.rotation.control_plane.readiness import Missing, Signing, readiness
+from signer.rotation.control_plane.readiness import Missing, readiness
 from signer.rotation.control_plane.template import control_plane_template
 from signer.rotation.control_plane.template_patch import template_patch
 from signer.rotation.operations import OPERATION_ANNOTATION, SKIP_GATES_ANNOTATION
-from signer.rotation.phases import FORWARD
+from signer.rotation.phases import FORWARD, SigningPairs
 from signer.testing.api.kubeconfig import kubeconfig_of
 from signer.testing.clients import BlockingClient
 from signer.testing.world import ManagementCluster, WorldCluster
@@ -52,6 +53,7 @@ from tests.integration.providers.nodes import KeyedMACNode
 from tests.support import kubeadm
 from tests.support.api_servers import ApiServer, ControllerManager, ReplicatedControlPlane
 from tests.support.certificates import CertificateAuthority
+from tests.support.machine_authorities import KINDS, MachineAuthorities
 from tests.support.processes import wait_until
 from tests.support.raw_client import RawClient
 from tests.unit.signer.rotation.control_plane.recorded import recorded
@@ -109,8 +111,12 @@ class WorkloadAPI:
 class RotationWorld:
     """The management cluster is ``management``; a context manager."""
 
-    def __init__(self, management: ManagementCluster, *, servers: int = 2) -> None:
+    def __init__(
+        self, management: ManagementCluster, *, servers: int = 2, authorities: MachineAuthorities | None = None
+    ) -> None:
+        """With ``authorities``, the rotation replaces etcd's CA, the front proxy's and the service-account key, too."""
         self.management = management
+        self.authorities = authorities
         self.old = CertificateAuthority.like_cluster_api()
         self._number = servers
         self._stack = contextlib.ExitStack()
@@ -118,12 +124,16 @@ class RotationWorld:
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
-            self.control_plane = stack.enter_context(ReplicatedControlPlane(self.old, self.old, number=self._number))
+            self.control_plane = stack.enter_context(
+                ReplicatedControlPlane(self.old, self.old, number=self._number, authorities=self.authorities)
+            )
             self.api = WorkloadAPI(self.control_plane, self.old)
             self.controllers = self.control_plane.start_controllers(CONTROLLERS)
             self.cluster: WorldCluster = self.management.add_cluster(CLUSTER, self.api, namespace=NAMESPACE)
             stack.callback(self.cluster.remove)
             stack.callback(self.cluster.close)
+            for suffix, pair in (self.authorities.pairs if self.authorities else {}).items():
+                self.cluster.put_secret(suffix, pair)
             self._create_control_plane()
             self._seed_workload()
             self.provider = ControlPlaneProvider(self)
@@ -148,7 +158,7 @@ class RotationWorld:
         manifest["metadata"] = {"name": name, "namespace": NAMESPACE}
         manifest["spec"]["replicas"] = self._number
         manifest.pop("status")
-        found = readiness(control_plane_template(manifest), CLUSTER, Signing.ONE_PAIR)
+        found = readiness(control_plane_template(manifest), CLUSTER, SigningPairs.ONE_PAIR)
         assert isinstance(found, Missing)
         path = KUBEADM_CONTROL_PLANES_V1BETA2
         self.client.create(path.collection(NAMESPACE), manifest)
@@ -254,28 +264,26 @@ class RotationWorld:
         """Let the provider and the nodes follow until the rotation is in that phase."""
 
         def reached() -> bool:
-            self.know_new_authority()
-            self.provider.follow()
-            self.follow_nodes()
             work()
             return bool(self.record.get("phase") == phase)
 
-        try:
-            wait_until(reached, f"the rotation is {phase}", seconds)
-        except TimeoutError as late:
-            raise TimeoutError(f"{late}; {self.explained()}") from None
+        self.until(reached, f"the rotation is {phase}", seconds)
 
     def until_step(self, step: str, *, seconds: float = 120) -> None:
         """The same, by step."""
+        self.until(lambda: bool(self.record.get("step") == step), f"the rotation works on {step}", seconds)
 
-        def reached() -> bool:
+    def until(self, reached: Callable[[], bool], what: str, seconds: float) -> None:
+        """Let the provider and the nodes follow until something else is so."""
+
+        def followed() -> bool:
             self.know_new_authority()
             self.provider.follow()
             self.follow_nodes()
-            return bool(self.record.get("step") == step)
+            return reached()
 
         try:
-            wait_until(reached, f"the rotation works on {step}", seconds)
+            wait_until(followed, what, seconds)
         except TimeoutError as late:
             raise TimeoutError(f"{late}; {self.explained()}") from None
 
@@ -399,6 +407,10 @@ class ControlPlaneProvider:
     world: RotationWorld
     machines: list[ControlPlaneMachine] = field(default_factory=list)
     rollouts: int = 0
+    drained: Callable[[ApiServer], AbstractContextManager[None]] = field(
+        default=lambda server: contextlib.nullcontext()
+    )
+    """Around the replacement of an API server."""
     _left_out: ControlPlaneMachine | None = None
     _made: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -440,8 +452,8 @@ class ControlPlaneProvider:
     def _make(self, server: ApiServer, *, restart: bool) -> ControlPlaneMachine:
         name = f"{CLUSTER}-control-plane-{next(self._made)}"
         if restart:
-            self._write_files(server)
-            server.restart()
+            with self.drained(server):
+                self._replace_files(server)
         made = self.world.cluster.add_machine(
             name, provider_id=provider_id(name), addresses=[("InternalIP", server.address)]
         )
@@ -450,6 +462,13 @@ class ControlPlaneProvider:
         self._mirror_pod(server)
         return ControlPlaneMachine(name, server)
 
+    def _replace_files(self, server: ApiServer) -> None:
+        self._write_files(server)
+        if self.world.authorities is not None:
+            server.stop()
+            self.world.authorities.make(server, {suffix: self.world.secret(suffix) for suffix in KINDS})
+        server.restart()
+
     def _write_files(self, server: ApiServer) -> None:
         """What cloud-init writes from Secret ``<cluster>-trust``, and kubeadm makes by ``<cluster>-ca``."""
         world, authority, trust = self.world, self.world.authority(), self.world.secret("trust")
@@ -457,6 +476,8 @@ class ControlPlaneProvider:
         server.present(authority, trust["link.crt"])
         world.controllers.sign_by(authority)
         world.controllers.publish_pem(trust["server-ca.crt"])
+        if world.authorities is not None:
+            world.controllers.sign_tokens_by(world.secret("sa")["tls.key"])
         world.controllers.connect_by(authority, trust["server-ca.crt"])
         world.controllers.restart()
 

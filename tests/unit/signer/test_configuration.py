@@ -18,6 +18,8 @@ from signer.configuration import (
     OperatorAttestor,
     RotationOff,
     RotationSettings,
+    SSHPermission,
+    SSHSwitchedOff,
     operator_settings,
     read_attestors,
     read_configuration_file,
@@ -116,11 +118,11 @@ def test_nothing_set(tmp_path: Path, text: str) -> None:
         ),
         (
             "attestors: {}\nmode: x",
-            "certificateAuthorities, rotation and servingAddresses, and not 'mode'",
+            "certificateAuthorities, rotation, servingAddresses and ssh, and not 'mode'",
         ),
         (
             "attestors: {}\n7: x",
-            "certificateAuthorities, rotation and servingAddresses, and not a field of another form",
+            "certificateAuthorities, rotation, servingAddresses and ssh, and not a field of another form",
         ),
         ("servingAddresses: []", "servingAddresses must be an object"),
         ("servingAddresses: {network: []}", "has the fields networks and networksByNamespace, and not 'network'"),
@@ -317,6 +319,43 @@ def test_where_a_node_client_authority_may_be_chosen(tmp_path: Path, text: str, 
 def test_refused_namespaces_of_node_client_authorities(tmp_path: Path, text: str, expected: str) -> None:
     with pytest.raises(InvalidConfiguration) as refused:
         waits(tmp_path, f"rotation: {{nodeClientAuthority: {text}}}")
+    assert expected in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", set()),
+        ("ssh: ", set()),
+        ("ssh: {namespaces: }", set()),
+        ("ssh: {namespaces: [team-a, team-b]}", {"team-a", "team-b"}),
+        ("ssh: {namespaces: ['*']}", {"*"}),
+    ],
+)
+def test_where_ssh_may_be_turned_on(tmp_path: Path, text: str, expected: set[str]) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(text, encoding="utf-8")
+    assert read_configuration_file(file).ssh_namespaces == expected
+    options = parser_of("run").parse_args(["--config", str(file), "--ssh"])
+    permission = configuration_of(options).ssh
+    assert permission == SSHPermission(frozenset(expected))
+    assert configuration_of(parser_of("run").parse_args(["--config", str(file)])).ssh == SSHSwitchedOff()
+    assert [permission.allows(one) for one in ("team-a", "other")] == [bool(expected), expected == {"*"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[team-a]", "ssh must be an object"),
+        ("{enabled: true}", "ssh has the field namespaces, and not 'enabled'"),
+        ("{namespaces: team-a}", "ssh.namespaces must be a list of names, or ['*']"),
+        ("{namespaces: [1]}", "ssh.namespaces must be a list of names, or ['*']"),
+        ("{namespaces: [Team]}", "'Team' is no namespace"),
+    ],
+)
+def test_refused_namespaces_of_ssh(tmp_path: Path, text: str, expected: str) -> None:
+    with pytest.raises(InvalidConfiguration) as refused:
+        waits(tmp_path, f"ssh: {text}")
     assert expected in str(refused.value)
 
 

@@ -57,11 +57,17 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- $authorities := .Values.config.certificateAuthorities.suffixesByNamespace -}}
 {{- $networks := or .Values.config.servingAddresses.networks .Values.config.servingAddresses.networksByNamespace -}}
-{{- if and .Values.config.existingSecret (or .Values.config.attestors $authorities $networks .Values.config.rotation.waits .Values.config.rotation.nodeClientAuthority.namespaces) -}}
+{{- if and .Values.config.existingSecret (or .Values.config.attestors $authorities $networks .Values.config.rotation.waits .Values.config.rotation.nodeClientAuthority.namespaces .Values.config.ssh.namespaces) -}}
 {{- fail "config: set existingSecret or the others, not both" -}}
 {{- end -}}
 {{- if and .Values.config.rotation.nodeClientAuthority.namespaces (not .Values.rotation.enabled) -}}
 {{- fail "config.rotation.nodeClientAuthority: set rotation.enabled too" -}}
+{{- end -}}
+{{- if and .Values.config.ssh.namespaces (not .Values.ssh.enabled) -}}
+{{- fail "config.ssh: set ssh.enabled too" -}}
+{{- end -}}
+{{- if and .Values.ssh.namespaces (not .Values.ssh.enabled) -}}
+{{- fail "ssh.namespaces: set ssh.enabled too" -}}
 {{- end -}}
 {{- if and .Values.rotation.namespaces (not .Values.rotation.enabled) -}}
 {{- fail "rotation.namespaces: set rotation.enabled too" -}}
@@ -71,6 +77,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- range .Values.rotation.namespaces -}}
 {{- if and $.Values.rbac.create (not (has . $readable)) -}}
 {{- fail (printf "rotation.namespaces: the controller cannot read the CAs in %s: add it to rbac.secretNamespaces, or watch no other namespace" .) -}}
+{{- end -}}
+{{- end -}}
+{{- range .Values.ssh.namespaces -}}
+{{- if and $.Values.rbac.create (not (has . $readable)) -}}
+{{- fail (printf "ssh.namespaces: the controller cannot read Secrets in %s: add it to rbac.secretNamespaces, or watch no other namespace" .) -}}
 {{- end -}}
 {{- end -}}
 {{- if and (gt (int .Values.replicas) 1) .Values.auditLog.enabled .Values.auditLog.persistentVolumeClaim -}}

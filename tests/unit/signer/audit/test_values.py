@@ -11,6 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from attestors.wire.ssh.key_line import key_line
+from attestors.wire.ssh.keys import Ed25519Key
 from signer.audit.decision_inputs import (
     MOST_OWNERS,
     AnswerStage,
@@ -29,6 +31,7 @@ from signer.model.cluster import ClusterView
 from signer.model.policy import AuthorizedAttestor
 from signer.model.record import AttestedNode, JournalEntry
 from signer.model.record_object import PackedJournal, entry_line
+from signer.model.ssh_access import BreakGlassKey
 from tests.unit.signer.builders import CLUSTER, cluster_view, journal_entry, machine_view, record
 
 MOMENTS = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.just(UTC))
@@ -40,6 +43,14 @@ SETTINGS = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63) | TEXTS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
     max_leaves=5,
+)
+st.register_type_strategy(
+    BreakGlassKey,
+    st.builds(
+        BreakGlassKey,
+        st.binary(min_size=32, max_size=32).map(lambda seed: key_line(Ed25519Key(seed))),
+        TEXTS,
+    ),
 )
 st.register_type_strategy(
     AuthorizedAttestor, st.builds(AuthorizedAttestor, TEXTS, st.dictionaries(TEXTS, SETTINGS, max_size=2))

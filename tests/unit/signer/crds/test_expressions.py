@@ -19,6 +19,7 @@ from signer.crds.expressions import (
     policy_definition_with_rules,
 )
 from signer.model.policy import MAXIMUM_CERTIFICATE_DURATION, MINIMUM_CERTIFICATE_DURATION, parse_duration
+from signer.model.ssh_access import MAXIMUM_ROTATION_PERIOD, MINIMUM_ROTATION_PERIOD
 from signer.testing.api import EmbeddedAPI
 from tests.support.binaries import MissingPart, skip_or_fail
 from tests.support.cel import RuleEvaluator
@@ -84,9 +85,11 @@ def test_the_range_of_durations_is_the_controllers_own() -> None:
     ranges = {tuple(re.findall(r"duration\('(\w+)'\)", rule.rule)) for rule in POLICY_RULES if "duration" in rule.rule}
     bounds = (MINIMUM_CERTIFICATE_DURATION, MAXIMUM_CERTIFICATE_DURATION)
     found = {tuple(map(parse_duration, bound)) for bound in ranges}
-    assert found == {bounds, (timedelta(), *bounds)}, "deletingDuration may be zero"
+    period = (MINIMUM_ROTATION_PERIOD, MAXIMUM_ROTATION_PERIOD)
+    assert found == {bounds, (timedelta(), *bounds), period}, "deletingDuration may be zero"
     durations = {rule.path for rule in POLICY_RULES if "duration(" in rule.rule}
-    assert durations == {("certificates", name) for name in spec_schema()["properties"]["certificates"]["properties"]}
+    certificates = {("certificates", name) for name in spec_schema()["properties"]["certificates"]["properties"]}
+    assert durations == {*certificates, ("ssh", "hostCertificateDuration"), ("ssh", "rotationPeriod")}
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +117,13 @@ TPM, INSECURE = {"name": "tpm"}, {"name": "insecure"}
         ({"nodeClientAuthority": "Separate", "certificateAuthorities": {"client": "cca", "serving": "ca"}}, ("spec",)),
         ({"nodeClientAuthority": "Separate", "certificateAuthorities": {"client": "ca", "serving": "b"}}, ("spec",)),
         ({"certificates": {"clientDuration": "1h", "servingDuration": "8784h", "insecureDuration": "90m"}}, ()),
+        ({"ssh": {}}, ()),
+        ({"ssh": {"hostCertificateDuration": "1h", "rotationPeriod": "24h"}}, ()),
+        ({"ssh": {"hostCertificateDuration": "8784h", "rotationPeriod": "87840h"}}, ()),
+        ({"ssh": {"hostCertificateDuration": "59m"}}, ("hostCertificateDuration",)),
+        ({"ssh": {"hostCertificateDuration": "8785h"}}, ("hostCertificateDuration",)),
+        ({"ssh": {"rotationPeriod": "23h"}}, ("rotationPeriod",)),
+        ({"ssh": {"rotationPeriod": "87841h"}}, ("rotationPeriod",)),
         ({"certificates": {"clientDuration": "59m"}}, ("clientDuration",)),
         ({"certificates": {"servingDuration": "8784h1s"}}, ("servingDuration",)),
         ({"certificates": {"insecureDuration": "0h", "deletingDuration": "0h"}}, ("insecureDuration",)),

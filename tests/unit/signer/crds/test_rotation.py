@@ -60,7 +60,7 @@ def test_the_words_of_the_record() -> None:
 
 @given(RECORDS)
 def test_exactly_the_fields_that_every_record_has_are_required(record: RotationRecord) -> None:
-    optional = {"heldAt", *values(Moment)}
+    optional = {"heldAt", "signingPairs", *values(Moment)}
     assert set(FIELDS) == {*record_spec(record), "seal", *optional}
     assert set(SPEC["required"]) == set(FIELDS) - optional
 

@@ -186,6 +186,23 @@ async def test_after_a_rotation_the_former_ca_waits(world: World, before: Any) -
     assert (await world.unavailable(AfterRotation(before, BOTH))).reason == "CertificateAuthorityMissing"
 
 
+async def test_after_a_rotation_that_was_abandoned_both_cas_are_accepted(world: World) -> None:
+    """While the Secrets with their keys are there. What Secret ``<cluster>-ca`` holds signs, whichever it is."""
+    choice = AfterRotation(ONE_AUTHORITY, BOTH, (OLD_SECRET, NEW_SECRET))
+    found = await world.issuing(choice)
+    assert (found.client, found.also_accepted) == (loaded(OLD), (loaded(NEW),))
+    assert (found.accepted_hashes, found.waiting_hashes) == (BOTH, frozenset())
+    world.put(THIRD, NEW_SUFFIX)
+    assert (await world.issuing(choice)).waiting_hashes == {hash_of(NEW)}
+    del world.objects[NEW_SUFFIX]
+    world.put(NEW, "ca")
+    world.clock.pass_by(LOADED_SECONDS)
+    found = await world.issuing(choice)
+    assert (found.client, found.also_accepted) == (loaded(NEW), (loaded(OLD),))
+    del world.objects[OLD_SUFFIX]
+    assert (await world.issuing(choice)).waiting_hashes == {hash_of(OLD)}
+
+
 async def test_an_unchanged_answer_is_the_same_object(world: World) -> None:
     for choice in (ACCEPT, AfterRotation(ONE_AUTHORITY, BOTH), ONE_AUTHORITY):
         assert await world.answer(choice) is await world.answer(choice)

@@ -78,11 +78,11 @@ from signer.model.rotation_waits import Waits
 from signer.model.seal import ControllerKeys, RecordSeals
 from signer.rotation.authorities import AuthorityKind, NotMade, Role, RotatedAuthority, new_rotation_id
 from signer.rotation.bundles import bundle_of, digest_of, is_issued_by, read_bundle
-from signer.rotation.facts import RENEWED, HeldPair, NotObserved, RenewalFacts, Unusable
+from signer.rotation.facts import RENEWED, CanarySigner, HeldPair, NotObserved, RenewalFacts, Unusable
 from signer.rotation.kubeconfigs import cluster_info_authorities
 from signer.rotation.observer import WorldObserver
 from signer.rotation.operations import OPERATION_ANNOTATION, SKIP_GATES_ANNOTATION, Operation, OperationRejected, Order
-from signer.rotation.phases import Phase, Step, TakesBack
+from signer.rotation.phases import Phase, SigningPairs, Step, TakesBack
 from signer.rotation.reconciler import RotationReconciler
 from signer.rotation.record import Moment as RecordMoment
 from signer.rotation.record import NotYet, RotationRecord, StoredRotation, WorkersRollout, stored_rotation
@@ -120,6 +120,7 @@ RECORD: Final = CERTIFICATE_AUTHORITY_ROTATIONS.object(KEY.name, KEY.namespace)
 PINS: Final = KUBEADM_CONFIGS_V1BETA2.object(POOL, KEY.namespace)
 _ROLLS: Final = {
     Step.SERVERS_TRUST: RecordMoment.TRUST_WRITTEN,
+    Step.CONTROLLER_MANAGERS_SIGN: RecordMoment.TRUST_WRITTEN,
     Step.NODES_TRUST: RecordMoment.TRUST_WRITTEN,
     Step.PREPARED: RecordMoment.TRUST_WRITTEN,
     Step.SERVERS_PRESENT: RecordMoment.SWITCHED,
@@ -173,6 +174,8 @@ class Server:
     client_trust: tuple[bytes, ...]
     root_ca: bytes
     """PEM."""
+    signs: tuple[bytes, bytes]
+    """DER of the CAs by which its kube-controller-manager signs client and serving certificates."""
 
     def is_accepted_by(self, trusted: tuple[bytes, ...], now: datetime) -> bool:
         """Whether a client that trusts these CAs accepts it."""
@@ -213,6 +216,8 @@ class State:
     kinds: tuple[AuthorityKind, ...] = tuple(AuthorityKind)
     takes_back: TakesBack = TakesBack.NOT_LINKED
     """By the old CA's path length."""
+    signing_pairs: SigningPairs = SigningPairs.ONE_PAIR
+    """By the control plane's template."""
     kube_down: bool = False
     """Whether the workload cluster's API cannot be reached."""
     expected: frozenset[bytes] = frozenset()
@@ -277,10 +282,11 @@ class FaultWorld:
         servers: int = 2,
         nodes: int = 2,
         takes_back: TakesBack = TakesBack.NOT_LINKED,
+        signing_pairs: SigningPairs = SigningPairs.ONE_PAIR,
     ) -> FaultWorld:
         """A cluster whose CAs were never rotated."""
         world = cls()
-        world.state.kinds, world.state.takes_back = kinds, takes_back
+        world.state.kinds, world.state.takes_back, world.state.signing_pairs = kinds, takes_back, signing_pairs
         world.management.put(
             SECRETS.object("node-attestation-controller-key", OWN_NAMESPACE), controller_key_secret(OWN_NAMESPACE, KEYS)
         )
@@ -303,6 +309,10 @@ class FaultWorld:
         for kind in self.state.kinds:
             limited = kind is not AuthorityKind.CLUSTER or self.state.takes_back is TakesBack.NOT_LINKED
             self.put_secret(kind.value, pair_data(kind, 0, limited=limited))
+        if self.state.signing_pairs is SigningPairs.SPLIT:
+            held = self.secret(AuthorityKind.CLUSTER.value)
+            pairs = ((one, end) for one in ("client", "serving") for end in ("crt", "key"))
+            self.put_secret("signing", {f"{one}.{end}": held[f"tls.{end}"] for one, end in pairs})
         old = self.authority()
         connection = ClusterConnection(SERVER.server, self.secret("ca")["tls.crt"])
         certificate, key = self._administrator(old)
@@ -411,7 +421,7 @@ class FaultWorld:
         clients = certificates(trust.get("client-ca.crt") or bundle_of(leaf))
         roots = trust.get("server-ca.crt") or bundle_of(leaf)
         link = certificates(trust.get("link.crt", b""))
-        made = Server(name, state.now, leaf, link[0] if link else b"", clients, roots)
+        made = Server(name, state.now, leaf, link[0] if link else b"", clients, roots, self._controller_manager(leaf))
         for other in state.servers:
             if not other.is_accepted_by((leaf,), state.now):
                 raise Broken(f"{name} joins with a CA that does not accept {other.name}")
@@ -423,6 +433,16 @@ class FaultWorld:
             path = CONFIG_MAPS.object("kube-root-ca.crt", namespace)
             self.workload.put(path, {"data": {"ca.crt": roots.decode()}})
         self._join_authentication(clients)
+
+    def _controller_manager(self, leaf: bytes) -> tuple[bytes, bytes]:
+        """What a kube-controller-manager that starts now signs with. It exits at two certificates."""
+        if self.state.signing_pairs is SigningPairs.ONE_PAIR:
+            return leaf, leaf
+        held = self.secret("signing")
+        client, serving = (certificates(held[f"{one}.crt"]) for one in ("client", "serving"))
+        if (len(client), len(serving)) != (1, 1):
+            raise Broken("kube-controller-manager does not start")
+        return client[0], serving[0]
 
     def _join_authentication(self, clients: tuple[bytes, ...]) -> None:
         """The API server adds what it trusts, and removes nothing."""
@@ -568,6 +588,9 @@ class FaultWorld:
                     raise Broken(f"{server.name} refuses the client certificate of {node.name}")
                 if server.leaf not in node.trust:
                     raise Broken(f"{node.name} refuses the kubelet client certificate of {server.name}")
+            for other in self.state.servers:
+                if other.signs[0] not in server.client_trust:
+                    raise Broken(f"{server.name} refuses what the controller manager of {other.name} signs")
             if not server.is_accepted_by(trusted, self.state.now):
                 raise Broken(f"the kubeconfig does not accept {server.name}")
             if not any(issued_by(administrator, one) for one in server.client_trust):
@@ -633,6 +656,8 @@ class FaultWorld:
             shown = name.replace(record.rotation_id, "ID")
             if "tls.crt" in data:
                 held[shown] = named(data["tls.crt"]), bool(data.get("tls.key"))
+            elif "client.crt" in data:
+                held[shown] = named(data["client.crt"]), named(data["serving.crt"])
             elif "server-ca.crt" in data:
                 held[shown] = named(data["client-ca.crt"]), named(data["server-ca.crt"]), bool(data["link.crt"])
         (administrator,) = self._kubeconfig_client()
@@ -745,6 +770,28 @@ class PlayedServers:
         return Presented.FOREIGN
 
 
+class PlayedLeader:
+    """The kube-controller-manager of the Machine that was made first leads."""
+
+    def __init__(self, world: FaultWorld) -> None:
+        self._world = world
+
+    async def __call__(
+        self, workload: object, authorities: TwoAuthorities, rotation_id: str
+    ) -> CanarySigner | NotObserved:
+        record = self._world.now_record
+        paused = mapping_of(self._world.state.management.found[CLUSTER], "spec").get("paused")
+        written, began = record.at(RecordMoment.TRUST_WRITTEN), record.at(RecordMoment.STEP)
+        early = isinstance(written, NotYet) or isinstance(began, NotYet) or written < began
+        if record.step is not Step.CONTROLLER_MANAGERS_SIGN or early or self._world.lagging(record) or paused:
+            raise Broken("a canary is made although nothing would come of it")
+        if self._world.state.kube_down:
+            return NotObserved("no connection")
+        signer = self._world.state.servers[0].signs[0]
+        own = {authorities.old.certificate.der: CanarySigner.OLD, authorities.new.certificate.der: CanarySigner.NEW}
+        return own.get(signer, CanarySigner.OTHER)
+
+
 class PlayedControlPlane:
     """See :class:`~signer.rotation.observer.ControlPlaneObserver`."""
 
@@ -754,7 +801,9 @@ class PlayedControlPlane:
         self._world = world
         self._client = client
 
-    async def controller_manager_started(self, workload: Client, machine: MachineView) -> datetime | NotObserved:
+    async def controller_manager_started(
+        self, workload: Client, machine: MachineView, signing: SigningPairs
+    ) -> datetime | NotObserved:
         if self._world.state.kube_down:
             return NotObserved("no connection")
         found = [one.created for one in self._world.state.servers if one.name == machine.name]
@@ -790,6 +839,7 @@ class PlayedControlPlane:
             authorities=tuple(found),
             workers_rollout=WorkersRollout.BY_OWNER if without else WorkersRollout.BY_CONTROLLER,
             takes_back=self._world.state.takes_back,
+            signing_pairs=self._world.state.signing_pairs,
             operation=order.identifier,
             waits=Waits(),
             times={RecordMoment.STARTED: now, RecordMoment.STEP: now},
@@ -811,6 +861,7 @@ class Controller:
             caches=self.caches,
             keys=self.caches.authentic.keys,
             ask_servers=PlayedServers(world),
+            ask_controller_manager=PlayedLeader(world),
             control_plane=PlayedControlPlane(world, self.client),
             now=self._now,
         )

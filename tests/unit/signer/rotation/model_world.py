@@ -19,11 +19,13 @@ from signer.rotation.desired import (
     PruneAuthentication,
     Roles,
     Signing,
+    SplitPairs,
     Write,
     WriteAuthority,
     WriteClusterInfo,
     WriteKubeconfig,
     WritePins,
+    WriteSigning,
     WriteTrust,
     signing,
 )
@@ -32,6 +34,7 @@ from signer.rotation.facts import (
     Acceptance,
     AuthenticationFacts,
     AuthorityFacts,
+    CanarySigner,
     ControlPlaneMachine,
     Facts,
     Held,
@@ -45,10 +48,11 @@ from signer.rotation.facts import (
     RootCAFacts,
     ServerFacts,
     ServersFacts,
+    SigningFacts,
     TrustFacts,
 )
 from signer.rotation.operations import Operation, Order
-from signer.rotation.phases import Phase, Step, TakesBack
+from signer.rotation.phases import Phase, SigningPairs, Step, TakesBack
 from signer.rotation.plan import Advance, Make, Move, next_move
 from signer.rotation.reconciler import SERVER_STEPS
 from signer.rotation.record import Moment, RotationRecord, WorkersRollout
@@ -65,7 +69,9 @@ def reference(role: Role, kind: AuthorityKind = AuthorityKind.CLUSTER) -> Author
 
 
 def first_record(
-    kinds: tuple[AuthorityKind, ...] = tuple(AuthorityKind), takes_back: TakesBack = TakesBack.NOT_LINKED
+    kinds: tuple[AuthorityKind, ...] = tuple(AuthorityKind),
+    takes_back: TakesBack = TakesBack.NOT_LINKED,
+    signing_pairs: SigningPairs = SigningPairs.ONE_PAIR,
 ) -> RotationRecord:
     """A rotation that has just been started."""
     return RotationRecord(
@@ -79,6 +85,7 @@ def first_record(
         takes_back=takes_back,
         operation="uid/1",
         times={Moment.STARTED: START, Moment.STEP: START},
+        signing_pairs=signing_pairs,
     )
 
 
@@ -93,6 +100,8 @@ class Server:
     client_trust: tuple[Role, ...]
     root_ca: tuple[Role, ...]
     admin_trust: Role
+    signs: SplitPairs
+    """What its kube-controller-manager signs with."""
     joined: bool = False
 
     @property
@@ -126,9 +135,16 @@ class Broken(AssertionError):
 class ModelWorld:
     """The cluster, its rotation, and the events that happen to it."""
 
-    def __init__(self, servers: int = 3, nodes: int = 2, takes_back: TakesBack = TakesBack.NOT_LINKED) -> None:
+    def __init__(
+        self,
+        servers: int = 3,
+        nodes: int = 2,
+        takes_back: TakesBack = TakesBack.NOT_LINKED,
+        signing_pairs: SigningPairs = SigningPairs.ONE_PAIR,
+    ) -> None:
         self.now = START
-        self.record: RotationRecord = first_record(takes_back=takes_back)
+        self.record: RotationRecord = first_record(takes_back=takes_back, signing_pairs=signing_pairs)
+        self.signing = SplitPairs(Role.OLD, Role.OLD)
         kinds = tuple(AuthorityKind)
         self.secrets: dict[AuthorityKind, HeldPair] = {
             kind: HeldPair((reference(Role.OLD, kind),), reference(Role.OLD, kind)) for kind in kinds
@@ -171,8 +187,11 @@ class ModelWorld:
         leaf = self.ca_role()
         linked = (link is Link.OLD_WITH_NEW and leaf is Role.OLD) or (link is Link.NEW_WITH_OLD and leaf is Role.NEW)
         self.servers.append(
-            Server(f"control-plane-{self._made}", self.now, leaf, linked, client, server, admin_trust=leaf)
-        )
+            Server(
+                f"control-plane-{self._made}", self.now, leaf, linked, client, server, admin_trust=leaf,
+                signs=self.signing if self.record.signing_pairs is SigningPairs.SPLIT else SplitPairs(leaf, leaf),
+            )
+        )  # fmt: skip
         self.authentication |= set(client)
 
     def join_servers(self) -> None:
@@ -308,6 +327,9 @@ class ModelWorld:
                 tuple(server.name for server in self.servers if server.created <= self._after()), "older Machines"
             ),
             pins={"pool": frozenset(reference(role).public_key_hash for role in self.pins)},
+            signing=SigningFacts(reference(self.signing.client).digest, reference(self.signing.serving).digest),
+            # Any of them may lead; the one that was made first does.
+            canary=CanarySigner(self.servers[0].signs.client.value),
         )
 
     def step(self) -> Move:
@@ -336,6 +358,8 @@ class ModelWorld:
                 self.secrets[kind] = HeldPair(held, reference(contents.key, kind))
             case WriteTrust(client, server, link):
                 self.trust = (client, server, link)
+            case WriteSigning(pairs):
+                self.signing = pairs
             case WriteKubeconfig(authorities, client):
                 self.kubeconfig = (authorities, client)
             case WriteClusterInfo(authorities):
@@ -373,6 +397,10 @@ class ModelWorld:
                 # The API server's kubelet client certificate is by the CA that made its leaf.
                 if server.leaf not in node.trust:
                     raise Broken(f"{node.name} refuses the kubelet client certificate of {server.name}")
+            # Whichever kube-controller-manager leads signs for a client of any API server.
+            for other in self.servers:
+                if other.signs.client not in server.client_trust:
+                    raise Broken(f"{server.name} refuses what the controller manager of {other.name} signs")
             authorities, client = self.kubeconfig
             if not server.is_accepted_by(authorities):
                 raise Broken(f"the kubeconfig trusts {authorities} and meets {server.name}: {server.presents}")

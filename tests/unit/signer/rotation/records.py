@@ -13,7 +13,7 @@ from signer.model.cluster import ClusterKey
 from signer.model.rotation_waits import MAXIMUM_WAIT, Waits
 from signer.rotation.authorities import AuthorityKind, AuthorityReference, NotMade, RotatedAuthority
 from signer.rotation.operations import Gate
-from signer.rotation.phases import BACK, HOLDING_STEPS, STEPS_OF, Phase, Step, TakesBack
+from signer.rotation.phases import BACK, HOLDING_STEPS, STEPS_OF, Phase, SigningPairs, Step, TakesBack
 from signer.rotation.record import Moment, NotYet, RotationRecord, SkippedGate, WorkersRollout, record_spec
 
 SEAL: Final = "v2.seal"
@@ -56,6 +56,9 @@ def _records(draw: st.DrawFn) -> RotationRecord:
         times=MappingProxyType(draw(st.dictionaries(st.sampled_from(Moment), _TIMES))),
         skipped=draw(_SKIPPED),
         held_at=held_at,
+        signing_pairs=(
+            SigningPairs.SPLIT if step is Step.CONTROLLER_MANAGERS_SIGN else draw(st.sampled_from(SigningPairs))
+        ),
     )
 
 

@@ -15,6 +15,7 @@ from signer.rotation.facts import (
     Acceptance,
     AuthenticationFacts,
     AuthorityFacts,
+    CanarySigner,
     ControlPlaneMachine,
     Facts,
     Held,
@@ -26,9 +27,10 @@ from signer.rotation.facts import (
     RootCAFacts,
     ServerFacts,
     ServersFacts,
+    SigningFacts,
     TrustFacts,
 )
-from signer.rotation.phases import BACK, STEPS_OF, Phase, Step
+from signer.rotation.phases import BACK, STEPS_OF, Phase, SigningPairs, Step
 from signer.rotation.record import Moment, NotYet, RotationRecord
 from tests.unit.signer.rotation.model_world import START, first_record, reference
 
@@ -54,6 +56,9 @@ def record_at(
     times = dict.fromkeys((Moment.STARTED, Moment.STEP, Moment.TRUST_WRITTEN), START)
     if step in BACK or step.is_at_least(Step.SERVERS_PRESENT):
         times[Moment.SWITCHED] = START
+    if step is Step.CONTROLLER_MANAGERS_SIGN:
+        changes = {"signing_pairs": SigningPairs.SPLIT, **changes}
+        times[Moment.CONTROLLER_MANAGERS] = START
     return replace(
         first_record(kinds),
         phase=changes.pop("phase", phase),
@@ -138,9 +143,16 @@ def facts_at(step: Step, **changes: Any) -> Facts:
         nodes=(_NODE_OF[nodes],),
         unattested=(),
         renewal=RenewalFacts((), ""),
+        signing=_signing(step, is_back=is_back),
+        canary=CanarySigner.NEW,
     )
     assert made or not trusts
     return replace(facts, **changes)
+
+
+def _signing(step: Step, *, is_back: bool) -> SigningFacts:
+    client = NEW if not is_back and step.is_at_least(Step.CONTROLLER_MANAGERS_SIGN) else OLD
+    return SigningFacts(DIGEST[client], DIGEST[NEW if not is_back and step.is_at_least(Step.SWITCH) else OLD])
 
 
 def _secret(kind: AuthorityKind, signs: Role, *, bundle: bool, dropped: bool) -> HeldPair:

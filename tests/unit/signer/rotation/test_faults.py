@@ -5,6 +5,7 @@ nobody is locked out.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -17,14 +18,16 @@ from signer.kube.resources import CONFIG_MAPS
 from signer.model.fields import format_time
 from signer.model.seal import ControllerKeys
 from signer.rotation.authorities import AuthorityKind, Role, pair_suffix
+from signer.rotation.bundles import bundle_of
+from signer.rotation.confirmation import NothingToConfirm, confirm, read_unconfirmed
 from signer.rotation.desired import LINK_LIFETIME
 from signer.rotation.management import RENEWED_BEFORE_END
 from signer.rotation.operations import Operation
-from signer.rotation.phases import FORWARD, Phase, Step
+from signer.rotation.phases import FORWARD, Phase, SigningPairs, Step
 from signer.rotation.plan import FOREIGN_AUTHORITY, PAUSED
 from signer.rotation.reconciler import IDLE_SECONDS
 from signer.rotation.record import Moment as RecordMoment
-from signer.rotation.rotations import Unverified
+from signer.rotation.rotations import Unverified, Verified
 from tests.unit.signer.rotation.fault_world import (
     CLUSTER,
     KEY,
@@ -45,20 +48,26 @@ from tests.unit.signer.rotation.fault_world import (
     run,
     secret_path,
 )
-from tests.unit.signer.rotation.memory_api import Call, Interfere, MemoryAPI, Moment
+from tests.unit.signer.rotation.memory_api import Call, Interfere, MemoryAPI, MemoryClient, Moment
 
 KINDS: Final = (AuthorityKind.CLUSTER, AuthorityKind.FRONT_PROXY)
 PROGRESSING: Final = "CertificateAuthorityRotationProgressing"
 REJECTED: Final = "OperationRejected"
 STATEMENT: Final = CONFIG_MAPS.object(STATEMENT_CONFIG_MAP, STATEMENT_NAMESPACE)
 STEPS: Final = tuple(step for step in FORWARD if step is not Step.PREPARED)
-SOME: Final = (Step.ACCEPT, Step.NODES_TRUST, Step.SERVERS_PRESENT, Step.DROP_OLD)
+SOME: Final = (
+    Step.ACCEPT,
+    Step.NODES_TRUST,
+    Step.SERVERS_PRESENT,
+    Step.DROP_OLD,
+    Step.CONTROLLER_MANAGERS_SIGN,
+)
 _STATES: dict[Step | Phase, State] = {}
 
 
-def small() -> FaultWorld:
-    """One API server and one node."""
-    return FaultWorld.new(kinds=KINDS, servers=1, nodes=1)
+def small(pairs: SigningPairs = SigningPairs.SPLIT) -> FaultWorld:
+    """One API server and one node. With split pairs, since they have every step and every write."""
+    return FaultWorld.new(kinds=KINDS, servers=1, nodes=1, signing_pairs=pairs)
 
 
 async def reach() -> None:
@@ -200,11 +209,12 @@ QUICK: Final = ("500", "timeout")
         ("timeout", Moment.AFTER),
     ],
 )
-def test_each_call_fails_once_in_each_step(error: str, moment: Moment) -> None:
+@pytest.mark.parametrize("pairs", SigningPairs)
+def test_each_call_fails_once_in_each_step(pairs: SigningPairs, error: str, moment: Moment) -> None:
     """Reads and writes, of both clusters, before their effect and after it."""
 
     async def scenario() -> None:
-        world = small()
+        world = small(pairs)
         failing = Failing(ERRORS[error], moment)
         failing.world = world
         controller = await Controller.started(world, failing)
@@ -267,7 +277,7 @@ def test_a_cluster_is_unreachable_in_the_middle(which: str, step: Step) -> None:
             world.require_everybody_is_accepted()
         if which == "management":
             assert world.now_record == before
-        elif step not in (Step.NEW_AUTHORITY, Step.ACCEPT, Step.SIGN_CLIENTS, Step.FORGET):
+        elif step not in (Step.NEW_AUTHORITY, Step.ACCEPT, Step.SIGN_CLIENTS, Step.NODES_TRUST, Step.FORGET):
             assert world.now_record.step is before.step
         down.down = world.state.kube_down = False
         await finish(world, controller)
@@ -471,6 +481,83 @@ def test_somebody_changes_a_kept_pair(how: str, role: Role, step: Step) -> None:
         assert len(world.made_authorities()) == 2
         world.management.put(path, kept)
         await finish(world, controller)
+
+    run(scenario())
+
+
+# A person takes over
+
+
+def test_a_rotation_that_leads_nowhere_is_abandoned() -> None:
+    """The key of the new CA is lost before the switch. Nothing is written any more, both CAs stay accepted as far as
+    their Secrets are there, and another rotation starts once nothing uses the lost CA.
+    """
+
+    async def scenario() -> None:
+        world = world_at(Step.NODES_TRUST)
+        controller = await Controller.started(world)
+        await controller.settle()
+        identifier = world.now_record.rotation_id
+        world.management.remove(secret_path(pair_suffix(AuthorityKind.CLUSTER, identifier, Role.NEW)))
+        await controller.look()
+        assert controller.condition(PROGRESSING).startswith(FOREIGN_AUTHORITY)
+        world.order(Operation.ABANDON)
+        await controller.look()
+        assert world.now_record.phase is Phase.ABANDONED
+        assert not world.has_order()
+        before = world.state.management.version
+        for _ in range(3):
+            assert await controller.look() == IDLE_SECONDS
+        assert world.state.management.version == before
+        assert controller.condition(PROGRESSING).startswith("Abandoned")
+        signs = await controller.signers()
+        assert signs.client.certificate.der == signs.serving.certificate.der == world.authority()
+
+        async def is_rejected(*because: str) -> None:
+            world.order(Operation.START)
+            await controller.look()
+            assert world.now_record.phase.is_over
+            for one in ("was abandoned", *because):
+                assert one in controller.condition(REJECTED)
+
+        await is_rejected("Secret <cluster>-trust does not hold the CA of Secret <cluster>-ca alone")
+        only = bundle_of(world.authority())
+        world.put_secret("trust", {"client-ca.crt": only, "server-ca.crt": only, "link.crt": b""})
+        await is_rejected("Secret <cluster>-kubeconfig is of another CA")
+        world.put_secret("kubeconfig", world_at(Step.NEW_AUTHORITY).secret("kubeconfig"))
+        (node,) = world.state.nodes
+        await is_rejected("these nodes use another CA", node.name)  # the lost CA has signed its client certificate
+        await world.renew(node, controller)
+        for kind in KINDS:
+            for role in Role:
+                path = secret_path(pair_suffix(kind, identifier, role))
+                if path in world.state.management.found:
+                    await is_rejected("<rotationID> still exist")
+                    world.management.remove(path)
+        world.order(Operation.START)
+        await controller.look()
+        started = world.now_record
+        assert started.phase is Phase.PREPARING
+        assert started.rotation_id != identifier
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda one: one.value)
+def test_after_an_abandonment_nobody_is_locked_out(step: Step) -> None:
+    """Everything is as it was, nodes get certificates by what Secret ``<cluster>-ca`` holds, and name either CA."""
+
+    async def scenario() -> None:
+        world = world_at(step)
+        controller = await Controller.started(world)
+        world.order(Operation.ABANDON)
+        await controller.look()
+        assert world.now_record.phase is Phase.ABANDONED
+        world.wait(120)
+        for node in world.state.nodes:
+            await world.renew(node, controller)
+            assert node.waits == 0
+        world.require_everybody_is_accepted()
 
     run(scenario())
 
@@ -761,6 +848,56 @@ def test_the_cluster_is_moved_to_another_key(step: Step) -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize("step", SOME, ids=lambda one: one.value)
+@pytest.mark.parametrize("writes", [0, 1, 99])
+def test_a_person_confirms_a_rotation_whose_key_is_lost(step: Step, writes: int) -> None:
+    """Also after an end between its writes. It then goes on under the present key."""
+
+    async def scenario() -> None:
+        keys = ControllerKeys(bytes(32))
+        world = move(world_at(step), keys)
+        controller = await Controller.started(world)
+        client: Any = MemoryClient(world.management, EndsAfter(writes))
+        before = world.now_record
+        found = await read_unconfirmed(client, KEY, keys)
+        assert (found.record, len(found.pairs)) == (before, len(_kept_secrets(world)))
+        assert world.authority() == certificates(world.secret("ca")["tls.crt"])[0]
+        if writes < 99:
+            with pytest.raises(KeyboardInterrupt):
+                await confirm(client, found, keys, world.state.now)
+            assert isinstance(controller.rotations.of(KEY), Unverified)
+            client = MemoryClient(world.management, Interfere())
+            again = await read_unconfirmed(client, KEY, keys)
+            assert len(again.pairs) == max(len(found.pairs) - writes, 0)
+            found = again
+        await confirm(client, found, keys, world.state.now)
+        assert isinstance(controller.rotations.of(KEY), Verified)
+        assert world.now_record == replace(before, sequence=before.sequence + 1)
+        with pytest.raises(NothingToConfirm):
+            await read_unconfirmed(client, KEY, keys)
+        await finish(world, controller)
+
+    run(scenario())
+
+
+class EndsAfter(Interfere):
+    """The process ends before its next write."""
+
+    def __init__(self, writes: int) -> None:
+        self.left = writes
+
+    async def __call__(self, call: Call, moment: Moment) -> None:
+        if call.method == "PUT" and moment is Moment.BEFORE:
+            self.left -= 1
+            if self.left < 0:
+                raise KeyboardInterrupt
+
+
+def _kept_secrets(world: FaultWorld) -> list[str]:
+    identifier = world.now_record.rotation_id
+    return [path for path in world.state.management.found if "/secrets/" in path and identifier in path]
+
+
 # Restored state
 
 
@@ -771,6 +908,8 @@ RESTORES: Final = (
     (Step.SERVERS_PRESENT, Step.NODES_TRUST),
     (Step.SIGN_SERVING, Step.SWITCH),
     (Step.DROP_OLD, Step.SIGN_CLIENTS),
+    (Step.DROP_OLD, Step.CONTROLLER_MANAGERS_SIGN),
+    (Step.NODES_TRUST, Step.SIGN_CLIENTS),
 )
 
 
@@ -792,5 +931,24 @@ def test_the_management_cluster_is_restored(now: Step, restored: Step) -> None:
         await go_on(world, controller, in_phase(Phase.PREPARED, Phase.COMPLETED))
         await finish(world, controller)
         assert not controller.condition("RotationRecordOutdated")
+
+    run(scenario())
+
+
+def test_no_canary_while_the_cluster_is_paused() -> None:
+    """Nothing is written then, in either cluster: PlayedLeader refuses."""
+
+    async def scenario() -> None:
+        world = world_at(Step.CONTROLLER_MANAGERS_SIGN)
+        controller = await Controller.started(world)
+        await controller.settle()
+        while world.lagging(world.now_record):
+            world.roll_one()
+        world.pause(True)
+        for _ in range(3):
+            await controller.look()
+        assert world.now_record.step is Step.CONTROLLER_MANAGERS_SIGN
+        world.pause(False)
+        await finish(world, controller)
 
     run(scenario())

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from signer.rotation.operations import Operation, OperationRejected
-from signer.rotation.phases import BACK, FORWARD, Phase, RollbackAvailable, Step, TakesBack
+from signer.rotation.phases import BACK, Phase, RollbackAvailable, SigningPairs, Step, TakesBack, forward
 from signer.rotation.plan import UNSAFE, Advance, Finished, Make, Wait, carry_out
 from signer.rotation.record import RotationRecord, parse_rotation
 from tests.unit.signer.rotation.model_world import ModelWorld
@@ -65,10 +65,12 @@ def happen(world: ModelWorld, event: str, number: int, random: Random) -> None:
     happenings[event]()
 
 
-def random_world(seed: int, takes_back: TakesBack, *, rolls_back: bool) -> tuple[ModelWorld, list[str]]:
+def random_world(
+    seed: int, takes_back: TakesBack, pairs: SigningPairs, *, rolls_back: bool
+) -> tuple[ModelWorld, list[str]]:
     """A world after events in a random order, each of which left every member accepted."""
     random = Random(seed)
-    world = ModelWorld(servers=random.randint(1, 3), nodes=random.randint(1, 3), takes_back=takes_back)
+    world = ModelWorld(random.randint(1, 3), random.randint(1, 3), takes_back, pairs)
     weights = dict(EVENT_WEIGHTS) if rolls_back else {**EVENT_WEIGHTS, "roll back": 0}
     events: list[str] = []
     for number in range(2, 2 + random.randrange(12)):  # random events alone seldom get far
@@ -85,26 +87,28 @@ def random_world(seed: int, takes_back: TakesBack, *, rolls_back: bool) -> tuple
 
 @pytest.mark.parametrize("rolls_back", [False, True], ids=["forward", "with rollbacks"])
 @pytest.mark.parametrize("takes_back", TakesBack)
-def test_every_member_accepts_every_peer(takes_back: TakesBack, rolls_back: bool) -> None:
+@pytest.mark.parametrize("pairs", SigningPairs)
+def test_every_member_accepts_every_peer(pairs: SigningPairs, takes_back: TakesBack, rolls_back: bool) -> None:
     """In every order; and the orders reach every step, so that the test tests each."""
     reached: set[Step] = set()
     for seed in range(WORLDS):
         try:
-            world, _ = random_world(seed, takes_back, rolls_back=rolls_back)
+            world, _ = random_world(seed, takes_back, pairs, rolls_back=rolls_back)
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
         reached |= {move.record.step for move in world.moves if isinstance(move, Advance)}
-    entered = set(FORWARD) - {Step.NEW_AUTHORITY}  # the first record has it
+    entered = set(forward(pairs)) - {Step.NEW_AUTHORITY}  # the first record has it
     assert entered | (set(BACK) - {Step.SIGN_BY_OLD} if rolls_back else set()) <= reached
 
 
 @pytest.mark.parametrize("takes_back", TakesBack)
-def test_every_rotation_ends_when_the_world_follows(takes_back: TakesBack) -> None:
+@pytest.mark.parametrize("pairs", SigningPairs)
+def test_every_rotation_ends_when_the_world_follows(pairs: SigningPairs, takes_back: TakesBack) -> None:
     """Whatever happened before: once Machines roll, nodes renew and a person completes, the rotation ends, and no move
     was held by an invariant alone.
     """
     for seed in range(WORLDS):
-        world, events = random_world(seed, takes_back, rolls_back=True)
+        world, events = random_world(seed, takes_back, pairs, rolls_back=True)
         end(world)
         assert world.record.phase in (Phase.COMPLETED, Phase.ROLLED_BACK), (seed, events, world.moves[-1])
         assert world.record.rollback_available is RollbackAvailable.NONE
@@ -134,17 +138,19 @@ def progress(world: ModelWorld) -> None:
 
 
 @pytest.mark.parametrize("takes_back", TakesBack)
-def test_every_record_on_any_way_is_one_that_the_parser_takes(takes_back: TakesBack) -> None:
+@pytest.mark.parametrize("pairs", SigningPairs)
+def test_every_record_on_any_way_is_one_that_the_parser_takes(pairs: SigningPairs, takes_back: TakesBack) -> None:
     for seed in range(WORLDS):
-        world, _ = random_world(seed, takes_back, rolls_back=True)
+        world, _ = random_world(seed, takes_back, pairs, rolls_back=True)
         for move in world.moves:
             if isinstance(move, Advance):
                 assert parse_rotation(rotation_object(move.record)).claimed == move.record
 
 
-def test_the_straight_way_makes_each_write_once() -> None:
+@pytest.mark.parametrize("pairs", SigningPairs)
+def test_the_straight_way_makes_each_write_once(pairs: SigningPairs) -> None:
     """No write is repeated, each step is entered once, and no invariant holds a move."""
-    world = ModelWorld()
+    world = ModelWorld(signing_pairs=pairs)
     for number in range(40):
         if isinstance(world.run(), Finished):
             break
@@ -172,11 +178,12 @@ def twin(world: ModelWorld) -> ModelWorld:
 
 
 @pytest.mark.parametrize("takes_back", TakesBack)
-def test_an_older_record_makes_no_write_that_breaks_a_member(takes_back: TakesBack) -> None:
+@pytest.mark.parametrize("pairs", SigningPairs)
+def test_an_older_record_makes_no_write_that_breaks_a_member(pairs: SigningPairs, takes_back: TakesBack) -> None:
     """A backup is restored, or a tenant puts an older object back: its seal is valid. At each moment of a rotation,
     with the first record of each step before it. A canary holds what would be signed then; it is not in this model.
     """
-    world = ModelWorld(takes_back=takes_back)
+    world = ModelWorld(takes_back=takes_back, signing_pairs=pairs)
     older: dict[Step, RotationRecord] = {}
     for number in range(60):
         for _ in range(200):
@@ -193,4 +200,4 @@ def test_an_older_record_makes_no_write_that_breaks_a_member(takes_back: TakesBa
         order(world, Operation.COMPLETE, 100 + number)
         if world.record.phase.is_over:
             break
-    assert older.keys() == set(FORWARD)
+    assert older.keys() == set(forward(pairs))

@@ -17,7 +17,7 @@ from signer.kube.errors import AlreadyExists, Cause, Conflict, Unreachable
 from signer.kube.resources import CONFIG_MAPS
 from signer.rotation.authorities import AuthorityKind
 from signer.rotation.operations import Operation
-from signer.rotation.phases import Phase, Step, TakesBack
+from signer.rotation.phases import Phase, SigningPairs, Step, TakesBack
 from signer.rotation.rotations import RotationChanged
 from tests.unit.signer.rotation.fault_world import (
     Controller,
@@ -47,9 +47,16 @@ class Script:
     name: str
     parts: tuple[tuple[Operation, Done], ...]
     takes_back: TakesBack = TakesBack.NOT_LINKED
+    pairs: SigningPairs = SigningPairs.ONE_PAIR
+
+    def world(self) -> FaultWorld:
+        """The cluster at its beginning."""
+        return FaultWorld.new(kinds=KINDS, takes_back=self.takes_back, servers=1, nodes=1, signing_pairs=self.pairs)
 
 
-def back_from(step: Step, takes_back: TakesBack = TakesBack.NOT_LINKED) -> Script:
+def back_from(
+    step: Step, takes_back: TakesBack = TakesBack.NOT_LINKED, pairs: SigningPairs = SigningPairs.ONE_PAIR
+) -> Script:
     """A rotation that is rolled back from that step."""
     back = (Operation.ROLLBACK, in_phase(Phase.ROLLED_BACK))
     parts: tuple[tuple[Operation, Done], ...]
@@ -57,17 +64,21 @@ def back_from(step: Step, takes_back: TakesBack = TakesBack.NOT_LINKED) -> Scrip
         parts = (FORWARD[0], (Operation.COMPLETE, at_step(step)), back)
     else:
         parts = ((Operation.START, at_step(step)), back)
-    return Script(f"back from {step.value}, {takes_back.value}", parts, takes_back)
+    split = ", split pairs" if pairs is SigningPairs.SPLIT else ""
+    return Script(f"back from {step.value}, {takes_back.value}{split}", parts, takes_back, pairs)
 
 
 SCRIPTS: Final = (
     Script("forward", FORWARD),
     Script("forward with a link", FORWARD, TakesBack.LINKED),
+    Script("forward, split pairs", FORWARD, pairs=SigningPairs.SPLIT),
     back_from(Step.ACCEPT),
     back_from(Step.SERVERS_TRUST),
     back_from(Step.NODES_TRUST),
     back_from(Step.SWITCH),
     back_from(Step.SIGN_SERVING, TakesBack.LINKED),
+    back_from(Step.CONTROLLER_MANAGERS_SIGN, pairs=SigningPairs.SPLIT),
+    back_from(Step.SWITCH, pairs=SigningPairs.SPLIT),
     Script(
         "clients only, then again",
         (
@@ -225,7 +236,7 @@ class Undisturbed:
 @cache
 def undisturbed(script: Script) -> Undisturbed:
     """Play it once."""
-    world, count = FaultWorld.new(kinds=KINDS, takes_back=script.takes_back, servers=1, nodes=1), Count()
+    world, count = script.world(), Count()
     passes: list[Pass] = []
     player = Player(world, script, count)
 
@@ -248,7 +259,7 @@ def test_a_fault_at_every_write(script: Script, fault: str) -> None:
     """
     played = undisturbed(script)
     every = AtEveryWrite(*FAULTS[fault])
-    world = FaultWorld.new(kinds=KINDS, takes_back=script.takes_back, servers=1, nodes=1)
+    world = script.world()
     run(Player(world, script, every, most=400).play())
     assert world.end_state() == played.end
     assert set(world.new_authorities().values()) == {1}
@@ -373,7 +384,7 @@ def test_two_leaders(script: Script) -> None:
     """
     end = undisturbed(script).end
     for seed in range(SEEDS):
-        world = FaultWorld.new(kinds=KINDS, takes_back=script.takes_back, servers=1, nodes=1)
+        world = script.world()
         two = TwoLeaders(world, script, Random(seed))
         run(two.play())
         assert world.end_state() == end, seed

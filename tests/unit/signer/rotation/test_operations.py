@@ -76,13 +76,14 @@ def test_an_unknown_gate_is_refused_with_those_that_exist() -> None:
     assert str(raised.value).isprintable()
 
 
-OVER = (NeverRotated(), Phase.COMPLETED, Phase.ROLLED_BACK)
+OVER = (NeverRotated(), Phase.COMPLETED, Phase.ROLLED_BACK, Phase.ABANDONED)
 POSSIBLE = {
     Operation.START: OVER,
     Operation.START_WITHOUT_WORKERS_ROLLOUT: OVER,
     Operation.COMPLETE: (Phase.PREPARED,),
     Operation.ROLLBACK: tuple(phase for phase in Phase if phase not in OVER),
     Operation.RETRY: (*Phase, NeverRotated()),
+    Operation.ABANDON: tuple(phase for phase in Phase if phase not in OVER),
 }
 
 

@@ -46,7 +46,7 @@ def test_steps_of_different_directions_have_no_order() -> None:
 
 
 def test_another_rotation_may_start_only_when_one_is_over() -> None:
-    assert {phase for phase in Phase if phase.is_over} == {Phase.COMPLETED, Phase.ROLLED_BACK}
+    assert {phase for phase in Phase if phase.is_over} == {Phase.COMPLETED, Phase.ROLLED_BACK, Phase.ABANDONED}
 
 
 def test_phases_of_the_gep() -> None:
@@ -54,6 +54,7 @@ def test_phases_of_the_gep() -> None:
         Phase.COMPLETING: GEPPhase.FINALIZE,
         Phase.COMPLETED: GEPPhase.COMPLETED,
         Phase.ROLLED_BACK: GEPPhase.NONE,
+        Phase.ABANDONED: GEPPhase.NONE,
     }
     for phase in Phase:
         assert gep_phase(phase) is others.get(phase, GEPPhase.PREPARE)
@@ -70,3 +71,4 @@ def test_what_can_be_taken_back(step: Step, link: TakesBack) -> None:
     assert rollback_available(Phase.COMPLETING, step, link) is expected
     assert rollback_available(Phase.COMPLETED, step, link) is RollbackAvailable.NONE
     assert rollback_available(Phase.ROLLED_BACK, step, link) is RollbackAvailable.NONE
+    assert rollback_available(Phase.ABANDONED, step, link) is RollbackAvailable.NONE

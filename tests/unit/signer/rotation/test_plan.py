@@ -11,10 +11,20 @@ import pytest
 from signer.authority.presented import Presented
 from signer.rotation import plan
 from signer.rotation.authorities import AuthorityKind, NotMade, Role
-from signer.rotation.desired import LINK_LIFETIME, WriteAuthority, WriteTrust
+from signer.rotation.desired import LINK_LIFETIME, SplitPairs, WriteAuthority, WriteSigning, WriteTrust
 from signer.rotation.facts import Absent, Facts, HeldCertificate, HeldPair, NotObserved, TrustFacts, Unusable
 from signer.rotation.operations import Gate, NeverRotated, Operation, OperationRejected, Order
-from signer.rotation.phases import BACK, FORWARD, HOLDING_STEPS, Phase, RollbackAvailable, Step, TakesBack
+from signer.rotation.phases import (
+    BACK,
+    FORWARD,
+    HOLDING_STEPS,
+    Phase,
+    RollbackAvailable,
+    SigningPairs,
+    Step,
+    TakesBack,
+    forward,
+)
 from signer.rotation.plan import (
     FOREIGN_AUTHORITY,
     HELD,
@@ -28,13 +38,14 @@ from signer.rotation.plan import (
     Make,
     Move,
     Wait,
+    abandoned,
     carry_out,
     next_move,
     rollback_possible,
     started,
 )
 from signer.rotation.proofs import decided_by_record
-from signer.rotation.record import Moment, RotationRecord, SkippedGate, WorkersRollout
+from signer.rotation.record import Moment, NotYet, RotationRecord, SkippedGate, WorkersRollout
 from tests.unit.signer.rotation.model_world import START, first_record, reference
 from tests.unit.signer.rotation.situations import (
     NEW,
@@ -77,8 +88,8 @@ def test_every_step_has_a_title() -> None:
     "step", [step for step in Step if step not in (Step.NEW_AUTHORITY, Step.PREPARED, Step.FORGET, Step.DISCARD_NEW)]
 )
 def test_a_proven_step_is_followed_by_the_next_one(step: Step) -> None:
-    direction = BACK if step in BACK else FORWARD
     record = record_at(step)
+    direction = BACK if step in BACK else forward(record.signing_pairs)
     after = advanced(next_move(record, facts_at(step)))
     assert after.step is direction[direction.index(step) + 1]
     assert after.sequence == record.sequence + 1
@@ -86,6 +97,20 @@ def test_a_proven_step_is_followed_by_the_next_one(step: Step) -> None:
     assert after.phase is (Phase.PREPARED if step is Step.NODES_TRUST else record.phase)
     assert (after.at(Moment.PREPARED) == NOW) is (step is Step.NODES_TRUST)
     assert (after.at(Moment.SWITCHED) == NOW) is (step is Step.SWITCH)
+
+
+def test_controller_managers_have_a_step_where_they_have_a_pair_of_their_own() -> None:
+    """The record knows of it before anything is written, so that a rollback does, too."""
+    one, split = (record_at(Step.SIGN_CLIENTS, signing_pairs=pairs) for pairs in SigningPairs)
+    facts = facts_at(Step.SIGN_CLIENTS)
+    after = advanced(next_move(one, facts))
+    assert (after.step, after.at(Moment.CONTROLLER_MANAGERS)) == (Step.NODES_TRUST, NotYet())
+    after = advanced(next_move(split, facts))
+    assert (after.step, after.at(Moment.CONTROLLER_MANAGERS)) == (Step.CONTROLLER_MANAGERS_SIGN, NOW)
+    assert next_move(after, facts) == Make(WriteSigning(SplitPairs(NEW, OLD)))
+    written = facts_at(Step.CONTROLLER_MANAGERS_SIGN)
+    later = replace(after, times={**after.times, Moment.STEP: NOW + timedelta(seconds=1)})
+    assert advanced(next_move(later, written)).at(Moment.TRUST_WRITTEN) == NOW
 
 
 @pytest.mark.parametrize(
@@ -168,7 +193,8 @@ def test_an_older_record_writes_nothing_that_servers_refuse() -> None:
         assert not (isinstance(move, Make) and isinstance(move.write, WriteAuthority)), step
     with_keys = facts_at(Step.DROP_OLD)
     for step in FORWARD[FORWARD.index(Step.PUBLISH_TRUST) : FORWARD.index(Step.SWITCH)]:
-        assert waits(next_move(record_at(step), with_keys), UNSAFE).startswith("I7")
+        broken = "I2" if step is Step.CONTROLLER_MANAGERS_SIGN else "I7"
+        assert waits(next_move(record_at(step), with_keys), UNSAFE).startswith(broken)
 
 
 # Waiting
@@ -384,6 +410,20 @@ def test_skipped_gates_are_kept_once_for_ever() -> None:
     assert (after.phase, after.step) == (record.phase, record.step)
     with pytest.raises(OperationRejected, match="is no gate"):
         carried_out(Operation.RETRY, record, facts_at(Step.ACCEPT), stalled=True, skip_gates=("x",))
+
+
+@pytest.mark.parametrize("step", Step)
+def test_a_person_takes_over_at_any_step(step: Step) -> None:
+    """It needs no facts, and nothing else of the record changes."""
+    record = record_at(step, sequence=40)
+    order = Order(Operation.ABANDON, "uid/9")
+    after = abandoned(order, record, NOW + timedelta(microseconds=5))
+    assert (after.phase, after.step, after.at(Moment.FINISHED)) == (Phase.ABANDONED, step, NOW)
+    assert after.authorities == record.authorities
+    assert next_move(after, facts_at(step)) == Finished()
+    assert abandoned(order, after, NOW) is after
+    with pytest.raises(OperationRejected, match="the rotation is Abandoned: there is nothing to abandon"):
+        abandoned(Order(Operation.ABANDON, "uid/10"), after, NOW)
 
 
 def test_times_of_orders_are_whole_seconds() -> None:

@@ -204,6 +204,6 @@ def test_gauges_of_a_rotation() -> None:
     assert ROTATION_PREPARED not in gauges(record(Step.SWITCH, Phase.COMPLETING, times=times), observed)
 
 
-@pytest.mark.parametrize("phase", [Phase.COMPLETED, Phase.ROLLED_BACK])
+@pytest.mark.parametrize("phase", [Phase.COMPLETED, Phase.ROLLED_BACK, Phase.ABANDONED])
 def test_no_gauges_of_a_rotation_that_is_over(phase: Phase) -> None:
     assert gauges(record(Step.FORGET, phase), facts(*ALL)) == {}

@@ -14,7 +14,7 @@ from signer.model.cluster import ClusterKey
 from signer.model.seal import Authentic, ControllerKeys, Fault, KeyUse, Seals, Unauthentic, joined
 from signer.rotation.authorities import AuthorityKind, Role, RotatedAuthority
 from signer.rotation.operations import Gate
-from signer.rotation.phases import BACK, FORWARD, STEPS_OF, Phase, Step
+from signer.rotation.phases import BACK, FORWARD, STEPS_OF, Phase, SigningPairs, Step
 from signer.rotation.record import (
     InvalidRotation,
     Moment,
@@ -23,6 +23,7 @@ from signer.rotation.record import (
     SkippedGate,
     StoredRotation,
     parse_rotation,
+    record_spec,
 )
 from tests.unit.signer.rotation.model_world import first_record, reference
 from tests.unit.signer.rotation.records import RECORDS, rotation_object
@@ -54,12 +55,41 @@ def refusal(manifest: dict[str, Any]) -> str:
 @pytest.mark.parametrize("step", Step)
 @pytest.mark.parametrize("phase", Phase)
 def test_phase_and_step_agree(phase: Phase, step: Step) -> None:
-    manifest = spec(phase=phase.value, step=step.value)
+    pairs = {"signingPairs": "Split"} if step is Step.CONTROLLER_MANAGERS_SIGN else {}
+    manifest = spec(phase=phase.value, step=step.value, **pairs)
     if step in STEPS_OF[phase]:
         claimed = parse_rotation(manifest).claimed
         assert (claimed.phase, claimed.step) == (phase, step)
     else:
         assert "is none of phase" in refusal(manifest)
+
+
+def test_only_split_pairs_have_a_step_of_their_own() -> None:
+    step = Step.CONTROLLER_MANAGERS_SIGN.value
+    assert "belongs to split" in refusal(spec(phase=Phase.PREPARING.value, step=step))
+    assert parse_rotation(spec(phase=Phase.PREPARING.value, step=step, signingPairs="Split")).claimed.step.value == step
+
+
+@pytest.mark.parametrize("value", ["OnePair", "split", "", 1])
+def test_the_pairs_are_written_only_if_they_are_split(value: object) -> None:
+    """Records that are older than the field have one pair, and their seals hold."""
+    assert parse_rotation(spec()).claimed.signing_pairs is SigningPairs.ONE_PAIR
+    assert "signingPairs" not in record_spec(parse_rotation(spec()).claimed)
+    assert "signingPairs is written" in refusal(spec(signingPairs=value))
+
+
+def test_the_seal_covers_the_pairs() -> None:
+    """Who takes the field away, or adds it, changes the plan: so nothing of the record counts."""
+    seals = RotationSeals(ControllerKeys(bytes(32)))
+    one = parse_rotation(spec()).claimed
+    for sealed, other in (
+        (one, SigningPairs.SPLIT),
+        (replace(one, signing_pairs=SigningPairs.SPLIT), one.signing_pairs),
+    ):
+        kept = StoredRotation(sealed, seals.seal(sealed), "u", "1")
+        assert isinstance(seals.verify(kept), Authentic)
+        changed = replace(kept, claimed=replace(sealed, signing_pairs=other))
+        assert isinstance(seals.verify(changed), Unauthentic)
 
 
 def test_every_phase_has_steps_and_every_step_a_phase() -> None:
@@ -94,7 +124,8 @@ def without_new(kind: AuthorityKind) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("step", FORWARD)
 def test_a_step_after_the_first_has_every_new_authority(step: Step, kind: AuthorityKind) -> None:
     (phase, *_) = (phase for phase in Phase if step in STEPS_OF[phase])
-    manifest = spec(phase=phase.value, step=step.value, authorities=without_new(kind))
+    pairs = {"signingPairs": "Split"} if step is Step.CONTROLLER_MANAGERS_SIGN else {}
+    manifest = spec(phase=phase.value, step=step.value, authorities=without_new(kind), **pairs)
     if step is Step.NEW_AUTHORITY:
         parse_rotation(manifest)
     else:

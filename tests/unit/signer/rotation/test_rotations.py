@@ -283,3 +283,12 @@ def test_before_and_after_a_rotation_the_other_ca_waits() -> None:
     rolled_back = record_at(Step.DISCARD_NEW, phase=Phase.ROLLED_BACK)
     assert authorities_of(rolled_back) == FormerAuthorities(both)
     assert authorities_of(record_at(Step.DISCARD_NEW, made=False)) == FormerAuthorities(frozenset({HASH[OLD]}))
+
+
+def test_after_a_rotation_that_was_abandoned_either_ca_is_accepted() -> None:
+    """Nodes may know the cluster by the one or the other. Secret ``<cluster>-ca`` decides which of them signs."""
+    both = frozenset({HASH[OLD], HASH[NEW]})
+    abandoned = record_at(Step.NODES_TRUST, phase=Phase.ABANDONED)
+    assert authorities_of(abandoned) == FormerAuthorities(both, (expected(OLD), expected(NEW)))
+    early = record_at(Step.NEW_AUTHORITY, made=False, phase=Phase.ABANDONED)
+    assert authorities_of(early) == FormerAuthorities(frozenset({HASH[OLD]}), (expected(OLD),))

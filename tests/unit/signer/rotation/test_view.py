@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from signer.model.cluster import ClusterKey
 from signer.rotation.conditions import rotation_conditions
 from signer.rotation.operations import OPERATION_ANNOTATION, Operation
-from signer.rotation.phases import BACK, FORWARD, Phase, RollbackAvailable, Step, TakesBack
+from signer.rotation.phases import BACK, WITHOUT_SPLIT, Phase, RollbackAvailable, SigningPairs, Step, TakesBack, forward
 from signer.rotation.plan import Finished, Wait, carry_out, next_move
 from signer.rotation.record import RotationRecord
 from signer.rotation.rotations import Known, Unverified, Verified
@@ -67,12 +67,21 @@ def passes(world: ModelWorld, most: int = 400) -> None:
     raise AssertionError("no end")
 
 
+def test_split_pairs_have_a_step_more() -> None:
+    world = ModelWorld(signing_pairs=SigningPairs.SPLIT)
+    passes(world)
+    assert [one.step for one in view_of(world).steps] == list(forward(SigningPairs.SPLIT))
+    by_status = rotation_view(KEY, policy_of(world), {})
+    assert isinstance(by_status, RotationView)
+    assert [one.step for one in by_status.steps] == list(forward(SigningPairs.SPLIT))
+
+
 def test_a_whole_rotation() -> None:
     world = ModelWorld()
     passes(world)
     prepared = view_of(world)
     assert (prepared.phase, prepared.attention) == (Phase.PREPARED, Attention.PERSON)
-    assert [one.step for one in prepared.steps] == list(FORWARD)
+    assert [one.step for one in prepared.steps] == list(WITHOUT_SPLIT)
     assert [one.state for one in prepared.steps[5:8]] == [StepState.PROVEN, StepState.CURRENT, StepState.AHEAD]
     assert prepared.waits_for
     assert prepared.nodes.trust_new == prepared.nodes.total == 2
@@ -173,7 +182,7 @@ def test_every_record_has_a_view(record: RotationRecord) -> None:
     view = rotation_view(record.cluster, {}, rotation_object(record))
     assert isinstance(view, RotationView)
     current = [one.step for one in view.steps if one.state is StepState.CURRENT]
-    assert current == ([] if record.phase.is_over else [record.step])
+    assert current == ([] if record.phase in (Phase.COMPLETED, Phase.ROLLED_BACK) else [record.step])
 
 
 @given(JSON, JSON, JSON)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from signer.kube.client import JsonObject
 from signer.kube.errors import Cause, NotFound, Unreachable
 from signer.rotation.control_plane.mirror_pods import NotShown, RunningServer, read_server, running_server
-from signer.rotation.control_plane.readiness import Signing
 from signer.rotation.control_plane.template import Component
+from signer.rotation.phases import SigningPairs
 from tests.unit.signer.rotation.control_plane.recorded import recorded
 
 API_SERVER = Component.API_SERVER
@@ -30,7 +30,7 @@ def test_flags_and_start_are_read() -> None:
     assert isinstance(server, RunningServer)
     assert server.flags["client-ca-file"] == "/etc/kubernetes/pki/rotation/client-ca.crt"
     assert server.started == datetime(2026, 10, 1, 8, 0, 5, tzinfo=UTC)
-    assert server.lacks(Signing.ONE_PAIR) == ()
+    assert server.lacks(SigningPairs.ONE_PAIR) == ()
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_flags_and_start_are_read() -> None:
 def test_a_server_that_was_started_otherwise_lacks_the_flag(command: Any) -> None:
     server = running_server(pod(command=command), API_SERVER, "cp-0")
     assert isinstance(server, RunningServer)
-    assert [one.name for one in server.lacks(Signing.ONE_PAIR)] == ["client-ca-file"]
+    assert [one.name for one in server.lacks(SigningPairs.ONE_PAIR)] == ["client-ca-file"]
 
 
 def test_arguments_are_read_after_the_command() -> None:

@@ -23,8 +23,8 @@ from signer.rotation.control_plane.readiness import (
     Ready,
     RequiredArgument,
     RequiredFile,
-    Signing,
     Unsuitable,
+    chosen_pairs,
     readiness,
     required_flags,
 )
@@ -35,23 +35,24 @@ from signer.rotation.control_plane.template_patch import (
     patch_command,
     template_patch,
 )
+from signer.rotation.phases import SigningPairs
 from signer.testing.api.patches import json_patch
 from tests.unit.signer.rotation.control_plane.recorded import KUBEADM, recorded
 
 PKI = "/etc/kubernetes/pki"
 
 
-def judged(manifest: dict[str, Any], signing: Signing = Signing.ONE_PAIR, cluster: str = "edge") -> Readiness:
+def judged(manifest: dict[str, Any], signing: SigningPairs = SigningPairs.ONE_PAIR, cluster: str = "edge") -> Readiness:
     return readiness(control_plane_template(manifest), cluster, signing)
 
 
-def missing(manifest: dict[str, Any], signing: Signing = Signing.ONE_PAIR) -> Missing:
+def missing(manifest: dict[str, Any], signing: SigningPairs = SigningPairs.ONE_PAIR) -> Missing:
     found = judged(manifest, signing)
     assert isinstance(found, Missing)
     return found
 
 
-def patched(manifest: dict[str, Any], signing: Signing = Signing.ONE_PAIR) -> dict[str, Any]:
+def patched(manifest: dict[str, Any], signing: SigningPairs = SigningPairs.ONE_PAIR) -> dict[str, Any]:
     """The object with the patch applied, by the embedded API's implementation."""
     found = copy.deepcopy(manifest)
     json_patch(found, template_patch(manifest, missing(manifest, signing)))
@@ -63,9 +64,9 @@ def config_of(manifest: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("signing", Signing)
+@pytest.mark.parametrize("signing", SigningPairs)
 @pytest.mark.parametrize("name", KUBEADM)
-def test_the_patch_makes_a_control_plane_ready(name: str, signing: Signing) -> None:
+def test_the_patch_makes_a_control_plane_ready(name: str, signing: SigningPairs) -> None:
     before = recorded(name)
     after = patched(before, signing)
     assert judged(after, signing) == Ready()
@@ -107,7 +108,7 @@ def test_a_flag_in_another_spelling_is_replaced(name: str) -> None:
 @pytest.mark.parametrize("component", Component)
 @pytest.mark.parametrize("name", KUBEADM)
 def test_each_flag_is_required(name: str, component: Component) -> None:
-    for flag in required_flags(component, Signing.ONE_PAIR):
+    for flag in required_flags(component, SigningPairs.ONE_PAIR):
         manifest = patched(recorded(name))
         parent: Any = config_of(manifest)
         *parents, last = component.value
@@ -203,13 +204,35 @@ def test_a_controller_manager_that_signs_with_another_pair_is_unsuitable(flag: s
 
 
 def test_split_signing_needs_its_flags_and_pairs() -> None:
-    lines = missing(patched(recorded(KUBEADM[1])), Signing.SPLIT).lines
+    lines = missing(patched(recorded(KUBEADM[1])), SigningPairs.SPLIT).lines
     flags = {line.requirement.name for line in lines if isinstance(line.requirement, RequiredArgument)}
     files = {line.requirement.path: line.requirement for line in lines if isinstance(line.requirement, RequiredFile)}
     assert len(flags) == 10
     assert {path.rpartition("/")[2] for path in files} == {"client.crt", "client.key", "serving.crt", "serving.key"}
     assert all(one.permissions == "0600" for path, one in files.items() if path.endswith(".key"))
-    assert isinstance(judged(patched(recorded(KUBEADM[1]), Signing.SPLIT)), Unsuitable)  # for the other way of signing
+    assert isinstance(
+        judged(patched(recorded(KUBEADM[1]), SigningPairs.SPLIT)), Unsuitable
+    )  # for the other way of signing
+
+
+@pytest.mark.parametrize("name", KUBEADM)
+def test_the_template_chooses_split_pairs_by_one_flag(name: str) -> None:
+    """Then preflight prints the other lines, and both Secrets."""
+    manifest = patched(recorded(name))
+    assert chosen_pairs(control_plane_template(manifest)) is SigningPairs.ONE_PAIR
+    assert chosen_pairs(control_plane_template(patched(recorded(name), SigningPairs.SPLIT))) is SigningPairs.SPLIT
+    arguments = config_of(manifest)["clusterConfiguration"]["controllerManager"]["extraArgs"]
+    flag, value = "cluster-signing-legacy-unknown-key-file", f"{PKI}/rotation/client.key"
+    if isinstance(arguments, dict):
+        arguments[flag] = value
+    else:
+        arguments.append({"name": flag, "value": value})
+    assert chosen_pairs(control_plane_template(manifest)) is SigningPairs.SPLIT
+    found = missing(manifest, SigningPairs.SPLIT)
+    assert len(found.lines) == 9 + 4
+    shown = how_to_make_ready(manifest, found, "edge", "")
+    assert shown.startswith("When Secret edge-trust and Secret edge-signing exist ")
+    assert "edge-signing" not in how_to_make_ready(recorded(name), missing(recorded(name)), "edge", "").splitlines()[0]
 
 
 # The patch
@@ -317,8 +340,8 @@ OLDER = configs(st.dictionaries(NAMES, VALUES, max_size=4))
 NEWER = configs(st.lists(st.fixed_dictionaries({"name": NAMES, "value": VALUES}), max_size=4))
 
 
-@given(st.tuples(st.just(KUBEADM[0]), OLDER) | st.tuples(st.just(KUBEADM[1]), NEWER), st.sampled_from(Signing))
-def test_whatever_the_template_the_patch_makes_it_ready(made: tuple[str, Any], signing: Signing) -> None:
+@given(st.tuples(st.just(KUBEADM[0]), OLDER) | st.tuples(st.just(KUBEADM[1]), NEWER), st.sampled_from(SigningPairs))
+def test_whatever_the_template_the_patch_makes_it_ready(made: tuple[str, Any], signing: SigningPairs) -> None:
     name, config = made
     manifest = recorded(name)
     manifest["spec"]["kubeadmConfigSpec"] = config

@@ -1,0 +1,118 @@
+"""``spec.ssh`` of a policy: SSH to the cluster's nodes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from attestors.wire.ssh.errors import SSHRefused
+from attestors.wire.ssh.key_line import parse_key_line
+from attestors.wire.ssh.keys import PublicKey
+
+DEFAULT_HOST_CERTIFICATE_DURATION: Final = timedelta(days=30)
+MAXIMUM_BREAK_GLASS_KEYS: Final = 8
+MINIMUM_ROTATION_PERIOD: Final = timedelta(days=1)
+MAXIMUM_ROTATION_PERIOD: Final = timedelta(days=3660)
+_COMMENT: Final = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{1,256}")
+
+
+class InvalidBreakGlassKeys(ValueError):
+    """The list is invalid. The message continues a field's path, and never quotes a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class BreakGlassKey:
+    """The public key of a user authority whose private key is nowhere online.
+
+    Raises:
+        InvalidBreakGlassKeys: ``key`` is not a line ``type base64``.
+    """
+
+    key: str
+    """As in the policy: audit lines hold policies, and a line has one reading."""
+    comment: str = ""
+    """For people. Nothing depends on it."""
+
+    def __post_init__(self) -> None:
+        try:
+            parse_key_line(self.key)
+        except SSHRefused as error:
+            raise InvalidBreakGlassKeys(f".key: {error}") from error
+
+    @property
+    def public_key(self) -> PublicKey:
+        """The key, parsed."""
+        return parse_key_line(self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class NoRotationPeriod:
+    """The policy names no period after which the authorities should be replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class SSHSettings:
+    """The policy turns SSH on."""
+
+    host_certificate_duration: timedelta
+    break_glass_keys: tuple[BreakGlassKey, ...]
+    """At most ``MAXIMUM_BREAK_GLASS_KEYS``, each once."""
+    rotation_period: timedelta | NoRotationPeriod
+
+
+@dataclass(frozen=True, slots=True)
+class SSHOff:
+    """The policy does not turn SSH on."""
+
+
+SSH_OFF: Final = SSHOff()
+
+
+def parse_break_glass_keys(value: Any) -> tuple[BreakGlassKey, ...]:
+    """Parse ``spec.ssh.breakGlass.publicKeys``; empty for None.
+
+    Raises:
+        InvalidBreakGlassKeys: it is no list, or too long; a key is not one line ``type base64``, or is there twice; a
+            comment is too long or holds control characters.
+    """
+    if value is None:
+        return ()
+    if not isinstance(value, list) or len(value) > MAXIMUM_BREAK_GLASS_KEYS:
+        raise InvalidBreakGlassKeys(f" must be a list of at most {MAXIMUM_BREAK_GLASS_KEYS}")
+    found: list[BreakGlassKey] = []
+    for index, item in enumerate(value):
+        one = _key(f"[{index}]", item)
+        if one.public_key in {other.public_key for other in found}:
+            raise InvalidBreakGlassKeys(f"[{index}].key is there twice")
+        found.append(one)
+    return tuple(found)
+
+
+def _key(path: str, item: Any) -> BreakGlassKey:
+    line = item.get("key") if isinstance(item, dict) else None
+    if not isinstance(line, str):
+        raise InvalidBreakGlassKeys(f"{path}.key is missing: write the public key as `type base64`")
+    comment = item.get("comment")
+    if comment is not None and (not isinstance(comment, str) or _COMMENT.fullmatch(comment) is None):
+        raise InvalidBreakGlassKeys(f"{path}.comment must be one line of at most 256 characters")
+    try:
+        return BreakGlassKey(line, comment or "")
+    except InvalidBreakGlassKeys as error:
+        raise InvalidBreakGlassKeys(f"{path}{error}") from error
+
+
+__all__ = [
+    "DEFAULT_HOST_CERTIFICATE_DURATION",
+    "MAXIMUM_BREAK_GLASS_KEYS",
+    "MAXIMUM_ROTATION_PERIOD",
+    "MINIMUM_ROTATION_PERIOD",
+    "SSH_OFF",
+    "BreakGlassKey",
+    "InvalidBreakGlassKeys",
+    "NoRotationPeriod",
+    "SSHOff",
+    "SSHSettings",
+    "parse_break_glass_keys",
+]

@@ -1,0 +1,66 @@
+"""When another rotation may start after one that a person has abandoned. Pure.
+
+An abandoned rotation leaves two CAs in use. Another one knows its own two only: its first rollout would lock out what
+still uses the third.
+"""
+
+from __future__ import annotations
+
+from signer.rotation.authorities import AuthorityKind, AuthorityReference
+from signer.rotation.facts import Absent, Facts, HeldPair, KubeconfigFacts, TrustFacts
+from signer.rotation.operations import OperationRejected
+from signer.rotation.proofs import named
+
+
+def require_cleared(facts: Facts) -> None:
+    """Everything that the controller can see uses the CA of Secret ``<cluster>-ca``, and no other one.
+
+    API servers are not asked: a kept pair, without which none can be, may be what the rotation was abandoned for. The
+    next rotation asks them before it takes any CA away.
+
+    Raises:
+        OperationRejected: something uses another CA, or could not be seen; the message names it.
+    """
+    held = facts.authorities[AuthorityKind.CLUSTER].secret
+    if not isinstance(held, HeldPair) or held.certificates != (held.signs,):
+        raise OperationRejected(
+            "the last rotation was abandoned, and Secret <cluster>-ca has no pair of one certificate"
+        )
+    stays = held.signs
+    for what in (_trust(stays, facts), _kubeconfig(stays, facts), _nodes(stays, facts), _kept(facts)):
+        if what:
+            raise OperationRejected(
+                f"the last rotation was abandoned, and {what}; docs/rotation.md says how to clear an abandoned rotation"
+            )
+
+
+def _trust(stays: AuthorityReference, facts: Facts) -> str:
+    if not isinstance(facts.trust, TrustFacts):
+        return "Secret <cluster>-trust cannot be read"
+    only = (stays.digest,)
+    if facts.trust.client != only or facts.trust.server != only:
+        return "Secret <cluster>-trust does not hold the CA of Secret <cluster>-ca alone"
+    return ""
+
+
+def _kubeconfig(stays: AuthorityReference, facts: Facts) -> str:
+    only = (stays.digest,)
+    if not isinstance(facts.kubeconfig, KubeconfigFacts):
+        return "Secret <cluster>-kubeconfig cannot be read"
+    if facts.kubeconfig.authorities != only or facts.kubeconfig.client not in (only, ()):
+        return "Secret <cluster>-kubeconfig is of another CA than Secret <cluster>-ca holds"
+    return ""
+
+
+def _nodes(stays: AuthorityReference, facts: Facts) -> str:
+    own = {stays.public_key_hash}
+    others = tuple(
+        sorted(one.node for one in facts.nodes if not {one.evidence, one.client, one.serving or one.client} <= own)
+    )
+    return f"these nodes use another CA than that of Secret <cluster>-ca: {named(others)}" if others else ""
+
+
+def _kept(facts: Facts) -> str:
+    """Last: while they are there, nodes may name either CA."""
+    kept = any(not isinstance(pair, Absent) for held in facts.authorities.values() for pair in held.pairs.values())
+    return "its Secrets <cluster>-<authority>-<rotationID> still exist" if kept else ""

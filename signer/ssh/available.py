@@ -1,0 +1,89 @@
+"""Which SSH authorities may sign now: what a part that signs asks for, and why it gets none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import TypeAlias
+
+from signer.authority.ssh.authorities import HostAuthority, UserAuthority
+from signer.model.cluster import ClusterKey
+
+
+class Reason(StrEnum):
+    """Why a cluster's SSH authorities are not available; the reason of the condition ``SSHAuthoritiesAvailable``."""
+
+    NOT_CHOSEN = "NotChosen"
+    """The policy does not turn SSH on."""
+    NOT_ALLOWED = "NotAllowed"
+    """The operator does not allow SSH in that namespace."""
+    PAUSED = "Paused"
+    """The Cluster is paused. It may be moving, and two management clusters must not sign at once."""
+    MALFORMED = "Malformed"
+    """A Secret cannot be read as an SSH authority."""
+    KEY_MISSING = "KeyMissing"
+    """A Secret has no private key."""
+    FOREIGN_AUTHORITY = "ForeignAuthority"
+    """This controller's key sealed no such Secret."""
+    EDITED_AUTHORITY = "EditedAuthority"
+    """A Secret is not as this controller sealed it."""
+    SWAPPED_AUTHORITY = "SwappedAuthority"
+    """One of the two authorities is in the other's Secret."""
+    BREAK_GLASS_KEY_IS_AUTHORITY = "BreakGlassKeyIsAuthority"
+    """The policy names the key of one of the two authorities as a break-glass key. A certificate by it would open every
+    node, whatever principals it has.
+    """
+    NOT_KNOWN = "NotKnown"
+    """The Secrets or the controller key could not be read, or no pass has been made."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotAvailable:
+    """Nothing may be signed."""
+
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class AvailableAuthorities:
+    """A cluster's two authorities, as this controller made and sealed them."""
+
+    user: UserAuthority = field(repr=False)
+    host: HostAuthority = field(repr=False)
+    trust_version: int
+    """Grows whenever the authorities that nodes and clients should trust change; break-glass keys count too."""
+    user_created_at: datetime
+    host_created_at: datetime
+
+
+SSHAuthoritiesOf: TypeAlias = Callable[[ClusterKey], AvailableAuthorities | NotAvailable]
+"""The authorities of one Cluster. The answer holds for one signature: ask again for the next."""
+
+
+class SSHAuthorities:
+    """The authorities of all Clusters. Kept in memory: after a restart, the Secrets are read and verified again."""
+
+    def __init__(self) -> None:
+        self._known: dict[ClusterKey, AvailableAuthorities | NotAvailable] = {}
+
+    def of(self, key: ClusterKey) -> AvailableAuthorities | NotAvailable:
+        """Implements :data:`SSHAuthoritiesOf`."""
+        return self._known.get(key, NotAvailable(Reason.NOT_KNOWN, "no pass over the Secrets has been made"))
+
+    def offer(self, key: ClusterKey, authorities: AvailableAuthorities) -> None:
+        """Have them sign from now on. Only after their seals were verified."""
+        self._known[key] = authorities
+
+    def withhold(self, key: ClusterKey, why: NotAvailable) -> None:
+        """Have nothing signed."""
+        self._known[key] = why
+
+    def forget(self, key: ClusterKey) -> None:
+        """The Cluster is served no longer; nothing is signed."""
+        self._known.pop(key, None)
+
+
+__all__ = ["AvailableAuthorities", "NotAvailable", "Reason", "SSHAuthorities", "SSHAuthoritiesOf"]

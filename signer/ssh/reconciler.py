@@ -1,0 +1,260 @@
+"""Makes, verifies and offers the two SSH authorities of one workload cluster while it is connected.
+
+It writes the two Secrets and nothing else, and signs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from random import Random
+from typing import Final, Protocol
+
+from signer.authority.ssh.private_key import new_private_key
+from signer.authority.ssh.secret import AuthorityPurpose
+from signer.configuration import SSHPermission
+from signer.kube.backoff import Backoff
+from signer.kube.calls import Create, Get, Replace
+from signer.kube.client import JsonObject
+from signer.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from signer.kube.resources import SECRETS
+from signer.model.cluster import ClusterKey, ClusterView
+from signer.model.condition import PolicyCondition
+from signer.model.decision import Deferred, printable
+from signer.model.policy import Policy
+from signer.model.ssh_access import NoRotationPeriod, SSHOff, SSHSettings
+from signer.ssh.available import AvailableAuthorities, NotAvailable, Reason, SSHAuthorities
+from signer.ssh.plan import (
+    AuthorityFacts,
+    MakeAuthority,
+    Move,
+    Offer,
+    RecordTrust,
+    SealAuthority,
+    next_move,
+)
+from signer.ssh.secrets import (
+    Absent,
+    HeldAuthority,
+    Unusable,
+    authority_manifest,
+    read_authority,
+    sealed_anew,
+    secret_name,
+    with_trust,
+)
+from signer.ssh.status import conditions_of, status_of
+from signer.store.caches import Caches
+
+_LOG = logging.getLogger(__name__)
+IDLE_SECONDS: Final = 600.0
+"""Between looks at a cluster whose policy does not turn SSH on; a change of its policy is seen at once."""
+VERIFIED_SECONDS: Final = 300.0
+"""Between passes over the Secrets while the authorities are available."""
+WAITING: Final = Backoff(base_seconds=5.0, maximum_seconds=VERIFIED_SECONDS, jitter=0.2)
+CHANGED_SECONDS: Final = 0.5
+"""After a write that another one came before."""
+
+
+class ManagementCalls(Get, Create, Replace, Protocol):
+    """The calls to the management cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class _NothingToShow:
+    """The policy does not turn SSH on and never has, or no pass has been made."""
+
+
+class SSHReconciler:
+    """Looks after the SSH authorities of one workload cluster."""
+
+    name: Final = "SSH authorities"
+
+    def __init__(
+        self,
+        key: ClusterKey,
+        *,
+        management: ManagementCalls,
+        caches: Caches,
+        authorities: SSHAuthorities,
+        permission: SSHPermission,
+        changed: Callable[[], None],
+        now: Callable[[], datetime],
+        random: Random,
+    ) -> None:
+        """``changed`` is called when conditions or status have changed."""
+        self._key = key
+        self._management = management
+        self._caches = caches
+        self._authorities = authorities
+        self._permission = permission
+        self._changed = changed
+        self._now = now
+        self._random = random
+        self._wanted = asyncio.Event()
+        self._waits = 0
+        self._last: AvailableAuthorities | NotAvailable | _NothingToShow = _NothingToShow()
+
+    @property
+    def conditions(self) -> Sequence[PolicyCondition]:
+        """For the policy's status."""
+        if isinstance(self._last, _NothingToShow):
+            return ()
+        settings = self._settings()
+        period = settings.rotation_period if isinstance(settings, SSHSettings) else NoRotationPeriod()
+        return conditions_of(self._last, period, self._now())
+
+    @property
+    def status(self) -> JsonObject:
+        """``status.ssh`` of the policy; empty unless the authorities are available."""
+        return status_of(self._last) if isinstance(self._last, AvailableAuthorities) else {}
+
+    @property
+    def available(self) -> bool | Absent:
+        """For the metric; Absent if the policy does not turn SSH on and never has."""
+        return Absent() if isinstance(self._last, _NothingToShow) else isinstance(self._last, AvailableAuthorities)
+
+    def wake(self) -> None:
+        """The Cluster or its policy has changed."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Work until cancelled. Then nothing is available: another replica may serve the Cluster."""
+        try:
+            while True:
+                self._wanted.clear()
+                pause = await self._try_pass()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._wanted.wait()
+        finally:
+            self._authorities.forget(self._key)
+
+    async def _try_pass(self) -> float:
+        before = (tuple(self.conditions), self.status)
+        try:
+            pause = await self.look()
+        except (Conflict, AlreadyExists, NotFound):
+            pause = CHANGED_SECONDS
+        except (ApiError, Deferred) as error:
+            pause = self._failed(error)
+        if (tuple(self.conditions), self.status) != before:
+            self._changed()
+        return pause
+
+    def _failed(self, error: ApiError | Deferred) -> float:
+        """What cannot be verified is not available, whatever it was before."""
+        said = printable(str(error))
+        _LOG.warning("the SSH authorities cannot be looked after", extra={"cluster": str(self._key), "error": said})
+        self._withhold(NotAvailable(Reason.NOT_KNOWN, f"the two Secrets cannot be looked after: {said}"))
+        return self._waiting()
+
+    def _waiting(self) -> float:
+        self._waits += 1
+        return WAITING.delay(self._waits - 1, self._random)
+
+    def _withhold(self, why: NotAvailable) -> None:
+        self._last = why
+        self._authorities.withhold(self._key, why)
+
+    async def look(self) -> float:
+        """One pass; returns how many seconds to wait before the next one.
+
+        Raises:
+            ApiError: from the management cluster.
+            Deferred: the controller key is not available, or the caches are out of touch.
+        """
+        cluster = self._caches.clusters.get(self._key.namespace, self._key.name)
+        wanted = self._wants(cluster)
+        if isinstance(wanted, NotAvailable):
+            self._authorities.withhold(self._key, wanted)  # before anything that may fail
+        if cluster is None or cluster.deleting:
+            self._last = _NothingToShow()
+            return IDLE_SECONDS
+        self._caches.require_in_touch()
+        host, user = await self._read(AuthorityPurpose.HOST), await self._read(AuthorityPurpose.USER)
+        if isinstance(host, Absent) and isinstance(user, Absent) and isinstance(self._settings(), SSHOff):
+            self._last = _NothingToShow()
+            return IDLE_SECONDS
+        facts = AuthorityFacts(self._key, self._now(), wanted, user=user, host=host)
+        return await self._make(next_move(facts), cluster)
+
+    async def _make(self, move: Move, cluster: ClusterView) -> float:
+        match move:
+            case MakeAuthority(purpose):
+                await self._create(purpose, cluster)
+                return 0.0
+            case SealAuthority(held):
+                await self._replace(held, sealed_anew(held, self._key, self._caches.authentic.keys()))
+                return 0.0
+            case RecordTrust(held, trust):
+                await self._replace(held, with_trust(held, trust, self._key, self._caches.authentic.keys()))
+                return 0.0
+            case Offer(authorities):
+                self._last, self._waits = authorities, 0
+                self._authorities.offer(self._key, authorities)
+                return VERIFIED_SECONDS
+            case NotAvailable(reason):
+                self._withhold(move)
+                return IDLE_SECONDS if reason in _UNTIL_WOKEN else self._waiting()
+
+    # What the policy and the operator want
+
+    def _settings(self) -> SSHSettings | SSHOff:
+        policy = self._caches.policies.get(self._key.namespace, self._key.name)
+        return policy.ssh if isinstance(policy, Policy) else SSHOff()
+
+    def _wants(self, cluster: ClusterView | None) -> SSHSettings | NotAvailable:
+        settings = self._settings()
+        if cluster is None:
+            return NotAvailable(Reason.NOT_CHOSEN, "there is no Cluster")
+        if cluster.deleting:
+            return NotAvailable(Reason.NOT_CHOSEN, "the Cluster is being deleted")
+        if isinstance(settings, SSHOff):
+            return NotAvailable(Reason.NOT_CHOSEN, "the policy does not turn SSH on, or is invalid")
+        if not self._permission.allows(self._key.namespace):
+            return NotAvailable(
+                Reason.NOT_ALLOWED,
+                f"this controller allows SSH to no policy in namespace {self._key.namespace}: its configuration file "
+                "says where, in ssh.namespaces",
+            )
+        if cluster.paused:
+            return NotAvailable(Reason.PAUSED, "the Cluster is paused, so it may be moving")
+        return settings
+
+    # Reads and writes
+
+    async def _read(self, purpose: AuthorityPurpose) -> HeldAuthority | Absent | Unusable:
+        try:
+            found = await self._management.get(self._path(purpose))
+        except NotFound:
+            return Absent()
+        return read_authority(purpose, self._key, found, self._caches.authentic.keys())
+
+    def _path(self, purpose: AuthorityPurpose) -> str:
+        return SECRETS.object(secret_name(self._key, purpose), self._key.namespace)
+
+    async def _create(self, purpose: AuthorityPurpose, cluster: ClusterView) -> None:
+        key, version = new_private_key(), self._caches.version.clusters.api_version
+        manifest = authority_manifest(purpose, key, cluster, version, self._caches.authentic.keys(), self._now())
+        await self._management.create(SECRETS.collection(self._key.namespace), manifest)
+        _LOG.info(
+            "made an SSH authority",
+            extra={"cluster": str(self._key), "secret": secret_name(self._key, purpose)},
+        )
+
+    async def _replace(self, held: HeldAuthority, manifest: JsonObject) -> None:
+        await self._management.replace(self._path(held.purpose), manifest)
+
+
+_UNTIL_WOKEN: Final = frozenset(
+    {Reason.NOT_CHOSEN, Reason.NOT_ALLOWED, Reason.PAUSED, Reason.BREAK_GLASS_KEY_IS_AUTHORITY}
+)
+"""Their end wakes the reconciler."""
+
+
+__all__ = ["SSHReconciler"]

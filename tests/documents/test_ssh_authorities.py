@@ -1,0 +1,75 @@
+"""``docs/ssh-authorities.md``: every reason, condition, field and figure is there, and every named test exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+from datetime import timedelta
+from typing import Final
+
+import pytest
+import yaml
+
+from signer.controller.telemetry.metrics_collector import SSH_AUTHORITIES
+from signer.crds import custom_resource_definitions
+from signer.model import ssh_access
+from signer.ssh import reconciler, status
+from signer.ssh.available import Reason
+from tests.documents.markdown import ROOT
+
+TEXT: Final = (ROOT / "docs/ssh-authorities.md").read_text(encoding="utf-8")
+SPEC: Final = yaml.safe_load(custom_resource_definitions()[0])["spec"]["versions"][0]["schema"]["openAPIV3Schema"][
+    "properties"
+]
+
+
+def first_column(heading: str) -> set[str]:
+    """The names in the table with that heading."""
+    table = TEXT.split(f"| {heading} |")[1].split("\n\n")[0]
+    return set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE))
+
+
+def test_each_reason_is_named_and_no_other() -> None:
+    assert first_column("`SSHAuthoritiesAvailable`") == {status.AVAILABLE, *(one.value for one in Reason)}
+    assert first_column("`SSHAuthoritiesWithinPeriod`") == {status.WITHIN_PERIOD, status.PERIOD_PASSED}
+
+
+@pytest.mark.parametrize("page", ["ssh-authorities", "troubleshooting"])
+def test_each_condition_is_named(page: str) -> None:
+    text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
+    for kind in (status.SSH_AUTHORITIES_AVAILABLE, status.SSH_AUTHORITIES_WITHIN_PERIOD):
+        assert f"`{kind}`" in text
+        assert not kind.counts_toward_ready(None)  # "Neither counts toward Ready"
+
+
+def test_each_field_is_named() -> None:
+    for name in SPEC["spec"]["properties"]["ssh"]["properties"]:
+        assert f"| `{name}" in TEXT
+    shown = yaml.safe_load(re.findall(r"```text\n(status:.*?)```", TEXT, re.DOTALL)[0])["status"]["ssh"]
+    assert set(shown) == set(SPEC["status"]["properties"]["ssh"]["properties"])
+    assert f"`node_attestation_{SSH_AUTHORITIES.name}`" in TEXT
+
+
+def test_figures() -> None:
+    assert timedelta(hours=720) == ssh_access.DEFAULT_HOST_CERTIFICATE_DURATION
+    assert ssh_access.MAXIMUM_BREAK_GLASS_KEYS == 8
+    assert timedelta(hours=24) == ssh_access.MINIMUM_ROTATION_PERIOD
+    assert timedelta(hours=87840) == ssh_access.MAXIMUM_ROTATION_PERIOD
+    assert all(one in TEXT for one in ("`720h`", "at most 8", "from 24h to 87840h"))
+    assert reconciler.VERIFIED_SECONDS == 300  # "every five minutes"
+
+
+def test_each_test_that_is_named_exists() -> None:
+    named = re.findall(r"\[`(test_\w+)`\]\(\.\./(tests/[\w/]+\.py)\)", TEXT)
+    assert TEXT.count("`test_") == len(named) > 0
+    for name, file in named:
+        tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+        defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+        assert name in defined, (file, name)
+
+
+def test_no_document_claims_that_the_controller_signs() -> None:
+    """Remove this with the claim, when it does: nothing of the wing calls ``sign``."""
+    assert "**The controller signs no SSH certificate yet.**" in TEXT
+    for file in (ROOT / "signer/ssh").rglob("*.py"):
+        assert ".sign(" not in file.read_text(encoding="utf-8"), file

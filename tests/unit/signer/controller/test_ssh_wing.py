@@ -1,0 +1,69 @@
+"""What the switch adds to the controller, and what a policy is told where SSH is switched off."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Any, cast
+
+import pytest
+
+from signer.configuration import Configuration, SSHPermission, SSHSwitchedOff
+from signer.controller.cluster.service import OptionalPartContext
+from signer.controller.ssh_authorities import SSHAuthoritiesService, SSHSwitchedOffConditions
+from signer.controller.ssh_wing import SSHParts, ssh_of_cluster, ssh_wing
+from signer.ssh.available import NotAvailable
+from tests.unit.signer.ssh.world import KEY, Process, World, run
+
+
+@pytest.mark.parametrize(
+    ("ssh", "shown"),
+    [
+        (None, []),
+        ({}, [(False, "NotAllowed", "this controller runs without --ssh")]),
+        ({"rotationPeriod": "1s"}, []),
+    ],
+)
+def test_where_it_is_switched_off(ssh: Any, shown: list[Any]) -> None:
+    async def scenario() -> None:
+        process = await Process.started(World(ssh=ssh))
+        found = SSHSwitchedOffConditions(KEY, process.caches).conditions
+        assert [(one.met, one.reason, one.message) for one in found] == shown
+        assert not any(one.type.counts_toward_ready(None) for one in found)
+
+    run(scenario())
+
+
+def test_the_switch() -> None:
+    async def scenario() -> None:
+        world = World(ssh={})
+        process = await Process.started(world)
+        context = OptionalPartContext(
+            KEY,
+            management=cast("Any", process.client),
+            caches=process.caches,
+            authority_source=cast("Any", None),
+            status_changed=asyncio.Event(),
+            now=lambda: world.now,
+        )
+        off = ssh_of_cluster(ssh_wing(Configuration("own")), context, Random(0))
+        assert (off.parts, off.status(), len(off.sources)) == ((), {}, 1)
+        assert ssh_wing(Configuration("own")) == SSHSwitchedOff()
+
+        wing = ssh_wing(Configuration("own", ssh=SSHPermission(frozenset({KEY.namespace}))))
+        assert isinstance(wing, SSHParts)
+        on = ssh_of_cluster(wing, context, Random(0))
+        [part] = on.parts
+        service = part.service
+        assert isinstance(service, SSHAuthoritiesService)
+        assert (service.name, on.sources, service.gauges(), on.status()) == ("SSH authorities", (), (), {})
+        running = asyncio.create_task(service.run(cast("Any", None)))
+        await context.status_changed.wait()
+        assert not isinstance(wing.authorities_of(KEY), NotAvailable)
+        assert [one.value for one in service.gauges()] == [1.0]
+        assert set(on.status()) == {"trustVersion", "userAuthorities", "hostAuthorities"}
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert isinstance(wing.authorities_of(KEY), NotAvailable)
+
+    run(scenario())

@@ -1,0 +1,147 @@
+"""``spec.ssh`` of a policy: what turns SSH on, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any, Final
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from attestors.wire.ssh.key_line import key_line
+from attestors.wire.ssh.signatures import public_key_of
+from signer.audit.values import InvalidValue, read, write
+from signer.model.policy import InvalidPolicy, Policy, parse_policy
+from signer.model.ssh_access import NoRotationPeriod, SSHOff, SSHSettings
+
+ON: Final = SSHSettings(timedelta(hours=720), (), NoRotationPeriod())
+
+
+def line(number: int = 1) -> str:
+    """The public key of a break-glass authority."""
+    return key_line(public_key_of(Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32)))
+
+
+def parse(ssh: Any) -> Policy:
+    return parse_policy(
+        {"metadata": {"namespace": "n", "name": "c", "uid": "u"}, "spec": {"authorizedAttestors": [], "ssh": ssh}}
+    )
+
+
+def keys(*entries: Any) -> Any:
+    return {"breakGlass": {"publicKeys": list(entries)}}
+
+
+def invalid(ssh: Any) -> str:
+    with pytest.raises(InvalidPolicy) as refused:
+        parse(ssh)
+    return str(refused.value)
+
+
+def test_without_the_field_it_is_off() -> None:
+    assert parse(None).ssh == SSHOff()
+    assert parse_policy({"metadata": {}, "spec": {}}).ssh == SSHOff()
+
+
+def test_an_empty_object_turns_it_on() -> None:
+    assert parse({}).ssh == ON
+
+
+def test_everything() -> None:
+    found = parse(
+        {
+            "hostCertificateDuration": "8784h",
+            "rotationPeriod": "2160h",
+            **keys({"key": line(1), "comment": "in the safe"}, {"key": line(2)}),
+        }
+    ).ssh
+    assert isinstance(found, SSHSettings)
+    assert (found.host_certificate_duration, found.rotation_period) == (timedelta(days=366), timedelta(days=90))
+    assert [(key_line(one.public_key), one.comment) for one in found.break_glass_keys] == [
+        (line(1), "in the safe"),
+        (line(2), ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    "ssh", [None, {}, {"rotationPeriod": "24h", **keys({"key": line(1), "comment": "in the safe"}, {"key": line(2)})}]
+)
+def test_in_the_audit_log(ssh: Any) -> None:
+    """A decision's line holds the policy, and is read again."""
+    policy = parse(ssh)
+    assert read(Policy, json.loads(write(policy)), "policy") == policy
+
+
+def test_a_line_of_the_audit_log_with_what_is_no_key() -> None:
+    written = json.loads(write(parse(keys({"key": line()}))))
+    written["ssh"]["break_glass_keys"][0]["key"] = "no key"
+    with pytest.raises(InvalidValue, match="break_glass_keys"):
+        read(Policy, written, "policy")
+
+
+@pytest.mark.parametrize("duration", ["59m", "8785h", "0s", "1d", "", 720, None, []])
+def test_durations_of_host_certificates(duration: Any) -> None:
+    if duration is None:
+        assert parse({"hostCertificateDuration": None}).ssh == ON
+        return
+    assert invalid({"hostCertificateDuration": duration}).startswith("spec.ssh.hostCertificateDuration")
+
+
+@pytest.mark.parametrize("period", ["23h59m", "87841h", "0s", "90d", "", 90, {}])
+def test_periods(period: Any) -> None:
+    assert invalid({"rotationPeriod": period}).startswith("spec.ssh.rotationPeriod")
+
+
+@pytest.mark.parametrize("period", ["24h", "87840h"])
+def test_the_shortest_and_the_longest_period(period: str) -> None:
+    assert isinstance(parse({"rotationPeriod": period}).ssh, SSHSettings)
+
+
+def test_so_many_keys_and_no_more() -> None:
+    found = parse(keys(*({"key": line(number)} for number in range(8)))).ssh
+    assert isinstance(found, SSHSettings)
+    assert len(found.break_glass_keys) == 8
+    assert invalid(keys(*({"key": line(number)} for number in range(9)))).endswith("must be a list of at most 8")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        f"{line()} comment",
+        f"{line()}\n",
+        f"{line()}\n{line(2)}",
+        f"no-pty {line()}",
+        f"cert-authority {line()}",
+        f" {line()}",
+        line().replace(" ", "  "),
+        line().replace("ssh-ed25519", "ssh-rsa", 1),
+        line()[:-2],
+        f"{line()}AAAA",
+        "ssh-dss AAAA",
+        "",
+        None,
+        5,
+    ],
+)
+def test_lines_that_are_no_key(key: Any) -> None:
+    message = invalid(keys({"key": line(3)}, {"key": key}))
+    assert message.startswith("spec.ssh.breakGlass.publicKeys[1].key")
+    assert line().split()[1] not in message
+
+
+def test_a_key_twice() -> None:
+    """Under another comment, too."""
+    entries = {"key": line(), "comment": "a"}, {"key": line(), "comment": "b"}
+    assert invalid(keys(*entries)) == "spec.ssh.breakGlass.publicKeys[1].key is there twice"
+
+
+@pytest.mark.parametrize("comment", ["", "x" * 257, "a\nb", "a\x00", "\x1b[2J", "\u2028", 5, []])
+def test_comments(comment: Any) -> None:
+    message = invalid(keys({"key": line(), "comment": comment}))
+    assert message == "spec.ssh.breakGlass.publicKeys[0].comment must be one line of at most 256 characters"
+
+
+@pytest.mark.parametrize("ssh", [[], "on", True, {"breakGlass": []}, keys("x"), {"breakGlass": {"publicKeys": {}}}])
+def test_other_types(ssh: Any) -> None:
+    assert invalid(ssh).startswith("spec.ssh")

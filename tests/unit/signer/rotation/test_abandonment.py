@@ -1,0 +1,73 @@
+"""What must be cleared after an abandoned rotation, before another one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from signer.rotation.abandonment import require_cleared
+from signer.rotation.authorities import AuthorityKind
+from signer.rotation.facts import Absent, AuthorityFacts, Facts, HeldCertificate, KubeconfigFacts, Link, TrustFacts
+from signer.rotation.operations import OperationRejected
+from signer.rotation.phases import Step
+from tests.unit.signer.rotation.model_world import reference
+from tests.unit.signer.rotation.situations import DIGEST, NEW, OLD, facts_at, node, pair, with_secret
+
+ONLY = (DIGEST[OLD],)
+BOTH = (DIGEST[OLD], DIGEST[NEW])
+CLUSTER = AuthorityKind.CLUSTER
+
+
+def cleared() -> Facts:
+    """Everything uses the old CA, which Secret ``<cluster>-ca`` holds."""
+    facts = facts_at(Step.NODES_TRUST)
+    authorities = {kind: AuthorityFacts(held.secret, {}) for kind, held in facts.authorities.items()}
+    return replace(
+        facts,
+        authorities=authorities,
+        trust=TrustFacts(ONLY, ONLY, Link.NONE),
+        kubeconfig=KubeconfigFacts(ONLY, ONLY),
+        nodes=(node(evidence=OLD, client=OLD, serving=OLD),),
+    )
+
+
+def test_what_is_cleared_may_be_rotated_again() -> None:
+    require_cleared(cleared())
+    require_cleared(replace(cleared(), nodes=(replace(node(), serving=""),)))
+    token = KubeconfigFacts(ONLY, ())
+    require_cleared(replace(cleared(), kubeconfig=token))
+
+
+@pytest.mark.parametrize(
+    ("uncleared", "says"),
+    [
+        (with_secret(cleared(), CLUSTER, Absent()), "has no pair of one certificate"),
+        (with_secret(cleared(), CLUSTER, pair(OLD, CLUSTER, NEW)), "has no pair of one certificate"),
+        (with_secret(cleared(), CLUSTER, HeldCertificate(reference(OLD))), "has no pair of one certificate"),
+        (with_secret(cleared(), CLUSTER, pair(NEW)), "<cluster>-trust does not hold"),
+        (replace(cleared(), trust=Absent()), "<cluster>-trust cannot be read"),
+        (replace(cleared(), trust=TrustFacts(BOTH, ONLY, Link.NONE)), "<cluster>-trust does not hold"),
+        (replace(cleared(), trust=TrustFacts(ONLY, BOTH, Link.NONE)), "<cluster>-trust does not hold"),
+        (replace(cleared(), kubeconfig=Absent()), "<cluster>-kubeconfig cannot be read"),
+        (replace(cleared(), kubeconfig=KubeconfigFacts(BOTH, ONLY)), "<cluster>-kubeconfig is of another CA"),
+        (replace(cleared(), kubeconfig=KubeconfigFacts(ONLY, (DIGEST[NEW],))), "<cluster>-kubeconfig is of another"),
+        (replace(cleared(), nodes=(node("worker-7", evidence=NEW),)), "worker-7"),
+        (replace(cleared(), nodes=(node("worker-7", client=NEW),)), "worker-7"),
+        (replace(cleared(), nodes=(node("worker-7", serving=NEW),)), "worker-7"),
+    ],
+)
+def test_what_is_not_cleared_is_named(uncleared: Facts, says: str) -> None:
+    with pytest.raises(OperationRejected, match=says) as raised:
+        require_cleared(uncleared)
+    assert str(raised.value).startswith("the last rotation was abandoned, and ")
+
+
+@pytest.mark.parametrize("kind", AuthorityKind)
+def test_the_abandoned_keys_must_be_gone(kind: AuthorityKind) -> None:
+    facts = cleared()
+    kept = AuthorityFacts(facts.authorities[kind].secret, {OLD: Absent(), NEW: pair(NEW, kind)})
+    with pytest.raises(OperationRejected, match="still exist"):
+        require_cleared(replace(facts, authorities={**facts.authorities, kind: kept}))
+    gone = replace(kept, pairs={OLD: Absent(), NEW: Absent()})
+    require_cleared(replace(facts, authorities={**facts.authorities, kind: gone}))

@@ -1,0 +1,176 @@
+"""A management cluster in memory with one Cluster, and controllers that look after its SSH authorities."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Coroutine
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any, Final, TypeVar, cast
+
+from attestors.wire.ssh.key_line import key_line
+from attestors.wire.ssh.signatures import public_key_of
+from signer.authority.ssh.private_key import new_private_key
+from signer.configuration import SSHPermission
+from signer.kube.errors import ApiError
+from signer.kube.resources import CLUSTERS_V1BETA2, MACHINES_V1BETA2, NODE_ATTESTATION_POLICIES, SECRETS
+from signer.model.cluster import ClusterKey
+from signer.model.decision import Deferred
+from signer.model.seal import ControllerKeys
+from signer.ssh.available import AvailableAuthorities, NotAvailable, SSHAuthorities
+from signer.ssh.reconciler import SSHReconciler
+from signer.ssh.status import status_of
+from signer.store.caches import Caches
+from signer.store.cluster_api import ClusterAPIVersion
+from signer.store.controller_key import controller_key_secret
+from tests.unit.signer.rotation.memory_api import Interfere, MemoryAPI, MemoryClient, Objects, split
+
+KEY: Final = ClusterKey("tenant", "blue")
+OWN_NAMESPACE: Final = "own"
+KEYS: Final = ControllerKeys(bytes(range(32)))
+START: Final = datetime(2026, 1, 1, tzinfo=UTC)
+ANYWHERE: Final = SSHPermission(frozenset({"*"}))
+POLICY: Final = NODE_ATTESTATION_POLICIES.object(KEY.name, KEY.namespace)
+CLUSTER: Final = CLUSTERS_V1BETA2.object(KEY.name, KEY.namespace)
+USER: Final = SECRETS.object("blue-ssh-user", KEY.namespace)
+HOST: Final = SECRETS.object("blue-ssh-host", KEY.namespace)
+_KEY_SECRET: Final = SECRETS.object("node-attestation-controller-key", OWN_NAMESPACE)
+_Result = TypeVar("_Result")
+
+
+def run(scenario: Coroutine[Any, Any, _Result]) -> _Result:
+    """Run a scenario, for at most a minute."""
+    return asyncio.run(asyncio.wait_for(scenario, 60))
+
+
+def new_line() -> str:
+    """The public key of a new authority."""
+    return key_line(public_key_of(new_private_key()))
+
+
+class World:
+    """The management cluster."""
+
+    def __init__(self, keys: ControllerKeys = KEYS, *, ssh: Any = None) -> None:
+        """``ssh`` is ``spec.ssh`` of the policy; None leaves it off."""
+        self.api = MemoryAPI(Objects())
+        self.now = START
+        self.set_keys(keys)
+        self.api.put(CLUSTER, {"spec": {}})
+        spec: dict[str, Any] = {"authorizedAttestors": [{"name": "keyed-mac"}]}
+        self.api.put(POLICY, {"spec": spec if ssh is None else {**spec, "ssh": ssh}})
+
+    def set_keys(self, keys: ControllerKeys) -> None:
+        """Replace the controller key."""
+        self.keys = keys
+        self.api.put(_KEY_SECRET, controller_key_secret(OWN_NAMESPACE, keys))
+
+    def choose(self, ssh: Any) -> None:
+        """Replace ``spec.ssh``; None takes it away."""
+        self.api.edit(POLICY, {"spec": {"ssh": None}})
+        self.api.edit(POLICY, {"spec": {"ssh": ssh}})
+
+    def found(self, path: str) -> dict[str, Any]:
+        """The Secret; empty without it."""
+        return self.api.objects.found.get(path, {})
+
+    def keys_ever(self, path: str) -> set[tuple[str, str]]:
+        """Every pair that the Secret ever had, Base64."""
+        contents = self.api.objects.contents.get(path, [])
+        return {(one["data"]["ssh-privatekey"], one["data"]["ssh-publickey"]) for one in contents}
+
+    def public_key(self, path: str) -> str:
+        """The public key in the Secret."""
+        return base64.b64decode(self.found(path)["data"]["ssh-publickey"]).decode()
+
+    def wait(self, days: float) -> None:
+        """Time passes."""
+        self.now += timedelta(days=days)
+
+
+class Process:
+    """One process of the controller."""
+
+    def __init__(self, world: World, interfere: Interfere | None = None) -> None:
+        self.world = world
+        self.client = MemoryClient(world.api, interfere or Interfere())
+        version = ClusterAPIVersion(CLUSTERS_V1BETA2, MACHINES_V1BETA2)
+        self.caches = Caches(version, own_namespace=OWN_NAMESPACE, monotonic=self._monotonic)
+        self.authorities = SSHAuthorities()
+        self.errors: list[Exception] = []
+        self.changes = 0
+        self.allow(ANYWHERE)
+
+    def allow(self, permission: SSHPermission) -> None:
+        """Configure it otherwise."""
+        self.reconciler = SSHReconciler(
+            KEY,
+            management=cast("Any", self.client),
+            caches=self.caches,
+            authorities=self.authorities,
+            permission=permission,
+            changed=self._changed,
+            now=lambda: self.world.now,
+            random=Random(0),
+        )
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    def _monotonic(self) -> float:
+        return (self.world.now - START).total_seconds()
+
+    @classmethod
+    async def started(cls, world: World, interfere: Interfere | None = None) -> Process:
+        """A process that has listed everything, and watches."""
+        self = cls(world, interfere)
+        quiet = MemoryClient(world.api, Interfere())
+        await self.read_key()
+        await self.caches.fill(cast("Any", quiet))
+        paths = [call.path for call in quiet.calls if call.method == "LIST"]
+        for path, cache in zip(paths, self.caches.watched(), strict=True):
+            world.api.watches.append((split(path, is_object=False)[0], cache))
+        return self
+
+    async def read_key(self) -> None:
+        """Read the controller key."""
+        await self.caches.controller_key.refresh(cast("Any", MemoryClient(self.world.api, Interfere())))
+
+    def stop(self) -> None:
+        """The process ends: nothing is delivered to it."""
+        own = set(map(id, self.caches.watched()))
+        self.world.api.watches = [one for one in self.world.api.watches if id(one[1]) not in own]
+
+    async def pass_once(self) -> float:
+        """One pass, with the errors that its loop handles."""
+        try:
+            return await self.reconciler.look()
+        except (ApiError, Deferred) as error:
+            self.errors.append(error)
+            return 1.0
+
+    async def until_it_waits(self) -> str:
+        """Passes until it waits; its condition's reason and message."""
+        for _ in range(10):
+            if await self.pass_once() > 0:
+                return self.shown()
+        raise AssertionError("no end")
+
+    def shown(self) -> str:
+        """Reason and message of the first condition; empty without it."""
+        return next((f"{one.reason}: {one.message}" for one in self.reconciler.conditions), "")
+
+    def of(self) -> AvailableAuthorities | NotAvailable:
+        """What a part that signs is told."""
+        return self.authorities.of(KEY)
+
+    def offered(self) -> dict[str, Any]:
+        """The same by public keys, which can be compared."""
+        return status_of(self.available())
+
+    def available(self) -> AvailableAuthorities:
+        """The same, where they are available."""
+        found = self.of()
+        assert isinstance(found, AvailableAuthorities), found
+        return found
