@@ -12,9 +12,11 @@ from signer.authority.presented import presented_by
 from signer.kube.calls import GetList
 from signer.kube.client import Client, JsonObject
 from signer.kube.connection import ClusterConnection
+from signer.kube.kubeconfig import KubeconfigRefused, parse_kubeconfig
 from signer.kube.resource_limits import ResourceLimits
 from signer.kube.resources import Resource
 from signer.model.cluster import ClusterKey, ClusterView, MachineView
+from signer.model.decision import printable
 from signer.model.record import AttestedNode
 from signer.rotation.authorities import AuthorityKind, NotMade, Role
 from signer.rotation.control_plane.machines import worker_groups
@@ -24,19 +26,24 @@ from signer.rotation.facts import (
     CanarySigner,
     ControlPlaneMachine,
     Facts,
+    HeldPair,
     NotObserved,
+    Publication,
     RenewalFacts,
     ServerFacts,
     ServersFacts,
 )
-from signer.rotation.management import Authorities, ManagementSecrets, read_secrets
+from signer.rotation.management import KUBECONFIG_KEY, Authorities, ManagementSecrets, read_secrets
 from signer.rotation.nodes import Nodes, nodes_of
 from signer.rotation.operations import Order
 from signer.rotation.phases import SigningPairs, Step
 from signer.rotation.reconciler import Observed
 from signer.rotation.record import Moment, NotYet, RotationRecord
 from signer.rotation.rotations import GetKeys
+from signer.rotation.secrets import decoded
+from signer.rotation.servers import observation
 from signer.rotation.servers.identity import expected_servers
+from signer.rotation.servers.key_observing import observe_key
 from signer.rotation.servers.observation import Acceptance as Answer
 from signer.rotation.servers.observation import Accepted, ExpectedServer, Refused, ServersObserved
 from signer.rotation.servers.observing import Journal, NoServersExpected, TwoAuthorities, observe_servers
@@ -57,6 +64,51 @@ class AskServers(Protocol):
     ) -> ServersObserved:
         """See :func:`~signer.rotation.servers.observing.observe_servers`."""
         ...
+
+
+class AskForKey(Protocol):
+    """Asks every API server of a workload cluster whether it publishes a service-account key."""
+
+    async def __call__(
+        self,
+        kubeconfig: bytes,
+        expected: tuple[ExpectedServer, ...],
+        authorities: TwoAuthorities,
+        public_key_hash: str,
+    ) -> Mapping[str, Publication | NotObserved] | NotObserved:
+        """See :func:`~signer.rotation.servers.key_observing.observe_key`. ``kubeconfig`` has the credential."""
+        ...
+
+
+def asking_for_key(limits: ResourceLimits) -> AskForKey:
+    """Asks with the credential of the kubeconfig."""
+
+    async def ask(
+        kubeconfig: bytes,
+        expected: tuple[ExpectedServer, ...],
+        authorities: TwoAuthorities,
+        public_key_hash: str,
+    ) -> Mapping[str, Publication | NotObserved] | NotObserved:
+        try:
+            connection = parse_kubeconfig(kubeconfig)
+            found = await observe_key(connection, expected, authorities, public_key_hash, limits)
+        except (KubeconfigRefused, NoServersExpected) as error:
+            return NotObserved(printable(str(error)))
+        return {machine: _publication(one) for machine, one in found.items()}
+
+    return ask
+
+
+def _publication(answer: observation.Publication) -> Publication | NotObserved:
+    match answer:
+        case observation.Published():
+            return Publication.PUBLISHED
+        case observation.Missing():
+            return Publication.MISSING
+        case observation.NotServed():
+            return Publication.NOT_SERVED
+        case observation.NotKnown(message):
+            return NotObserved(message)
 
 
 def asking(journal: Journal, now: Callable[[], datetime], limits: ResourceLimits) -> AskServers:
@@ -128,6 +180,7 @@ class WorldObserver:
     keys: GetKeys
     ask_servers: AskServers
     ask_controller_manager: AskControllerManager
+    ask_for_key: AskForKey
     control_plane: ControlPlaneObserver
     now: Callable[[], datetime]
     _actuator: str = field(default="", init=False)
@@ -171,6 +224,7 @@ class WorldObserver:
             worker_groups=worker_groups(machines),
             signing=secrets.signing,
             canary=await self._canary(record, cluster, workload, secrets.cluster, renewal),
+            published_keys=await self._published_keys(record, machines, secrets),
             actuator=self._actuator,
             renewal=renewal,
         )
@@ -200,6 +254,22 @@ class WorldObserver:
         except NoServersExpected as error:
             return NotObserved(str(error))
         return servers_facts(found, self.now())
+
+    async def _published_keys(
+        self, record: RotationRecord, machines: tuple[MachineView, ...], secrets: ManagementSecrets
+    ) -> Mapping[str, Publication | NotObserved] | NotObserved:
+        """Only while the answer counts: from the rollout that brings the key on, until the key may sign."""
+        wanted = _unused_key(record, secrets)
+        if isinstance(wanted, NotObserved):
+            return wanted
+        old, new = (secrets.cluster.by_role.get(role) for role in Role)
+        if old is None or new is None:
+            return NO_NEW_AUTHORITY
+        try:
+            kubeconfig = decoded(secrets.kubeconfig_object).get(KUBECONFIG_KEY, b"")
+        except ValueError as error:
+            return NotObserved(f"Secret <cluster>-kubeconfig: {error}")
+        return await self.ask_for_key(kubeconfig, expected_servers(machines), TwoAuthorities(old, new), wanted)
 
     async def _canary(
         self,
@@ -248,6 +318,22 @@ def attested_nodes(caches: Caches, key: ClusterKey, machines: tuple[MachineView,
         if not isinstance(machine, MachineGone):
             found.append((machine, record))
     return nodes_of(machines, found)
+
+
+def _unused_key(record: RotationRecord, secrets: ManagementSecrets) -> str | NotObserved:
+    """The hash of the new service-account key, unless it signs already or is not published yet."""
+    kind = AuthorityKind.SERVICE_ACCOUNT
+    if all(authority.kind is not kind for authority in record.authorities):
+        return NotObserved("the service-account key is not rotated")
+    key, held = record.authority(kind).new, secrets.authorities[kind].secret
+    leads_on = isinstance(record.held_at, Step) or (
+        not record.goes_back and record.step.is_at_least(Step.SERVERS_TRUST)
+    )
+    if isinstance(key, NotMade) or not leads_on:
+        return NotObserved("the new service-account key is not published yet")
+    if isinstance(held, HeldPair) and held.signs.digest == key.digest:
+        return NotObserved("Secret <cluster>-sa holds the new service-account key")
+    return key.public_key_hash
 
 
 def _is_written(record: RotationRecord) -> bool:

@@ -822,3 +822,37 @@ def test_no_canary_while_the_cluster_is_paused() -> None:
         await finish(world, controller)
 
     run(scenario())
+
+
+def test_an_api_server_that_misses_the_service_account_key_holds_the_rotation() -> None:
+    """Its Machine is new, and got another file: from a stale cache, or by hand. No server signs by the new key."""
+
+    async def scenario() -> None:
+        kind = AuthorityKind.SERVICE_ACCOUNT
+        world = FaultWorld.new(kinds=(AuthorityKind.CLUSTER, kind), servers=2, nodes=1)
+        controller = await Controller.started(world)
+        world.order(Operation.START)
+        await go_on(world, controller, in_phase(Phase.PREPARED))
+        new = world.now_record.authority(kind).made.public_key_hash
+        server = world.state.servers[0]
+        kept, server.keys = server.keys, tuple(one for one in server.keys if one != new)
+        world.order(Operation.COMPLETE)
+        for _ in range(3):
+            await controller.look()
+        assert world.now_record.phase is Phase.PREPARED
+        assert server.name in controller.condition(REJECTED)
+        assert "/openid/v1/jwks" in controller.condition(REJECTED)
+        assert server.name in controller.condition("ServiceAccountKeyPublished")
+        assert world.service_account_keys()[0] != new
+        server.keys = kept
+        world.order(Operation.COMPLETE)
+        await go_on(world, controller, at_step(Step.SWITCH))
+        server.keys = tuple(one for one in kept if one != new)
+        await controller.settle()
+        assert controller.condition(PROGRESSING).startswith("WriteWouldBeUnsafe: I2")
+        assert world.service_account_keys()[0] != new
+        server.keys = kept
+        await go_on(world, controller, in_phase(Phase.COMPLETED))
+        assert world.service_account_keys()[0] == new
+
+    run(scenario())
