@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, Protocol
 
@@ -53,6 +53,10 @@ from signer.rules.machine import MachineGone
 from signer.store.caches import Caches
 
 NO_NEW_AUTHORITY: Final = NotObserved("the new CA does not exist yet")
+ASKED_AGAIN: Final = timedelta(minutes=10)
+"""How old answers of API servers may be while nothing but a person or the clock is waited for. Each question to all
+takes two canaries, which are certificates, and a rotation may be Prepared for weeks."""
+_WAITS_FOR_OTHERS: Final = frozenset({Step.PREPARED, Step.SIGN_SERVING})
 NOT_ASKED: Final = NotObserved("it is asked once all of its Machines are new")
 
 
@@ -170,6 +174,33 @@ class ControlPlaneObserver(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """What the API servers answered in one pass."""
+
+    servers: ServersFacts | NotObserved
+    keys: Mapping[str, Publication | NotObserved] | NotObserved
+    rotation_id: str
+    step: Step
+    expected: tuple[ExpectedServer, ...]
+
+    def may_be_used(self, record: RotationRecord, expected: tuple[ExpectedServer, ...], now: datetime) -> bool:
+        """Whether nothing has changed since, and nothing was missing then."""
+        if record.step not in _WAITS_FOR_OTHERS or not isinstance(self.servers, ServersFacts):
+            return False
+        asked, wanted = (self.rotation_id, self.step, self.expected), (record.rotation_id, record.step, expected)
+        same = asked == wanted and not self.servers.unseen
+        complete = all(one.new is Acceptance.ACCEPTED and one.old is Acceptance.ACCEPTED for one in self.servers.seen)
+        keys = () if isinstance(self.keys, NotObserved) else self.keys.values()
+        published = all(one is Publication.PUBLISHED for one in keys)
+        return same and complete and published and timedelta() <= now - self.servers.at < ASKED_AGAIN
+
+
+@dataclass(frozen=True, slots=True)
+class _NoAnswers:
+    """No API server was asked yet."""
+
+
 @dataclass(slots=True)
 class WorldObserver:
     """One cluster's observer. See :class:`~signer.rotation.reconciler.Observer`."""
@@ -185,6 +216,7 @@ class WorldObserver:
     now: Callable[[], datetime]
     _actuator: str = field(default="", init=False)
     """What the operator must do, by the last attempt to have the API servers renewed."""
+    _answers: _Answers | _NoAnswers = field(default=_NoAnswers(), init=False)
 
     async def first_record(self, order: Order, cluster: ClusterView, policy: JsonObject) -> RotationRecord:
         """See :class:`~signer.rotation.reconciler.Observer`."""
@@ -194,13 +226,14 @@ class WorldObserver:
         """See :class:`~signer.rotation.reconciler.Observer`."""
         self._actuator = await self.control_plane.renew(record)
 
-    async def observe(self, record: RotationRecord, cluster: ClusterView, workload: Client) -> Observed:
+    async def observe(self, record: RotationRecord, cluster: ClusterView, workload: Client, *, anew: bool) -> Observed:
         """See :class:`~signer.rotation.reconciler.Observer`."""
         self.caches.require_in_touch()
         keys = self.keys()
         secrets = await read_secrets(self.management, self.key, record, keys, self.now())
         machines = tuple(self.caches.machines_of(self.key))
-        servers = await self._servers(workload, machines, secrets.cluster)
+        answers, before = await self._ask(record, workload, machines, secrets, anew=anew), self._answers
+        self._answers = answers
         said = await read_workload(workload, _digests(record))
         nodes = attested_nodes(self.caches, self.key, machines)
         pinning = await self.control_plane.pinning(cluster)
@@ -214,7 +247,7 @@ class WorldObserver:
             cluster_info=said.cluster_info,
             authentication=said.authentication,
             root_ca=said.root_ca,
-            servers=servers,
+            servers=answers.servers,
             old_refused_since=NotObserved("the reconciler remembers it"),
             control_plane=await self._control_plane(workload, machines, record.signing_pairs),
             workers_joining=nodes.joining,
@@ -224,11 +257,29 @@ class WorldObserver:
             worker_groups=worker_groups(machines),
             signing=secrets.signing,
             canary=await self._canary(record, cluster, workload, secrets.cluster, renewal),
-            published_keys=await self._published_keys(record, machines, secrets),
+            published_keys=answers.keys,
             actuator=self._actuator,
             renewal=renewal,
         )
-        return Observed(facts, self._gathered(cluster, secrets, said, pinning))
+        gathered = self._gathered(cluster, secrets, said, pinning)
+        return Observed(facts, gathered, are_answers_earlier=answers is before)
+
+    async def _ask(
+        self,
+        record: RotationRecord,
+        workload: Client,
+        machines: tuple[MachineView, ...],
+        secrets: ManagementSecrets,
+        *,
+        anew: bool,
+    ) -> _Answers:
+        """Ask the API servers, or take the answers of an earlier pass."""
+        before, expected = self._answers, expected_servers(machines)
+        if not anew and isinstance(before, _Answers) and before.may_be_used(record, expected, self.now()):
+            return before
+        servers = await self._servers(workload, expected, secrets.cluster)
+        keys = await self._published_keys(record, expected, secrets)
+        return _Answers(servers, keys, record.rotation_id, record.step, expected)
 
     def _gathered(
         self, cluster: ClusterView, secrets: ManagementSecrets, said: WorkloadFacts, pinning: Mapping[str, Pinning]
@@ -244,19 +295,19 @@ class WorldObserver:
         )
 
     async def _servers(
-        self, workload: Client, machines: tuple[MachineView, ...], authorities: Authorities
+        self, workload: Client, expected: tuple[ExpectedServer, ...], authorities: Authorities
     ) -> ServersFacts | NotObserved:
         old, new = (authorities.by_role.get(role) for role in Role)
         if old is None or new is None:
             return NO_NEW_AUTHORITY
         try:
-            found = await self.ask_servers(workload.server, expected_servers(machines), TwoAuthorities(old, new))
+            found = await self.ask_servers(workload.server, expected, TwoAuthorities(old, new))
         except NoServersExpected as error:
             return NotObserved(str(error))
         return servers_facts(found, self.now())
 
     async def _published_keys(
-        self, record: RotationRecord, machines: tuple[MachineView, ...], secrets: ManagementSecrets
+        self, record: RotationRecord, expected: tuple[ExpectedServer, ...], secrets: ManagementSecrets
     ) -> Mapping[str, Publication | NotObserved] | NotObserved:
         """Only while the answer counts: from the rollout that brings the key on, until the key may sign."""
         wanted = _unused_key(record, secrets)
@@ -269,7 +320,7 @@ class WorldObserver:
             kubeconfig = decoded(secrets.kubeconfig_object).get(KUBECONFIG_KEY, b"")
         except ValueError as error:
             return NotObserved(f"Secret <cluster>-kubeconfig: {error}")
-        return await self.ask_for_key(kubeconfig, expected_servers(machines), TwoAuthorities(old, new), wanted)
+        return await self.ask_for_key(kubeconfig, expected, TwoAuthorities(old, new), wanted)
 
     async def _canary(
         self,

@@ -90,13 +90,16 @@ class Observed:
 
     facts: Facts
     gathered: Gathered
+    are_answers_earlier: bool = False
+    """Whether the API servers' answers are those of an earlier pass."""
 
 
 class Observer(Protocol):
     """Observes everything that a move depends on."""
 
-    async def observe(self, record: RotationRecord, cluster: ClusterView, workload: Client) -> Observed:
-        """Observe it once.
+    async def observe(self, record: RotationRecord, cluster: ClusterView, workload: Client, *, anew: bool) -> Observed:
+        """Observe it once. Unless ``anew``, the API servers' answers may be minutes old where nothing but a person or
+        the clock is waited for: nothing may be written by such facts.
 
         Raises:
             ApiError: the management cluster cannot be asked.
@@ -262,8 +265,11 @@ class RotationReconciler:
             self._leftovers.forget()
 
     async def _move(self, known: Verified, cluster: ClusterView, client: Client) -> Pause:
-        observed = await self._observe(known.record, cluster, client)
+        observed = await self._observe(known.record, cluster, client, anew=False)
         move = next_move(known.record, observed.facts)
+        if observed.are_answers_earlier and not isinstance(move, Wait):
+            observed = await self._observe(known.record, cluster, client, anew=True)
+            move = next_move(known.record, observed.facts)
         self._last = observed.facts, move
         if not observed.facts.paused:
             await self._tell_nodes(known.record, observed, client)
@@ -352,11 +358,11 @@ class RotationReconciler:
             )
         return written
 
-    async def _observe(self, record: RotationRecord, cluster: ClusterView, client: Client) -> Observed:
-        observed = await self._observer.observe(record, cluster, client)
+    async def _observe(self, record: RotationRecord, cluster: ClusterView, client: Client, *, anew: bool) -> Observed:
+        observed = await self._observer.observe(record, cluster, client, anew=anew)
         self._refused_since = _refused_since(self._refused_since, observed.facts)
         facts = _with_refusal(observed.facts, self._refused_since)
-        return Observed(facts, observed.gathered)
+        return replace(observed, facts=facts)
 
     # Orders
 
@@ -398,7 +404,7 @@ class RotationReconciler:
         if not isinstance(known, Verified):
             require_possible(order.operation, NeverRotated(), RollbackAvailable.NONE, stalled=False)
             return
-        observed = await self._observe(known.record, cluster, client)
+        observed = await self._observe(known.record, cluster, client, anew=True)
         stalled = isinstance(next_move(known.record, observed.facts), Wait)
         after = carry_out(order, known.record, observed.facts, stalled=stalled)
         if after is not known.record:

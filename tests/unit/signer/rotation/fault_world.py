@@ -748,10 +748,13 @@ class PlayedServers:
 
     def __init__(self, world: FaultWorld) -> None:
         self._world = world
+        self.asked = 0
+        """How often, with two canaries each time."""
 
     async def __call__(
         self, endpoint: ClusterConnection, expected: tuple[ExpectedServer, ...], authorities: TwoAuthorities
     ) -> ServersObserved:
+        self.asked += 1
         if self._world.state.kube_down:
             return ServersObserved.none(expected, "no connection")
         old, new = authorities.old.certificate.der, authorities.new.certificate.der
@@ -896,12 +899,13 @@ class Controller:
         self.kube = MemoryClient(world.workload, interfere or Interfere())
         self.caches = Caches(VERSION, own_namespace=OWN_NAMESPACE, monotonic=self._monotonic)
         self.rotations = Rotations(cast("Any", self.client), self.caches, self.caches.authentic.keys)
+        self.servers = PlayedServers(world)
         observer = WorldObserver(
             KEY,
             management=cast("Any", self.client),
             caches=self.caches,
             keys=self.caches.authentic.keys,
-            ask_servers=PlayedServers(world),
+            ask_servers=self.servers,
             ask_controller_manager=PlayedLeader(world),
             ask_for_key=PlayedKeySets(world),
             control_plane=PlayedControlPlane(world, self.client),

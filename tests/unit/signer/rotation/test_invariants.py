@@ -135,13 +135,14 @@ def test_i2_no_key_signs_tokens_before_every_server_publishes_it() -> None:
     write, facts = WriteAuthority(AuthorityKind.SERVICE_ACCOUNT, SecretContents(NEW_FIRST, NEW)), facts_at(Step.SWITCH)
     require(write, Step.SWITCH)
     require(write, Step.SWITCH, replace(facts, published_keys={"a": Publication.NOT_SERVED}))
-    for found in (
+    lacking: tuple[dict[str, Publication | NotObserved] | NotObserved, ...] = (
         {"a": Publication.PUBLISHED, "b": Publication.MISSING},
         {"a": Publication.PUBLISHED, "b": Publication.NOT_SERVED},
         {"a": Publication.PUBLISHED, "b": UNKNOWN},
         {},
         UNKNOWN,
-    ):
+    )
+    for found in lacking:
         broken("I2", write, Step.SWITCH, replace(facts, published_keys=found))
     back = WriteAuthority(AuthorityKind.SERVICE_ACCOUNT, SecretContents(OLD_FIRST, OLD))
     require(back, Step.RESTORE_OLD, replace(facts_at(Step.RESTORE_OLD), published_keys=UNKNOWN))
