@@ -31,7 +31,7 @@ from signer.rotation.controller_manager import asking_controller_manager
 from signer.rotation.kubeadm import KubeadmObserver
 from signer.rotation.node_client.reconciler import NodeClientReconciler
 from signer.rotation.node_client.signing import NodeClientSigning
-from signer.rotation.observer import AskServers, WorldObserver, asking
+from signer.rotation.observer import AskServers, WorldObserver, asking, asking_for_key
 from signer.rotation.operations import NeverRotated
 from signer.rotation.operations_guard import OperationsGuard
 from signer.rotation.reconciler import RotationReconciler
@@ -138,6 +138,7 @@ def compose_rotation(
         keys=parts.caches.authentic.keys,
         ask_servers=_ask_servers(key, parts, now),
         ask_controller_manager=asking_controller_manager(now),
+        ask_for_key=asking_for_key(parts.resource_limits),
         control_plane=KubeadmObserver(key, parts.management, parts.caches, parts.settings, now),
         now=now,
     )

@@ -34,7 +34,7 @@ from signer.rotation.desired import (
     WriteTrust,
     signing,
 )
-from signer.rotation.facts import Acceptance, Facts, HeldPair, ServersFacts, SigningFacts
+from signer.rotation.facts import Acceptance, Facts, HeldPair, NotObserved, Publication, ServersFacts, SigningFacts
 from signer.rotation.phases import SigningPairs, Step
 from signer.rotation.record import RotationRecord
 
@@ -64,6 +64,8 @@ def require_write(write: Write, record: RotationRecord, facts: Facts) -> None:
             _pairs_are_kept(record, facts, kind)
             if contents.key is Role.NEW:
                 _every_server_accepts(facts, Role.NEW)
+            if kind is AuthorityKind.SERVICE_ACCOUNT and contents.key is Role.NEW:
+                _key_is_published(facts)
             if kind is AuthorityKind.CLUSTER:
                 _joins_with(contents.key, facts)
             if Role.OLD not in contents.certificates and kind is not AuthorityKind.CLUSTER:
@@ -160,6 +162,14 @@ def _every_server_accepts(facts: Facts, role: Role) -> None:
     servers = _servers(facts)
     if any((one.new if role is Role.NEW else one.old) is not Acceptance.ACCEPTED for one in servers.seen):
         raise InvariantBroken(f"I2: an API server does not accept the {role.value} CA's client certificates")
+
+
+def _key_is_published(facts: Facts) -> None:
+    """Every API server publishes the new service-account key, or none publishes any."""
+    found = facts.published_keys
+    states = set() if isinstance(found, NotObserved) else set(found.values())
+    if states not in ({Publication.PUBLISHED}, {Publication.NOT_SERVED}):
+        raise InvariantBroken("I2: not every API server publishes the new service-account key")
 
 
 def _no_server_refuses_old(facts: Facts) -> None:

@@ -24,6 +24,7 @@ from signer.rotation.facts import (
     HeldCertificate,
     HeldPair,
     NotObserved,
+    Publication,
     ServerFacts,
     ServersFacts,
     TrustFacts,
@@ -135,7 +136,7 @@ def trust_is_published(record: RotationRecord, facts: Facts) -> Proof:
 def servers_trust(record: RotationRecord, facts: Facts) -> Proof:
     """At every API server: the new CA's client certificates are accepted, and clients that know only the new CA accept
     what it presents. Every namespace's ``kube-root-ca.crt`` has the new CA, and every kube-controller-manager started
-    after the trust was published.
+    after the trust was published. Every API server publishes the new service-account key.
     """
     return all_of(
         _each_server(
@@ -158,6 +159,32 @@ def servers_trust(record: RotationRecord, facts: Facts) -> Proof:
         ),
         _root_ca(facts),
         _renewed(record, facts),
+        service_account_key_is_published(record, facts),
+    )
+
+
+def service_account_key_is_published(record: RotationRecord, facts: Facts) -> Proof:
+    """Every API server publishes the new service-account key, and so verifies tokens by it.
+
+    A cluster whose API servers publish no keys at all has nobody who reads them there. For these, the age of the
+    Machines alone shows which keys they have read.
+    """
+    if all(authority.kind is not AuthorityKind.SERVICE_ACCOUNT for authority in record.authorities):
+        return _PROVEN
+    found = facts.published_keys
+    if isinstance(found, NotObserved):
+        return NotKnown(f"whether the API servers publish the new service-account key: {found.message}")
+    if not found:
+        return NotKnown("the management cluster has no Machine of the control plane")
+    if all(one is Publication.NOT_SERVED for one in found.values()):
+        return _PROVEN
+    return all_of(
+        _lagging(
+            (machine for machine, one in found.items() if one in (Publication.MISSING, Publication.NOT_SERVED)),
+            "API servers that do not publish the new service-account key at /openid/v1/jwks, and refuse its tokens: "
+            "{}; they read Secret <cluster>-sa when their Machines are made" + _until_rollout(facts),
+        ),
+        _unseen({machine: one.message for machine, one in found.items() if isinstance(one, NotObserved)}),
     )
 
 

@@ -92,13 +92,16 @@ class Observed:
 
     facts: Facts
     gathered: Gathered
+    are_answers_earlier: bool = False
+    """Whether the API servers' answers are those of an earlier pass."""
 
 
 class Observer(Protocol):
     """Observes everything that a move depends on."""
 
-    async def observe(self, record: RotationRecord, cluster: ClusterView, workload: Client) -> Observed:
-        """Observe it once.
+    async def observe(self, record: RotationRecord, cluster: ClusterView, workload: Client, *, anew: bool) -> Observed:
+        """Observe it once. Unless ``anew``, the API servers' answers may be minutes old where nothing but a person or
+        the clock is waited for: nothing may be written by such facts.
 
         Raises:
             ApiError: the management cluster cannot be asked.
@@ -264,8 +267,11 @@ class RotationReconciler:
             self._leftovers.forget()
 
     async def _move(self, known: Verified, cluster: ClusterView, client: Client) -> Pause:
-        observed = await self._observe(known.record, cluster, client)
+        observed = await self._observe(known.record, cluster, client, anew=False)
         move = next_move(known.record, observed.facts)
+        if observed.are_answers_earlier and not isinstance(move, Wait):
+            observed = await self._observe(known.record, cluster, client, anew=True)
+            move = next_move(known.record, observed.facts)
         self._last = observed.facts, move
         if not observed.facts.paused:
             await self._tell_nodes(known.record, observed, client)
@@ -354,11 +360,11 @@ class RotationReconciler:
             )
         return written
 
-    async def _observe(self, record: RotationRecord, cluster: ClusterView, client: Client) -> Observed:
-        observed = await self._observer.observe(record, cluster, client)
+    async def _observe(self, record: RotationRecord, cluster: ClusterView, client: Client, *, anew: bool) -> Observed:
+        observed = await self._observer.observe(record, cluster, client, anew=anew)
         self._refused_since = _refused_since(self._refused_since, observed.facts)
         facts = _with_refusal(observed.facts, self._refused_since)
-        return Observed(facts, observed.gathered)
+        return replace(observed, facts=facts)
 
     # Orders
 
@@ -395,7 +401,7 @@ class RotationReconciler:
             phase = before.phase if isinstance(before, RotationRecord) else before
             require_possible(order.operation, phase, RollbackAvailable.NONE, stalled=False)
             if isinstance(before, RotationRecord) and before.phase is Phase.ABANDONED:
-                require_cleared((await self._observe(before, cluster, client)).facts)
+                require_cleared((await self._observe(before, cluster, client, anew=True)).facts)
             fresh = await self._observer.first_record(order, cluster, policy)
             await self._advance(started(order, before, fresh), known, cluster)
             return
@@ -406,7 +412,7 @@ class RotationReconciler:
             if (after := abandoned(order, known.record, self._now())) is not known.record:
                 await self._advance(after, known, cluster)
             return
-        observed = await self._observe(known.record, cluster, client)
+        observed = await self._observe(known.record, cluster, client, anew=True)
         stalled = isinstance(next_move(known.record, observed.facts), Wait)
         after = carry_out(order, known.record, observed.facts, stalled=stalled)
         if after is not known.record:

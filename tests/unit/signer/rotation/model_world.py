@@ -44,6 +44,7 @@ from signer.rotation.facts import (
     Link,
     NodeFacts,
     NotObserved,
+    Publication,
     RenewalFacts,
     RootCAFacts,
     ServerFacts,
@@ -102,6 +103,9 @@ class Server:
     admin_trust: Role
     signs: SplitPairs
     """What its kube-controller-manager signs with."""
+    signs_tokens: Role
+    verifies: tuple[Role, ...]
+    """The service-account key by which it signs tokens, and those by which it verifies them."""
     joined: bool = False
 
     @property
@@ -174,6 +178,12 @@ class ModelWorld:
         """The digests of the cluster's CAs."""
         return tuple(reference(role).digest for role in roles)
 
+    def token_roles(self) -> tuple[Role, ...]:
+        """The service-account keys that Secret ``<cluster>-sa`` holds; the first one signs."""
+        kind = AuthorityKind.SERVICE_ACCOUNT
+        found = self.secrets[kind].certificates
+        return tuple(role for one in found for role in Role if reference(role, kind) == one)
+
     def ca_role(self) -> Role:
         """The CA that Secret ``<cluster>-ca`` holds."""
         return Role.OLD if self.secrets[AuthorityKind.CLUSTER].signs == reference(Role.OLD) else Role.NEW
@@ -186,9 +196,11 @@ class ModelWorld:
         client, server, link = self.trust
         leaf = self.ca_role()
         linked = (link is Link.OLD_WITH_NEW and leaf is Role.OLD) or (link is Link.NEW_WITH_OLD and leaf is Role.NEW)
+        tokens = self.token_roles()
         self.servers.append(
             Server(
                 f"control-plane-{self._made}", self.now, leaf, linked, client, server, admin_trust=leaf,
+                signs_tokens=tokens[0], verifies=tokens,
                 signs=self.signing if self.record.signing_pairs is SigningPairs.SPLIT else SplitPairs(leaf, leaf),
             )
         )  # fmt: skip
@@ -330,6 +342,10 @@ class ModelWorld:
             signing=SigningFacts(reference(self.signing.client).digest, reference(self.signing.serving).digest),
             # Any of them may lead; the one that was made first does.
             canary=CanarySigner(self.servers[0].signs.client.value),
+            published_keys={
+                server.name: Publication.PUBLISHED if Role.NEW in server.verifies else Publication.MISSING
+                for server in self.servers
+            },
         )
 
     def step(self) -> Move:
@@ -401,6 +417,8 @@ class ModelWorld:
             for other in self.servers:
                 if other.signs.client not in server.client_trust:
                     raise Broken(f"{server.name} refuses what the controller manager of {other.name} signs")
+                if other.signs_tokens not in server.verifies:
+                    raise Broken(f"{server.name} refuses the tokens that {other.name} signs")
             authorities, client = self.kubeconfig
             if not server.is_accepted_by(authorities):
                 raise Broken(f"the kubeconfig trusts {authorities} and meets {server.name}: {server.presents}")

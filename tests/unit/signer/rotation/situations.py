@@ -23,6 +23,7 @@ from signer.rotation.facts import (
     KubeconfigFacts,
     Link,
     NodeFacts,
+    Publication,
     RenewalFacts,
     RootCAFacts,
     ServerFacts,
@@ -145,6 +146,7 @@ def facts_at(step: Step, **changes: Any) -> Facts:
         renewal=RenewalFacts((), ""),
         signing=_signing(step, is_back=is_back),
         canary=CanarySigner.NEW,
+        published_keys={"control-plane-1": Publication.PUBLISHED},
     )
     assert made or not trusts
     return replace(facts, **changes)

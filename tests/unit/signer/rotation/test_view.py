@@ -164,10 +164,32 @@ def test_a_status_of_another_rotation_says_nothing_of_this_one() -> None:
     assert view.attention is Attention.NEEDED
 
 
+def test_a_new_step_does_not_wait_for_what_the_former_one_did() -> None:
+    """The policy's status follows the record some seconds later."""
+    world = ModelWorld()
+    while not isinstance(world.step(), Wait):
+        pass
+    world.wait(4 * 3600)
+    former = policy_of(world)
+    assert view_of(world).waits_for
+    assert view_of(world).attention is Attention.NEEDED
+    before = world.record.step
+    while world.record.step is before:
+        if isinstance(world.step(), Wait):
+            progress(world)
+    view = rotation_view(KEY, former, rotation_object(world.record))
+    assert isinstance(view, RotationView)
+    assert (view.step is before, view.reported, view.up_to_date) == (False, True, False)
+    assert (view.waits_for, view.reason, view.attention) == ("", "", Attention.NONE)
+
+
 def test_a_rotation_that_does_not_authenticate_needs_attention() -> None:
     world = ModelWorld()
     policy = policy_of(world, Unverified("forged"))
-    assert rotation_view(KEY, policy, rotation_object(world.record)).attention is Attention.NEEDED
+    view = rotation_view(KEY, policy, rotation_object(world.record))
+    assert isinstance(view, RotationView)
+    assert view.attention is Attention.NEEDED
+    assert "forged" in view.waits_for, "whichever step the status is of"
     assert rotation_view(KEY, policy, {"spec": 1}).attention is Attention.NEEDED
 
 
