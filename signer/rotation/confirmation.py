@@ -16,7 +16,7 @@ from signer.kube.client import JsonObject
 from signer.kube.errors import NotFound
 from signer.kube.resources import CERTIFICATE_AUTHORITY_ROTATIONS, SECRETS
 from signer.model.cluster import ClusterKey
-from signer.model.seal import Authentic, ControllerKeys
+from signer.model.seal import Authentic, ControllerKeys, Fault, Unauthentic
 from signer.rotation.authorities import AuthorityKind, AuthorityReference, NotMade, Role, RotatedAuthority, pair_suffix
 from signer.rotation.facts import HeldCertificate, HeldPair, Unusable
 from signer.rotation.record import RotationRecord, RotationSeals, StoredRotation, record_spec, stored_rotation
@@ -75,8 +75,11 @@ async def read_unconfirmed(management: Get, key: ClusterKey, keys: ControllerKey
     record = stored.claimed
     if record.cluster != key:
         raise CannotBeConfirmed(f"the CertificateAuthorityRotation is of another Cluster, {record.cluster}: restore it")
+    verified = RotationSeals(keys).verify(stored)
+    if isinstance(verified, Unauthentic) and verified.fault is not Fault.UNKNOWN_KEY:
+        raise CannotBeConfirmed(f"the CertificateAuthorityRotation was edited ({verified.fault.value}): restore it")
     pairs = tuple([one for authority in record.authorities for one in await _kept(management, record, authority, keys)])
-    if isinstance(RotationSeals(keys).verify(stored), Authentic) and not pairs:
+    if isinstance(verified, Authentic) and not pairs:
         raise NothingToConfirm(f"the controller key of today has sealed the rotation of Cluster {key}")
     return Unconfirmed(record, await _signs(management, record), pairs, manifest)
 

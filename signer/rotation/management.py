@@ -48,7 +48,7 @@ CLIENT_CA: Final = "client-ca.crt"
 SERVER_CA: Final = "server-ca.crt"
 LINK: Final = "link.crt"
 KUBECONFIG_KEY: Final = "value"
-RENEWED_BEFORE_END: Final = timedelta(days=3)
+RENEWED_BEFORE_END: Final = timedelta(days=14)
 """A link certificate with less left counts as none of those that are wanted, and is made again; unless it ends with one
 of its CAs."""
 

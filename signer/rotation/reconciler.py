@@ -23,20 +23,21 @@ from signer.kube.backoff import Backoff
 from signer.kube.calls import GetCreatePatch, Replace
 from signer.kube.client import Client, JsonObject
 from signer.kube.errors import ApiError, Conflict, Forbidden, NotFound
-from signer.kube.resources import NODE_ATTESTATION_POLICIES
+from signer.kube.resources import NODE_ATTESTATION_POLICIES, SECRETS
 from signer.model.cluster import ClusterKey, ClusterView
 from signer.model.condition import PolicyCondition
 from signer.model.decision import Deferred, printable
+from signer.model.fields import mapping_of
 from signer.model.seal import Generation
 from signer.rotation.abandonment import require_cleared
-from signer.rotation.authorities import AuthorityKind, Role
+from signer.rotation.authorities import AuthorityKind, NotMade, Role
 from signer.rotation.conditions import (
     OPERATION_REJECTED,
     UNVERIFIED_CURE,
     leftovers_condition,
     rotation_conditions,
 )
-from signer.rotation.facts import Acceptance, Facts, NotObserved, ServersFacts
+from signer.rotation.facts import Acceptance, Facts, HeldPair, NotObserved, ServersFacts
 from signer.rotation.leftovers import LeftoverSearch, Scan
 from signer.rotation.operations import (
     OPERATION_ANNOTATION,
@@ -51,10 +52,22 @@ from signer.rotation.operations import (
     require_possible,
 )
 from signer.rotation.phases import Phase, RollbackAvailable, Step
-from signer.rotation.plan import Advance, Finished, Make, Move, Wait, abandoned, carry_out, next_move, started
-from signer.rotation.proofs import signed_by_new
+from signer.rotation.plan import (
+    CALL_FAILED,
+    Advance,
+    Finished,
+    Make,
+    Move,
+    Wait,
+    abandoned,
+    carry_out,
+    next_move,
+    started,
+)
+from signer.rotation.proofs import NotKnown, signed_by_new
 from signer.rotation.record import RotationRecord
 from signer.rotation.rotations import Known, RotationChanged, Rotations, Unverified, Verified
+from signer.rotation.secrets import read_secret
 from signer.rotation.statements import NotPublished, SequenceTooLow, TrustFacts, publish_statement
 from signer.rotation.statements.readers import ensure_readers
 from signer.rotation.statements.wanted import NoStatement, wanted_statement
@@ -225,6 +238,11 @@ class RotationReconciler:
             self._changed()
         return pause
 
+    def _show_failure(self, why: str) -> None:
+        """The step waits for the failure to end, and is stalled if that takes long."""
+        if self._last is not None:
+            self._last = self._last[0], Wait(CALL_FAILED, NotKnown(printable(why)))
+
     def _waiting(self) -> Pause:
         self._waits += 1
         return WAITING.delay(self._waits - 1, self._random)
@@ -237,6 +255,15 @@ class RotationReconciler:
             RotationChanged: another client wrote the record first.
             Deferred: the controller key is not available.
         """
+        try:
+            return await self._look(client)
+        except (RotationChanged, Conflict, NotFound):
+            raise
+        except (ApiError, Deferred) as error:
+            self._show_failure(str(error))
+            raise
+
+    async def _look(self, client: Client) -> Pause:
         cluster = self._caches.clusters.get(self._key.namespace, self._key.name)
         if cluster is None or cluster.deleting:
             return IDLE_SECONDS
@@ -252,6 +279,10 @@ class RotationReconciler:
         order = read_order(policy)
         if not isinstance(order, NoOrder):
             await self._carry_out(order, known, cluster, policy, client)
+            return 0.0
+        if SKIP_GATES_ANNOTATION in mapping_of(mapping_of(policy, "metadata"), "annotations"):
+            # Gates alone are no order. They must not wait for that of another person, which may not name any.
+            await self._remove_annotation(policy)
             return 0.0
         if not isinstance(known, Verified) or known.record.phase.is_over:
             self._last = None
@@ -285,7 +316,7 @@ class RotationReconciler:
                         "a write of a rotation is not possible",
                         extra={"cluster": str(self._key), "error": printable(str(error))},
                     )
-                    self._tell("Warning", "RotationStalled", str(error))
+                    self._show_failure(str(error))
                     return self._waiting()
                 _LOG.info("rotation: wrote", extra={"cluster": str(self._key), "detail": str(write)})
                 self._waits = 0
@@ -409,6 +440,7 @@ class RotationReconciler:
             require_possible(order.operation, NeverRotated(), RollbackAvailable.NONE, stalled=False)
             return
         if order.operation is Operation.ABANDON:
+            await self._require_known_authority(known.record)
             if (after := abandoned(order, known.record, self._now())) is not known.record:
                 await self._advance(after, known, cluster)
             return
@@ -417,6 +449,23 @@ class RotationReconciler:
         after = carry_out(order, known.record, observed.facts, stalled=stalled)
         if after is not known.record:
             await self._advance(after, known, cluster)
+
+    async def _require_known_authority(self, record: RotationRecord) -> None:
+        """Secret ``<cluster>-ca``, which decides who signs from then on, holds one of the two CAs.
+
+        Raises:
+            OperationRejected: it does not.
+            ApiError: it cannot be read.
+        """
+        name = f"{self._key.name}-{AuthorityKind.CLUSTER.value}"
+        try:
+            secret = await self._management.get(SECRETS.object(name, self._key.namespace))
+        except NotFound:
+            raise OperationRejected(f"Secret {name} does not exist: restore it first") from None
+        held, cluster = read_secret(AuthorityKind.CLUSTER, secret).held, record.authority(AuthorityKind.CLUSTER)
+        known = {cluster.old.digest} | (set() if isinstance(cluster.new, NotMade) else {cluster.new.digest})
+        if not isinstance(held, HeldPair) or not {one.digest for one in held.certificates} <= known:
+            raise OperationRejected(f"Secret {name} holds another CA, which would sign: restore it first")
 
     async def _remove_annotation(self, policy: JsonObject) -> None:
         """Only from the version that had the order: another one may have been written since."""

@@ -176,9 +176,14 @@ class RotationView:
         return condition(self.conditions, ROTATION_PROGRESSING).reason if self.waits_for else ""
 
     @property
+    def counts(self) -> bool:
+        """Whether the record authenticates, as the controller says."""
+        return not _is_unverified(self.conditions)
+
+    @property
     def attention(self) -> Attention:
         """See there."""
-        if _is_unverified(self.conditions):
+        if not self.counts:
             return Attention.NEEDED
         if self.phase.is_over:
             return Attention.NONE

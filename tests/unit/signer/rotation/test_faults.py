@@ -14,7 +14,7 @@ import pytest
 from attestors.wire.statement.names import STATEMENT_CONFIG_MAP, STATEMENT_NAMESPACE
 from signer.decision.authority_secrets import AuthorityUnavailable
 from signer.kube.errors import ApiError, Cause, Conflict, Forbidden, Gone, ServerError, Unreachable
-from signer.kube.resources import CONFIG_MAPS
+from signer.kube.resources import CONFIG_MAPS, MACHINES_V1BETA2
 from signer.model.fields import format_time
 from signer.model.seal import ControllerKeys
 from signer.rotation.authorities import AuthorityKind, Role, pair_suffix
@@ -29,6 +29,7 @@ from signer.rotation.plan import FOREIGN_AUTHORITY, PAUSED
 from signer.rotation.reconciler import IDLE_SECONDS
 from signer.rotation.record import Moment as RecordMoment
 from signer.rotation.rotations import Unverified, Verified
+from signer.rotation.workload import CLUSTER_INFO
 from tests.unit.signer.rotation.fault_world import (
     CLUSTER,
     KEY,
@@ -521,14 +522,31 @@ def test_a_rotation_that_leads_nowhere_is_abandoned() -> None:
             for one in ("was abandoned", *because):
                 assert one in controller.condition(REJECTED)
 
+        await is_rejected("Secret <cluster>-signing holds another pair")
+        pair = world.secret("ca")
+        both = {f"{one}.{end}": pair[f"tls.{end}"] for one in ("client", "serving") for end in ("crt", "key")}
+        world.put_secret("signing", both)
+        await is_rejected("Secret <cluster>-kubeconfig is of another CA")
+        former = world_at(Step.NEW_AUTHORITY)
+        world.put_secret("kubeconfig", former.secret("kubeconfig"))
+        await is_rejected("ConfigMap kube-public/cluster-info")
+        world.workload.put(CLUSTER_INFO, former.workload.get(CLUSTER_INFO))
+        await is_rejected("KubeadmConfigs of MachinePools pin another CA")
+        world.management.edit(PINS, {"spec": former.management.get(PINS)["spec"]})
+        for kind in KINDS:
+            if len(certificates(world.secret(kind.value)["tls.crt"])) > 1:
+                await is_rejected(f"Secret <cluster>-{kind.value} holds more than")
+                world.put_secret(kind.value, former.secret(kind.value))
+        (node,) = world.state.nodes
+        await is_rejected("these nodes have a certificate of another CA", node.name)  # the lost CA has signed it
+        await world.renew(node, controller)
+        assert node.waits, "it names the lost CA, so its Machine is replaced"
+        world.state.nodes.remove(node)
+        world.management.remove(MACHINES_V1BETA2.object(node.name, KEY.namespace))
+        world.add_node("replaced")
         await is_rejected("Secret <cluster>-trust does not hold the CA of Secret <cluster>-ca alone")
         only = bundle_of(world.authority())
         world.put_secret("trust", {"client-ca.crt": only, "server-ca.crt": only, "link.crt": b""})
-        await is_rejected("Secret <cluster>-kubeconfig is of another CA")
-        world.put_secret("kubeconfig", world_at(Step.NEW_AUTHORITY).secret("kubeconfig"))
-        (node,) = world.state.nodes
-        await is_rejected("these nodes use another CA", node.name)  # the lost CA has signed its client certificate
-        await world.renew(node, controller)
         for kind in KINDS:
             for role in Role:
                 path = secret_path(pair_suffix(kind, identifier, role))
