@@ -98,6 +98,12 @@ def add_rotate(commands: Commands) -> None:
     _add_order(actions, "complete", Operation.COMPLETE, "replace the old CA by the new one, after it is Prepared")
     _add_order(actions, "rollback", Operation.ROLLBACK, "take back as much as can be taken back now")
     _add_order(actions, "retry", Operation.RETRY, "go on after a stall or a rollback of clients")
+    _add_order(
+        actions,
+        "node-client-authority",
+        Operation.ROTATE_NODE_CLIENT,
+        "replace the node-client authority alone, and have API servers refuse the former one",
+    )
 
 
 def _add_start(actions: Commands) -> None:

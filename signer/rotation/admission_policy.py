@@ -38,10 +38,11 @@ START: Final = tuple(name for name, operation in NAMES.items() if operation.is_s
 COMPLETE: Final = tuple(name for name, operation in NAMES.items() if operation is Operation.COMPLETE)
 ROLL_BACK: Final = (Operation.ROLLBACK.value,)
 RETRY: Final = (Operation.RETRY.value,)
-OPERATIONS: Final = (*START, *COMPLETE, *ROLL_BACK, *RETRY)
+ROTATE_NODE_CLIENT: Final = (Operation.ROTATE_NODE_CLIENT.value,)
+OPERATIONS: Final = (*START, *COMPLETE, *ROLL_BACK, *RETRY, *ROTATE_NODE_CLIENT)
 
 _DOCUMENTED: Final = "start-ca-rotation, start-ca-rotation-without-workers-rollout, complete-ca-rotation, " + (
-    "rollback-ca-rotation or retry-ca-rotation"
+    "rollback-ca-rotation, retry-ca-rotation or rotate-node-client-authority"
 )
 UNKNOWN_OPERATION: Final = f"unknown operation: set {OPERATION_ANNOTATION} to {_DOCUMENTED}"
 _ASK: Final = f"needs the RBAC verb {ROTATE_VERB} on this nodeattestationpolicy: ask an administrator for it"
@@ -55,6 +56,7 @@ NO_WAY_BACK: Final = (
     "there is no way back: a rotation can be rolled back while "
     "status.credentials.rotation.certificateAuthorities.rollbackAvailable is Full or ClientsOnly"
 )
+NODE_CLIENT_TOO_EARLY: Final = "a rotation is under way: complete it or roll it back first"
 NOTHING_TO_RETRY: Final = "there is nothing to retry: no rotation is under way"
 
 
@@ -142,6 +144,7 @@ OPERATIONS_POLICY: Final = AdmissionPolicy(
             RefusalReason.INVALID,
         ),
         Validation(_only_if(RETRY, _UNDER_WAY), NOTHING_TO_RETRY, RefusalReason.INVALID),
+        Validation(_only_if(ROTATE_NODE_CLIENT, f"!({_UNDER_WAY})"), NODE_CLIENT_TOO_EARLY, RefusalReason.INVALID),
     ),
 )
 """Installed while rotation is switched on."""
