@@ -121,3 +121,13 @@ def test_a_change_right_after_the_write_is_noticed() -> None:
     workload.changes = lambda stored: stored["data"].update({RENEWAL_KEY: "other", STATEMENT_KEY: ""})
     with pytest.raises(NotPublished):
         publish(workload)
+
+
+def test_another_authority_under_the_same_number_is_published() -> None:
+    workload = Workload()
+    publish(workload)
+    other = replace(FACTS, authority=authority("new").certificate)
+    assert publish(workload, other).written
+    assert statement.decode(renewal(workload).encode()).statement.payload == ClientRenewal(
+        other.key_identifier, int(START.timestamp()), 60
+    )
