@@ -12,6 +12,7 @@ from cryptography import x509
 
 from signer.cli import main
 from signer.configuration import RotationSettings
+from signer.controller.cluster import workload_cluster
 from signer.kube.backoff import Backoff
 from signer.kube.errors import NotFound, Unauthorized
 from signer.kube.resources import CONFIG_MAPS, MACHINES_V1BETA2, NODE_ATTESTATION_POLICIES, SECRETS
@@ -37,6 +38,7 @@ REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconciler, "WAITING", Backoff(base_seconds=0.1, maximum_seconds=0.2, jitter=0.0))
     monkeypatch.setattr(reconciler, "PROVEN_SECONDS", 0.3)
+    monkeypatch.setattr(workload_cluster, "RECONCILE_REFILL_SECONDS", 0.1)  # each stage changes the status
 
 
 @pytest.fixture
