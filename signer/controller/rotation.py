@@ -14,7 +14,6 @@ from signer.authority import CertificateAuthority
 from signer.authority.canary_certificate import CanaryCertificate
 from signer.configuration import RotationSettings
 from signer.controller.canary.journal import journal_canary
-from signer.controller.node_client import NodeClientService
 from signer.controller.rotation_expiry import ExpiryService
 from signer.controller.rotation_gauges import rotation_gauges
 from signer.controller.telemetry.metrics_collector import ServiceGauge
@@ -126,11 +125,15 @@ def compose_rotation(
     key: ClusterKey,
     parts: RotationParts,
     *,
+    node_client: NodeClientReconciler,
     changed: Callable[[], None],
     now: Callable[[], datetime],
     random: Random,
 ) -> RotationService:
-    """One cluster's rotation. ``now`` is the wall clock: API servers compare certificates with theirs."""
+    """One cluster's rotation. Orders about its node-client authority go to ``node_client``.
+
+    ``now`` is the wall clock: API servers compare certificates with theirs.
+    """
     observer = WorldObserver(
         key,
         management=parts.management,
@@ -148,6 +151,7 @@ def compose_rotation(
         caches=parts.caches,
         rotations=parts.rotations,
         observer=observer,
+        node_client=node_client,
         tell=partial(_tell, key, parts.recorder, parts.caches),
         changed=changed,
         now=now,
@@ -177,9 +181,9 @@ def compose_node_client(
     changed: Callable[[], None],
     now: Callable[[], datetime],
     random: Random,
-) -> NodeClientService:
+) -> NodeClientReconciler:
     """One cluster's node-client authority. ``now`` is the wall clock, as for the rotation."""
-    reconciler = NodeClientReconciler(
+    return NodeClientReconciler(
         key,
         management=parts.management,
         caches=parts.caches,
@@ -187,11 +191,11 @@ def compose_node_client(
         signing=parts.node_clients,
         ask_servers=_ask_servers(key, parts, now),
         settings=parts.settings,
+        tell=partial(_tell, key, parts.recorder, parts.caches),
         changed=changed,
         now=now,
         random=random,
     )
-    return NodeClientService(reconciler)
 
 
 def _ask_servers(key: ClusterKey, parts: RotationParts, now: Callable[[], datetime]) -> AskServers:

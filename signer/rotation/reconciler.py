@@ -140,6 +140,20 @@ class Observer(Protocol):
         ...
 
 
+class NodeClientOrders(Protocol):
+    """Carries out orders to replace the node-client authority."""
+
+    async def carry_out(self, order: Order) -> None:
+        """Carry it out, or nothing if that was done before.
+
+        Raises:
+            OperationRejected: it is not possible now; the message says why.
+            ApiError: the management cluster cannot be asked, or the write failed.
+            Deferred: the controller key is not available.
+        """
+        ...
+
+
 class Tell(Protocol):
     """Records an Event on the policy."""
 
@@ -164,6 +178,7 @@ class RotationReconciler:
         caches: Caches,
         rotations: Rotations,
         observer: Observer,
+        node_client: NodeClientOrders,
         tell: Tell,
         changed: Callable[[], None],
         now: Callable[[], datetime],
@@ -175,6 +190,7 @@ class RotationReconciler:
         self._caches = caches
         self._rotations = rotations
         self._observer = observer
+        self._node_client = node_client
         self._tell = tell
         self._changed = changed
         self._now = now
@@ -421,6 +437,9 @@ class RotationReconciler:
     async def _order(
         self, order: Order, known: Known, cluster: ClusterView, policy: JsonObject, client: Client
     ) -> None:
+        if order.operation is Operation.ROTATE_NODE_CLIENT:
+            await self._node_client.carry_out(order)
+            return
         if isinstance(known, Unverified):
             raise OperationRejected(f"{known.message}: {UNVERIFIED_CURE}")
         if isinstance(known, Verified) and known.record.operation == order.identifier:

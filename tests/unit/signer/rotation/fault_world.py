@@ -918,6 +918,7 @@ class Controller:
             caches=self.caches,
             rotations=self.rotations,
             observer=observer,
+            node_client=self,
             tell=lambda kind, reason, message: self.told.append((kind, reason, message)),
             changed=lambda: None,
             now=self._now,
@@ -931,6 +932,10 @@ class Controller:
             monotonic=self._monotonic,
         )
         self.errors: list[Exception] = []
+
+    async def carry_out(self, order: Order) -> None:
+        """Where nothing looks after a node-client authority."""
+        raise OperationRejected("there is no node-client authority yet")
 
     def _now(self) -> datetime:
         return self.world.state.now
