@@ -127,6 +127,7 @@ def compose_rotation(
     parts: RotationParts,
     *,
     changed: Callable[[], None],
+    reconnect: Callable[[], None],
     now: Callable[[], datetime],
     random: Random,
 ) -> RotationService:
@@ -150,6 +151,7 @@ def compose_rotation(
         observer=observer,
         tell=partial(_tell, key, parts.recorder, parts.caches),
         changed=changed,
+        reconnect=reconnect,
         now=now,
         random=random,
     )
