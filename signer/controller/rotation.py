@@ -127,6 +127,7 @@ def compose_rotation(
     *,
     node_client: NodeClientReconciler,
     changed: Callable[[], None],
+    reconnect: Callable[[], None],
     now: Callable[[], datetime],
     random: Random,
 ) -> RotationService:
@@ -154,6 +155,7 @@ def compose_rotation(
         node_client=node_client,
         tell=partial(_tell, key, parts.recorder, parts.caches),
         changed=changed,
+        reconnect=reconnect,
         now=now,
         random=random,
     )

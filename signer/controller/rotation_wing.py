@@ -75,15 +75,26 @@ class RotationOfCluster:
     """Conditions that need no service."""
 
 
-def rotation_of_cluster(wing: RotationWing, context: OptionalPartContext, random: Random) -> RotationOfCluster:
-    """The rotation of one workload cluster's CAs, its node-client authority, and the warning before its CA ends."""
+def rotation_of_cluster(
+    wing: RotationWing, context: OptionalPartContext, reconnect: Callable[[], None], random: Random
+) -> RotationOfCluster:
+    """The rotation of one workload cluster's CAs, its node-client authority, and the warning before its CA ends.
+
+    ``reconnect`` has the controller connect with the kubeconfig as it is now.
+    """
     if isinstance(wing, RotationOff):
         return RotationOfCluster(sources=(NodeClientOff(context.key, context.caches),))
     wall_clock = partial(datetime.now, UTC)  # API servers compare certificates with theirs, whatever clock decides
     changed = context.status_changed.set
     node_client = compose_node_client(context.key, wing, changed=changed, now=wall_clock, random=random)
     rotation = compose_rotation(
-        context.key, wing, node_client=node_client, changed=changed, now=wall_clock, random=random
+        context.key,
+        wing,
+        node_client=node_client,
+        changed=changed,
+        reconnect=reconnect,
+        now=wall_clock,
+        random=random,
     )
     expiry = compose_expiry(context.key, wing, context.authority_source, context.now)
     parts = (OptionalPart(rotation), OptionalPart(NodeClientService(node_client)), OptionalPart(expiry))

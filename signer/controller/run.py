@@ -192,7 +192,7 @@ def compose_workload_cluster(
         status_changed=status_changed,
         now=now,
     )
-    rotation = rotation_of_cluster(shared.rotation, context, random)
+    rotation = rotation_of_cluster(shared.rotation, context, reconnect.set, random)
     parts = (
         OptionalPart(canary),
         OptionalPart(auto_approval, observers=(auto_approval,), listeners=(auto_approval,)),

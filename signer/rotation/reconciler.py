@@ -37,6 +37,7 @@ from signer.rotation.conditions import (
     leftovers_condition,
     rotation_conditions,
 )
+from signer.rotation.desired import WriteKubeconfig
 from signer.rotation.facts import Acceptance, Facts, HeldPair, NotObserved, ServersFacts
 from signer.rotation.leftovers import LeftoverSearch, Scan
 from signer.rotation.operations import (
@@ -181,10 +182,13 @@ class RotationReconciler:
         node_client: NodeClientOrders,
         tell: Tell,
         changed: Callable[[], None],
+        reconnect: Callable[[], None],
         now: Callable[[], datetime],
         random: Random,
     ) -> None:
-        """``changed`` is called when conditions have changed."""
+        """``changed`` is called when conditions have changed, ``reconnect`` when the kubeconfig has: a connection keeps
+        the CAs and the client certificate with which it was made.
+        """
         self._key = key
         self._management = management
         self._caches = caches
@@ -193,6 +197,7 @@ class RotationReconciler:
         self._node_client = node_client
         self._tell = tell
         self._changed = changed
+        self._reconnect = reconnect
         self._now = now
         self._random = random
         self._wanted = asyncio.Event()
@@ -336,6 +341,8 @@ class RotationReconciler:
                     return self._waiting()
                 _LOG.info("rotation: wrote", extra={"cluster": str(self._key), "detail": str(write)})
                 self._waits = 0
+                if isinstance(write, WriteKubeconfig):
+                    self._reconnect()
                 return 0.0
             case Advance(record):
                 await self._advance(record, known, cluster)

@@ -912,6 +912,8 @@ class Controller:
             now=self._now,
         )
         self.told: list[tuple[str, str, str]] = []
+        self.reconnected: list[bytes] = []
+        """The kubeconfigs with which the controller was to connect again."""
         self.reconciler = RotationReconciler(
             KEY,
             management=cast("Any", self.client),
@@ -921,6 +923,7 @@ class Controller:
             node_client=self,
             tell=lambda kind, reason, message: self.told.append((kind, reason, message)),
             changed=lambda: None,
+            reconnect=lambda: self.reconnected.append(world.secret("kubeconfig")["value"]),
             now=self._now,
             random=Random(0),
         )

@@ -1134,3 +1134,21 @@ def test_another_machine_is_asked_at_once() -> None:
         assert await minutes_pass(world, controller, 5) == 5, "one that refuses the new CA is asked at every pass"
 
     run(scenario())
+
+
+def test_the_controller_connects_anew_with_each_kubeconfig_that_it_writes(caplog: pytest.LogCaptureFixture) -> None:
+    """With the former one it refuses API servers of the new CA, until its watch has failed often."""
+
+    async def scenario() -> None:
+        world = small()
+        controller = await Controller.started(world)
+        world.order(Operation.START)
+        await go_on(world, controller, in_phase(Phase.PREPARED))
+        assert controller.reconnected == [world.secret("kubeconfig")["value"]]
+        world.order(Operation.COMPLETE)
+        await go_on(world, controller, in_phase(Phase.COMPLETED))
+        assert len(controller.reconnected) == len(set(controller.reconnected)) == 3, "published, switched, dropped"
+        assert controller.reconnected[-1] == world.secret("kubeconfig")["value"]
+
+    run(scenario())
+    assert "nodes are not told" not in caplog.text

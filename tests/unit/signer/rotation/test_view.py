@@ -186,6 +186,7 @@ def test_a_new_step_does_not_wait_for_what_the_former_one_did() -> None:
 def test_a_rotation_that_does_not_authenticate_needs_attention() -> None:
     world = ModelWorld()
     policy = policy_of(world, Unverified("forged"))
+    policy["status"]["credentials"] = {}
     view = rotation_view(KEY, policy, rotation_object(world.record))
     assert isinstance(view, RotationView)
     assert view.attention is Attention.NEEDED
