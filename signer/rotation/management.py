@@ -85,8 +85,6 @@ class ManagementSecrets:
     """DER of the node-client authority, and of a former one that is being retired. They stay in ``client-ca.crt``, and
     ``trust`` is without them. One that somebody has removed from there is not in it.
     """
-    node_client_stranger: bool = False
-    """Whether ``client-ca.crt`` holds one whose Secret does not authenticate. Taking it away could lock nodes out."""
 
 
 async def read_secrets(
@@ -111,8 +109,7 @@ async def read_secrets(
         )
     pairs = {place: read.pair for place, read in kept.items() if isinstance(read.pair, Pair)}
     cluster = _authorities(pairs, now)
-    found_node_client, stranger = await reader.node_client(keys)
-    trust, trust_object, node_client = await reader.trust(cluster, found_node_client, now)
+    trust, trust_object, node_client = await reader.trust(cluster, await reader.node_client(keys), now)
     kubeconfig, kubeconfig_object = await reader.kubeconfig(cluster)
     signing_object = await reader.signing(record)
     return ManagementSecrets(
@@ -128,25 +125,7 @@ async def read_secrets(
         signing_object=signing_object,
         kept=kept,
         node_client=node_client,
-        node_client_stranger=is_published(stranger, trust_object),
     )
-
-
-def is_published(stranger: JsonObject, trust: JsonObject) -> bool:
-    """Whether ``client-ca.crt`` holds a node-client authority whose seal does not count, so that nodes may use it."""
-    if not stranger:
-        return False
-    try:
-        client, own = (decoded(one).get(name, b"") for one, name in ((trust, CLIENT_CA), (stranger, CERTIFICATE_KEY)))
-    except ValueError:
-        return False
-    return bool(set(digests_in_bundle(own)) & set(digests_in_bundle(client)))
-
-
-def digests_in_bundle(text: bytes) -> tuple[str, ...]:
-    """The digests of its certificates; empty if it cannot be read."""
-    found = digests_in(text)
-    return () if isinstance(found, UnreadableBundle) else found
 
 
 def _authorities(pairs: Mapping[tuple[AuthorityKind, Role], Pair], now: datetime) -> Authorities:
@@ -183,18 +162,17 @@ class _Reader:
         found = await self._get(pair_suffix(kind, rotation_id, role))
         return read_kept_pair(kind, found, keys) if found else ABSENT
 
-    async def node_client(self, keys: ControllerKeys) -> tuple[tuple[bytes, ...], JsonObject]:
+    async def node_client(self, keys: ControllerKeys) -> tuple[bytes, ...]:
         """DER of the node-client authority, with or without its key, and of a former one that may be in use still;
-        empty if this controller has not made one. Then the Secret of one whose seal does not count, or empty.
+        empty if this controller has not made one.
         """
         found = await self._get(NODE_CLIENT_CA)
         own = read_kept_pair(AuthorityKind.CLUSTER, found, keys).held if found else Absent()
         ders = _certificates(found) if isinstance(own, HeldPair | HeldCertificate) else ()
-        stranger = found if isinstance(own, Unusable) else {}
         former = read_former(await self._get(FORMER_SUFFIX), keys)
         if isinstance(former.former, Retiring):
             ders = (*ders, *(one for one in _certificates(former.manifest) if one not in ders))
-        return ders, stranger
+        return ders
 
     async def signing(self, record: RotationRecord) -> JsonObject:
         """Secret ``<cluster>-signing``, where the rotation has split pairs: another one of that name is not read."""

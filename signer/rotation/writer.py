@@ -202,11 +202,6 @@ class Writer:
 
     async def _write_trust(self, client: Roles, server: Roles, link: Link, gathered: Gathered) -> None:
         secrets = gathered.secrets
-        if secrets.node_client_stranger:
-            raise WriteRefused(
-                "Secret <cluster>-node-client-ca does not authenticate, and <cluster>-trust holds its certificate: "
-                "restore the Secret, or delete it once no node has a certificate of that CA"
-            )
         data = {
             CLIENT_CA: _bundle(secrets, client) + bundle_of(*secrets.node_client),
             SERVER_CA: _bundle(secrets, server),

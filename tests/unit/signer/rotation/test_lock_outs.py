@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from signer.authority.successor import new_node_client_authority
 from signer.cli.rotate_confirm import what_is_confirmed
 from signer.cli.rotate_output import next_for_person, show_status
 from signer.kube.errors import Forbidden
 from signer.kube.resources import MACHINES_V1BETA2
 from signer.model.rotation_waits import Waits
-from signer.model.seal import ControllerKeys, KeyUse, Seals
+from signer.model.seal import ControllerKeys
 from signer.rotation.authorities import AuthorityKind, Role, pair_suffix
 from signer.rotation.bundles import bundle_of
 from signer.rotation.confirmation import CannotBeConfirmed, confirm, read_unconfirmed
@@ -27,7 +26,6 @@ from signer.rotation.plan import CALL_FAILED, rollback_possible
 from signer.rotation.proofs import LINK_LEFT_AT_SWITCH
 from signer.rotation.record import SkippedGate, record_spec
 from signer.rotation.rotations import Verified
-from signer.rotation.secrets import SEAL_ANNOTATION
 from signer.rotation.status import rotation_status
 from signer.rotation.view import Attention, View, rotation_view
 from signer.rotation.workload import CLUSTER_INFO
@@ -331,34 +329,6 @@ async def go_on_renewing(world: FaultWorld, controller: Controller) -> None:
             await world.renew(node, controller)
             assert node.waits == 0
     world.require_everybody_is_accepted()
-
-
-@pytest.mark.parametrize("how", ["another key", "no seal"])
-def test_a_node_client_authority_without_a_valid_seal_is_not_taken_away(how: str) -> None:
-    """Nodes may have its certificates. It waits until a person has decided."""
-
-    async def scenario() -> None:
-        world = world_at(Step.SWITCH)
-        controller = await Controller.started(world)
-        own = new_node_client_authority("abcdefgh", like=parsed(world.authority()), now=world.state.now)
-        data = {"tls.crt": own.certificate_pem, "tls.key": own.private_key_pem}
-        world.put_secret("node-client-ca", data)
-        if how == "another key":
-            seal = Seals(ControllerKeys(bytes(32)), KeyUse.ROTATION_PAIR).seal("content")
-            path = secret_path("node-client-ca")
-            world.management.edit(path, {"metadata": {"annotations": {SEAL_ANNOTATION: seal}}})
-        trust = world.secret("trust")
-        world.put_secret("trust", {**trust, "client-ca.crt": trust["client-ca.crt"] + own.certificate_pem})
-        for _ in range(20):
-            await controller.look()
-        assert own.certificate.der in certificates(world.secret("trust")["client-ca.crt"])
-        assert "<cluster>-node-client-ca does not authenticate" in controller.condition(PROGRESSING)
-        world.management.remove(secret_path("node-client-ca"))
-        for _ in range(20):
-            await controller.look()
-        assert own.certificate.der not in certificates(world.secret("trust")["client-ca.crt"])
-
-    run(scenario())
 
 
 # What a person sees
