@@ -15,6 +15,7 @@ from signer.kube.calls import Get, Replace
 from signer.kube.client import JsonObject
 from signer.kube.errors import NotFound
 from signer.kube.resources import CERTIFICATE_AUTHORITY_ROTATIONS, SECRETS
+from signer.model.authority_suffixes import NODE_CLIENT_CA
 from signer.model.cluster import ClusterKey
 from signer.model.seal import Authentic, ControllerKeys, Fault, Unauthentic
 from signer.rotation.authorities import AuthorityKind, AuthorityReference, NotMade, Role, RotatedAuthority, pair_suffix
@@ -79,6 +80,7 @@ async def read_unconfirmed(management: Get, key: ClusterKey, keys: ControllerKey
     if isinstance(verified, Unauthentic) and verified.fault is not Fault.UNKNOWN_KEY:
         raise CannotBeConfirmed(f"the CertificateAuthorityRotation was edited ({verified.fault.value}): restore it")
     pairs = tuple([one for authority in record.authorities for one in await _kept(management, record, authority, keys)])
+    pairs += await _node_client(management, record, keys)
     if isinstance(verified, Authentic) and not pairs:
         raise NothingToConfirm(f"the controller key of today has sealed the rotation of Cluster {key}")
     return Unconfirmed(record, await _signs(management, record), pairs, manifest)
@@ -122,6 +124,21 @@ async def _kept(
         if isinstance(read_kept_pair(authority.kind, manifest, keys).held, Unusable):
             found.append(KeptPair(authority.kind, role, name, reference, manifest))
     return found
+
+
+async def _node_client(management: Get, record: RotationRecord, keys: ControllerKeys) -> tuple[KeptPair, ...]:
+    """No record names it: the person who is shown its hash vouches for it. Unsealed, it would fall out of the trust."""
+    name = f"{record.cluster.name}-{NODE_CLIENT_CA}"
+    try:
+        manifest = await management.get(SECRETS.object(name, record.cluster.namespace))
+    except NotFound:
+        return ()
+    reference = _reference(read_secret(AuthorityKind.CLUSTER, manifest))
+    if isinstance(reference, Unusable) or not isinstance(
+        read_kept_pair(AuthorityKind.CLUSTER, manifest, keys).held, Unusable
+    ):
+        return ()
+    return (KeptPair(AuthorityKind.CLUSTER, Role.NEW, name, reference, manifest),)
 
 
 def _reference(read: ReadSecret) -> AuthorityReference | Unusable:

@@ -175,13 +175,21 @@ def _leads_back(record: RotationRecord, facts: Facts) -> bool:
     return joined and all(server.presents is not Presented.NEW for server in facts.servers.seen)
 
 
+def _every_server_presents_old(facts: Facts) -> bool:
+    """Asked only where every server was seen."""
+    old = (Presented.OLD, Presented.OLD_LINKED)
+    return isinstance(facts.servers, ServersFacts) and all(one.presents in old for one in facts.servers.seen)
+
+
 def rollback_possible(record: RotationRecord, facts: Facts) -> RollbackAvailable:
     """What can be taken back now, by the record and by what the API servers present."""
     available = record.rollback_available
     if record.goes_back or available is RollbackAvailable.NONE or not record.step.is_at_least(Step.SWITCH):
         return available
-    if record.step in (Step.SWITCH, Step.SERVERS_PRESENT):  # until the first Machine of the second rollout has joined
-        return RollbackAvailable.FULL if _leads_back(record, facts) else RollbackAvailable.CLIENTS_ONLY
+    if not _leads_back(record, facts):
+        return RollbackAvailable.CLIENTS_ONLY
+    if record.step is Step.SERVERS_PRESENT and _every_server_presents_old(facts):
+        return RollbackAvailable.FULL  # the second rollout has not made its first Machine
     return available
 
 

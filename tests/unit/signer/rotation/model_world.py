@@ -13,6 +13,7 @@ from signer.authority.presented import Presented
 from signer.model.cluster import ClusterKey
 from signer.rotation.authorities import AuthorityKind, AuthorityReference, NotMade, Role, RotatedAuthority
 from signer.rotation.desired import (
+    LINK_LIFETIME,
     AsBefore,
     DeleteKey,
     KeepPair,
@@ -52,6 +53,7 @@ from signer.rotation.facts import (
     SigningFacts,
     TrustFacts,
 )
+from signer.rotation.management import RENEWED_BEFORE_END
 from signer.rotation.operations import Operation, Order
 from signer.rotation.phases import Phase, SigningPairs, Step, TakesBack
 from signer.rotation.plan import Advance, Make, Move, next_move
@@ -288,6 +290,14 @@ class ModelWorld:
 
     # The controller
 
+    def _link_end(self) -> datetime:
+        """Of a link that is renewed before its end."""
+        written = self.record.at(Moment.TRUST_WRITTEN)
+        made = written if isinstance(written, datetime) else self.now
+        if self.now - made > LINK_LIFETIME - RENEWED_BEFORE_END:
+            made = self.now
+        return made + LINK_LIFETIME if made.year < 9999 else made
+
     def facts(self) -> Facts:
         """What the controller observes."""
         seen = tuple(
@@ -307,7 +317,7 @@ class ModelWorld:
             now=self.now,
             paused=False,
             authorities={kind: AuthorityFacts(self.secrets[kind], dict(self.pairs[kind])) for kind in self.secrets},
-            trust=TrustFacts(self.bundle(self.trust[0]), self.bundle(self.trust[1]), self.trust[2]),
+            trust=TrustFacts(self.bundle(self.trust[0]), self.bundle(self.trust[1]), self.trust[2], self._link_end()),
             kubeconfig=KubeconfigFacts(self.bundle(self.kubeconfig[0]), self.bundle((self.kubeconfig[1],))),
             cluster_info=self.bundle(self.cluster_info),
             authentication=AuthenticationFacts(self.bundle(tuple(sorted(self.authentication, key=str))), ()),

@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from signer.authority.successor import new_node_client_authority
 from signer.cli.rotate_confirm import what_is_confirmed
 from signer.cli.rotate_output import next_for_person, show_status
 from signer.kube.errors import Forbidden
 from signer.kube.resources import MACHINES_V1BETA2
+from signer.model.authority_suffixes import NODE_CLIENT_CA
 from signer.model.rotation_waits import Waits
 from signer.model.seal import ControllerKeys
 from signer.rotation.authorities import AuthorityKind, Role, pair_suffix
-from signer.rotation.bundles import bundle_of
+from signer.rotation.bundles import bundle_of, reference_of
 from signer.rotation.confirmation import CannotBeConfirmed, confirm, read_unconfirmed
 from signer.rotation.management import RENEWED_BEFORE_END
 from signer.rotation.operations import SKIP_GATES_ANNOTATION, Gate, Operation
@@ -26,6 +28,7 @@ from signer.rotation.plan import CALL_FAILED, rollback_possible
 from signer.rotation.proofs import LINK_LEFT_AT_SWITCH
 from signer.rotation.record import SkippedGate, record_spec
 from signer.rotation.rotations import Verified
+from signer.rotation.secrets import Pair, pair_manifest
 from signer.rotation.status import rotation_status
 from signer.rotation.view import Attention, View, rotation_view
 from signer.rotation.workload import CLUSTER_INFO
@@ -417,6 +420,36 @@ def test_a_record_that_was_edited_is_not_confirmed() -> None:
     client: Any = MemoryClient(world.management, Interfere())
     with pytest.raises(CannotBeConfirmed, match="was edited"):
         run(read_unconfirmed(client, KEY, world.keys()))
+
+
+def test_the_node_client_authority_stays_published_after_a_confirmation() -> None:
+    """It falls out of the trust otherwise, and API servers refuse nodes that have its certificates."""
+
+    async def scenario() -> None:
+        world = world_at(Step.SERVERS_TRUST)
+        controller = await Controller.started(world)
+        made = new_node_client_authority("abcdefgh", like=parsed(world.authority()), now=world.state.now)
+        own = Pair(reference_of(made.certificate), made.certificate_pem, made.private_key_pem)
+        name = f"{KEY.name}-{NODE_CLIENT_CA}"
+        cluster = controller.caches.clusters.get(KEY.namespace, KEY.name)
+        assert cluster is not None
+        manifest = pair_manifest(name, own, cluster, "cluster.x-k8s.io/v1beta2", world.keys())
+        world.management.put(secret_path(NODE_CLIENT_CA), manifest)
+        trust = world.secret("trust")
+        published = trust.get("client-ca.crt", b"") + own.certificate
+        world.put_secret("trust", {**trust, "client-ca.crt": published})
+        controller.stop()
+        keys = ControllerKeys(bytes(32))
+        world = move(world, keys)
+        controller = await Controller.started(world)
+        client: Any = MemoryClient(world.management, Interfere())
+        found = await read_unconfirmed(client, KEY, keys)
+        assert made.certificate.public_key_hash in "\n".join(what_is_confirmed(found))
+        await confirm(client, found, keys, world.state.now)
+        await controller.settle()
+        assert made.certificate.der in certificates(world.secret("trust")["client-ca.crt"])
+
+    run(scenario())
 
 
 def test_what_is_confirmed_shows_waits_and_gates() -> None:

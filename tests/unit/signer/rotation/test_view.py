@@ -55,7 +55,7 @@ def progress(world: ModelWorld) -> None:
     world.roll_one()
     for number in range(len(world.nodes)):
         world.renew(number)
-    world.wait(8 * 86400)
+    world.wait(2 * 86400)
 
 
 def passes(world: ModelWorld, most: int = 400) -> None:
