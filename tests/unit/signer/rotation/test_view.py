@@ -114,6 +114,7 @@ def test_a_rollback_of_clients_waits_for_a_person() -> None:
     while world.record.step is not Step.SERVERS_PRESENT:
         if isinstance(world.step(), Wait):
             progress(world)
+    world.roll_one()
     world.record = carry_out(world.order(Operation.ROLLBACK, 3), world.record, world.facts(), stalled=False)
     world.run()
     view = view_of(world)
